@@ -1,0 +1,47 @@
+# `make help` lists the targets. Everything they need is set up by tools/setup.sh.
+
+VENV_PYTHON := .venv/bin/python
+JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
+SYSTEM_PATH := $(PATH)
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build test demo bench lint format wheel clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+
+setup: ## prepare .venv, the WebGPU runtime and a driver
+	@# .venv must not be made from its own interpreter.
+	@PATH="$(SYSTEM_PATH)" tools/setup.sh
+
+build: setup ## build the C++ core in place
+	@[ -e build/build.ninja ] || cmake -S . -B build -G Ninja -DPython_EXECUTABLE=$(CURDIR)/$(VENV_PYTHON)
+	@cmake --build build -j $(JOBS)
+
+test: build ## run the C++ and the Python tests
+	@tools/ensure_swiftshader.sh
+	@ctest --test-dir build -V --no-tests=error; cpp=$$?; \
+	$(VENV_PYTHON) -m pytest -n 2 --dist=loadfile && exit $$cpp
+
+demo: build ## train a network on handwritten digits, then load it in a new process
+	$(VENV_PYTHON) -m examples.digits train
+	$(VENV_PYTHON) -m examples.digits run
+
+bench: build ## print the benchmark tables
+	$(VENV_PYTHON) -m benchmarks
+
+lint: setup ## run every check of .pre-commit-config.yaml
+	$(VENV_PYTHON) -m pre_commit run --all-files
+
+format: setup ## format C++ and Python in place
+	git ls-files '*.cpp' '*.h' | xargs $(VENV_PYTHON) -c 'from clang_format import clang_format; clang_format()' -i
+	$(VENV_PYTHON) -m ruff check --fix-only -q
+	$(VENV_PYTHON) -m ruff format
+
+wheel: setup ## build a wheel into dist/
+	@# Under the compiler name that CMake picks by itself, or ccache takes it for another compiler.
+	CXX=$${CXX:-c++} $(VENV_PYTHON) -m pip wheel --no-build-isolation --no-deps -w dist .
+
+clean: ## remove what a build made (.venv stays)
+	rm -rf build build-wheel dist torch_webgpu/lib torch_webgpu/include torch_webgpu/share torch_webgpu/_C.*.so
