@@ -1,0 +1,192 @@
+#include "runtime/allocator.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <string>
+
+#include "runtime/api.h"
+#include "runtime/device.h"
+#include "runtime/error.h"
+
+namespace torch_webgpu {
+namespace {
+
+constexpr uint64_t kSmallestBuffer = 256;
+// Cached bytes beyond live / kSlackDivisor (but at least kSlackFloor) are given back before a new
+// buffer is created: reserved memory stays within 1.15 of the live bytes for large models, and
+// small models keep all of their buffers.
+constexpr uint64_t kSlackDivisor = 10;
+constexpr uint64_t kSlackFloor = 64ull << 20;
+
+std::string megabytes(uint64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.2f MiB", static_cast<double>(bytes) / (1 << 20));
+  return text;
+}
+
+} // namespace
+
+Allocator::Allocator(Device& device, std::recursive_mutex& mutex,
+                     std::function<void(Buffer*)> before_release, std::function<void()> drain)
+    : device_(device), mutex_(mutex), before_release_(std::move(before_release)),
+      drain_(std::move(drain)) {}
+
+Allocator::~Allocator() = default;
+
+uint64_t Allocator::round_size(uint64_t bytes) {
+  if (bytes <= kSmallestBuffer * 8) {
+    return std::max(kSmallestBuffer,
+                    (bytes + kSmallestBuffer - 1) / kSmallestBuffer * kSmallestBuffer);
+  }
+  const uint64_t step = std::bit_floor(bytes - 1) / 8;
+  return (bytes + step - 1) / step * step;
+}
+
+Buffer* Allocator::allocate(uint64_t bytes) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  const uint64_t limit = device_.caps().max_buffer_size;
+  if (bytes > limit) {
+    raise_out_of_memory(bytes, "the device's largest buffer is " + megabytes(limit));
+  }
+  // A rounded size past the limit would fail where the plain one fits.
+  const uint64_t size = std::min(round_size(bytes), (limit / 16) * 16);
+  Buffer* buffer = take_cached(std::max(size, bytes));
+  if (buffer == nullptr) {
+    buffer = create(std::max(size, bytes));
+  }
+  if (buffer == nullptr) {
+    empty_cache();
+    drain_();
+    buffer = create(std::max(size, bytes));
+  }
+  if (buffer == nullptr) {
+    raise_out_of_memory(bytes, "the driver refused it");
+  }
+  buffer->requested = bytes;
+  ++stats_.num_allocations;
+  stats_.allocated += bytes;
+  stats_.max_allocated = std::max(stats_.max_allocated, stats_.allocated);
+  return buffer;
+}
+
+void Allocator::free(Buffer* buffer) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  ++stats_.num_frees;
+  stats_.allocated -= buffer->requested;
+  buffer->last_use = ++clock_;
+  cached_bytes_ += buffer->size;
+  cached_[buffer->size].push_back(buffer);
+}
+
+Buffer* Allocator::take_cached(uint64_t size) {
+  // The best fit within one size step: the waste stays under an eighth. Last in, first out: the
+  // most recently freed one is warmest in the caches.
+  auto it = cached_.lower_bound(size);
+  if (it == cached_.end() || it->first > size + size / 8) {
+    return nullptr;
+  }
+  Buffer* buffer = it->second.back();
+  it->second.pop_back();
+  if (it->second.empty()) {
+    cached_.erase(it);
+  }
+  cached_bytes_ -= buffer->size;
+  return buffer;
+}
+
+Buffer* Allocator::create(uint64_t size) {
+  const uint64_t live = stats_.reserved - cached_bytes_;
+  trim_cache(std::max(kSlackFloor, (live + size) / kSlackDivisor));
+  WGPUBufferDescriptor descriptor = WGPU_BUFFER_DESCRIPTOR_INIT;
+  descriptor.label = to_view("tensor");
+  descriptor.usage = WGPUBufferUsage_Storage | WGPUBufferUsage_CopySrc | WGPUBufferUsage_CopyDst;
+  descriptor.size = (size + 15) / 16 * 16;
+  WGPUBuffer handle = nullptr;
+  const Device::ScopedError error = device_.with_error_scopes(
+      [&] { handle = device_.api().DeviceCreateBuffer(device_.handle(), &descriptor); });
+  if (!error.message.empty() || handle == nullptr) {
+    if (handle != nullptr) {
+      device_.api().BufferRelease(handle);
+    }
+    if (!error.message.empty() && !error.out_of_memory) {
+      raise(ErrorKind::kRuntime, "could not create a buffer: " + error.message);
+    }
+    return nullptr;
+  }
+  void* address =
+      mmap(nullptr, descriptor.size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) {
+    device_.api().BufferRelease(handle);
+    raise_out_of_memory(size, "no address space is left");
+  }
+  auto* buffer = new Buffer;
+  buffer->handle = handle;
+  buffer->size = descriptor.size;
+  buffer->address = reinterpret_cast<uintptr_t>(address);
+  ++stats_.num_buffers_created;
+  ++stats_.num_buffers_live;
+  stats_.reserved += buffer->size;
+  stats_.max_reserved = std::max(stats_.max_reserved, stats_.reserved);
+  return buffer;
+}
+
+void Allocator::release(Buffer* buffer) {
+  before_release_(buffer);
+  stats_.reserved -= buffer->size;
+  --stats_.num_buffers_live;
+  munmap(reinterpret_cast<void*>(buffer->address), buffer->size);
+  // Released, not destroyed: open and submitted commands that use it keep it alive until they are
+  // done.
+  device_.api().BufferRelease(buffer->handle);
+  delete buffer;
+}
+
+void Allocator::trim_cache(uint64_t keep_bytes) {
+  if (cached_bytes_ <= keep_bytes) {
+    return;
+  }
+  std::vector<Buffer*> oldest_first;
+  for (auto& [size, buffers] : cached_) {
+    oldest_first.insert(oldest_first.end(), buffers.begin(), buffers.end());
+  }
+  std::sort(oldest_first.begin(), oldest_first.end(),
+            [](const Buffer* a, const Buffer* b) { return a->last_use < b->last_use; });
+  cached_.clear();
+  for (Buffer* buffer : oldest_first) {
+    if (cached_bytes_ > keep_bytes) {
+      cached_bytes_ -= buffer->size;
+      release(buffer);
+    } else {
+      cached_[buffer->size].push_back(buffer);
+    }
+  }
+}
+
+void Allocator::empty_cache() {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  trim_cache(0);
+}
+
+MemoryStats Allocator::stats() const {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  return stats_;
+}
+
+void Allocator::reset_peak_stats() {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  stats_.max_allocated = stats_.allocated;
+  stats_.max_reserved = stats_.reserved;
+}
+
+void Allocator::raise_out_of_memory(uint64_t bytes, const std::string& why) {
+  ++stats_.num_ooms;
+  raise(ErrorKind::kOutOfMemory, "WebGPU out of memory. Tried to allocate " + megabytes(bytes) +
+                                     ": " + why + ". " + megabytes(stats_.allocated) +
+                                     " are allocated by tensors and " + megabytes(stats_.reserved) +
+                                     " reserved in total on " + device_.info().name + ".");
+}
+
+} // namespace torch_webgpu

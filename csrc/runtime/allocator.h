@@ -1,0 +1,71 @@
+// Pooling allocator: one WebGPU buffer per allocation, reused by size class.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/buffer.h"
+
+namespace torch_webgpu {
+
+class Device;
+
+/// All in bytes, except counts. Names follow torch.cuda.memory_stats.
+struct MemoryStats {
+  uint64_t allocated = 0; // requested by live allocations
+  uint64_t reserved = 0;  // held from the driver: live and cached buffers
+  uint64_t max_allocated = 0;
+  uint64_t max_reserved = 0;
+  uint64_t num_allocations = 0; // since start: allocate() calls
+  uint64_t num_frees = 0;
+  uint64_t num_buffers_created = 0;
+  uint64_t num_buffers_live = 0;
+  uint64_t num_ooms = 0;
+};
+
+class Allocator {
+public:
+  /// `before_release` is told of every buffer that goes back to the driver (bind groups that name
+  /// it must go first); `drain` finishes all submitted and open work, so that released memory is
+  /// free.
+  Allocator(Device& device, std::recursive_mutex& mutex,
+            std::function<void(Buffer*)> before_release, std::function<void()> drain);
+  ~Allocator();
+
+  /// A buffer of at least `bytes` (0 gives a small one). Contents are undefined. Raises
+  /// kOutOfMemory.
+  Buffer* allocate(uint64_t bytes);
+  /// The buffer may be handed out again at once: the stream is ordered, so later commands come
+  /// later.
+  void free(Buffer* buffer);
+  /// Gives every cached buffer back to the driver.
+  void empty_cache();
+
+  MemoryStats stats() const;
+  void reset_peak_stats();
+
+  /// The size class of a request, bytes: steps of 1/8 of a power of two, at most 12.5 % above.
+  static uint64_t round_size(uint64_t bytes);
+
+private:
+  Buffer* take_cached(uint64_t size);
+  Buffer* create(uint64_t size);
+  void release(Buffer* buffer);
+  void trim_cache(uint64_t keep_bytes);
+  [[noreturn]] void raise_out_of_memory(uint64_t bytes, const std::string& why);
+
+  Device& device_;
+  std::recursive_mutex& mutex_;
+  std::function<void(Buffer*)> before_release_;
+  std::function<void()> drain_;
+  std::map<uint64_t, std::vector<Buffer*>> cached_; // by size
+  uint64_t cached_bytes_ = 0;
+  uint64_t clock_ = 0;
+  MemoryStats stats_;
+};
+
+} // namespace torch_webgpu

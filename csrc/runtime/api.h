@@ -1,0 +1,93 @@
+// The WebGPU function table. Every call to WebGPU goes through it, because the two runtimes are
+// reached differently: Dawn's functions come from one proc address, wgpu-native's from dlsym.
+#pragma once
+
+#include <webgpu.h>
+
+#include <string>
+#include <string_view>
+
+namespace torch_webgpu {
+
+enum class RuntimeKind { kDawn, kWgpuNative };
+
+// One row per function the runtime uses. A missing one is an error at load time, not at its first
+// call.
+#define TW_WEBGPU_FUNCTIONS(X)                                                                     \
+  X(CreateInstance)                                                                                \
+  X(InstanceRequestAdapter)                                                                        \
+  X(InstanceProcessEvents)                                                                         \
+  X(AdapterGetFeatures)                                                                            \
+  X(AdapterGetInfo)                                                                                \
+  X(AdapterInfoFreeMembers)                                                                        \
+  X(AdapterGetLimits)                                                                              \
+  X(AdapterHasFeature)                                                                             \
+  X(AdapterRequestDevice)                                                                          \
+  X(AdapterRelease)                                                                                \
+  X(SupportedFeaturesFreeMembers)                                                                  \
+  X(DeviceGetQueue)                                                                                \
+  X(DeviceGetLimits)                                                                               \
+  X(DeviceHasFeature)                                                                              \
+  X(DeviceCreateBuffer)                                                                            \
+  X(DeviceCreateBindGroup)                                                                         \
+  X(DeviceCreateBindGroupLayout)                                                                   \
+  X(DeviceCreatePipelineLayout)                                                                    \
+  X(DeviceCreateShaderModule)                                                                      \
+  X(DeviceCreateComputePipeline)                                                                   \
+  X(DeviceCreateCommandEncoder)                                                                    \
+  X(DeviceCreateQuerySet)                                                                          \
+  X(DevicePushErrorScope)                                                                          \
+  X(DevicePopErrorScope)                                                                           \
+  X(BufferMapAsync)                                                                                \
+  X(BufferGetConstMappedRange)                                                                     \
+  X(BufferGetMappedRange)                                                                          \
+  X(BufferUnmap)                                                                                   \
+  X(BufferDestroy)                                                                                 \
+  X(BufferRelease)                                                                                 \
+  X(BindGroupRelease)                                                                              \
+  X(ShaderModuleRelease)                                                                           \
+  X(CommandEncoderBeginComputePass)                                                                \
+  X(CommandEncoderCopyBufferToBuffer)                                                              \
+  X(CommandEncoderClearBuffer)                                                                     \
+  X(CommandEncoderResolveQuerySet)                                                                 \
+  X(CommandEncoderFinish)                                                                          \
+  X(CommandEncoderRelease)                                                                         \
+  X(CommandBufferRelease)                                                                          \
+  X(ComputePassEncoderSetPipeline)                                                                 \
+  X(ComputePassEncoderSetBindGroup)                                                                \
+  X(ComputePassEncoderDispatchWorkgroups)                                                          \
+  X(ComputePassEncoderEnd)                                                                         \
+  X(ComputePassEncoderRelease)                                                                     \
+  X(QueueSubmit)                                                                                   \
+  X(QueueWriteBuffer)                                                                              \
+  X(QueueOnSubmittedWorkDone)                                                                      \
+  X(QuerySetDestroy)                                                                               \
+  X(QuerySetRelease)
+
+struct Api {
+#define TW_DECLARE(name) WGPUProc##name name = nullptr;
+  TW_WEBGPU_FUNCTIONS(TW_DECLARE)
+#undef TW_DECLARE
+  // Dawn only: wgpu-native's aborts as unimplemented.
+  WGPUProcInstanceWaitAny InstanceWaitAny = nullptr;
+  // wgpu-native only (wgpu.h): blocks until the queue is empty when wait is true.
+  WGPUBool (*DevicePoll)(WGPUDevice device, WGPUBool wait, const uint64_t* submission) = nullptr;
+  // wgpu-native only: nanoseconds per timestamp tick. Dawn resolves to nanoseconds itself.
+  float (*QueueGetTimestampPeriod)(WGPUQueue queue) = nullptr;
+  RuntimeKind kind = RuntimeKind::kDawn;
+  std::string origin; // what was loaded, for messages
+};
+
+/// Where the function table comes from.
+struct RuntimeSource {
+  void* get_proc_address = nullptr; // wgpuGetProcAddress of a Dawn build, or
+  std::string library;              // the path of a shared library with wgpu* symbols
+};
+
+/// Fills the table. Raises kRuntime, naming the library or function, if anything is missing.
+Api load_api(const RuntimeSource& source);
+
+inline WGPUStringView to_view(std::string_view text) { return {text.data(), text.size()}; }
+std::string to_string(WGPUStringView view);
+
+} // namespace torch_webgpu

@@ -1,0 +1,20 @@
+// A GPU buffer as the pool hands it out.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/handles.h"
+
+namespace torch_webgpu {
+
+/// One WebGPU buffer of the pool. Its address is unique, lies in reserved inaccessible memory (a
+/// host dereference faults instead of corrupting), and is what a tensor's data_ptr() shows.
+struct Buffer {
+  WGPUBuffer handle = nullptr;
+  uint64_t size = 0;      // bytes of the WebGPU buffer, a multiple of 16
+  uint64_t requested = 0; // bytes asked for by the current owner
+  uintptr_t address = 0;
+  uint64_t last_use = 0; // pool clock at the last free, for trimming the oldest first
+};
+
+} // namespace torch_webgpu

@@ -1,0 +1,106 @@
+#include "runtime/context.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdlib>
+
+#include "runtime/api.h"
+#include "runtime/error.h"
+
+namespace torch_webgpu {
+namespace {
+
+std::mutex init_mutex_;
+std::atomic<Context*> context_{nullptr};
+std::atomic<bool> bad_fork_{false};
+RuntimeResolver resolver_;
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+RuntimeSource resolve_runtime() {
+  if (resolver_) {
+    return resolver_();
+  }
+  RuntimeSource source;
+  source.library = environment("TORCH_WEBGPU_RUNTIME");
+  if (source.library.empty()) {
+    raise(ErrorKind::kRuntime,
+          "no WebGPU runtime: set TORCH_WEBGPU_RUNTIME to the path of a library that exports the "
+          "webgpu.h functions (in Python, import torch_webgpu finds the installed one)");
+  }
+  return source;
+}
+
+// Threads and locks of the WebGPU library do not survive a fork, so the child must never call it.
+void after_fork_in_child() {
+  if (context_.load(std::memory_order_acquire) != nullptr) {
+    bad_fork_.store(true, std::memory_order_release);
+  }
+}
+
+Context& create_context() {
+  std::lock_guard<std::mutex> lock(init_mutex_);
+  if (Context* existing = context_.load(std::memory_order_acquire)) {
+    return *existing;
+  }
+  pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  // Never destroyed: see Device::~Device.
+  auto* made = new Context(resolve_runtime());
+  context_.store(made, std::memory_order_release);
+  return *made;
+}
+
+} // namespace
+
+void set_runtime_resolver(RuntimeResolver resolver) { resolver_ = std::move(resolver); }
+
+Context::Context(const RuntimeSource& source)
+    : device(source, environment("TORCH_WEBGPU_ADAPTER"), environment("TORCH_WEBGPU_DEBUG") == "1"),
+      pipelines(device, mutex), stream(device, mutex),
+      allocator(
+          device, mutex, [this](Buffer* buffer) { stream.forget(buffer); },
+          [this] { stream.wait(stream.flush()); }),
+      profiler(stream) {}
+
+Context& context() {
+  if (bad_fork_.load(std::memory_order_acquire)) {
+    raise(
+        ErrorKind::kRuntime,
+        "Cannot re-initialize WebGPU in forked subprocess. To use WebGPU with multiprocessing, you "
+        "must use the 'spawn' start method");
+  }
+  Context* existing = context_.load(std::memory_order_acquire);
+  return existing != nullptr ? *existing : create_context();
+}
+
+Context* context_if_initialized() {
+  return in_bad_fork() ? nullptr : context_.load(std::memory_order_acquire);
+}
+
+bool in_bad_fork() { return bad_fork_.load(std::memory_order_acquire); }
+
+std::vector<AdapterInfo> list_adapters() { return Device::list_adapters(resolve_runtime()); }
+
+bool is_available() {
+  if (in_bad_fork()) {
+    return false;
+  }
+  if (context_if_initialized() != nullptr) {
+    return true;
+  }
+  // Asked often and slow to find out (it loads drivers), so the answer is kept.
+  static const bool found = [] {
+    try {
+      return !list_adapters().empty();
+    } catch (const std::exception&) {
+      return false;
+    }
+  }();
+  return found;
+}
+
+} // namespace torch_webgpu

@@ -1,0 +1,391 @@
+#include "runtime/device.h"
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "runtime/api.h"
+#include "runtime/dawn.h"
+#include "runtime/error.h"
+
+namespace torch_webgpu {
+namespace {
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+const char* backend_name(WGPUBackendType type) {
+  switch (type) {
+  case WGPUBackendType_Null:
+    return "null";
+  case WGPUBackendType_Vulkan:
+    return "vulkan";
+  case WGPUBackendType_Metal:
+    return "metal";
+  case WGPUBackendType_D3D12:
+    return "d3d12";
+  case WGPUBackendType_D3D11:
+    return "d3d11";
+  case WGPUBackendType_OpenGL:
+  case WGPUBackendType_OpenGLES:
+    return "opengl";
+  default:
+    return "other";
+  }
+}
+
+AdapterInfo describe(const Api& api, WGPUAdapter adapter, uint32_t* subgroup_sizes) {
+  WGPUAdapterInfo raw = WGPU_ADAPTER_INFO_INIT;
+  api.AdapterGetInfo(adapter, &raw);
+  AdapterInfo info;
+  info.name = to_string(raw.device);
+  info.vendor = to_string(raw.vendor);
+  info.architecture = to_string(raw.architecture);
+  info.driver = to_string(raw.description);
+  info.backend = backend_name(raw.backendType);
+  info.software = raw.adapterType == WGPUAdapterType_CPU;
+  info.discrete = raw.adapterType == WGPUAdapterType_DiscreteGPU;
+  if (subgroup_sizes != nullptr) {
+    subgroup_sizes[0] = raw.subgroupMinSize;
+    subgroup_sizes[1] = raw.subgroupMaxSize;
+  }
+  api.AdapterInfoFreeMembers(raw);
+  return info;
+}
+
+WGPUInstance create_instance(const Api& api) {
+  // Timed waits let WaitAny block; allow_unsafe_apis lists subgroup matrices.
+  const WGPUInstanceFeatureName features[] = {WGPUInstanceFeatureName_TimedWaitAny};
+  const char* const enabled[] = {"allow_unsafe_apis"};
+  DawnTogglesDescriptor toggles = dawn_toggles(enabled, 1);
+  WGPUInstanceDescriptor descriptor = WGPU_INSTANCE_DESCRIPTOR_INIT;
+  if (api.kind == RuntimeKind::kDawn) {
+    descriptor.nextInChain = &toggles.chain;
+    descriptor.requiredFeatureCount = 1;
+    descriptor.requiredFeatures = features;
+  }
+  WGPUInstance instance = api.CreateInstance(&descriptor);
+  if (instance == nullptr) {
+    raise(ErrorKind::kRuntime, "the WebGPU runtime '" + api.origin + "' gave no instance");
+  }
+  return instance;
+}
+
+struct FoundAdapter {
+  WGPUAdapter handle = nullptr;
+  AdapterInfo info;
+};
+
+// webgpu.h has no way to list adapters: ask for each kind in turn and drop repeats.
+std::vector<FoundAdapter> find_adapters(const Api& api, WGPUInstance instance) {
+  struct Request {
+    WGPUPowerPreference power;
+    bool fallback;
+  };
+  const Request requests[] = {{WGPUPowerPreference_HighPerformance, false},
+                              {WGPUPowerPreference_LowPower, false},
+                              {WGPUPowerPreference_Undefined, true}};
+  std::vector<FoundAdapter> found;
+  for (const Request& request : requests) {
+    struct Result {
+      WGPUAdapter adapter = nullptr;
+      bool done = false;
+    } result;
+    // Without this toggle Dawn hides shader-f16 on NVIDIA, where it works.
+    const char* const enabled[] = {"vulkan_enable_f16_on_nvidia"};
+    DawnTogglesDescriptor toggles = dawn_toggles(enabled, 1);
+    WGPURequestAdapterOptions options = WGPU_REQUEST_ADAPTER_OPTIONS_INIT;
+    options.powerPreference = request.power;
+    options.forceFallbackAdapter = request.fallback;
+    if (api.kind == RuntimeKind::kDawn) {
+      options.nextInChain = &toggles.chain;
+    }
+    WGPURequestAdapterCallbackInfo callback = WGPU_REQUEST_ADAPTER_CALLBACK_INFO_INIT;
+    callback.mode = WGPUCallbackMode_AllowProcessEvents;
+    callback.userdata1 = &result;
+    callback.callback = [](WGPURequestAdapterStatus status, WGPUAdapter adapter, WGPUStringView,
+                           void* userdata, void*) {
+      auto* out = static_cast<Result*>(userdata);
+      out->adapter = status == WGPURequestAdapterStatus_Success ? adapter : nullptr;
+      out->done = true;
+    };
+    api.InstanceRequestAdapter(instance, &options, callback);
+    while (!result.done) {
+      api.InstanceProcessEvents(instance);
+    }
+    if (result.adapter == nullptr) {
+      continue;
+    }
+    AdapterInfo info = describe(api, result.adapter, nullptr);
+    if (info.backend == "null") { // Dawn's last resort where there is no driver: runs nothing
+      api.AdapterRelease(result.adapter);
+      continue;
+    }
+    bool known = std::any_of(found.begin(), found.end(), [&](const FoundAdapter& other) {
+      return other.info.name == info.name && other.info.backend == info.backend;
+    });
+    if (known) {
+      api.AdapterRelease(result.adapter);
+    } else {
+      found.push_back({result.adapter, std::move(info)});
+    }
+  }
+  auto rank = [](const AdapterInfo& info) { return info.software ? 2 : info.discrete ? 0 : 1; };
+  std::stable_sort(found.begin(), found.end(), [&](const FoundAdapter& a, const FoundAdapter& b) {
+    return rank(a.info) < rank(b.info);
+  });
+  return found;
+}
+
+size_t choose(const std::vector<FoundAdapter>& adapters, const std::string& wanted) {
+  if (adapters.empty()) {
+    raise(ErrorKind::kRuntime,
+          "no WebGPU adapter was found. Install a Vulkan (or Metal, D3D12) driver for your GPU, or "
+          "a software one: on Debian and Ubuntu `apt install libvulkan1 mesa-vulkan-drivers` "
+          "(Mesa 23.1 or newer; on Debian 12 from bookworm-backports).");
+  }
+  if (wanted.empty()) {
+    return 0;
+  }
+  std::string names;
+  const bool is_index = std::all_of(wanted.begin(), wanted.end(),
+                                    [](unsigned char c) { return std::isdigit(c) != 0; });
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    const std::string& name = adapters[i].info.name;
+    if (is_index ? std::to_string(i) == wanted
+                 : lower(name).find(lower(wanted)) != std::string::npos) {
+      return i;
+    }
+    names += (i == 0 ? "" : ", ") + std::to_string(i) + ": " + name;
+  }
+  raise(ErrorKind::kRuntime,
+        "TORCH_WEBGPU_ADAPTER='" + wanted + "' names no adapter; there are: " + names);
+}
+
+} // namespace
+
+Device::Device(const RuntimeSource& source, const std::string& adapter, bool debug)
+    : api_(std::make_unique<Api>(load_api(source))), debug_(debug) {
+  instance_ = create_instance(*api_);
+  std::vector<FoundAdapter> adapters = find_adapters(*api_, instance_);
+  const size_t index = choose(adapters, adapter);
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    if (i != index) {
+      api_->AdapterRelease(adapters[i].handle);
+    }
+  }
+  info_ = adapters[index].info;
+  create_device(adapters[index].handle);
+}
+
+// The context lives until the process ends: destroying a device while the driver's threads run at
+// exit is where WebGPU programs crash, and the driver frees everything anyway.
+Device::~Device() = default;
+
+void Device::create_device(WGPUAdapter adapter) {
+  uint32_t subgroup_sizes[2] = {0, 0};
+  describe(*api_, adapter, subgroup_sizes);
+
+  std::vector<WGPUFeatureName> features;
+  auto want = [&](WGPUFeatureName feature) {
+    if (api_->AdapterHasFeature(adapter, feature)) {
+      features.push_back(feature);
+    }
+  };
+  want(WGPUFeatureName_ShaderF16);
+  want(WGPUFeatureName_Subgroups);
+  want(WGPUFeatureName_TimestampQuery);
+  if (api_->kind == RuntimeKind::kDawn) {
+    want(kDawnFeatureSubgroupMatrix);
+  }
+
+  WGPULimits limits = WGPU_LIMITS_INIT;
+  api_->AdapterGetLimits(adapter, &limits);
+  limits.nextInChain = nullptr;
+
+  // Release mode: no zero-initialization of workgroup memory and of buffers (tensors start
+  // undefined). Robustness stays off for speed, so every kernel guards its own bounds; validation
+  // stays on, because without it an invalid shader aborts the process.
+  const char* const fast[] = {"disable_robustness", "disable_workgroup_init",
+                              "disable_lazy_clear_for_mapped_at_creation_buffer"};
+  const char* const slow[] = {"lazy_clear_resource_on_first_use", "timestamp_quantization"};
+  const char* const debug_enabled[] = {"use_user_defined_labels_in_backend"};
+  const char* const debug_disabled[] = {"timestamp_quantization"};
+  DawnTogglesDescriptor toggles =
+      debug_ ? dawn_toggles(debug_enabled, 1, debug_disabled, 1) : dawn_toggles(fast, 3, slow, 2);
+
+  WGPUDeviceDescriptor descriptor = WGPU_DEVICE_DESCRIPTOR_INIT;
+  if (api_->kind == RuntimeKind::kDawn) {
+    descriptor.nextInChain = &toggles.chain;
+  }
+  descriptor.label = to_view("torch_webgpu");
+  descriptor.requiredFeatureCount = features.size();
+  descriptor.requiredFeatures = features.data();
+  descriptor.requiredLimits = &limits;
+  descriptor.uncapturedErrorCallbackInfo.userdata1 = this;
+  descriptor.uncapturedErrorCallbackInfo.callback =
+      [](WGPUDevice const*, WGPUErrorType, WGPUStringView message, void* userdata, void*) {
+        static_cast<Device*>(userdata)->record_error(to_string(message));
+      };
+  descriptor.deviceLostCallbackInfo.mode = WGPUCallbackMode_AllowSpontaneous;
+  descriptor.deviceLostCallbackInfo.userdata1 = this;
+  descriptor.deviceLostCallbackInfo.callback = [](WGPUDevice const*, WGPUDeviceLostReason reason,
+                                                  WGPUStringView message, void* userdata, void*) {
+    if (reason != WGPUDeviceLostReason_Destroyed) {
+      auto* device = static_cast<Device*>(userdata);
+      device->lost_.store(true, std::memory_order_release);
+      device->record_error("the WebGPU device was lost: " + to_string(message));
+    }
+  };
+
+  struct Result {
+    WGPUDevice device = nullptr;
+    std::string message;
+    bool done = false;
+  } result;
+  WGPURequestDeviceCallbackInfo callback = WGPU_REQUEST_DEVICE_CALLBACK_INFO_INIT;
+  callback.mode = WGPUCallbackMode_AllowProcessEvents;
+  callback.userdata1 = &result;
+  callback.callback = [](WGPURequestDeviceStatus status, WGPUDevice device, WGPUStringView message,
+                         void* userdata, void*) {
+    auto* out = static_cast<Result*>(userdata);
+    out->device = status == WGPURequestDeviceStatus_Success ? device : nullptr;
+    out->message = to_string(message);
+    out->done = true;
+  };
+  api_->AdapterRequestDevice(adapter, &descriptor, callback);
+  while (!result.done) {
+    api_->InstanceProcessEvents(instance_);
+  }
+  if (result.device == nullptr) {
+    raise(ErrorKind::kRuntime,
+          "the adapter '" + info_.name + "' gave no device: " + result.message);
+  }
+  device_ = result.device;
+  queue_ = api_->DeviceGetQueue(device_);
+
+  WGPULimits granted = WGPU_LIMITS_INIT;
+  api_->DeviceGetLimits(device_, &granted);
+  caps_.shader_f16 = api_->DeviceHasFeature(device_, WGPUFeatureName_ShaderF16);
+  caps_.f16_bitcast = caps_.shader_f16 && api_->kind == RuntimeKind::kDawn;
+  caps_.subgroups = api_->DeviceHasFeature(device_, WGPUFeatureName_Subgroups);
+  caps_.timestamps = api_->DeviceHasFeature(device_, WGPUFeatureName_TimestampQuery);
+  caps_.subgroup_matrix = api_->kind == RuntimeKind::kDawn &&
+                          api_->DeviceHasFeature(device_, kDawnFeatureSubgroupMatrix);
+  caps_.subgroup_min_size = subgroup_sizes[0];
+  caps_.subgroup_max_size = subgroup_sizes[1];
+  caps_.max_immediate_size = granted.maxImmediateSize;
+  caps_.max_buffer_size = granted.maxBufferSize;
+  caps_.max_storage_binding_size = granted.maxStorageBufferBindingSize;
+  caps_.max_uniform_binding_size = granted.maxUniformBufferBindingSize;
+  caps_.max_storage_buffers = granted.maxStorageBuffersPerShaderStage;
+  caps_.max_workgroup_storage = granted.maxComputeWorkgroupStorageSize;
+  caps_.max_workgroup_invocations = granted.maxComputeInvocationsPerWorkgroup;
+  caps_.max_workgroups_per_dim = granted.maxComputeWorkgroupsPerDimension;
+  caps_.uniform_offset_alignment = granted.minUniformBufferOffsetAlignment;
+  caps_.storage_offset_alignment = granted.minStorageBufferOffsetAlignment;
+}
+
+std::vector<AdapterInfo> Device::list_adapters(const RuntimeSource& source) {
+  Api api = load_api(source);
+  WGPUInstance instance = create_instance(api);
+  std::vector<AdapterInfo> infos;
+  for (FoundAdapter& adapter : find_adapters(api, instance)) {
+    infos.push_back(std::move(adapter.info));
+    api.AdapterRelease(adapter.handle);
+  }
+  return infos;
+}
+
+void Device::process_events() const {
+  if (api_->kind == RuntimeKind::kWgpuNative) {
+    api_->DevicePoll(device_, /*wait=*/false, nullptr);
+  } else {
+    api_->InstanceProcessEvents(instance_);
+  }
+}
+
+void Device::wait(Completion& completion) const {
+  while (!completion.done.load(std::memory_order_acquire)) {
+    if (api_->kind == RuntimeKind::kWgpuNative) {
+      api_->DevicePoll(device_, /*wait=*/true, nullptr);
+    } else {
+      // A bounded wait, so that a lost device (whose futures may never fire) is noticed.
+      WGPUFutureWaitInfo info = {{completion.future}, false};
+      const uint64_t second = 1'000'000'000;
+      const WGPUWaitStatus status = api_->InstanceWaitAny(instance_, 1, &info, second);
+      if (status == WGPUWaitStatus_Error) {
+        api_->InstanceProcessEvents(instance_);
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+    }
+    if (lost() && !completion.done.load(std::memory_order_acquire)) {
+      const_cast<Device*>(this)->raise_pending_error();
+    }
+  }
+}
+
+void Device::record_error(const std::string& message) {
+  std::lock_guard<std::mutex> lock(error_mutex_);
+  if (error_.empty()) {
+    error_ = message; // the first error is the cause, later ones follow from it
+  }
+  has_error_.store(true, std::memory_order_release);
+}
+
+void Device::raise_pending_error() {
+  std::string message;
+  {
+    std::lock_guard<std::mutex> lock(error_mutex_);
+    message = error_.empty() ? "the WebGPU device was lost" : error_;
+    if (!lost()) { // a lost device stays lost: every later call says so
+      error_.clear();
+      has_error_.store(false, std::memory_order_release);
+    }
+  }
+  raise(ErrorKind::kRuntime, "WebGPU error: " + message);
+}
+
+Device::ScopedError Device::with_error_scopes(const std::function<void()>& create) const {
+  struct Scope {
+    Completion completion;
+    std::string message;
+    bool failed = false;
+  };
+  std::vector<WGPUErrorFilter> filters = {WGPUErrorFilter_OutOfMemory, WGPUErrorFilter_Validation};
+  if (api_->kind == RuntimeKind::kDawn) {
+    filters.push_back(WGPUErrorFilter_Internal); // wgpu-native aborts on this filter
+  }
+  for (WGPUErrorFilter filter : filters) {
+    api_->DevicePushErrorScope(device_, filter);
+  }
+  create();
+  ScopedError error;
+  for (auto filter = filters.rbegin(); filter != filters.rend(); ++filter) {
+    Scope scope;
+    WGPUPopErrorScopeCallbackInfo callback = WGPU_POP_ERROR_SCOPE_CALLBACK_INFO_INIT;
+    callback.mode = WGPUCallbackMode_AllowProcessEvents;
+    callback.userdata1 = &scope;
+    callback.callback = [](WGPUPopErrorScopeStatus, WGPUErrorType type, WGPUStringView message,
+                           void* userdata, void*) {
+      auto* out = static_cast<Scope*>(userdata);
+      out->failed = type != WGPUErrorType_NoError;
+      out->message = to_string(message);
+      out->completion.done.store(true, std::memory_order_release);
+    };
+    scope.completion.future = api_->DevicePopErrorScope(device_, callback).id;
+    wait(scope.completion);
+    if (scope.failed && error.message.empty()) {
+      error.message = scope.message.empty() ? "unknown error" : scope.message;
+      error.out_of_memory = *filter == WGPUErrorFilter_OutOfMemory;
+    }
+  }
+  return error;
+}
+
+} // namespace torch_webgpu

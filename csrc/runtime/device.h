@@ -1,0 +1,117 @@
+// One WebGPU device: instance, chosen adapter, capabilities, queue, and the errors it reports.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/handles.h"
+
+namespace torch_webgpu {
+
+struct Api;
+struct RuntimeSource;
+
+/// What an adapter is, as WebGPU tells it.
+struct AdapterInfo {
+  std::string name; // for example "NVIDIA H200"
+  std::string vendor;
+  std::string architecture;
+  std::string driver;    // driver name and version
+  std::string backend;   // "vulkan", "metal", "d3d12", ...
+  bool software = false; // a CPU implementation
+  bool discrete = false;
+};
+
+/// What the device was granted. Sizes in bytes.
+struct Capabilities {
+  bool shader_f16 = false;
+  bool f16_bitcast = false; // u32 to vec2<f16>: WGSL has it, naga does not yet
+  bool subgroups = false;
+  uint32_t subgroup_min_size = 0;
+  uint32_t subgroup_max_size = 0;
+  bool subgroup_matrix = false; // chromium-experimental-subgroup-matrix
+  bool timestamps = false;
+  uint32_t max_immediate_size = 0;
+  uint64_t max_buffer_size = 0;
+  uint64_t max_storage_binding_size = 0;
+  uint64_t max_uniform_binding_size = 0;
+  uint32_t max_storage_buffers = 0; // per shader stage
+  uint32_t max_workgroup_storage = 0;
+  uint32_t max_workgroup_invocations = 0;
+  uint32_t max_workgroups_per_dim = 0;
+  uint32_t uniform_offset_alignment = 256;
+  uint32_t storage_offset_alignment = 256;
+};
+
+/// A future of WebGPU with a flag of ours: wgpu-native's futures are all 0, so completion is told
+/// by the callback, and only the way of waiting differs between the runtimes.
+struct Completion {
+  uint64_t future = 0;
+  std::atomic<bool> done{false};
+};
+
+class Device {
+public:
+  /// `adapter`: index or part of the name (any case), empty for the best one: discrete, then
+  /// integrated, software last. Raises kRuntime if there is none, and says how to get one.
+  Device(const RuntimeSource& source, const std::string& adapter, bool debug);
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  ~Device();
+
+  const Api& api() const { return *api_; }
+  WGPUDevice handle() const { return device_; }
+  WGPUQueue queue() const { return queue_; }
+  const AdapterInfo& info() const { return info_; }
+  const Capabilities& caps() const { return caps_; }
+  bool debug() const { return debug_; }
+
+  /// Every adapter of the runtime, best first, in the order that indices refer to.
+  static std::vector<AdapterInfo> list_adapters(const RuntimeSource& source);
+
+  /// Runs callbacks that are due.
+  void process_events() const;
+  /// Blocks until completion.done. The one place that knows how each runtime waits.
+  void wait(Completion& completion) const;
+
+  /// Raises the first error reported since the last call (validation, lost device), if any.
+  /// A single atomic load when there is none.
+  void throw_pending_error() {
+    if (has_error_.load(std::memory_order_acquire)) {
+      raise_pending_error();
+    }
+  }
+  void record_error(const std::string& message);
+  bool lost() const { return lost_.load(std::memory_order_acquire); }
+
+  /// Runs `create` inside error scopes; returns the error's text, empty if none, and whether it was
+  /// out of memory.
+  struct ScopedError {
+    std::string message;
+    bool out_of_memory = false;
+  };
+  ScopedError with_error_scopes(const std::function<void()>& create) const;
+
+private:
+  [[noreturn]] void raise_pending_error();
+  void create_device(WGPUAdapter adapter);
+
+  std::unique_ptr<Api> api_;
+  WGPUInstance instance_ = nullptr;
+  WGPUDevice device_ = nullptr;
+  WGPUQueue queue_ = nullptr;
+  AdapterInfo info_;
+  Capabilities caps_;
+  bool debug_ = false;
+  std::atomic<bool> has_error_{false};
+  std::atomic<bool> lost_{false};
+  std::mutex error_mutex_;
+  std::string error_;
+};
+
+} // namespace torch_webgpu

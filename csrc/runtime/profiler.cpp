@@ -1,0 +1,35 @@
+#include "runtime/profiler.h"
+
+#include "runtime/device.h"
+#include "runtime/error.h"
+#include "runtime/stream.h"
+
+namespace torch_webgpu {
+
+void Profiler::start() {
+  if (!stream_.device().caps().timestamps) {
+    raise(ErrorKind::kRuntime,
+          "the profiler needs timestamp queries, which this WebGPU device does not have");
+  }
+  open_.clear();
+  stream_.set_profiler(this);
+}
+
+std::vector<ProfileEntry> Profiler::stop() {
+  stream_.set_profiler(nullptr);
+  std::vector<ProfileEntry> entries;
+  entries.reserve(open_.size());
+  for (const Open& open : open_) {
+    entries.push_back({open.label, open.start->nanoseconds(), open.end->nanoseconds()});
+  }
+  open_.clear();
+  return entries;
+}
+
+void Profiler::begin(const std::string& label) {
+  open_.push_back({label, stream_.record_timestamp(), nullptr});
+}
+
+void Profiler::end() { open_.back().end = stream_.record_timestamp(); }
+
+} // namespace torch_webgpu

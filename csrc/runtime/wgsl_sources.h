@@ -1,0 +1,20 @@
+// The text of every shader in csrc/kernels, embedded at build time by tools/embed_wgsl.py.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace torch_webgpu {
+
+struct WgslSource {
+  std::string_view name; // path under csrc/kernels without the suffix: "copy", "conv/im2col"
+  std::string_view text;
+};
+
+// nullptr where no such shader exists.
+const WgslSource* find_wgsl(std::string_view name);
+
+// Sorted by name.
+std::span<const WgslSource> all_wgsl();
+
+} // namespace torch_webgpu
