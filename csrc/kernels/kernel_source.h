@@ -1,0 +1,68 @@
+// From a kernel's .wgsl file to the shader of one dtype and aliasing case.
+//
+// A kernel file is valid WGSL by itself, written for float32 operands in buffers of their own. Two
+// kinds of marked regions are replaced when a pipeline is built:
+//
+//   // @operands            the bindings and typed accessors of the operands
+//   // @end
+//   // @hook NAME           a function or alias that a table row supplies, with a working default
+//   // @end
+//
+// For an operand `x` the generated accessors are
+//   alias x_t = ...;                      the register type
+//   fn load_x(i: u32) -> x_t              element i, counted in elements from the buffer's start
+//   fn store_x(i: u32, v: x_t)            if writable; never disturbs neighbours of a sub-word
+//   fn atomic_add_x(i: u32, v: x_t)       if asked for
+//   fn atomic_update_x(i: u32, v: x_t)    if asked for, up to 4 bytes: element i becomes
+//                                         combine_x(element i, v), which the kernel defines
+// Values of half types are f32 in registers. Library functions (lib/*.wgsl) are added as far as
+// used.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kernels/dtype.h"
+#include "runtime/pipeline.h"
+
+namespace torch_webgpu {
+
+struct Operand {
+  std::string_view name;
+  DType dtype = DType::kF32;
+  // Which storage binding holds it. Operands in one buffer must share a slot: WebGPU forbids
+  // binding a buffer twice in a dispatch that writes it.
+  uint32_t slot = 0;
+  bool writable = false;
+  bool atomic_add = false;
+  // The kernel writes whole words itself: plain words in the slot, no store accessor.
+  bool owns_words = false;
+  bool atomic_update = false;
+};
+
+struct KernelSource {
+  std::string_view file; // name under csrc/kernels without .wgsl
+  std::vector<Operand> operands;
+  std::vector<std::pair<std::string_view, std::string>> hooks;
+  bool checks_indices = false; // the file declares and uses `errors`
+};
+
+/// The complete shader. Raises kRuntime if the file or a hook's region does not exist.
+PipelineSpec build_kernel(std::string label, const KernelSource& source);
+
+// The pieces, for the pointwise generator.
+
+/// Bindings, aliases and accessors of the operands.
+std::string operand_declarations(const std::vector<Operand>& operands);
+/// Slots and writability as the pipeline layout wants them.
+BindingLayout binding_layout(const std::vector<Operand>& operands, bool checks_indices = false);
+/// Expression of register type from the low bits of `word` (8 bytes: vec2<u32>, 16: vec4<u32>).
+std::string from_word(DType dtype, const std::string& word);
+/// The reverse; for types narrower than a word the result is masked to the type's bits.
+std::string to_word(DType dtype, const std::string& value);
+/// Converts a value between register types, with C++'s and PyTorch's rules.
+std::string convert(Kind from, Kind to, const std::string& value);
+
+} // namespace torch_webgpu
