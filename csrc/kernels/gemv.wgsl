@@ -1,0 +1,120 @@
+// gemm.wgsl for one column: C's rows are dot products of A's rows with the column B. p.lanes
+// invocations work on a row together, side by side if its elements are (a_along_k); else
+// neighbouring invocations take neighbouring rows.
+
+struct Params {
+  m: u32,
+  n: u32,
+  k: u32,
+  batch: u32,
+  tiles_m: u32,
+  tiles_n: u32,
+  splits: u32,
+  k_piece: u32,
+  a_offset: u32,
+  a_batch: u32,
+  a_row: u32,
+  a_column: u32,
+  b_offset: u32,
+  b_batch: u32,
+  b_row: u32,
+  b_column: u32,
+  c_offset: u32,
+  c_batch: u32,
+  c_row: u32,
+  c_column: u32,
+  d_offset: u32,
+  d_batch: u32,
+  d_row: u32,
+  d_column: u32,
+  alpha: vec2<u32>,
+  beta: vec2<u32>,
+  a_along_k: u32,
+  b_along_k: u32,
+  lanes: u32, // invocations that share a row: a power of two, at most kThreads
+}
+@group(0) @binding(31) var<uniform> p: Params;
+
+// @operands
+@group(0) @binding(0) var<storage, read_write> b0: array<u32>;
+@group(0) @binding(1) var<storage, read> b1: array<u32>;
+@group(0) @binding(2) var<storage, read> b2: array<u32>;
+@group(0) @binding(3) var<storage, read> b3: array<u32>;
+alias a_t = f32;
+alias b_t = f32;
+alias c_t = f32;
+alias d_t = f32;
+fn store_c(i: u32, v: c_t) { b0[i] = bitcast<u32>(v); }
+fn load_a(i: u32) -> a_t { return bitcast<f32>(b1[i]); }
+fn load_b(i: u32) -> b_t { return bitcast<f32>(b2[i]); }
+fn load_d(i: u32) -> d_t { return bitcast<f32>(b3[i]); }
+// @end
+
+// @hook KIND
+alias acc_t = f32;
+fn acc_add(a: acc_t, b: acc_t) -> acc_t { return a + b; }
+fn acc_mul(a: acc_t, b: acc_t) -> acc_t { return a * b; }
+fn acc_scalar(words: vec2<u32>) -> acc_t { return bitcast<f32>(words.x); }
+// @end
+
+// @hook EPILOGUE
+fn epilogue(acc: acc_t, batch: u32, m: u32, n: u32) -> acc_t {
+  let d = load_d(p.d_offset + batch * p.d_batch + m * p.d_row + n * p.d_column);
+  return acc_add(acc_mul(acc_scalar(p.alpha), acc), acc_mul(acc_scalar(p.beta), d));
+}
+// @end
+
+const kThreads = 128u;
+var<workgroup> sums: array<acc_t, kThreads>;
+
+@compute @workgroup_size(kThreads)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) t: u32) {
+  let id = wid.y * groups.x + wid.x;
+  let c_batch = id / p.tiles_m; // piece * batches + batch
+  let batch = c_batch % p.batch;
+  let piece = c_batch / p.batch;
+  if (piece >= p.splits) {
+    return;
+  }
+  let lanes = p.lanes;
+  let rows = kThreads / lanes;
+  let along_k = p.a_along_k == 1u;
+  let lane = select(t / rows, t % lanes, along_k);
+  let m = id % p.tiles_m * rows + select(t % rows, t / lanes, along_k);
+  let k_end = min((piece + 1u) * p.k_piece, p.k);
+
+  var sum0 = acc_t();
+  var sum1 = acc_t();
+  var sum2 = acc_t();
+  var sum3 = acc_t();
+  if (m < p.m) {
+    let a = p.a_offset + batch * p.a_batch + m * p.a_row;
+    let b = p.b_offset + batch * p.b_batch;
+    var k = piece * p.k_piece + lane;
+    // Four sums, so that four loads are under way at a time.
+    for (; k + 3u * lanes < k_end; k += 4u * lanes) {
+      let k1 = k + lanes;
+      let k2 = k + 2u * lanes;
+      let k3 = k + 3u * lanes;
+      sum0 = acc_add(sum0, acc_mul(load_a(a + k * p.a_column), load_b(b + k * p.b_row)));
+      sum1 = acc_add(sum1, acc_mul(load_a(a + k1 * p.a_column), load_b(b + k1 * p.b_row)));
+      sum2 = acc_add(sum2, acc_mul(load_a(a + k2 * p.a_column), load_b(b + k2 * p.b_row)));
+      sum3 = acc_add(sum3, acc_mul(load_a(a + k3 * p.a_column), load_b(b + k3 * p.b_row)));
+    }
+    for (; k < k_end; k += lanes) {
+      sum0 = acc_add(sum0, acc_mul(load_a(a + k * p.a_column), load_b(b + k * p.b_row)));
+    }
+  }
+  let distance = select(rows, 1u, along_k); // between lanes of a row
+  sums[t] = acc_add(acc_add(sum0, sum1), acc_add(sum2, sum3));
+  for (var half = lanes / 2u; half > 0u; half /= 2u) {
+    workgroupBarrier();
+    if (lane < half) {
+      sums[t] = acc_add(sums[t], sums[t + half * distance]);
+    }
+  }
+  if (lane == 0u && m < p.m) {
+    store_c(p.c_offset + c_batch * p.c_batch + m * p.c_row, epilogue(sums[t], batch, m, 0u));
+  }
+}
