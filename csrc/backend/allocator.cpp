@@ -1,0 +1,202 @@
+#include "backend/allocator.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <iterator>
+#include <map>
+#include <mutex>
+
+#include "backend/tensor.h"
+#include "runtime/context.h"
+
+namespace torch_webgpu {
+namespace {
+
+// Buffers by address, for DataPtrs that only have one. Entered when a buffer is new, so the pool's
+// recycling costs nothing; a released buffer's entry stays until its addresses are used again,
+// which is harmless, since whoever asks about an address keeps its buffer alive.
+class AddressTable {
+public:
+  void add(const Buffer& buffer) {
+    const uintptr_t begin = buffer.address;
+    const uintptr_t end = begin + buffer.size;
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto it = ranges_.lower_bound(begin);
+    if (it != ranges_.begin() && std::prev(it)->second.end > begin) {
+      --it;
+    }
+    while (it != ranges_.end() && it->first < end) {
+      it = ranges_.erase(it);
+    }
+    ranges_[begin] = {end, &buffer};
+  }
+
+  Place find(const void* data) {
+    const auto address = reinterpret_cast<uintptr_t>(data);
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto it = ranges_.upper_bound(address);
+    if (it == ranges_.begin() || address >= (--it)->second.end) {
+      return {};
+    }
+    return {it->second.buffer, address - it->first};
+  }
+
+  static AddressTable& instance() {
+    static auto* table = new AddressTable; // outlives every tensor
+    return *table;
+  }
+
+private:
+  struct Range {
+    uintptr_t end = 0;
+    const Buffer* buffer = nullptr;
+  };
+  std::mutex mutex_;
+  std::map<uintptr_t, Range> ranges_;
+};
+
+c10::CachingAllocator::Stat stat(uint64_t current, uint64_t peak) {
+  c10::CachingAllocator::Stat out;
+  out.current = static_cast<int64_t>(current);
+  out.peak = static_cast<int64_t>(peak);
+  return out;
+}
+
+class DeviceAllocator final : public c10::DeviceAllocator {
+public:
+  c10::DataPtr allocate(size_t bytes) override {
+    if (bytes == 0) {
+      return {nullptr, webgpu_device()};
+    }
+    Buffer* buffer = context().allocator.allocate(bytes);
+    if (buffer->last_use == 0) { // never freed, so new
+      AddressTable::instance().add(*buffer);
+    }
+    return {reinterpret_cast<void*>(buffer->address), buffer, &free_buffer, webgpu_device()};
+  }
+
+  void copy_data(void* target, const void* source, size_t bytes) const override {
+    // Only c10::Allocator::clone gets here, and it hands over addresses without their buffers.
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "webgpu storage cannot be cloned by address");
+  }
+
+  bool initialized() override { return context_if_initialized() != nullptr; }
+
+  void emptyCache(c10::MempoolId_t) override {
+    if (Context* ctx = context_if_initialized()) {
+      ctx->allocator.empty_cache();
+    }
+  }
+
+  // One ordered stream: memory is never reused ahead of the commands that use it.
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override {
+    c10::CachingDeviceAllocator::DeviceStats out;
+    if (Context* ctx = context_if_initialized()) {
+      const MemoryStats stats = ctx->allocator.stats();
+      const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+      out.allocated_bytes[all] = stat(stats.allocated, stats.max_allocated);
+      out.requested_bytes[all] = out.allocated_bytes[all];
+      out.active_bytes[all] = out.allocated_bytes[all];
+      out.reserved_bytes[all] = stat(stats.reserved, stats.max_reserved);
+      out.allocation[all].current = static_cast<int64_t>(stats.num_allocations - stats.num_frees);
+      out.allocation[all].allocated = static_cast<int64_t>(stats.num_allocations);
+      out.allocation[all].freed = static_cast<int64_t>(stats.num_frees);
+      out.segment[all].current = static_cast<int64_t>(stats.num_buffers_live);
+      out.segment[all].allocated = static_cast<int64_t>(stats.num_buffers_created);
+      out.num_ooms = static_cast<int64_t>(stats.num_ooms);
+      out.num_device_alloc = static_cast<int64_t>(stats.num_buffers_created);
+    }
+    return out;
+  }
+
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+
+  void resetPeakStats(c10::DeviceIndex) override {
+    if (Context* ctx = context_if_initialized()) {
+      ctx->allocator.reset_peak_stats();
+    }
+  }
+};
+
+class PinnedAllocator final : public c10::Allocator {
+public:
+  c10::DataPtr allocate(size_t bytes) override {
+    c10::DataPtr plain = c10::GetCPUAllocator()->allocate(bytes);
+    void* data = plain.get();
+    if (data == nullptr) {
+      return plain;
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    live_[reinterpret_cast<uintptr_t>(data)] = {bytes, std::move(plain)};
+    return {data, data, &free_pinned, c10::Device(c10::DeviceType::CPU)};
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return &free_pinned; }
+
+  void copy_data(void* target, const void* source, size_t bytes) const override {
+    default_copy_data(target, source, bytes);
+  }
+
+  bool owns(const void* data) {
+    const auto address = reinterpret_cast<uintptr_t>(data);
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto it = live_.upper_bound(address);
+    return it != live_.begin() && address - (--it)->first < it->second.bytes;
+  }
+
+  static PinnedAllocator& instance() {
+    static auto* allocator = new PinnedAllocator; // outlives every tensor
+    return *allocator;
+  }
+
+private:
+  struct Block {
+    size_t bytes = 0;
+    c10::DataPtr memory;
+  };
+
+  static void free_pinned(void* data) {
+    PinnedAllocator& self = instance();
+    std::lock_guard<std::mutex> lock(self.mutex_);
+    self.live_.erase(reinterpret_cast<uintptr_t>(data));
+  }
+
+  std::mutex mutex_;
+  std::map<uintptr_t, Block> live_;
+};
+
+} // namespace
+
+void free_buffer(void* buffer) {
+  // No context in a forked child: its copy of the parent's tensors owns nothing.
+  if (Context* ctx = context_if_initialized()) {
+    ctx->allocator.free(static_cast<Buffer*>(buffer));
+  }
+}
+
+Place find_place(const c10::DataPtr& data) {
+  TORCH_CHECK(data.device().type() == kWebGPU, "expected webgpu memory, got memory on ",
+              data.device());
+  if (data.get() == nullptr) {
+    static const Buffer* empty = context().allocator.allocate(0);
+    return {empty, 0};
+  }
+  const Place place = AddressTable::instance().find(data.get());
+  TORCH_CHECK(place.buffer != nullptr, "address ", data.get(),
+              " is called webgpu memory, but no tensor of torch_webgpu was allocated there");
+  return place;
+}
+
+c10::Allocator* device_allocator() {
+  static auto* allocator = new DeviceAllocator; // registered with c10, which does not own it
+  return allocator;
+}
+
+c10::Allocator* pinned_allocator() { return &PinnedAllocator::instance(); }
+
+bool is_pinned(const void* data) { return PinnedAllocator::instance().owns(data); }
+
+} // namespace torch_webgpu

@@ -1,0 +1,17 @@
+// The allocators PyTorch sees: device memory from the runtime's pool, and 'pinned' host memory.
+#pragma once
+
+#include <c10/core/Allocator.h>
+
+namespace torch_webgpu {
+
+/// Allocator of PrivateUse1: DataPtrs whose data is the buffer's (inaccessible) address and whose
+/// context is the Buffer. Allocating starts the device; zero bytes do not.
+c10::Allocator* device_allocator();
+
+/// Host memory that counts as pinned. WebGPU cannot map memory of ours, so it is plain memory that
+/// remembers that it was asked for.
+c10::Allocator* pinned_allocator();
+bool is_pinned(const void* data);
+
+} // namespace torch_webgpu

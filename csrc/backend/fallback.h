@@ -1,0 +1,53 @@
+// Running on the CPU what has no kernel here: counted, told of once per op, or refused.
+#pragma once
+
+#include <ATen/TensorIterator.h>
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <ATen/native/CPUFallback.h>
+#include <c10/util/FunctionRef.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace torch_webgpu {
+
+enum class FallbackMode { kWarn, kError, kSilent };
+
+/// Starts as TORCH_WEBGPU_FALLBACK says: warn (default), error or silent.
+FallbackMode fallback_mode();
+void set_fallback_mode(FallbackMode mode);
+
+/// How often each op ran on the CPU since the start or the last reset.
+std::map<std::string, uint64_t> fallback_counts();
+void reset_fallback_counts();
+
+/// Counts one fallback of `op` ("aten::sin") and warns the first time; raises NotImplementedError
+/// in error mode. `reason` completes "there is no kernel ...", e.g. "for float64"; it may be empty.
+void note_fallback(std::string_view op, std::string_view reason = {});
+
+/// Boxed fallback of a whole op: copies its tensors to the CPU, runs it, copies results back.
+void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+/// The same for a kernel that meets arguments it cannot take (float64, say), with its own
+/// arguments:
+///   return call_cpu_fallback<at::_ops::index_select>::call(self, dim, index);
+template <class Op>
+using call_cpu_fallback = at::native::call_fallback_fn<&cpu_fallback, Op>;
+template <class Op>
+using call_cpu_fallback_symint = at::native::call_fallback_fn_symint<&cpu_fallback, Op>;
+
+/// The same for a TensorIterator kernel: runs `kernel` on an iterator over CPU copies of the
+/// operands and copies the outputs back. For a stub, where PyTorch's CPU kernel is the fallback:
+///   if (!native(iter.common_dtype())) {
+///     return fallback_iterator(iter, "aten::sin", [](at::TensorIteratorBase& cpu) {
+///       at::native::sin_stub(at::kCPU, cpu);
+///     });
+///   }
+void fallback_iterator(at::TensorIteratorBase& iter, std::string_view op,
+                       c10::function_ref<void(at::TensorIteratorBase&)> kernel);
+
+} // namespace torch_webgpu

@@ -1,0 +1,91 @@
+#include "backend/generator.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/TensorBase.h>
+
+#include <cstring>
+
+#include "backend/tensor.h"
+
+namespace torch_webgpu {
+namespace {
+
+constexpr size_t kStateBytes = 2 * sizeof(uint64_t);
+
+} // namespace
+
+GeneratorImpl::GeneratorImpl(c10::DeviceIndex index)
+    : c10::GeneratorImpl(c10::Device(kWebGPU, index),
+                         c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
+
+c10::DeviceType GeneratorImpl::device_type() { return kWebGPU; }
+
+PhiloxState GeneratorImpl::philox_state(uint64_t increment) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const PhiloxState state{seed_, offset_};
+  offset_ += (increment + 3) / 4 * 4;
+  return state;
+}
+
+void GeneratorImpl::set_current_seed(uint64_t seed) {
+  seed_ = seed;
+  offset_ = 0;
+}
+
+uint64_t GeneratorImpl::seed() {
+  set_current_seed(c10::detail::getNonDeterministicRandom(/*is_cuda=*/true));
+  return seed_;
+}
+
+void GeneratorImpl::set_offset(uint64_t offset) {
+  TORCH_CHECK(offset % 4 == 0, "the offset of a webgpu generator must be a multiple of 4");
+  offset_ = offset;
+}
+
+c10::intrusive_ptr<c10::TensorImpl> GeneratorImpl::get_state() const {
+  at::TensorBase state = at::detail::empty_cpu({kStateBytes}, c10::ScalarType::Byte);
+  auto* bytes = state.mutable_data_ptr<uint8_t>();
+  std::memcpy(bytes, &seed_, sizeof(seed_));
+  std::memcpy(bytes + sizeof(seed_), &offset_, sizeof(offset_));
+  return state.getIntrusivePtr();
+}
+
+void GeneratorImpl::set_state(const c10::TensorImpl& state) {
+  TORCH_CHECK_TYPE(state.device().is_cpu() && state.dtype() == c10::ScalarType::Byte &&
+                       state.is_contiguous(),
+                   "RNG state must be a torch.ByteTensor");
+  TORCH_CHECK(state.numel() == kStateBytes, "RNG state is wrong size: expected ", kStateBytes,
+              " bytes, got ", state.numel());
+  const auto* bytes = static_cast<const uint8_t*>(state.data());
+  uint64_t seed = 0;
+  uint64_t offset = 0;
+  std::memcpy(&seed, bytes, sizeof(seed));
+  std::memcpy(&offset, bytes + sizeof(seed), sizeof(offset));
+  set_current_seed(seed);
+  set_offset(offset);
+}
+
+GeneratorImpl* GeneratorImpl::clone_impl() const {
+  auto* copy = new GeneratorImpl(device().index());
+  copy->seed_ = seed_;
+  copy->offset_ = offset_;
+  return copy;
+}
+
+at::Generator make_generator() { return at::make_generator<GeneratorImpl>(0); }
+
+const at::Generator& default_generator() {
+  static const at::Generator generator = make_generator();
+  return generator;
+}
+
+GeneratorImpl& generator_of(const std::optional<at::Generator>& generator) {
+  const at::Generator& chosen =
+      generator.has_value() && generator->defined() ? *generator : default_generator();
+  TORCH_CHECK(chosen.device().type() == kWebGPU,
+              "Expected a 'webgpu' device type for generator but found '", chosen.device().type(),
+              "'");
+  return *static_cast<GeneratorImpl*>(chosen.unsafeGetGeneratorImpl());
+}
+
+} // namespace torch_webgpu

@@ -1,0 +1,51 @@
+// Random state: a seed and an offset into its Philox stream. The kernels do the generating, so no
+// random number ever crosses the bus.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <c10/core/GeneratorImpl.h>
+
+#include <cstdint>
+#include <optional>
+
+namespace torch_webgpu {
+
+/// Counter-based Philox4x32-10 state for one kernel: key `seed`, counter starting at `offset / 4`.
+struct PhiloxState {
+  uint64_t seed = 0;
+  uint64_t offset = 0; // in 32-bit random numbers per invocation, a multiple of 4
+};
+
+class GeneratorImpl final : public c10::GeneratorImpl {
+public:
+  explicit GeneratorImpl(c10::DeviceIndex index);
+
+  /// The state for a kernel of which each invocation draws at most `increment` 32-bit numbers, and
+  /// advances past them. Takes the generator's mutex: callers must not hold it.
+  PhiloxState philox_state(uint64_t increment);
+
+  void set_current_seed(uint64_t seed) override;
+  uint64_t current_seed() const override { return seed_; }
+  uint64_t seed() override;
+  void set_offset(uint64_t offset) override;
+  uint64_t get_offset() const override { return offset_; }
+  /// 16 bytes as CUDA's: seed, then offset, both little-endian 64-bit.
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
+  void set_state(const c10::TensorImpl& state) override;
+
+  static c10::DeviceType device_type();
+
+private:
+  GeneratorImpl* clone_impl() const override;
+
+  uint64_t seed_ = c10::default_rng_seed_val;
+  uint64_t offset_ = 0;
+};
+
+const at::Generator& default_generator();
+at::Generator make_generator();
+
+/// The generator an op was given, or the default one. Raises if it is another device's.
+GeneratorImpl& generator_of(const std::optional<at::Generator>& generator);
+
+} // namespace torch_webgpu

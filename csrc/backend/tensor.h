@@ -1,0 +1,59 @@
+// From a tensor to the GPU buffer behind it. No look-up: the storage's DataPtr carries the Buffer.
+#pragma once
+
+#include <ATen/core/TensorBase.h>
+#include <c10/core/Storage.h>
+
+#include <cstdint>
+
+#include "runtime/buffer.h"
+
+namespace torch_webgpu {
+
+inline constexpr c10::DeviceType kWebGPU = c10::DeviceType::PrivateUse1;
+
+/// The only device there is.
+inline c10::Device webgpu_device() { return {kWebGPU, 0}; }
+
+inline bool is_webgpu(const at::TensorBase& tensor) { return tensor.device().type() == kWebGPU; }
+
+/// Deleter of every DataPtr that the backend's allocator makes; its context is a Buffer*.
+void free_buffer(void* buffer);
+
+/// A place in a buffer.
+struct Place {
+  const Buffer* buffer = nullptr;
+  uint64_t offset = 0; // bytes
+};
+
+/// The slow way, by address, for a DataPtr that the allocator did not make: one that borrows webgpu
+/// memory (from_blob, DLPack, the pickler), or that of an empty storage, which gets a small shared
+/// buffer so that it can be bound like any other. Raises for memory of another origin.
+Place find_place(const c10::DataPtr& data);
+
+inline const Buffer& buffer_of(const c10::DataPtr& data) {
+  if (C10_LIKELY(data.get_deleter() == &free_buffer)) {
+    return *static_cast<const Buffer*>(data.get_context());
+  }
+  return *find_place(data).buffer;
+}
+
+/// The buffer that holds the tensor's storage.
+inline const Buffer& buffer_of(const at::TensorBase& tensor) {
+  return buffer_of(tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr());
+}
+
+/// Where the tensor's first element lies in buffer_of(tensor), in bytes.
+inline uint64_t byte_offset(const at::TensorBase& tensor) {
+  const c10::DataPtr& data = tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr();
+  const uint64_t base =
+      C10_LIKELY(data.get_deleter() == &free_buffer) ? 0 : find_place(data).offset;
+  return base + static_cast<uint64_t>(tensor.storage_offset()) * tensor.itemsize();
+}
+
+/// Whether two tensors lie in the same buffer, i.e. may alias.
+inline bool same_buffer(const at::TensorBase& a, const at::TensorBase& b) {
+  return &buffer_of(a) == &buffer_of(b);
+}
+
+} // namespace torch_webgpu

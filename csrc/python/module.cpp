@@ -1,0 +1,223 @@
+// torch_webgpu._C: what the Python package needs of the backend. Functions return plain values
+// (numbers, strings, dictionaries); torch_webgpu/webgpu gives them their public form. Whatever may
+// wait for the device or load drivers runs without the GIL.
+#include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/version.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "backend/fallback.h"
+#include "backend/generator.h"
+#include "backend/tensor.h"
+#include "python/shaders.h"
+#include "runtime/api.h"
+#include "runtime/context.h"
+#include "runtime/error.h"
+
+namespace torch_webgpu {
+namespace {
+
+namespace py = pybind11;
+using Counters = std::map<std::string, uint64_t>;
+
+// Resolved when Python registers the backend and only handed over here: a resolver that called
+// Python would need the GIL while the context's lock is held, and another thread may hold the GIL
+// and wait for that lock.
+void set_runtime(uint64_t proc_address, const std::string& library, const std::string& error) {
+  set_runtime_resolver([=]() -> RuntimeSource {
+    if (!error.empty()) {
+      raise(ErrorKind::kRuntime, error);
+    }
+    return {reinterpret_cast<void*>(static_cast<uintptr_t>(proc_address)), library};
+  });
+}
+
+std::map<std::string, std::string> describe(const AdapterInfo& info) {
+  return {{"name", info.name},
+          {"vendor", info.vendor},
+          {"architecture", info.architecture},
+          {"driver", info.driver},
+          {"backend", info.backend},
+          {"type", info.software   ? "software"
+                   : info.discrete ? "discrete"
+                                   : "integrated"}};
+}
+
+std::vector<std::map<std::string, std::string>> adapters() {
+  std::vector<std::map<std::string, std::string>> out;
+  for (const AdapterInfo& info : list_adapters()) {
+    out.push_back(describe(info));
+  }
+  return out;
+}
+
+std::tuple<std::map<std::string, std::string>, std::vector<std::string>, Counters> properties() {
+  const Device& device = context().device;
+  const Capabilities& caps = device.caps();
+  std::map<std::string, std::string> text = describe(device.info());
+  text["runtime"] = device.api().origin;
+  std::vector<std::string> features;
+  for (const auto& [name, granted] :
+       {std::pair("shader-f16", caps.shader_f16), std::pair("subgroups", caps.subgroups),
+        std::pair("subgroup-matrix", caps.subgroup_matrix),
+        std::pair("timestamp-query", caps.timestamps)}) {
+    if (granted) {
+      features.emplace_back(name);
+    }
+  }
+  Counters limits = {{"max_buffer_size", caps.max_buffer_size},
+                     {"max_storage_binding_size", caps.max_storage_binding_size},
+                     {"max_uniform_binding_size", caps.max_uniform_binding_size},
+                     {"max_storage_buffers", caps.max_storage_buffers},
+                     {"max_workgroup_storage", caps.max_workgroup_storage},
+                     {"max_workgroup_invocations", caps.max_workgroup_invocations},
+                     {"max_workgroups_per_dimension", caps.max_workgroups_per_dim},
+                     {"max_immediate_size", caps.max_immediate_size},
+                     {"subgroup_min_size", caps.subgroup_min_size},
+                     {"subgroup_max_size", caps.subgroup_max_size},
+                     {"uniform_offset_alignment", caps.uniform_offset_alignment},
+                     {"storage_offset_alignment", caps.storage_offset_alignment}};
+  return {std::move(text), std::move(features), std::move(limits)};
+}
+
+void synchronize() {
+  if (in_bad_fork() || context_if_initialized() != nullptr) {
+    context().stream.synchronize();
+  }
+}
+
+Counters stream_stats() {
+  Context* ctx = context_if_initialized();
+  const StreamStats stats = ctx == nullptr ? StreamStats{} : ctx->stream.stats();
+  return {{"dispatches", stats.dispatches},
+          {"copies", stats.copies},
+          {"submits", stats.submits},
+          {"uploads", stats.uploads},
+          {"readbacks", stats.readbacks},
+          {"bind_groups", stats.bind_groups},
+          {"pipelines", ctx == nullptr ? 0 : ctx->pipelines.size()}};
+}
+
+Counters memory_stats() {
+  Context* ctx = context_if_initialized();
+  const MemoryStats stats = ctx == nullptr ? MemoryStats{} : ctx->allocator.stats();
+  return {{"allocated_bytes.all.current", stats.allocated},
+          {"allocated_bytes.all.peak", stats.max_allocated},
+          {"reserved_bytes.all.current", stats.reserved},
+          {"reserved_bytes.all.peak", stats.max_reserved},
+          {"allocation.all.current", stats.num_allocations - stats.num_frees},
+          {"allocation.all.allocated", stats.num_allocations},
+          {"allocation.all.freed", stats.num_frees},
+          {"segment.all.current", stats.num_buffers_live},
+          {"segment.all.allocated", stats.num_buffers_created},
+          {"segment.all.freed", stats.num_buffers_created - stats.num_buffers_live},
+          {"num_ooms", stats.num_ooms}};
+}
+
+void reset_peak_memory_stats() {
+  if (Context* ctx = context_if_initialized()) {
+    ctx->allocator.reset_peak_stats();
+  }
+}
+
+void empty_cache() {
+  if (Context* ctx = context_if_initialized()) {
+    ctx->allocator.empty_cache();
+  }
+}
+
+using Profile = std::vector<std::tuple<std::string, uint64_t, uint64_t>>;
+
+void start_profiler() { context().profiler.start(); }
+
+Profile stop_profiler() {
+  Profile out;
+  for (const ProfileEntry& entry : context().profiler.stop()) {
+    out.emplace_back(entry.label, entry.start_ns, entry.end_ns);
+  }
+  return out;
+}
+
+std::string fallback_mode_name() {
+  switch (fallback_mode()) {
+  case FallbackMode::kError:
+    return "error";
+  case FallbackMode::kSilent:
+    return "silent";
+  case FallbackMode::kWarn:
+    break;
+  }
+  return "warn";
+}
+
+void set_fallback_mode_name(const std::string& mode) {
+  const std::map<std::string, FallbackMode> modes = {{"warn", FallbackMode::kWarn},
+                                                     {"error", FallbackMode::kError},
+                                                     {"silent", FallbackMode::kSilent}};
+  const auto found = modes.find(mode);
+  TORCH_CHECK_VALUE(found != modes.end(),
+                    "fallback mode must be 'warn', 'error' or 'silent', not '", mode, "'");
+  set_fallback_mode(found->second);
+}
+
+// Device threads of autograd start with the first backward(), on any device.
+bool autograd_threads_started() {
+  struct Access : torch::autograd::Engine {
+    using torch::autograd::Engine::device_ready_queues_;
+  };
+  return !(torch::autograd::Engine::get_default_engine().*(&Access::device_ready_queues_)).empty();
+}
+
+// Returns when autograd's device thread has started and finished all it was given: sends a graph
+// through its queue. Without elements it runs no kernel, and without Python objects the thread has
+// nothing to drop under the GIL afterwards.
+void drain_autograd() {
+  if (!autograd_threads_started()) {
+    return;
+  }
+  c10::InferenceMode recording(
+      false); // also turns gradients on, which the program may have left off
+  const auto options = at::TensorOptions(webgpu_device());
+  const at::Tensor leaf = at::empty({0}, options).set_requires_grad(true);
+  torch::autograd::grad({leaf.view({0})}, {leaf}, {at::empty({0}, options)});
+}
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  auto def = [&m](const char* name, auto function) {
+    m.def(name, torch::wrap_pybind_function_no_gil(function));
+  };
+  m.attr("torch_version") = TORCH_VERSION;
+  def("set_runtime", &set_runtime);
+  def("is_available", &is_available);
+  def("is_initialized", [] { return context_if_initialized() != nullptr; });
+  def("init", [] { context(); });
+  def("in_bad_fork", &in_bad_fork);
+  def("adapters", &adapters);
+  def("properties", &properties);
+  def("synchronize", &synchronize);
+  def("stream_stats", &stream_stats);
+  def("memory_stats", &memory_stats);
+  def("reset_peak_memory_stats", &reset_peak_memory_stats);
+  def("empty_cache", &empty_cache);
+  def("start_profiler", &start_profiler);
+  def("stop_profiler", &stop_profiler);
+  def("fallback_counts", &fallback_counts);
+  def("reset_fallback_counts", &reset_fallback_counts);
+  def("fallback_mode", &fallback_mode_name);
+  def("set_fallback_mode", &set_fallback_mode_name);
+  def("drain_autograd", &drain_autograd);
+  register_shader_sources(m);
+  m.def("default_generator", torch::wrap_pybind_function([] { return default_generator(); }));
+}
+
+} // namespace
+} // namespace torch_webgpu

@@ -1,0 +1,308 @@
+// Enumerates shaders for validation: each row of the op tables in each form that its generator
+// knows.
+#include "python/shaders.h"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/gemm_source.h"
+#include "kernels/pointwise_source.h"
+#include "kernels/reduce_source.h"
+#include "kernels/wgsl_library.h"
+#include "runtime/wgsl_sources.h"
+
+namespace torch_webgpu {
+namespace {
+
+using Sources = std::vector<std::pair<std::string, std::string>>;
+
+constexpr DType native_dtypes[] = {DType::kF32,  DType::kF16, DType::kBF16, DType::kI64,
+                                   DType::kI32,  DType::kI16, DType::kI8,   DType::kU8,
+                                   DType::kBool, DType::kC64};
+// Converted only.
+constexpr DType stored_dtypes[] = {DType::kF64, DType::kU16, DType::kU32};
+constexpr DType raw_dtypes[] = {DType::kBits8, DType::kBits16, DType::kBits32, DType::kBits64,
+                                DType::kBits128};
+
+// Arguments s0, s1, ... that a row's expressions name.
+uint32_t scalars_of(const PointwiseRow& row) {
+  uint32_t count = 0;
+  for (std::string_view expression : row.expressions) {
+    for (uint32_t s = 0; s < kMaxPointwiseScalars; ++s) {
+      if (expression.find("s" + std::to_string(s)) != std::string_view::npos) {
+        count = std::max(count, s + 1);
+      }
+    }
+  }
+  return count;
+}
+
+DType result_dtype(const PointwiseRow& row, DType compute) {
+  if (row.result == PointwiseResult::BOOL) {
+    return DType::kBool;
+  }
+  const bool is_real = row.result == PointwiseResult::FLOAT && compute == DType::kC64;
+  return is_real ? DType::kF32 : compute;
+}
+
+class PointwiseSources {
+public:
+  explicit PointwiseSources(Sources& out) : out_(out) {}
+
+  void add_row(PointwiseOp op) {
+    const PointwiseRow& op_row = row(op);
+    for (DType compute : native_dtypes) {
+      if (!op_row.expression(info(compute).kind).empty()) {
+        add_forms(variant(op, compute, result_dtype(op_row, compute)));
+      }
+    }
+    for (DType bits : raw_dtypes) {
+      if (!op_row.expression(Kind::kRaw).empty()) {
+        PointwiseVariant v = variant(op, bits, bits);
+        v.num_scalars *= 2; // 16 bytes take two
+        if (op == PointwiseOp::where) {
+          v.dtypes[1] = DType::kBool;
+        }
+        add_forms(v);
+      }
+    }
+  }
+
+  void add_casts() {
+    std::vector<DType> dtypes(std::begin(native_dtypes), std::end(native_dtypes));
+    dtypes.insert(dtypes.end(), std::begin(stored_dtypes), std::end(stored_dtypes));
+    for (DType from : dtypes) {
+      for (DType to : dtypes) {
+        if (from != to) {
+          add_forms(variant(PointwiseOp::copy, from, to));
+        }
+      }
+    }
+  }
+
+private:
+  static PointwiseVariant variant(PointwiseOp op, DType compute, DType result) {
+    PointwiseVariant v;
+    v.op = op;
+    v.compute = compute;
+    v.num_inputs = row(op).arity;
+    v.num_scalars = scalars_of(row(op));
+    v.dtypes[0] = result;
+    for (uint32_t k = 1; k <= v.num_inputs; ++k) {
+      v.dtypes[k] = compute;
+    }
+    give_slots(v);
+    return v;
+  }
+
+  static void give_slots(PointwiseVariant& v) {
+    for (uint32_t k = 0; k <= v.num_inputs; ++k) {
+      v.slots[k] = static_cast<uint8_t>(k);
+    }
+  }
+
+  void add_forms(PointwiseVariant v) {
+    uint32_t widest = 1;
+    for (uint32_t k = 0; k <= v.num_inputs; ++k) {
+      widest = std::max(widest, info(v.dtypes[k]).bytes);
+    }
+    const uint32_t lanes = widest < 4 ? 8 : 4;
+    v.lanes = lanes;
+    add(v, "vectors");
+    if (v.num_inputs > 0) {
+      v.rank = 2;
+      v.splats = 1u << v.num_inputs;
+      add(v, "rows, last input splat");
+      v.splats = 0;
+    }
+    v.lanes = 1;
+    v.rank = 3;
+    add(v, "strided");
+    v.dense_output = true;
+    if (v.packs_words()) {
+      add(v, "packed words");
+    }
+    v.dense_output = false;
+    if (v.num_inputs > 1 && info(v.compute).kind != Kind::kRaw) {
+      v.host_scalars = 1u << v.num_inputs;
+      v.slots[v.num_inputs] = 0;
+      add(v, "strided, last input from the host");
+      v.host_scalars = 0;
+      // The wider type that a half computation takes in, and a narrower one elsewhere.
+      v.slots[v.num_inputs] = static_cast<uint8_t>(v.num_inputs);
+      v.dtypes[v.num_inputs] = info(v.compute).bytes == 2 ? DType::kF32 : DType::kBool;
+      add(v, "strided, last input of another type");
+      v.dtypes[v.num_inputs] = v.compute;
+    }
+    if (v.num_inputs > 0) {
+      add_in_place(v, lanes);
+    }
+  }
+
+  // All operands in one buffer, then only the output and the first input.
+  void add_in_place(PointwiseVariant v, uint32_t lanes) {
+    v.slots = {};
+    add(v, "strided, one buffer");
+    v.dense_output = true;
+    if (v.packs_words()) {
+      add(v, "packed words, one buffer");
+    }
+    v.dense_output = false;
+    for (uint32_t k = 2; k <= v.num_inputs; ++k) {
+      v.slots[k] = static_cast<uint8_t>(k - 1);
+    }
+    v.lanes = lanes;
+    v.rank = 0;
+    const uint32_t out_words = v.vector_shape(info(v.dtypes[0]).bytes).words;
+    if (v.vector_shape(info(v.dtypes[1]).bytes).words == out_words) {
+      add(v, "vectors, in place");
+    }
+  }
+
+  void add(const PointwiseVariant& v, const char* form) {
+    std::string label = std::string(row(v.op).name) + " " + std::string(info(v.compute).name);
+    if (v.dtypes[0] != v.compute) {
+      label += " to " + std::string(info(v.dtypes[0]).name);
+    }
+    out_.emplace_back(label + ", " + form, pointwise_source(v).source);
+  }
+
+  Sources& out_;
+};
+
+DType reduced_dtype(ReduceResult result, DType input) {
+  return result == ReduceResult::INDEX                          ? DType::kI64
+         : result == ReduceResult::REAL && input == DType::kC64 ? DType::kF32
+                                                                : input;
+}
+
+void add_reduction(ReduceOp op, Sources& out) {
+  const ReduceRow& op_row = row(op);
+  for (DType input : native_dtypes) {
+    if (!op_row.has(info(input).kind)) {
+      continue;
+    }
+    ReduceVariant v;
+    v.op = op;
+    v.inputs.fill(input);
+    v.num_inputs = op == ReduceOp::normalized_sums_op ? 4 : 1;
+    v.num_outputs = op_row.results[1] == ReduceResult::NONE ? 1 : 2;
+    for (uint32_t k = 0; k < v.num_outputs; ++k) {
+      v.outputs[k] = reduced_dtype(op_row.results[k], input);
+    }
+    const auto add = [&](ReduceVariant variant, const std::string& form) {
+      const bool partial = variant.stage == ReduceStage::kPartial;
+      variant.num_outputs = partial ? 0 : variant.num_outputs;
+      for (uint32_t k = 0; k < variant.slots.size(); ++k) {
+        variant.slots[k] = static_cast<uint8_t>(k);
+      }
+      out.emplace_back(std::string(op_row.name) + " " + std::string(info(input).name) + ", " + form,
+                       reduce_source(variant).source);
+    };
+    for (uint32_t rank : {1u, 2u, 3u}) {
+      v.inner_rank = rank;
+      add(v, "rank " + std::to_string(rank));
+    }
+    v.inner_rank = 1;
+    v.stage = ReduceStage::kPartial;
+    add(v, "partial results");
+    if (v.num_inputs == 1) {
+      v.vectors = true;
+      add(v, "partial results from vectors");
+      v.stage = ReduceStage::kWhole;
+      add(v, "vectors");
+      v.vectors = false;
+    }
+    v.stage = ReduceStage::kFinal;
+    add(v, "final stage");
+  }
+}
+
+void add_products(DType dtype, Sources& out) {
+  GemmVariant v;
+  v.dtype = dtype;
+  const auto add = [&](const std::string& form, GemmKernel kernel = GemmKernel::kTiled) {
+    const PipelineSpec spec = gemm_source(kernel, v);
+    out.emplace_back(spec.label + " " + std::string(info(dtype).name) + ", " + form, spec.source);
+  };
+  v.out = dtype;
+  for (GemmEpilogue epilogue : {GemmEpilogue::kProduct, GemmEpilogue::kScaled, GemmEpilogue::kAdd,
+                                GemmEpilogue::kScaledAdd}) {
+    v.epilogue = epilogue;
+    const std::string label = "epilogue " + std::to_string(static_cast<int>(epilogue));
+    add(label);
+    v.d_in_c = reads_d(epilogue);
+    v.packed = info(dtype).bytes < 4;
+    v.tile = 8;
+    add(label + ", in place, small tiles");
+    v.packed = false;
+    for (GemmKernel kernel : {GemmKernel::kVector, GemmKernel::kDirect, GemmKernel::kReduce}) {
+      add(label, kernel);
+    }
+    for (bool along_k : {false, true}) {
+      if (dtype == DType::kF32) {
+        v.a_along_k = v.b_along_k = along_k;
+        add(label + (along_k ? ", along K" : ", across K"), GemmKernel::kF32);
+      }
+    }
+    v.d_in_c = false;
+    v.tile = 16;
+  }
+  v.epilogue = GemmEpilogue::kProduct;
+  for (bool strided : {false, true}) {
+    v.conv_strided = strided;
+    for (ConvForm form : {ConvForm::kOutput, ConvForm::kInput, ConvForm::kWeight}) {
+      v.conv = form;
+      const std::string label =
+          "convolution " + std::to_string(static_cast<int>(form)) + (strided ? ", strided" : "");
+      add(label);
+      add(label, GemmKernel::kDirect);
+    }
+  }
+  v.out = accumulator_dtype(dtype);
+  v.pieces = true;
+  add("pieces of a convolution");
+  v.conv = ConvForm::kNone;
+  add("pieces");
+}
+
+// Kernel files as they stand; the library's own are not shaders by themselves.
+void add_files(Sources& out) {
+  for (const WgslSource& file : all_wgsl()) {
+    const bool is_part = file.name.starts_with("lib/") || file.name == "native_f16";
+    if (!is_part) {
+      out.emplace_back(std::string(file.name) + ".wgsl", complete_shader(file.text));
+    }
+  }
+}
+
+Sources shader_sources() {
+  Sources out;
+  add_files(out);
+  PointwiseSources pointwise(out);
+  for (uint16_t op = 0; op < static_cast<uint16_t>(PointwiseOp::kCount); ++op) {
+    pointwise.add_row(static_cast<PointwiseOp>(op));
+  }
+  pointwise.add_casts();
+  for (uint16_t op = 0; op < static_cast<uint16_t>(ReduceOp::kCount); ++op) {
+    add_reduction(static_cast<ReduceOp>(op), out);
+  }
+  for (DType dtype : native_dtypes) {
+    if (dtype != DType::kBool) {
+      add_products(dtype, out);
+    }
+  }
+  return out;
+}
+
+} // namespace
+
+void register_shader_sources(pybind11::module_& m) {
+  m.def("_shader_sources", &shader_sources, pybind11::call_guard<pybind11::gil_scoped_release>());
+}
+
+} // namespace torch_webgpu
