@@ -1,0 +1,67 @@
+// ATen's dtypes as kernels know them.
+#pragma once
+
+#include <c10/core/Scalar.h>
+#include <c10/core/ScalarType.h>
+
+#include <optional>
+
+#include "kernels/dtype.h"
+
+namespace torch_webgpu {
+
+/// The kernel dtype that arithmetic on `type` uses; nothing for types whose arithmetic is left to
+/// the counted fallback (float64, complex128, ...).
+inline std::optional<DType> native_dtype(at::ScalarType type) {
+  switch (type) {
+  case at::kFloat:
+    return DType::kF32;
+  case at::kHalf:
+    return DType::kF16;
+  case at::kBFloat16:
+    return DType::kBF16;
+  case at::kLong:
+    return DType::kI64;
+  case at::kInt:
+    return DType::kI32;
+  case at::kShort:
+    return DType::kI16;
+  case at::kChar:
+    return DType::kI8;
+  case at::kByte:
+    return DType::kU8;
+  case at::kBool:
+    return DType::kBool;
+  case at::kComplexFloat:
+    return DType::kC64;
+  default:
+    return std::nullopt;
+  }
+}
+
+/// The kernel dtype that converts `type`: the native ones, and those that are only stored and
+/// converted.
+inline std::optional<DType> convertible_dtype(at::ScalarType type) {
+  switch (type) {
+  case at::kDouble:
+    return DType::kF64;
+  case at::kUInt16:
+    return DType::kU16;
+  case at::kUInt32:
+    return DType::kU32;
+  default:
+    return native_dtype(type);
+  }
+}
+
+/// The raw-bits dtype that moves elements of `type`.
+inline DType raw_dtype(at::ScalarType type) {
+  return bits_dtype(static_cast<uint32_t>(c10::elementSize(type)));
+}
+
+/// `value` as the (at most two) parameter words of a kernel that computes in `dtype`, wrapped or
+/// rounded as a cast to the dtype's ATen type would. Half types stay float32: they are computed in
+/// it.
+void write_scalar(const c10::Scalar& value, DType dtype, uint32_t words[2]);
+
+} // namespace torch_webgpu

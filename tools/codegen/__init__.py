@@ -1,0 +1,1 @@
+"""Build-time generator of the PrivateUse1 operator registrations."""
