@@ -1,0 +1,144 @@
+// Copies: within the device (with dtype conversion), and to and from the host.
+#include <ATen/TensorIterator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_copy_from_native.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
+#include <torch/library.h>
+
+#include "backend/empty.h"
+#include "backend/fallback.h"
+#include "backend/tensor.h"
+#include "ops/pointwise.h"
+#include "runtime/context.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+
+// What a lazy conjugation or negation bit on exactly one side asks of the copy.
+bool flips_conj(const Tensor& a, const Tensor& b) { return a.is_conj() != b.is_conj(); }
+bool flips_neg(const Tensor& a, const Tensor& b) { return a.is_neg() != b.is_neg(); }
+
+at::TensorIterator copy_iterator(const Tensor& dst, const Tensor& src) {
+  return at::TensorIteratorConfig()
+      .add_output(dst)
+      .add_const_input(src)
+      .resize_outputs(false)
+      .check_all_same_dtype(false)
+      .build();
+}
+
+void copy_on_device(const Tensor& dst, const Tensor& src) {
+  auto iter = copy_iterator(dst, src);
+  if (flips_conj(dst, src) || flips_neg(dst, src)) {
+    const auto from = native_dtype(src.scalar_type());
+    const auto to = native_dtype(dst.scalar_type());
+    const bool conj = flips_conj(dst, src);
+    if (from && to && !(conj && flips_neg(dst, src))) {
+      pointwise(iter, conj ? PointwiseOp::copy_conj : PointwiseOp::neg, {*from, {*to, *from}});
+      return;
+    }
+  } else if (dst.scalar_type() == src.scalar_type()) {
+    const DType bits = raw_dtype(src.scalar_type());
+    pointwise(iter, PointwiseOp::copy, {bits, {bits, bits}});
+    return;
+  } else {
+    const auto from = convertible_dtype(src.scalar_type());
+    const auto to = convertible_dtype(dst.scalar_type());
+    if (from && to) {
+      pointwise(iter, PointwiseOp::copy, {*from, {*to, *from}});
+      return;
+    }
+  }
+  note_fallback("aten::_copy_from", std::string("from ") + c10::toString(src.scalar_type()) +
+                                        " to " + c10::toString(dst.scalar_type()));
+  Tensor host = src.cpu();
+  dst.copy_(host.to(dst.scalar_type()));
+}
+
+// The bytes of a dense tensor, exactly: its elements fill [begin, begin + bytes) of the buffer.
+bool is_dense(const Tensor& tensor) { return tensor.is_non_overlapping_and_dense(); }
+
+// Whether nbytes from the tensor's start can be written in whole words without touching a
+// neighbour.
+bool owns_its_words(const Tensor& tensor) {
+  const uint64_t begin = byte_offset(tensor);
+  const uint64_t end = begin + tensor.nbytes();
+  return begin % 4 == 0 && (end % 4 == 0 || end == tensor.storage().nbytes());
+}
+
+void copy_from_host(const Tensor& dst, const Tensor& src) {
+  if (!is_dense(dst) || !owns_its_words(dst)) {
+    // The device's copy kernel knows strides and partial words.
+    Tensor staged = empty_webgpu(dst.sizes(), dst.scalar_type());
+    copy_from_host(staged, src);
+    copy_on_device(dst, staged);
+    return;
+  }
+  const auto options = src.options().dtype(dst.scalar_type()).requires_grad(false);
+  Tensor host = src;
+  if (src.scalar_type() != dst.scalar_type() || src.sizes() != dst.sizes() ||
+      src.strides() != dst.strides() || src.is_conj() || src.is_neg() || dst.is_conj() ||
+      dst.is_neg()) {
+    host = at::empty_strided(dst.sizes(), dst.strides(), options);
+    host.copy_(src);
+    // Lazy bits of the target: its memory holds the conjugate (or negative) of its values.
+    if (dst.is_conj()) {
+      host.conj_physical_();
+    }
+    if (dst.is_neg()) {
+      host.neg_();
+    }
+  }
+  stream().upload(buffer_of(dst), byte_offset(dst), host.const_data_ptr(), dst.nbytes());
+}
+
+void copy_to_host(const Tensor& dst, const Tensor& src) {
+  if (!is_dense(src)) {
+    Tensor packed = empty_webgpu(src.sizes(), src.scalar_type());
+    copy_on_device(packed, src);
+    copy_to_host(dst, packed);
+    return;
+  }
+  const bool direct = dst.scalar_type() == src.scalar_type() && dst.sizes() == src.sizes() &&
+                      dst.strides() == src.strides() && !flips_conj(dst, src) &&
+                      !flips_neg(dst, src);
+  Tensor host = direct ? dst
+                       : at::empty_strided(src.sizes(), src.strides(),
+                                           dst.options().dtype(src.scalar_type()));
+  stream().read(buffer_of(src), byte_offset(src), host.mutable_data_ptr(), src.nbytes());
+  if (!direct) {
+    if (src.is_conj()) {
+      host.conj_physical_();
+    }
+    if (src.is_neg()) {
+      host.neg_();
+    }
+    dst.copy_(host);
+  }
+}
+
+Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
+  TORCH_CHECK(self.defined(), "self is undefined");
+  TORCH_CHECK(dst.defined(), "dst is undefined");
+  if (dst.numel() == 0 || self.is_same(dst)) {
+    return dst;
+  }
+  if (is_webgpu(self) && is_webgpu(dst)) {
+    copy_on_device(dst, self);
+  } else if (is_webgpu(dst)) {
+    copy_from_host(dst, self.device().is_cpu() ? self : self.cpu());
+  } else if (dst.device().is_cpu()) {
+    copy_to_host(dst, self);
+  } else {
+    dst.copy_(self.cpu(), non_blocking); // another kind of GPU: through the host
+  }
+  return dst;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_copy_from", copy_from); }
+
+} // namespace
+} // namespace torch_webgpu

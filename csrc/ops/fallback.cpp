@@ -1,0 +1,196 @@
+#include "backend/fallback.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/generator.h"
+#include "backend/tensor.h"
+
+namespace torch_webgpu {
+namespace {
+
+FallbackMode mode_from_environment() {
+  const char* value = std::getenv("TORCH_WEBGPU_FALLBACK");
+  const std::string_view mode = value == nullptr ? "" : value;
+  if (mode == "error") {
+    return FallbackMode::kError;
+  }
+  if (mode == "silent") {
+    return FallbackMode::kSilent;
+  }
+  if (!mode.empty() && mode != "warn") {
+    TORCH_WARN("TORCH_WEBGPU_FALLBACK='", mode, "' is none of warn, error and silent; using warn");
+  }
+  return FallbackMode::kWarn;
+}
+
+std::atomic<FallbackMode>& mode() {
+  static std::atomic<FallbackMode> value{mode_from_environment()};
+  return value;
+}
+
+struct Counts {
+  std::mutex mutex;
+  std::map<std::string, uint64_t, std::less<>> by_op;
+  std::map<std::string, bool, std::less<>>
+      warned; // kept by a reset: one warning per op and process
+};
+
+Counts& counts() {
+  static auto* value = new Counts; // kernels may run while the process exits
+  return *value;
+}
+
+// CPU kernels take CPU generators only. The stand-in is seeded from the state it stands for, so
+// that results follow the webgpu generator's seed and differ from call to call.
+void replace_generators(torch::jit::Stack* stack, size_t num_arguments) {
+  for (size_t i = stack->size() - num_arguments; i < stack->size(); ++i) {
+    c10::IValue& value = (*stack)[i];
+    if (value.isGenerator() && value.toGenerator().device().type() == kWebGPU) {
+      const PhiloxState state = generator_of(value.toGenerator()).philox_state(4);
+      value = at::detail::createCPUGenerator(state.seed + state.offset * 0x9e3779b97f4a7c15ull);
+    }
+  }
+}
+
+// common_dtype() asserts where operands are not promoted, and the query that does not is newer than
+// the oldest supported PyTorch.
+c10::ScalarType common_dtype(const at::TensorIteratorBase& iter) {
+  struct Access : at::TensorIteratorBase {
+    using at::TensorIteratorBase::common_dtype_;
+  };
+  return iter.*(&Access::common_dtype_);
+}
+
+// CPU copies of whole storages, so that operands keep their strides, offsets and aliasing.
+class StorageMirror {
+public:
+  at::Tensor on_cpu(const at::TensorBase& tensor) {
+    if (!is_webgpu(tensor)) {
+      return at::Tensor(tensor);
+    }
+    const c10::Storage& storage = tensor.storage();
+    auto [it, added] = copies_.try_emplace(storage.unsafeGetStorageImpl());
+    if (added) {
+      it->second = {bytes_of(storage, c10::DispatchKey::PrivateUse1), {}};
+      it->second.host = it->second.device.to(at::kCPU);
+    }
+    at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
+        c10::Storage(it->second.host.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU),
+        tensor.dtype());
+    view.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(),
+                                                      tensor.storage_offset());
+    return view;
+  }
+
+  void copy_back(const at::TensorBase& tensor) {
+    auto it = copies_.find(tensor.storage().unsafeGetStorageImpl());
+    if (it != copies_.end()) {
+      it->second.device.copy_(it->second.host);
+    }
+  }
+
+private:
+  struct Copy {
+    at::Tensor device;
+    at::Tensor host;
+  };
+
+  static at::Tensor bytes_of(const c10::Storage& storage, c10::DispatchKey key) {
+    at::Tensor bytes = at::detail::make_tensor<c10::TensorImpl>(
+        c10::Storage(storage), c10::DispatchKeySet(key), caffe2::TypeMeta::Make<uint8_t>());
+    bytes.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<int64_t>(storage.nbytes())});
+    return bytes;
+  }
+
+  std::unordered_map<c10::StorageImpl*, Copy> copies_;
+};
+
+} // namespace
+
+FallbackMode fallback_mode() { return mode().load(); }
+
+void set_fallback_mode(FallbackMode value) { mode().store(value); }
+
+std::map<std::string, uint64_t> fallback_counts() {
+  std::lock_guard<std::mutex> lock(counts().mutex);
+  return {counts().by_op.begin(), counts().by_op.end()};
+}
+
+void reset_fallback_counts() {
+  std::lock_guard<std::mutex> lock(counts().mutex);
+  counts().by_op.clear();
+}
+
+void note_fallback(std::string_view op, std::string_view reason) {
+  const FallbackMode now = fallback_mode();
+  TORCH_CHECK_NOT_IMPLEMENTED(now != FallbackMode::kError, "Could not run '", op,
+                              "' with arguments from the 'webgpu' backend: there is no kernel",
+                              reason.empty() ? "" : " ", reason,
+                              ". TORCH_WEBGPU_FALLBACK=warn would run it on the CPU.");
+  bool warn = false;
+  {
+    std::lock_guard<std::mutex> lock(counts().mutex);
+    ++counts().by_op[std::string(op)];
+    warn = now == FallbackMode::kWarn && counts().warned.try_emplace(std::string(op)).second;
+  }
+  if (warn) {
+    TORCH_WARN("'", op, "' has no webgpu kernel", reason.empty() ? "" : " ", reason,
+               " and runs on the CPU, which is slow. torch.webgpu.fallbacks() counts such calls.");
+  }
+}
+
+void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  note_fallback(c10::toString(op.operator_name()));
+  replace_generators(stack, op.schema().arguments().size());
+  // A view of a CPU copy would not alias its source: better an error than a lost write.
+  at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+}
+
+void fallback_iterator(at::TensorIteratorBase& iter, std::string_view op,
+                       c10::function_ref<void(at::TensorIteratorBase&)> kernel) {
+  const c10::ScalarType common = common_dtype(iter);
+  const bool has_common = common != c10::ScalarType::Undefined;
+  note_fallback(op, std::string("for ") + c10::toString(has_common ? common : iter.dtype()));
+  StorageMirror mirror;
+  std::vector<at::Tensor> operands;
+  for (int i = 0; i < iter.ntensors(); ++i) {
+    operands.push_back(mirror.on_cpu(iter.tensor_base(i)));
+  }
+  at::TensorIteratorConfig config;
+  config
+      .set_check_mem_overlap(false) // checked when `iter` was built
+      .check_all_same_dtype(false)
+      .resize_outputs(false)
+      .is_reduction(iter.num_reduce_dims() > 0);
+  if (has_common) {
+    // A predicate's kernel writes bool, whatever type its operands are compared in.
+    const bool predicate = iter.noutputs() > 0 && iter.dtype(0) == at::kBool;
+    config.promote_inputs_to_common_dtype(true).cast_common_dtype_to_outputs(!predicate);
+  }
+  for (int i = 0; i < iter.ntensors(); ++i) {
+    if (i < iter.noutputs()) {
+      config.add_output(operands[i]);
+    } else {
+      config.add_const_input(operands[i]);
+    }
+  }
+  at::TensorIterator cpu = config.build();
+  kernel(cpu);
+  for (int i = 0; i < iter.noutputs(); ++i) {
+    mirror.copy_back(iter.tensor_base(i));
+  }
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
+}
+
+} // namespace torch_webgpu

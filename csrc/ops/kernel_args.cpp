@@ -1,0 +1,72 @@
+#include "ops/kernel_args.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "backend/tensor.h"
+#include "ops/dtypes.h"
+
+namespace torch_webgpu {
+namespace {
+
+uint64_t end_of(const at::Tensor& tensor, uint64_t begin) {
+  if (tensor.numel() == 0) {
+    return begin;
+  }
+  uint64_t last = 0;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    last += static_cast<uint64_t>(tensor.stride(d)) * (tensor.size(d) - 1);
+  }
+  return begin + (last + 1) * tensor.itemsize();
+}
+
+} // namespace
+
+uint32_t KernelArgs::add(std::string_view name, const at::Tensor& tensor, bool writable,
+                         bool owns_words) {
+  const Capabilities& caps = context().device.caps();
+  const Buffer& buffer = buffer_of(tensor);
+  const uint64_t begin = byte_offset(tensor);
+  uint32_t slot = 0;
+  while (slot < num_bindings_ && bindings_[slot].buffer != &buffer) {
+    ++slot;
+  }
+  Binding& binding = bindings_[slot];
+  if (slot == num_bindings_) {
+    ++num_bindings_;
+    binding = {&buffer, 0, 0};
+    if (buffer.size > caps.max_storage_binding_size) { // a window of what is touched
+      binding.offset = begin / caps.storage_offset_alignment * caps.storage_offset_alignment;
+      binding.size = std::min((end_of(tensor, begin) + 15) / 16 * 16, buffer.size) - binding.offset;
+    }
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      binding.size <= caps.max_storage_binding_size && begin >= binding.offset &&
+          (binding.size == 0 || end_of(tensor, begin) <= binding.offset + binding.size),
+      op_, "(): a tensor is larger than a storage binding of this adapter (",
+      caps.max_storage_binding_size, " bytes)");
+  operands_[count_++] = {name,      *native_dtype(tensor.scalar_type()), slot, writable, false,
+                         owns_words};
+  return static_cast<uint32_t>((begin - binding.offset) / tensor.itemsize());
+}
+
+uint64_t KernelArgs::key() const {
+  uint64_t key = 0;
+  for (uint32_t k = 0; k < count_; ++k) {
+    key = key << 7 | static_cast<uint64_t>(operands_[k].dtype) << 3 | operands_[k].slot;
+  }
+  return key;
+}
+
+RowLanes::RowLanes(uint32_t length, uint32_t inner, uint32_t elements_per_lane) {
+  // Where rows are interleaved, neighbouring rows are read together.
+  constexpr uint32_t kNeighbours = 32;
+  lanes_first = inner == 1 ? 1 : 0;
+  const uint32_t limit =
+      inner == 1 ? kWorkgroup : kWorkgroup / std::min(std::bit_ceil(inner), kNeighbours);
+  const uint32_t wanted =
+      std::bit_ceil(std::max((length + elements_per_lane - 1) / elements_per_lane, 1u));
+  lanes_log2 = static_cast<uint32_t>(std::countr_zero(std::min(wanted, limit)));
+}
+
+} // namespace torch_webgpu

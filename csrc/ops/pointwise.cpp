@@ -1,0 +1,287 @@
+#include "ops/pointwise.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+
+#include "backend/tensor.h"
+#include "runtime/context.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::TensorIteratorBase;
+
+c10::Scalar read_cpu_scalar(const TensorIteratorBase& iter, int operand) {
+  const void* data = iter.data_ptr(operand);
+  switch (iter.dtype(operand)) { // Python numbers come as one of these
+  case at::kDouble:
+    return *static_cast<const double*>(data);
+  case at::kLong:
+    return *static_cast<const int64_t*>(data);
+  case at::kBool:
+    return *static_cast<const bool*>(data);
+  case at::kFloat:
+    return *static_cast<const float*>(data);
+  default:
+    return iter.tensor(operand).item();
+  }
+}
+
+// Where an operand lies in its buffer, in bytes: [begin, end).
+struct Extent {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+
+Extent extent_of(const TensorIteratorBase& iter, int operand, const Buffer& buffer) {
+  Extent extent;
+  extent.begin = reinterpret_cast<uintptr_t>(iter.data_ptr(operand)) - buffer.address;
+  extent.end = extent.begin + iter.element_size(operand);
+  for (int d = 0; d < iter.ndim(); ++d) {
+    extent.end += static_cast<uint64_t>(iter.strides(operand)[d]) * (iter.shape()[d] - 1);
+  }
+  return extent;
+}
+
+class Launch {
+public:
+  Launch(TensorIteratorBase& iter, PointwiseOp op, const PointwiseTypes& types)
+      : iter_(iter), types_(types), context_(context()) {
+    variant_.op = op;
+    variant_.compute = types.compute;
+    variant_.num_inputs = static_cast<uint32_t>(iter.ninputs());
+    variant_.dtypes = types.dtypes;
+  }
+
+  /// False if some operand does not fit a binding: the iterator must be split.
+  bool bind() {
+    const uint64_t limit = context_.device.caps().max_storage_binding_size;
+    uint32_t num_slots = 0;
+    bool all_whole = true;
+    for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
+      if (k > 0 && iter_.is_cpu_scalar(static_cast<int>(k))) {
+        variant_.host_scalars |= 1u << k;
+        variant_.dtypes[k] = types_.compute; // its own type does not change the kernel
+        continue;
+      }
+      const Buffer& buffer = buffer_of(iter_.tensor_base(static_cast<int>(k)));
+      uint32_t slot = 0;
+      while (slot < num_slots && bindings_[slot].buffer != &buffer) {
+        ++slot;
+      }
+      if (slot == num_slots) {
+        bindings_[num_slots++] = {&buffer, 0, 0};
+      }
+      variant_.slots[k] = static_cast<uint8_t>(slot);
+      begin_[k] = reinterpret_cast<uintptr_t>(iter_.data_ptr(static_cast<int>(k))) - buffer.address;
+      all_whole &= buffer.size <= limit;
+    }
+    num_slots_ = num_slots;
+    return all_whole || bind_windows(limit);
+  }
+
+  void run(c10::ArrayRef<c10::Scalar> scalars) {
+    variant_.num_scalars = static_cast<uint32_t>(scalars.size());
+    choose_form();
+    const PointwiseParams layout(variant_);
+    std::array<uint32_t, kParamsWindow / 4> words;
+    const auto count = static_cast<uint32_t>(iter_.numel());
+    words[PointwiseParams::count()] = count;
+    for (uint32_t s = 0; s < variant_.num_scalars; ++s) {
+      write_scalar(scalars[s], types_.compute, &words[layout.scalar(s)]);
+    }
+    for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
+      write_operand(layout, k, words.data());
+    }
+    for (uint32_t d = 0; d < variant_.rank; ++d) {
+      const bool real = d < static_cast<uint32_t>(iter_.ndim());
+      words[layout.size(d)] = real ? static_cast<uint32_t>(iter_.shape()[d]) : 1;
+    }
+    if (variant_.lanes > 1 && variant_.rank > 0) { // walked in chunks of `lanes` elements
+      words[layout.size(0)] /= variant_.lanes;
+      words[PointwiseParams::count()] /= variant_.lanes;
+    }
+    const Pipeline& pipeline =
+        context_.pipelines.get(variant_.key(), [&] { return pointwise_source(variant_); });
+    uint64_t elements = count;
+    const uint32_t each = variant_.elements_per_invocation();
+    if (variant_.packs_words()) {
+      elements += begin_[0] / info(variant_.dtypes[0]).bytes % each;
+    }
+    context_.stream.dispatch(
+        pipeline, bindings_.data(), num_slots_, words.data(), layout.words() * 4,
+        context_.stream.grid_1d((elements + each - 1) / each, kPointwiseWorkgroup));
+  }
+
+private:
+  bool is_host_scalar(uint32_t k) const { return (variant_.host_scalars >> k & 1) != 0; }
+
+  // Some buffer is larger than a binding: bind windows that hold what the iterator touches.
+  bool bind_windows(uint64_t limit) {
+    const uint64_t align = context_.device.caps().storage_offset_alignment;
+    std::array<Extent, 1 + kMaxPointwiseInputs> window;
+    std::array<bool, 1 + kMaxPointwiseInputs> used{};
+    for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
+      if (is_host_scalar(k)) {
+        continue;
+      }
+      const uint32_t slot = variant_.slots[k];
+      const Extent extent = extent_of(iter_, static_cast<int>(k), *bindings_[slot].buffer);
+      Extent& w = window[slot];
+      w.begin = used[slot] ? std::min(w.begin, extent.begin) : extent.begin;
+      w.end = used[slot] ? std::max(w.end, extent.end) : extent.end;
+      used[slot] = true;
+    }
+    for (uint32_t slot = 0; slot < num_slots_; ++slot) {
+      Binding& binding = bindings_[slot];
+      if (binding.buffer->size <= limit) {
+        continue;
+      }
+      binding.offset = window[slot].begin / align * align;
+      // Dense kernels touch whole groups of 16 bytes.
+      binding.size =
+          std::min((window[slot].end + 15) / 16 * 16, binding.buffer->size) - binding.offset;
+      if (binding.size > limit) {
+        return false;
+      }
+    }
+    for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
+      if (!is_host_scalar(k)) {
+        begin_[k] -= bindings_[variant_.slots[k]].offset;
+      }
+    }
+    return true;
+  }
+
+  int64_t stride(uint32_t k, uint32_t d) const { return iter_.strides(static_cast<int>(k))[d]; }
+
+  // Vectors are used where the elements of each operand run consecutively along the first dimension
+  // (or an input stays put), aligned to whole vectors; else one element at a time.
+  void choose_form() {
+    const auto ndim = static_cast<uint32_t>(iter_.ndim());
+    if (fits_vectors(ndim)) {
+      variant_.rank = ndim <= 1 && variant_.splats == 0 ? 0 : rank_class(ndim);
+      return;
+    }
+    variant_.lanes = 1;
+    variant_.splats = 0;
+    variant_.rank = rank_class(std::max(1u, ndim));
+    int64_t expected = info(variant_.dtypes[0]).bytes;
+    variant_.dense_output = true;
+    for (uint32_t d = 0; d < ndim; ++d) {
+      variant_.dense_output &= stride(0, d) == expected;
+      expected *= iter_.shape()[d];
+    }
+  }
+
+  bool fits_vectors(uint32_t ndim) {
+    uint32_t widest = 1;
+    for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
+      if (!is_host_scalar(k)) {
+        widest = std::max(widest, info(variant_.dtypes[k]).bytes);
+      }
+    }
+    // 16 bytes per load where the types allow.
+    variant_.lanes = widest < 4 ? 8 : 4;
+    const bool rows = ndim > 1;
+    std::array<uint32_t, 1 + kMaxPointwiseInputs> slot_words{};
+    for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
+      if (is_host_scalar(k)) {
+        continue;
+      }
+      const uint32_t bytes = info(variant_.dtypes[k]).bytes;
+      const VectorShape shape = variant_.vector_shape(bytes);
+      uint32_t& words = slot_words[variant_.slots[k]];
+      if (words != 0 && words != shape.words) {
+        return false;
+      }
+      words = shape.words;
+      if (k > 0 && ndim > 0 && stride(k, 0) == 0) {
+        variant_.splats |= 1u << k;
+        continue;
+      }
+      if ((ndim > 0 && stride(k, 0) != bytes) || begin_[k] % shape.bytes() != 0) {
+        return false;
+      }
+      for (uint32_t d = 1; d < ndim; ++d) {
+        if (stride(k, d) % shape.bytes() != 0) {
+          return false;
+        }
+      }
+    }
+    return !(rows || variant_.splats != 0) || iter_.shape()[0] % variant_.lanes == 0;
+  }
+
+  void write_operand(const PointwiseParams& layout, uint32_t k, uint32_t* words) {
+    if (is_host_scalar(k)) {
+      words[layout.offset(k)] = 0;
+      write_scalar(read_cpu_scalar(iter_, static_cast<int>(k)), types_.compute,
+                   &words[layout.host_scalar(k)]);
+    }
+    const auto ndim = is_host_scalar(k) ? 0u : static_cast<uint32_t>(iter_.ndim());
+    const uint32_t bytes = info(variant_.dtypes[k]).bytes;
+    const bool vectors = variant_.lanes > 1 && (variant_.splats >> k & 1) == 0;
+    const VectorShape shape = variant_.vector_shape(bytes);
+    const uint32_t unit = vectors ? shape.bytes() : bytes;
+    if (!is_host_scalar(k)) {
+      words[layout.offset(k)] = static_cast<uint32_t>(begin_[k] / unit);
+    }
+    for (uint32_t d = 0; d < variant_.rank; ++d) {
+      uint32_t step = d < ndim ? static_cast<uint32_t>(stride(k, d) / unit) : 0;
+      if (d == 0 && vectors && ndim > 0) {
+        step = shape.count; // dimension 0 is walked in chunks of `lanes` elements
+      }
+      words[layout.stride(k, d)] = step;
+    }
+  }
+
+  TensorIteratorBase& iter_;
+  const PointwiseTypes& types_;
+  Context& context_;
+  PointwiseVariant variant_;
+  std::array<Binding, 1 + kMaxPointwiseInputs> bindings_{};
+  uint32_t num_slots_ = 0;
+  std::array<uint64_t, 1 + kMaxPointwiseInputs> begin_{}; // bytes, from the binding's start
+};
+
+} // namespace
+
+std::optional<PointwiseTypes> pointwise_types(const TensorIteratorBase& iter, PointwiseOp op) {
+  const auto compute = native_dtype(iter.common_dtype());
+  if (!compute || row(op).expression(info(*compute).kind).empty()) {
+    return std::nullopt;
+  }
+  PointwiseTypes types;
+  types.compute = *compute;
+  for (int k = 0; k < iter.ntensors(); ++k) {
+    const auto dtype = iter.is_cpu_scalar(k) ? compute : native_dtype(iter.dtype(k));
+    if (!dtype) {
+      return std::nullopt;
+    }
+    types.dtypes[k] = *dtype;
+  }
+  return types;
+}
+
+void pointwise(TensorIteratorBase& iter, PointwiseOp op, const PointwiseTypes& types,
+               c10::ArrayRef<c10::Scalar> scalars) {
+  if (iter.numel() == 0) {
+    return;
+  }
+  Launch launch(iter, op, types);
+  const bool countable = iter.numel() < int64_t{1} << 31;
+  if (countable && launch.bind()) {
+    launch.run(scalars);
+    return;
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      iter.numel() > 1, row(op).name,
+      ": two operands lie in one buffer too far apart for one storage binding");
+  at::TensorIterator rest(iter);
+  auto first = rest.split(rest.get_dim_to_split());
+  pointwise(*first, op, types, scalars);
+  pointwise(rest, op, types, scalars);
+}
+
+} // namespace torch_webgpu

@@ -1,0 +1,71 @@
+// Gives ATen's DispatchStubs their WebGPU kernels, one per row of pointwise.inc.
+#include <ATen/TensorIterator.h>
+#include <ATen/native/Activation.h>
+#include <ATen/native/BinaryOps.h>
+#include <ATen/native/DispatchStub.h>
+#include <ATen/native/Fill.h>
+#include <ATen/native/Lerp.h>
+#include <ATen/native/LinearAlgebra.h>
+#include <ATen/native/PointwiseOps.h>
+#include <ATen/native/Pow.h>
+#include <ATen/native/TensorCompare.h>
+#include <ATen/native/UnaryOps.h>
+
+#include <string>
+#include <type_traits>
+
+#include "backend/fallback.h"
+#include "ops/pointwise.h"
+#include "ops/stub.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::TensorIteratorBase;
+using namespace at::native;
+
+// These two stubs lack the suffix that all others have.
+auto& lerp_kernel_tensor_weight_stub = lerp_kernel_tensor_weight;
+auto& lerp_kernel_scalar_weight_stub = lerp_kernel_scalar_weight;
+
+PointwiseOp for_bool(PointwiseOp op, at::ScalarType type) {
+  // The complement of a truth value is not that of its integer.
+  return type == at::kBool && op == PointwiseOp::bitwise_not ? PointwiseOp::logical_not : op;
+}
+
+// A kernel with the stub's signature: the iterator, then scalars of any type.
+template <auto& stub, PointwiseOp op, class Function>
+struct Kernel;
+
+template <auto& stub, PointwiseOp op, class Iterator, class... Args>
+struct Kernel<stub, op, void (*)(Iterator&, Args...)> {
+  static void run(Iterator& iter, Args... args) {
+    const PointwiseOp actual = for_bool(op, iter.dtype(0));
+    if (const auto types = pointwise_types(iter, actual)) {
+      const std::array<c10::Scalar, sizeof...(Args)> scalars = {c10::Scalar(args)...};
+      pointwise(iter, actual, *types, scalars);
+      return;
+    }
+    fallback_iterator(
+        iter, std::string("aten::").append(row(op).name),
+        [&](TensorIteratorBase& cpu) { call_on_cpu(stub, static_cast<Iterator&>(cpu), args...); });
+  }
+};
+
+#define TW_REGISTER(name, ...)                                                                     \
+  const RegisterStub<decltype(name##_stub)> register_##name(                                       \
+      name##_stub,                                                                                 \
+      &Kernel<name##_stub, PointwiseOp::name, decltype(stub_function(name##_stub))>::run);
+#define TW_UNARY TW_REGISTER
+#define TW_BINARY TW_REGISTER
+#define TW_TERNARY TW_REGISTER
+#define TW_VARIANT(...)
+#include "kernels/pointwise.inc"
+#undef TW_UNARY
+#undef TW_BINARY
+#undef TW_TERNARY
+#undef TW_VARIANT
+#undef TW_REGISTER
+
+} // namespace
+} // namespace torch_webgpu

@@ -1,0 +1,23 @@
+// Tensor.item(): one element to the host.
+#include <ATen/EmptyTensor.h>
+#include <ATen/ops/_local_scalar_dense.h>
+#include <torch/library.h>
+
+#include "backend/tensor.h"
+#include "runtime/context.h"
+
+namespace torch_webgpu {
+namespace {
+
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  const at::Tensor host = at::detail::empty_cpu({}, self.scalar_type());
+  stream().read(buffer_of(self), byte_offset(self), host.mutable_data_ptr(), self.itemsize());
+  return at::_local_scalar_dense(host);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
+}
+
+} // namespace
+} // namespace torch_webgpu

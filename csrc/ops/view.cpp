@@ -1,0 +1,42 @@
+// Views: PyTorch's own implementations compute sizes and strides only, so they serve every strided
+// device. Without these registrations a view would be a copy through the CPU.
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/is_set_to_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+#include <torch/library.h>
+
+namespace torch_webgpu {
+namespace {
+
+// One stream: memory is never handed out ahead of the work that still uses it.
+void record_stream(at::Tensor&, at::Stream) {}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
+  m.impl("view", TORCH_FN(at::native::view));
+  m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
+  m.impl("unfold", TORCH_FN(at::native::unfold));
+  m.impl("view_as_real", TORCH_FN(at::native::view_as_real));
+  m.impl("view_as_complex", TORCH_FN(at::native::view_as_complex));
+  m.impl("is_set_to", TORCH_FN(at::native::is_set_to));
+  m.impl("record_stream", TORCH_FN(record_stream));
+}
+
+// Copies read the lazy conjugate and negative bits of such views themselves. The boxed fallbacks of
+// these keys would resolve the bits by a copy, and so never end.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+  m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());
+}
+
+TORCH_LIBRARY_IMPL(aten, Negative, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+  m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());
+}
+
+} // namespace
+} // namespace torch_webgpu
