@@ -1,0 +1,57 @@
+// What the normalization layers share.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+
+namespace torch_webgpu {
+
+/// Variance (without correction) and mean of `input` in float32, over the dimensions in which the
+/// results have size 1.
+void moments(const at::Tensor& var, const at::Tensor& mean, const at::Tensor& input);
+
+/// Sums of `gradient`, and of its products with (input - mean) * rstd, over the dimensions in which
+/// the results have size 1. mean and rstd broadcast. All are views of equally many dimensions.
+void normalized_sums(const at::Tensor& sum, const at::Tensor& product, const at::Tensor& gradient,
+                     const at::Tensor& input, const at::Tensor& mean, const at::Tensor& rstd);
+
+/// Whether kernels can compute in the tensor's dtype: float32, float16 or bfloat16.
+bool is_native_float(const at::Tensor& tensor);
+/// Whether that holds for all that are defined.
+bool are_native_floats(std::initializer_list<at::Tensor> tensors);
+
+/// Contiguous rows whose elements share weights in runs.
+struct Rows {
+  int64_t rows;
+  int64_t length;
+  int64_t groups;   // consecutive rows that have weights of their own
+  int64_t channels; // weights per group
+  int64_t inner;    // consecutive elements of one weight
+};
+
+/// Normalizes rows to y, with their mean and 1 / deviation. All tensors are contiguous; weight and
+/// bias may be undefined.
+void normalize_rows(const char* op, const Rows& rows, const at::Tensor& x, const at::Tensor& weight,
+                    const at::Tensor& bias, double eps, const at::Tensor& y, const at::Tensor& mean,
+                    const at::Tensor& rstd);
+/// The gradient of normalize_rows with respect to x, into y.
+void gradient_of_rows(const char* op, const Rows& rows, const at::Tensor& gradient,
+                      const at::Tensor& x, const at::Tensor& mean, const at::Tensor& rstd,
+                      const at::Tensor& weight, const at::Tensor& y);
+
+/// A contiguous tensor, undefined where there is none.
+at::Tensor packed(const std::optional<at::Tensor>& tensor);
+
+/// An optional argument as a tensor, undefined where there is none.
+inline at::Tensor value_of(const std::optional<at::Tensor>& tensor) {
+  return tensor.value_or(at::Tensor());
+}
+
+/// Values are stored rounded to a 16-bit dtype in pairs, as whole words: the text of the hook `put`
+/// of a kernel whose output, y, lies in `slot`.
+std::string put_pairs(at::ScalarType dtype, uint32_t slot);
+
+} // namespace torch_webgpu
