@@ -1,0 +1,122 @@
+// Convolution and its gradients. ATen sends every convolution of a PrivateUse1 device here, with
+// 1-D ones as 2-D.
+#include <ATen/ops/convolution_backward_overrideable_ops.h>
+#include <ATen/ops/convolution_overrideable_ops.h>
+#include <ATen/ops/sum.h>
+#include <torch/library.h>
+
+#include "backend/empty.h"
+#include "backend/fallback.h"
+#include "ops/conv_gemm.h"
+#include "ops/matmul_gemm.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+
+Tensor resolved(const Tensor& tensor) {
+  return tensor.defined() ? tensor.resolve_conj().resolve_neg() : tensor;
+}
+
+// Channels last if either operand is, as CUDA does.
+at::MemoryFormat output_format(const Tensor& input, const Tensor& weight) {
+  const at::MemoryFormat format = input.suggest_memory_format();
+  return format == at::MemoryFormat::Contiguous ? weight.suggest_memory_format() : format;
+}
+
+std::vector<int64_t> output_sizes(const Tensor& input, const Tensor& weight, at::IntArrayRef stride,
+                                  at::IntArrayRef padding, at::IntArrayRef dilation,
+                                  bool transposed, at::IntArrayRef output_padding, int64_t groups) {
+  std::vector<int64_t> sizes = {input.size(0),
+                                transposed ? weight.size(1) * groups : weight.size(0)};
+  for (int64_t d = 0; d < input.dim() - 2; ++d) {
+    const int64_t span = dilation[d] * (weight.size(d + 2) - 1);
+    const int64_t in = input.size(d + 2);
+    sizes.push_back(transposed
+                        ? (in - 1) * stride[d] - 2 * padding[d] + span + output_padding[d] + 1
+                        : (in + 2 * padding[d] - span - 1) / stride[d] + 1);
+  }
+  return sizes;
+}
+
+void check_types(const Tensor& input, const Tensor& weight) {
+  TORCH_CHECK(input.scalar_type() == weight.scalar_type(), "expected scalar type ",
+              at::toString(input.scalar_type()), " but found ", at::toString(weight.scalar_type()));
+  TORCH_CHECK_NOT_IMPLEMENTED(input.scalar_type() != at::kBool,
+                              "\"slow_conv2d_cpu\" not implemented for 'Bool'");
+}
+
+Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                   at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
+                   bool transposed, at::IntArrayRef output_padding, int64_t groups) {
+  check_types(input, weight);
+  if (!is_gemm_dtype(input.scalar_type())) {
+    return call_cpu_fallback_symint<at::_ops::convolution_overrideable>::call(
+        input, weight, bias, c10::fromIntArrayRefSlow(stride), c10::fromIntArrayRefSlow(padding),
+        c10::fromIntArrayRefSlow(dilation), transposed, c10::fromIntArrayRefSlow(output_padding),
+        groups);
+  }
+  Tensor output = empty_webgpu(
+      output_sizes(input, weight, stride, padding, dilation, transposed, output_padding, groups),
+      input.options().memory_format(output_format(input, weight)));
+  if (output.numel() == 0) {
+    return output;
+  }
+  const Tensor b = bias.has_value() ? resolved(*bias) : Tensor();
+  const ConvGeometry geometry{stride, padding, dilation, groups};
+  if (transposed) {
+    conv_input(output, resolved(input), resolved(weight), b, geometry);
+  } else {
+    conv_output(output, resolved(input), resolved(weight), b, geometry);
+  }
+  return output;
+}
+
+std::tuple<Tensor, Tensor, Tensor>
+convolution_backward(const Tensor& grad_output, const Tensor& input_in, const Tensor& weight_in,
+                     at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
+                     bool transposed, at::IntArrayRef output_padding, int64_t groups,
+                     std::array<bool, 3> output_mask) {
+  check_types(grad_output, weight_in);
+  if (!is_gemm_dtype(grad_output.scalar_type())) {
+    return call_cpu_fallback_symint<at::_ops::convolution_backward_overrideable>::call(
+        grad_output, input_in, weight_in, c10::fromIntArrayRefSlow(stride),
+        c10::fromIntArrayRefSlow(padding), c10::fromIntArrayRefSlow(dilation), transposed,
+        c10::fromIntArrayRefSlow(output_padding), groups, output_mask);
+  }
+  const Tensor grad = resolved(grad_output);
+  const ConvGeometry geometry{stride, padding, dilation, groups};
+  Tensor grad_input, grad_weight, grad_bias;
+  if (output_mask[0]) {
+    const Tensor weight = resolved(weight_in);
+    grad_input = empty_webgpu(input_in.sizes(),
+                              input_in.options().memory_format(output_format(input_in, weight_in)));
+    if (transposed) {
+      conv_output(grad_input, grad, weight, {}, geometry);
+    } else {
+      conv_input(grad_input, grad, weight, {}, geometry);
+    }
+  }
+  if (output_mask[1]) {
+    const Tensor input = resolved(input_in);
+    grad_weight = empty_webgpu(weight_in.sizes(), weight_in.scalar_type());
+    conv_weight(grad_weight, transposed ? grad : input, transposed ? input : grad, geometry);
+  }
+  if (output_mask[2]) {
+    std::vector<int64_t> all_but_channels = {0};
+    for (int64_t d = 2; d < grad.dim(); ++d) {
+      all_but_channels.push_back(d);
+    }
+    grad_bias = at::sum(grad, all_but_channels);
+  }
+  return {grad_input, grad_weight, grad_bias};
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("convolution_overrideable", convolution);
+  m.impl("convolution_backward_overrideable", convolution_backward);
+}
+
+} // namespace
+} // namespace torch_webgpu
