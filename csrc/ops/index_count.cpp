@@ -1,0 +1,83 @@
+// Counting by index: bincount and histc.
+#include <ATen/native/Resize.h>
+#include <ATen/ops/bincount_ops.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/empty.h"
+#include "backend/fallback.h"
+#include "ops/common.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Scalar;
+using at::Tensor;
+
+Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_t minlength) {
+  TORCH_CHECK(minlength >= 0, "minlength should be >= 0");
+  const bool weighted = weights && weights->defined();
+  if (weighted && weights->scalar_type() != at::kFloat) { // other weights are summed as doubles
+    return call_cpu_fallback<at::_ops::bincount>::call(self, weights, minlength);
+  }
+  if (self.dim() == 1 && self.numel() == 0) {
+    return at::zeros({minlength}, self.options().dtype(at::kLong));
+  }
+  TORCH_CHECK(self.dim() == 1 && self.min().item<int64_t>() >= 0,
+              "bincount only supports 1-d non-negative integral inputs.");
+  TORCH_CHECK(!weighted || (weights->dim() == 1 && weights->size(0) == self.size(0)),
+              "weights should be 1-d and have the same length as input");
+  const int64_t bins = std::max(self.max().item<int64_t>() + 1, minlength);
+  const auto options = self.options().dtype(weighted ? at::kFloat : at::kLong);
+  const Tensor amounts = weighted ? *weights : at::ones({1}, options).expand(self.sizes());
+  return at::zeros({bins}, options).index_add_(0, self.to(at::kLong), amounts);
+}
+
+Tensor& histc_out(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max,
+                  Tensor& out) {
+  check_same_device("histc", {{self, "self"}, {out, "out"}});
+  TORCH_CHECK(bins > 0, "torch.histc(): bins must be > 0");
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(self.scalar_type()),
+                              "histc(): there is no kernel for ", self.scalar_type());
+  at::native::resize_output(out, {bins});
+  double low = min.toDouble();
+  double high = max.toDouble();
+  if (low == high && self.numel() > 0) {
+    low = self.min().item<double>();
+    high = self.max().item<double>();
+  }
+  if (low == high) {
+    low -= 1;
+    high += 1;
+  }
+  TORCH_CHECK(std::isfinite(low) && std::isfinite(high), "torch.histogramdd: dimension 0's range [",
+              low, ", ", high, "] is not finite");
+  TORCH_CHECK(low < high, "torch.histc: max must be larger than min");
+  const Tensor items = self.reshape({-1});
+  const Tensor inside = items.ge(low).logical_and_(items.le(high));
+  const Tensor position = items.sub(low).mul_(static_cast<double>(bins)).div_(high - low);
+  const Tensor bin =
+      position.masked_fill(inside.logical_not(), 0).to(at::kLong).clamp_max_(bins - 1);
+  // Counts in half precision would stop growing soon.
+  Tensor counts = at::zeros({bins}, out.options().dtype(at::kFloat));
+  out.copy_(counts.index_add_(0, bin, inside.to(at::kFloat)));
+  return out;
+}
+
+Tensor histc(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max) {
+  Tensor out = empty_webgpu({0}, self.options());
+  return histc_out(self, bins, min, max, out);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("bincount", TORCH_FN(bincount));
+  m.impl("histc", TORCH_FN(histc));
+  m.impl("histc.out", TORCH_FN(histc_out));
+}
+
+} // namespace
+} // namespace torch_webgpu

@@ -1,0 +1,287 @@
+// nonzero, masked_select and masked_scatter_: what is chosen keeps its order. Three dispatches:
+// count by blocks, add the counts up, write.
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/native/Resize.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "backend/empty.h"
+#include "kernels/kernel_source.h"
+#include "ops/common.h"
+#include "ops/dtypes.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+
+constexpr uint64_t kFamily = 0x73656c65; // "sele"
+constexpr int64_t kBlock = 2048;
+constexpr uint32_t kMaxDims = 16;
+
+enum class Stage : uint8_t { kCount, kScan, kNonzero, kSelect, kScatter };
+
+// Mirrors Params of select_write.wgsl.
+struct WriteParams {
+  uint32_t count;
+  uint32_t mask_offset;
+  uint32_t limit;
+  uint32_t out_offset;
+  uint32_t in_offset;
+  uint32_t rank;
+  uint32_t error;
+  uint32_t unused;
+  uint32_t sizes[kMaxDims][4];
+};
+
+uint32_t element_begin(const Tensor& tensor) {
+  return static_cast<uint32_t>(byte_offset(tensor) / tensor.itemsize());
+}
+
+std::string is_selected_hook(DType dtype, const char* operand) {
+  return std::string("fn is_selected(i: u32) -> bool { return ") +
+         convert(info(dtype).kind, Kind::kBool, std::string("load_") + operand + "(i)") + "; }";
+}
+
+// The number of nonzero elements before each block of `mask`, then their total.
+Tensor count_selected(const Tensor& mask) {
+  const int64_t blocks = (mask.numel() + kBlock - 1) / kBlock;
+  const Tensor counts = empty_webgpu({blocks + 1}, at::kInt);
+  Context& ctx = context();
+  const DType dtype = *native_dtype(mask.scalar_type());
+  struct {
+    uint32_t count, in_offset;
+  } params{static_cast<uint32_t>(mask.numel()), element_begin(mask)};
+  const Pipeline& count = ctx.pipelines.get(
+      {kFamily, static_cast<uint64_t>(Stage::kCount), static_cast<uint64_t>(dtype)}, [&] {
+        KernelSource source;
+        source.file = "select_count";
+        source.operands = {{"out", DType::kBits32, 0, true}, {"in", dtype, 1}};
+        source.hooks = {{"is_selected", is_selected_hook(dtype, "in")}};
+        return build_kernel("select_count", source);
+      });
+  ctx.stream.dispatch(
+      count, {whole_buffer(buffer_of(counts), "nonzero"), whole_buffer(buffer_of(mask), "nonzero")},
+      params, ctx.stream.grid_1d(blocks, 1));
+
+  const auto scan_count = static_cast<uint32_t>(blocks);
+  const Pipeline& scan = ctx.pipelines.get({kFamily, static_cast<uint64_t>(Stage::kScan), 0}, [&] {
+    KernelSource source;
+    source.file = "select_scan";
+    source.operands = {{"out", DType::kBits32, 0, true}};
+    return build_kernel("select_scan", source);
+  });
+  ctx.stream.dispatch(scan, {whole_buffer(buffer_of(counts), "nonzero")}, scan_count, {1, 1, 1});
+  return counts;
+}
+
+int64_t read_total(const Tensor& counts) {
+  uint32_t total = 0;
+  stream().read(buffer_of(counts), byte_offset(counts) + (counts.numel() - 1) * 4, &total, 4);
+  return total;
+}
+
+std::string emit_hook(Stage stage) {
+  if (stage == Stage::kSelect) {
+    return "fn emit(i: u32, number: u32) {\n"
+           "  if (number < p.limit) { store_out(p.out_offset + number, load_in(p.in_offset + i)); }"
+           "\n}";
+  }
+  return "fn emit(i: u32, number: u32) {\n"
+         "  if (number >= p.limit) { atomicMax(&errors[0], p.error); return; }\n"
+         "  store_out(p.out_offset + i, load_in(p.in_offset + number));\n}";
+}
+
+// `in` is not used by kNonzero. All tensors are contiguous.
+void write_selected(Stage stage, const char* name, const Tensor& mask, const Tensor& counts,
+                    const Tensor& out, const Tensor& in, int64_t limit, const std::string& error) {
+  WriteParams params{};
+  params.count = static_cast<uint32_t>(mask.numel());
+  params.mask_offset = element_begin(mask);
+  params.limit = static_cast<uint32_t>(limit);
+  params.out_offset = element_begin(out);
+  params.rank = static_cast<uint32_t>(mask.dim());
+  for (uint32_t d = 0; d < params.rank; ++d) {
+    params.sizes[d][0] = static_cast<uint32_t>(mask.size(params.rank - 1 - d));
+  }
+  std::array<Binding, 4> bindings;
+  uint32_t num_bindings = 0;
+  auto bind = [&](const Tensor& tensor) {
+    return add_binding(bindings.data(), num_bindings, whole_buffer(buffer_of(tensor), name));
+  };
+  const DType mask_dtype = *native_dtype(mask.scalar_type());
+  const DType bits = raw_dtype(out.scalar_type());
+  std::vector<Operand> operands = {{"out", bits, bind(out), true},
+                                   {"mask", mask_dtype, bind(mask)},
+                                   {"before", DType::kBits32, bind(counts)}};
+  if (stage != Stage::kNonzero) {
+    params.in_offset = element_begin(in);
+    operands.push_back({"in", bits, bind(in)});
+  }
+  Context& ctx = context();
+  params.error = ctx.stream.error_code(error);
+  PipelineKey key{kFamily, static_cast<uint64_t>(stage) | static_cast<uint64_t>(mask_dtype) << 8,
+                  0};
+  for (size_t k = 0; k < operands.size(); ++k) {
+    key.hi |= static_cast<uint64_t>(operands[k].slot) << (4 * k);
+  }
+  key.hi |= static_cast<uint64_t>(bits) << 16;
+  const Pipeline& pipeline = ctx.pipelines.get(key, [&] {
+    KernelSource source;
+    source.file = "select_write";
+    source.operands = operands;
+    source.hooks = {{"is_selected", is_selected_hook(mask_dtype, "mask")}};
+    if (stage != Stage::kNonzero) {
+      source.hooks.emplace_back("emit", emit_hook(stage));
+    }
+    source.checks_indices = true;
+    return build_kernel(name, source);
+  });
+  const int64_t blocks = (mask.numel() + kBlock - 1) / kBlock;
+  ctx.stream.dispatch(pipeline, bindings.data(), num_bindings, &params, sizeof(params),
+                      ctx.stream.grid_1d(blocks, 1));
+}
+
+// Copies into `result` if the kernel could not write to it directly.
+void deliver(const Tensor& result, const Tensor& written) {
+  if (!written.is_same(result)) {
+    result.copy_(written);
+  }
+}
+
+Tensor writable(const Tensor& result) {
+  return result.is_contiguous() ? result : empty_webgpu(result.sizes(), result.options());
+}
+
+void check_countable(const char* name, const Tensor& mask) {
+  TORCH_CHECK_NOT_IMPLEMENTED(mask.numel() < int64_t{1} << 31, name, "(): more than 2^31 elements");
+}
+
+Tensor& nonzero_out(const Tensor& self, Tensor& result) {
+  check_same_device("nonzero", {{self, "self"}, {result, "out"}});
+  TORCH_CHECK(result.scalar_type() == at::kLong,
+              "nonzero: Expected out tensor to have scalar type "
+              "Long but got scalar type",
+              result.scalar_type());
+  at::assert_no_internal_overlap(result);
+  at::assert_no_overlap(result, self);
+  TORCH_CHECK_NOT_IMPLEMENTED(self.dim() <= kMaxDims, "nonzero(): more than 16 dimensions");
+  check_countable("nonzero", self);
+  if (self.numel() == 0) {
+    at::native::resize_output(result, {0, self.dim()});
+    return result;
+  }
+  const Tensor mask =
+      native_dtype(self.scalar_type()) ? self.contiguous() : self.ne(0).contiguous();
+  const Tensor counts = count_selected(mask);
+  const int64_t total = read_total(counts);
+  at::native::resize_output(result, {total, self.dim()});
+  if (result.numel() != 0) {
+    const Tensor written = writable(result);
+    write_selected(Stage::kNonzero, "nonzero", mask, counts, written, {}, total, "nonzero()");
+    deliver(result, written);
+  }
+  return result;
+}
+
+Tensor nonzero(const Tensor& self) {
+  Tensor result = empty_webgpu({0}, at::kLong);
+  return nonzero_out(self, result);
+}
+
+Tensor& nonzero_static_out(const Tensor& self, int64_t size, int64_t fill_value, Tensor& result) {
+  check_same_device("nonzero_static", {{self, "self"}, {result, "out"}});
+  TORCH_CHECK(size >= 0, "nonzero_static: 'size' must be an non-negative integer");
+  TORCH_CHECK_NOT_IMPLEMENTED(self.dim() <= kMaxDims, "nonzero_static(): more than 16 dimensions");
+  check_countable("nonzero_static", self);
+  at::native::resize_output(result, {size, self.dim()});
+  result.fill_(fill_value);
+  if (result.numel() != 0 && self.numel() != 0) {
+    const Tensor mask =
+        native_dtype(self.scalar_type()) ? self.contiguous() : self.ne(0).contiguous();
+    const Tensor written = result.contiguous();
+    write_selected(Stage::kNonzero, "nonzero_static", mask, count_selected(mask), written, {}, size,
+                   "nonzero_static()");
+    deliver(result, written);
+  }
+  return result;
+}
+
+Tensor nonzero_static(const Tensor& self, int64_t size, int64_t fill_value) {
+  Tensor result = empty_webgpu({0}, at::kLong);
+  return nonzero_static_out(self, size, fill_value, result);
+}
+
+Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& result) {
+  check_same_device("masked_select", {{self, "self"}, {mask, "mask"}, {result, "out"}});
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");
+  TORCH_CHECK(self.scalar_type() == result.scalar_type(),
+              "masked_select(): self and result must have the same scalar type");
+  at::assert_no_internal_overlap(result);
+  at::assert_no_overlap(result, self);
+  at::assert_no_overlap(result, mask);
+  const auto expanded = at::expand_outplace(mask, self);
+  const Tensor chosen = std::get<0>(expanded)->contiguous();
+  const Tensor in = std::get<1>(expanded)->contiguous();
+  check_countable("masked_select", chosen);
+  if (chosen.numel() == 0) {
+    at::native::resize_output(result, {0});
+    return result;
+  }
+  const Tensor counts = count_selected(chosen);
+  const int64_t total = read_total(counts);
+  at::native::resize_output(result, {total});
+  if (total != 0) {
+    const Tensor written = writable(result);
+    write_selected(Stage::kSelect, "masked_select", chosen, counts, written, in, total,
+                   "masked_select()");
+    deliver(result, written);
+  }
+  return result;
+}
+
+Tensor masked_select(const Tensor& self, const Tensor& mask) {
+  Tensor result = empty_webgpu({0}, self.options());
+  return masked_select_out(self, mask, result);
+}
+
+Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) {
+  check_same_device("masked_scatter_", {{self, "self"}, {mask, "mask"}, {source, "source"}});
+  at::assert_no_internal_overlap(self);
+  TORCH_CHECK(self.scalar_type() == source.scalar_type(),
+              "masked_scatter: expected self and source to have same dtypes but got ",
+              self.scalar_type(), " and ", source.scalar_type());
+  TORCH_CHECK(mask.scalar_type() == at::kBool,
+              "masked_scatter_ only supports boolean masks, but got mask with dtype ",
+              mask.dtype());
+  const Tensor chosen = at::expand_inplace(self, mask, "masked_scatter_")->contiguous();
+  check_countable("masked_scatter_", chosen);
+  if (self.numel() == 0) {
+    return self;
+  }
+  const Tensor in =
+      same_buffer(source, self) ? source.clone(at::MemoryFormat::Contiguous) : source.contiguous();
+  const Tensor out = self.contiguous();
+  write_selected(Stage::kScatter, "masked_scatter_", chosen, count_selected(chosen), out, in,
+                 in.numel(),
+                 "masked_scatter_(): Number of elements of source < number of ones in mask");
+  deliver(self, out);
+  return self;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("nonzero", TORCH_FN(nonzero));
+  m.impl("nonzero.out", TORCH_FN(nonzero_out));
+  m.impl("nonzero_static", TORCH_FN(nonzero_static));
+  m.impl("nonzero_static.out", TORCH_FN(nonzero_static_out));
+  m.impl("masked_select", TORCH_FN(masked_select));
+  m.impl("masked_select.out", TORCH_FN(masked_select_out));
+  m.impl("masked_scatter_", TORCH_FN(masked_scatter_));
+}
+
+} // namespace
+} // namespace torch_webgpu

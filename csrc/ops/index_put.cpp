@@ -1,0 +1,107 @@
+// index_put_ where elements may meet: accumulating, or deterministic.
+#include <ATen/Context.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/native/TensorAdvancedIndexing.h>
+#include <ATen/native/TensorAdvancedIndexingUtils.h>
+#include <ATen/ops/_index_put_impl_native.h>
+#include <ATen/ops/_index_put_impl_ops.h>
+#include <torch/library.h>
+
+#include "backend/fallback.h"
+#include "ops/common.h"
+#include "ops/dtypes.h"
+#include "ops/index_move.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+
+// The target with its indexed dimensions adjacent, and one index tensor for each of them.
+struct Target {
+  Tensor self;
+  std::vector<Tensor> indices; // undefined for dimensions that are not indexed
+};
+
+Target resolve_indices(const Tensor& self, const c10::List<std::optional<Tensor>>& original) {
+  at::native::checkIndexTensorTypes(original, /*allow_int=*/true);
+  auto indices = at::native::expandTensors(self, original, /*ensure_same_device=*/true);
+  try {
+    indices = at::expand_outplace(indices);
+  } catch (const std::exception&) {
+    TORCH_CHECK_INDEX(false,
+                      "shape mismatch: indexing tensors could not be broadcast together"
+                      " with shapes ",
+                      at::native::shapes_as_str(indices));
+  }
+  indices.resize(self.dim());
+  if (at::native::hasContiguousSubspace(indices)) {
+    return {self, std::move(indices)};
+  }
+  auto [front, moved] = at::native::transposeToFront(self, indices);
+  return {std::move(front), std::move(moved)};
+}
+
+// ATen's name for the accumulating and the deterministic form: CUDA sorts the indices. Here sums
+// are atomic, or the indices are walked in order where the result must not depend on chance.
+void index_put_in_order(Tensor& self, const c10::List<std::optional<Tensor>>& original,
+                        const Tensor& value, bool accumulate, bool /*unsafe*/) {
+  const Target target = resolve_indices(self, original);
+  const Tensor& out = target.self;
+  const DType dtype =
+      accumulate ? *native_dtype(self.scalar_type()) : raw_dtype(self.scalar_type());
+  IndexMove move("index_put_", accumulate ? Placing::kAdd : Placing::kCopy);
+  c10::SmallVector<int64_t, 8> out_strides;
+  int64_t first = -1; // of the dimensions of the move that are the indices'
+  int64_t index_rank = 0;
+  for (int64_t d = 0; d < out.dim(); ++d) {
+    const Tensor& index = target.indices[d];
+    if (!index.defined()) {
+      move.sizes.push_back(out.size(d));
+      out_strides.push_back(out.stride(d));
+    } else if (first < 0) {
+      first = d;
+      index_rank = index.dim();
+      move.sizes.append(index.sizes().begin(), index.sizes().end());
+      out_strides.append(index_rank, 0);
+    }
+  }
+  for (int64_t d = 0; d < out.dim(); ++d) {
+    const Tensor& index = target.indices[d];
+    if (index.defined()) {
+      c10::SmallVector<int64_t, 8> strides(move.sizes.size(), 0);
+      std::copy(index.strides().begin(), index.strides().end(), strides.begin() + first);
+      move.indices.push_back(move_index(index, strides, out.size(d)));
+      move.indices.back().out_stride = out.stride(d);
+    }
+  }
+  TORCH_CHECK(at::is_expandable_to(value.sizes(), move.sizes),
+              "shape mismatch: value tensor of shape ", value.sizes(),
+              " cannot be broadcast to indexing result of shape ", at::IntArrayRef(move.sizes));
+  const Tensor in = value.expand(move.sizes);
+  move.out = move_operand(out, dtype, out_strides);
+  move.in = move_operand(in, dtype, in.strides());
+  move.wrap_negative = true;
+  if (at::globalContext().deterministicAlgorithms()) {
+    move.serial_dims = indexed_dims(move);
+  }
+  run_index_move(std::move(move));
+}
+
+Tensor& index_put_impl(Tensor& self, const c10::List<std::optional<Tensor>>& indices,
+                       const Tensor& values, bool accumulate, bool unsafe) {
+  if (accumulate && !native_dtype(self.scalar_type())) {
+    return call_cpu_fallback<at::_ops::_index_put_impl_>::call(self, indices, values, accumulate,
+                                                               unsafe);
+  }
+  return at::native::_index_put_impl_(self, indices, values, accumulate, unsafe);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_index_put_impl_", TORCH_FN(index_put_impl)); }
+
+} // namespace
+} // namespace torch_webgpu
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(index_put_with_sort_stub, &torch_webgpu::index_put_in_order)
+} // namespace at::native

@@ -1,0 +1,202 @@
+// searchsorted, bucketize and isin.
+#include <ATen/native/BucketizationUtils.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/TensorCompare.h>
+#include <ATen/ops/result_type.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/sort.h>
+#include <torch/library.h>
+
+#include <array>
+#include <string>
+
+#include "backend/empty.h"
+#include "backend/fallback.h"
+#include "kernels/kernel_source.h"
+#include "ops/common.h"
+#include "ops/dtypes.h"
+#include "ops/sort_launch.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Scalar;
+using at::Tensor;
+using Side = std::optional<std::string_view>;
+
+constexpr uint64_t kFamily = 0x73726368; // "srch"
+constexpr uint32_t kWorkgroup = 256;
+
+// Mirrors Params of sort_search.wgsl.
+struct Params {
+  uint32_t count;
+  uint32_t values_row;
+  uint32_t boundaries_row;
+  uint32_t shared_row;
+  uint32_t right;
+  uint32_t values_offset;
+  uint32_t boundaries_offset;
+  uint32_t sorter_offset;
+  uint32_t out_offset;
+};
+
+uint32_t element_begin(const Tensor& tensor) {
+  return static_cast<uint32_t>(byte_offset(tensor) / tensor.itemsize());
+}
+
+// All tensors contiguous, values and boundaries of one native dtype; `sorter` may be undefined.
+void search_rows(const Tensor& boundaries, const Tensor& values, const Tensor& sorter, bool right,
+                 const Tensor& out) {
+  TORCH_CHECK_NOT_IMPLEMENTED(values.numel() < int64_t{1} << 31 && boundaries.numel() < int64_t{1}
+                                                                                            << 31,
+                              "searchsorted(): more than 2^31 elements");
+  Params params{};
+  params.count = static_cast<uint32_t>(values.numel());
+  params.values_row = values.dim() == 0 ? 1 : static_cast<uint32_t>(values.size(-1));
+  params.boundaries_row = static_cast<uint32_t>(boundaries.size(-1));
+  params.shared_row = boundaries.dim() == 1 ? 1 : 0;
+  params.right = right ? 1 : 0;
+  params.values_offset = element_begin(values);
+  params.boundaries_offset = element_begin(boundaries);
+  params.out_offset = element_begin(out);
+  std::array<Binding, 4> bindings;
+  uint32_t num_bindings = 0;
+  auto bind = [&](const Tensor& tensor) {
+    return add_binding(bindings.data(), num_bindings,
+                       whole_buffer(buffer_of(tensor), "searchsorted"));
+  };
+  const DType dtype = *native_dtype(values.scalar_type());
+  const bool out_int32 = out.scalar_type() == at::kInt;
+  std::vector<Operand> operands = {
+      {"out", out_int32 ? DType::kBits32 : DType::kBits64, bind(out), true},
+      {"values", dtype, bind(values)},
+      {"boundaries", dtype, bind(boundaries)}};
+  if (sorter.defined()) {
+    params.sorter_offset = element_begin(sorter);
+    operands.push_back({"sorter", DType::kBits64, bind(sorter)});
+  }
+  PipelineKey key{kFamily, static_cast<uint64_t>(dtype) | (out_int32 ? 1u << 8 : 0u),
+                  operands.size()};
+  for (size_t k = 0; k < operands.size(); ++k) {
+    key.hi |= static_cast<uint64_t>(operands[k].slot) << (8 + 4 * k);
+  }
+  Context& ctx = context();
+  const Pipeline& pipeline = ctx.pipelines.get(key, [&] {
+    KernelSource source;
+    source.file = "sort_search";
+    source.operands = operands;
+    source.hooks = {{"key", sort_key_hook(dtype)}};
+    if (sorter.defined()) {
+      source.hooks.emplace_back(
+          "boundary", "fn boundary(row: u32, position: u32) -> key_t {\n"
+                      "  let place = load_sorter(p.sorter_offset + row + position).x;\n"
+                      "  return key_of(load_boundaries(p.boundaries_offset + row + place));\n}");
+    }
+    if (out_int32) {
+      source.hooks.emplace_back(
+          "emit", "fn emit(i: u32, place: u32) { store_out(p.out_offset + i, place); }");
+    }
+    return build_kernel("searchsorted", source);
+  });
+  ctx.stream.dispatch(pipeline, bindings.data(), num_bindings, &params, sizeof(params),
+                      ctx.stream.grid_1d(params.count, kWorkgroup));
+}
+
+Tensor& searchsorted_out(const Tensor& boundaries, const Tensor& values, bool out_int32, bool right,
+                         Side side, const std::optional<Tensor>& sorter_opt, Tensor& out) {
+  Tensor sorter = sorter_opt.value_or(Tensor());
+  at::native::searchsorted_pre_check(boundaries, values, out, out_int32, right, side, sorter);
+  at::native::resize_output(out, values.sizes());
+  const bool is_right = side ? *side == "right" : right;
+  if (values.numel() == 0) {
+    return out;
+  }
+  const at::ScalarType type = at::result_type(boundaries, values);
+  if (!native_dtype(type) || c10::isComplexType(type)) {
+    note_fallback("aten::searchsorted", c10::toString(type));
+    const std::optional<Tensor> host_sorter =
+        sorter.defined() ? std::optional<Tensor>(sorter.cpu()) : std::nullopt;
+    out.copy_(at::searchsorted(boundaries.cpu(), values.cpu(), out_int32, is_right, std::nullopt,
+                               host_sorter));
+    return out;
+  }
+  if (sorter.defined()) {
+    sorter = sorter.contiguous();
+  }
+  const Tensor rows = boundaries.to(type).contiguous();
+  const Tensor sought = values.to(type).contiguous();
+  const Tensor written = out.is_contiguous() ? out : empty_webgpu(out.sizes(), out.options());
+  search_rows(rows, sought, sorter, is_right, written);
+  if (!written.is_same(out)) {
+    out.copy_(written);
+  }
+  return out;
+}
+
+Tensor search(const Tensor& boundaries, const Tensor& values, bool out_int32, bool right, Side side,
+              const std::optional<Tensor>& sorter) {
+  Tensor out = empty_webgpu({0}, out_int32 ? at::kInt : at::kLong);
+  return searchsorted_out(boundaries, values, out_int32, right, side, sorter, out);
+}
+
+// A number promotes as in arithmetic. It is converted on the host: doubles stay there.
+Tensor number_tensor(const Scalar& value, const Tensor& boundaries) {
+  const Tensor host = at::native::searchsorted_scalar_tensor(value, at::kCPU);
+  return host.to(at::result_type(boundaries, host)).to(boundaries.device());
+}
+
+Tensor& searchsorted_scalar_out(const Tensor& boundaries, const Scalar& value, bool out_int32,
+                                bool right, Side side, const std::optional<Tensor>& sorter,
+                                Tensor& out) {
+  return searchsorted_out(boundaries, number_tensor(value, boundaries), out_int32, right, side,
+                          sorter, out);
+}
+
+Tensor searchsorted_scalar(const Tensor& boundaries, const Scalar& value, bool out_int32,
+                           bool right, Side side, const std::optional<Tensor>& sorter) {
+  return search(boundaries, number_tensor(value, boundaries), out_int32, right, side, sorter);
+}
+
+Tensor& bucketize_out(const Tensor& self, const Tensor& boundaries, bool out_int32, bool right,
+                      Tensor& out) {
+  TORCH_CHECK(boundaries.dim() == 1, "boundaries tensor must be 1 dimension, but got dim(",
+              boundaries.dim(), ")");
+  return searchsorted_out(boundaries, self, out_int32, right, std::nullopt, std::nullopt, out);
+}
+
+Tensor bucketize(const Tensor& self, const Tensor& boundaries, bool out_int32, bool right) {
+  Tensor out = empty_webgpu({0}, out_int32 ? at::kInt : at::kLong);
+  return bucketize_out(self, boundaries, out_int32, right, out);
+}
+
+Tensor bucketize_scalar(const Scalar& self, const Tensor& boundaries, bool out_int32, bool right) {
+  return bucketize(number_tensor(self, boundaries), boundaries, out_int32, right);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("searchsorted.Tensor", TORCH_FN(search));
+  m.impl("searchsorted.Tensor_out", TORCH_FN(searchsorted_out));
+  m.impl("searchsorted.Scalar", TORCH_FN(searchsorted_scalar));
+  m.impl("searchsorted.Scalar_out", TORCH_FN(searchsorted_scalar_out));
+  m.impl("bucketize.Tensor", TORCH_FN(bucketize));
+  m.impl("bucketize.Tensor_out", TORCH_FN(bucketize_out));
+  m.impl("bucketize.Scalar", TORCH_FN(bucketize_scalar));
+}
+
+// An element is in the set if bisection of the sorted set leads to its equal.
+void isin(const Tensor& elements, const Tensor& test_elements, bool invert, const Tensor& out) {
+  const at::ScalarType type = at::result_type(elements, test_elements);
+  const Tensor sorted =
+      std::get<0>(at::sort(test_elements.reshape({-1}).to(type), /*stable=*/true, 0, false));
+  const Tensor sought = elements.to(type);
+  const Tensor place = at::searchsorted(sorted, sought).clamp_max(sorted.numel() - 1);
+  const Tensor nearest = sorted.index_select(0, place.reshape({-1})).view(place.sizes());
+  out.copy_(invert ? nearest.ne(sought) : nearest.eq(sought));
+}
+
+} // namespace
+} // namespace torch_webgpu
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(isin_default_stub, &torch_webgpu::isin)
+} // namespace at::native
