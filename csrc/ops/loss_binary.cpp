@@ -1,0 +1,103 @@
+// binary_cross_entropy. The variant on logits is composite.
+#include <ATen/TensorIterator.h>
+#include <ATen/core/Reduction.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/binary_cross_entropy_backward_ops.h>
+#include <ATen/ops/binary_cross_entropy_ops.h>
+#include <torch/library.h>
+
+#include "backend/empty.h"
+#include "backend/fallback.h"
+#include "ops/common.h"
+#include "ops/pointwise.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+// False where the dtype has no kernel.
+bool run(PointwiseOp op, const Tensor& out, at::ArrayRef<Tensor> inputs,
+         c10::ArrayRef<c10::Scalar> scalars) {
+  at::TensorIteratorConfig config;
+  config.add_output(out).resize_outputs(false);
+  for (const Tensor& input : inputs) {
+    config.add_const_input(input);
+  }
+  auto iter = config.build();
+  const auto types = pointwise_types(iter, op);
+  if (types) {
+    pointwise(iter, op, *types, scalars);
+  }
+  return types.has_value();
+}
+
+bool has(const OptionalTensor& tensor) { return tensor.has_value() && tensor->defined(); }
+
+Tensor& binary_cross_entropy_out(const Tensor& self, const Tensor& target,
+                                 const OptionalTensor& weight, int64_t reduction, Tensor& out) {
+  check_same_device("binary_cross_entropy_out", {{out, "out"}, {self, "self"}, {target, "target"}});
+  const bool none = reduction == at::Reduction::None;
+  if (none) {
+    at::native::resize_output(out, target.sizes());
+  }
+  Tensor losses = none ? out : empty_webgpu(target.sizes(), self.options());
+  if (!run(PointwiseOp::binary_cross_entropy, losses, {self, target}, {})) {
+    return call_cpu_fallback<at::_ops::binary_cross_entropy_out>::call(self, target, weight,
+                                                                       reduction, out);
+  }
+  if (has(weight)) {
+    losses.mul_(*weight);
+  }
+  if (!none) {
+    at::native::resize_output(out, {});
+    out.copy_(reduction == at::Reduction::Mean ? losses.mean() : losses.sum());
+  }
+  return out;
+}
+
+Tensor binary_cross_entropy(const Tensor& self, const Tensor& target, const OptionalTensor& weight,
+                            int64_t reduction) {
+  Tensor out = empty_webgpu({0}, self.options());
+  return binary_cross_entropy_out(self, target, weight, reduction, out);
+}
+
+Tensor& binary_cross_entropy_backward_out(const Tensor& grad_output, const Tensor& self,
+                                          const Tensor& target, const OptionalTensor& weight,
+                                          int64_t reduction, Tensor& grad_input) {
+  check_same_device("binary_cross_entropy_backward_out", {{grad_input, "grad_input"},
+                                                          {grad_output, "grad_output"},
+                                                          {self, "self"},
+                                                          {target, "target"}});
+  at::native::resize_output(grad_input, self.sizes());
+  const bool mean = reduction == at::Reduction::Mean;
+  const double scale = mean ? 1.0 / static_cast<double>(self.numel()) : 1.0;
+  if (!run(PointwiseOp::binary_cross_entropy_backward, grad_input, {grad_output, self, target},
+           c10::Scalar(scale))) {
+    return call_cpu_fallback<at::_ops::binary_cross_entropy_backward_grad_input>::call(
+        grad_output, self, target, weight, reduction, grad_input);
+  }
+  if (has(weight)) {
+    grad_input.mul_(*weight);
+  }
+  return grad_input;
+}
+
+Tensor binary_cross_entropy_backward(const Tensor& grad_output, const Tensor& self,
+                                     const Tensor& target, const OptionalTensor& weight,
+                                     int64_t reduction) {
+  Tensor grad_input = empty_webgpu({0}, self.options());
+  return binary_cross_entropy_backward_out(grad_output, self, target, weight, reduction,
+                                           grad_input);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("binary_cross_entropy", TORCH_FN(binary_cross_entropy));
+  m.impl("binary_cross_entropy.out", TORCH_FN(binary_cross_entropy_out));
+  m.impl("binary_cross_entropy_backward", TORCH_FN(binary_cross_entropy_backward));
+  m.impl("binary_cross_entropy_backward.grad_input", TORCH_FN(binary_cross_entropy_backward_out));
+}
+
+} // namespace
+} // namespace torch_webgpu
