@@ -1,0 +1,92 @@
+"""Loads the extension module and makes the device known to PyTorch."""
+
+import importlib
+import pathlib
+import re
+import sys
+import warnings
+
+import torch
+
+_PACKAGE = pathlib.Path(__file__).parent
+_done = False
+
+
+def register_or_warn() -> None:
+    """Registers once. A failure becomes a warning: an exception here would break `import torch`."""
+    global _done
+    if _done:
+        return
+    _done = True
+    try:
+        _check_torch_version()
+        _check_device_slot()
+        _register()
+    except Exception as error:
+        warnings.warn(f"device 'webgpu' is not available: {error}", RuntimeWarning, stacklevel=2)
+
+
+def _minor_version(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+def _built_for_torch() -> str | None:
+    """The torch version the extension was built for, as its CMake package states it."""
+    config = _PACKAGE / "share" / "cmake" / "TorchWebGPU" / "TorchWebGPUConfig.cmake"
+    try:
+        text = config.read_text(encoding="utf-8")
+    except OSError:
+        return None
+    match = re.search(r'set\(TorchWebGPU_TORCH_VERSION "([^"]*)"\)', text)
+    return match[1] if match else None
+
+
+def _check_torch_version() -> None:
+    # Before the extension is loaded: PyTorch's C++ interface changes with every minor version, so a
+    # mismatch shows as an undefined symbol at best and as a crash at worst.
+    built_for = _built_for_torch()
+    if built_for is not None and _minor_version(built_for) != _minor_version(torch.__version__):
+        raise RuntimeError(
+            f"torch_webgpu was built for torch {built_for}, but torch {torch.__version__} is "
+            f"installed. Install the matching torch, or rebuild torch_webgpu."
+        )
+
+
+def _check_device_slot() -> None:
+    # PyTorch has one slot for devices from outside. The extension claims it while it is loaded,
+    # where a refusal could only end the process.
+    holder = torch._C._get_privateuse1_backend_name()
+    if holder not in ("privateuseone", "webgpu"):
+        raise RuntimeError(
+            f"PyTorch takes one out-of-tree device, and {holder!r} is registered already. "
+            f"TORCH_DEVICE_BACKEND_AUTOLOAD=0 and an explicit import choose between them."
+        )
+
+
+def _register() -> None:
+    try:
+        extension = importlib.import_module("torch_webgpu._C")
+    except ImportError as error:
+        raise RuntimeError(
+            f"the extension module of torch_webgpu could not be loaded with torch "
+            f"{torch.__version__} (built for torch {_built_for_torch() or 'an unknown version'}): "
+            f"{error}"
+        ) from error
+
+    from torch_webgpu import _runtime
+
+    extension.set_runtime(*_runtime.resolve())
+
+    torch.utils.rename_privateuse1_backend("webgpu")
+    from torch_webgpu import webgpu
+
+    torch._register_device_module("webgpu", webgpu)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch_webgpu.webgpu."):
+            sys.modules["torch." + name.removeprefix("torch_webgpu.")] = module
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+
+    from torch_webgpu import _printing, _shutdown
+
+    _printing.install()
+    _shutdown.install()

@@ -1,0 +1,186 @@
+"""``torch.webgpu``: the WebGPU device, with the names and meanings of ``torch.cuda``.
+
+There is one device, ``webgpu:0``, with one stream: what is queued first runs first. The device is
+started by its first use; importing torch does not touch it.
+"""
+
+from typing import Any
+
+import torch
+
+from torch_webgpu import _C
+from torch_webgpu.webgpu.fallback import (
+    fallbacks,
+    get_fallback_mode,
+    reset_fallbacks,
+    set_fallback_mode,
+)
+from torch_webgpu.webgpu.memory import (
+    empty_cache,
+    max_memory_allocated,
+    max_memory_reserved,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    memory_summary,
+    reset_peak_memory_stats,
+)
+from torch_webgpu.webgpu.profiler import Profile, ProfileEntry, profile, stats
+from torch_webgpu.webgpu.properties import (
+    DeviceProperties,
+    get_device_name,
+    get_device_properties,
+    list_adapters,
+)
+from torch_webgpu.webgpu.random import (
+    default_generators,
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+from torch_webgpu.webgpu.streams import (
+    Event,
+    Stream,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+)
+
+from ._device import DeviceLike, check_device
+
+__all__ = [
+    "DeviceProperties",
+    "Event",
+    "Profile",
+    "ProfileEntry",
+    "Stream",
+    "current_device",
+    "current_stream",
+    "default_generators",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_of",
+    "empty_cache",
+    "fallbacks",
+    "get_amp_supported_dtype",
+    "get_device_name",
+    "get_device_properties",
+    "get_fallback_mode",
+    "get_rng_state",
+    "get_rng_state_all",
+    "init",
+    "initial_seed",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "list_adapters",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
+    "profile",
+    "reset_fallbacks",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_fallback_mode",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "stats",
+    "stream",
+    "synchronize",
+]
+
+
+def is_available() -> bool:
+    """Whether a WebGPU adapter can be had. Does not start the device; the answer is remembered."""
+    return _C.is_available()
+
+
+def device_count() -> int:
+    """The number of usable devices: 1, or 0 where there is no adapter."""
+    return 1 if is_available() else 0
+
+
+def current_device() -> int:
+    """The index of the current device, always 0."""
+    return 0
+
+
+def set_device(device: DeviceLike) -> None:
+    """Selects the current device. Raises RuntimeError for any but ``webgpu:0``."""
+    check_device(device)
+
+
+class device:
+    """Context manager that selects a device. Raises RuntimeError for any but ``webgpu:0``."""
+
+    def __init__(self, device: DeviceLike) -> None:
+        check_device(device)
+        self.idx = 0
+
+    def __enter__(self) -> "device":
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        return None
+
+
+class device_of(device):
+    """Context manager that selects the device of a tensor; does nothing for another device's."""
+
+    def __init__(self, obj: torch.Tensor | torch.UntypedStorage) -> None:
+        super().__init__(obj.device if obj.device.type == "webgpu" else None)
+
+
+def synchronize(device: DeviceLike = None) -> None:
+    """Waits until all queued work has finished, without holding the GIL.
+
+    Raises what went wrong on the device since the last synchronization: IndexError for an index out
+    of range, RuntimeError for the rest.
+    """
+    check_device(device)
+    _C.synchronize()
+
+
+def init() -> None:
+    """Starts the device, as its first use would. Raises RuntimeError without an adapter."""
+    _C.init()
+
+
+def is_initialized() -> bool:
+    """Whether the device has been started."""
+    return _C.is_initialized()
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Whether bfloat16 tensors can be computed with. They are, in float32, hence as emulation."""
+    return including_emulation
+
+
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    """The dtypes that ``torch.autocast("webgpu", dtype=...)`` accepts."""
+    return [torch.float16, torch.bfloat16]
+
+
+def _is_in_bad_fork() -> bool:
+    return _C.in_bad_fork()
+
+
+def _lazy_init() -> None:
+    """PyTorch calls this before it first creates something on the device and remembers that it did;
+    without it, it would look for it each time. The first allocation starts the device."""

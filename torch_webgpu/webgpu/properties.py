@@ -1,0 +1,45 @@
+"""What the adapter is and what it grants."""
+
+from dataclasses import dataclass
+
+from torch_webgpu import _C
+
+from ._device import DeviceLike, check_device
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """The adapter in use. `limits` are in bytes where they are sizes."""
+
+    name: str
+    vendor: str
+    architecture: str
+    driver: str
+    backend: str  # "vulkan", "metal", "d3d12", ...
+    type: str  # "discrete", "integrated" or "software"
+    runtime: str  # "dawn" or the path of the library
+    features: tuple[str, ...]
+    limits: dict[str, int]
+    total_memory: int | None = None  # WebGPU does not tell
+
+    @property
+    def adapter(self) -> str:
+        return f"{self.name} ({self.backend}, {self.type}, {self.driver})"
+
+
+def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
+    """The properties of the adapter. Starts the device."""
+    check_device(device)
+    text, features, limits = _C.properties()
+    return DeviceProperties(**text, features=tuple(features), limits=limits)
+
+
+def get_device_name(device: DeviceLike = None) -> str:
+    """The name of the adapter. Starts the device."""
+    return get_device_properties(device).name
+
+
+def list_adapters() -> list[dict[str, str]]:
+    """All adapters of the machine, best first: TORCH_WEBGPU_ADAPTER picks one by its index in this
+    list or by a part of its name."""
+    return _C.adapters()
