@@ -1,0 +1,120 @@
+"""Tensors live in WebGPU buffers of the pool, and the counters tell the truth about them."""
+
+import gc
+import itertools
+
+import pytest
+import torch
+
+KIB = 1024
+
+
+@pytest.fixture(autouse=True)
+def clean_pool():
+    gc.collect()
+    torch.webgpu.synchronize()
+    torch.webgpu.empty_cache()
+    torch.webgpu.reset_peak_memory_stats()
+
+
+def counters() -> dict[str, int]:
+    return torch.webgpu.memory_stats()
+
+
+def test_a_tensor_is_one_buffer():
+    before = counters()
+    tensor = torch.empty(5 * KIB, dtype=torch.uint8, device="webgpu")
+    after = counters()
+    assert after["segment.all.allocated"] - before["segment.all.allocated"] == 1
+    assert after["allocated_bytes.all.current"] - before["allocated_bytes.all.current"] == 5 * KIB
+    assert after["reserved_bytes.all.current"] > before["reserved_bytes.all.current"]
+    assert tensor.data_ptr() != 0
+
+
+def test_an_op_allocates_its_result_only():
+    source = torch.ones(64, 3).webgpu()
+    before = counters()["allocation.all.allocated"]
+    result = source.t().contiguous()
+    assert counters()["allocation.all.allocated"] - before == 1
+    assert torch.equal(result.cpu(), torch.ones(3, 64))
+
+
+def test_views_allocate_nothing():
+    base = torch.ones(4, 6).webgpu()
+    before = counters()["allocation.all.allocated"]
+    views = [base[1:], base.t(), base.view(2, 12), base.unfold(1, 2, 2), base.view(torch.int32)]
+    assert counters()["allocation.all.allocated"] == before
+    assert all(
+        view.untyped_storage().data_ptr() == base.untyped_storage().data_ptr() for view in views
+    )
+
+
+def test_freed_buffers_are_used_again():
+    tensor = torch.empty(100 * KIB, device="webgpu")
+    address = tensor.data_ptr()
+    before = counters()["segment.all.allocated"]
+    del tensor
+    again = torch.empty(100 * KIB, device="webgpu")
+    assert again.data_ptr() == address
+    assert counters()["segment.all.allocated"] == before
+
+
+def test_live_tensors_never_share_an_address():
+    tensors = [torch.empty(size, device="webgpu") for size in (1, 3, 1000, 1000, 5 * KIB)]
+    ranges = sorted((t.data_ptr(), t.data_ptr() + t.nbytes) for t in tensors)
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(ranges))
+
+
+def test_peak_and_reset():
+    base = torch.webgpu.memory_allocated()
+    tensor = torch.empty(64 * KIB, dtype=torch.uint8, device="webgpu")
+    del tensor
+    assert torch.webgpu.memory_allocated() == base
+    assert torch.webgpu.max_memory_allocated() == base + 64 * KIB
+    torch.webgpu.reset_peak_memory_stats()
+    assert torch.webgpu.max_memory_allocated() == base
+
+
+def test_empty_cache_gives_memory_back():
+    tensor = torch.empty(256 * KIB, dtype=torch.uint8, device="webgpu")
+    held = torch.webgpu.memory_reserved()
+    del tensor
+    assert torch.webgpu.memory_reserved() == held
+    torch.webgpu.empty_cache()
+    assert held - torch.webgpu.memory_reserved() >= 256 * KIB
+
+
+def test_rounding_wastes_at_most_an_eighth():
+    for size in (1000 * KIB, 1025 * KIB, 1 + 3 * 1024 * KIB):
+        torch.webgpu.empty_cache()
+        before = torch.webgpu.memory_reserved()
+        tensor = torch.empty(size, dtype=torch.uint8, device="webgpu")
+        assert torch.webgpu.memory_reserved() - before <= size * 1.126
+        del tensor
+
+
+def test_empty_tensors_need_no_buffer():
+    before = counters()["allocation.all.allocated"]
+    tensor = torch.empty(0, 3, device="webgpu")
+    assert counters()["allocation.all.allocated"] == before
+    assert tensor.cpu().shape == (0, 3)
+    assert tensor.clone().t().shape == (3, 0)
+
+
+def test_out_of_memory_is_an_error_that_passes():
+    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate .*MiB"):
+        torch.empty(1 << 44, dtype=torch.uint8, device="webgpu")
+    assert torch.ones(3).webgpu().tolist() == [1, 1, 1]
+
+
+def test_accelerator_agrees():
+    tensor = torch.empty(3 * KIB, device="webgpu")
+    assert torch.accelerator.memory_allocated() == torch.webgpu.memory_allocated() >= tensor.nbytes
+    assert torch.accelerator.max_memory_reserved() == torch.webgpu.max_memory_reserved()
+    stats = torch.accelerator.memory_stats()
+    assert stats["segment.all.allocated"] == counters()["segment.all.allocated"]
+
+
+def test_summary_lists_every_counter():
+    summary = torch.webgpu.memory_summary()
+    assert all(name in summary for name in counters())

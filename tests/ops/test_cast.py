@@ -1,0 +1,82 @@
+"""Conversions between dtypes, exact bit for bit, and fills of every dtype."""
+
+import pytest
+import torch
+
+# Denormals and ties of float32, its largest value, integer limits, and what is no number.
+EDGES = [0.0, -0.0, 2.0**-150, 2.0**-149, 1.5 * 2.0**-149, 3.4028235677973366e38, 0.9999]
+LIMITS = [2.0**31, -(2.0**31), -(2.0**31) - 1, 2.0**63, -(2.0**63), 1e300, 1e-320]
+SPECIAL = [float("inf"), float("-inf"), float("nan")]
+SPREAD = torch.randn(20_000, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+SPREAD *= 10.0 ** torch.arange(-50, 50, dtype=torch.float64).repeat(200)
+FLOAT64 = torch.cat([SPREAD, torch.tensor([*EDGES, *LIMITS, *SPECIAL], dtype=torch.float64)])
+DTYPES = [
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.float64,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+]
+
+
+def assert_same(actual, expected):
+    actual = actual.cpu()
+    assert actual.dtype == expected.dtype
+    if expected.is_complex():
+        actual, expected = torch.view_as_real(actual), torch.view_as_real(expected)
+    same = actual == expected
+    if expected.is_floating_point():
+        same |= actual.isnan() & expected.isnan()
+    assert same.all(), (actual[~same][:5], expected[~same][:5])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.int32, torch.bool])
+def test_from_float64(dtype):
+    assert_same(FLOAT64.to("webgpu").to(dtype), FLOAT64.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_to_float64(dtype):
+    source = torch.arange(-40, 40).to(dtype)
+    if dtype == torch.int64:
+        source = torch.cat([source, torch.tensor([2**63 - 1, -(2**63), 2**53 + 1, 2**54 + 3])])
+    assert_same(source.to("webgpu").to(torch.float64), source.to(torch.float64))
+
+
+@pytest.mark.parametrize("source", DTYPES, ids=str)
+@pytest.mark.parametrize("target", DTYPES, ids=str)
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+def test_every_pair(source, target):
+    values = torch.arange(0, 117).to(source)
+    assert_same(values.to("webgpu").to(target), values.to(target))
+    strided = values.reshape(9, 13).t()[1:, ::2]
+    moved = values.to("webgpu").reshape(9, 13).t()[1:, ::2]
+    assert_same(moved.to(target), strided.to(target))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32])
+def test_unsigned(dtype):
+    values = torch.randint(0, 2**16, (100,))
+    assert_same(values.to("webgpu").to(dtype).to(torch.int64), values)
+    assert_same(values.to(dtype).to("webgpu").float(), values.float())
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.complex128, torch.float8_e5m2], ids=str)
+def test_fill(dtype):
+    expected = torch.zeros(13, dtype=dtype)
+    actual = torch.zeros(13, dtype=dtype, device="webgpu")
+    for tensor in (expected, actual):
+        tensor.fill_(1)
+        tensor[3:8].fill_(2 if dtype != torch.bool else 0)
+    assert torch.equal(actual.cpu().view(torch.uint8), expected.view(torch.uint8))
+
+
+def test_fill_refuses_what_overflows():
+    with pytest.raises(RuntimeError, match="cannot be converted to type"):
+        torch.zeros(3, dtype=torch.int8, device="webgpu").fill_(1000)

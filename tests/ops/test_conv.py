@@ -1,0 +1,197 @@
+"""Convolutions and their gradients against the CPU."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from common import DEVICE, check, check_error, error_text, to_device
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def run(function, tensors, device):
+    """The result and the gradients of all tensors, in double on the CPU."""
+    leaves = [t.detach().to(device).requires_grad_() for t in tensors]
+    result = function(*leaves)
+    weights = torch.linspace(0.5, 1.5, result.numel()).reshape(result.shape)
+    gradients = torch.autograd.grad(result, leaves, weights.to(result))
+    return [t.detach().cpu().double() for t in (result, *gradients)]
+
+
+def check_all(function, *tensors, tolerance=1e-5):
+    actual = run(function, tensors, DEVICE)
+    expected = run(function, [t.double() for t in tensors], "cpu")
+    for one, other in zip(actual, expected, strict=True):
+        assert one.shape == other.shape
+        scale = other.abs().max().clamp(min=1.0) if other.numel() else 1.0
+        torch.testing.assert_close(one / scale, other / scale, rtol=0, atol=tolerance)
+
+
+CASES = {
+    "plain": {},
+    "strided": {"stride": 2},
+    "padded": {"padding": 1},
+    "dilated": {"padding": (2, 1), "dilation": 2},
+    "uneven": {"stride": (2, 3), "padding": (1, 0)},
+    "grouped": {"groups": 2, "padding": 1},
+    "depthwise": {"groups": 6, "padding": 1},
+    "same": {"padding": "same"},
+}
+
+
+@pytest.mark.parametrize("options", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("bias", [False, True])
+def test_conv2d(options, bias):
+    x = torch.randn(2, 6, 9, 11)
+    w = torch.randn(12, 6 // options.get("groups", 1), 3, 2)
+    tensors = [x, w, torch.randn(12)] if bias else [x, w]
+    check_all(lambda *t: F.conv2d(*t, **options), *tensors)
+
+
+TRANSPOSED = {
+    "plain": {},
+    "strided": {"stride": 2, "output_padding": 1},
+    "dilated": {"stride": 3, "padding": 1, "dilation": 2, "output_padding": (2, 0)},
+    "grouped": {"groups": 2, "padding": 1},
+}
+
+
+@pytest.mark.parametrize("options", TRANSPOSED.values(), ids=TRANSPOSED)
+def test_conv_transpose2d(options):
+    w = torch.randn(6, 4, 3, 3)
+    bias = torch.randn(4 * options.get("groups", 1))
+    check_all(lambda *t: F.conv_transpose2d(*t, **options), torch.randn(2, 6, 5, 7), w, bias)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (lambda *t: F.conv1d(*t, stride=2, padding=1), [(2, 3, 20), (5, 3, 4), (5,)]),
+        (lambda *t: F.conv_transpose1d(*t, stride=2), [(2, 3, 9), (3, 5, 4), (5,)]),
+        (lambda *t: F.conv3d(*t, stride=2, padding=1), [(2, 3, 5, 6, 7), (5, 3, 2, 3, 3), (5,)]),
+        (
+            lambda *t: F.conv_transpose3d(*t, stride=2, output_padding=1),
+            [(1, 3, 3, 4, 2), (3, 5, 2, 3, 3), (5,)],
+        ),
+        (F.conv2d, [(3, 6, 7), (4, 3, 3, 3), (4,)]),
+        (F.conv2d, [(2, 40, 5, 5), (70, 40, 1, 1), (70,)]),
+    ],
+    ids=["1d", "transposed1d", "3d", "transposed3d", "unbatched", "1x1"],
+)
+def test_other_dimensions(function, shapes):
+    check_all(function, *[torch.randn(shape) for shape in shapes])
+
+
+def test_long_sums_are_cut_into_pieces():
+    check_all(
+        lambda *t: F.conv2d(*t, padding=1), torch.randn(8, 3, 24, 24), torch.randn(4, 3, 3, 3)
+    )
+    check_all(F.conv2d, torch.randn(1, 200, 4, 4), torch.randn(3, 200, 3, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_types(dtype):
+    # An output whose rows are whole words, and one whose rows are not.
+    for width in (10, 9):
+        tensors = [torch.randn(2, 4, 6, width), torch.randn(8, 4, 3, 3) / 6, torch.randn(8)]
+        check_all(F.conv2d, *[t.to(dtype) for t in tensors], tolerance=4 * torch.finfo(dtype).eps)
+
+
+def test_channels_last_is_kept():
+    x = torch.randn(2, 6, 7, 8).to(memory_format=torch.channels_last)
+    w = torch.randn(4, 6, 3, 3)
+    for weight in (w, w.to(memory_format=torch.channels_last)):
+        check_all(F.conv2d, x, weight)
+    moved = x.to(DEVICE).requires_grad_()
+    result = F.conv2d(moved, w.to(DEVICE))
+    assert result.is_contiguous(memory_format=torch.channels_last)
+    (gradient,) = torch.autograd.grad(result.sum(), moved)
+    assert gradient.is_contiguous(memory_format=torch.channels_last)
+    last3d = torch.randn(1, 4, 3, 4, 5).to(DEVICE, memory_format=torch.channels_last_3d)
+    result = F.conv3d(last3d, torch.randn(2, 4, 2, 2, 2).to(DEVICE))
+    assert result.is_contiguous(memory_format=torch.channels_last_3d)
+
+
+def test_views():
+    x, w = torch.randn(3, 12, 20, 9), torch.randn(8, 12, 3, 3)
+    check_all(lambda a, b: F.conv2d(a[1:, ::2, 1::2].mT, b[::2, 1::2].mT), x, w)
+    # A gradient without memory of its own (sum's is expanded).
+    moved = x.to(DEVICE).requires_grad_()
+    (gradient,) = torch.autograd.grad(F.conv2d(moved, w.to(DEVICE)).sum(), moved)
+    x.requires_grad_()
+    (expected,) = torch.autograd.grad(F.conv2d(x, w).sum(), x)
+    torch.testing.assert_close(gradient.cpu(), expected)
+
+
+def test_integers_and_complex_numbers():
+    x, w = torch.randint(-99, 99, (2, 3, 6, 7)), torch.randint(-99, 99, (4, 3, 2, 3))
+    check(F.conv2d, x, w)
+    x, w = (torch.randn(s, dtype=torch.complex64) for s in [(1, 3, 6, 6), (2, 3, 3, 3)])
+    check(F.conv2d, x, w)
+
+
+def test_double_backward():
+    def penalty(x, w):
+        result = F.conv2d(x, w, stride=2, padding=1)
+        gradients = torch.autograd.grad(result.square().sum(), (x, w), create_graph=True)
+        return sum(g.square().sum() for g in gradients)
+
+    check_all(penalty, torch.randn(2, 4, 5, 5) / 4, torch.randn(6, 4, 3, 3) / 4)
+
+
+def test_empty():
+    w = torch.randn(2, 3, 3, 3).to(DEVICE)
+    x = torch.randn(0, 3, 5, 5).to(DEVICE).requires_grad_()
+    result = F.conv2d(x, w)
+    assert result.shape == (0, 2, 3, 3)
+    result.sum().backward()
+    assert x.grad.shape == x.shape
+
+
+ERRORS = [
+    ((1, 3, 5, 5), (2, 4, 3, 3), {}),
+    ((1, 3, 2, 2), (2, 3, 3, 3), {}),
+    ((1, 3, 5, 5), (2, 3, 3, 3), {"stride": 0}),
+    ((1, 3, 5, 5), (2, 3, 3, 3), {"padding": -1}),
+    ((1, 3, 5, 5), (3, 1, 3, 3), {"groups": 2}),
+]
+
+
+@pytest.mark.parametrize(("x", "w", "options"), ERRORS)
+def test_errors_are_those_of_the_cpu(x, w, options):
+    check_error(lambda a, b: F.conv2d(a, b, **options), torch.ones(x), torch.ones(w))
+
+
+def test_type_errors_are_those_of_the_cpu():
+    x, w = torch.ones(1, 3, 5, 5), torch.ones(2, 3, 3, 3)
+    check_error(F.conv2d, x, w.long())
+    check_error(F.conv2d, x.bool(), w.bool())
+    check_error(F.conv2d, x, w, torch.ones(3))
+    assert error_text(F.conv2d, *to_device((x, w)), torch.ones(2))[0] is RuntimeError
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_random_geometries(data):
+    def number(low, high):
+        return data.draw(st.integers(low, high))
+
+    groups = number(1, 3)
+    shape = (number(1, 3), groups * number(1, 3), number(1, 12), number(1, 12))
+    kernel = (groups * number(1, 3), shape[1] // groups, number(1, 4), number(1, 4))
+    options = {
+        name: (number(low, 3), number(low, 3))
+        for name, low in [("stride", 1), ("padding", 0), ("dilation", 1)]
+    }
+    for d in range(2):
+        span = options["dilation"][d] * (kernel[d + 2] - 1) + 1
+        assume(shape[d + 2] + 2 * options["padding"][d] >= span)
+    check_all(
+        lambda x, w: F.conv2d(x, w, groups=groups, **options),
+        torch.randn(shape),
+        torch.randn(kernel),
+    )

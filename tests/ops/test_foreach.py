@@ -1,0 +1,182 @@
+"""torch._foreach_*: equal to the CPU's, in few dispatches, and right where the fast way is not."""
+
+import pytest
+import torch
+
+DEVICE = "webgpu"
+# Few, since software adapters take long to compile kernels for many.
+SHAPES = [(5,), (0,), (3, 4), (1030,), ()]
+UNARY = [
+    "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1",
+    "floor", "frac", "log", "log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt",
+    "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+]  # fmt: skip
+BINARY = ["add", "sub", "mul", "div", "maximum", "minimum", "clamp_min", "clamp_max", "pow"]
+
+
+def tensors(dtype=torch.float32, seed=0, shapes=SHAPES):
+    generator = torch.Generator().manual_seed(seed)
+    if not dtype.is_floating_point and not dtype.is_complex:
+        return [torch.randint(1, 9, s, generator=generator).to(dtype) for s in shapes]
+    return [(torch.rand(s, generator=generator) * 0.8 + 0.1).to(dtype) for s in shapes]
+
+
+def to_device(value):
+    if isinstance(value, torch.Tensor):
+        return value.to(DEVICE)
+    if isinstance(value, list):
+        return [to_device(v) for v in value]
+    return value
+
+
+def check(name, *args, dispatches=None):
+    """Functional and in-place forms against the CPU; `dispatches` of either at most."""
+    for suffix in ("", "_"):
+        function = getattr(torch, f"_foreach_{name}{suffix}", None)
+        if function is None:
+            continue
+        host = [[t.clone() for t in args[0]], *args[1:]]
+        device = to_device(args[0]), *(to_device(a) for a in args[1:])
+        expected = function(*host) if suffix == "" else (function(*host), host[0])[1]
+        before = torch.webgpu.stats()["dispatches"]
+        got = function(*device) if suffix == "" else (function(*device), device[0])[1]
+        used = torch.webgpu.stats()["dispatches"] - before
+        for g, e in zip(got, expected, strict=True):
+            assert g.stride() == e.stride()
+            torch.testing.assert_close(g.cpu(), e, rtol=2e-6 if e.dtype == torch.float32 else None,
+                                       atol=2e-6 if e.dtype == torch.float32 else None)  # fmt: skip
+        if dispatches is not None:
+            assert used <= dispatches, f"{name}{suffix}: {used} dispatches"
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary(name):
+    check(name, tensors(), dispatches=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int64, torch.int8])
+def test_dtypes(dtype):
+    for name in ("neg", "abs", "sign"):
+        check(name, tensors(dtype), dispatches=1)
+    for name in ("add", "sub", "mul", "maximum"):
+        check(name, tensors(dtype), 3, dispatches=1)
+        check(name, tensors(dtype), tensors(dtype, seed=1), dispatches=2)
+    if dtype.is_floating_point:
+        check("addcdiv", tensors(dtype), tensors(dtype, 1), tensors(dtype, 2), 0.5, dispatches=2)
+
+
+def test_complex():
+    lists = [tensors(torch.complex64, seed) for seed in range(3)]
+    check("mul", lists[0], lists[1], dispatches=2)
+    check("add", lists[0], 2 + 1j, dispatches=1)
+    check("addcmul", *lists, 0.5 + 0.5j, dispatches=2)
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary(name):
+    a, b = tensors(), tensors(seed=1)
+    check(name, a, 0.7, dispatches=1)
+    check(name, a, [0.1 * i for i in range(1, len(a) + 1)], dispatches=1)
+    check(name, a, b, dispatches=2)
+
+
+def test_alpha_and_device_scalars():
+    a, b = tensors(), tensors(seed=1)
+    for name in ("add", "sub"):
+        function = getattr(torch, f"_foreach_{name}")
+        got = function(to_device(a), to_device(b), alpha=0.25)
+        for g, e in zip(got, function(a, b, alpha=0.25), strict=True):
+            torch.testing.assert_close(g.cpu(), e)
+    for name in ("add", "mul", "div"):
+        check(name, a, torch.tensor(0.3), dispatches=2)
+        half = tensors(torch.float16)
+        check(name, half, torch.tensor(0.3, dtype=torch.float16), dispatches=2)
+    device = to_device(a)
+    torch._foreach_mul_(device, device[4])  # a number that is one of the tensors
+    for g, e in zip(device, a, strict=True):
+        torch.testing.assert_close(g.cpu(), e * a[4])
+
+
+@pytest.mark.parametrize("name", ["addcmul", "addcdiv"])
+def test_ternary(name):
+    a, b, c = (tensors(seed=s) for s in range(3))
+    values = [0.1 * i for i in range(len(a))]
+    check(name, a, b, c, 0.5, dispatches=2)
+    check(name, a, b, c, values, dispatches=2)
+    device = to_device(a)
+    getattr(torch, f"_foreach_{name}_")(device, to_device(b), to_device(c), torch.tensor(values))
+    for g, e in zip(device, getattr(torch, f"_foreach_{name}")(a, b, c, values), strict=True):
+        torch.testing.assert_close(g.cpu(), e)
+
+
+def test_lerp():
+    a, b, weights = (tensors(seed=s) for s in range(3))
+    check("lerp", a, b, 0.3, dispatches=2)
+    check("lerp", a, b, weights, dispatches=3)
+    check("lerp", a, b, [0.1 * i for i in range(len(a))], dispatches=2)
+
+
+def test_zero_and_copy():
+    device = to_device(tensors())
+    before = torch.webgpu.stats()["dispatches"]
+    torch._foreach_zero_(device)
+    assert torch.webgpu.stats()["dispatches"] == before + 1
+    assert all(not t.cpu().any() for t in device)
+    source = tensors(seed=3)
+    torch._foreach_copy_(device, to_device(source))
+    assert all(torch.equal(d.cpu(), s) for d, s in zip(device, source, strict=True))
+    torch._foreach_copy_(device, source)  # from the host, one by one
+    assert all(torch.equal(d.cpu(), s) for d, s in zip(device, source, strict=True))
+
+
+def test_many_and_large():
+    host = [torch.randn(1 + 7 * i) for i in range(70)] + [torch.randn(300_000)]
+    check("mul", host, 3.0, dispatches=9)
+    check("add", host, [torch.randn_like(t) for t in host], dispatches=15)
+
+
+def test_layouts_and_views():
+    """Dense tensors of any strides are fast; what is not dense or shares memory is still right."""
+    dense = [torch.randn(4, 6).t(), torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)]
+    check("mul", dense, 2.0, dispatches=1)
+    check("add", dense, [t.clone() for t in dense], dispatches=1)
+    check("add", dense, [t.contiguous() for t in dense])
+    check("mul", [torch.randn(4, 6)[:, ::2], torch.randn(5)], 2.0)
+
+    flat = torch.arange(40.0)
+    device = flat.to(DEVICE)
+    for begin, end in ((0, 16), (1, 9), (4, 7)):  # aligned, not aligned, with a partial vector
+        torch._foreach_add_([device[begin:end], device[20:22]], 1.0)
+        torch._foreach_add_([flat[begin:end], flat[20:22]], 1.0)
+        assert torch.equal(device.cpu(), flat)
+    parts = [flat[0:8], flat[8:15], flat[16:19]]
+    device_parts = [device[0:8], device[8:15], device[16:19]]
+    torch._foreach_mul_(parts, 2.0)
+    torch._foreach_mul_(device_parts, 2.0)
+    assert torch.equal(device.cpu(), flat)
+    x = device[:8]
+    torch._foreach_mul_([x], [x])
+    torch._foreach_mul_([flat[:8]], [flat[:8]])
+    assert torch.equal(device.cpu(), flat)
+
+
+def test_promotion_and_errors():
+    integers = tensors(torch.int64)
+    for name in ("sqrt", "reciprocal"):
+        got = getattr(torch, f"_foreach_{name}")(to_device(integers))
+        for g, e in zip(got, getattr(torch, f"_foreach_{name}")(integers), strict=True):
+            torch.testing.assert_close(g.cpu(), e)
+    got = torch._foreach_add(to_device(integers), 0.5)
+    for g, e in zip(got, torch._foreach_add(integers, 0.5), strict=True):
+        torch.testing.assert_close(g.cpu(), e)
+    for call in (
+        lambda t: torch._foreach_add([], 1),
+        lambda t: torch._foreach_add(t, t[:-1]),
+        lambda t: torch._foreach_mul(t, [1.0, 2.0]),
+        lambda t: torch._foreach_add_(t, torch.tensor(2.0).to(t[0].device).expand(3)),
+    ):
+        with pytest.raises(RuntimeError) as expected:
+            call(tensors())
+        with pytest.raises(RuntimeError) as got:
+            call(to_device(tensors()))
+        assert str(got.value).splitlines()[0] == str(expected.value).splitlines()[0]

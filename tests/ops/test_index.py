@@ -1,0 +1,207 @@
+"""Indexing by tensors: index, index_put, take, put, index_select and relatives, nonzero, masks."""
+
+import pytest
+import torch
+from common import DEVICE, assert_same, check, check_error, check_gradients, to_device
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+MOVED = [torch.float32, torch.bfloat16, torch.int64, torch.int8, torch.bool, torch.complex64]
+NUMBERS = [torch.float32, torch.float16, torch.int64, torch.int32, torch.int16, torch.uint8]
+
+
+def random_tensor(size, dtype=torch.float32):
+    return torch.randn(size).mul(4).to(dtype)
+
+
+def finish(function, *args):
+    """Index errors of the device show at the next synchronization."""
+    function(*args)
+    torch.webgpu.synchronize()
+
+
+def put(x, where, value, accumulate=False):
+    return x.clone().index_put_(where, value, accumulate=accumulate)
+
+
+@pytest.mark.parametrize("dtype", [*MOVED, torch.float64])
+def test_index_dtypes(dtype):
+    x = random_tensor((5, 6, 8), dtype)
+    rows = torch.tensor([[0, 4], [-1, 2]])
+    check(lambda x, i: x[i], x, rows)
+    check(lambda x, i: x[:, i], x, rows)
+    check(lambda x, i: x[..., i], x, rows)
+    check(lambda x, i: x[i, :, i], x, rows)
+    check(lambda x, i: x[i, 1:, 3], x, rows)
+    check(lambda x, i: x.transpose(0, 2)[i], x, rows)
+
+
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_index_random(data):
+    size = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+    x = random_tensor(size).permute(*data.draw(st.permutations(range(len(size)))))
+    shape = data.draw(st.lists(st.integers(1, 3), max_size=2))
+    indices = []
+    for extent in x.shape:
+        kind = data.draw(st.sampled_from(["all", "tensor", "int32", "slice"]))
+        if kind == "all":
+            indices.append(slice(None))
+        elif kind == "slice":
+            indices.append(slice(data.draw(st.integers(0, extent - 1)), None))
+        else:
+            index = torch.randint(-extent, extent, shape)
+            indices.append(index.int() if kind == "int32" else index)
+    check(lambda x, i: x[i], x, tuple(indices))
+
+
+@pytest.mark.parametrize("dtype", MOVED)
+def test_index_put(dtype):
+    x = random_tensor((5, 6, 4), dtype)
+    i = torch.tensor([3, 0])
+    check(lambda x, i, v: put(x, (i,), v), x, i, random_tensor((2, 6, 4), dtype))
+    check(lambda x, i, v: put(x, (i, i - 1), v), x, i, random_tensor((4,), dtype))
+    check(lambda x, i, v: put(x.transpose(0, 2), (i,), v), x, i, random_tensor((1, 5), dtype))
+
+
+@pytest.mark.parametrize("dtype", [*NUMBERS, torch.bool, torch.bfloat16, torch.complex64])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_index_put_accumulate(dtype, deterministic):
+    x = random_tensor((5, 6), dtype)
+    i = torch.tensor([1, -1, 1, 1])
+    j = torch.tensor([[0], [3]])
+    torch.use_deterministic_algorithms(deterministic)
+    try:
+        check(lambda x, i, v: put(x, (i,), v, True), x, i, random_tensor((4, 6), dtype))
+        check(lambda x, i, j, v: put(x, (i, j), v, True), x, i, j, random_tensor((4,), dtype))
+        check(lambda x, i, v: put(x.t(), (i,), v, True), x, i, random_tensor((1,), dtype))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_masks():
+    x = torch.randn(4, 5, 3)
+    mask = x > 0.3
+    check(lambda x, m: x[m], x, mask)
+    check(lambda x, m: x[:, m[0, :, 0]], x, mask)
+    check(lambda x, m: x[m[..., 0].logical_not()], x, mask)
+    check(lambda x, m: put(x, (m,), torch.tensor(2.0)), x, mask)
+    check(lambda x, m: x.masked_select(m[:, :1]), x, mask)
+    check(lambda x, m: x.masked_scatter(m, x.flip(0)), x, mask)
+    check(lambda x, m: x.transpose(0, 1).masked_scatter(m[0, :, :1], x), x[..., 0], mask)
+
+
+@pytest.mark.parametrize("dtype", [*MOVED, torch.float64, torch.int16])
+def test_masked_fill(dtype):
+    x = random_tensor((5, 7), dtype)
+    check(lambda x, m: x.masked_fill(m, 1), x, torch.rand(5, 7) > 0.5)
+    check(lambda x, m: x.t().masked_fill_(m, 1), x, torch.rand(5) > 0.5)
+
+
+@pytest.mark.parametrize("size", [(), (0,), (1,), (2049,), (3, 4, 5), (70, 90), (2, 0, 3)])
+def test_nonzero(size):
+    x = (torch.rand(size) > 0.6).float()
+    check(torch.nonzero, x)
+    check(torch.nonzero, x.bool())
+    check(lambda x: torch.nonzero(x.permute(list(range(x.dim()))[::-1])), x.long())
+    check(lambda x: torch.nonzero_static(x, size=9, fill_value=-1), x.bool())
+    check(lambda x: torch.where(x), x)
+
+
+def test_nonzero_takes_nan_and_ignores_negative_zero():
+    check(torch.nonzero, torch.tensor([0.0, -0.0, float("nan"), 1e-45, -3.0]))
+
+
+def test_many_nonzeros():
+    check(torch.nonzero, torch.rand(600_000) > 0.4)
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_one_dimension(dtype):
+    x = random_tensor((4, 6, 3), dtype)
+    i = torch.tensor([5, 0, 0, 2])
+    check(lambda x, i: x.index_select(1, i), x, i)
+    check(lambda x, i: x.transpose(0, 1).index_select(0, i.int()), x, i)
+    check(lambda x, i: x.index_add(1, i, x[:, :4], alpha=2), x, i)
+    check(lambda x, i: x.index_fill(1, i - 1, 3), x, i)
+    check(lambda x, i: x.index_copy(1, i[:2], x[:, 1:3]), x, i)
+
+
+@pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
+@pytest.mark.filterwarnings("ignore:index_reduce")
+def test_index_reduce(reduce, dtype):
+    x = random_tensor((4, 6), dtype)
+    i = torch.tensor([5, 0, 0, 2])
+    for include in (True, False):
+        check(
+            lambda x, i, include=include: x.index_reduce(
+                1, i, x[:, :4], reduce, include_self=include
+            ),
+            x,
+            i,
+        )
+
+
+def test_take_and_put():
+    x = torch.randn(4, 5).t()
+    i = torch.tensor([[0, 19], [-1, 7]])
+    check(torch.take, x, i)
+    check(lambda x, i, v: x.put(i[0], v), x, i, torch.tensor([5.0, 6.0]))
+    check(lambda x, i, v: x.put(i, v, accumulate=True), x, i, torch.randn(2, 2))
+
+
+def test_gradients():
+    x = torch.randn(5, 6, requires_grad=True)
+    i = torch.tensor([1, 4, 1])
+    check_gradients(lambda x, i: x[i], x, i)
+    check_gradients(lambda x, i: x[:, i] * 2, x, i)
+    check_gradients(lambda x, i: x.index_select(1, i), x, i)
+    check_gradients(lambda x, i: x.take(i), x, i)
+    check_gradients(lambda x, m: x.masked_select(m), x, torch.rand(5, 6) > 0.5)
+    check_gradients(lambda x, m: x.masked_fill(m, 0), x, torch.rand(5, 6) > 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [
+        ("index", lambda x, i: x[i]),
+        ("index_select", lambda x, i: x.index_select(0, i)),
+        ("gather", lambda x, i: x.gather(0, i)),
+        ("take", lambda x, i: x.take(i * 100)),
+        ("index_put_", lambda x, i: x.index_put_((i,), x[0].clone(), accumulate=True)),
+        ("scatter", lambda x, i: x.scatter(0, i, 1.0)),
+    ],
+)
+def test_out_of_range(name, broken):
+    x = to_device(torch.randn(4))
+    for bad in (4, 2**32, -(2**40)):
+        with pytest.raises(IndexError, match=name):
+            finish(broken, x, torch.tensor([0, bad], device=DEVICE))
+    assert_same(x.index_select(0, torch.tensor([1], device=DEVICE)), x.cpu()[1:2])
+
+
+def test_a_source_too_small_for_its_mask():
+    x = to_device(torch.randn(4))
+    with pytest.raises(IndexError, match="Number of elements of source"):
+        finish(torch.Tensor.masked_scatter_, x, x == x, x[:2])
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda x, i: x[i, i, i],
+        lambda x, i: x[i.float()],
+        lambda x, i: x[i > 0],
+        lambda x, i: x.index_select(2, i),
+        lambda x, i: x.index_select(0, i.float()),
+        lambda x, i: x.index_select(0, i.view(1, -1)),
+        lambda x, i: x.index_put_((i,), x[:1, :2]),
+        lambda x, i: x.index_put_((i,), x[:1, :2], accumulate=True),
+        lambda x, i: x.masked_select(i),
+        lambda x, i: x.masked_fill(x > 0, x),
+    ],
+)
+def test_error_texts(broken):
+    x, i = torch.randn(4, 5), torch.tensor([0, 1, 1])
+    check_error(broken, x, i)

@@ -1,0 +1,99 @@
+"""Flips, rolls, triangles, padding, repetition, unfold."""
+
+import pytest
+import torch
+from common import check, check_error, check_gradients
+
+MOVED = [torch.float32, torch.float16, torch.int64, torch.uint8, torch.bool, torch.float64]
+pad = torch.nn.functional.pad
+
+
+def random_tensor(size, dtype=torch.float32):
+    return torch.randn(size).mul(4).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", MOVED)
+def test_flip_and_roll(dtype):
+    x = random_tensor((3, 5, 7), dtype)
+    for dims in ([0], [1, 2], [0, 1, 2]):
+        check(lambda x, dims=dims: x.flip(dims), x)
+        check(lambda x, dims=dims: x.transpose(0, 2).flip(dims), x)
+    check(lambda x: x.roll(4), x)
+    check(lambda x: x.roll(-3, 1), x)
+    check(lambda x: x.t().roll((2, -9), (0, 1)), x[0])
+    check(lambda x: x.roll((2, 1), (1, 1)), x)
+
+
+@pytest.mark.parametrize("dtype", MOVED)
+@pytest.mark.parametrize("diagonal", [-2, 0, 3, 100])
+def test_triangles(dtype, diagonal):
+    x = random_tensor((2, 5, 7), dtype)
+    for take in (torch.tril, torch.triu):
+        check(lambda x, take=take: take(x, diagonal), x)
+        check(lambda x, take=take: take(x.transpose(1, 2), diagonal), x)
+        check(lambda x, take=take: take(x.clone().transpose(0, 2), diagonal), x)
+    check(lambda x: x.clone().tril_(diagonal), x)
+
+
+def test_trace_and_diagonals():
+    x = torch.randn(5, 7)
+    check(torch.trace, x)
+    for make in (torch.tril_indices, torch.triu_indices):
+        check(lambda x, make=make: make(4, 6, 1, device=x.device), x)
+    check(torch.diag, x)
+    check(torch.diag, x[0])
+    check(lambda x: torch.diag_embed(x, 1), x)
+    check(lambda x: torch.rot90(x, 1), x)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular", "constant"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_padding(mode, dims):
+    x = torch.randn(2, 3, *(5, 4, 6)[:dims]).requires_grad_()
+    amounts = (2, 1, 3, 0, 1, 3)[: 2 * dims]
+    check_gradients(lambda x: pad(x, amounts, mode), x)
+    if mode != "constant":
+        check_gradients(lambda x: pad(x[0], amounts, mode), x)
+
+
+@pytest.mark.parametrize("mode", ["replicate", "constant"])
+def test_negative_padding(mode):
+    x = torch.randn(2, 3, 6, 5).requires_grad_()
+    check_gradients(lambda x: pad(x, (-1, 2, 1, -2), mode), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_padding_dtypes(dtype):
+    x = torch.randn(2, 3, 5, 4).to(dtype).requires_grad_()
+    check_gradients(lambda x: pad(x, (2, 1, 3, 0), "reflect"), x)
+
+
+def test_padding_errors():
+    x = torch.randn(1, 2, 3, 3)
+    check_error(lambda x: pad(x, (3, 0, 0, 0), "reflect"), x)
+    check_error(lambda x: pad(x, (0, 0, 0, 3), "reflect"), x)
+    check_error(lambda x: pad(x[..., 0], (0, 3), "reflect"), x)
+    check_error(lambda x: pad(x[:, :0], (1, 1, 1, 1), "reflect"), x)
+    check_error(lambda x: torch.roll(x, (1, 2), 0), x)
+
+
+def test_repeat_interleave():
+    x = torch.randn(4, 3)
+    repeats = torch.tensor([2, 0, 3, 1])
+    check(lambda x, r: x.repeat_interleave(r, 0), x, repeats)
+    check(lambda r: torch.repeat_interleave(r, output_size=6), repeats)
+    check(lambda r: torch.repeat_interleave(r), repeats.int())
+    check(lambda x: x.repeat_interleave(2, 1), x)
+    check_error(lambda r: torch.repeat_interleave(r - 1), repeats)
+    check_error(lambda r: torch.repeat_interleave(r.view(2, 2)), repeats)
+
+
+@pytest.mark.parametrize(("size", "step"), [(3, 1), (3, 2), (2, 2), (2, 4)])
+def test_unfold(size, step):
+    x = torch.randn(4, 9, 2).requires_grad_()
+    check_gradients(lambda x: x.unfold(1, size, step) * 2, x)
+    torch.use_deterministic_algorithms(True)
+    try:
+        check_gradients(lambda x: x.unfold(1, size, step) * 2, x)
+    finally:
+        torch.use_deterministic_algorithms(False)

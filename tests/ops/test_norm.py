@@ -1,0 +1,145 @@
+import copy
+
+import pytest
+import torch
+from common import DEVICE, FLOATS, check, check_error, check_gradients, to_device
+from torch import nn
+from torch.nn import functional as F
+
+NEAR = {
+    torch.float32: {"rtol": 1e-4, "atol": 1e-5},
+    torch.float16: {"rtol": 5e-3, "atol": 5e-3},
+    torch.bfloat16: {"rtol": 4e-2, "atol": 4e-2},
+}
+
+
+def leaf(*shape, dtype=torch.float32, scale=1.0, shift=0.0):
+    return (torch.randn(shape) * scale + shift).to(dtype).requires_grad_()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(4, 10), (3, 5, 33), (2, 8192), (2, 9001), (300, 17), (1, 1)])
+def test_layer_norm(shape, dtype):
+    if shape[0] > 100 and dtype != torch.float32:
+        pytest.skip("the CPU sums the weights' gradient in half precision: no reference")
+    width = shape[-1]
+    x = leaf(*shape, dtype=dtype, shift=3)
+    w, b = leaf(width, dtype=dtype), leaf(width, dtype=dtype)
+    check_gradients(lambda *a: F.layer_norm(a[0], (width,), a[1], a[2]), x, w, b, **NEAR[dtype])
+
+
+def test_layer_norm_arguments():
+    x = leaf(2, 3, 4, 5)
+    w = leaf(4, 5)
+    check_gradients(lambda t: F.layer_norm(t, (5,)), x, **NEAR[torch.float32])
+    check_gradients(lambda t, w: F.layer_norm(t, (4, 5), w), x, w, **NEAR[torch.float32])
+    check_gradients(lambda t, b: F.layer_norm(t, (4, 5), None, b), x, w, **NEAR[torch.float32])
+    check_gradients(lambda t: F.layer_norm(t.transpose(1, 3), (3,)), x, **NEAR[torch.float32])
+    check(lambda t: F.layer_norm(t, (4,)), torch.empty(0, 4))
+    check_error(lambda t: F.layer_norm(t, (3,)), torch.ones(2, 4))
+
+
+def test_layer_norm_keeps_float32_weights():
+    x, w = leaf(6, 32, dtype=torch.bfloat16), leaf(32)
+    check(lambda t, w: F.layer_norm(t, (32,), w), x, w, rtol=2e-2, atol=2e-2)
+
+
+def test_layer_norm_of_a_large_mean():
+    x = torch.randn(3, 1000) + 1e4
+    expected = F.layer_norm(x.double(), (1000,)).float()
+    actual = F.layer_norm(to_device(x), (1000,)).cpu()
+    torch.testing.assert_close(actual, expected, rtol=1e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize(("shape", "groups"), [((2, 6, 4, 5), 3), ((3, 4), 2), ((2, 8, 70, 33), 1)])
+@pytest.mark.parametrize("affine", [True, False])
+def test_group_norm(shape, groups, affine):
+    x, w, b = leaf(*shape, shift=1), leaf(shape[1]), leaf(shape[1])
+    if affine:
+        check_gradients(
+            lambda *a: F.group_norm(a[0], groups, a[1], a[2]), x, w, b, rtol=1e-3, atol=1e-4
+        )
+    else:
+        check_gradients(lambda t: F.group_norm(t, groups), x, rtol=1e-3, atol=1e-4)
+
+
+def test_group_norm_formats():
+    x = leaf(2, 6, 4, 5).detach().to(memory_format=torch.channels_last)
+    check(lambda t: F.group_norm(t, 2), x, **NEAR[torch.float32])
+    check(lambda t: F.group_norm(t, 2), x.half(), **NEAR[torch.float16])
+    check_error(lambda t: F.group_norm(t, 4), x)
+
+
+@pytest.mark.parametrize(
+    "shape", [(8, 3), (4, 3, 10), (4, 5, 6, 7), (2, 3, 4, 3, 2), (2, 2, 100, 100)]
+)
+def test_batch_norm_training(shape):
+    channels = shape[1]
+    x, w, b = leaf(*shape, scale=2, shift=5), leaf(channels), leaf(channels)
+    check_gradients(
+        lambda *a: F.batch_norm(a[0], None, None, a[1], a[2], training=True),
+        x,
+        w,
+        b,
+        rtol=1e-3,
+        atol=1e-4,
+    )
+    check_gradients(lambda t: F.batch_norm(t, None, None, training=True), x, rtol=1e-3, atol=1e-4)
+
+
+def test_batch_norm_evaluation():
+    x, w, b = leaf(4, 3, 5, 6), leaf(3), leaf(3)
+    mean, var = torch.randn(3), torch.rand(3) + 0.5
+    check_gradients(lambda *a: F.batch_norm(*a), x, mean, var, w, b, **NEAR[torch.float32])
+    check(lambda t, m, v: F.batch_norm(t, m, v), x[:0].detach(), mean, var)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_batch_norm_module(dtype, memory_format):
+    expected_module = nn.BatchNorm2d(6)
+    nn.init.normal_(expected_module.weight)
+    module = copy.deepcopy(expected_module).to(DEVICE)
+    for _ in range(3):
+        x = torch.randn(5, 6, 4, 3).to(dtype).to(memory_format=memory_format)
+        expected = expected_module(x)
+        actual = module(to_device(x))
+        assert actual.is_contiguous(memory_format=memory_format) and actual.dtype == dtype
+        torch.testing.assert_close(actual.cpu(), expected, **NEAR[dtype])
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        actual, expected = getattr(module, name), getattr(expected_module, name)
+        torch.testing.assert_close(actual.cpu(), expected, **NEAR[dtype])
+    module.eval(), expected_module.eval()
+    torch.testing.assert_close(module(to_device(x)).cpu(), expected_module(x), **NEAR[dtype])
+
+
+def test_batch_norm_channels_last_gradients():
+    x = torch.randn(3, 4, 5, 6).to(memory_format=torch.channels_last).requires_grad_()
+    check_gradients(lambda t: F.batch_norm(t, None, None, training=True), x, rtol=1e-3, atol=1e-4)
+
+
+def test_batch_norm_updates_statistics_alone():
+    x, mean, var = torch.randn(4, 3, 5), torch.zeros(6)[::2], torch.ones(3)
+    check(lambda t, m, v: (*torch.batch_norm_update_stats(t, m, v, 0.3), m, v), x, mean, var)
+
+
+def test_batch_norm_refuses():
+    check_error(lambda t, m: F.batch_norm(t, m, m), torch.ones(2, 3), torch.ones(4))
+    check_error(lambda t: F.batch_norm(t, None, None, training=True), torch.ones(1, 3))
+
+
+def test_instance_norm():
+    x, w, b = leaf(3, 4, 5, 6), leaf(4), leaf(4)
+    check_gradients(
+        lambda *a: F.instance_norm(a[0], weight=a[1], bias=a[2]), x, w, b, rtol=1e-3, atol=1e-4
+    )
+    module = nn.InstanceNorm1d(4, affine=True, track_running_stats=True)
+    other = copy.deepcopy(module).to(DEVICE)
+    t = torch.randn(2, 4, 9)
+    torch.testing.assert_close(other(to_device(t)).cpu(), module(t), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(other.running_var.cpu(), module.running_var)
+
+
+def test_rms_norm():
+    x, w = leaf(3, 4, 33), leaf(33)
+    check_gradients(lambda t, w: F.rms_norm(t, (33,), w), x, w, **NEAR[torch.float32])

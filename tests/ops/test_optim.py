@@ -1,0 +1,153 @@
+"""torch.optim on the device: equal to the CPU's, and in a bounded number of dispatches."""
+
+import copy
+
+import pytest
+import torch
+
+DEVICE = "webgpu"
+OPTIMIZERS = {
+    "sgd": (torch.optim.SGD, {"lr": 0.1}),
+    "momentum": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}),
+    "nesterov": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    "dampening": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}),
+    "maximize": (torch.optim.SGD, {"lr": 0.1, "maximize": True}),
+    "adam": (torch.optim.Adam, {"lr": 0.01}),
+    "amsgrad": (torch.optim.Adam, {"lr": 0.01, "amsgrad": True, "weight_decay": 0.1}),
+    "adamw": (torch.optim.AdamW, {"lr": 0.01, "betas": (0.8, 0.99), "maximize": True}),
+    "adagrad": (torch.optim.Adagrad, {"lr": 0.1, "lr_decay": 0.01, "weight_decay": 0.1}),
+    "rmsprop": (torch.optim.RMSprop, {"lr": 0.01, "momentum": 0.5, "centered": True}),
+    "adadelta": (torch.optim.Adadelta, {"lr": 1.0}),
+    "adamax": (torch.optim.Adamax, {"lr": 0.01}),
+    "nadam": (torch.optim.NAdam, {"lr": 0.01}),
+    "radam": (torch.optim.RAdam, {"lr": 0.01}),
+    "asgd": (torch.optim.ASGD, {"lr": 0.1}),
+    "rprop": (torch.optim.Rprop, {"lr": 0.1}),
+}
+FUSED = ["sgd", "momentum", "nesterov", "dampening", "maximize", "adam", "amsgrad", "adamw"]
+SHAPES = [(3, 5), (7,), (2, 3, 4, 4), (1,), (33,), (16, 16), ()]
+
+
+def parameters(device, dtype=torch.float32, shapes=SHAPES):
+    generator = torch.Generator().manual_seed(1)
+    values = [torch.randn(s, generator=generator).to(device, dtype) for s in shapes]
+    return [torch.nn.Parameter(v) for v in values]
+
+
+def train(device, name, steps=4, dtype=torch.float32, shapes=SHAPES, **kwargs):
+    """Parameters after some steps of given gradients, and the dispatches of the last step."""
+    make, settings = OPTIMIZERS[name]
+    params = parameters(device, dtype, shapes)
+    optimizer = make(params, **settings, **kwargs)
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(steps):
+        for p in params:
+            p.grad = torch.randn(p.shape, generator=generator).to(device, dtype)
+        before = torch.webgpu.stats()["dispatches"]
+        optimizer.step()
+        used = torch.webgpu.stats()["dispatches"] - before
+    return [p.detach().cpu() for p in params], optimizer, used
+
+
+def compare(name, dtype=torch.float32, **kwargs):
+    expected, on_cpu, _ = train("cpu", name, dtype=dtype, foreach=False)
+    got, on_device, used = train(DEVICE, name, dtype=dtype, **kwargs)
+    for g, e in zip(got, expected, strict=True):
+        torch.testing.assert_close(g, e, rtol=1e-5 if dtype == torch.float32 else 2e-2,
+                                   atol=2e-6 if dtype == torch.float32 else 2e-2)  # fmt: skip
+    state, wanted = on_device.state_dict()["state"], on_cpu.state_dict()["state"]
+    for index, entries in wanted.items():
+        for key, value in entries.items():
+            if isinstance(value, torch.Tensor) and dtype == torch.float32:
+                torch.testing.assert_close(
+                    state[index][key].cpu(), value, rtol=1e-5, atol=2e-6, check_dtype=False
+                )
+    return used
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("foreach", [True, False])
+def test_equals_the_cpu(name, foreach):
+    compare(name, foreach=foreach)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", FUSED)
+def test_fused(name, dtype):
+    compare(name, dtype=dtype, fused=True)
+
+
+def test_default_is_the_multi_tensor_path():
+    shapes = [(8, 8)] * 30
+    assert train(DEVICE, "sgd", shapes=shapes)[2] <= 5
+    assert train(DEVICE, "momentum", shapes=shapes)[2] <= 16
+    assert train(DEVICE, "adam", shapes=shapes)[2] <= 60
+    assert train(DEVICE, "sgd", shapes=shapes, foreach=False)[2] >= 30
+
+
+def test_fused_takes_few_dispatches():
+    shapes = [(8, 8)] * 30
+    assert train(DEVICE, "sgd", shapes=shapes, fused=True)[2] <= 5
+    assert train(DEVICE, "momentum", shapes=shapes, fused=True)[2] <= 8
+    # three parameters a dispatch at 16 bindings, and the step counters
+    assert train(DEVICE, "adam", shapes=shapes, fused=True)[2] <= 13
+
+
+def test_tensor_rate_and_odd_layouts():
+    lr = torch.tensor(0.01)
+    for device_lr in (lr, lr.to(DEVICE)):
+        params = [torch.nn.Parameter(torch.ones(6, 4).t().to(DEVICE)),
+                  torch.nn.Parameter(torch.ones(9).to(DEVICE)[1:])]  # fmt: skip
+        host = [torch.nn.Parameter(p.detach().cpu().clone()) for p in params]
+        # The CPU's fused kernel would go by memory order, which differs here.
+        for group, settings in ((params, {"lr": device_lr, "fused": True}), (host, {"lr": 0.01})):
+            optimizer = torch.optim.Adam(group, **settings)
+            for p in group:
+                p.grad = torch.linspace(-1, 1, p.numel()).view(p.shape).to(p.device)
+            optimizer.step()
+        for p, h in zip(params, host, strict=True):
+            torch.testing.assert_close(p.detach().cpu(), h.detach())
+
+
+@pytest.fixture
+def float64_on_cpu():
+    """GradScaler inverts its scale, one number, in float64."""
+    mode = torch.webgpu.get_fallback_mode()
+    torch.webgpu.set_fallback_mode("silent")
+    yield
+    torch.webgpu.set_fallback_mode(mode)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("bad", [False, True])
+def test_gradient_scaler(fused, bad, float64_on_cpu):
+    params = parameters(DEVICE)
+    before = [p.detach().cpu() for p in params]
+    optimizer = torch.optim.SGD(params, lr=1.0, fused=fused)
+    scaler = torch.amp.GradScaler(DEVICE, init_scale=4.0, growth_interval=1)
+    loss = sum((p * p).sum() for p in params)
+    scaler.scale(loss).backward()
+    if bad:
+        params[1].grad[3:4].fill_(float("inf"))
+    scaler.step(optimizer)
+    scaler.update()
+    for p, b in zip(params, before, strict=True):
+        expected = b if bad else b - 2 * b
+        torch.testing.assert_close(p.detach().cpu(), expected)
+    assert scaler.get_scale() == (2.0 if bad else 8.0)
+
+
+def test_clipping_and_zero_grad():
+    model = torch.nn.Linear(5, 3)
+    device_model = copy.deepcopy(model).to(DEVICE)
+    norms = []
+    for m in (model, device_model):
+        x = torch.ones(2, 5, device=next(m.parameters()).device)
+        m(x).pow(2).sum().backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(m.parameters(), 0.5).cpu())
+    torch.testing.assert_close(norms[1], norms[0])
+    for p, d in zip(model.parameters(), device_model.parameters(), strict=True):
+        torch.testing.assert_close(d.grad.cpu(), p.grad)
+    optimizer = torch.optim.SGD(device_model.parameters(), lr=1.0)
+    optimizer.zero_grad(set_to_none=False)
+    assert all(not p.grad.cpu().any() for p in device_model.parameters())

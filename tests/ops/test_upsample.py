@@ -1,0 +1,77 @@
+"""Resampling in every mode, with gradients."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from common import FLOATS, check_error, check_gradients
+
+SIZES = (7, 6, 5)
+MODES = {
+    1: ("nearest", "nearest-exact", "linear"),
+    2: ("nearest", "nearest-exact", "bilinear", "bicubic", "bilinear-aa", "bicubic-aa"),
+    3: ("nearest", "nearest-exact", "trilinear"),
+}
+CASES = [(dims, mode) for dims, modes in MODES.items() for mode in modes]
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def options_of(mode):
+    """Keyword arguments of interpolate, with corners aligned and not where there is a choice."""
+    name, _, antialias = mode.partition("-aa")
+    options = {"mode": name, "antialias": mode.endswith("-aa")}
+    assert antialias == ""
+    if name.startswith("nearest"):
+        return [options]
+    return [dict(options, align_corners=align) for align in (False, True)]
+
+
+@pytest.mark.parametrize(("dims", "mode"), CASES)
+def test_sizes(dims, mode):
+    x = torch.randn(2, 3, *SIZES[:dims], requires_grad=True)
+    for options in options_of(mode):
+        for size in ((10, 6, 3), (14, 12, 10), (3, 2, 1), (1, 17, 4)):
+            check_gradients(
+                lambda t, s=size[:dims], o=options: F.interpolate(t, size=s, **o),
+                x,
+                rtol=1e-4,
+                atol=1e-5,
+            )
+
+
+@pytest.mark.parametrize(("dims", "mode"), CASES)
+@pytest.mark.parametrize("factor", [1.0, 1.7, 2.0, 0.6])
+def test_factors(dims, mode, factor):
+    x = torch.randn(1, 2, *SIZES[:dims], requires_grad=True)
+    for options in options_of(mode):
+        check_gradients(
+            lambda t, o=options: F.interpolate(t, scale_factor=factor, **o), x, rtol=1e-4, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("mode", MODES[2])
+def test_dtypes_and_memory_format(mode, dtype):
+    if mode.endswith("-aa") and dtype != torch.float32:
+        pytest.skip("the CPU has no reference")
+    tolerance = (
+        {"rtol": 3e-2, "atol": 3e-2} if dtype != torch.float32 else {"rtol": 1e-4, "atol": 1e-5}
+    )
+    x = torch.randn(2, 4, 6, 7).to(dtype).contiguous(memory_format=torch.channels_last)
+    options = options_of(mode)[0]
+    function = lambda t: F.interpolate(t, size=(9, 5), **options)  # noqa: E731
+    check_gradients(function, x.requires_grad_(), **tolerance)
+    assert function(x.detach().to("webgpu")).is_contiguous(memory_format=torch.channels_last)
+    view = torch.randn(3, 15, 2, 9).to(dtype)[:, 1::2, :, 2:].permute(2, 0, 3, 1)
+    check_gradients(function, view.detach().requires_grad_(), **tolerance)
+
+
+def test_empty_and_errors():
+    empty = torch.empty(0, 3, 4, 4, requires_grad=True)
+    check_gradients(lambda t: F.interpolate(t, size=8, mode="bilinear"), empty)
+    x = torch.randn(1, 1, 4, 4)
+    check_error(lambda t: torch.ops.aten.upsample_bilinear2d(t, [0, 2], False), x)
+    check_error(lambda t: torch.ops.aten.upsample_nearest2d(t, [2]), x)

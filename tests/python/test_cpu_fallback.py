@@ -1,0 +1,125 @@
+"""Ops without a kernel run on the CPU: counted, warned of once, or refused."""
+
+import warnings
+
+import pytest
+import torch
+
+
+@pytest.fixture
+def mode():
+    before = torch.webgpu.get_fallback_mode()
+    torch.webgpu.reset_fallbacks()
+    yield torch.webgpu.set_fallback_mode
+    torch.webgpu.set_fallback_mode(before)
+    torch.webgpu.reset_fallbacks()
+
+
+# An op of no interest to a GPU, so that it will stay without a kernel.
+def run_fallback(x: torch.Tensor) -> torch.Tensor:
+    return torch.geqrf(x)[0]
+
+
+OP = "aten::geqrf"
+
+
+def test_the_suite_refuses_fallbacks():
+    assert torch.webgpu.get_fallback_mode() == "error"
+
+
+def test_error_names_op_and_device(mode):
+    mode("error")
+    x = torch.eye(3).webgpu()
+    with pytest.raises(NotImplementedError, match=rf"Could not run '{OP}.*'webgpu' backend"):
+        run_fallback(x)
+    assert torch.webgpu.fallbacks() == {}
+
+
+def test_results_equal_the_cpus_and_are_counted(mode):
+    mode("silent")
+    host = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    x = host.webgpu()
+    for _ in range(3):
+        result = run_fallback(x)
+        assert result.is_webgpu
+        assert torch.equal(result.cpu(), run_fallback(host))
+    assert torch.webgpu.fallbacks() == {OP: 3}
+    torch.webgpu.reset_fallbacks()
+    assert torch.webgpu.fallbacks() == {}
+
+
+def test_outputs_are_written_and_resized(mode):
+    mode("silent")
+    host = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    q, r = torch.empty(0, device="webgpu"), torch.empty(0, device="webgpu")
+    torch.geqrf(host.webgpu(), out=(q, r))
+    want = torch.geqrf(host)
+    assert torch.equal(q.cpu(), want[0])
+    assert torch.equal(r.cpu(), want[1])
+
+
+def test_float64_arithmetic_is_a_counted_fallback(mode):
+    mode("silent")
+    host = torch.tensor([0.5, 2.0, 3.0], dtype=torch.float64)
+    x = host.webgpu()
+    assert torch.equal((x + x).cpu(), host + host)
+    assert sum(torch.webgpu.fallbacks().values()) == 1
+    wide = torch.zeros(6, dtype=torch.float64).webgpu()
+    wide[::2].add_(x)  # strided and in place: neighbours stay as they are
+    assert wide.cpu().tolist() == [0.5, 0, 2.0, 0, 3.0, 0]
+
+
+def test_one_warning_per_op(check_python):
+    code = f"""
+import warnings
+import torch
+import torch_webgpu
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    x = torch.eye(3).webgpu()
+    for _ in range(3):
+        torch.geqrf(x)
+    torch.webgpu.reset_fallbacks()
+    torch.geqrf(x)
+assert [str(w.message).startswith("'{OP}' has no webgpu kernel") for w in caught] == [True], caught
+assert torch.webgpu.fallbacks() == {{"{OP}": 1}}
+"""
+    check_python(code, env={"TORCH_WEBGPU_FALLBACK": ""})
+
+
+def test_silent_means_silent(mode):
+    mode("silent")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run_fallback(torch.eye(2).webgpu())
+
+
+def test_unknown_mode(mode):
+    with pytest.raises(ValueError, match="must be 'warn', 'error' or 'silent'"):
+        mode("loud")
+
+
+def test_generators_drive_fallbacks(mode):
+    mode("silent")
+    rates = torch.full((50,), 4.0).webgpu()
+
+    def draw(generator: torch.Generator) -> torch.Tensor:
+        return torch.poisson(rates, generator=generator).cpu()
+
+    generator = torch.Generator(device="webgpu").manual_seed(1)
+    first, second = draw(generator), draw(generator)
+    assert not torch.equal(first, second)
+    assert torch.equal(draw(generator.manual_seed(1)), first)
+
+
+def test_unknown_environment_value_is_reported(check_python):
+    code = """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import torch
+    import torch_webgpu
+    assert torch.webgpu.get_fallback_mode() == "warn"
+assert "'loud' is none of warn, error and silent" in str(caught[-1].message), caught
+"""
+    check_python(code, env={"TORCH_WEBGPU_FALLBACK": "loud"})

@@ -1,0 +1,75 @@
+"""Seeds and states of the random number generator. No random number is drawn here."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def keep_state():
+    state = torch.webgpu.get_rng_state()
+    yield
+    torch.webgpu.set_rng_state(state)
+
+
+def test_manual_seed_reaches_the_device():
+    torch.manual_seed(1234)
+    assert torch.webgpu.initial_seed() == 1234
+    torch.webgpu.manual_seed(5)
+    assert torch.webgpu.default_generators[0].initial_seed() == 5
+    torch.webgpu.manual_seed_all(6)
+    assert torch.webgpu.initial_seed() == 6
+
+
+def test_seed_is_another_one_each_time():
+    torch.webgpu.seed()
+    first = torch.webgpu.initial_seed()
+    torch.webgpu.seed_all()
+    assert torch.webgpu.initial_seed() != first
+
+
+def test_state_has_cuda_layout():
+    torch.webgpu.manual_seed(0x0102030405060708)
+    state = torch.webgpu.get_rng_state()
+    assert (state.dtype, state.device.type, tuple(state.shape)) == (torch.uint8, "cpu", (16,))
+    assert state[:8].tolist() == [8, 7, 6, 5, 4, 3, 2, 1]
+    assert state[8:].tolist() == [0] * 8
+
+
+def test_state_round_trip():
+    torch.webgpu.manual_seed(11)
+    state = torch.webgpu.get_rng_state()
+    torch.webgpu.manual_seed(12)
+    torch.webgpu.set_rng_state(state)
+    assert torch.webgpu.initial_seed() == 11
+    torch.webgpu.set_rng_state_all(torch.webgpu.get_rng_state_all())
+    assert torch.equal(torch.webgpu.get_rng_state(), state)
+
+
+def test_bad_states_are_refused():
+    with pytest.raises(RuntimeError, match="wrong size"):
+        torch.webgpu.set_rng_state(torch.zeros(7, dtype=torch.uint8))
+    with pytest.raises(TypeError, match="ByteTensor"):
+        torch.webgpu.set_rng_state(torch.zeros(16))
+
+
+def test_fork_rng_restores():
+    torch.webgpu.manual_seed(3)
+    with torch.random.fork_rng(device_type="webgpu"):
+        torch.manual_seed(4)
+        assert torch.webgpu.initial_seed() == 4
+    assert torch.webgpu.initial_seed() == 3
+
+
+def test_own_generators_are_independent():
+    torch.webgpu.manual_seed(1)
+    generator = torch.Generator(device="webgpu").manual_seed(42)
+    assert generator.device == torch.device("webgpu", 0)
+    other = torch.Generator(device="webgpu")
+    other.set_state(generator.get_state())
+    assert other.initial_seed() == 42
+    assert torch.webgpu.initial_seed() == 1
+    generator.set_offset(8)
+    assert generator.get_offset() == 8
+    assert generator.clone_state().get_offset() == 8
+    with pytest.raises(RuntimeError, match="multiple of 4"):
+        generator.set_offset(3)

@@ -1,0 +1,199 @@
+"""Importing: what `import torch` does, the choice of the runtime, and what failures say."""
+
+import pathlib
+import shutil
+import sys
+
+import pytest
+import torch
+
+import torch_webgpu
+from torch_webgpu import _register, _runtime
+
+USE = "import torch; import torch_webgpu; print(torch.ones(2).webgpu().tolist())"
+
+
+def test_importing_starts_nothing(check_python):
+    check_python(
+        "import torch, torch_webgpu, sys\n"
+        "assert torch.device('webgpu').type == 'webgpu'\n"
+        "assert not torch.webgpu.is_initialized()\n"
+        "torch.manual_seed(1)\n"
+        "assert torch.webgpu.memory_allocated() == 0\n"
+        "torch.webgpu.synchronize()\n"
+        "torch.empty(0, device='webgpu')\n"
+        "assert not torch.webgpu.is_initialized()\n"
+        "assert 'wgpudawn' not in sys.modules\n"
+    )
+
+
+@pytest.mark.parametrize("first", ["torch", "torch_webgpu"])
+@pytest.mark.parametrize("autoload", ["0", "1"])
+def test_either_import_may_come_first(check_python, first, autoload):
+    second = {"torch": "torch_webgpu", "torch_webgpu": "torch"}[first]
+    check_python(
+        f"import {first}\nimport {second}\nassert torch.webgpu.device_count() == 1",
+        env={"TORCH_DEVICE_BACKEND_AUTOLOAD": autoload},
+    )
+
+
+def test_the_dawn_module_is_shared_with_its_package(check_python):
+    check_python(
+        "import torch, torch_webgpu\n"
+        "from torch_webgpu import _runtime\n"
+        "extension = _runtime._dawn_extension()\n"
+        "from wgpudawn._lib import ffi\n"
+        "assert ffi is extension.ffi\n"
+        "import wgpudawn\n"
+        "wgpudawn.gpu.request_adapter_sync()\n"
+        "assert torch.ones(1).webgpu().item() == 1\n",
+        env={"TORCH_WEBGPU_RUNTIME": "dawn"},
+    )
+
+
+@pytest.mark.parametrize("runtime", ["wgpu", "path"])
+def test_the_second_runtime(check_python, runtime):
+    pytest.importorskip("wgpu", reason="the wgpu package is optional")
+    choice = str(_runtime._wgpu_library()) if runtime == "path" else runtime
+    printed = check_python(
+        USE + "; print(torch.webgpu.get_device_properties().runtime)",
+        env={"TORCH_WEBGPU_RUNTIME": choice},
+    )
+    assert printed.splitlines()[0] == "[1.0, 1.0]"
+    assert "wgpu_native" in printed.splitlines()[1]
+
+
+@pytest.mark.parametrize("runtime", ["vulkan", "/no/such/library.so"])
+def test_unknown_runtime(check_python, runtime):
+    # Told at the first use, so that a wrong setting does not break CPU work.
+    printed = check_python(
+        "import torch, torch_webgpu\n"
+        "assert not torch.webgpu.is_available()\n"
+        "assert torch.webgpu.device_count() == 0\n"
+        "try:\n"
+        "    torch.ones(1).webgpu()\n"
+        "except RuntimeError as error:\n"
+        "    print(error)\n",
+        env={"TORCH_WEBGPU_RUNTIME": runtime},
+    )
+    assert f"the WebGPU runtime '{runtime}' does not exist" in printed
+    assert "accepts 'dawn'" in printed
+
+
+def test_a_library_that_is_no_runtime(check_python):
+    library = next(pathlib.Path(torch.__file__).parent.glob("lib/libc10.*"))
+    printed = check_python(
+        "import torch, torch_webgpu\n"
+        "try:\n"
+        "    torch.ones(1).webgpu()\n"
+        "except RuntimeError as error:\n"
+        "    print(error)\n",
+        env={"TORCH_WEBGPU_RUNTIME": str(library)},
+    )
+    assert str(library) in printed
+    assert "wgpu" in printed
+
+
+def test_missing_package(monkeypatch):
+    monkeypatch.setattr(_runtime.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("TORCH_WEBGPU_RUNTIME", "wgpu")
+    runtime = _runtime.resolve()
+    assert "the Python package wgpu is not installed" in runtime.error
+    assert (runtime.proc_address, runtime.library) == (0, "")
+
+
+def test_no_adapter(check_python):
+    printed = check_python(
+        "import torch, torch_webgpu\n"
+        "assert not torch.webgpu.is_available()\n"
+        "try:\n"
+        "    torch.ones(1).webgpu()\n"
+        "except RuntimeError as error:\n"
+        "    print(error)\n"
+        "print(torch.ones(2).add(1).tolist())\n",
+        env={"VK_DRIVER_FILES": "/dev/null", "VK_ICD_FILENAMES": "/dev/null"},
+    )
+    assert "no WebGPU adapter was found" in printed
+    assert "Install" in printed
+    assert "[2.0, 2.0]" in printed
+
+
+def test_unknown_adapter(check_python):
+    printed = check_python(
+        "import torch, torch_webgpu\n"
+        "try:\n"
+        "    torch.ones(1).webgpu()\n"
+        "except RuntimeError as error:\n"
+        "    print(error)\n",
+        env={"TORCH_WEBGPU_ADAPTER": "no such adapter"},
+    )
+    assert "names no adapter; there are: 0: " in printed
+
+
+def test_adapter_by_name_and_index(check_python):
+    name = torch.webgpu.list_adapters()[0]["name"]
+    for choice in ("0", name[:5].upper()):
+        assert "1.0" in check_python(USE, env={"TORCH_WEBGPU_ADAPTER": choice})
+
+
+def copy_of_the_package(folder: pathlib.Path, built_for: str) -> None:
+    package = folder / "torch_webgpu"
+    source = pathlib.Path(torch_webgpu.__file__).parent
+    shutil.copytree(
+        source, package, ignore=shutil.ignore_patterns("lib", "include", "*.so", "__pycache__")
+    )
+    config = package / "share/cmake/TorchWebGPU/TorchWebGPUConfig.cmake"
+    text = config.read_text()
+    config.write_text(text.replace(f'"{_register._built_for_torch()}"', f'"{built_for}"'))
+
+
+@pytest.mark.parametrize("built_for", ["2.1.0", "the installed one"])
+def test_an_extension_that_does_not_fit_is_named(tmp_path, check_python, built_for):
+    # The copy has no extension module, as one that the loader refuses.
+    version = torch.__version__.split("+")[0] if built_for == "the installed one" else built_for
+    copy_of_the_package(tmp_path, version)
+    printed = check_python(
+        f"import sys, warnings\nsys.path.insert(0, {str(tmp_path)!r})\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    import torch\n"
+        "    import torch_webgpu\n"
+        "print(torch.ones(2).add(1).tolist())\n"
+        "(warning,) = [w for w in caught if issubclass(w.category, RuntimeWarning)]\n"
+        "print(warning.message)\n"
+    )
+    assert "[2.0, 2.0]" in printed  # torch itself works
+    assert f"built for torch {version}" in printed
+    assert f"torch {torch.__version__}" in printed
+
+
+def test_version_rule(monkeypatch):
+    monkeypatch.setattr(_register, "_built_for_torch", lambda: "2.99.1")
+    with pytest.raises(RuntimeError, match=r"built for torch 2\.99\.1"):
+        _register._check_torch_version()
+    same_minor = ".".join(torch.__version__.split(".")[:2]) + ".77"
+    monkeypatch.setattr(_register, "_built_for_torch", lambda: same_minor)
+    _register._check_torch_version()
+
+
+def test_another_device_from_outside(check_python):
+    printed = check_python(
+        "import torch, warnings\n"
+        "torch.utils.rename_privateuse1_backend('other')\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    import torch_webgpu\n"
+        "print(caught[0].message)\n",
+        env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+    )
+    assert "one out-of-tree device, and 'other' is registered already" in printed
+
+
+def test_version_is_that_of_the_project():
+    project = pathlib.Path(__file__).parents[2] / "pyproject.toml"
+    assert f'\nversion = "{torch_webgpu.__version__}"\n' in project.read_text()
+
+
+def test_registering_twice_is_harmless():
+    torch_webgpu._autoload()
+    assert sys.modules["torch.webgpu"] is torch.webgpu

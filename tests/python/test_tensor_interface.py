@@ -1,0 +1,219 @@
+"""Tensors as Python objects: placement, printing, views, storage, bad input."""
+
+import copy
+
+import pytest
+import torch
+
+DTYPES = [
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.float64,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+    torch.complex128,
+]
+
+
+@pytest.fixture
+def host():
+    return torch.arange(12.0).view(3, 4)
+
+
+@pytest.fixture
+def device(host):
+    return host.webgpu()
+
+
+def test_placement(host):
+    moved = host.to("webgpu")
+    assert str(moved.device) == "webgpu:0"
+    assert moved.is_webgpu
+    assert not host.is_webgpu
+    assert moved.to("webgpu") is moved
+    assert moved.cpu().device.type == "cpu"
+    assert torch.tensor([1.0], device="webgpu").device == torch.device("webgpu:0")
+    assert torch.as_tensor([1], device="webgpu").is_webgpu
+    assert host.webgpu(device=0).is_webgpu
+
+
+def test_modules_move():
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)).webgpu()
+    tensors = [*module.parameters(), *module.buffers()]
+    assert all(tensor.is_webgpu for tensor in tensors)
+    assert all(p.is_leaf and p.requires_grad for p in module.parameters())
+    clone = copy.deepcopy(module).cpu()
+    for name, value in module.state_dict().items():
+        assert torch.equal(clone.state_dict()[name], value.cpu())
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_item_and_tolist(dtype):
+    host = torch.tensor([[0, 1, 2], [3, 4, 5]]).to(dtype)
+    device = host.webgpu()
+    assert device.tolist() == host.tolist()
+    assert device[1, 1].item() == host[1, 1].item()
+    assert type(device[1, 1].item()) is type(host[1, 1].item())
+
+
+def test_item_wants_one_element(device):
+    with pytest.raises(RuntimeError, match="cannot be converted to Scalar"):
+        device.item()
+
+
+def test_printing_runs_no_kernel(host, device):
+    dispatches = torch.webgpu.stats()["dispatches"]
+    text = repr(device)
+    assert torch.webgpu.stats()["dispatches"] == dispatches
+    assert text == repr(host)[:-1] + ", device='webgpu:0')"
+    assert str(device[1]) == str(host[1])[:-1] + ", device='webgpu:0')"
+    assert "requires_grad=True" in repr(torch.nn.Parameter(device))
+    assert "..." in repr(torch.zeros(50, 50).webgpu().t().expand(9, 50, 50))
+    assert repr(torch.empty(0, device="webgpu")) == "tensor([], device='webgpu:0')"
+    assert f"{device[2, 3]:.1f}" == "11.0"
+
+
+def test_numpy_is_refused_as_on_other_devices(device):
+    with pytest.raises(TypeError, match=r"can't convert webgpu:0 device type tensor to numpy"):
+        device.numpy()
+    assert device.cpu().numpy().shape == (3, 4)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[1:, ::2],
+        lambda x: x.t(),
+        lambda x: x.view(2, 6),
+        lambda x: x.reshape(-1)[3:9].view(2, 3),
+        lambda x: x.as_strided((2, 2), (3, 1), 4),
+        lambda x: x.unfold(1, 2, 1),
+        lambda x: x.expand(2, 3, 4),
+        lambda x: x.diagonal(),
+        lambda x: x.unsqueeze(1).squeeze(),
+        lambda x: x.movedim(0, 1).swapaxes(0, 1),
+        lambda x: x.view(torch.int32),
+        lambda x: torch.view_as_real(torch.view_as_complex(x.view(3, 2, 2))),
+        lambda x: torch.view_as_complex(x.view(3, 2, 2)).conj(),
+        lambda x: torch.view_as_complex(x.view(3, 2, 2)).conj().imag,
+        lambda x: x.split(2, dim=1)[1],
+        lambda x: x.detach(),
+    ],
+)
+def test_views_alias(host, device, view):
+    got, want = view(device), view(host)
+    assert (got.shape, got.stride(), got.storage_offset()) == (
+        want.shape,
+        want.stride(),
+        want.storage_offset(),
+    )
+    assert got.untyped_storage().data_ptr() == device.untyped_storage().data_ptr()
+    assert torch.equal(got.cpu().resolve_conj().resolve_neg(), want.resolve_conj().resolve_neg())
+
+
+def test_addresses_are_arithmetic(device):
+    assert device[1, 2].data_ptr() - device.data_ptr() == 6 * 4
+
+
+def test_resize(host, device):
+    device.resize_(5, 5)
+    assert torch.equal(device.flatten()[:12].cpu(), host.flatten())
+    device.resize_(2, 3)
+    assert device.cpu().tolist() == [[0, 1, 2], [3, 4, 5]]
+    image = torch.empty(1, device="webgpu").resize_(1, 2, 3, 4, memory_format=torch.channels_last)
+    assert image.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_set(host, device):
+    x = torch.empty(0, device="webgpu").set_(device)
+    assert x.is_set_to(device)
+    x.set_(device.untyped_storage(), 2, (2, 2), (4, 1))
+    assert torch.equal(x.cpu(), host.as_strided((2, 2), (4, 1), 2))
+    x.set_(device.untyped_storage())
+    assert x.shape == (12,)
+    assert x.set_().numel() == 0
+    with pytest.raises(RuntimeError, match="different device"):
+        x.set_(host)
+
+
+def test_storage(host, device):
+    storage = device.untyped_storage()
+    assert storage.device == torch.device("webgpu:0")
+    assert storage.is_webgpu
+    storage.resize_(1 << 12)
+    assert storage.nbytes() == 1 << 12
+    assert torch.equal(device.cpu(), host)
+    assert storage.clone().device.type == "webgpu"
+    assert storage.cpu()[4 : 4 + 4].tolist() == host.untyped_storage()[4 : 4 + 4].tolist()
+    fresh = torch.UntypedStorage(64, device="webgpu")
+    fresh.copy_(torch.UntypedStorage([7] * 64))
+    assert fresh.cpu().tolist() == [7] * 64
+
+
+def test_memory_formats():
+    image = torch.empty(2, 3, 4, 5, device="webgpu", memory_format=torch.channels_last)
+    assert image.stride() == torch.empty(2, 3, 4, 5, memory_format=torch.channels_last).stride()
+    assert torch.empty_like(image).stride() == image.stride()
+    assert torch.empty_strided((2, 3), (1, 2), device="webgpu").stride() == (1, 2)
+
+
+def test_deterministic_mode_fills_new_memory():
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.empty(5, device="webgpu").cpu().isnan().all()
+        assert torch.empty_strided((2,), (1,), dtype=torch.int8, device="webgpu").tolist() == [
+            127,
+            127,
+        ]
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_pinned_memory_is_plain_memory_with_a_mark(host):
+    pinned = host.pin_memory()
+    assert pinned.is_pinned()
+    assert pinned[1:].is_pinned()
+    assert not host.is_pinned()
+    assert torch.equal(pinned.webgpu(non_blocking=True).cpu(), host)
+    with pytest.raises(RuntimeError, match="Only dense CPU tensors can be pinned"):
+        torch.empty(2, device="webgpu", pin_memory=True)
+
+
+def test_dlpack_round_trip(device):
+    for source in (device, device[1:, 1:]):
+        back = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(source))
+        assert back.data_ptr() == source.data_ptr()
+        assert torch.equal(back.cpu(), source.cpu())
+    back += 1
+    assert torch.equal(device[1:, 1:].cpu(), back.cpu())
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: torch.empty(-1, device="webgpu"), RuntimeError, "negative dimension"),
+        (lambda: torch.ones(3).webgpu().view(2, 2), RuntimeError, "invalid for input of size"),
+        (
+            lambda: torch.ones(3).webgpu() + torch.ones(4).webgpu(),
+            RuntimeError,
+            "must match the size",
+        ),
+        (
+            lambda: torch.ones(3).webgpu() + torch.ones(3),
+            RuntimeError,
+            "Expected all tensors to be on the same device",
+        ),
+        (lambda: torch.ones(3).webgpu().expand(2), RuntimeError, "must match the existing size"),
+        (lambda: torch.ones(2, 2).webgpu()[5], IndexError, "out of bounds"),
+    ],
+)
+def test_bad_input_gets_pytorchs_message(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+    assert torch.ones(2).webgpu().tolist() == [1, 1]

@@ -1,0 +1,218 @@
+"""The generator of operator registrations: its tables are true of the installed torch."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from codegen import emit, plan  # noqa: E402
+from codegen.native import Natives  # noqa: E402
+
+CSRC = ROOT / "csrc"
+CODEGEN = ROOT / "tools" / "codegen.py"
+TORCH = Path(torch.__file__).parent
+
+# The version that ops.yaml was written for: older ones lack some of its functions and stubs.
+TABLE_VERSION = (2, 13)
+TORCH_VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+
+
+@pytest.fixture(scope="module")
+def natives() -> Natives:
+    return Natives.of_installed_torch()
+
+
+def generate(csrc: Path, natives: Natives) -> dict[str, str]:
+    return emit.generate(plan.make_plan(csrc, natives))
+
+
+def registered(texts: dict[str, str]) -> dict[str, dict]:
+    return {op["name"]: op for op in json.loads(texts[emit.RECORD])["ops"]}
+
+
+def shards(texts: dict[str, str]) -> str:
+    return "".join(text for name, text in texts.items() if name.startswith("register_ops_"))
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(CODEGEN), *map(str, arguments)], capture_output=True, text=True
+    )
+
+
+@pytest.fixture(scope="module")
+def table() -> dict:
+    return yaml.safe_load((CSRC / "ops" / "ops.yaml").read_text())
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A source folder with the real ops.yaml, no op table and no hand-written registration."""
+    csrc = tmp_path / "csrc"
+    (csrc / "kernels").mkdir(parents=True)
+    (csrc / "ops").mkdir()
+    shutil.copy(CSRC / "ops" / "ops.yaml", csrc / "ops")
+    return csrc
+
+
+@pytest.fixture(scope="module")
+def everything(table: dict, natives: Natives, tmp_path_factory: pytest.TempPathFactory):
+    """The plan in which every stub of the table has a row, and its files."""
+    csrc = tmp_path_factory.mktemp("everything")
+    (csrc / "kernels").mkdir()
+    (csrc / "ops").mkdir()
+    shutil.copy(CSRC / "ops" / "ops.yaml", csrc / "ops")
+    rows = "".join(f"TW_UNARY({stub}, SAME)\n" for stub in table["stubs"])
+    (csrc / "kernels" / "all.inc").write_text(rows)
+    whole = plan.make_plan(csrc, natives)
+    return whole, emit.generate(whole)
+
+
+@pytest.fixture(scope="module")
+def exported() -> list[str]:
+    library = TORCH / "lib" / "libtorch_cpu.so"
+    if not library.exists() or shutil.which("nm") is None:
+        pytest.skip("needs nm and an ELF libtorch_cpu")
+    symbols = subprocess.run(
+        ["nm", "-DC", str(library)], capture_output=True, text=True, check=True
+    )
+    return re.findall(r"^\S+ [A-Z] (at::native::.*)$", symbols.stdout, re.MULTILINE)
+
+
+def stub_symbol(name: str, declared: set[str]) -> str:
+    return name if name in declared else f"{name}_stub"
+
+
+@pytest.mark.skipif(TORCH_VERSION < TABLE_VERSION, reason="the table is newer than this torch")
+def test_every_stub_exists_and_can_be_linked(table: dict, exported: list[str]) -> None:
+    headers = (TORCH / "include" / "ATen" / "native").rglob("*.h")
+    declared = set()
+    for header in headers:
+        declared.update(
+            re.findall(r"DECLARE_DISPATCH\([^;]*?(\w+)\s*\)\s*;?\n", header.read_text())
+        )
+    symbols = {stub_symbol(name, declared) for name in table["stubs"]}
+    assert symbols <= declared
+    assert {f"at::native::{symbol}" for symbol in symbols} <= set(exported)
+
+
+@pytest.mark.skipif(TORCH_VERSION < TABLE_VERSION, reason="the table is newer than this torch")
+def test_every_function_exists_and_has_a_shared_kernel(everything) -> None:
+    assert everything[0].notes == []
+
+
+def test_every_generated_symbol_is_exported(everything, exported: list[str]) -> None:
+    text = shards(everything[1])
+    classes = set(re.findall(r"final : public (at::native::structured_\w+)", text))
+    functions = set(re.findall(r"return (at::native::\w+)\(", text))
+    assert len(classes) > 100
+    assert len(functions) > 50
+    names = {symbol.split("(")[0] for symbol in exported}
+    assert {f"{name}::impl" for name in classes} | functions <= names
+
+
+def test_the_record_lists_what_is_registered(everything) -> None:
+    names = re.findall(r'm\.impl\("([^"]+)"', shards(everything[1]))
+    assert len(names) == len(set(names))
+    assert set(names) == set(registered(everything[1]))
+
+
+def test_one_row_brings_all_forms_and_only_what_it_completes(
+    sources: Path, natives: Natives
+) -> None:
+    rows = sources / "kernels" / "a.inc"
+    rows.write_text(
+        "// TW_UNARY(cos, SAME)\nTW_UNARY(sin, SAME)\nTW_UNARY(clamp_min_scalar, SAME)\n"
+    )
+    ops = registered(generate(sources, natives))
+    assert {"sin", "sin.out", "sin_", "clamp_min", "relu"} <= set(ops)
+    assert ops["sin"] == {"name": "sin", "route": "shared", "stubs": ["sin"]}
+    # clamp calls two more stubs; the row of cos is a comment.
+    assert not {"clamp", "cos"} & set(ops)
+
+    rows.write_text(rows.read_text() + "TW_UNARY(clamp_max_scalar, SAME)\n")
+    (sources / "ops" / "by_hand.cpp").write_text(
+        "const RegisterStub<decltype(clamp_scalar_stub)> r(clamp_scalar_stub, &f);\n"
+        "REGISTER_PRIVATEUSE1_DISPATCH(where_kernel, &g)\n"
+    )
+    ops = registered(generate(sources, natives))
+    assert {"clamp", "clamp.out", "clamp_", "where.self"} <= set(ops)
+
+
+def test_a_registration_by_hand_replaces_the_generated_one(sources: Path, natives: Natives) -> None:
+    (sources / "kernels" / "a.inc").write_text("TW_UNARY(sin, SAME)\n")
+    (sources / "ops" / "a.cpp").write_text(
+        'TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("sin_", TORCH_FN(sin_)); }\n'
+        "TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {\n"
+        '  m.impl("resize_", TORCH_FN(resize_));\n'
+        "}\n"
+        'TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("sin", fallthrough()); }\n'
+    )
+    texts = generate(sources, natives)
+    ops = registered(texts)
+    assert ops["sin_"] == {"name": "sin_", "route": "plain"}
+    assert ops["resize_"]["route"] == "plain"
+    assert ops["sin"]["route"] == ops["sin.out"]["route"] == "shared"
+    assert 'm.impl("sin_"' not in shards(texts)
+
+
+def test_our_structured_ops_are_declared(sources: Path, natives: Natives) -> None:
+    path = sources / "ops" / "ops.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "webgpu": ["mm"]}))
+    texts = generate(sources, natives)
+    header = " ".join(texts[emit.CLASSES].split())
+    assert "struct structured_mm_out : public at::meta::structured_mm {" in header
+    assert (
+        "impl(const at::Tensor & self, const at::Tensor & mat2, const at::Tensor & out)" in header
+    )
+    ops = registered(texts)
+    assert ops["mm"]["route"] == ops["mm.out"]["route"] == "structured"
+
+
+@pytest.mark.parametrize(
+    ("row", "webgpu", "message"),
+    [
+        ("TW_UNARY(sine, SAME)", [], "a.inc: TW_UNARY(sine, ...): ops.yaml knows no stub"),
+        ("", ["nonzero"], "webgpu: nonzero is not a structured operator"),
+    ],
+)
+def test_mistakes_in_the_tables_are_named(
+    sources: Path, natives: Natives, row: str, webgpu: list[str], message: str
+) -> None:
+    (sources / "kernels" / "a.inc").write_text(row + "\n")
+    path = sources / "ops" / "ops.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "webgpu": webgpu}))
+    with pytest.raises(plan.PlanError) as error:
+        plan.make_plan(sources, natives)
+    assert message in str(error.value)
+
+
+def test_this_repository_generates_the_same_twice(tmp_path: Path) -> None:
+    assert run("--out", tmp_path).returncode == 0
+    first = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.iterdir()}
+    # An unchanged file keeps its time, so nothing is recompiled.
+    assert run("--out", tmp_path).returncode == 0
+    assert first == {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in first}
+    assert run("--out", tmp_path, "--list").stdout.split() == [
+        str(tmp_path / name) for name in emit.output_names()
+    ]
+    assert set(first) == {tmp_path / name for name in emit.output_names()}
+
+
+def test_an_error_ends_the_run_in_one_line(sources: Path, tmp_path: Path) -> None:
+    (sources / "kernels" / "a.inc").write_text("TW_UNARY(sine, SAME)\n")
+    result = run("--csrc", sources, "--out", tmp_path / "generated")
+    assert result.returncode == 1
+    assert result.stderr.startswith("codegen: a.inc")
+    assert not (tmp_path / "generated").exists()
