@@ -1,0 +1,66 @@
+"""The ledger: which operators of PyTorch's database do not pass on the device yet, and why.
+
+ledger.yaml maps a kind of test ("forward", "gradient") to {operator name: reason}. A listed
+operator must fail: one that passes has to be taken out, so the ledger can only shrink. To rewrite
+it from a run:
+
+    TORCH_WEBGPU_LEDGER_OUT=/tmp/failures.jsonl pytest tests/opinfo
+    python tests/opinfo/ledger.py /tmp/failures.jsonl
+"""
+
+import collections
+import functools
+import json
+import os
+import pathlib
+import re
+import sys
+
+import yaml
+
+PATH = pathlib.Path(__file__).with_name("ledger.yaml")
+HEADER = "# Operators of op_db that do not pass on the device yet. See ledger.py.\n"
+
+
+@functools.cache
+def load():
+    return yaml.safe_load(PATH.read_text()) or {}
+
+
+def reason_for(kind, op_name):
+    return (load().get(kind) or {}).get(op_name)
+
+
+def record(kind, op_name, error):
+    """Notes a failure for the rewriting of the ledger, if that is asked for."""
+    out = os.environ.get("TORCH_WEBGPU_LEDGER_OUT")
+    if out:
+        with open(out, "a") as file:
+            file.write(json.dumps({"kind": kind, "op": op_name, "reason": describe(error)}) + "\n")
+
+
+def describe(error):
+    """A short reason from an exception."""
+    text = str(error)
+    missing = re.search(r"Could not run '([\w:.]+)'", text)
+    if missing:
+        return f"no kernel for {missing.group(1)}"
+    first_line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {first_line}"[:160]
+
+
+def rewrite(failures):
+    """Replaces the ledger by the failures of a full run (an iterable of JSON lines)."""
+    table = collections.defaultdict(dict)
+    for line in failures:
+        entry = json.loads(line)
+        table[entry["kind"]][entry["op"]] = entry["reason"]
+    text = yaml.safe_dump(
+        {kind: dict(sorted(ops.items())) for kind, ops in sorted(table.items())}, width=1000
+    )
+    PATH.write_text(HEADER + text)
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1]) as file:
+        rewrite(file)
