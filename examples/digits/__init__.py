@@ -1,0 +1,1 @@
+"""Handwritten digits: train a small convolutional network on any PyTorch device, then use it."""
