@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 
 from .peers import PEERS
 from .peers.base import Peer, Unavailable
+from .peers.torch_peer import require_strict_float32
 from .registry import UNITS, Row, Skip, Workload, WrongResult, rows
 from .timing import Measurement, measure
 
@@ -64,6 +65,7 @@ def run_row(row: Row, peer: Peer) -> Result:
 def _serve(connection: Connection, name: str) -> None:
     # Ctrl-C reaches the whole process group; the parent decides what happens then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    require_strict_float32()
     try:
         peer = PEERS[name]()
     except Unavailable as reason:

@@ -39,6 +39,12 @@ class TorchOps(Ops):
         return gradients[operand]
 
 
+def require_strict_float32() -> None:
+    """No TF32 in this process, or the columns would not show the same work."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+
+
 @torch.no_grad()
 def reference(function: Callable, inputs: Sequence[np.ndarray]) -> np.ndarray:
     """`function` in float64 on the CPU."""
@@ -59,9 +65,6 @@ class TorchPeer(Peer):
         properties = None if self.on_cpu else self.module.get_device_properties(self.device)
         self._adapter = getattr(properties, "adapter", "")
         self._adapter_type = getattr(properties, "type", "")
-        # Strict float32 everywhere, or the columns would not show the same work.
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
 
     def describe(self) -> str:
         if self.on_cpu:

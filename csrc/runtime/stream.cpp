@@ -20,9 +20,8 @@ constexpr uint32_t kIdleBatch = 16;
 // Submissions the host may run ahead. Bounds the memory that unfinished commands hold.
 constexpr size_t kMaxInFlight = 16;
 constexpr uint32_t kRingBytes = 1u << 20;
-// Uploads up to this size ride in the ring; larger ones are worth a submit of their own.
+// Uploads up to this size ride in the ring, larger ones go through the staging chunks.
 constexpr uint64_t kSmallUpload = 64u << 10;
-constexpr uint64_t kUploadChunk = 32ull << 20;
 constexpr size_t kBindGroupSlots = 4096;
 
 uint64_t hash_bindings(const PipelineLayout* layout, const Binding* bindings, uint32_t count) {
@@ -60,7 +59,8 @@ struct Stream::Submission {
 };
 
 Stream::Stream(Device& device, std::recursive_mutex& mutex)
-    : device_(device), mutex_(mutex), ring_host_(kRingBytes), bind_groups_(kBindGroupSlots) {
+    : device_(device), mutex_(mutex), staging_(device), ring_host_(kRingBytes),
+      bind_groups_(kBindGroupSlots) {
   // One window behind the ring's end: a binding at the last offset reaches that far.
   ring_ = create_buffer(kRingBytes + kParamsWindow,
                         WGPUBufferUsage_Uniform | WGPUBufferUsage_CopySrc | WGPUBufferUsage_CopyDst,
@@ -292,18 +292,31 @@ void Stream::upload(const Buffer& target, uint64_t offset, const void* data, uin
     count_command();
     return;
   }
-  // With nothing open, a queue write is in order by itself.
-  flush();
+  if (bytes <= kSmallUpload) { // with nothing open, a queue write is in order by itself
+    write_queue(target.handle, offset, data, bytes);
+    return;
+  }
   const auto* from = static_cast<const uint8_t*>(data);
-  for (uint64_t done = 0; done < bytes; done += kUploadChunk) {
-    const uint64_t chunk = std::min(kUploadChunk, bytes - done);
-    write_queue(target.handle, offset + done, from + done, chunk);
-    if (chunk == kUploadChunk) {
-      // The library holds a staging copy of each chunk until the device has taken it: send it on
-      // its way and do not run far ahead.
-      open_encoder();
-      flush();
-      throttle(2);
+  const uint64_t padded = (bytes + 3) / 4 * 4;
+  for (uint64_t done = 0; done < padded;) {
+    const UploadStaging::Region region = staging_.take(padded - done);
+    if (region.buffer == nullptr) {
+      flush(); // what is staged already can go
+      staging_.wait_for_a_chunk();
+      continue;
+    }
+    const uint64_t given = std::min(region.bytes, bytes - done);
+    std::memcpy(region.data, from + done, given);
+    std::memset(region.data + given, 0, region.bytes - given);
+    end_pass();
+    open_encoder();
+    device_.api().CommandEncoderCopyBufferToBuffer(encoder_, region.buffer, region.offset,
+                                                   target.handle, offset + done, region.bytes);
+    done += region.bytes;
+    if (staging_.chunk_is_full()) {
+      flush(); // the device copies this chunk while the host fills the next
+    } else {
+      count_command();
     }
   }
 }
@@ -322,12 +335,14 @@ uint64_t Stream::flush() {
     api.QueueWriteBuffer(device_.queue(), ring_, 0, ring_host_.data(), (ring_used_ + 3) / 4 * 4);
     ring_used_ = 0;
   }
+  staging_.before_submit();
   WGPUCommandBuffer commands = api.CommandEncoderFinish(encoder_, nullptr);
   api.CommandEncoderRelease(encoder_);
   encoder_ = nullptr;
   open_commands_ = 0;
   api.QueueSubmit(device_.queue(), 1, &commands);
   api.CommandBufferRelease(commands);
+  staging_.after_submit();
   ++stats_.submits;
 
   Submission submission{++submitted_, std::make_unique<Completion>()};

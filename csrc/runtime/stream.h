@@ -13,6 +13,7 @@
 
 #include "runtime/buffer.h"
 #include "runtime/pipeline.h"
+#include "runtime/staging.h"
 
 namespace torch_webgpu {
 
@@ -142,6 +143,8 @@ private:
   const Pipeline* bound_pipeline_ = nullptr;
   uint32_t open_commands_ = 0;
   uint32_t flush_threshold_ = 0;
+
+  UploadStaging staging_;
 
   // Parameters and small uploads of the open encoder. Written to the GPU in one go right before the
   // submit that uses them; the queue's order keeps that write behind the submits before.
