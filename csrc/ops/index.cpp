@@ -47,13 +47,19 @@ void index(TensorIteratorBase& iter, at::IntArrayRef sizes, at::IntArrayRef stri
   run_index_move(std::move(move));
 }
 
-// Accumulation and determinism come through index_put_with_sort_stub, see index_put.cpp.
-void index_put(TensorIterator& iter, at::IntArrayRef sizes, at::IntArrayRef strides, bool) {
+// From torch 2.12 on, accumulation and determinism come through index_put_with_sort_stub instead,
+// see index_put.cpp.
+void index_put(TensorIterator& iter, at::IntArrayRef sizes, at::IntArrayRef strides,
+               bool accumulate) {
   IndexMove move = move_over("index_put_", iter);
-  const DType bits = raw_dtype(iter.dtype(0));
-  move.out = move_operand(iter, 0, bits);
-  move.in = move_operand(iter, 1, bits);
+  move.placing = accumulate ? Placing::kAdd : Placing::kCopy;
+  const DType dtype = accumulate ? *native_dtype(iter.dtype(0)) : raw_dtype(iter.dtype(0));
+  move.out = move_operand(iter, 0, dtype);
+  move.in = move_operand(iter, 1, dtype);
   add_indices(move, iter, sizes, strides, &MoveIndex::out_stride);
+  if (at::globalContext().deterministicAlgorithms()) {
+    move.serial_dims = indexed_dims(move);
+  }
   run_index_move(std::move(move));
 }
 

@@ -50,11 +50,6 @@ void run_row(TensorIterator& iter) {
 #undef TW_REDUCE
 #undef TW_VARIANT
 
-void std_var(TensorIterator& iter, double correction, bool take_sqrt) {
-  run(iter, ReduceOp::variance_op, std_var_stub, {c10::Scalar(correction), c10::Scalar(take_sqrt)},
-      correction, take_sqrt);
-}
-
 ReduceOp norm_op(double order) {
   if (std::isinf(order)) {
     return order > 0 ? ReduceOp::norm_max_op : ReduceOp::norm_min_op;
@@ -155,7 +150,6 @@ Tensor trace(const Tensor& self) {
   return self.diagonal().sum();
 }
 
-REGISTER_PRIVATEUSE1_DISPATCH(std_var_stub, &std_var)
 REGISTER_PRIVATEUSE1_DISPATCH(norm_stub, &norm)
 REGISTER_PRIVATEUSE1_DISPATCH(powsum_stub, &powsum)
 REGISTER_PRIVATEUSE1_DISPATCH(max_stub, &max_dim)

@@ -1,8 +1,10 @@
 #include "runtime/context.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 
 #include "runtime/api.h"
@@ -13,6 +15,7 @@ namespace {
 
 std::mutex init_mutex_;
 std::atomic<Context*> context_{nullptr};
+std::atomic<bool> drivers_loaded_{false};
 std::atomic<bool> bad_fork_{false};
 RuntimeResolver resolver_;
 
@@ -35,11 +38,29 @@ RuntimeSource resolve_runtime() {
   return source;
 }
 
-// Threads and locks of the WebGPU library do not survive a fork, so the child must never call it.
+// Threads and locks of the WebGPU library and of its drivers do not survive a fork, so the child
+// must never call them: neither now nor in the destructors that they have registered for its exit,
+// where NVIDIA's waits for threads that only the parent has.
 void after_fork_in_child() {
-  if (context_.load(std::memory_order_acquire) != nullptr) {
-    bad_fork_.store(true, std::memory_order_release);
+  if (!drivers_loaded_.load(std::memory_order_acquire)) {
+    return;
   }
+  bad_fork_.store(true, std::memory_order_release);
+#ifdef __GLIBC__
+  on_exit(
+      [](int status, void*) {
+        std::fflush(nullptr);
+        _exit(status);
+      },
+      nullptr);
+#endif
+}
+
+// Before the first call that loads a driver.
+void watch_forks() {
+  static const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  (void)registered;
+  drivers_loaded_.store(true, std::memory_order_release);
 }
 
 Context& create_context() {
@@ -47,9 +68,10 @@ Context& create_context() {
   if (Context* existing = context_.load(std::memory_order_acquire)) {
     return *existing;
   }
-  pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  const RuntimeSource source = resolve_runtime();
+  watch_forks();
   // Never destroyed: see Device::~Device.
-  auto* made = new Context(resolve_runtime());
+  auto* made = new Context(source);
   context_.store(made, std::memory_order_release);
   return *made;
 }
@@ -83,7 +105,11 @@ Context* context_if_initialized() {
 
 bool in_bad_fork() { return bad_fork_.load(std::memory_order_acquire); }
 
-std::vector<AdapterInfo> list_adapters() { return Device::list_adapters(resolve_runtime()); }
+std::vector<AdapterInfo> list_adapters() {
+  const RuntimeSource source = resolve_runtime();
+  watch_forks();
+  return Device::list_adapters(source);
+}
 
 bool is_available() {
   if (in_bad_fork()) {

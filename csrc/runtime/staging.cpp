@@ -47,9 +47,8 @@ UploadStaging::Chunk* UploadStaging::create_chunk() {
   descriptor.size = kChunkBytes;
   descriptor.mappedAtCreation = true;
   auto chunk = std::make_unique<Chunk>();
-  const Device::ScopedError error = device_.with_error_scopes([&] {
-    chunk->buffer = device_.api().DeviceCreateBuffer(device_.handle(), &descriptor);
-  });
+  const Device::ScopedError error = device_.with_error_scopes(
+      [&] { chunk->buffer = device_.api().DeviceCreateBuffer(device_.handle(), &descriptor); });
   if (!error.message.empty() || chunk->buffer == nullptr) {
     if (!chunks_.empty()) {
       return nullptr; // go on with those there are
@@ -96,9 +95,7 @@ void UploadStaging::after_submit() {
       static_cast<Completion*>(userdata)->done.store(true, std::memory_order_release);
     };
     chunk->mapped.future =
-        device_.api()
-            .BufferMapAsync(chunk->buffer, WGPUMapMode_Write, 0, kChunkBytes, callback)
-            .id;
+        device_.api().BufferMapAsync(chunk->buffer, WGPUMapMode_Write, 0, kChunkBytes, callback).id;
   }
 }
 

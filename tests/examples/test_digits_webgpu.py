@@ -26,6 +26,7 @@ def test_learns_as_the_cpu_does():
 
 
 def test_weights_travel(tmp_path, capsys):
+    torch.webgpu.reset_fallbacks()  # those of other tests are not the example's
     path = tmp_path / "weights.pt"
     options = ["--weights", str(path)]
     assert cli.main(["train", "--epochs", "6", "--require-accuracy", "0.9", *options]) == 0

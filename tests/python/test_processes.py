@@ -101,14 +101,30 @@ def test_forked_child_gets_cudas_kind_of_error(check_python):
 
 
 def test_fork_before_first_use(check_python):
-    # Asking whether there is a device does not use it up for children.
     check_python(
         "import os, torch, torch_webgpu\n"
-        "assert torch.webgpu.is_available()\n"
         "pid = os.fork()\n"
         "assert torch.ones(2).webgpu().tolist() == [1, 1]\n"
         "if pid:\n"
         "    assert os.waitpid(pid, 0)[1] == 0\n"
+    )
+
+
+def test_fork_after_a_look_for_adapters(check_python):
+    # The look loads the drivers, some of which do not work in a forked child.
+    check_python(
+        "import os, torch\n"
+        "assert torch.webgpu.is_available()\n"
+        "pid = os.fork()\n"
+        "if pid:\n"
+        "    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3\n"
+        "else:\n"
+        "    assert not torch.webgpu.is_available()\n"
+        "    try:\n"
+        "        torch.ones(2).webgpu()\n"
+        "    except RuntimeError as error:\n"
+        "        assert 'Cannot re-initialize WebGPU' in str(error)\n"
+        "        raise SystemExit(3)\n"
     )
 
 

@@ -171,8 +171,21 @@ fn reciprocal_f(x: f32) -> f32 {
   return div_f(1.0, x);
 }
 
+// The quotient is rounded before it is cut, but a GPU may round it wrongly: near an integer the exact
+// remainder tells on which side it lies, or whether it lies close enough below to round up to it.
 fn div_trunc_f(a: f32, b: f32) -> f32 {
-  return trunc(div_f(a, b));
+  let quotient = div_f(a, b);
+  if (is_nan_f(quotient)) {
+    return quotient;
+  }
+  let whole = round(abs(quotient));
+  if (whole == 0.0 || whole > 1e6 || abs(abs(quotient) - whole) > whole * 4e-7) {
+    return trunc(quotient);
+  }
+  let missing = abs(b) - abs(fmod_f(a, b));
+  let half_ulp = 0.5 * (whole - bitcast<f32>(bitcast<u32>(whole) - 1u));
+  let reached = missing >= 0.5 * abs(b) || missing <= half_ulp * abs(b);
+  return copysign_f(select(whole - 1.0, whole, reached), quotient);
 }
 
 // Exact remainder with the sign of the dividend: long division of the significands.

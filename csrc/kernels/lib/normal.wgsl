@@ -52,7 +52,7 @@ fn log_ndtr_f(x: f32) -> f32 {
   }
   let t = 0.707106781 * x;
   if (x < -1.0) {
-    return log_f(0.5 * erfcx_f(-t)) - 0.5 * x * x;
+    return log_f(0.5 * erfcx_f(-t)) - t * t; // x * x would overflow first
   }
   return log1p_f(-0.5 * erfc_f(t));
 }
