@@ -1,0 +1,139 @@
+"""Dense linear algebra: triangular solves, factorizations, and what is solved with them."""
+
+import pytest
+import torch
+from common import DEVICE, check, check_error, check_gradients, to_device
+
+DTYPES = (torch.float32, torch.complex64)
+# Within a block, a block and a part of one, several blocks; batches.
+SIZES = ((1,), (5,), (32,), (33,), (100,), (2, 3, 7), (3, 40))
+TOLERANCE = {"rtol": 1e-3, "atol": 1e-4}
+
+linalg = torch.linalg
+
+
+def conditioned(*shape, dtype=torch.float32):
+    """Square matrices far from singular."""
+    n = shape[-1]
+    return torch.randn(*shape, n, dtype=dtype) / n**0.5 + 2 * torch.eye(n, dtype=dtype)
+
+
+def positive(*shape, dtype=torch.float32):
+    a = conditioned(*shape, dtype=dtype)
+    return a @ a.mH + torch.eye(shape[-1], dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("upper", (False, True))
+@pytest.mark.parametrize("left", (False, True))
+def test_solve_triangular(dtype, upper, left):
+    for size in SIZES:
+        n = size[-1]
+        a = conditioned(*size, dtype=dtype)
+        b = torch.randn(*size[:-1], *((n, 3) if left else (3, n)), dtype=dtype)
+        for unit in (False, True):
+            # A unit triangle of large elements grows exponentially.
+            matrix = a / n if unit else a
+
+            def solve(x, y, unit=unit):
+                return linalg.solve_triangular(x, y, upper=upper, left=left, unitriangular=unit)
+
+            check(solve, matrix, b, **TOLERANCE)
+        check(lambda x, y: linalg.solve_triangular(x.mT, y, upper=not upper, left=left), a, b)
+        check(lambda x, y: linalg.solve_triangular(x.mH, y, upper=not upper, left=left), a, b)
+
+
+def test_solve_triangular_broadcasts():
+    a = conditioned(2, 1, 6).requires_grad_()
+    b = torch.randn(3, 6, 70, requires_grad=True)  # more columns than a workgroup takes
+    check_gradients(lambda x, y: linalg.solve_triangular(x, y, upper=True), a, b, **TOLERANCE)
+    check(lambda x, y: linalg.solve_triangular(x, y, upper=False), a[0, 0], b)
+    check(lambda x, y: linalg.solve_triangular(x[:, :, ::2, ::2], y[:, 1:4], upper=True), a, b)
+    c = to_device(b.detach())
+    out = torch.empty(2, 3, 6, 70, device=DEVICE)
+    linalg.solve_triangular(to_device(a.detach()), c, upper=True, out=out)
+    torch.testing.assert_close(
+        out.cpu(), linalg.solve_triangular(a.detach(), b.detach(), upper=True), **TOLERANCE
+    )
+
+
+@pytest.mark.filterwarnings("ignore:torch.triangular_solve")
+def test_legacy_triangular_solve():
+    a = conditioned(2, 5).requires_grad_()
+    b = torch.randn(2, 5, 3, requires_grad=True)
+    for upper in (False, True):
+        for transpose in (False, True):
+            check_gradients(
+                lambda y, x, u=upper, t=transpose: torch.triangular_solve(y, x, u, t).solution,
+                *(b, a),
+                **TOLERANCE,
+            )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("upper", (False, True))
+def test_cholesky(dtype, upper):
+    for size in SIZES:
+        a = positive(*size, dtype=dtype)
+        check(lambda x: linalg.cholesky(x, upper=upper), a, **TOLERANCE)
+        check(lambda x: linalg.cholesky_ex(x, upper=upper), a, **TOLERANCE)
+        factor = linalg.cholesky(a, upper=upper)
+        check(lambda x: torch.cholesky_inverse(x, upper=upper), factor, **TOLERANCE)
+        b = torch.randn(*size, 4, dtype=dtype)
+        check(lambda x, y: torch.cholesky_solve(x, y, upper=upper), b, factor, **TOLERANCE)
+
+
+def test_cholesky_gradients():
+    a = positive(2, 6).requires_grad_()
+    check_gradients(linalg.cholesky, a, **TOLERANCE)
+    b = torch.randn(2, 6, 3, requires_grad=True)
+    check_gradients(lambda x, y: torch.cholesky_solve(x, y), b, a, **TOLERANCE)
+    check_gradients(torch.cholesky_inverse, a, **TOLERANCE)
+
+
+def test_cholesky_of_what_is_not_positive():
+    a = positive(3, 40)
+    a[1, 3, 3] = -1
+    a[2, 37, 37] = torch.nan  # in the second block
+    check(lambda x: linalg.cholesky_ex(x).info, a)
+    check_error(linalg.cholesky, a)
+    check_error(linalg.cholesky, a[1])
+    check_error(lambda x: linalg.cholesky_ex(x, check_errors=True), a)
+
+
+def test_nothing():
+    for size in ((0, 0), (2, 0, 0), (0, 3, 3)):
+        a = torch.empty(size)
+        b = torch.empty(*size[:-1], 2)
+        check(linalg.cholesky_ex, a)
+        check(lambda x, y: linalg.solve_triangular(x, y, upper=True), a, b)
+        check(lambda x, y: torch.cholesky_solve(x, y), b, a)
+        check(torch.cholesky_inverse, a)
+    check(lambda x, y: linalg.solve_triangular(x, y, upper=True), torch.eye(3), torch.empty(3, 0))
+
+
+def test_errors():
+    check_error(linalg.cholesky, torch.randn(3, 4))
+    check_error(linalg.cholesky, torch.eye(3, dtype=torch.float16))
+    check_error(lambda x, y: linalg.solve_triangular(x, y, upper=True), torch.eye(3), torch.eye(4))
+
+
+def in_fallback(function, *args):
+    """Runs on the CPU, counted, with the CPU's result."""
+    mode = torch.webgpu.get_fallback_mode()
+    torch.webgpu.set_fallback_mode("silent")
+    torch.webgpu.reset_fallbacks()
+    try:
+        check(function, *args)
+        assert torch.webgpu.fallbacks()
+    finally:
+        torch.webgpu.set_fallback_mode(mode)
+
+
+def test_float64_runs_on_the_cpu():
+    a = positive(2, 4, dtype=torch.float64)
+    b = torch.randn(2, 4, 3, dtype=torch.float64)
+    in_fallback(linalg.cholesky, a)
+    in_fallback(torch.cholesky_inverse, a)
+    in_fallback(torch.cholesky_solve, b, a)
+    in_fallback(lambda x, y: linalg.solve_triangular(x, y, upper=True), a, b)
