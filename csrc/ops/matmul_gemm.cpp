@@ -69,6 +69,9 @@ int64_t choose_splits(int64_t workgroups, int64_t k) {
 
 // Whether four elements side by side in C always fill whole words.
 bool is_packed(const Gemm& problem, DType dtype) {
+  if (info(dtype).bytes >= 4) {
+    return false; // an element is a word or more: there is nothing to pack
+  }
   const int64_t per_word = 4 / static_cast<int64_t>(info(dtype).bytes);
   const MatrixView& c = problem.c;
   // A convolution's columns have an outer level: see ConvParams.
@@ -77,8 +80,8 @@ bool is_packed(const Gemm& problem, DType dtype) {
                        problem.conv_params.padding[3] % per_word != 0)) {
     return false;
   }
-  return per_word > 1 && problem.n % 4 == 0 && c.column == 1 && c.offset % per_word == 0 &&
-         c.row % per_word == 0 && c.batch % per_word == 0;
+  return problem.n % 4 == 0 && c.column == 1 && c.offset % per_word == 0 && c.row % per_word == 0 &&
+         c.batch % per_word == 0;
 }
 
 bool in_fours(std::initializer_list<int64_t> values) {

@@ -1,5 +1,5 @@
-// std, var, std_mean and var_mean. ATen's own implementations reach std_var_stub too, but before torch
-// 2.12 they refuse every device that they do not know.
+// std, var, std_mean and var_mean. ATen's own implementations reach std_var_stub too, but before
+// torch 2.12 they refuse every device that they do not know.
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/ReduceOps.h>
@@ -36,8 +36,8 @@ struct Statistic {
 };
 
 void check_input(const Statistic& of) {
-  TORCH_CHECK(of.self.layout() == at::kStrided, of.name, " only supports strided layout, got: ",
-              of.self.layout());
+  TORCH_CHECK(of.self.layout() == at::kStrided, of.name,
+              " only supports strided layout, got: ", of.self.layout());
   TORCH_CHECK(at::isFloatingType(of.self.scalar_type()) || of.self.is_complex(), of.name,
               " only support floating point and complex dtypes");
 }
@@ -97,10 +97,10 @@ void variance(const Statistic& of, Tensor& result) {
 std::tuple<Tensor, Tensor> variance_and_mean(const Statistic& of) {
   check_input(of);
   if (of.self.is_complex()) {
-    auto [real, real_mean] = variance_and_mean(
-        {of.name, false, at::real(of.self), of.dim, of.correction, of.keepdim});
-    auto [imaginary, imaginary_mean] = variance_and_mean(
-        {of.name, false, at::imag(of.self), of.dim, of.correction, of.keepdim});
+    auto [real, real_mean] =
+        variance_and_mean({of.name, false, at::real(of.self), of.dim, of.correction, of.keepdim});
+    auto [imaginary, imaginary_mean] =
+        variance_and_mean({of.name, false, at::imag(of.self), of.dim, of.correction, of.keepdim});
     real.add_(imaginary);
     if (of.take_sqrt) {
       real.sqrt_();
@@ -135,8 +135,8 @@ Tensor variance_of(const Tensor& self, Dims dim, const Correction& correction, b
 template <bool take_sqrt>
 std::tuple<Tensor, Tensor> variance_mean_of(const Tensor& self, Dims dim,
                                             const Correction& correction, bool keepdim) {
-  return variance_and_mean({take_sqrt ? "std_mean" : "var_mean", take_sqrt, self, dim,
-                            degrees(correction), keepdim});
+  return variance_and_mean(
+      {take_sqrt ? "std_mean" : "var_mean", take_sqrt, self, dim, degrees(correction), keepdim});
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

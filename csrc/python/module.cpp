@@ -181,7 +181,8 @@ bool autograd_threads_started() {
 // through its queue. Without elements it runs no kernel, and without Python objects the thread has
 // nothing to drop under the GIL afterwards.
 void drain_autograd() {
-  if (!autograd_threads_started()) {
+  // A forked child has none of the threads that would answer.
+  if (in_bad_fork() || !autograd_threads_started()) {
     return;
   }
   c10::InferenceMode recording(
