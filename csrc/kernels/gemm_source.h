@@ -34,7 +34,7 @@ enum class GemmKernel : uint8_t {
 /// and beta are not.
 struct GemmVariant {
   DType dtype = DType::kF32; // of A, B and D
-  DType out = DType::kF32;   // of C: the same, or the accumulator's for pieces of K
+  DType out = DType::kF32;   // of C: the same, or the accumulator's
   GemmEpilogue epilogue = GemmEpilogue::kProduct;
   bool d_in_c = false; // D is C's own memory
   // kF32: groups of four elements of A and B run along K; else across it.

@@ -4,6 +4,7 @@
 #include <ATen/ops/_copy_from_native.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/view_as_real.h>
 #include <torch/library.h>
 
 #include "backend/empty.h"
@@ -30,6 +31,31 @@ at::TensorIterator copy_iterator(const Tensor& dst, const Tensor& src) {
       .build();
 }
 
+void copy_on_device(const Tensor& dst, const Tensor& src);
+
+// Complex types of which one has no kernel (complex32, complex128) are converted by their parts.
+bool copy_complex_parts(const Tensor& dst, const Tensor& src) {
+  const auto has_parts = [](const Tensor& tensor) {
+    return convertible_dtype(c10::toRealValueType(tensor.scalar_type())).has_value() &&
+           !tensor.is_conj() && !tensor.is_neg();
+  };
+  if (!(dst.is_complex() || src.is_complex()) || !has_parts(dst) || !has_parts(src)) {
+    return false;
+  }
+  const Tensor from = src.is_complex() ? at::view_as_real(src).select(-1, 0) : src;
+  const Tensor to = dst.is_complex() ? at::view_as_real(dst).select(-1, 0) : dst;
+  copy_on_device(to, from.expand(to.sizes()));
+  if (dst.is_complex()) {
+    const Tensor imaginary = at::view_as_real(dst).select(-1, 1);
+    if (src.is_complex()) {
+      copy_on_device(imaginary, at::view_as_real(src).select(-1, 1).expand(to.sizes()));
+    } else {
+      imaginary.zero_();
+    }
+  }
+  return true;
+}
+
 void copy_on_device(const Tensor& dst, const Tensor& src) {
   auto iter = copy_iterator(dst, src);
   if (flips_conj(dst, src) || flips_neg(dst, src)) {
@@ -51,6 +77,9 @@ void copy_on_device(const Tensor& dst, const Tensor& src) {
       pointwise(iter, PointwiseOp::copy, {*from, {*to, *from}});
       return;
     }
+  }
+  if (copy_complex_parts(dst, src)) {
+    return;
   }
   note_fallback("aten::_copy_from", std::string("from ") + c10::toString(src.scalar_type()) +
                                         " to " + c10::toString(dst.scalar_type()));

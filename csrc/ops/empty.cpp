@@ -54,6 +54,17 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
   return filled_if_deterministic(empty_strided_webgpu(size, stride, options));
 }
 
+// All zeros without memory: what autograd passes for gradients that are known to vanish. ATen's
+// fallback of the ZeroTensor key makes real zeros before a kernel sees one.
+at::Tensor efficientzerotensor(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
+                               std::optional<at::Layout> layout, std::optional<at::Device> device,
+                               std::optional<bool> pin_memory) {
+  at::native::ZeroTensorAllocator allocator(webgpu_device());
+  return at::detail::empty_generic(size, &allocator,
+                                   kKeys | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
+                                   at::dtype_or_default(dtype), std::nullopt);
+}
+
 } // namespace
 
 at::Tensor empty_webgpu(at::IntArrayRef size, at::ScalarType dtype) {
@@ -77,6 +88,7 @@ at::Tensor empty_strided_webgpu(at::IntArrayRef size, at::IntArrayRef stride,
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(empty_memory_format));
   m.impl("empty_strided", TORCH_FN(empty_strided));
+  m.impl("_efficientzerotensor", TORCH_FN(efficientzerotensor));
 }
 
 } // namespace torch_webgpu

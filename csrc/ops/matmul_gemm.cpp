@@ -99,7 +99,7 @@ class Launch {
 public:
   explicit Launch(const Gemm& problem)
       : problem_(problem), stream_(stream()), pipelines_(context().pipelines) {
-    variant_.dtype = *native_dtype(problem.c.tensor->scalar_type());
+    variant_.dtype = *native_dtype(problem.a.tensor->scalar_type());
     params_.a_along_k = problem.a.column <= problem.a.row;
     params_.b_along_k = problem.b.row < problem.b.column;
     variant_.conv = problem.conv;
@@ -151,7 +151,7 @@ public:
     variant_.pieces = true;
     variant_.out = accumulator_dtype(variant_.dtype);
     const int64_t elements = problem_.batch * problem_.m * problem_.n;
-    const at::ScalarType type = variant_.out == variant_.dtype ? problem_.c.tensor->scalar_type()
+    const at::ScalarType type = variant_.out == variant_.dtype ? problem_.a.tensor->scalar_type()
                                 : variant_.out == DType::kF32  ? at::kFloat
                                                                : at::kInt;
     const at::Tensor pieces = empty_webgpu({params_.splits * elements}, type);
@@ -206,7 +206,7 @@ private:
   // Sets up the kernel that stores C itself.
   void finish() {
     variant_.pieces = false;
-    variant_.out = variant_.dtype;
+    variant_.out = *native_dtype(problem_.c.tensor->scalar_type());
     variant_.epilogue = epilogue_of(problem_);
     c_ = bind(problem_.c, problem_.batch, problem_.m, problem_.n, params_.c);
     if (reads_d(variant_.epilogue)) {

@@ -22,8 +22,9 @@ struct MatrixView {
   MatrixView transposed() const { return {tensor, offset, batch, column, row, reach}; }
 };
 
-/// C = alpha * A @ B + beta * D. All four have one dtype that is_gemm_dtype() accepts; C overlaps
-/// neither A nor B, and is D or does not overlap it. Lazy conjugation is not seen.
+/// C = alpha * A @ B + beta * D. All four have one dtype that is_gemm_dtype() accepts (C may
+/// instead have the type that sums of it have: int32 for narrower integers); C overlaps neither A
+/// nor B, and is D or does not overlap it. Lazy conjugation is not seen.
 struct Gemm {
   int64_t batch = 1, m = 0, n = 0, k = 0;
   MatrixView a, b, c, d;

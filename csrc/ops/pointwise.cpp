@@ -255,7 +255,8 @@ std::optional<PointwiseTypes> pointwise_types(const TensorIteratorBase& iter, Po
   PointwiseTypes types;
   types.compute = *compute;
   for (int k = 0; k < iter.ntensors(); ++k) {
-    const auto dtype = iter.is_cpu_scalar(k) ? compute : native_dtype(iter.dtype(k));
+    // A float64 number in a tensor of no dimensions does not make the others' arithmetic float64.
+    const auto dtype = iter.is_cpu_scalar(k) ? compute : convertible_dtype(iter.dtype(k));
     if (!dtype) {
       return std::nullopt;
     }

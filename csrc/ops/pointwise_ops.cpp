@@ -5,6 +5,7 @@
 #include <ATen/native/Activation.h>
 #include <ATen/native/Fill.h>
 #include <ATen/native/TensorCompare.h>
+#include <ATen/native/UnaryOps.h>
 #include <ATen/ops/_prelu_kernel_backward_ops.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/log_sigmoid_backward_ops.h>
@@ -130,6 +131,34 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_prelu_kernel_backward", prelu_kernel_backward);
 }
 
+// Its outputs differ in dtype, which a row cannot say.
+void frexp_webgpu(TensorIteratorBase& iter) {
+  const auto dtype = native_dtype(iter.common_dtype());
+  if (!dtype) {
+    return fallback_iterator(iter, "aten::frexp",
+                             [](TensorIteratorBase& cpu) { call_on_cpu(frexp_stub, cpu); });
+  }
+  const auto part = [&](int output, PointwiseOp op, DType result) {
+    auto one = at::TensorIteratorConfig()
+                   .add_output(iter.tensor(output))
+                   .add_const_input(iter.tensor(2))
+                   .check_all_same_dtype(false)
+                   .build();
+    pointwise(one, op, {*dtype, {result, *dtype}});
+  };
+  part(1, PointwiseOp::frexp_exponent, DType::kI32);
+  part(0, PointwiseOp::frexp_mantissa, *dtype); // last: it may overwrite the input
+}
+
+void glu_jvp_webgpu(TensorIteratorBase& iter) {
+  if (!run(iter, PointwiseOp::glu_jvp)) {
+    fallback_iterator(iter, "aten::glu_jvp",
+                      [](TensorIteratorBase& cpu) { call_on_cpu(glu_jvp_stub, cpu); });
+  }
+}
+
+REGISTER_PRIVATEUSE1_DISPATCH(frexp_stub, &frexp_webgpu)
+REGISTER_PRIVATEUSE1_DISPATCH(glu_jvp_stub, &glu_jvp_webgpu)
 REGISTER_PRIVATEUSE1_DISPATCH(fill_stub, &fill_webgpu)
 REGISTER_PRIVATEUSE1_DISPATCH(where_kernel, &where_webgpu)
 

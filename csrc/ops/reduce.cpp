@@ -27,6 +27,11 @@ uint32_t full_device(const AdapterInfo& adapter) {
   return adapter.software ? 16 : adapter.discrete ? 2048 : 256;
 }
 
+// Also uint64, whose bits hash_tensor makes as int64.
+std::optional<DType> result_dtype(at::ScalarType type) {
+  return native_dtype(type == at::kUInt64 ? at::kLong : type);
+}
+
 class Reduction {
 public:
   Reduction(TensorIteratorBase& iter, ReduceOp op) : iter_(iter), context_(context()) {
@@ -37,7 +42,7 @@ public:
       variant_.inputs[k] = *native_dtype(iter.dtype(iter.noutputs() + k));
     }
     for (int k = 0; k < iter.noutputs(); ++k) {
-      variant_.outputs[k] = *native_dtype(iter.dtype(k));
+      variant_.outputs[k] = *result_dtype(iter.dtype(k));
     }
   }
 
@@ -312,7 +317,7 @@ private:
 
 bool can_reduce(const TensorIteratorBase& iter, ReduceOp op) {
   for (int k = 0; k < iter.ntensors(); ++k) {
-    if (!native_dtype(iter.dtype(k))) {
+    if (!(k < iter.noutputs() ? result_dtype(iter.dtype(k)) : native_dtype(iter.dtype(k)))) {
       return false;
     }
   }

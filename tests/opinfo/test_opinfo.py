@@ -56,9 +56,20 @@ RANDOM = {
     "uniform",
 }
 
+# Random only in the samples with dropout.
+DROPOUT = {
+    "nn.functional.multi_head_attention_forward": lambda sample: sample.kwargs["training"],
+    "nn.functional.scaled_dot_product_attention": lambda sample: sample.kwargs["dropout_p"] > 0,
+}
+
 # (rtol, atol) in float32 where assertEqual's own (1.3e-6, 1e-5) asks for more than another order of
 # summation can keep: products and sums over many terms. CUDA's tests widen the same ones.
 WIDE = (1e-4, 1e-4)
+TOLERANCE = {
+    # The gradient is exp(x - y) of numbers about 1e4, whose own rounding is 1e-3. Measured against
+    # float64, the CPU's result is as far off as the device's.
+    ("gradient", "logcumsumexp"): (1e-2, 1e-2),
+}
 
 
 def move_tensor(tensor, device):
@@ -123,16 +134,20 @@ def wanted_gradient(output):
     return ramp.reshape(output.shape).to(output.dtype).to(output.device)
 
 
+def is_random(op, sample):
+    return op.name in RANDOM or (op.name in DROPOUT and DROPOUT[op.name](sample))
+
+
 class TestOpInfo(TestCase):
-    def compare(self, actual, expected, op):
-        if op.name in RANDOM:
+    def compare(self, kind, actual, expected, op, sample):
+        if is_random(op, sample):
             self.assertEqual(
                 [(t.shape, t.dtype) for t in tensors_of(actual)],
                 [(t.shape, t.dtype) for t in tensors_of(expected)],
             )
             return
         actual = tree_map(lambda t: t.cpu() if isinstance(t, torch.Tensor) else t, actual)
-        rtol, atol = WIDE
+        rtol, atol = TOLERANCE.get((kind, op.name), WIDE)
         self.assertEqual(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
 
     def run_op(self, kind, op, body):
@@ -153,7 +168,7 @@ class TestOpInfo(TestCase):
             for sample in samples_of(op, dtype, requires_grad=False):
                 expected = call(op, sample)
                 actual = call(op, on_device(op, sample, device))
-                self.compare(actual, expected, op)
+                self.compare("forward", actual, expected, op, sample)
 
         self.run_op("forward", op, body)
 
@@ -164,8 +179,7 @@ class TestOpInfo(TestCase):
                 moved = on_device(op, sample, device)
                 expected = self.gradients(op, sample)
                 actual = self.gradients(op, moved)
-                if op.name not in RANDOM:
-                    self.compare(actual, expected, op)
+                self.compare("gradient", actual, expected, op, sample)
 
         self.run_op("gradient", op, body)
 

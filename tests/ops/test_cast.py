@@ -80,3 +80,15 @@ def test_fill(dtype):
 def test_fill_refuses_what_overflows():
     with pytest.raises(RuntimeError, match="cannot be converted to type"):
         torch.zeros(3, dtype=torch.int8, device="webgpu").fill_(1000)
+
+
+@pytest.mark.parametrize("to", [torch.complex32, torch.complex128])
+def test_complex_by_parts(to):
+    z = torch.randn(4, 5, dtype=torch.complex64)
+    for source in (z, z.t(), z.conj(), z.real, torch.arange(6)):
+        moved = source.to("webgpu").to(to)
+        assert_same(moved.to(torch.complex64), source.to(to).to(torch.complex64))
+        assert moved.stride() == source.to(to).stride()
+    target = torch.zeros(3, 4, 5, dtype=to, device="webgpu")
+    target[1:] = z.to("webgpu")
+    assert_same(target.real.float()[2], z.to(to).real.float())

@@ -242,3 +242,17 @@ def test_errors():
 )
 def test_gradients(op):
     check_gradients(op, torch.randn(3, 4, 5, requires_grad=True), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.bool]
+)
+def test_hash_tensor(dtype):
+    torch.manual_seed(0)
+    x = (torch.randn(6, 70, 5) * 50).to(dtype)
+    check(torch.hash_tensor, x)
+    check(lambda t: torch.hash_tensor(t, 1), x)
+    check(lambda t: torch.hash_tensor(t, 2, keepdim=True), x.transpose(0, 2))
+    check(lambda t: torch.hash_tensor(t, (0, 2)), x)
+    check(lambda t: torch.hash_tensor(t, 1), x[:0])
+    check_error(torch.hash_tensor, x[:0])
