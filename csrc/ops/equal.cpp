@@ -23,8 +23,8 @@ bool equal(const Tensor& self, const Tensor& other) {
     return false;
   }
   // NaN does not equal itself, so only integers can be told by where they lie.
-  if (self.numel() == 0 ||
-      (c10::isIntegralType(self.scalar_type(), /*includeBool=*/true) && is_same_view(self, other))) {
+  if (self.numel() == 0 || (c10::isIntegralType(self.scalar_type(), /*includeBool=*/true) &&
+                            is_same_view(self, other))) {
     return true;
   }
   return at::eq(self, other).all().item<bool>();

@@ -1,5 +1,5 @@
-// rrelu: a leaky ReLU whose slopes are drawn at random in training. Its gradient is a composite that
-// reads the slopes from `noise`.
+// rrelu: a leaky ReLU whose slopes are drawn at random in training. Its gradient is a composite
+// that reads the slopes from `noise`.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/leaky_relu.h>

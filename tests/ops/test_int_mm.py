@@ -12,7 +12,7 @@ def random(*size, dtype=torch.int8):
     return torch.randint(info.min, info.max + 1, size, dtype=dtype)
 
 
-@pytest.mark.parametrize("m, k, n", SIZES)
+@pytest.mark.parametrize(("m", "k", "n"), SIZES)
 def test_product(m, k, n):
     torch.manual_seed(0)
     a, b = random(m, k), random(k, n)

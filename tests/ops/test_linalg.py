@@ -24,8 +24,8 @@ def positive(*shape, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("upper", (False, True))
-@pytest.mark.parametrize("left", (False, True))
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("left", [False, True])
 def test_solve_triangular(dtype, upper, left):
     for size in SIZES:
         n = size[-1]
@@ -71,7 +71,7 @@ def test_legacy_triangular_solve():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("upper", (False, True))
+@pytest.mark.parametrize("upper", [False, True])
 def test_cholesky(dtype, upper):
     for size in SIZES:
         a = positive(*size, dtype=dtype)
