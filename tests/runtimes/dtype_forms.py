@@ -111,7 +111,7 @@ OPERATORS = [
     "arange",
     "eye",
 ]
-# Filled in place: name and arguments. Only that they run is checked; their numbers are in test_random.
+# Filled in place: name and arguments. Their numbers are checked in tests/ops/test_random.py.
 RANDOM = [
     ("uniform_", ()),
     ("normal_", ()),

@@ -1,4 +1,4 @@
-"""Every form of dtype_forms.py on the second runtime (whose compiler is naga) and the second driver.
+"""Every form of dtype_forms.py on the second runtime (compiler: naga) and driver.
 
 Dawn with the default driver meets these forms, and more, in the tests of the operators.
 """
