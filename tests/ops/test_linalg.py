@@ -109,6 +109,13 @@ def test_nothing():
         check(lambda x, y: linalg.solve_triangular(x, y, upper=True), a, b)
         check(lambda x, y: torch.cholesky_solve(x, y), b, a)
         check(torch.cholesky_inverse, a)
+        check(linalg.lu_factor_ex, a)
+        check(linalg.lu, a)
+        check(linalg.solve, a, b)
+        check(linalg.inv, a)
+        check(linalg.det, a)
+        check(linalg.slogdet, a)
+        check(linalg.matrix_exp, a)
     check(lambda x, y: linalg.solve_triangular(x, y, upper=True), torch.eye(3), torch.empty(3, 0))
 
 
@@ -137,3 +144,105 @@ def test_float64_runs_on_the_cpu():
     in_fallback(torch.cholesky_inverse, a)
     in_fallback(torch.cholesky_solve, b, a)
     in_fallback(lambda x, y: linalg.solve_triangular(x, y, upper=True), a, b)
+    in_fallback(linalg.lu, a)
+    in_fallback(linalg.solve, a, b)
+    in_fallback(linalg.inv, a)
+    in_fallback(linalg.det, a)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_lu(dtype):
+    for size in ((1, 1), (5, 3), (3, 5), (32, 32), (33, 70), (100, 40), (2, 3, 6, 6), (3, 40, 40)):
+        a = torch.randn(size, dtype=dtype)
+        check(linalg.lu_factor_ex, a, **TOLERANCE)
+        check(linalg.lu, a, **TOLERANCE)
+        check(lambda x: torch.lu_unpack(*linalg.lu_factor(x)), a.mT, **TOLERANCE)
+    a = torch.randint(-2, 3, (64, 300, 2)).to(dtype)
+    check(lambda x: linalg.lu_factor_ex(x).pivots[:, 0], a)  # of equals, the first
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("adjoint", (False, True))
+@pytest.mark.parametrize("left", (False, True))
+def test_lu_solve(dtype, adjoint, left):
+    for size in SIZES:
+        n = size[-1]
+        lu, pivots = linalg.lu_factor(torch.randn(*size, n, dtype=dtype) + torch.eye(n))
+        b = torch.randn(*size[:-1], *((n, 3) if left else (3, n)), dtype=dtype)
+
+        def solve(*args):
+            return linalg.lu_solve(*args, left=left, adjoint=adjoint)
+
+        check(solve, lu, pivots, b, rtol=1e-2, atol=1e-3)
+        if len(size) > 1:
+            check(solve, lu[:1], pivots[:1], b, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_solve_inv_det(dtype):
+    for size in SIZES:
+        a = conditioned(*size, dtype=dtype)
+        vector = torch.randn(size, dtype=dtype)
+        check(linalg.solve, a, torch.randn(*size, 3, dtype=dtype), **TOLERANCE)
+        check(linalg.solve, a, vector, **TOLERANCE)
+        check(
+            lambda x, y: linalg.solve(x, y.mT, left=False),
+            *(a, torch.randn(*size, 3, dtype=dtype)),
+            **TOLERANCE,
+        )
+        check(linalg.inv, a, **TOLERANCE)
+        check(linalg.inv, a.mT, **TOLERANCE)
+        check(linalg.slogdet, a, **TOLERANCE)
+        check(linalg.det, a / 2, **TOLERANCE)
+        check(lambda x: linalg.matrix_power(x, -2), a, **TOLERANCE)
+
+
+def test_solve_gradients():
+    a = conditioned(2, 5).requires_grad_()
+    b = torch.randn(2, 5, 3, requires_grad=True)
+    check_gradients(linalg.solve, a, b, **TOLERANCE)
+    check_gradients(linalg.inv, a, **TOLERANCE)
+    check_gradients(linalg.det, a, **TOLERANCE)
+    check_gradients(linalg.slogdet, a, **TOLERANCE)
+    check_gradients(linalg.lu, a, **TOLERANCE)
+    check_gradients(linalg.matrix_exp, a, **TOLERANCE)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_matrix_exp(dtype):
+    a = torch.randn(4, 6, 6, dtype=dtype)
+    a *= torch.tensor([0, 1e-3, 0.5, 3]).reshape(4, 1, 1)
+    check(linalg.matrix_exp, a, **TOLERANCE)
+    check(linalg.matrix_exp, a[3].mT, **TOLERANCE)
+    check(linalg.matrix_exp, a[:, :1, :1])
+    if not dtype.is_complex:
+        for half in (torch.float16, torch.bfloat16):  # of which CPU makes NaN
+            expected = linalg.matrix_exp(a[:3].to(half).float()).to(half)
+            actual = linalg.matrix_exp(a[:3].to(half).to(DEVICE))
+            torch.testing.assert_close(actual.cpu(), expected)
+
+
+def test_lu_without_pivoting():
+    """CPU has none of this; CUDA has."""
+    a = conditioned(2, 40)
+    lu, pivots = linalg.lu_factor(a.to(DEVICE), pivot=False)
+    assert torch.equal(pivots.cpu(), torch.arange(1, 41, dtype=torch.int32).expand(2, 40))
+    _, lower, upper = linalg.lu(a.to(DEVICE), pivot=False)
+    torch.testing.assert_close((lower @ upper).cpu(), a, **TOLERANCE)
+
+
+def test_singular():
+    a = conditioned(3, 40)
+    a[1] = 0
+    a[2, :, 36] = 0
+    b = torch.randn(3, 40)
+    check(lambda x: linalg.lu_factor_ex(x).info, a)
+    check(lambda x: linalg.inv_ex(x).info, a)
+    check(lambda x: linalg.lu(x).U[2].isnan().any(), a)
+    check(linalg.det, a, rtol=1e-3, atol=1e-3)
+    check(linalg.slogdet, a, **TOLERANCE)
+    for function in (linalg.lu_factor, linalg.inv):
+        check_error(function, a)
+        check_error(function, a[1])
+    check_error(linalg.solve, a, b)
+    check_error(lambda x: linalg.inv_ex(x, check_errors=True), a)
