@@ -15,6 +15,7 @@
 #include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
 #include <array>
@@ -30,8 +31,8 @@ using at::Tensor;
 // The Taylor polynomial of this degree has float32's accuracy for matrices of 1-norms up to the
 // limit (Bader, Blanes, Casas: Computing the matrix exponential with an optimized Taylor polynomial
 // approximation, 2019).
-constexpr int kDegree = 12;
-constexpr double kLimit = 1.461661507209034;
+constexpr int kDegree = 18;
+constexpr double kLimit = 3.010066362817634;
 
 // The sum of A^k / k!, by Horner's scheme in A^4: its coefficients are cubic polynomials in A.
 Tensor taylor(const Tensor& a) {
@@ -42,10 +43,11 @@ Tensor taylor(const Tensor& a) {
   const Tensor a2 = at::bmm(a, a);
   const Tensor a3 = at::bmm(a2, a);
   const Tensor a4 = at::bmm(a2, a2);
-  Tensor sum = a4 * coefficients[kDegree];
-  for (int k = kDegree - 4; k >= 0; k -= 4) {
-    sum.add_(a3, coefficients[k + 3]).add_(a2, coefficients[k + 2]).add_(a, coefficients[k + 1]);
-    sum.diagonal(0, -2, -1).add_(coefficients[k]);
+  Tensor sum = at::zeros_like(a);
+  for (int k = kDegree / 4 * 4; k >= 0; k -= 4) {
+    const auto coefficient = [&](int i) { return i <= kDegree ? coefficients[i] : 0.0; };
+    sum.add_(a3, coefficient(k + 3)).add_(a2, coefficient(k + 2)).add_(a, coefficient(k + 1));
+    sum.diagonal(0, -2, -1).add_(coefficient(k));
     if (k > 0) {
       sum = at::bmm(a4, sum);
     }

@@ -69,6 +69,8 @@ TOLERANCE = {
     # The gradient is exp(x - y) of numbers about 1e4, whose own rounding is 1e-3. Measured against
     # float64, the CPU's result is as far off as the device's.
     ("gradient", "logcumsumexp"): (1e-2, 1e-2),
+    # Matrices of norms up to 5000: the error of any element is float32's of the largest ones.
+    ("gradient", "matrix_exp"): (1e-4, 5e-3),
 }
 
 

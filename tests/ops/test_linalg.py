@@ -116,6 +116,11 @@ def test_nothing():
         check(linalg.det, a)
         check(linalg.slogdet, a)
         check(linalg.matrix_exp, a)
+        check(linalg.qr, a)
+    for size in ((0, 3), (3, 0)):
+        check(linalg.lu, torch.empty(size))
+        for mode in ("reduced", "complete", "r"):
+            check(lambda x, mode=mode: linalg.qr(x, mode), torch.empty(size))
     check(lambda x, y: linalg.solve_triangular(x, y, upper=True), torch.eye(3), torch.empty(3, 0))
 
 
@@ -148,6 +153,8 @@ def test_float64_runs_on_the_cpu():
     in_fallback(linalg.solve, a, b)
     in_fallback(linalg.inv, a)
     in_fallback(linalg.det, a)
+    in_fallback(linalg.qr, a)
+    in_fallback(linalg.matrix_exp, a)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -246,3 +253,47 @@ def test_singular():
         check_error(function, a[1])
     check_error(linalg.solve, a, b)
     check_error(lambda x: linalg.inv_ex(x, check_errors=True), a)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_qr(dtype):
+    for size in ((1, 1), (5, 3), (3, 5), (40, 33), (33, 70), (100, 20), (2, 3, 6, 6), (3, 40, 17)):
+        a = torch.randn(size, dtype=dtype)
+        check(torch.geqrf, a, **TOLERANCE)
+        for mode in ("reduced", "complete", "r"):
+            check(lambda x, mode=mode: linalg.qr(x, mode), a, **TOLERANCE)
+        factors, tau = torch.geqrf(a)
+        if size[-2] >= size[-1]:
+            check(linalg.householder_product, factors, tau, **TOLERANCE)
+            check(linalg.householder_product, factors, tau[..., : size[-1] // 2], **TOLERANCE)
+        right = torch.randn(*size[:-2], 4, size[-2], dtype=dtype)
+        for transpose in (False, True):
+            check(
+                lambda *x, t=transpose: torch.ormqr(*x, left=False, transpose=t),
+                *(factors, tau, right),
+                **TOLERANCE,
+            )
+            check(
+                lambda x, y, z, t=transpose: torch.ormqr(x, y, z.mT, left=True, transpose=t),
+                *(factors, tau, right),
+                **TOLERANCE,
+            )
+
+
+def test_qr_of_special_columns():
+    a = torch.randn(5, 6, 4)
+    a[1] = 0
+    a[2] *= 1e-30  # squares leave the range
+    a[3] *= 1e30
+    a[4] = torch.eye(6, 4)  # nothing to reflect
+    check(torch.geqrf, a, rtol=1e-3, atol=0)
+    check(lambda x: linalg.qr(x)[0], a, **TOLERANCE)
+
+
+def test_qr_gradients():
+    a = torch.randn(2, 6, 4, requires_grad=True)
+    check_gradients(linalg.qr, a, **TOLERANCE)
+    tau = torch.rand(2, 4, requires_grad=True)
+    check_gradients(linalg.householder_product, a, tau, **TOLERANCE)
+    c = torch.randn(2, 6, 3, requires_grad=True)
+    check_gradients(lambda x, y, z: torch.ormqr(x, y, z), a, tau, c, **TOLERANCE)

@@ -1,0 +1,164 @@
+// QR factors of a panel of at most `block` columns by Householder reflectors, in place as LAPACK
+// keeps them: R above, the reflectors' vectors without their leading 1 below. One workgroup to a
+// matrix.
+
+struct Params {
+  batches: u32,
+  rows: u32,
+  columns: u32,
+  count: u32, // reflectors
+  a: vec4<u32>, // offset, strides of batch, row and column
+  tau_offset: u32,
+  tau_batch: u32,
+  unused0: u32,
+  unused1: u32,
+}
+
+// @operands
+@group(0) @binding(0) var<storage, read_write> b0: array<u32>;
+@group(0) @binding(1) var<storage, read_write> b1: array<u32>;
+fn load_a(i: u32) -> f32 { return bitcast<f32>(b0[i]); }
+fn store_a(i: u32, v: f32) { b0[i] = bitcast<u32>(v); }
+fn store_tau(i: u32, v: f32) { b1[i] = bitcast<u32>(v); }
+// @end
+
+@group(0) @binding(31) var<uniform> p: Params;
+
+// @hook number
+alias num = f32;
+fn times(a: num, b: num) -> num { return a * b; }
+fn over(a: num, b: num) -> num { return div_f(a, b); }
+fn conjugate(a: num) -> num { return a; }
+fn real_part(a: num) -> f32 { return a; }
+fn imaginary_part(a: num) -> f32 { return 0.0; }
+fn from_real(a: f32) -> num { return a; }
+fn is_zero(a: num) -> bool { return magnitude_bits_f(a) == 0u; }
+// @end
+
+const lanes = 256u;
+const team = 32u; // invocations to a column
+const teams = lanes / team;
+
+// Squares of numbers near the ends of float32's range leave it: they are summed scaled, apart.
+const large = 1e15;
+const small = 1e-15;
+const scale = 1.1529215e18; // 2^60
+
+var<workgroup> squares: array<vec3<f32>, lanes>;
+var<workgroup> products: array<num, lanes>;
+
+fn add_square(sums: vec3<f32>, x: f32) -> vec3<f32> {
+  let size = abs_f(x);
+  if (size > large) {
+    let y = x / scale;
+    return vec3<f32>(sums.x + y * y, sums.y, sums.z);
+  }
+  if (size < small) {
+    let y = x * scale;
+    return vec3<f32>(sums.x, sums.y, sums.z + y * y);
+  }
+  return vec3<f32>(sums.x, sums.y + x * x, sums.z); // NaN comes here
+}
+
+fn root_of(sums: vec3<f32>) -> f32 {
+  if (sums.x > 0.0) {
+    return scale * sqrt_f(sums.x + sums.y / scale / scale);
+  }
+  if (sums.y > 0.0 || is_nan_f(sums.y)) {
+    return sqrt_f(sums.y);
+  }
+  return sqrt_f(sums.z) / scale;
+}
+
+@compute @workgroup_size(lanes)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) lane: u32) {
+  let batch = wid.y * groups.x + wid.x;
+  if (batch >= p.batches) {
+    return;
+  }
+  let a = p.a.x + batch * p.a.y;
+  let member = lane % team;
+  for (var j = 0u; j < p.count; j++) {
+    let column = a + j * p.a.w;
+    let alpha = load_a(column + j * p.a.z);
+    var sums = vec3<f32>(0.0);
+    for (var i = j + 1u + lane; i < p.rows; i += lanes) {
+      let x = load_a(column + i * p.a.z);
+      sums = add_square(add_square(sums, real_part(x)), imaginary_part(x));
+    }
+    squares[lane] = sums;
+    for (var half = lanes / 2u; half > 0u; half /= 2u) {
+      workgroupBarrier();
+      if (lane < half) {
+        sums += squares[lane + half];
+        squares[lane] = sums;
+      }
+    }
+    workgroupBarrier();
+    let below = squares[0];
+    workgroupBarrier();
+
+    // A column that is zero below the diagonal, and real on it, needs no reflection.
+    let reflects = any(below != vec3<f32>(0.0)) || imaginary_part(alpha) != 0.0;
+    var tau = num();
+    if (reflects) {
+      let whole = add_square(add_square(below, real_part(alpha)), imaginary_part(alpha));
+      let beta = -copysign_f(root_of(whole), real_part(alpha));
+      tau = over(from_real(beta) - alpha, from_real(beta));
+      let difference = alpha - from_real(beta);
+      for (var i = j + 1u + lane; i < p.rows; i += lanes) {
+        let at = column + i * p.a.z;
+        store_a(at, over(load_a(at), difference));
+      }
+      if (lane == 0u) {
+        store_a(column + j * p.a.z, from_real(beta));
+      }
+    }
+    if (lane == 0u) {
+      store_tau(p.tau_offset + batch * p.tau_batch + j, tau);
+    }
+    workgroupBarrier();
+    storageBarrier();
+
+    // The conjugate of the reflection, of the columns to the right, a team to each.
+    for (var first = j + 1u; first < p.columns; first += teams) {
+      let k = first + lane / team;
+      let other = a + k * p.a.w;
+      var sum = num();
+      if (k < p.columns) {
+        for (var i = j + member; i < p.rows; i += team) {
+          let x = load_a(other + i * p.a.z);
+          if (i == j) {
+            sum += x;
+          } else {
+            sum += times(conjugate(load_a(column + i * p.a.z)), x);
+          }
+        }
+      }
+      products[lane] = sum;
+      for (var half = team / 2u; half > 0u; half /= 2u) {
+        workgroupBarrier();
+        if (member < half) {
+          sum += products[lane + half];
+          products[lane] = sum;
+        }
+      }
+      workgroupBarrier();
+      let weight = times(conjugate(tau), products[lane - member]);
+      if (k < p.columns) {
+        for (var i = j + member; i < p.rows; i += team) {
+          let at = other + i * p.a.z;
+          if (i == j) {
+            store_a(at, load_a(at) - weight);
+          } else {
+            store_a(at, load_a(at) - times(load_a(column + i * p.a.z), weight));
+          }
+        }
+      }
+      workgroupBarrier();
+    }
+    workgroupBarrier();
+    storageBarrier();
+  }
+}
