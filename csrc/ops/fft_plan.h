@@ -1,0 +1,45 @@
+// How a Fourier transform of some length is taken apart, and the tables of factors it needs.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace torch_webgpu {
+
+/// Elements that fft.wgsl holds in workgroup memory: the longest transform of one pass.
+uint32_t fft_capacity();
+
+/// The radices of fft.wgsl's stages for a transform of `length`, which must be a product of them.
+std::vector<uint32_t> fft_radices(uint32_t length);
+
+struct FftPlan {
+  uint32_t length = 0;    // that the passes work on: the sequence's, or that of a convolution
+  bool convolves = false; // Bluestein: the sequence's length has a prime factor with no radix
+  std::vector<uint32_t> factors; // one pass each, their product is `length`
+
+  explicit FftPlan(uint32_t points);
+};
+
+// Tables of complex64 on the device, made in double precision on the host and kept for later calls.
+
+/// The `length` powers of exp(-2 pi i / length).
+at::Tensor fft_roots(uint32_t length);
+
+/// The same in two halves of about sqrt(length) each: power (high << shift) + low is
+/// table[(1 << shift) + high] * table[low].
+struct FftSplitRoots {
+  uint32_t shift;
+  at::Tensor table;
+};
+FftSplitRoots fft_split_roots(uint32_t length);
+
+/// exp(-pi i k^2 / points).
+at::Tensor fft_chirp(uint32_t points);
+
+/// The transform of the chirp's conjugate, that a transform of `points` is convolved with, divided
+/// by `length`.
+at::Tensor fft_response(uint32_t points, uint32_t length);
+
+} // namespace torch_webgpu
