@@ -130,13 +130,13 @@ def test_errors():
     check_error(lambda x, y: linalg.solve_triangular(x, y, upper=True), torch.eye(3), torch.eye(4))
 
 
-def in_fallback(function, *args):
+def in_fallback(function, *args, checked=check):
     """Runs on the CPU, counted, with the CPU's result."""
     mode = torch.webgpu.get_fallback_mode()
     torch.webgpu.set_fallback_mode("silent")
     torch.webgpu.reset_fallbacks()
     try:
-        check(function, *args)
+        checked(function, *args, **TOLERANCE)
         assert torch.webgpu.fallbacks()
     finally:
         torch.webgpu.set_fallback_mode(mode)
@@ -297,3 +297,26 @@ def test_qr_gradients():
     check_gradients(linalg.householder_product, a, tau, **TOLERANCE)
     c = torch.randn(2, 6, 3, requires_grad=True)
     check_gradients(lambda x, y, z: torch.ormqr(x, y, z), a, tau, c, **TOLERANCE)
+
+
+def test_decompositions_left_to_the_cpu():
+    """LAPACK's, through the fallback: the CPU's results, and gradients through them."""
+    a = torch.randn(2, 4, 3, requires_grad=True)
+    b = torch.randn(2, 4, 2, requires_grad=True)
+    square = conditioned(2, 4).requires_grad_()
+
+    def in_fallback_with_gradients(function, *args):
+        in_fallback(function, *args, checked=check_gradients)
+
+    in_fallback_with_gradients(lambda x: linalg.svd(x, full_matrices=False), a)
+    in_fallback_with_gradients(linalg.svdvals, a)
+    in_fallback_with_gradients(linalg.pinv, a)
+    in_fallback_with_gradients(lambda x: linalg.matrix_norm(x, "nuc"), a)
+    in_fallback_with_gradients(lambda x, y: linalg.lstsq(x, y).solution, a, b)
+    in_fallback_with_gradients(lambda x: linalg.eigh(x)[0], square)
+    in_fallback_with_gradients(lambda x: linalg.eigvals(x).abs(), square)
+    in_fallback(lambda x: linalg.eig(x)[0], square.detach())
+    in_fallback(linalg.matrix_rank, a.detach())
+    in_fallback(
+        lambda x, y: linalg.ldl_solve(*linalg.ldl_factor(x), y), square.detach(), b.detach()
+    )
