@@ -55,6 +55,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     return;
   }
   let a = p.a.x + batch * p.a.y;
+  var width = lanes; // invocations that have a row at all, as a power of two
+  while (width / 2u >= p.rows && width > 1u) {
+    width /= 2u;
+  }
   var failed = 0u; // the first column, from 1, without a pivot
   for (var j = 0u; j < p.columns && j < p.rows; j++) {
     var size = 0u;
@@ -70,7 +74,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     }
     best_size[lane] = size;
     best_row[lane] = row;
-    for (var half = lanes / 2u; half > 0u; half /= 2u) {
+    for (var half = width / 2u; half > 0u; half /= 2u) {
       workgroupBarrier();
       if (lane < half) {
         let other_size = best_size[lane + half];

@@ -78,6 +78,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     return;
   }
   let a = p.a.x + batch * p.a.y;
+  var width = lanes; // invocations that have a row at all, as a power of two
+  while (width / 2u >= p.rows && width > 1u) {
+    width /= 2u;
+  }
   let member = lane % team;
   for (var j = 0u; j < p.count; j++) {
     let column = a + j * p.a.w;
@@ -88,7 +92,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
       sums = add_square(add_square(sums, real_part(x)), imaginary_part(x));
     }
     squares[lane] = sums;
-    for (var half = lanes / 2u; half > 0u; half /= 2u) {
+    for (var half = width / 2u; half > 0u; half /= 2u) {
       workgroupBarrier();
       if (lane < half) {
         sums += squares[lane + half];

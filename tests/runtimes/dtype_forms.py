@@ -113,6 +113,12 @@ OPERATORS = [
     "linspace",
     "arange",
     "eye",
+    "linalg.cholesky",
+    "linalg.lu",
+    "linalg.lu_solve",
+    "linalg.qr",
+    "linalg.solve_triangular",
+    "ormqr",
 ]
 # Filled in place: name and arguments. Their numbers are checked in tests/ops/test_random.py.
 RANDOM = [
