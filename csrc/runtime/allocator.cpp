@@ -15,11 +15,14 @@ namespace torch_webgpu {
 namespace {
 
 constexpr uint64_t kSmallestBuffer = 256;
-// Cached bytes beyond live / kSlackDivisor (but at least kSlackFloor) are given back before a new
-// buffer is created: reserved memory stays within 1.15 of the live bytes for large models, and
-// small models keep all of their buffers.
+// Before a new buffer is created, cached ones are given back until all buffers together take at
+// most 1 + 1 / kSlackDivisor of the most that was ever live at once (or kSlackFloor above what is
+// live). So reserved memory stays within 1.15 of the peak, and what a training step needed at its
+// peak is still there for the next step: a buffer costs the driver more than ten dispatches.
 constexpr uint64_t kSlackDivisor = 10;
 constexpr uint64_t kSlackFloor = 64ull << 20;
+// A cached buffer that this many others were freed after is no part of what the program repeats.
+constexpr uint64_t kStale = 10'000;
 
 std::string megabytes(uint64_t bytes) {
   char text[32];
@@ -98,8 +101,9 @@ Buffer* Allocator::take_cached(uint64_t size) {
 }
 
 Buffer* Allocator::create(uint64_t size) {
-  const uint64_t live = stats_.reserved - cached_bytes_;
-  trim_cache(std::max(kSlackFloor, (live + size) / kSlackDivisor));
+  const uint64_t live = stats_.reserved - cached_bytes_ + size;
+  peak_live_ = std::max(peak_live_, live);
+  trim_cache(std::max(kSlackFloor, peak_live_ + peak_live_ / kSlackDivisor - live));
   WGPUBufferDescriptor descriptor = WGPU_BUFFER_DESCRIPTOR_INIT;
   descriptor.label = to_view("tensor");
   descriptor.usage = WGPUBufferUsage_Storage | WGPUBufferUsage_CopySrc | WGPUBufferUsage_CopyDst;
@@ -148,14 +152,18 @@ void Allocator::trim_cache(uint64_t keep_bytes) {
   if (cached_bytes_ <= keep_bytes) {
     return;
   }
-  std::vector<Buffer*> oldest_first;
+  std::vector<Buffer*> order;
   for (auto& [size, buffers] : cached_) {
-    oldest_first.insert(oldest_first.end(), buffers.begin(), buffers.end());
+    order.insert(order.end(), buffers.begin(), buffers.end());
   }
-  std::sort(oldest_first.begin(), oldest_first.end(),
-            [](const Buffer* a, const Buffer* b) { return a->last_use < b->last_use; });
+  // What is stale goes first, then the largest, which leaves most buffers for use again. By age
+  // alone the next to go would be the next to be wanted, for training repeats its steps.
+  const auto is_stale = [&](const Buffer* buffer) { return clock_ - buffer->last_use > kStale; };
+  std::stable_sort(order.begin(), order.end(), [&](const Buffer* a, const Buffer* b) {
+    return is_stale(a) != is_stale(b) ? is_stale(a) : a->size > b->size;
+  });
   cached_.clear();
-  for (Buffer* buffer : oldest_first) {
+  for (Buffer* buffer : order) {
     if (cached_bytes_ > keep_bytes) {
       cached_bytes_ -= buffer->size;
       release(buffer);
@@ -168,6 +176,7 @@ void Allocator::trim_cache(uint64_t keep_bytes) {
 void Allocator::empty_cache() {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   trim_cache(0);
+  peak_live_ = stats_.reserved;
 }
 
 MemoryStats Allocator::stats() const {

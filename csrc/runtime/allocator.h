@@ -64,6 +64,7 @@ private:
   std::function<void()> drain_;
   std::map<uint64_t, std::vector<Buffer*>> cached_; // by size
   uint64_t cached_bytes_ = 0;
+  uint64_t peak_live_ = 0; // bytes of buffers in use at once, since the last empty_cache()
   uint64_t clock_ = 0;
   MemoryStats stats_;
 };

@@ -150,6 +150,20 @@ def test_binary():
         check(name, got, want, (a, b))
 
 
+def test_quotients_are_correctly_rounded():
+    a, b = binary_inputs()
+    small = np.arange(1, 200, dtype=np.float32)
+    a, b = np.concatenate([a, small, small * 7]), np.concatenate([b, small, small])
+    with np.errstate(all="ignore"):
+        want = a / b
+        # Results that are neither denormal nor near it.
+        moderate = np.isfinite(want) & (np.abs(want) > 1e-18) & (np.abs(want) < 1e18)
+        moderate &= (np.abs(a) > 1e-18) & (np.abs(a) < 1e18)
+    (got,) = library.evaluate(["div_f"], (a, b))
+    assert moderate.sum() > 1000
+    assert np.array_equal(got[moderate], want[moderate])
+
+
 PREDICATES = {
     "is_nan_f": torch.isnan,
     "is_inf_f": torch.isinf,

@@ -109,7 +109,6 @@ OPERATORS = [
     "roll",
     "flip",
     "repeat_interleave",
-    "histc",
     "linspace",
     "arange",
     "eye",

@@ -155,6 +155,18 @@ fn heaviside_f(x: f32, at_zero: f32) -> f32 {
   return select(select(0.0, 1.0, x > 0.0 && !is_nan_f(x)), at_zero, x == 0.0);
 }
 
+// A GPU's quotient may be wrong by two units in the last place, so that x / x is not always 1: the
+// residual a - q * b puts it right. Its products are exact, for the factors are cut into halves of
+// twelve bits; on the bits, since a compiler may see through arithmetic that does the same.
+fn refined_quotient_f(q: f32, a: f32, b: f32) -> f32 {
+  let q_high = bitcast<f32>(bitcast<u32>(q) & 0xfffff000u);
+  let b_high = bitcast<f32>(bitcast<u32>(b) & 0xfffff000u);
+  let q_low = q - q_high;
+  let b_low = b - b_high;
+  let residual = ((a - q_high * b_high) - q_high * b_low - q_low * b_high) - q_low * b_low;
+  return q + residual / b;
+}
+
 // Quotient defined for zero divisors; huge ones are scaled because their reciprocal is denormal,
 // which drivers may flush.
 fn div_f(a: f32, b: f32) -> f32 {
@@ -164,7 +176,14 @@ fn div_f(a: f32, b: f32) -> f32 {
                   undefined);
   }
   let scale = select(1.0, 0.25, magnitude_bits_f(b) > 0x7e000000u);
-  return (a * scale) / (b * scale);
+  let q = (a * scale) / (b * scale);
+  // Only where nothing on the way overflows, or is so small that it would be flushed to zero.
+  let moderate = magnitude_bits_f(q) - 0x20000000u < 0x40000000u &&
+                 magnitude_bits_f(a) - 0x20000000u < 0x40000000u;
+  if (moderate) {
+    return refined_quotient_f(q, a, b);
+  }
+  return q;
 }
 
 fn reciprocal_f(x: f32) -> f32 {
