@@ -105,7 +105,11 @@ Tensor& cholesky_inverse(Tensor& result, Tensor& infos, bool upper) {
 
 Tensor cholesky_solve_helper(const Tensor& self, const Tensor& a, bool upper) {
   check_same_device("_cholesky_solve_helper", {{self, "self"}, {a, "A"}});
-  if (!is_linalg_dtype(self.scalar_type())) {
+  const at::ScalarType type = self.scalar_type();
+  if (!is_linalg_dtype(type)) {
+    // What CPU's kernel says. The fallback would get there only after having been counted.
+    TORCH_CHECK_NOT_IMPLEMENTED(type == at::kDouble || type == at::kComplexDouble,
+                                "\"cholesky_solve_cpu\" not implemented for '", type, "'");
     return call_cpu_fallback<at::_ops::_cholesky_solve_helper>::call(self, a, upper);
   }
   const Tensor result = at::native::cloneBatchedColumnMajor(self);

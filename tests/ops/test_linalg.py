@@ -125,9 +125,23 @@ def test_nothing():
 
 
 def test_errors():
-    check_error(linalg.cholesky, torch.randn(3, 4))
-    check_error(linalg.cholesky, torch.eye(3, dtype=torch.float16))
+    functions = (
+        linalg.cholesky,
+        torch.cholesky_inverse,
+        lambda x: torch.cholesky_solve(x, x),
+        linalg.lu,
+        linalg.inv,
+        linalg.det,
+        linalg.qr,
+        lambda x: torch.ormqr(x, x[0], x),
+    )
+    for function in functions:
+        check_error(function, torch.eye(3, dtype=torch.float16))
+        check_error(function, torch.eye(3, dtype=torch.int64))
+    for function in (linalg.cholesky, linalg.inv, linalg.det, linalg.matrix_exp):
+        check_error(function, torch.randn(3, 4))
     check_error(lambda x, y: linalg.solve_triangular(x, y, upper=True), torch.eye(3), torch.eye(4))
+    check_error(linalg.solve, torch.eye(3), torch.eye(4))
 
 
 def in_fallback(function, *args, checked=check):
