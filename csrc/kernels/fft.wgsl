@@ -18,7 +18,7 @@ fn load_w(i: u32) -> vec2<f32> { return b2[i]; } // the `length` roots of unity
 struct Params {
   rows: u32,           // of all sequences: outer * inner of each
   length: u32,
-  rows_per_group: u32,
+  rows_per_group: u32, // a power of two
   num_stages: u32,
   radices: vec2<u32>,  // of the stages, four bits each
   inner: u32,
@@ -75,16 +75,39 @@ const capacity = 1024u;
 // @end
 
 const max_rows = 128u;
+const power_of_2 = !(has_3_or_5 || has_larger); // the length
 
 struct Row {
   x: u32,
   y: u32,
   load_first: u32, // positions
   store_first: u32,
+  turn: u32,
 }
 
-var<workgroup> work: array<vec2<f32>, capacity>;
+var<workgroup> work: array<vec2<f32>, capacity + capacity / 16u>;
 var<workgroup> rows: array<Row, max_rows>;
+
+// Where element i of the workgroup lies in `work`. A gap after every 16 keeps the steps of a stage, powers of two, off
+// one and the same memory bank.
+fn slot(i: u32) -> u32 {
+  return i + (i >> 4u);
+}
+
+// By a factor of the length.
+fn quotient(a: u32, b: u32) -> u32 {
+  if (power_of_2) {
+    return a >> firstTrailingBit(b);
+  }
+  return a / b;
+}
+
+fn remainder(a: u32, b: u32) -> u32 {
+  if (power_of_2) {
+    return a & (b - 1u);
+  }
+  return a % b;
+}
 
 fn radix_of(stage: u32) -> u32 {
   return (p.radices[stage >> 3u] >> ((stage & 7u) << 2u)) & 15u;
@@ -95,7 +118,7 @@ fn row_at(index: u32) -> Row {
   let sequence = index / (p.outer * p.inner);
   let upper = within / p.inner;
   var row = Row(p.x_at + sequence * p.x_sequence, p.y_at + sequence * p.y_sequence,
-                upper * p.length * p.inner + within % p.inner, 0u);
+                upper * p.length * p.inner + within % p.inner, 0u, within % p.inner);
   var rest = p.first_sequence + sequence;
   for (var d = 0u; d < p.num_dims; d++) {
     let at = rest % p.dims[d].x;
@@ -144,7 +167,7 @@ fn sink(row: Row, k: u32, value: vec2<f32>) {
   }
   var v = value;
   if (turns) {
-    let exponent = row.load_first % p.inner * k * p.root_step;
+    let exponent = row.turn * k * p.root_step;
     let small = exponent & ((1u << p.root_shift) - 1u);
     v = mul_c(v, mul_c(power(small), power((1u << p.root_shift) + (exponent >> p.root_shift))));
   }
@@ -164,9 +187,9 @@ fn place_of(j: u32) -> u32 {
   var place = 0u;
   for (var stage = p.num_stages; stage > 0u; stage--) {
     let radix = radix_of(stage - 1u);
-    block /= radix;
-    place += rest % radix * block;
-    rest /= radix;
+    block = quotient(block, radix);
+    place += remainder(rest, radix) * block;
+    rest = quotient(rest, radix);
   }
   return place;
 }
@@ -188,39 +211,39 @@ fn transform4(a: vec2<f32>, b: vec2<f32>, c: vec2<f32>, d: vec2<f32>) -> Four {
 
 // Element q of a butterfly, turned.
 fn turned(base: u32, span: u32, step: u32, q: u32) -> vec2<f32> {
-  return mul_c(work[base + q * span], load_w(q * step));
+  return mul_c(work[slot(base + q * span)], load_w(q * step));
 }
 
 fn butterfly2(base: u32, span: u32, step: u32) {
-  let a = work[base];
+  let a = work[slot(base)];
   let b = turned(base, span, step, 1u);
-  work[base] = a + b;
-  work[base + span] = a - b;
+  work[slot(base)] = a + b;
+  work[slot(base + span)] = a - b;
 }
 
 fn butterfly3(base: u32, span: u32, step: u32) {
-  let a = work[base];
+  let a = work[slot(base)];
   let b = turned(base, span, step, 1u);
   let c = turned(base, span, step, 2u);
   let sum = b + c;
   let mean = a - 0.5 * sum;
   let side = 0.866025404 * div_i_c(b - c);
-  work[base] = a + sum;
-  work[base + span] = mean + side;
-  work[base + 2u * span] = mean - side;
+  work[slot(base)] = a + sum;
+  work[slot(base + span)] = mean + side;
+  work[slot(base + 2u * span)] = mean - side;
 }
 
 fn butterfly4(base: u32, span: u32, step: u32) {
-  let y = transform4(work[base], turned(base, span, step, 1u), turned(base, span, step, 2u),
+  let y = transform4(work[slot(base)], turned(base, span, step, 1u), turned(base, span, step, 2u),
                      turned(base, span, step, 3u));
-  work[base] = y.a;
-  work[base + span] = y.b;
-  work[base + 2u * span] = y.c;
-  work[base + 3u * span] = y.d;
+  work[slot(base)] = y.a;
+  work[slot(base + span)] = y.b;
+  work[slot(base + 2u * span)] = y.c;
+  work[slot(base + 3u * span)] = y.d;
 }
 
 fn butterfly5(base: u32, span: u32, step: u32) {
-  let a = work[base];
+  let a = work[slot(base)];
   let b = turned(base, span, step, 1u);
   let c = turned(base, span, step, 2u);
   let d = turned(base, span, step, 3u);
@@ -233,35 +256,35 @@ fn butterfly5(base: u32, span: u32, step: u32) {
   let mean2 = a - 0.809016994 * outer_sum + 0.309016994 * inner_sum;
   let side1 = 0.951056516 * outer_difference + 0.587785252 * inner_difference;
   let side2 = 0.587785252 * outer_difference - 0.951056516 * inner_difference;
-  work[base] = a + outer_sum + inner_sum;
-  work[base + span] = mean1 + side1;
-  work[base + 2u * span] = mean2 + side2;
-  work[base + 3u * span] = mean2 - side2;
-  work[base + 4u * span] = mean1 - side1;
+  work[slot(base)] = a + outer_sum + inner_sum;
+  work[slot(base + span)] = mean1 + side1;
+  work[slot(base + 2u * span)] = mean2 + side2;
+  work[slot(base + 3u * span)] = mean2 - side2;
+  work[slot(base + 4u * span)] = mean1 - side1;
 }
 
 fn butterfly8(base: u32, span: u32, step: u32) {
-  let even = transform4(work[base], turned(base, span, step, 2u), turned(base, span, step, 4u),
+  let even = transform4(work[slot(base)], turned(base, span, step, 2u), turned(base, span, step, 4u),
                         turned(base, span, step, 6u));
   let odd = transform4(turned(base, span, step, 1u), turned(base, span, step, 3u),
                        turned(base, span, step, 5u), turned(base, span, step, 7u));
   let b = 0.707106781 * vec2<f32>(odd.b.x + odd.b.y, odd.b.y - odd.b.x);
   let c = div_i_c(odd.c);
   let d = 0.707106781 * vec2<f32>(odd.d.y - odd.d.x, -odd.d.x - odd.d.y);
-  work[base] = even.a + odd.a;
-  work[base + span] = even.b + b;
-  work[base + 2u * span] = even.c + c;
-  work[base + 3u * span] = even.d + d;
-  work[base + 4u * span] = even.a - odd.a;
-  work[base + 5u * span] = even.b - b;
-  work[base + 6u * span] = even.c - c;
-  work[base + 7u * span] = even.d - d;
+  work[slot(base)] = even.a + odd.a;
+  work[slot(base + span)] = even.b + b;
+  work[slot(base + 2u * span)] = even.c + c;
+  work[slot(base + 3u * span)] = even.d + d;
+  work[slot(base + 4u * span)] = even.a - odd.a;
+  work[slot(base + 5u * span)] = even.b - b;
+  work[slot(base + 6u * span)] = even.c - c;
+  work[slot(base + 7u * span)] = even.d - d;
 }
 
 // Odd prime radices up to 13, by the definition; the terms q and radix - q share their factors.
 fn butterfly_odd(base: u32, span: u32, step: u32, radix: u32) {
   let half = radix / 2u;
-  let first = work[base];
+  let first = work[slot(base)];
   var sums = array<vec2<f32>, 6>();
   var differences = array<vec2<f32>, 6>();
   var total = first;
@@ -272,7 +295,7 @@ fn butterfly_odd(base: u32, span: u32, step: u32, radix: u32) {
     differences[q - 1u] = a - b;
     total += a + b;
   }
-  work[base] = total;
+  work[slot(base)] = total;
   let root = p.length / radix;
   for (var k = 1u; k <= half; k++) {
     var mean = first;
@@ -282,8 +305,8 @@ fn butterfly_odd(base: u32, span: u32, step: u32, radix: u32) {
       mean += factor.x * sums[q - 1u];
       side += factor.y * differences[q - 1u];
     }
-    work[base + k * span] = mean + mul_i_c(side);
-    work[base + (radix - k) * span] = mean - mul_i_c(side);
+    work[slot(base + k * span)] = mean + mul_i_c(side);
+    work[slot(base + (radix - k) * span)] = mean - mul_i_c(side);
   }
 }
 
@@ -293,13 +316,14 @@ fn transform(local: u32) {
   for (var stage = 0u; stage < p.num_stages; stage++) {
     workgroupBarrier();
     let radix = radix_of(stage);
-    let butterflies = p.length / radix;
+    let butterflies = quotient(p.length, radix);
     for (var t = local; t < p.rows_per_group * butterflies; t += 256u) {
-      let row = t / butterflies;
-      let block = t % butterflies / span;
-      let offset = t % butterflies % span;
+      let row = quotient(t, butterflies);
+      let within = remainder(t, butterflies);
+      let block = quotient(within, span);
+      let offset = remainder(within, span);
       let base = row * p.length + block * span * radix + offset;
-      let step = offset * (butterflies / span);
+      let step = offset * quotient(butterflies, span);
       switch (radix) {
         case 2u: { butterfly2(base, span, step); }
         case 4u: { butterfly4(base, span, step); }
@@ -326,14 +350,15 @@ fn respond(local: u32, elements: u32) {
   for (var k = 0u; k < capacity / 256u; k++) {
     let e = k * 256u + local;
     if (e < elements) {
-      held[k] = conj_c(mul_c(work[e], response(e % p.length)));
+      held[k] = conj_c(mul_c(work[slot(e)], response(remainder(e, p.length))));
     }
   }
   workgroupBarrier();
   for (var k = 0u; k < capacity / 256u; k++) {
     let e = k * 256u + local;
     if (e < elements) {
-      work[e / p.length * p.length + place_of(e % p.length)] = held[k];
+      let position = remainder(e, p.length);
+      work[slot(e - position + place_of(position))] = held[k];
     }
   }
 }
@@ -341,9 +366,9 @@ fn respond(local: u32, elements: u32) {
 // Row and position of the e-th element of the workgroup.
 fn split(e: u32, across: u32) -> vec2<u32> {
   if (across != 0u) {
-    return vec2<u32>(e % p.rows_per_group, e / p.rows_per_group);
+    return vec2<u32>(e & (p.rows_per_group - 1u), e >> firstTrailingBit(p.rows_per_group));
   }
-  return vec2<u32>(e / p.length, e % p.length);
+  return vec2<u32>(quotient(e, p.length), remainder(e, p.length));
 }
 
 @compute @workgroup_size(256)
@@ -362,7 +387,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
       let row = rows[at.x];
       v = source(row, row.load_first + at.y * p.inner);
     }
-    work[at.x * p.length + place_of(at.y)] = v;
+    work[slot(at.x * p.length + place_of(at.y))] = v;
   }
   // A convolution transforms there and back: a loop that no compiler unrolls, it takes long enough as it is.
   for (var turn = 0u; turn < p.transforms; turn++) {
@@ -374,7 +399,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   for (var e = local; e < elements; e += 256u) {
     let at = split(e, p.store_across);
     if (first + at.x < p.rows) {
-      sink(rows[at.x], at.y, work[at.x * p.length + at.y]);
+      sink(rows[at.x], at.y, work[slot(at.x * p.length + at.y)]);
     }
   }
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
+#include <bit>
 #include <string>
 #include <utility>
 #include <vector>
@@ -241,8 +241,11 @@ private:
     params.store_across = across(params, to.stride, params.store_step, store_row, y_sequence);
     const bool any_across = params.load_across != 0 || params.store_across != 0;
     const uint32_t wanted = std::max(kElements / params.length, any_across ? kAcross : 1);
+    // A power of two: the kernel divides by it.
     params.rows_per_group =
-        std::clamp(std::min({wanted, fft_capacity() / params.length, kMaxRows}), 1u, params.rows);
+        std::min(std::bit_floor(std::clamp(fft_capacity() / params.length, 1u,
+                                           std::min(std::max(wanted, 1u), kMaxRows))),
+                 std::bit_ceil(params.rows));
 
     KernelArgs args(op_);
     Tables tables;
@@ -334,6 +337,23 @@ uint64_t extent(const Tensor& tensor) {
   return (last + 1) * tensor.itemsize();
 }
 
+// The dimension besides `dim` that takes the most memory; `dim` if there is no other.
+int64_t longest_besides(const Tensor& tensor, int64_t dim) {
+  int64_t longest = dim;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    if (d != dim && tensor.size(d) > 1 &&
+        (longest == dim || tensor.stride(d) > tensor.stride(longest))) {
+      longest = d;
+    }
+  }
+  return longest;
+}
+
+// A copy in which `dim` is the innermost dimension.
+Tensor with_innermost(const Tensor& tensor, int64_t dim) {
+  return tensor.movedim(dim, -1).contiguous().movedim(-1, dim);
+}
+
 } // namespace
 
 void fft_along(const char* op, const FftTransform& transform, const Tensor& x, const Tensor& y,
@@ -350,15 +370,21 @@ void fft_along(const char* op, const FftTransform& transform, const Tensor& x, c
     passes.run();
     return;
   }
-  int64_t longest = dim; // the other dimension that takes the most memory
-  for (int64_t d = 0; d < y.dim(); ++d) {
-    if (d != dim && y.size(d) > 1 && (longest == dim || y.stride(d) > y.stride(longest))) {
-      longest = d;
-    }
-  }
+  const int64_t longest = longest_besides(y, dim);
   if (longest == dim) {
     passes.run(); // raises
     return;
+  }
+  // Interleaved sequences are as far apart as all of them: no part of them would fit either.
+  for (const Tensor* side : {&x, &y}) {
+    const auto last = static_cast<uint64_t>(side->stride(dim)) * (side->size(dim) - 1);
+    if (side->stride(dim) > 1 && (last + 1) * side->itemsize() > limit) {
+      const Tensor result =
+          empty_webgpu(y.movedim(dim, -1).sizes(), y.scalar_type()).movedim(-1, dim);
+      fft_along(op, transform, with_innermost(x, dim), result, dim);
+      y.copy_(result);
+      return;
+    }
   }
   const int64_t half = y.size(longest) / 2;
   for (const auto& [start, length] :

@@ -23,8 +23,9 @@ namespace {
 using at::Tensor;
 
 constexpr std::array<uint32_t, 8> kRadices = {8, 5, 4, 3, 2, 7, 11, 13};
-// Workgroup memory besides the elements: max_rows of fft.wgsl.
-constexpr uint32_t kRowBytes = 128 * 16;
+// Workgroup memory besides the elements: `rows` and the gaps of `work` in fft.wgsl.
+constexpr uint32_t kRowBytes = 128 * 20;
+constexpr uint32_t kGap = 16;
 constexpr uint32_t kCapacity = 2048;
 constexpr uint64_t kMaxTableBytes = 64 << 20; // of all tables
 
@@ -131,7 +132,7 @@ TableCache& tables() {
 uint32_t fft_capacity() {
   const Capabilities& caps = context().device.caps();
   uint32_t capacity = kCapacity;
-  while (capacity * 8 + kRowBytes > caps.max_workgroup_storage) {
+  while ((capacity + capacity / kGap) * 8 + kRowBytes > caps.max_workgroup_storage) {
     capacity /= 2;
   }
   return capacity;

@@ -51,6 +51,12 @@ def test_many_sequences():
     check(torch.fft.fft, torch.randn(40, 1700, dtype=torch.complex64), **NEAR)
 
 
+def test_larger_than_a_binding_of_the_software_driver():
+    for shape, dim in (((3, 6_000_000), 0), ((16, 1_130_000), 0), ((1_130_000, 16), 1)):
+        x = torch.randn(shape, dtype=torch.complex64)
+        check(lambda t, dim=dim: torch.fft.fft(t, dim=dim), x, **NEAR)
+
+
 @pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
 def test_norms_and_sizes(norm):
     x = torch.randn(4, 9, 10)
