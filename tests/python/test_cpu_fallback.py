@@ -15,12 +15,12 @@ def mode():
     torch.webgpu.reset_fallbacks()
 
 
-# An op of no interest to a GPU, so that it will stay without a kernel.
+# LAPACK's, of no interest to a GPU, so that it will stay without a kernel.
 def run_fallback(x: torch.Tensor) -> torch.Tensor:
-    return torch.geqrf(x)[0]
+    return torch.linalg.eig(x)[0]
 
 
-OP = "aten::geqrf"
+OP = "aten::linalg_eig"
 
 
 def test_the_suite_refuses_fallbacks():
@@ -51,11 +51,12 @@ def test_results_equal_the_cpus_and_are_counted(mode):
 def test_outputs_are_written_and_resized(mode):
     mode("silent")
     host = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    q, r = torch.empty(0, device="webgpu"), torch.empty(0, device="webgpu")
-    torch.geqrf(host.webgpu(), out=(q, r))
-    want = torch.geqrf(host)
-    assert torch.equal(q.cpu(), want[0])
-    assert torch.equal(r.cpu(), want[1])
+    options = {"dtype": torch.complex64, "device": "webgpu"}
+    values, vectors = torch.empty(0, **options), torch.empty(0, **options)
+    torch.linalg.eig(host.webgpu(), out=(values, vectors))
+    want = torch.linalg.eig(host)
+    assert torch.equal(values.cpu(), want[0])
+    assert torch.equal(vectors.cpu(), want[1])
 
 
 def test_float64_arithmetic_is_a_counted_fallback(mode):
@@ -78,9 +79,9 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     x = torch.eye(3).webgpu()
     for _ in range(3):
-        torch.geqrf(x)
+        torch.linalg.eig(x)
     torch.webgpu.reset_fallbacks()
-    torch.geqrf(x)
+    torch.linalg.eig(x)
 assert [str(w.message).startswith("'{OP}' has no webgpu kernel") for w in caught] == [True], caught
 assert torch.webgpu.fallbacks() == {{"{OP}": 1}}
 """

@@ -30,6 +30,8 @@ fn i1_far_f(x: f32) -> f32 {
            7.31289221e-4) * t - 0.018700365) * t + 0.39894228;
 }
 
+const exp_minus_8 = 3.3546262790251185e-4;
+
 fn i0_f(x: f32) -> f32 {
   let a = abs(x);
   if (is_nan_f(x) || is_inf_f(x)) {
@@ -38,9 +40,9 @@ fn i0_f(x: f32) -> f32 {
   if (a <= 8.0) {
     return i0_near_f(x);
   }
-  // In two halves, because the exponential alone overflows earlier.
-  let root = exp_f(0.5 * a);
-  return root * (i0_far_f(a) / sqrt(a)) * root;
+  // The exponential alone overflows earlier: e^4 of it goes into the root, where a compiler can't
+  // bring them together again.
+  return exp_f(a - 4.0) * (i0_far_f(a) / sqrt(a * exp_minus_8));
 }
 
 fn i0e_f(x: f32) -> f32 {
@@ -59,8 +61,7 @@ fn i1_f(x: f32) -> f32 {
   if (a <= 8.0) {
     return x * i1_ratio_near_f(x);
   }
-  let root = exp_f(0.5 * a);
-  return copysign_f(root * (i1_far_f(a) / sqrt(a)) * root, x);
+  return copysign_f(exp_f(a - 4.0) * (i1_far_f(a) / sqrt(a * exp_minus_8)), x);
 }
 
 fn i1e_f(x: f32) -> f32 {
