@@ -29,6 +29,15 @@ fn exp2_f(x: f32) -> f32 {
   return scale_f(1.0 + exp2m1_reduced_f(max(x, -151.0) - n), i32(n));
 }
 
+// x * 2^e, exact for integers e also where 2^e alone would overflow.
+fn ldexp_f(x: f32, e: f32) -> f32 {
+  if (e == round(e) && abs(e) <= 500.0) {
+    let first = clamp(i32(e), -250, 250);
+    return scale_f(scale_f(x, first), i32(e) - first);
+  }
+  return x * exp2_f(e);
+}
+
 // 2^r - 1 for |r| <= 0.505, fit "exp2".
 fn exp2m1_reduced_f(r: f32) -> f32 {
   let tail = ((((1.54034677e-4 * r + 0.00133918842) * r + 0.00961824204) * r + 0.0555035527) * r +
