@@ -16,6 +16,11 @@
 
 namespace torch_webgpu {
 
+/// Where a tensor starts in its buffer, in elements.
+inline uint32_t element_begin(const at::TensorBase& tensor) {
+  return static_cast<uint32_t>(byte_offset(tensor) / tensor.itemsize());
+}
+
 class KernelCall {
 public:
   using Hooks = std::vector<std::pair<std::string_view, std::string>>;
@@ -36,9 +41,9 @@ public:
   }
 
   /// The code for the error word: what the kernel writes there if `message` happened.
-  uint32_t check_indices(const std::string& message) {
+  uint32_t check_indices(const std::string& message, ErrorKind kind = ErrorKind::kIndex) {
     checks_indices_ = true;
-    return context().stream.error_code(message);
+    return context().stream.error_code(message, kind);
   }
 
   /// Dispatches `count` invocations in groups of kWorkgroup. `variant` tells the kernel's hooks

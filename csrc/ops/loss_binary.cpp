@@ -8,6 +8,7 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "ops/check_values.h"
 #include "ops/common.h"
 #include "ops/pointwise.h"
 
@@ -38,6 +39,8 @@ bool has(const OptionalTensor& tensor) { return tensor.has_value() && tensor->de
 Tensor& binary_cross_entropy_out(const Tensor& self, const Tensor& target,
                                  const OptionalTensor& weight, int64_t reduction, Tensor& out) {
   check_same_device("binary_cross_entropy_out", {{out, "out"}, {self, "self"}, {target, "target"}});
+  require_probabilities(self, "all elements of input should be between 0 and 1");
+  require_probabilities(target, "all elements of target should be between 0 and 1");
   const bool none = reduction == at::Reduction::None;
   if (none) {
     at::native::resize_output(out, target.sizes());

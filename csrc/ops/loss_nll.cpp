@@ -107,10 +107,6 @@ void check_label_type(const Tensor& label) {
               "expected scalar type Long but found ", label.scalar_type());
 }
 
-uint32_t element_offset(const Tensor& tensor) {
-  return static_cast<uint32_t>(byte_offset(tensor) / tensor.itemsize());
-}
-
 void forward(const char* op, const Problem& problem, const Tensor& out, const Tensor& total) {
   check_label_type(problem.label);
   const DType dtype = *native_dtype(problem.x.scalar_type());
@@ -118,7 +114,7 @@ void forward(const char* op, const Problem& problem, const Tensor& out, const Te
   const uint64_t count = problem.without_classes(problem.label).numel();
   Params params = problem.params(input, count);
   params.out = problem.without_classes(out).layout();
-  params.total_offset = element_offset(total);
+  params.total_offset = element_begin(total);
 
   // A single term is its own sum.
   const bool none = problem.reduction == at::Reduction::None && problem.x.dim() > 1;
@@ -176,7 +172,7 @@ void backward(const char* op, const Problem& problem, const Tensor& grad_out, co
   Params params = problem.params(gradient, gradient.numel());
   params.out = problem.without_classes(grad_out).layout();
   params.error = gradient.channels_last() ? 1 : 0;
-  params.total_offset = element_offset(total);
+  params.total_offset = element_begin(total);
   KernelCall call(op, "loss_nll_backward");
   call.add_output("grad_x", grad_x, dtype);
   call.add_input("grad_out", grad_out, dtype);

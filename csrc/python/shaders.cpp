@@ -268,6 +268,13 @@ void add_products(DType dtype, Sources& out) {
   add("pieces of a convolution");
   v.conv = ConvForm::kNone;
   add("pieces");
+  v.pieces = false;
+  for (GemmKernel kernel :
+       {GemmKernel::kTiled, GemmKernel::kVector, GemmKernel::kDirect, GemmKernel::kReduce}) {
+    if (dtype == DType::kI8) {
+      add("int32 results", kernel);
+    }
+  }
 }
 
 // Kernel files as they stand; the library's own are not shaders by themselves.

@@ -555,11 +555,12 @@ void Stream::read(const Buffer& source, uint64_t offset, void* data, uint64_t by
 // ---- Index errors
 // ---------------------------------------------------------------------------------
 
-uint32_t Stream::error_code(const std::string& message) {
+uint32_t Stream::error_code(const std::string& message, ErrorKind kind) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
-  auto it = std::find(error_messages_.begin(), error_messages_.end(), message);
+  const std::pair entry(kind, message);
+  auto it = std::find(error_messages_.begin(), error_messages_.end(), entry);
   if (it == error_messages_.end()) {
-    it = error_messages_.insert(it, message);
+    it = error_messages_.insert(it, entry);
   }
   return static_cast<uint32_t>(it - error_messages_.begin()) + 1;
 }
@@ -571,8 +572,11 @@ void Stream::handle_error_word(uint32_t code) {
   const uint32_t zero = 0;
   flush();
   device_.api().QueueWriteBuffer(device_.queue(), errors_, 0, &zero, sizeof(zero));
-  raise(ErrorKind::kIndex,
-        code <= error_messages_.size() ? error_messages_[code - 1] : "index out of range");
+  if (code <= error_messages_.size()) {
+    const auto [kind, message] = error_messages_[code - 1];
+    raise(kind, message);
+  }
+  raise(ErrorKind::kIndex, "index out of range");
 }
 
 // ---- Odds and ends

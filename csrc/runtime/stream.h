@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/buffer.h"
+#include "runtime/error.h"
 #include "runtime/pipeline.h"
 #include "runtime/staging.h"
 
@@ -98,9 +99,9 @@ public:
   /// flush, wait for everything, and raise what went wrong (validation, lost device, index errors).
   void synchronize();
 
-  /// Index checks: the code a kernel writes to the error word to say that `message` happened. The
-  /// same text gives the same code. Raised as kIndex by the next synchronize or readback.
-  uint32_t error_code(const std::string& message);
+  /// Checks of values: the code a kernel writes to the error word to say that `message` happened.
+  /// The same text gives the same code. Raised by the next synchronize or readback.
+  uint32_t error_code(const std::string& message, ErrorKind kind = ErrorKind::kIndex);
 
   /// A device timestamp at this point of the stream; null where the device has no timestamp
   /// queries.
@@ -154,7 +155,7 @@ private:
 
   WGPUBuffer errors_ = nullptr;
   bool errors_armed_ = false; // an index-checking dispatch ran since the last look at the word
-  std::vector<std::string> error_messages_;
+  std::vector<std::pair<ErrorKind, std::string>> error_messages_;
 
   std::vector<BindGroupSlot> bind_groups_;
   std::deque<Submission> in_flight_;

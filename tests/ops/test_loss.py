@@ -160,3 +160,23 @@ def test_losses_of_shared_pieces(name, reduction):
     x = torch.randn(3, 4, requires_grad=True)
     target = torch.rand(3, 4).round() if "margin" in name else torch.rand(3, 4)
     check_gradients(lambda t, y: function(t, y, **options), x, target)
+
+
+@pytest.mark.parametrize("wrong", [1.5, -0.1, float("nan")])
+@pytest.mark.parametrize("which", ["input", "target"])
+def test_binary_cross_entropy_refuses_what_is_no_probability(wrong, which):
+    values = {"input": torch.rand(300), "target": torch.rand(300)}
+    values[which][211] = wrong
+    with pytest.raises(RuntimeError, match=f"all elements of {which} should be between 0 and 1"):
+        F.binary_cross_entropy(values["input"].webgpu(), values["target"].webgpu()).item()
+
+
+def test_assert_async():
+    torch._assert_async(torch.tensor(True).webgpu())
+    torch._assert_async(torch.tensor([2.5]).webgpu(), "not told")
+    torch.webgpu.synchronize()
+    torch._assert_async(torch.tensor(0).webgpu(), "told later")
+    with pytest.raises(RuntimeError, match="told later"):
+        torch.webgpu.synchronize()
+    check_error(torch._assert_async, torch.ones(2))
+    check_error(torch._assert_async, torch.empty(0))

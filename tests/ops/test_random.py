@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from common import check_error
 
 stats = pytest.importorskip("scipy.stats")
 
@@ -210,3 +211,54 @@ def test_dropout_layouts_and_ends():
     assert torch.equal(torch.native_dropout(x, 0.0, True)[0].cpu(), x.cpu())
     assert not torch.native_dropout(x, 1.0, True)[0].cpu().any()
     assert torch.native_dropout(x, 0.5, False)[1].cpu().all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_multinomial_with_replacement(dtype):
+    weights = torch.tensor([[0.5, 0.0, 2.0, 1.5, 0.0], [0.0, 4.0, 0.0, 0.0, 1.0]], dtype=dtype)
+    x = torch.multinomial(weights.to(DEVICE), COUNT, replacement=True).cpu()
+    assert x.shape == (2, COUNT) and x.dtype is torch.int64
+    for drawn, law in zip(x, weights.double(), strict=True):
+        observed = torch.bincount(drawn, minlength=5)
+        expected = law / law.sum() * COUNT
+        assert (observed[law == 0] == 0).all()
+        statistic = ((observed - expected)[law > 0] ** 2 / expected[law > 0]).sum()
+        assert stats.chi2((law > 0).sum() - 1).sf(statistic) > 1e-3
+
+
+def test_multinomial_of_many_and_sparse_weights():
+    weights = torch.zeros(100_003)
+    weights[1000::1000] = torch.rand(100) + 0.1
+    x = torch.multinomial(weights.to(DEVICE), 5000, replacement=True).cpu()
+    assert (weights[x] > 0).all() and x.unique().numel() > 90
+    strided = torch.rand(7, 3).t()
+    assert torch.multinomial(strided.to(DEVICE), 4, replacement=True).max() < 7
+
+
+def test_multinomial_without_replacement():
+    weights = torch.tensor([0.0, 1.0, 2.0, 0.0, 3.0, 0.5]).expand(400, 6).contiguous()
+    x = torch.multinomial(weights.to(DEVICE), 4).cpu()
+    assert (x.sort(1).values == torch.tensor([1, 2, 4, 5])).all()
+    first = torch.bincount(x[:, 0], minlength=6)
+    assert first[4] > first[2] > first[1] > first[5]
+    one = torch.multinomial(weights[0].expand(1000, 6).to(DEVICE), 1).cpu()
+    assert one.shape == (1000, 1) and (weights[0][one] > 0).all()
+
+
+def test_multinomial_seed_and_errors():
+    weights = torch.rand(3, 8).to(DEVICE)
+    draws = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        draws.append(torch.multinomial(weights, 20, True))
+    assert torch.equal(*draws)
+    assert not torch.equal(torch.multinomial(weights, 20, True), draws[0])
+    assert torch.multinomial(weights[:0], 2, True).shape == (0, 2)
+    draw = lambda w: torch.multinomial(w, 2, True)  # noqa: E731
+    check_error(draw, torch.zeros(3))
+    check_error(draw, torch.tensor([2.0, -1.0]))
+    check_error(draw, torch.tensor([1.0, float("inf")]))
+    check_error(draw, torch.ones(3, dtype=torch.int64))
+    check_error(lambda w: torch.multinomial(w, 4), torch.ones(3))
+    with pytest.raises(RuntimeError, match="either `inf`, `nan` or element < 0"):
+        torch.multinomial(torch.tensor([2.0, -1.0]).to(DEVICE), 1).cpu()
