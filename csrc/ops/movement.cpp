@@ -4,7 +4,6 @@
 #include <ATen/native/UnfoldBackward.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/searchsorted.h>
 #include <torch/library.h>
 
@@ -136,16 +135,6 @@ void unfold_backward(Tensor& grad_in, const Tensor& grad, int64_t dim, int64_t s
     move.serial_dims = uint64_t{1} << dim | uint64_t{1} << (grad.dim() - 1);
   }
   run_index_move(std::move(move));
-}
-
-// The coordinates of a triangle, row by row.
-Tensor triangle_indices(bool upper, int64_t rows, int64_t columns, int64_t offset,
-                        std::optional<at::ScalarType> dtype) {
-  TORCH_CHECK(rows >= 0, "row must be non-negative, got", rows);
-  TORCH_CHECK(columns >= 0, "col must be non-negative, got", columns);
-  Tensor all = at::ones({rows, columns}, at::TensorOptions(webgpu_device()).dtype(at::kBool));
-  const Tensor kept = upper ? all.triu_(offset) : all.tril_(offset);
-  return kept.nonzero().t().contiguous().to(dtype.value_or(at::kLong));
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

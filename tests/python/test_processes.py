@@ -174,7 +174,13 @@ def test_interrupt_leaves_no_hang():
             print(x[:2].cpu().isfinite().all().item(), flush=True)
         """
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        # A shell that starts the tests in the background has them ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     try:
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.5)
