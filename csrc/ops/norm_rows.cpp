@@ -1,4 +1,5 @@
 // The row kernels of layer and group normalization, and the sums of all normalization layers.
+#include "backend/tensor.h"
 #include "ops/norm.h"
 
 #include <ATen/TensorIterator.h>
@@ -84,7 +85,7 @@ RowLanes set_rows(Params& params, const Rows& rows, const char* op) {
 }
 
 bool stores_pairs(const Tensor& y, const Rows& rows) {
-  return y.itemsize() == 2 && rows.length % 2 == 0 && y.storage_offset() % 2 == 0;
+  return y.itemsize() == 2 && rows.length % 2 == 0 && byte_offset(y) % 4 == 0;
 }
 
 uint32_t items_of(const Rows& rows, const RowLanes& lanes, bool pairs, uint32_t most) {

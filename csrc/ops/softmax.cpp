@@ -11,6 +11,7 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/tensor.h"
 #include "ops/dtypes.h"
 #include "ops/kernel_args.h"
 #include "ops/norm.h"
@@ -100,8 +101,8 @@ void run(const char* name, Softmax op, const Tensor& y, const Tensor& x, const T
   params.lanes_log2 = lanes.lanes_log2;
   params.lanes_first = lanes.lanes_first;
 
-  const bool pairs = y.itemsize() == 2 && params.inner == 1 && params.length % 2 == 0 &&
-                     y.storage_offset() % 2 == 0;
+  const bool pairs =
+      y.itemsize() == 2 && params.inner == 1 && params.length % 2 == 0 && byte_offset(y) % 4 == 0;
   KernelArgs args(name);
   params.y_at = args.add("y", y, true, pairs);
   params.x_at = args.add("x", from);
