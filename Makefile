@@ -6,10 +6,10 @@ SYSTEM_PATH := $(PATH)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo bench lint format wheel clean
+.PHONY: help setup build test conformance demo bench lint format wheel clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 13
 
 setup: ## prepare .venv, the WebGPU runtime and a driver
 	@# .venv must not be made from its own interpreter.
@@ -23,6 +23,9 @@ test: build ## run the C++ and the Python tests
 	@tools/ensure_swiftshader.sh
 	@ctest --test-dir build -V --no-tests=error; cpp=$$?; \
 	$(VENV_PYTHON) -m pytest -n 2 --dist=loadfile && exit $$cpp
+
+conformance: build ## compare every operator and dtype with the CPU; ARGS="--only add --samples 2"
+	$(VENV_PYTHON) -m tests.conformance $(ARGS)
 
 demo: build ## train a network on handwritten digits, then load it in a new process
 	$(VENV_PYTHON) -m examples.digits train

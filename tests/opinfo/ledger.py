@@ -13,7 +13,6 @@ import functools
 import json
 import os
 import pathlib
-import re
 import sys
 
 import yaml
@@ -31,22 +30,12 @@ def reason_for(kind, op_name):
     return (load().get(kind) or {}).get(op_name)
 
 
-def record(kind, op_name, error):
+def record(kind, op_name, reason):
     """Notes a failure for the rewriting of the ledger, if that is asked for."""
     out = os.environ.get("TORCH_WEBGPU_LEDGER_OUT")
     if out:
         with open(out, "a") as file:
-            file.write(json.dumps({"kind": kind, "op": op_name, "reason": describe(error)}) + "\n")
-
-
-def describe(error):
-    """A short reason from an exception."""
-    text = str(error)
-    missing = re.search(r"Could not run '([\w:.]+)'", text)
-    if missing:
-        return f"no kernel for {missing.group(1)}"
-    first_line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {first_line}"[:160]
+            file.write(json.dumps({"kind": kind, "op": op_name, "reason": reason}) + "\n")
 
 
 def rewrite(failures):

@@ -1,0 +1,81 @@
+"""The command line: `python -m tests.conformance`."""
+
+import argparse
+import os
+import pathlib
+import time
+
+import tqdm
+
+from . import cells as work
+from . import report, runner
+
+
+def parser():
+    top = argparse.ArgumentParser(
+        prog="python -m tests.conformance",
+        description="Runs PyTorch's operator database on the device and compares with the CPU.",
+    )
+    option = top.add_argument
+    option("--only", default="", metavar="TEXT", help="only entries whose name contains TEXT")
+    option(
+        "--dtypes",
+        type=dtype_list,
+        default=work.DTYPES,
+        metavar="A,B",
+        help=f"only these (default: {','.join(work.DTYPES)})",
+    )
+    option("--samples", type=int, default=6, metavar="N", help="samples of a cell (6); 0: all")
+    option("--jobs", type=int, default=os.cpu_count(), metavar="N", help="processes (cores)")
+    option("--timeout", type=float, default=120, metavar="S", help="seconds for one cell (120)")
+    option("--minutes", type=float, metavar="M", help="stop after M minutes, report what has run")
+    option("--json", type=pathlib.Path, default="build/conformance.json", metavar="FILE")
+    option("--page", type=pathlib.Path, default="docs/ops.html", metavar="FILE")
+    option(
+        "--database",
+        default=work.DATABASE,
+        metavar="MODULE:LIST",
+        help="another list of OpInfos (default: %(default)s)",
+    )
+    return top
+
+
+def dtype_list(text):
+    dtypes = tuple(text.split(","))
+    unknown = sorted(set(dtypes) - set(work.DTYPES))
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{','.join(unknown)} not in {','.join(work.DTYPES)}")
+    return dtypes
+
+
+def main(arguments=None):
+    options = parser().parse_args(arguments)
+    cells = list(work.cells_of(options.database, options.only, options.dtypes))
+    if not cells:
+        parser().error(f"no entry has '{options.only}' in its name")
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    log = options.json.with_suffix(".log")
+    log.unlink(missing_ok=True)
+    stop = time.monotonic() + 60 * (options.minutes or float("inf"))
+    results = {}
+    running = runner.run(
+        options.database, cells, options.jobs, options.samples, options.timeout, log
+    )
+    try:
+        for cell, result in tqdm.tqdm(running, total=len(cells), unit="cell", smoothing=0):
+            results[cell] = result
+            if time.monotonic() > stop:
+                break
+    except KeyboardInterrupt:
+        pass  # what has run is reported
+    finally:
+        running.close()
+    about = report.about(options.samples)
+    report.write_json(options.json, results, about)
+    report.write_page(options.page, results, about)
+    print(report.text(results, len(cells) - len(results)))
+    print(f"\n{options.page}, {options.json}; output of the workers: {log}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""What a run says: totals, reasons, the JSON file and the page."""
+
+import collections
+import json
+import pathlib
+import re
+
+import jinja2
+import torch
+
+from .cells import DTYPES, FAILS, FALLBACK, NATIVE, SKIPPED, STATUSES
+from .comparison import VARIANTS
+
+TEMPLATE = pathlib.Path(__file__).with_name("page.html.j2")
+# What one square of the page stands for.
+FORWARD = ("forward", "out", "inplace")
+BACKWARD = ("gradient",)
+WORST_FIRST = (FAILS, FALLBACK, NATIVE, SKIPPED)
+
+
+def totals(results):
+    """{variant: {status: count}}"""
+    counts = {variant: dict.fromkeys(STATUSES, 0) for variant in VARIANTS}
+    for cell, result in results.items():
+        counts[cell.variant][result.status] += 1
+    return counts
+
+
+def entry_totals(results):
+    """{status: entries of float32}: the worst of an entry's variants counts."""
+    entries = collections.defaultdict(set)
+    for cell, result in results.items():
+        if cell.dtype == "float32":
+            entries[cell.op].add(result.status)
+    return collections.Counter(worst(statuses) for statuses in entries.values())
+
+
+def worst(statuses):
+    return min(statuses, key=WORST_FIRST.index)
+
+
+def families(results, status):
+    """[(reason, cells, entries)] with numbers left out of the reasons, the most frequent first."""
+    groups = collections.defaultdict(list)
+    for cell, result in results.items():
+        if result.status == status:
+            reasons = result.fallbacks if status == FALLBACK else [result.reason]
+            for reason in reasons:
+                groups[re.sub(r"\d+", "N", reason)].append(cell.op)
+    rows = [(reason, len(ops), sorted(set(ops))) for reason, ops in groups.items()]
+    return sorted(rows, key=lambda row: -row[1])
+
+
+def text(results, missing, top=15):
+    """The totals for a terminal."""
+    lines = [f"{'':10}" + "".join(f"{status:>10}" for status in STATUSES)]
+    counts = totals(results)
+    for variant, by_status in counts.items():
+        lines.append(f"{variant:10}" + "".join(f"{by_status[s]:10}" for s in STATUSES))
+    sums = [sum(by_status[s] for by_status in counts.values()) for s in STATUSES]
+    lines.append(f"{'all':10}" + "".join(f"{number:10}" for number in sums))
+    entries = entry_totals(results)
+    run = sum(entries.values()) - entries[SKIPPED]
+    if run:
+        lines.append(
+            f"float32: {entries[NATIVE]} of {run} entries run on the device in every variant "
+            f"({100 * entries[NATIVE] / run:.1f} %)"
+        )
+    if missing:
+        lines.append(f"not run: {missing} cells")
+    for status, title in ((FAILS, "failures"), (FALLBACK, "operators on the CPU")):
+        rows = families(results, status)[:top]
+        if rows:
+            lines += ["", f"Most frequent {title} (cells):"]
+        for reason, count, ops in rows:
+            lines.append(f"{count:6}  {reason}: {', '.join(ops[:4])}{' ...' if ops[4:] else ''}")
+    return "\n".join(lines)
+
+
+def about(samples):
+    return {
+        "torch": torch.__version__,
+        "adapter": torch.webgpu.get_device_name(),
+        "samples": samples or "all",
+    }
+
+
+def write_json(path, results, run):
+    cells = [
+        {k: v for k, v in (cell._asdict() | result._asdict()).items() if v not in ("", ())}
+        for cell, result in sorted(results.items())
+    ]
+    for cell in cells:
+        del cell["database"]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**run, "totals": totals(results), "cells": cells}, indent=0) + "\n")
+
+
+def square(results_of_variants):
+    """(status, text to show on hover) of some variants."""
+    if not results_of_variants:
+        return None
+    status = worst(result.status for result in results_of_variants.values())
+    lines = []
+    for variant, result in results_of_variants.items():
+        line = f"{variant}: {result.status}"
+        said = result.detail or result.reason
+        if result.status == FALLBACK:
+            said = ", ".join(result.fallbacks)
+        lines.append(f"{line} ({said})" if said else line)
+    return status, "\n".join(lines)
+
+
+def write_page(path, results, run):
+    table = collections.defaultdict(lambda: collections.defaultdict(dict))
+    for cell, result in sorted(results.items()):
+        table[cell.op][cell.dtype][cell.variant] = result
+    dtypes = [dtype for dtype in DTYPES if any(dtype in row for row in table.values())]
+
+    def squares(variants):
+        return [
+            square({v: variants[v] for v in names if v in variants})
+            for names in (FORWARD, BACKWARD)
+        ]
+
+    rows = {
+        op: [squares(by_dtype.get(dtype, {})) for dtype in dtypes]
+        for op, by_dtype in sorted(table.items())
+    }
+    template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    page = template.from_string(TEMPLATE.read_text())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        page.render(
+            run=run,
+            dtypes=dtypes,
+            rows=rows,
+            totals=totals(results),
+            statuses=STATUSES,
+            marks={NATIVE: "✓", FALLBACK: "C", FAILS: "✗", SKIPPED: "·"},
+        )
+    )

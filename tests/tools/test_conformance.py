@@ -1,0 +1,141 @@
+"""`python -m tests.conformance`: operators that run, fall back, fail, die and hang."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conformance import cells, comparison, report
+from conformance.__main__ import main
+from torch.testing._internal.common_device_type import tol, toleranceOverride
+from torch.testing._internal.opinfo.core import DecorateInfo, OpInfo
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """(what was printed, the JSON, the page) of a run of fake_ops.py."""
+    folder = tmp_path_factory.mktemp("conformance")
+    done = subprocess.run(
+        [
+            *(
+                sys.executable,
+                "-m",
+                "tests.conformance",
+                "--database",
+                "tests.tools.fake_ops:op_db",
+            ),
+            *("--dtypes", "float32,int64", "--samples", "1", "--jobs", "2", "--timeout", "20"),
+            *("--json", str(folder / "run" / "result.json"), "--page", str(folder / "ops.html")),
+        ],
+        cwd=ROOT,
+        # The suite's own mode must not reach the workers: they count.
+        env=os.environ | {"TORCH_WEBGPU_FALLBACK": "error"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads((folder / "run" / "result.json").read_text())
+    return done.stdout, result, (folder / "ops.html").read_text()
+
+
+def cells_of(finished, op):
+    return {(c["dtype"], c["variant"]): c for c in finished[1]["cells"] if c["op"] == op}
+
+
+def test_native(finished):
+    variants = cells_of(finished, "hypot")
+    assert set(variants) == {
+        ("float32", variant) for variant in ("forward", "out", "inplace", "gradient")
+    }
+    assert {cell["status"] for cell in variants.values()} == {"native"}
+    assert {c["status"] for c in cells_of(finished, "bitwise_not").values()} == {"native"}
+
+
+def test_fallbacks_are_counted_and_named(finished):
+    cell = cells_of(finished, "linalg_eigvalsh")["float32", "forward"]
+    assert cell["status"] == "fallback"
+    assert cell["fallbacks"] and all(op.startswith("aten::") for op in cell["fallbacks"])
+
+
+@pytest.mark.parametrize(
+    ("op", "reason"),
+    [
+        ("fake.dies", r"the process died \(SIGABRT\)"),
+        ("fake.hangs", "no end after 20 s"),
+        ("fake.loses_device", "RuntimeError: device lost"),
+    ],
+)
+def test_a_lost_worker_costs_one_cell(finished, op, reason):
+    (cell,) = cells_of(finished, op.replace(".", "_")).values()
+    assert cell["status"] == "fails"
+    assert re.fullmatch(reason, cell["reason"])
+
+
+def test_integers_are_compared_exactly(finished):
+    (cell,) = cells_of(finished, "fake_inexact").values()
+    assert cell["status"] == "fails"
+    assert "not equal" in cell["reason"]
+    assert "Greatest absolute difference: 1" in cell["detail"]
+
+
+def test_no_reference(finished):
+    (cell,) = cells_of(finished, "fake_<no reference>").values()
+    assert cell["status"] == "skipped"
+    assert cell["reason"] == "the CPU has no reference: ValueError: not on the CPU"
+
+
+def test_totals(finished):
+    printed, result, _ = finished
+    statuses = [cell["status"] for cell in result["cells"]]
+    summed = dict.fromkeys(cells.STATUSES, 0)
+    for counts in result["totals"].values():
+        for status, count in counts.items():
+            summed[status] += count
+    assert summed == {status: statuses.count(status) for status in cells.STATUSES}
+    assert "float32: 1 of 5 entries run on the device in every variant (20.0 %)" in printed
+    assert "not run" not in printed
+
+
+def test_page(finished):
+    page = finished[2]
+    assert "fake_&lt;no reference&gt;" in page  # names are text, not markup
+    assert '<td class="fails" title="forward: fails (the process died (SIGABRT))">' in page
+    assert "aten::" in page
+    assert not re.search(r"""(src|href)=""", page)  # self-contained
+    assert page.count('<th scope="row">hypot</th>') == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--only", "nothing"], "no entry has 'nothing'"),
+        (["--dtypes", "float65"], "float65 not in float32,"),
+    ],
+)
+def test_unknown_names(options, message, capsys):
+    with pytest.raises(SystemExit):
+        main(options)
+    assert message in capsys.readouterr().err
+
+
+def test_pytorchs_wider_tolerances_are_kept():
+    wider = DecorateInfo(toleranceOverride({torch.float16: tol(atol=0, rtol=0.5)}), "TestCommon")
+    compiled = DecorateInfo(toleranceOverride({torch.float16: tol(atol=9, rtol=9)}), "TestDecomp")
+    op = OpInfo("abs", dtypes={torch.float16}, decorators=(wider, compiled))
+    assert comparison.tolerance("forward", op, torch.float16) == (0.5, 1e-3)
+    assert comparison.tolerance("forward", op, torch.float32) == (1e-4, 1e-4)
+
+
+def test_reasons_form_families():
+    cell = cells.Cell(cells.DATABASE, "add", "float32", "forward")
+    results = {
+        cell._replace(op=op): cells.Result(cells.FAILS, f"size {k} is wrong")
+        for k, op in enumerate(("add", "sub"))
+    }
+    assert report.families(results, cells.FAILS) == [("size N is wrong", 2, ["add", "sub"])]
