@@ -70,10 +70,11 @@ def main(arguments=None):
         pass  # what has run is reported
     finally:
         running.close()
-    about = report.about(options.samples)
+    missing = len(cells) - len(results)
+    about = report.about(options.samples, missing)
     report.write_json(options.json, results, about)
     report.write_page(options.page, results, about)
-    print(report.text(results, len(cells) - len(results)))
+    print(report.text(results, missing))
     print(f"\n{options.page}, {options.json}; output of the workers: {log}")
 
 

@@ -13,8 +13,7 @@ from .comparison import VARIANTS
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html.j2")
 # What one square of the page stands for.
-FORWARD = ("forward", "out", "inplace")
-BACKWARD = ("gradient",)
+SIDES = {"F": ("forward", "out", "inplace"), "B": ("gradient",)}
 WORST_FIRST = (FAILS, FALLBACK, NATIVE, SKIPPED)
 
 
@@ -40,13 +39,15 @@ def worst(statuses):
 
 
 def families(results, status):
-    """[(reason, cells, entries)] with numbers left out of the reasons, the most frequent first."""
+    """[(reason, cells, entries)], the most frequent first; reasons may differ in numbers."""
     groups = collections.defaultdict(list)
     for cell, result in results.items():
         if result.status == status:
-            reasons = result.fallbacks if status == FALLBACK else [result.reason]
+            reasons = (
+                result.fallbacks if status == FALLBACK else [re.sub(r"\d+", "N", result.reason)]
+            )
             for reason in reasons:
-                groups[re.sub(r"\d+", "N", reason)].append(cell.op)
+                groups[reason].append(cell.op)
     rows = [(reason, len(ops), sorted(set(ops))) for reason, ops in groups.items()]
     return sorted(rows, key=lambda row: -row[1])
 
@@ -77,8 +78,9 @@ def text(results, missing, top=15):
     return "\n".join(lines)
 
 
-def about(samples):
+def about(samples, missing):
     return {
+        "not_run": missing,
         "torch": torch.__version__,
         "adapter": torch.webgpu.get_device_name(),
         "samples": samples or "all",
@@ -115,16 +117,18 @@ def write_page(path, results, run):
     table = collections.defaultdict(lambda: collections.defaultdict(dict))
     for cell, result in sorted(results.items()):
         table[cell.op][cell.dtype][cell.variant] = result
-    dtypes = [dtype for dtype in DTYPES if any(dtype in row for row in table.values())]
-
-    def squares(variants):
-        return [
-            square({v: variants[v] for v in names if v in variants})
-            for names in (FORWARD, BACKWARD)
-        ]
-
+    present = {(cell.dtype, cell.variant) for cell in results}
+    columns = [
+        (dtype, side, names)
+        for dtype in DTYPES
+        for side, names in SIDES.items()
+        if any((dtype, name) in present for name in names)
+    ]
     rows = {
-        op: [squares(by_dtype.get(dtype, {})) for dtype in dtypes]
+        op: [
+            square({v: by_dtype[dtype][v] for v in names if v in by_dtype[dtype]})
+            for dtype, _, names in columns
+        ]
         for op, by_dtype in sorted(table.items())
     }
     template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -133,7 +137,8 @@ def write_page(path, results, run):
     path.write_text(
         page.render(
             run=run,
-            dtypes=dtypes,
+            columns=columns,
+            widths=collections.Counter(dtype for dtype, _, _ in columns),
             rows=rows,
             totals=totals(results),
             statuses=STATUSES,

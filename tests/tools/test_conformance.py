@@ -12,7 +12,7 @@ import torch
 from conformance import cells, comparison, report
 from conformance.__main__ import main
 from torch.testing._internal.common_device_type import tol, toleranceOverride
-from torch.testing._internal.opinfo.core import DecorateInfo, OpInfo
+from torch.testing._internal.opinfo.core import DecorateInfo, OpInfo, SampleInput
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -130,6 +130,22 @@ def test_pytorchs_wider_tolerances_are_kept():
     op = OpInfo("abs", dtypes={torch.float16}, decorators=(wider, compiled))
     assert comparison.tolerance("forward", op, torch.float16) == (0.5, 1e-3)
     assert comparison.tolerance("forward", op, torch.float32) == (1e-4, 1e-4)
+
+
+def test_either_of_two_equal_elements_may_be_chosen():
+    sort = cells.entries(cells.DATABASE)["sort"]
+    values = torch.tensor([1, 1, 2])
+
+    def compare(indices, **arguments):
+        sample = SampleInput(torch.tensor([1, 2, 1]), kwargs=arguments)
+        actual, expected = ((values, torch.tensor(order)) for order in (indices, (0, 2, 1)))
+        comparison.assert_same("forward", actual, expected, sort, sample, torch.int64)
+
+    compare((2, 0, 1))
+    with pytest.raises(AssertionError):
+        compare((2, 0, 1), stable=True)
+    with pytest.raises(AssertionError):
+        compare((2, 1, 0))
 
 
 def test_reasons_form_families():
