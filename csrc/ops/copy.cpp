@@ -2,6 +2,7 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_copy_from_native.h>
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/view_as_real.h>
@@ -83,8 +84,14 @@ void copy_on_device(const Tensor& dst, const Tensor& src) {
   }
   note_fallback("aten::_copy_from", std::string("from ") + c10::toString(src.scalar_type()) +
                                         " to " + c10::toString(dst.scalar_type()));
-  Tensor host = src.cpu();
-  dst.copy_(host.to(dst.scalar_type()));
+  // The memory as it is, and the lazy bits on the host: resolving them here would end up here
+  // again.
+  Tensor memory = src.is_conj() ? src.conj() : src;
+  memory = src.is_neg() ? at::_neg_view(memory) : memory;
+  Tensor host = memory.cpu();
+  host = src.is_conj() ? host.conj() : host;
+  host = src.is_neg() ? at::_neg_view(host) : host;
+  dst.copy_(host.resolve_conj().resolve_neg().to(dst.scalar_type()));
 }
 
 // The bytes of a dense tensor, exactly: its elements fill [begin, begin + bytes) of the buffer.

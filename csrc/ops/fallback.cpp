@@ -69,6 +69,23 @@ c10::ScalarType common_dtype(const at::TensorIteratorBase& iter) {
   return iter.*(&Access::common_dtype_);
 }
 
+// Whether the kernel writes an output in that output's dtype, and not in the one it computes in:
+// the bool of a comparison, the index of argmax, the exponent of frexp, the number that complex()
+// joins. (The iterator does not keep whether it casts; a float result is never cast to an integer
+// output.)
+bool writes_own_dtype(const at::TensorIteratorBase& iter, c10::ScalarType common) {
+  for (int i = 0; i < iter.noutputs(); ++i) {
+    const c10::ScalarType out = iter.dtype(i);
+    const bool joins = c10::isComplexType(out) && c10::toRealValueType(out) == common;
+    const bool counts = c10::isIntegralType(out, /*includeBool=*/false) &&
+                        !c10::isIntegralType(common, /*includeBool=*/true);
+    if (out == at::kBool || joins || counts) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // CPU copies of whole storages, so that operands keep their strides, offsets and aliasing.
 class StorageMirror {
 public:
@@ -171,9 +188,8 @@ void fallback_iterator(at::TensorIteratorBase& iter, std::string_view op,
       .resize_outputs(false)
       .is_reduction(iter.num_reduce_dims() > 0);
   if (has_common) {
-    // A predicate's kernel writes bool, whatever type its operands are compared in.
-    const bool predicate = iter.noutputs() > 0 && iter.dtype(0) == at::kBool;
-    config.promote_inputs_to_common_dtype(true).cast_common_dtype_to_outputs(!predicate);
+    config.promote_inputs_to_common_dtype(true).cast_common_dtype_to_outputs(
+        !writes_own_dtype(iter, common));
   }
   for (int i = 0; i < iter.ntensors(); ++i) {
     if (i < iter.noutputs()) {

@@ -165,6 +165,22 @@ REGISTER_PRIVATEUSE1_DISPATCH(where_kernel, &where_webgpu)
 } // namespace
 
 // gelu's shared implementation asks its stub for the CPU kernel, whatever the device.
+// With an iterator of its own: the one that the meta function leaves refers to halves of `self`
+// that were its local variables.
+void structured_glu_out::impl(const Tensor& self, int64_t dim, const Tensor& out) {
+  const int64_t half = self.size(dim) / 2;
+  at::TensorIterator iter = at::TensorIteratorConfig()
+                                .add_output(out)
+                                .add_owned_const_input(self.narrow(dim, 0, half))
+                                .add_owned_const_input(self.narrow(dim, half, half))
+                                .resize_outputs(false)
+                                .build();
+  if (!run(iter, PointwiseOp::glu)) {
+    fallback_iterator(iter, "aten::glu",
+                      [](TensorIteratorBase& cpu) { call_on_cpu(glu_stub, cpu); });
+  }
+}
+
 void structured_gelu_out::impl(const Tensor& self, c10::string_view approximate,
                                const Tensor& result) {
   const GeluType type = get_gelutype_enum(approximate);

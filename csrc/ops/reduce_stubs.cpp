@@ -9,6 +9,7 @@
 #include <ATen/ops/sum.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -40,6 +41,21 @@ void run(TensorIterator& iter, ReduceOp op, const Stub& stub, c10::ArrayRef<c10:
 template <auto& stub, ReduceOp op>
 void run_row(TensorIterator& iter) {
   run(iter, op, stub, {});
+}
+
+// The CPU has no kernel for mean_stub: its mean is a sum, divided.
+template <>
+void run_row<mean_stub, ReduceOp::mean_op>(TensorIterator& iter) {
+  if (can_reduce(iter, ReduceOp::mean_op)) {
+    reduce(iter, ReduceOp::mean_op);
+    return;
+  }
+  const auto count = static_cast<double>(iter.numel()) /
+                     static_cast<double>(std::max<int64_t>(iter.num_output_elements(), 1));
+  fallback_iterator(iter, "aten::mean", [&](TensorIteratorBase& cpu) {
+    call_on_cpu(sum_stub, static_cast<TensorIterator&>(cpu));
+    at::Tensor(cpu.tensor_base(0)).div_(count);
+  });
 }
 
 #define TW_REDUCE(name, ...)                                                                       \

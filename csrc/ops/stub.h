@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/native/DispatchStub.h>
+#include <c10/util/Exception.h>
 
 #include <type_traits>
 #include <utility>
@@ -21,6 +22,7 @@ using RegisterStub = at::native::RegisterPRIVATEUSE1Dispatch<std::remove_cvref_t
 /// vector instruction sets libtorch was built.
 template <class Stub, class... Args>
 void call_on_cpu(const Stub&, Args&&... args) {
+  TORCH_INTERNAL_ASSERT(Stub::DEFAULT != nullptr, "this stub has no CPU kernel to fall back on");
   Stub::DEFAULT(std::forward<Args>(args)...);
 }
 

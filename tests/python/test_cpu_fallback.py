@@ -4,6 +4,8 @@ import warnings
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.utils._pytree import tree_leaves
 
 
 @pytest.fixture
@@ -74,6 +76,8 @@ def test_one_warning_per_op(check_python):
     code = f"""
 import warnings
 import torch
+import torch.nn.functional as F
+from torch.utils._pytree import tree_leaves
 import torch_webgpu
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
@@ -124,3 +128,34 @@ with warnings.catch_warnings(record=True) as caught:
 assert "'loud' is none of warn, error and silent" in str(caught[-1].message), caught
 """
     check_python(code, env={"TORCH_WEBGPU_FALLBACK": "loud"})
+
+
+FLOAT64 = {
+    "mean": lambda x: x.mean(),
+    "mean of a dimension": lambda x: x.view(3, 1).mean(0),
+    "complex mean": lambda x: x.to(torch.complex128).mean(),
+    "argmax": lambda x: x.argmax(),
+    "argmin of a dimension": lambda x: x.argmin(0),
+    "frexp": torch.frexp,
+    "complex": lambda x: torch.complex(x, x),
+    "comparison": lambda x: x > 1,
+    "binary cross entropy": lambda x: F.binary_cross_entropy(x / 4, x / 4),
+    "glu": lambda x: F.glu(torch.cat([x, x * 2])),
+    "mse": lambda x: F.mse_loss(x, x * 2),
+    "layer norm": lambda x: F.layer_norm(x, (3,)),
+    "adaptive pooling": lambda x: F.adaptive_avg_pool1d(x.view(1, 1, 3), 1),
+    "inverse transform": lambda x: torch.fft.ifft(x),
+    "sort": lambda x: x.sort(),
+}
+
+
+@pytest.mark.parametrize("name", FLOAT64)
+def test_float64_results_equal_the_cpus(mode, name):
+    mode("silent")
+    host = torch.tensor([3.0, 1.0, 2.0], dtype=torch.float64)
+    actual, expected = FLOAT64[name](host.webgpu()), FLOAT64[name](host)
+    assert torch.webgpu.fallbacks()
+    pairs = zip(tree_leaves(actual), tree_leaves(expected), strict=True)
+    for got, want in pairs:
+        assert got.is_webgpu
+        torch.testing.assert_close(got.cpu(), want)

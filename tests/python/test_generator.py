@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 
 @pytest.fixture(autouse=True)
@@ -73,3 +74,11 @@ def test_own_generators_are_independent():
     assert generator.clone_state().get_offset() == 8
     with pytest.raises(RuntimeError, match="multiple of 4"):
         generator.set_offset(3)
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_checkpoint_repeats_the_random_numbers(use_reentrant):
+    x = torch.ones(64, device="webgpu", requires_grad=True)
+    y = checkpoint(torch.nn.Dropout(0.5), x, use_reentrant=use_reentrant)
+    y.sum().backward()
+    assert torch.equal(x.grad.cpu(), y.detach().cpu())

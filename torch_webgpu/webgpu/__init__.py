@@ -167,6 +167,13 @@ def is_initialized() -> bool:
     return _C.is_initialized()
 
 
+def __getattr__(name: str) -> object:
+    # torch.utils.checkpoint asks for it before it saves the generator's state.
+    if name == "_initialized":
+        return is_initialized()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def is_bf16_supported(including_emulation: bool = True) -> bool:
     """Whether bfloat16 tensors can be computed with. They are, in float32, hence as emulation."""
     return including_emulation
