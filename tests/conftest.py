@@ -13,3 +13,16 @@ def seeded():
     import torch
 
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def silent_fallbacks():
+    """Lets the CPU stand in, for tests of exactly that. Its value: the function that counts."""
+    import torch
+
+    mode = torch.webgpu.get_fallback_mode()
+    torch.webgpu.set_fallback_mode("silent")
+    torch.webgpu.reset_fallbacks()
+    yield torch.webgpu.fallbacks
+    torch.webgpu.set_fallback_mode(mode)
+    torch.webgpu.reset_fallbacks()

@@ -178,8 +178,9 @@ void free_buffer(void* buffer) {
 }
 
 Place find_place(const c10::DataPtr& data) {
-  TORCH_CHECK(data.device().type() == kWebGPU, "expected webgpu memory, got memory on ",
-              data.device());
+  TORCH_CHECK(data.device().type() == kWebGPU,
+              "Expected all tensors to be on the same device, but found at least two devices, ",
+              webgpu_device(), " and ", data.device(), "!");
   if (data.get() == nullptr) {
     static const Buffer* empty = context().allocator.allocate(0);
     return {empty, 0};

@@ -1,12 +1,13 @@
 // Convolution and its gradients. ATen sends every convolution of a PrivateUse1 device here, with
 // 1-D ones as 2-D.
-#include <ATen/ops/convolution_backward_overrideable_ops.h>
-#include <ATen/ops/convolution_overrideable_ops.h>
+#include <ATen/ops/convolution_backward_ops.h>
+#include <ATen/ops/convolution_ops.h>
 #include <ATen/ops/sum.h>
 #include <torch/library.h>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "ops/common.h"
 #include "ops/conv_gemm.h"
 #include "ops/matmul_gemm.h"
 
@@ -50,9 +51,13 @@ void check_types(const Tensor& input, const Tensor& weight) {
 Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                    at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
                    bool transposed, at::IntArrayRef output_padding, int64_t groups) {
+  const Tensor given_bias = bias.value_or(Tensor());
+  check_same_device("convolution_overrideable",
+                    {{input, "input"}, {weight, "weight"}, {given_bias, "bias"}});
   check_types(input, weight);
   if (!is_gemm_dtype(input.scalar_type())) {
-    return call_cpu_fallback_symint<at::_ops::convolution_overrideable>::call(
+    // Not the overrideable form, which the CPU does not have.
+    return call_cpu_fallback_symint<at::_ops::convolution>::call(
         input, weight, bias, c10::fromIntArrayRefSlow(stride), c10::fromIntArrayRefSlow(padding),
         c10::fromIntArrayRefSlow(dilation), transposed, c10::fromIntArrayRefSlow(output_padding),
         groups);
@@ -63,7 +68,7 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
   if (output.numel() == 0) {
     return output;
   }
-  const Tensor b = bias.has_value() ? resolved(*bias) : Tensor();
+  const Tensor b = resolved(given_bias);
   const ConvGeometry geometry{stride, padding, dilation, groups};
   if (transposed) {
     conv_input(output, resolved(input), resolved(weight), b, geometry);
@@ -78,12 +83,16 @@ convolution_backward(const Tensor& grad_output, const Tensor& input_in, const Te
                      at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
                      bool transposed, at::IntArrayRef output_padding, int64_t groups,
                      std::array<bool, 3> output_mask) {
+  check_same_device("convolution_backward_overrideable",
+                    {{grad_output, "grad_output"}, {input_in, "input"}, {weight_in, "weight"}});
   check_types(grad_output, weight_in);
   if (!is_gemm_dtype(grad_output.scalar_type())) {
-    return call_cpu_fallback_symint<at::_ops::convolution_backward_overrideable>::call(
-        grad_output, input_in, weight_in, c10::fromIntArrayRefSlow(stride),
-        c10::fromIntArrayRefSlow(padding), c10::fromIntArrayRefSlow(dilation), transposed,
-        c10::fromIntArrayRefSlow(output_padding), groups, output_mask);
+    const std::array<c10::SymInt, 1> bias_sizes = {grad_output.size(1)};
+    return call_cpu_fallback_symint<at::_ops::convolution_backward>::call(
+        grad_output, input_in, weight_in, at::OptionalSymIntArrayRef(bias_sizes),
+        c10::fromIntArrayRefSlow(stride), c10::fromIntArrayRefSlow(padding),
+        c10::fromIntArrayRefSlow(dilation), transposed, c10::fromIntArrayRefSlow(output_padding),
+        groups, output_mask);
   }
   const Tensor grad = resolved(grad_output);
   const ConvGeometry geometry{stride, padding, dilation, groups};

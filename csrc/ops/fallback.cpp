@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/core/op_registration/adaption.h>
 #include <torch/library.h>
 
 #include <atomic>
@@ -56,6 +57,34 @@ void replace_generators(torch::jit::Stack* stack, size_t num_arguments) {
     if (value.isGenerator() && value.toGenerator().device().type() == kWebGPU) {
       const PhiloxState state = generator_of(value.toGenerator()).philox_state(4);
       value = at::detail::createCPUGenerator(state.seed + state.offset * 0x9e3779b97f4a7c15ull);
+    }
+  }
+}
+
+// Copies on the CPU would hide that an argument was there from the start, which PyTorch refuses.
+// 0-d tensors may be anywhere, and so may the indices of index_put_, the only lists of optional
+// tensors; what ops of other libraries accept is theirs to say.
+void check_common_device(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  if (schema.operator_name().getNamespace() != "aten") {
+    return;
+  }
+  std::optional<at::Device> common;
+  const size_t begin = stack.size() - schema.arguments().size();
+  auto check = [&](const at::Tensor& tensor, const std::string& name) {
+    if (tensor.defined() && tensor.dim() > 0 && (is_webgpu(tensor) || tensor.is_cpu())) {
+      c10::impl::check_and_update_common_device(common, tensor, schema.name().c_str(),
+                                                name.c_str());
+    }
+  };
+  for (size_t i = begin; i < stack.size(); ++i) {
+    const std::string& name = schema.arguments()[i - begin].name();
+    if (stack[i].isTensor()) {
+      check(stack[i].toTensor(), name);
+    } else if (stack[i].isTensorList()) {
+      for (const at::Tensor& tensor : stack[i].toTensorVector()) {
+        check(tensor, name);
+      }
     }
   }
 }
@@ -165,6 +194,7 @@ void note_fallback(std::string_view op, std::string_view reason) {
 }
 
 void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  check_common_device(op, *stack);
   note_fallback(c10::toString(op.operator_name()));
   replace_generators(stack, op.schema().arguments().size());
   // A view of a CPU copy would not alias its source: better an error than a lost write.

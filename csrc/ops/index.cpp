@@ -77,11 +77,9 @@ void take(TensorIterator& iter, const at::TensorBase& input) {
   run_index_move(std::move(move));
 }
 
-// Iterator without output: source, index.
+// Iterator without output: source, index. index_put.cpp keeps sums in float64 from it.
 void put(TensorIterator& iter, const at::TensorBase& self, bool accumulate) {
   const Tensor target(self);
-  TORCH_CHECK_NOT_IMPLEMENTED(!accumulate || native_dtype(target.scalar_type()),
-                              "put_(): accumulating in ", target.scalar_type());
   const Tensor out = target.contiguous();
   const DType dtype =
       accumulate ? *native_dtype(target.scalar_type()) : raw_dtype(target.scalar_type());

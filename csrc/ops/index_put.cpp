@@ -1,10 +1,13 @@
-// index_put_ where elements may meet: accumulating, or deterministic.
+// index_put_ where elements may meet: accumulating, or deterministic. And what put_ and index_put_
+// add in a type that has no kernels.
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/TensorAdvancedIndexing.h>
 #include <ATen/native/TensorAdvancedIndexingUtils.h>
 #include <ATen/ops/_index_put_impl_native.h>
 #include <ATen/ops/_index_put_impl_ops.h>
+#include <ATen/ops/put_native.h>
+#include <ATen/ops/put_ops.h>
 #include <torch/library.h>
 
 #include "backend/fallback.h"
@@ -97,7 +100,18 @@ Tensor& index_put_impl(Tensor& self, const c10::List<std::optional<Tensor>>& ind
   return at::native::_index_put_impl_(self, indices, values, accumulate, unsafe);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_index_put_impl_", TORCH_FN(index_put_impl)); }
+Tensor& put(Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
+  check_same_device("put_", {{self, "self"}, {index, "index"}, {source, "source"}});
+  if (accumulate && !native_dtype(self.scalar_type())) {
+    return call_cpu_fallback<at::_ops::put_>::call(self, index, source, accumulate);
+  }
+  return at::native::put_(self, index, source, accumulate);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_index_put_impl_", TORCH_FN(index_put_impl));
+  m.impl("put_", TORCH_FN(put));
+}
 
 } // namespace
 } // namespace torch_webgpu

@@ -13,6 +13,7 @@
 #include "backend/empty.h"
 #include "backend/fallback.h"
 #include "backend/tensor.h"
+#include "ops/common.h"
 #include "ops/kernel_args.h"
 #include "ops/norm.h"
 #include "ops/pointwise.h"
@@ -167,6 +168,11 @@ ThreeTensors batch_norm(const Tensor& input, const OptionalTensor& weight,
                         double eps) {
   const Tensor given_mean = value_of(running_mean);
   const Tensor given_var = value_of(running_var);
+  check_same_device("native_batch_norm", {{input, "input"},
+                                          {value_of(weight), "weight"},
+                                          {value_of(bias), "bias"},
+                                          {given_mean, "running_mean"},
+                                          {given_var, "running_var"}});
   if (!are_native_floats({input, value_of(weight), value_of(bias), given_mean, given_var})) {
     return batch_norm_on_cpu(input, weight, bias, given_mean, given_var, training, momentum, eps);
   }
@@ -251,6 +257,9 @@ std::tuple<Tensor, Tensor> batch_norm_update_stats(const Tensor& input,
                                                    const OptionalTensor& running_mean,
                                                    const OptionalTensor& running_var,
                                                    double momentum) {
+  check_same_device("batch_norm_update_stats", {{input, "input"},
+                                                {value_of(running_mean), "running_mean"},
+                                                {value_of(running_var), "running_var"}});
   const Stats stats = stats_of(input);
   const Tensor invstd = empty_webgpu({input.size(1)}, at::kFloat);
   const Tensor mean_update = packed(running_mean);
@@ -271,6 +280,13 @@ ThreeTensors batch_norm_backward(const Tensor& gradient, const Tensor& input,
                                  const OptionalTensor& running_var, const OptionalTensor& save_mean,
                                  const OptionalTensor& save_invstd, bool train, double eps,
                                  std::array<bool, 3> mask) {
+  check_same_device("native_batch_norm_backward", {{gradient, "grad_out"},
+                                                   {input, "input"},
+                                                   {value_of(weight_opt), "weight"},
+                                                   {value_of(running_mean), "running_mean"},
+                                                   {value_of(running_var), "running_var"},
+                                                   {value_of(save_mean), "save_mean"},
+                                                   {value_of(save_invstd), "save_invstd"}});
   if (!are_native_floats({input, gradient, value_of(weight_opt), value_of(running_mean)})) {
     return call_cpu_fallback<at::_ops::native_batch_norm_backward>::call(
         gradient, input, weight_opt, running_mean, running_var, save_mean, save_invstd, train, eps,

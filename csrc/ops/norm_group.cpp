@@ -9,6 +9,7 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "ops/common.h"
 #include "ops/norm.h"
 
 namespace torch_webgpu {
@@ -37,6 +38,8 @@ void check_sizes(const Tensor& x, const OptionalTensor& weight, const OptionalTe
 ThreeTensors group_norm(const Tensor& input, const OptionalTensor& weight,
                         const OptionalTensor& bias, int64_t n, int64_t c, int64_t hw,
                         int64_t groups, double eps) {
+  check_same_device("native_group_norm",
+                    {{input, "input"}, {value_of(weight), "weight"}, {value_of(bias), "bias"}});
   check_sizes(input, weight, bias, n, c, hw, groups);
   if (!are_native_floats({input, value_of(weight), value_of(bias)})) {
     return call_cpu_fallback<at::_ops::native_group_norm>::call(input, weight, bias, n, c, hw,
@@ -57,6 +60,11 @@ ThreeTensors group_norm(const Tensor& input, const OptionalTensor& weight,
 ThreeTensors group_norm_backward(const Tensor& gradient, const Tensor& input, const Tensor& mean,
                                  const Tensor& rstd, const OptionalTensor& weight, int64_t n,
                                  int64_t c, int64_t hw, int64_t groups, std::array<bool, 3> mask) {
+  check_same_device("native_group_norm_backward", {{gradient, "grad_out"},
+                                                   {input, "input"},
+                                                   {mean, "mean"},
+                                                   {rstd, "rstd"},
+                                                   {value_of(weight), "weight"}});
   check_sizes(input, weight, {}, n, c, hw, groups);
   if (!are_native_floats({gradient, input, mean, rstd, value_of(weight)})) {
     return call_cpu_fallback<at::_ops::native_group_norm_backward>::call(

@@ -10,6 +10,7 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "ops/common.h"
 #include "ops/norm.h"
 
 namespace torch_webgpu {
@@ -22,6 +23,9 @@ using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
 ThreeTensors layer_norm(const Tensor& input, at::IntArrayRef normalized_shape,
                         const OptionalTensor& weight_opt, const OptionalTensor& bias_opt,
                         double eps) {
+  check_same_device(
+      "native_layer_norm",
+      {{input, "input"}, {value_of(weight_opt), "weight"}, {value_of(bias_opt), "bias"}});
   const Tensor weight = packed(weight_opt);
   const Tensor bias = packed(bias_opt);
   const auto [m, n] = at::native::_check_layer_norm_inputs(input, normalized_shape, weight, bias);
@@ -45,6 +49,12 @@ ThreeTensors layer_norm_backward(const Tensor& gradient, const Tensor& input,
                                  at::IntArrayRef normalized_shape, const Tensor& mean,
                                  const Tensor& rstd, const OptionalTensor& weight_opt,
                                  const OptionalTensor& bias_opt, std::array<bool, 3> mask) {
+  check_same_device("native_layer_norm_backward", {{gradient, "grad_out"},
+                                                   {input, "input"},
+                                                   {mean, "mean"},
+                                                   {rstd, "rstd"},
+                                                   {value_of(weight_opt), "weight"},
+                                                   {value_of(bias_opt), "bias"}});
   const Tensor weight = packed(weight_opt);
   const Tensor bias = packed(bias_opt);
   const auto [m, n] = at::native::_check_layer_norm_inputs(input, normalized_shape, weight, bias);

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from common import DEVICE, check, check_error, error_text, to_device
+from common import DEVICE, check, check_error, check_gradients, error_text, to_device
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -172,6 +172,53 @@ def test_type_errors_are_those_of_the_cpu():
     check_error(F.conv2d, x.bool(), w.bool())
     check_error(F.conv2d, x, w, torch.ones(3))
     assert error_text(F.conv2d, *to_device((x, w)), torch.ones(2))[0] is RuntimeError
+
+
+KINDS = [
+    (F.conv1d, (2, 3, 6), (4, 3, 2)),
+    (F.conv2d, (2, 3, 5, 6), (4, 3, 2, 3)),
+    (F.conv3d, (1, 3, 3, 4, 3), (4, 3, 2, 1, 2)),
+    (F.conv_transpose1d, (2, 3, 6), (3, 4, 2)),
+    (F.conv_transpose2d, (2, 3, 5, 6), (3, 4, 2, 3)),
+    (F.conv_transpose3d, (1, 3, 3, 4, 3), (3, 4, 2, 1, 2)),
+]
+
+
+@pytest.mark.parametrize(("function", "x", "w"), KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("elsewhere", ["x", "w", "bias", "parameters"])
+def test_mixed_devices_are_refused(function, x, w, dtype, elsewhere):
+    tensors = {name: torch.ones(s, dtype=dtype) for name, s in [("x", x), ("w", w), ("bias", 4)]}
+    moved = ("w", "bias") if elsewhere == "parameters" else (elsewhere,)
+    tensors.update({name: tensors[name].to(DEVICE) for name in moved})
+    # The second text is for larger problems, which oneDNN would get.
+    with pytest.raises(RuntimeError, match=r"to be on the same device|should be the same"):
+        function(*tensors.values())
+
+
+def test_a_module_on_the_device_refuses_host_input():
+    for module in (torch.nn.Conv2d(1, 1, 1), torch.nn.ConvTranspose2d(1, 1, 1)):
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            module.to(DEVICE)(torch.ones(1, 1, 2, 2))
+
+
+@pytest.mark.parametrize(("function", "x", "w"), KINDS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_what_has_no_kernel_runs_on_the_cpu(function, x, w, dtype, silent_fallbacks):
+    tensors = [torch.randn(s, dtype=dtype).requires_grad_() for s in (x, w, (4,))]
+    check_gradients(lambda *t: function(*t, stride=2, padding=1).abs(), *tensors)
+    counts = silent_fallbacks()
+    assert counts["aten::convolution"] and counts["aten::convolution_backward"]
+
+
+def test_double_backward_in_double(silent_fallbacks):
+    def penalty(x, w):
+        (gradient,) = torch.autograd.grad(F.conv2d(x, w).square().sum(), x, create_graph=True)
+        return gradient.square().sum()
+
+    tensors = [torch.randn(s, dtype=torch.float64) for s in [(2, 3, 5, 6), (4, 3, 2, 3)]]
+    check_gradients(penalty, *[t.requires_grad_() for t in tensors])
+    assert silent_fallbacks()["aten::convolution"]
 
 
 @settings(max_examples=20, deadline=None)

@@ -149,6 +149,21 @@ def test_take_and_put():
     check(torch.take, x, i)
     check(lambda x, i, v: x.put(i[0], v), x, i, torch.tensor([5.0, 6.0]))
     check(lambda x, i, v: x.put(i, v, accumulate=True), x, i, torch.randn(2, 2))
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        x.to(DEVICE).put_(i, torch.ones(2, 2, device=DEVICE))
+
+
+def test_sums_in_double_run_on_the_cpu(silent_fallbacks):
+    x, i, v = torch.randn(4, 5).double().t(), torch.tensor([[0, 19], [-1, 0]]), torch.ones(2, 2)
+    check(lambda x, i, v: x.put_(i, v, accumulate=True), x, i, v.double())
+    assert silent_fallbacks() == {"aten::put_": 1}
+    # Indices may be on the CPU, and so may a value without dimensions.
+    for value in (torch.ones(2, dtype=x.dtype, device=DEVICE), torch.ones((), dtype=x.dtype)):
+        where = (torch.tensor([1, 1]), torch.tensor([2, 2]))
+        result = x.to(DEVICE).index_put_(where, value, accumulate=True)
+        assert_same(result, x.clone().index_put_(where, value.cpu(), accumulate=True))
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        x.to(DEVICE).index_put_((i[0] % 4,), torch.ones(2, 4, dtype=x.dtype), accumulate=True)
 
 
 def test_gradients():

@@ -123,6 +123,26 @@ def test_batch_norm_updates_statistics_alone():
     check(lambda t, m, v: (*torch.batch_norm_update_stats(t, m, v, 0.3), m, v), x, mean, var)
 
 
+@pytest.mark.parametrize("elsewhere", ["x", "weight", "bias", "mean"])
+def test_mixed_devices_are_refused(elsewhere):
+    def run(function, **tensors):
+        tensors = {k: t.to("cpu" if k == elsewhere else DEVICE) for k, t in tensors.items()}
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            function(**tensors)
+
+    x, weight, bias = torch.ones(3, 4, 4), torch.ones(4), torch.zeros(4)
+    if elsewhere != "mean":
+        run(lambda x, **p: F.layer_norm(x, (4,), **p), x=x, weight=weight, bias=bias)
+        run(lambda x, **p: F.group_norm(x, 2, **p), x=x, weight=weight, bias=bias)
+    for training in (False, True):
+        run(
+            lambda x, mean, var, training=training, **p: F.batch_norm(
+                x, mean, var, training=training, **p
+            ),
+            **{"x": x, "mean": bias, "var": weight, "weight": weight, "bias": bias},
+        )
+
+
 def test_batch_norm_refuses():
     check_error(lambda t, m: F.batch_norm(t, m, m), torch.ones(2, 3), torch.ones(4))
     check_error(lambda t: F.batch_norm(t, None, None, training=True), torch.ones(1, 3))

@@ -50,6 +50,24 @@ def test_results_equal_the_cpus_and_are_counted(mode):
     assert torch.webgpu.fallbacks() == {}
 
 
+def test_mixed_devices_are_refused_before_anything_is_copied(mode):
+    mode("silent")
+    edges = torch.tensor([0.0, 1.0, 2.0])
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch.histogram(torch.ones(4).webgpu(), edges)
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch.linalg.eig(torch.eye(2), out=[torch.empty(2).webgpu() for _ in range(2)])
+    assert torch.webgpu.fallbacks() == {}
+
+
+def test_arguments_that_belong_on_the_cpu(mode):
+    mode("silent")
+    x = torch.rand(3, 2, dtype=torch.float64).webgpu()
+    assert torch.equal(x.tensor_split(torch.tensor([1]))[1].cpu(), x.cpu()[1:])
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x.unsqueeze(-1), torch.tensor([3, 2]))
+    assert packed.data.is_webgpu and packed.data.numel() == 5
+
+
 def test_outputs_are_written_and_resized(mode):
     mode("silent")
     host = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
