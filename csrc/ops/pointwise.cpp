@@ -39,7 +39,8 @@ Extent extent_of(const TensorIteratorBase& iter, int operand, const Buffer& buff
   extent.begin = reinterpret_cast<uintptr_t>(iter.data_ptr(operand)) - buffer.address;
   extent.end = extent.begin + iter.element_size(operand);
   for (int d = 0; d < iter.ndim(); ++d) {
-    extent.end += static_cast<uint64_t>(iter.strides(operand)[d]) * (iter.shape()[d] - 1);
+    const int64_t reach = iter.strides(operand)[d] * (iter.shape()[d] - 1);
+    (reach < 0 ? extent.begin : extent.end) += static_cast<uint64_t>(reach); // a flip's is negative
   }
   return extent;
 }

@@ -92,3 +92,21 @@ def test_complex_by_parts(to):
     target = torch.zeros(3, 4, 5, dtype=to, device="webgpu")
     target[1:] = z.to("webgpu")
     assert_same(target.real.float()[2], z.to(to).real.float())
+
+
+# Copies between two accelerators pass through the host; those that this machine has are tried.
+OTHERS = [name for name in ("cuda", "mps", "xpu") if getattr(torch, name).is_available()]
+
+
+@pytest.mark.parametrize("other", ["cpu", "meta", *OTHERS])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+def test_other_devices(other, dtype):
+    host = torch.arange(24).view(4, 6).to(dtype)
+    there = host.webgpu()[:, ::2].to(other)
+    assert (there.device.type, there.dtype, tuple(there.shape)) == (other, dtype, (4, 3))
+    if other == "meta":  # it has no values to compare, or to give back
+        return
+    assert torch.equal(there.cpu(), host[:, ::2])
+    back = torch.zeros(3, 4, dtype=dtype, device="webgpu").t()
+    back.copy_(host.to(other)[:, 1::2])
+    assert torch.equal(back.cpu(), host[:, 1::2])
