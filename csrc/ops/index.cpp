@@ -1,6 +1,5 @@
 // Advanced indexing through ATen's iterators: index, index_put, take, put, index_copy, index_fill,
 // masked_fill and flip.
-#include <ATen/Context.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/native/IndexKernel.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -57,9 +56,7 @@ void index_put(TensorIterator& iter, at::IntArrayRef sizes, at::IntArrayRef stri
   move.out = move_operand(iter, 0, dtype);
   move.in = move_operand(iter, 1, dtype);
   add_indices(move, iter, sizes, strides, &MoveIndex::out_stride);
-  if (at::globalContext().deterministicAlgorithms()) {
-    move.serial_dims = indexed_dims(move);
-  }
+  keep_order_if_deterministic(move);
   run_index_move(std::move(move));
 }
 
@@ -91,9 +88,7 @@ void put(TensorIterator& iter, const at::TensorBase& self, bool accumulate) {
   move.indices.push_back(iterator_index(iter, 1, out.numel()));
   move.indices[0].out_stride = 1;
   move.wrap_negative = true;
-  if (at::globalContext().deterministicAlgorithms()) {
-    move.serial_dims = indexed_dims(move);
-  }
+  keep_order_if_deterministic(move);
   run_index_move(std::move(move));
   if (!out.is_same(target)) {
     target.copy_(out);
@@ -108,9 +103,7 @@ void index_copy(TensorIterator& iter, int64_t, int64_t size, int64_t stride) {
   move.in = move_operand(iter, 2, bits);
   move.indices.push_back(iterator_index(iter, 1, size));
   move.indices[0].out_stride = stride;
-  if (at::globalContext().deterministicAlgorithms()) {
-    move.serial_dims = indexed_dims(move);
-  }
+  keep_order_if_deterministic(move);
   run_index_move(std::move(move));
 }
 

@@ -1,5 +1,6 @@
 #include "ops/index_move.h"
 
+#include <ATen/Context.h>
 #include <ATen/Dispatch.h>
 
 #include <algorithm>
@@ -323,6 +324,12 @@ uint64_t indexed_dims(const IndexMove& move) {
     }
   }
   return dims;
+}
+
+void keep_order_if_deterministic(IndexMove& move) {
+  if (at::globalContext().deterministicAlgorithms()) {
+    move.serial_dims = indexed_dims(move);
+  }
 }
 
 std::array<uint32_t, 4> element_bits(const c10::Scalar& value, at::ScalarType type) {

@@ -66,6 +66,10 @@ MoveIndex move_index(const at::TensorBase& tensor, at::IntArrayRef strides, int6
 /// they may meet in one element of `out`.
 uint64_t indexed_dims(const IndexMove& move);
 
+/// Walks those dimensions in order where torch.use_deterministic_algorithms asks for it. All
+/// indices must have been added.
+void keep_order_if_deterministic(IndexMove& move);
+
 /// The bits of a scalar as an element of that type.
 std::array<uint32_t, 4> element_bits(const c10::Scalar& value, at::ScalarType type);
 

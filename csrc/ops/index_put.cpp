@@ -1,6 +1,5 @@
 // index_put_ where elements may meet: accumulating, or deterministic. And what put_ and index_put_
 // add in a type that has no kernels.
-#include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/TensorAdvancedIndexing.h>
 #include <ATen/native/TensorAdvancedIndexingUtils.h>
@@ -85,9 +84,7 @@ void index_put_in_order(Tensor& self, const c10::List<std::optional<Tensor>>& or
   move.out = move_operand(out, dtype, out_strides);
   move.in = move_operand(in, dtype, in.strides());
   move.wrap_negative = true;
-  if (at::globalContext().deterministicAlgorithms()) {
-    move.serial_dims = indexed_dims(move);
-  }
+  keep_order_if_deterministic(move);
   run_index_move(std::move(move));
 }
 

@@ -164,7 +164,6 @@ REGISTER_PRIVATEUSE1_DISPATCH(where_kernel, &where_webgpu)
 
 } // namespace
 
-// gelu's shared implementation asks its stub for the CPU kernel, whatever the device.
 // With an iterator of its own: the one that the meta function leaves refers to halves of `self`
 // that were its local variables.
 void structured_glu_out::impl(const Tensor& self, int64_t dim, const Tensor& out) {
@@ -181,6 +180,7 @@ void structured_glu_out::impl(const Tensor& self, int64_t dim, const Tensor& out
   }
 }
 
+// gelu's shared implementation asks its stub for the CPU kernel, whatever the device.
 void structured_gelu_out::impl(const Tensor& self, c10::string_view approximate,
                                const Tensor& result) {
   const GeluType type = get_gelutype_enum(approximate);

@@ -69,6 +69,13 @@ Tensor empty_result(const Tensor& self) {
 }
 
 // The variance of a complex tensor is the sum of those of its parts.
+void join_parts(Tensor& real, const Tensor& imaginary, bool take_sqrt) {
+  real.add_(imaginary);
+  if (take_sqrt) {
+    real.sqrt_();
+  }
+}
+
 void variance(const Statistic& of, Tensor& result) {
   check_input(of);
   TORCH_CHECK(at::isFloatingType(result.scalar_type()) || result.is_complex(), of.name,
@@ -78,10 +85,7 @@ void variance(const Statistic& of, Tensor& result) {
     Tensor imaginary = empty_result(of.self);
     variance({of.name, false, at::real(of.self), of.dim, of.correction, of.keepdim}, real);
     variance({of.name, false, at::imag(of.self), of.dim, of.correction, of.keepdim}, imaginary);
-    real.add_(imaginary);
-    if (of.take_sqrt) {
-      real.sqrt_();
-    }
+    join_parts(real, imaginary, of.take_sqrt);
     at::native::resize_output(result, real.sizes());
     result.copy_(real);
     return;
@@ -101,10 +105,7 @@ std::tuple<Tensor, Tensor> variance_and_mean(const Statistic& of) {
         variance_and_mean({of.name, false, at::real(of.self), of.dim, of.correction, of.keepdim});
     auto [imaginary, imaginary_mean] =
         variance_and_mean({of.name, false, at::imag(of.self), of.dim, of.correction, of.keepdim});
-    real.add_(imaginary);
-    if (of.take_sqrt) {
-      real.sqrt_();
-    }
+    join_parts(real, imaginary, of.take_sqrt);
     return {real, at::complex(real_mean, imaginary_mean)};
   }
   Tensor result = empty_result(of.self);
