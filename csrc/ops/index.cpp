@@ -37,27 +37,58 @@ void add_indices(IndexMove& move, const TensorIteratorBase& iter, at::IntArrayRe
   move.wrap_negative = true;
 }
 
-void index(TensorIteratorBase& iter, at::IntArrayRef sizes, at::IntArrayRef strides) {
-  IndexMove move = move_over("index", iter);
-  const DType bits = raw_dtype(iter.dtype(0));
-  move.out = move_operand(iter, 0, bits);
-  move.in = move_operand(iter, 1, bits);
-  add_indices(move, iter, sizes, strides, &MoveIndex::in_stride);
-  run_index_move(std::move(move));
+// Calls launch(iterator, sizes, strides) with no more index tensors than a kernel follows.
+template <typename Iterator, typename Launch>
+void with_few_indices(Iterator& iter, at::IntArrayRef sizes, at::IntArrayRef byte_strides,
+                      Launch&& launch) {
+  if (sizes.size() <= kMaxMoveIndices) {
+    launch(iter, sizes, byte_strides);
+    return;
+  }
+  const auto element = static_cast<int64_t>(iter.element_size(0));
+  IndexList list;
+  for (size_t k = 0; k < sizes.size(); ++k) {
+    list.tensors.push_back(iter.tensor(static_cast<int>(2 + k)));
+    list.sizes.push_back(sizes[k]);
+    list.strides.push_back(byte_strides[k] / element);
+  }
+  list.fold();
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(false).check_all_same_dtype(false).resize_outputs(false);
+  config.add_output(iter.tensor(0)).add_const_input(iter.tensor(1));
+  for (size_t k = 0; k < list.tensors.size(); ++k) {
+    config.add_const_input(list.tensors[k]);
+    list.strides[k] *= element;
+  }
+  auto folded = config.build();
+  launch(folded, list.sizes, list.strides);
+}
+
+void index(TensorIteratorBase& all, at::IntArrayRef all_sizes, at::IntArrayRef all_strides) {
+  with_few_indices(all, all_sizes, all_strides, [](auto& iter, auto sizes, auto strides) {
+    IndexMove move = move_over("index", iter);
+    const DType bits = raw_dtype(iter.dtype(0));
+    move.out = move_operand(iter, 0, bits);
+    move.in = move_operand(iter, 1, bits);
+    add_indices(move, iter, sizes, strides, &MoveIndex::in_stride);
+    run_index_move(std::move(move));
+  });
 }
 
 // From torch 2.12 on, accumulation and determinism come through index_put_with_sort_stub instead,
 // see index_put.cpp.
-void index_put(TensorIterator& iter, at::IntArrayRef sizes, at::IntArrayRef strides,
+void index_put(TensorIterator& all, at::IntArrayRef all_sizes, at::IntArrayRef all_strides,
                bool accumulate) {
-  IndexMove move = move_over("index_put_", iter);
-  move.placing = accumulate ? Placing::kAdd : Placing::kCopy;
-  const DType dtype = accumulate ? *native_dtype(iter.dtype(0)) : raw_dtype(iter.dtype(0));
-  move.out = move_operand(iter, 0, dtype);
-  move.in = move_operand(iter, 1, dtype);
-  add_indices(move, iter, sizes, strides, &MoveIndex::out_stride);
-  keep_order_if_deterministic(move);
-  run_index_move(std::move(move));
+  with_few_indices(all, all_sizes, all_strides, [&](auto& iter, auto sizes, auto strides) {
+    IndexMove move = move_over("index_put_", iter);
+    move.placing = accumulate ? Placing::kAdd : Placing::kCopy;
+    const DType dtype = accumulate ? *native_dtype(iter.dtype(0)) : raw_dtype(iter.dtype(0));
+    move.out = move_operand(iter, 0, dtype);
+    move.in = move_operand(iter, 1, dtype);
+    add_indices(move, iter, sizes, strides, &MoveIndex::out_stride);
+    keep_order_if_deterministic(move);
+    run_index_move(std::move(move));
+  });
 }
 
 // Iterator: output, index. The index counts elements of the flattened input.

@@ -355,8 +355,8 @@ void run_index_move(IndexMove&& move) {
     return;
   }
   TORCH_CHECK_NOT_IMPLEMENTED(total < int64_t{1} << 31, move.name, "(): more than 2^31 elements");
-  TORCH_CHECK_NOT_IMPLEMENTED(move.indices.size() <= kMaxMoveIndices, move.name,
-                              "(): more than five index tensors");
+  TORCH_INTERNAL_ASSERT(move.indices.size() <= kMaxMoveIndices); // fold_indices
+  const bool ordered = move.serial_dims != 0; // even where those dimensions have one element each
   const uint32_t parallel = simplify(move);
   TORCH_CHECK_NOT_IMPLEMENTED(move.sizes.size() <= kMaxDims, move.name,
                               "(): more than twelve dimensions that cannot be merged");
@@ -364,8 +364,7 @@ void run_index_move(IndexMove&& move) {
     widen(move);
   }
 
-  Variant variant{
-      move.placing, parallel != move.sizes.size(), static_cast<uint32_t>(move.indices.size()), {}};
+  Variant variant{move.placing, ordered, static_cast<uint32_t>(move.indices.size()), {}};
   std::array<Binding, 2 + kMaxMoveIndices> bindings;
   uint32_t num_slots = 0;
   auto bind = [&](uint32_t k, const MoveOperand& operand) {

@@ -8,6 +8,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <array>
+#include <vector>
 
 #include "kernels/dtype.h"
 #include "runtime/buffer.h"
@@ -56,6 +57,17 @@ struct IndexMove {
 };
 
 inline constexpr size_t kMaxMoveIndices = 5;
+
+/// Index tensors of one shape, the sizes of the dimensions they index, and their strides.
+struct IndexList {
+  std::vector<at::Tensor> tensors;
+  c10::SmallVector<int64_t, 8> sizes;
+  c10::SmallVector<int64_t, 8> strides; // elements
+
+  /// One tensor that counts elements takes the place of the last ones where there are more than
+  /// kMaxMoveIndices. Values out of range stay out of range; negative ones count from the end.
+  void fold();
+};
 
 /// The operand with strides of its own choosing (0 for dimensions that an index steers).
 MoveOperand move_operand(const at::TensorBase& tensor, DType dtype, at::IntArrayRef strides);

@@ -68,14 +68,21 @@ void index_put_in_order(Tensor& self, const c10::List<std::optional<Tensor>>& or
       out_strides.append(index_rank, 0);
     }
   }
+  IndexList list;
   for (int64_t d = 0; d < out.dim(); ++d) {
-    const Tensor& index = target.indices[d];
-    if (index.defined()) {
-      c10::SmallVector<int64_t, 8> strides(move.sizes.size(), 0);
-      std::copy(index.strides().begin(), index.strides().end(), strides.begin() + first);
-      move.indices.push_back(move_index(index, strides, out.size(d)));
-      move.indices.back().out_stride = out.stride(d);
+    if (target.indices[d].defined()) {
+      list.tensors.push_back(target.indices[d]);
+      list.sizes.push_back(out.size(d));
+      list.strides.push_back(out.stride(d));
     }
+  }
+  list.fold();
+  for (size_t k = 0; k < list.tensors.size(); ++k) {
+    const Tensor& index = list.tensors[k];
+    c10::SmallVector<int64_t, 8> strides(move.sizes.size(), 0);
+    std::copy(index.strides().begin(), index.strides().end(), strides.begin() + first);
+    move.indices.push_back(move_index(index, strides, list.sizes[k]));
+    move.indices.back().out_stride = list.strides[k];
   }
   TORCH_CHECK(at::is_expandable_to(value.sizes(), move.sizes),
               "shape mismatch: value tensor of shape ", value.sizes(),

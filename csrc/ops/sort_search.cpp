@@ -185,6 +185,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 // An element is in the set if bisection of the sorted set leads to its equal.
 void isin(const Tensor& elements, const Tensor& test_elements, bool invert, const Tensor& out) {
+  if (test_elements.numel() == 0) {
+    Tensor(out).fill_(invert);
+    return;
+  }
   const at::ScalarType type = at::result_type(elements, test_elements);
   const Tensor sorted =
       std::get<0>(at::sort(test_elements.reshape({-1}).to(type), /*stable=*/true, 0, false));

@@ -143,6 +143,15 @@ def test_index_reduce(reduce, dtype):
         )
 
 
+@pytest.mark.parametrize("reduce", ["prod", "amax", "amin"])
+@pytest.mark.filterwarnings("ignore:index_reduce", "ignore:scatter_reduce")
+def test_reductions_of_long_integers_over_one_index(reduce):
+    x, source = torch.arange(12).view(4, 3), torch.arange(5, 8).view(1, 3)
+    check(lambda x, i, s: x.index_reduce(0, i, s, reduce), x, torch.tensor([2]), source)
+    index = torch.tensor([[3, 0, 1]])
+    check(lambda x, i, s: x.scatter_reduce(0, i, s, reduce), x, index, source)
+
+
 def test_take_and_put():
     x = torch.randn(4, 5).t()
     i = torch.tensor([[0, 19], [-1, 7]])

@@ -163,6 +163,9 @@ def test_isin():
     x = torch.randint(0, 50, (8, 9))
     check(torch.isin, x, torch.arange(3, 40, 7))
     check(torch.isin, x, torch.randint(0, 50, (100,)))
+    check(torch.isin, x, x[:0])
+    check(lambda x, t: torch.isin(x, t, invert=True), x, x[:0])
+    check(torch.isin, x[:0], x)
     check(lambda x: torch.isin(x, 7), x)
     check(lambda x: torch.isin(x, x[:1], invert=True), x.float())
 
