@@ -151,7 +151,16 @@ private:
     if (out == DType::kBool && result_kind() != Kind::kBool) {
       return "i_from_b(" + convert(result_kind(), Kind::kBool, value) + ")";
     }
-    return convert(result_kind(), info(out).kind, value);
+    return convert(result_kind(), info(out).kind, rounded(value));
+  }
+
+  // Half and small integer types are computed in wider ones. An output of another dtype gets what
+  // the compute type would hold.
+  std::string rounded(const std::string& value) const {
+    const bool wider = v_.op != PointwiseOp::copy && info(v_.compute).bytes < 4 &&
+                       v_.dtypes[0] != v_.compute && result_kind() == kind_ &&
+                       (kind_ == Kind::kInt || info(v_.dtypes[0]).kind != Kind::kInt);
+    return wider ? from_word(v_.compute, to_word(v_.compute, value)) : value;
   }
 
   bool is_host_scalar(uint32_t k) const { return (v_.host_scalars >> k & 1) != 0; }

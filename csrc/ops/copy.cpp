@@ -46,6 +46,10 @@ bool copy_complex_parts(const Tensor& dst, const Tensor& src) {
   const Tensor from = src.is_complex() ? at::view_as_real(src).select(-1, 0) : src;
   const Tensor to = dst.is_complex() ? at::view_as_real(dst).select(-1, 0) : dst;
   copy_on_device(to, from.expand(to.sizes()));
+  if (dst.scalar_type() == at::kBool) {
+    const Tensor imaginary = at::view_as_real(src).select(-1, 1).to(at::kBool);
+    Tensor(dst).logical_or_(imaginary);
+  }
   if (dst.is_complex()) {
     const Tensor imaginary = at::view_as_real(dst).select(-1, 1);
     if (src.is_complex()) {

@@ -218,8 +218,9 @@ void fallback_iterator(at::TensorIteratorBase& iter, std::string_view op,
       .resize_outputs(false)
       .is_reduction(iter.num_reduce_dims() > 0);
   if (has_common) {
-    config.promote_inputs_to_common_dtype(true).cast_common_dtype_to_outputs(
-        !writes_own_dtype(iter, common));
+    config.promote_inputs_to_common_dtype(true)
+        .promote_integer_inputs_to_float(c10::isFloatingType(common))
+        .cast_common_dtype_to_outputs(!writes_own_dtype(iter, common));
   }
   for (int i = 0; i < iter.ntensors(); ++i) {
     if (i < iter.noutputs()) {

@@ -94,6 +94,26 @@ def test_complex_by_parts(to):
     assert_same(target.real.float()[2], z.to(to).real.float())
 
 
+@pytest.mark.parametrize("to", [torch.complex32, torch.complex128])
+def test_complex_is_true_where_either_part_is(to):
+    z = torch.tensor([0, 1, 1j, 1 + 1j, -0.0], dtype=to)
+    assert_same(z.to("webgpu").bool(), z.bool())
+
+
+def test_wider_outputs_hold_what_the_common_dtype_does():
+    def outputs(device):
+        big = torch.tensor([33000, 1000.5], dtype=torch.half, device=device)
+        byte = torch.full((5,), 100, dtype=torch.int8, device=device)
+        for dtype in (torch.float32, torch.float64, torch.int64, torch.complex64):
+            out = torch.empty(0, dtype=dtype, device=device)
+            if dtype != torch.int64:
+                yield torch.add(big, big, out=out).clone()
+            yield torch.mul(byte, byte, out=out.resize_(0))
+
+    for actual, expected in zip(outputs("webgpu"), outputs("cpu"), strict=True):
+        assert_same(actual, expected)
+
+
 # Copies between two accelerators pass through the host; those that this machine has are tried.
 OTHERS = [name for name in ("cuda", "mps", "xpu") if getattr(torch, name).is_available()]
 

@@ -177,3 +177,14 @@ def test_float64_results_equal_the_cpus(mode, name):
     for got, want in pairs:
         assert got.is_webgpu
         torch.testing.assert_close(got.cpu(), want)
+
+
+def test_integers_divide_in_a_default_dtype_that_has_no_kernels(mode):
+    mode("silent")
+    x, y = torch.arange(5), torch.arange(1, 6, dtype=torch.int16)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal((x.webgpu() / y.webgpu()).cpu(), x / y)
+        assert torch.equal(x.webgpu().sqrt().cpu(), x.sqrt())
+    finally:
+        torch.set_default_dtype(torch.float32)
