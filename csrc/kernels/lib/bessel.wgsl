@@ -72,19 +72,27 @@ fn i1e_f(x: f32) -> f32 {
   return copysign_f(i1_far_f(a) * rsqrt_f(a), x);
 }
 
+// log(x / 2). The half of the smallest normal numbers is denormal, which GPUs may take for 0.
+fn log_half_f(x: f32) -> f32 {
+  if (x < 1e-30) {
+    return log_f(x) - 0.693147181;
+  }
+  return log_f(0.5 * x);
+}
+
 // K0 and K1 for 0 < x <= 2, fits "k0" and "k1".
 fn k0_near_f(x: f32) -> f32 {
   let t = x * x;
   let p = ((((1.28020499e-7 * t + 1.01501525e-5) * t + 5.45345406e-4) * t + 0.0144183291) * t +
            0.10569616) * t - 0.57721567;
-  return p - log_f(0.5 * x) * i0_near_f(x);
+  return p - log_half_f(x) * i0_near_f(x);
 }
 
 fn k1_near_f(x: f32) -> f32 {
   let t = x * x;
   let p = ((((-1.08391693e-8 * t - 1.08630835e-6) * t - 7.49357235e-5) * t - 0.00283710755) * t -
            0.0420490224) * t + 0.0386078326;
-  return div_f(1.0, x) + x * (p + log_f(0.5 * x) * i1_ratio_near_f(x));
+  return div_f(1.0, x) + x * (p + log_half_f(x) * i1_ratio_near_f(x));
 }
 
 // sqrt(x) e^x K0 and K1 for x >= 2, fits "k0_large" and "k1_large".
@@ -233,7 +241,7 @@ fn bessel_y0_f(x: f32) -> f32 {
     let t = x * x;
     let p = (((((-4.72286476e-10 * t + 7.25941738e-8) * t - 6.49608011e-6) * t +
               3.47059217e-4) * t - 0.00917907734) * t + 0.0672882018) * t + 0.367466906;
-    return p + 0.636619772 * log_f(0.5 * x) * j0_near_f(x);
+    return p + 0.636619772 * log_half_f(x) * j0_near_f(x);
   }
   let wave = oscillation0_f(x);
   return wave.modulus * sin_angle_f(wave.phase);
@@ -251,7 +259,7 @@ fn bessel_y1_f(x: f32) -> f32 {
     let t = x * x;
     let p = (((((-3.61095333e-11 * t + 6.37589419e-9) * t - 6.93074454e-7) * t +
               4.77012463e-5) * t - 0.00180616041) * t + 0.0267692376) * t + 0.0245785095;
-    return x * (p + 0.636619772 * log_f(0.5 * x) * j1_ratio_near_f(x)) - div_f(0.636619772, x);
+    return x * (p + 0.636619772 * log_half_f(x) * j1_ratio_near_f(x)) - div_f(0.636619772, x);
   }
   let wave = oscillation1_f(x);
   return wave.modulus * sin_angle_f(wave.phase);
