@@ -15,7 +15,24 @@ namespace {
 // One stream: memory is never handed out ahead of the work that still uses it.
 void record_stream(at::Tensor&, at::Stream) {}
 
+// Whether `self.data = from` may replace the data: between the same kinds of strided tensors, on
+// any devices, as among PyTorch's own. nn.Module.to() asks this; at "no" it makes new parameters,
+// which unties shared ones and leaves an optimizer with the old.
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  using c10::BackendComponent;
+  constexpr c10::DispatchKeySet backends(
+      {BackendComponent::CPUBit, BackendComponent::CUDABit, BackendComponent::MPSBit,
+       BackendComponent::XPUBit, BackendComponent::HPUBit, BackendComponent::MTIABit,
+       BackendComponent::HIPBit, BackendComponent::PrivateUse1Bit});
+  constexpr c10::DispatchKeySet dense(c10::DispatchKey::Dense);
+  const auto is_dense = [&](c10::DispatchKeySet keys) {
+    return keys.has_any(dense) && keys.has_any(backends);
+  };
+  return self.key_set() == from.key_set() || (is_dense(self.key_set()) && is_dense(from.key_set()));
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
   m.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
   m.impl("view", TORCH_FN(at::native::view));
   m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));

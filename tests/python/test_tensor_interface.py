@@ -53,6 +53,42 @@ def test_modules_move():
         assert torch.equal(clone.state_dict()[name], value.cpu())
 
 
+def test_moved_modules_keep_their_parameters():
+    """As on CUDA: shared weights stay shared, and an optimizer made before the move still works."""
+    first, second = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+    second.weight = first.weight
+    module = torch.nn.Sequential(first, second)
+    before = list(module.parameters())
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    module(torch.ones(2, 3)).sum().backward()  # its gradients and their nodes move too
+    module.to("webgpu")
+    assert all(old is new for old, new in zip(before, module.parameters(), strict=True))
+    assert first.weight is second.weight
+    assert first.weight.is_webgpu
+    assert first.weight.grad.is_webgpu
+    module.zero_grad()
+    module(torch.ones(2, 3, device="webgpu")).sum().backward()
+    old = first.weight.detach().clone()
+    optimizer.step()
+    assert not torch.equal(old, first.weight)
+    module.to("cpu")
+    assert all(old is new for old, new in zip(before, module.parameters(), strict=True))
+    assert before[0].device.type == "cpu"
+
+
+def test_data_moves_between_devices(host):
+    tensor = torch.nn.Parameter(host.clone())
+    tensor.data = host.webgpu()
+    assert tensor.is_webgpu
+    tensor.data = host
+    assert not tensor.is_webgpu
+    with pytest.raises(RuntimeError, match="incompatible tensor type"):
+        tensor.data = torch.empty(3, 4, device="meta")
+    moved = host.webgpu()
+    with pytest.raises(RuntimeError, match="incompatible tensor type"):
+        moved.data = host.to_sparse()
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_item_and_tolist(dtype):
     host = torch.tensor([[0, 1, 2], [3, 4, 5]]).to(dtype)
