@@ -72,10 +72,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 } // namespace
 
-void require_probabilities(const Tensor& tensor, const std::string& message) {
+void require_probabilities(const char* op, const Tensor& tensor, const std::string& message) {
   const auto dtype = native_dtype(tensor.scalar_type());
   if (dtype && info(*dtype).kind == Kind::kFloat) {
-    require("binary_cross_entropy", Condition::kProbability, tensor, message);
+    require(op, Condition::kProbability, tensor, message);
   }
 }
 

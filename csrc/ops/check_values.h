@@ -10,6 +10,6 @@ namespace torch_webgpu {
 
 /// RuntimeError with `message` unless all elements lie in [0, 1]. Only of float32 and 16-bit
 /// floats.
-void require_probabilities(const at::Tensor& tensor, const std::string& message);
+void require_probabilities(const char* op, const at::Tensor& tensor, const std::string& message);
 
 } // namespace torch_webgpu

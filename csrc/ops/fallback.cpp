@@ -51,13 +51,20 @@ Counts& counts() {
 
 // CPU kernels take CPU generators only. The stand-in is seeded from the state it stands for, so
 // that results follow the webgpu generator's seed and differ from call to call.
-void replace_generators(torch::jit::Stack* stack, size_t num_arguments) {
-  for (size_t i = stack->size() - num_arguments; i < stack->size(); ++i) {
+void replace_generators(const c10::FunctionSchema& schema, torch::jit::Stack* stack) {
+  static const c10::TypePtr optional_generator =
+      c10::OptionalType::create(c10::GeneratorType::get());
+  const size_t begin = stack->size() - schema.arguments().size();
+  for (size_t i = begin; i < stack->size(); ++i) {
     c10::IValue& value = (*stack)[i];
+    std::optional<at::Generator> generator;
     if (value.isGenerator() && value.toGenerator().device().type() == kWebGPU) {
-      const PhiloxState state = generator_of(value.toGenerator()).philox_state(4);
-      value = at::detail::createCPUGenerator(state.seed + state.offset * 0x9e3779b97f4a7c15ull);
+      generator = value.toGenerator();
+    } else if (!value.isNone() || *schema.arguments()[i - begin].type() != *optional_generator) {
+      continue;
     }
+    const PhiloxState state = generator_of(generator).philox_state(4);
+    value = at::detail::createCPUGenerator(state.seed + state.offset * 0x9e3779b97f4a7c15ull);
   }
 }
 
@@ -196,7 +203,7 @@ void note_fallback(std::string_view op, std::string_view reason) {
 void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   check_common_device(op, *stack);
   note_fallback(c10::toString(op.operator_name()));
-  replace_generators(stack, op.schema().arguments().size());
+  replace_generators(op.schema(), stack);
   // A view of a CPU copy would not alias its source: better an error than a lost write.
   at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
 }

@@ -263,12 +263,15 @@ Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) 
   if (self.numel() == 0) {
     return self;
   }
+  const Tensor counts = count_selected(chosen);
+  // Whoever brings fewer elements than there could be ones waits for the count of them.
+  TORCH_CHECK(source.numel() >= chosen.numel() || read_total(counts) <= source.numel(),
+              "Number of elements of source < number of ones in mask");
   const Tensor in =
       same_buffer(source, self) ? source.clone(at::MemoryFormat::Contiguous) : source.contiguous();
   const Tensor out = self.contiguous();
-  write_selected(Stage::kScatter, "masked_scatter_", chosen, count_selected(chosen), out, in,
-                 in.numel(),
-                 "masked_scatter_(): Number of elements of source < number of ones in mask");
+  write_selected(Stage::kScatter, "masked_scatter_", chosen, counts, out, in, in.numel(),
+                 "masked_scatter_()");
   deliver(self, out);
   return self;
 }

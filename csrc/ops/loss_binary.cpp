@@ -45,8 +45,10 @@ Tensor& deliver(const Tensor& result, Tensor& out) {
 Tensor& binary_cross_entropy_out(const Tensor& self, const Tensor& target,
                                  const OptionalTensor& weight, int64_t reduction, Tensor& out) {
   check_same_device("binary_cross_entropy_out", {{out, "out"}, {self, "self"}, {target, "target"}});
-  require_probabilities(self, "all elements of input should be between 0 and 1");
-  require_probabilities(target, "all elements of target should be between 0 and 1");
+  require_probabilities("binary_cross_entropy", self,
+                        "all elements of input should be between 0 and 1");
+  require_probabilities("binary_cross_entropy", target,
+                        "all elements of target should be between 0 and 1");
   const bool none = reduction == at::Reduction::None;
   if (none) {
     at::native::resize_output(out, target.sizes());

@@ -3,8 +3,12 @@
 #include <ATen/native/Padding.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
+
+#include <algorithm>
+#include <vector>
 
 #include "backend/empty.h"
 #include "ops/common.h"
@@ -31,15 +35,47 @@ void pad(const char* name, CoordinateMap map, const Tensor& self, IntArrayRef pa
   map_elements(name, map, out, self, front_padding(self, padding));
 }
 
+// The place in `size` elements of the one that lies `at` elements behind the first.
+int64_t mapped(CoordinateMap map, int64_t at, int64_t size) {
+  if (map == CoordinateMap::kReplicate) {
+    return std::clamp<int64_t>(at, 0, size - 1);
+  }
+  return at < 0 ? -at : at >= size ? 2 * (size - 1) - at : at;
+}
+
+// One dimension after the other, by index_add, which can add in order.
+Tensor pad_backward_in_order(CoordinateMap map, const Tensor& grad_output, IntArrayRef padding,
+                             IntArrayRef input_size) {
+  const auto shifts = front_padding(grad_output, padding);
+  Tensor sums = grad_output;
+  for (int64_t d = 0; d < grad_output.dim(); ++d) {
+    if (input_size[d] == sums.size(d) && shifts[d] == 0) {
+      continue;
+    }
+    std::vector<int64_t> places(sums.size(d));
+    for (int64_t i = 0; i < sums.size(d); ++i) {
+      places[i] = mapped(map, i - shifts[d], input_size[d]);
+    }
+    at::DimVector size(sums.sizes());
+    size[d] = input_size[d];
+    sums = at::zeros(size, sums.options())
+               .index_add(d, at::tensor(places, at::kLong).to(sums.device()), sums);
+  }
+  return sums;
+}
+
 void pad_backward(const char* name, CoordinateMap map, const Tensor& grad_output,
                   IntArrayRef padding, const Tensor& grad_input) {
-  at::globalContext().alertNotDeterministic(name);
   const bool is_half =
       grad_input.scalar_type() == at::kHalf || grad_input.scalar_type() == at::kBFloat16;
   if (is_half) { // sums of halves are kept in float32
     const Tensor sums = at::zeros(grad_input.sizes(), grad_input.options().dtype(at::kFloat));
     pad_backward(name, map, grad_output.to(at::kFloat), padding, sums);
     grad_input.copy_(sums);
+    return;
+  }
+  if (at::globalContext().deterministicAlgorithms()) {
+    grad_input.copy_(pad_backward_in_order(map, grad_output, padding, grad_input.sizes()));
     return;
   }
   grad_input.zero_();

@@ -1,4 +1,5 @@
 // max_unpool2d and max_unpool3d: every value goes to the place that max pooling took it from.
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
@@ -46,6 +47,7 @@ Tensor& unpool(const Tensor& self, const Tensor& indices, IntArrayRef output_siz
 
 Tensor& max_unpool2d_out(const Tensor& self, const Tensor& indices, IntArrayRef output_size,
                          Tensor& out) {
+  at::globalContext().alertNotDeterministic("max_unpooling2d_forward_out");
   check_same_device("max_unpool2d", {{self, "self"}, {indices, "indices"}, {out, "out"}});
   TORCH_CHECK(indices.scalar_type() == at::kLong,
               "elements in indices should be type int64 but got: ", indices.scalar_type());
@@ -64,6 +66,7 @@ Tensor max_unpool2d(const Tensor& self, const Tensor& indices, IntArrayRef outpu
 
 Tensor& max_unpool3d_out(const Tensor& self, const Tensor& indices, IntArrayRef output_size,
                          IntArrayRef stride, IntArrayRef padding, Tensor& out) {
+  at::globalContext().alertNotDeterministic("max_unpooling3d_forward_out");
   check_same_device("max_unpool3d", {{self, "self"}, {indices, "indices"}, {out, "out"}});
   TORCH_CHECK(indices.scalar_type() == at::kLong, "elements in indices should be type int64");
   TORCH_CHECK(output_size.size() == 3,

@@ -11,6 +11,7 @@
 
 #include "backend/fallback.h"
 #include "backend/tensor.h"
+#include "ops/check_values.h"
 #include "ops/dtypes.h"
 #include "ops/generate.h"
 #include "ops/stub.h"
@@ -165,7 +166,12 @@ struct Kernel<stub, op, void (*)(const TensorBase&, const TensorBase&, OptionalG
     const at::Tensor expanded = at::Tensor(probability).to(out.device()).expand(out.sizes());
     const bool native = native_dtype(expanded.scalar_type()).has_value();
     if (native && native_dtype(out.scalar_type())) {
-      draw(op, out, {}, state, expanded.to(at::kFloat).contiguous());
+      const at::Tensor p = expanded.to(at::kFloat).contiguous();
+      require_probabilities(
+          "bernoulli", p,
+          "Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message "
+          "be improved?  If so, please report an enhancement request to PyTorch.)");
+      draw(op, out, {}, state, p);
       return;
     }
     draw_on_cpu(rows[static_cast<size_t>(op)].name, out, state,

@@ -1,6 +1,8 @@
 // resize_ and set_: changing a tensor's shape and storage in place.
+#include <ATen/Context.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
 #include <torch/library.h>
 
 #include "backend/allocator.h"
@@ -21,6 +23,7 @@ void grow_storage(c10::TensorImpl* self) {
 const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size,
                           std::optional<at::MemoryFormat> memory_format) {
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  const auto old_bytes = static_cast<int64_t>(impl->unsafe_storage().nbytes());
   if (impl->sizes() != size) {
     impl->set_sizes_contiguous(size);
     grow_storage(impl);
@@ -29,6 +32,10 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size,
     TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format",
                 *memory_format);
     impl->empty_tensor_restride(*memory_format);
+  }
+  const at::Context& settings = at::globalContext();
+  if (settings.deterministicAlgorithms() && settings.deterministicFillUninitializedMemory()) {
+    at::native::fill_resize_deterministic_(self, old_bytes);
   }
   return self;
 }

@@ -10,6 +10,7 @@ namespace torch_webgpu {
 namespace {
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
+  TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
   const at::Tensor host = at::detail::empty_cpu({}, self.scalar_type());
   stream().read(buffer_of(self), byte_offset(self), host.mutable_data_ptr(), self.itemsize());
   return at::_local_scalar_dense(host);

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from common import check, check_error
 
 DEVICE = "webgpu"
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
@@ -92,3 +93,19 @@ def test_fills():
     assert x.cpu().sum() == 12
     assert torch.zeros_like(x).cpu().sum() == 0
     assert x.new_full((2,), 5.0).cpu().tolist() == [5, 5]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.bool])
+def test_new_memory_is_filled_where_determinism_is_asked_for(dtype):
+    def grown(x):
+        return x.clone().resize_(7, 3)[2:]
+
+    torch.use_deterministic_algorithms(True)
+    try:
+        check(grown, torch.ones(2, 3, dtype=dtype))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_item_of_nothing():
+    check_error(torch.ops.aten._local_scalar_dense, torch.ones(0))

@@ -17,6 +17,16 @@ def pooled(dims, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
+def test_determinism_is_refused(dims):
+    values, indices, size = pooled(dims)
+    torch.use_deterministic_algorithms(True)
+    try:
+        check_error(lambda v, i: UNPOOL[dims](v, i, 2, output_size=size), values, indices)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_values_and_gradients(dims, dtype):
     values, indices, size = pooled(dims, dtype)

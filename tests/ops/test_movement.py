@@ -88,6 +88,18 @@ def test_repeat_interleave():
     check_error(lambda r: torch.repeat_interleave(r.view(2, 2)), repeats)
 
 
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_deterministic_padding_gradient(mode):
+    torch.use_deterministic_algorithms(True)
+    try:
+        for dtype in (torch.float32, torch.float16):
+            x = torch.randn(2, 5, 4).to(dtype).requires_grad_()
+            check_gradients(lambda x: pad(x, (2, 1, 3, -1), mode), x)
+            check_gradients(lambda x: pad(x, (0, 3), mode), x)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 @pytest.mark.parametrize(("size", "step"), [(3, 1), (3, 2), (2, 2), (2, 4)])
 def test_unfold(size, step):
     x = torch.randn(4, 9, 2).requires_grad_()

@@ -63,6 +63,12 @@ def test_bernoulli_of_probabilities():
     assert torch.equal(mask.cpu(), ends.cpu() == 1)
 
 
+@pytest.mark.parametrize("p", [-0.5, 1.5, float("nan")])
+def test_bernoulli_of_no_probability(p):
+    check_error(lambda x: x.bernoulli_(p), torch.zeros(3))
+    check_error(lambda p: torch.bernoulli(p).cpu(), torch.tensor([0.5, p]))
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_uniform_stays_below_its_end(dtype):
     x = torch.empty(COUNT, dtype=dtype, device=DEVICE).uniform_(1, 1.25).cpu()

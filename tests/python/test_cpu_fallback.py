@@ -50,6 +50,17 @@ def test_results_equal_the_cpus_and_are_counted(mode):
     assert torch.webgpu.fallbacks() == {}
 
 
+def test_random_numbers_follow_the_devices_generator(mode):
+    mode("silent")
+    # float64 is drawn on the CPU.
+    rates = torch.full((100,), 5.0, dtype=torch.float64).webgpu()
+    state = torch.webgpu.get_rng_state()
+    first, second = torch.poisson(rates), torch.poisson(rates)
+    torch.webgpu.set_rng_state(state)
+    assert torch.equal(torch.poisson(rates), first)
+    assert not torch.equal(second, first)
+
+
 def test_mixed_devices_are_refused_before_anything_is_copied(mode):
     mode("silent")
     edges = torch.tensor([0.0, 1.0, 2.0])

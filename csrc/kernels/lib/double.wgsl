@@ -118,3 +118,57 @@ fn u_from_l(x: vec2<u32>) -> u32 {
 fn l_from_u(x: u32) -> vec2<u32> {
   return vec2<u32>(x, 0u);
 }
+
+// 1 / x, rounded to nearest even like the CPU's: 55 bits of the quotient by long division, and whether
+// anything is left.
+fn reciprocal_d(x: vec2<u32>) -> vec2<u32> {
+  let sign = x.y & 0x80000000u;
+  let field = (x.y >> 20u) & 0x7ffu;
+  var divisor = vec2<u32>(x.x, x.y & 0xfffffu);
+  let is_whole = (divisor.x | divisor.y) == 0u;
+  if (field == 0x7ffu) {
+    return select(vec2<u32>(x.x, x.y | 0x80000u), vec2<u32>(0u, sign), is_whole);
+  }
+  if (field == 0u && is_whole) {
+    return vec2<u32>(0u, sign | 0x7ff00000u);
+  }
+  var exponent = i32(field);
+  if (field == 0u) { // a denormal number gets a leading one, and an exponent to match
+    let shift = leading_zeros_l(divisor) - 11u;
+    divisor = shl_bits_l(divisor, shift);
+    exponent = 1 - i32(shift);
+  } else {
+    divisor.y |= 0x100000u;
+  }
+  var biased = 2045 - exponent;
+  var quotient = vec2<u32>(0u, 0u);
+  var rest = vec2<u32>(0u, 0x100000u);
+  if (all(divisor == rest)) { // a power of two
+    quotient = vec2<u32>(0u, 0x400000u);
+    rest = vec2<u32>(0u, 0u);
+    biased += 1;
+  } else {
+    for (var i = 0; i < 55; i++) {
+      rest = shl_bits_l(rest, 1u);
+      quotient = shl_bits_l(quotient, 1u);
+      if (!lt_ul(rest, divisor)) {
+        rest = sub_l(rest, divisor);
+        quotient.x |= 1u;
+      }
+    }
+  }
+  if (biased >= 2047) {
+    return vec2<u32>(0u, sign | 0x7ff00000u);
+  }
+  let is_normal = biased >= 1;
+  let shift = select(u32(3 - biased), 2u, is_normal);
+  let kept = shr_bits_l(quotient, shift);
+  let dropped = quotient.x & ((1u << shift) - 1u);
+  let half = 1u << (shift - 1u);
+  let above = dropped > half || (dropped == half && any(rest != vec2<u32>(0u)));
+  let round_up = above || (dropped == half && (kept.x & 1u) == 1u);
+  // A carry out of the mantissa runs into the exponent, as it should; kept holds the leading one.
+  let high = select(0u, u32(biased - 1) << 20u, is_normal);
+  let bits = add_l(add_l(vec2<u32>(0u, high), kept), vec2<u32>(select(0u, 1u, round_up), 0u));
+  return vec2<u32>(bits.x, bits.y | sign);
+}
