@@ -3,6 +3,7 @@
 // @operands
 @group(0) @binding(0) var<storage, read_write> b0: array<f32>;
 @group(0) @binding(1) var<storage, read> b1: array<f32>;
+alias out_t = f32;
 fn store_out(i: u32, v: f32) { b0[i] = v; }
 fn load_in(i: u32) -> f32 { return b1[i]; }
 // @end
@@ -40,11 +41,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
       let row_at = plane_at + cell_under(row, y, 1u) * p.in.step.y;
       var row_sum = 0.0;
       for (var x = 0; x < column.count; x++) {
-        row_sum += weight_of(column, x) * load_in(row_at + cell_under(column, x, 2u) * p.in.step.z);
+        row_sum += weight_of(column, x) *
+                   f32(load_in(row_at + cell_under(column, x, 2u) * p.in.step.z));
       }
       plane_sum += weight_of(row, y) * row_sum;
     }
     sum += weight_of(depth, z) * plane_sum;
   }
-  store_out(element_of(p.out, cell), sum);
+  store_out(element_of(p.out, cell), out_t(sum));
 }

@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_dropout_backward_native.h>
-#include <ATen/ops/native_dropout_backward_ops.h>
 #include <ATen/ops/native_dropout_ops.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
@@ -93,7 +92,7 @@ Tensor native_dropout_backward(const Tensor& grad, const Tensor& mask, double sc
               mask.scalar_type());
   const auto dtype = native_dtype(grad.scalar_type());
   if (!dtype || info(*dtype).kind != Kind::kFloat) {
-    return call_cpu_fallback<at::_ops::native_dropout_backward>::call(grad, mask, scale);
+    return grad.mul(mask.to(grad.scalar_type()).mul(scale)); // promotes integers
   }
   Tensor out;
   auto iter = at::TensorIteratorConfig()

@@ -1,6 +1,7 @@
 // index_put_ where elements may meet: accumulating, or deterministic. And what put_ and index_put_
 // add in a type that has no kernels.
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/TensorAdvancedIndexing.h>
 #include <ATen/native/TensorAdvancedIndexingUtils.h>
 #include <ATen/ops/_index_put_impl_native.h>
@@ -100,6 +101,14 @@ Tensor& index_put_impl(Tensor& self, const c10::List<std::optional<Tensor>>& ind
   if (accumulate && !native_dtype(self.scalar_type())) {
     return call_cpu_fallback<at::_ops::_index_put_impl_>::call(self, indices, values, accumulate,
                                                                unsafe);
+  }
+  const bool same = values.scalar_type() == self.scalar_type(); // else refused below
+  if (accumulate && same && at::isReducedFloatingType(self.scalar_type())) {
+    at::assert_no_overlap(self, values);
+    // Sums of many elements in a half would stop growing; CUDA adds in float32, too.
+    Tensor sums = self.to(at::kFloat);
+    at::native::_index_put_impl_(sums, indices, values.to(at::kFloat), accumulate, unsafe);
+    return self.copy_(sums);
   }
   return at::native::_index_put_impl_(self, indices, values, accumulate, unsafe);
 }

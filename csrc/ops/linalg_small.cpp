@@ -1,8 +1,8 @@
 // Linear algebra that a few tensor operations express: cross, renorm, _compute_linear_combination.
 #include <ATen/TensorIterator.h>
 #include <ATen/native/Cross.h>
-#include <ATen/ops/addcmul.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/linalg_cross.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
@@ -21,12 +21,24 @@ using at::Tensor;
 using namespace at::native;
 
 void cross_webgpu(const Tensor& result, const Tensor& a, const Tensor& b, int64_t dim) {
+  if (!native_dtype(result.scalar_type())) {
+    note_fallback("aten::linalg_cross", c10::toString(result.scalar_type()));
+    result.copy_(at::linalg_cross(a.cpu(), b.cpu(), dim));
+    return;
+  }
   for (int64_t k = 0; k < 3; ++k) {
     const int64_t next = (k + 1) % 3;
     const int64_t last = (k + 2) % 3;
-    Tensor component = result.select(dim, k);
-    at::mul_out(component, a.select(dim, next), b.select(dim, last));
-    component.addcmul_(a.select(dim, last), b.select(dim, next), -1);
+    // Both products in one kernel: a half rounds their difference only.
+    auto iter = at::TensorIteratorConfig()
+                    .add_owned_output(result.select(dim, k))
+                    .add_owned_const_input(a.select(dim, next))
+                    .add_owned_const_input(b.select(dim, last))
+                    .add_owned_const_input(a.select(dim, last))
+                    .add_owned_const_input(b.select(dim, next))
+                    .resize_outputs(false)
+                    .build();
+    pointwise(iter, PointwiseOp::cross, *pointwise_types(iter, PointwiseOp::cross));
   }
 }
 

@@ -1,6 +1,7 @@
 // Moving elements about: roll, triangles, repetition, and the gradient of unfold.
 #include <ATen/Context.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/native/Resize.h>
 #include <ATen/native/UnfoldBackward.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
@@ -137,7 +138,19 @@ void unfold_backward(Tensor& grad_in, const Tensor& grad, int64_t dim, int64_t s
   run_index_move(std::move(move));
 }
 
+// ATen composes the functional form only.
+Tensor& narrow_copy_out(const Tensor& self, int64_t dim, int64_t start, int64_t length,
+                        Tensor& out) {
+  check_same_device("narrow_copy", {{self, "self"}, {out, "out"}});
+  TORCH_CHECK(self.scalar_type() == out.scalar_type(), "narrow_copy(): Expected out of dtype ",
+              self.scalar_type(), ", but got ", out.scalar_type());
+  const Tensor part = self.narrow(dim, start, length);
+  at::native::resize_output(out, part.sizes());
+  return out.copy_(part);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("narrow_copy.out", TORCH_FN(narrow_copy_out));
   m.impl("roll", TORCH_FN(roll));
   m.impl("repeat_interleave.Tensor", TORCH_FN(repeat_interleave));
 }

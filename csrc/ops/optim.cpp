@@ -295,6 +295,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_fused_sgd_", &fused_sgd<_fused_sgd_, double>);
   m.impl("_fused_sgd_.tensor_lr", &fused_sgd<_fused_sgd__tensor_lr, const Tensor&>);
   m.impl("_fused_adagrad_", &fused_adagrad<_fused_adagrad_, double>);
+  m.impl("_fused_adagrad_.tensor_lr", &fused_adagrad<_fused_adagrad__tensor_lr, const Tensor&>);
 }
 
 } // namespace

@@ -1,6 +1,7 @@
 // Scans: cumsum, cumprod, logcumsumexp, cummax and cummin, one row of scan.inc each.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/ReduceOps.h>
+#include <ATen/native/Resize.h>
 #include <ATen/ops/_cummax_helper_ops.h>
 #include <ATen/ops/_cummin_helper_ops.h>
 #include <c10/core/WrapDimMinimal.h>
@@ -200,6 +201,9 @@ void scan(ScanOp op, const Tensor& y, const Tensor& z, const Tensor& self, int64
 
 template <auto& stub, ScanOp op, class Result>
 void run_row(Result result, const Tensor& self, int64_t dim) {
+  if (result.sizes() != self.sizes()) { // logcumsumexp's out=, which no meta function has resized
+    at::native::resize_output(result, self.sizes());
+  }
   if (can_scan(op, self)) {
     scan(op, result, {}, self, dim);
     return;

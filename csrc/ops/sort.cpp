@@ -200,6 +200,22 @@ std::tuple<Tensor, Tensor> mode(const Tensor& self, int64_t dim, bool keepdim) {
   return {values, indices};
 }
 
+// ATen's own, composed of mode and copies, refuses all devices but two.
+std::tuple<Tensor&, Tensor&> mode_out(const Tensor& self, int64_t dim, bool keepdim, Tensor& values,
+                                      Tensor& indices) {
+  check_same_device("mode", {{self, "self"}, {values, "values"}, {indices, "indices"}});
+  TORCH_CHECK(values.scalar_type() == self.scalar_type(), "expected scalar type '",
+              self.scalar_type(), "' but got '", values.scalar_type(), "' for values output");
+  TORCH_CHECK(indices.scalar_type() == at::kLong, "expected scalar type '", at::kLong,
+              "' but got '", indices.scalar_type(), "' for indices output");
+  const auto [value, index] = mode(self, dim, keepdim);
+  at::native::resize_output(values, value.sizes());
+  at::native::resize_output(indices, index.sizes());
+  values.copy_(value);
+  indices.copy_(index);
+  return {values, indices};
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("kthvalue.values", TORCH_FN(kthvalue_out));
   m.impl("median", TORCH_FN(median));
@@ -207,6 +223,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("nanmedian", TORCH_FN(nanmedian));
   m.impl("nanmedian.dim_values", TORCH_FN(nanmedian_out));
   m.impl("mode", TORCH_FN(mode));
+  m.impl("mode.values", TORCH_FN(mode_out));
 }
 
 } // namespace

@@ -90,6 +90,11 @@ bool is_native(at::ScalarType type) {
   return dtype && info(*dtype).kind == Kind::kFloat;
 }
 
+// Bytes are only copied: what the other filters weigh, the CPU rounds its own way in between.
+bool copies_bytes(Filter filter, at::ScalarType type) {
+  return type == at::kByte && (filter == Filter::nearest || filter == Filter::nearest_exact);
+}
+
 // Input cells per output cell.
 float cell_ratio(const Resampling& resampling, int64_t in, int64_t out, Scale scale) {
   const Filter filter = resampling.filter;
@@ -146,7 +151,7 @@ void resample(const Resampling& resampling, bool backward, const Tensor& walked,
 template <class Op, class... Arguments>
 void forward(Resampling resampling, const Tensor& self, IntArrayRef output_size, const Tensor& out,
              Arguments... arguments) {
-  if (!is_native(self.scalar_type())) {
+  if (!is_native(self.scalar_type()) && !copies_bytes(resampling.filter, self.scalar_type())) {
     call_cpu_fallback_symint<Op>::call(self, c10::fromIntArrayRefSlow(output_size), arguments...,
                                        const_cast<Tensor&>(out));
     return;

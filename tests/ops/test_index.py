@@ -64,6 +64,12 @@ def test_index_put(dtype):
     check(lambda x, i, v: put(x.transpose(0, 2), (i,), v), x, i, random_tensor((1, 5), dtype))
 
 
+def test_sums_of_halves_do_not_stop_growing():
+    x = torch.zeros(2, dtype=torch.bfloat16, device=DEVICE)
+    indices = torch.zeros(1000, dtype=torch.long, device=DEVICE)
+    assert put(x, (indices,), x.new_ones(1000), True).tolist() == [1000, 0]
+
+
 @pytest.mark.parametrize("dtype", [*NUMBERS, torch.bool, torch.bfloat16, torch.complex64])
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_index_put_accumulate(dtype, deterministic):
@@ -71,10 +77,16 @@ def test_index_put_accumulate(dtype, deterministic):
     i = torch.tensor([1, -1, 1, 1])
     j = torch.tensor([[0], [3]])
     torch.use_deterministic_algorithms(deterministic)
+    # The CPU rounds to the half after every addition.
+    bounds = {"rtol": 2e-2, "atol": 2e-1} if dtype in (torch.float16, torch.bfloat16) else {}
+
+    def compare(function, *args):
+        check(function, x, *args, **bounds)
+
     try:
-        check(lambda x, i, v: put(x, (i,), v, True), x, i, random_tensor((4, 6), dtype))
-        check(lambda x, i, j, v: put(x, (i, j), v, True), x, i, j, random_tensor((4,), dtype))
-        check(lambda x, i, v: put(x.t(), (i,), v, True), x, i, random_tensor((1,), dtype))
+        compare(lambda x, i, v: put(x, (i,), v, True), i, random_tensor((4, 6), dtype))
+        compare(lambda x, i, j, v: put(x, (i, j), v, True), i, j, random_tensor((4,), dtype))
+        compare(lambda x, i, v: put(x.t(), (i,), v, True), i, random_tensor((1,), dtype))
     finally:
         torch.use_deterministic_algorithms(False)
 

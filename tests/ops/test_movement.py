@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from common import check, check_error, check_gradients
+from common import DEVICE, check, check_error, check_gradients
 
 MOVED = [torch.float32, torch.float16, torch.int64, torch.uint8, torch.bool, torch.float64]
 pad = torch.nn.functional.pad
@@ -22,6 +22,14 @@ def test_flip_and_roll(dtype):
     check(lambda x: x.roll(-3, 1), x)
     check(lambda x: x.t().roll((2, -9), (0, 1)), x[0])
     check(lambda x: x.roll((2, 1), (1, 1)), x)
+
+
+def test_narrow_copy_into_strided_memory():
+    x = random_tensor((3, 5))
+    out = torch.zeros(3, 4, device=DEVICE)
+    torch.narrow_copy(x.to(DEVICE), 1, 1, 2, out=out[:, ::2])
+    assert out[:, ::2].cpu().equal(x[:, 1:3])
+    assert not out[:, 1::2].any()
 
 
 @pytest.mark.parametrize("dtype", MOVED)

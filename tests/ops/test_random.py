@@ -217,6 +217,9 @@ def test_dropout_layouts_and_ends():
     assert torch.equal(torch.native_dropout(x, 0.0, True)[0].cpu(), x.cpu())
     assert not torch.native_dropout(x, 1.0, True)[0].cpu().any()
     assert torch.native_dropout(x, 0.5, False)[1].cpu().all()
+    ints = torch.arange(6, device=x.device)
+    scaled = torch.ops.aten.native_dropout_backward(ints, ints > 2, 1.5)
+    assert scaled.tolist() == [0, 0, 0, 4.5, 6, 7.5]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -72,6 +72,7 @@ def test_complex():
     x = torch.randn(4, 30, dtype=torch.complex64)
     check(lambda t: t.cumsum(1), x)
     check(lambda t: t.cumprod(0), x)
+    check(lambda t: t.logcumsumexp(1), x, rtol=1e-4, atol=1e-4)
 
 
 def test_in_place_and_out():
@@ -82,6 +83,8 @@ def test_in_place_and_out():
     torch.cumsum(to_device(x), 1, out=out[:, 1:6].t())
     torch.testing.assert_close(out[:, 1:6].t().cpu(), x.cumsum(1), rtol=1e-4, atol=1e-4)
     assert out[:, 6:].sum().item() == 0
+    resized = torch.logcumsumexp(to_device(x), 1, out=torch.empty(0, device=DEVICE))
+    torch.testing.assert_close(resized.cpu(), x.logcumsumexp(1), rtol=1e-4, atol=1e-4)
 
 
 def test_small_and_wrong():

@@ -101,6 +101,14 @@ def test_neighbours_of_narrow_elements_stay():
     check(lambda b, i: b[5:12].scatter_(0, i, 255).new_tensor(0) + b, base, index)
 
 
+@pytest.mark.parametrize("reduce", ["prod", "amin", "amax"])
+def test_one_wide_element(reduce):
+    x, values = torch.tensor([5]), torch.tensor([2**40])
+    index = torch.tensor([0])
+    check(lambda x, i, v: x.index_reduce(0, i, v, reduce), x, index, values)
+    check(lambda x, i, v: x.scatter_reduce(0, i, v, reduce), x, index, values)
+
+
 def test_empty_and_0d():
     x = torch.randn(3, 4)
     check(lambda x, i: x.gather(0, i), x, torch.empty(0, 4, dtype=torch.int64))

@@ -116,6 +116,9 @@ def test_mode():
         check(lambda x, dim=dim: x.mode(dim).values, x)
         found = to_device(x).mode(dim, keepdim=True)
         assert_same(to_device(x).gather(dim, found.indices), found.values.cpu())
+    values = torch.zeros(6, 2, dtype=x.dtype, device=DEVICE)[:, 1]
+    torch.mode(to_device(x), 1, out=(values, torch.empty(0, dtype=torch.long, device=DEVICE)))
+    assert_same(values, x.mode(1).values)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.uint8])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from common import FLOATS, check_error, check_gradients
+from common import FLOATS, check, check_error, check_gradients
 
 SIZES = (7, 6, 5)
 MODES = {
@@ -67,6 +67,12 @@ def test_dtypes_and_memory_format(mode, dtype):
     assert function(x.detach().to("webgpu")).is_contiguous(memory_format=torch.channels_last)
     view = torch.randn(3, 15, 2, 9).to(dtype)[:, 1::2, :, 2:].permute(2, 0, 3, 1)
     check_gradients(function, view.detach().requires_grad_(), **tolerance)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+def test_bytes_are_copied(mode):
+    x = torch.randint(0, 256, (2, 3, 5, 7), dtype=torch.uint8)
+    check(lambda t: F.interpolate(t, size=(9, 4), mode=mode), x)
 
 
 def test_empty_and_errors():

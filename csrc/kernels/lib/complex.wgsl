@@ -103,6 +103,10 @@ fn exp_c(a: vec2<f32>) -> vec2<f32> {
   return scaled_exp_c(a, 1.0);
 }
 
+fn exp2_c(a: vec2<f32>) -> vec2<f32> {
+  return exp_c(0.693147181 * a);
+}
+
 fn expm1_c(a: vec2<f32>) -> vec2<f32> {
   let half_sine = sin_f(0.5 * a.y);
   let growth = expm1_f(a.x);
@@ -141,6 +145,23 @@ fn log1p_c(a: vec2<f32>) -> vec2<f32> {
     return vec2<f32>(0.5 * log1p_f(2.0 * a.x + (a.x * a.x + a.y * a.y)), angle_c(shifted));
   }
   return log_c(shifted);
+}
+
+// log(exp(a) + exp(b)). Of two infinities below zero the second is the sum: e^-inf has no angle.
+fn logaddexp_c(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
+  if (is_nan_c(a) || is_nan_c(b)) {
+    return vec2<f32>(nan_f(), nan_f());
+  }
+  let ordered = a.x < b.x;
+  let low = select(b, a, ordered);
+  let high = select(a, b, ordered);
+  if (is_inf_f(low.x) && bitcast<u32>(low.x) == bitcast<u32>(high.x)) {
+    if (signbit_f(low.x)) {
+      return low;
+    }
+    return log_c(exp_c(low) + exp_c(high));
+  }
+  return log1p_c(exp_c(low - high)) + high;
 }
 
 fn sqrt_c(a: vec2<f32>) -> vec2<f32> {
@@ -209,6 +230,14 @@ fn tanh_c(a: vec2<f32>) -> vec2<f32> {
 
 fn sin_c(a: vec2<f32>) -> vec2<f32> {
   return div_i_c(sinh_c(mul_i_c(a)));
+}
+
+fn sinc_c(a: vec2<f32>) -> vec2<f32> {
+  if (magnitude_bits_f(a.x) == 0u && magnitude_bits_f(a.y) == 0u) {
+    return vec2<f32>(1.0, 0.0);
+  }
+  let angle = 3.14159265 * a;
+  return div_c(sin_c(angle), angle);
 }
 
 fn cos_c(a: vec2<f32>) -> vec2<f32> {

@@ -91,14 +91,12 @@ fn trigamma_f(x: f32) -> f32 {
   if (is_nan_f(x)) {
     return x;
   }
-  if (x <= 0.0 && is_whole_f(x)) {
-    return inf_f();
-  }
   var shifted = x;
   var sum = 0.0;
   var sign = 1.0;
   if (x < 0.5) {
-    let s = sinpi_f(x);
+    // At the poles below zero PyTorch takes the sine of the rounded product, and stays finite.
+    let s = select(sinpi_f(x), sin_f(3.14159265 * x), is_whole_f(x));
     sum = div_f(div_f(9.86960440, s), s);
     shifted = 1.0 - x;
     sign = -1.0;
