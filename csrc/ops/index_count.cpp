@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
@@ -37,35 +38,52 @@ Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_
   return at::zeros({bins}, options).index_add_(0, self.to(at::kLong), amounts);
 }
 
-Tensor& histc_out(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max,
-                  Tensor& out) {
-  check_same_device("histc", {{self, "self"}, {out, "out"}});
-  TORCH_CHECK(bins > 0, "torch.histc(): bins must be > 0");
-  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(self.scalar_type()),
-                              "histc(): there is no kernel for ", self.scalar_type());
-  at::native::resize_output(out, {bins});
-  double low = min.toDouble();
-  double high = max.toDouble();
+// Bins between bounds of type Bound. Those of integers are found in exact integer arithmetic, which
+// CUDA has and the CPU has not.
+template <class Bound>
+Tensor& count_between(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max,
+                      Tensor& out) {
+  Bound low = min.to<Bound>();
+  Bound high = max.to<Bound>();
   if (low == high && self.numel() > 0) {
-    low = self.min().item<double>();
-    high = self.max().item<double>();
+    low = self.min().item().to<Bound>();
+    high = self.max().item().to<Bound>();
   }
   if (low == high) {
     low -= 1;
     high += 1;
   }
-  TORCH_CHECK(std::isfinite(low) && std::isfinite(high), "torch.histogramdd: dimension 0's range [",
-              low, ", ", high, "] is not finite");
+  TORCH_CHECK(std::isfinite(static_cast<double>(low)) && std::isfinite(static_cast<double>(high)),
+              "torch.histogramdd: dimension 0's range [", low, ", ", high, "] is not finite");
   TORCH_CHECK(low < high, "torch.histc: max must be larger than min");
-  const Tensor items = self.reshape({-1});
+  Tensor items = self.reshape({-1});
+  if constexpr (std::is_integral_v<Bound>) {
+    items = items.to(at::kLong);
+  }
   const Tensor inside = items.ge(low).logical_and_(items.le(high));
-  const Tensor position = items.sub(low).mul_(static_cast<double>(bins)).div_(high - low);
+  Tensor position = items.sub(low).mul_(Scalar(static_cast<Bound>(bins)));
+  if constexpr (std::is_integral_v<Bound>) {
+    position.div_(high - low, "floor");
+  } else {
+    position.div_(high - low);
+  }
   const Tensor bin =
-      position.masked_fill(inside.logical_not(), 0).to(at::kLong).clamp_max_(bins - 1);
-  // Counts in half precision would stop growing soon.
-  Tensor counts = at::zeros({bins}, out.options().dtype(at::kFloat));
-  out.copy_(counts.index_add_(0, bin, inside.to(at::kFloat)));
+      position.masked_fill_(inside.logical_not(), 0).to(at::kLong).clamp_max_(bins - 1);
+  const Tensor counts = at::zeros({bins}, out.options().dtype(at::kInt));
+  out.copy_(counts.index_add(0, bin, inside.to(at::kInt)));
   return out;
+}
+
+Tensor& histc_out(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max,
+                  Tensor& out) {
+  check_same_device("histc", {{self, "self"}, {out, "out"}});
+  TORCH_CHECK(bins > 0, "torch.histc(): bins must be > 0");
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex() && self.scalar_type() != at::kBool,
+                              "\"histc\" not implemented for '", self.scalar_type(), "'");
+  at::native::resize_output(out, {bins});
+  return at::isIntegralType(self.scalar_type(), /*includeBool=*/false)
+             ? count_between<int64_t>(self, bins, min, max, out)
+             : count_between<double>(self, bins, min, max, out);
 }
 
 Tensor histc(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max) {

@@ -83,3 +83,24 @@ def test_bincount():
     check_error(lambda x: torch.bincount(x, x[:3].float()), x)
     with pytest.raises(NotImplementedError):  # summed in float64, by the fallback
         torch.bincount(*to_device((x, x)))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_histc_of_integers(dtype):
+    """As on CUDA; the CPU has none. Exact where float32 is not."""
+    values = torch.randint(0, 100, (1000,)).to(dtype)
+    for bins, low, high in [(10, 0, 99), (7, 20, 60), (5, 0, 0)]:
+        counts = torch.histc(values.to(DEVICE), bins, low, high)
+        assert counts.dtype == dtype
+        expected = torch.histc(values.double(), bins, low, high)
+        assert torch.equal(counts.cpu(), expected.to(dtype))
+    if dtype == torch.int64:
+        far = torch.arange(2**40, 2**40 + 64)
+        counts = torch.histc(far.to(DEVICE), 64, 2**40, 2**40 + 64)
+        assert (counts == 1).all()
+
+
+def test_histc_errors():
+    for dtype in (torch.bool, torch.complex64):
+        with pytest.raises(NotImplementedError, match="not implemented for"):
+            torch.histc(torch.ones(3, dtype=dtype, device=DEVICE), 4)
