@@ -86,7 +86,8 @@ def _register() -> None:
             sys.modules["torch." + name.removeprefix("torch_webgpu.")] = module
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
-    from torch_webgpu import _printing, _shutdown
+    from torch_webgpu import _dlpack, _printing, _shutdown
 
+    _dlpack.install()
     _printing.install()
     _shutdown.install()

@@ -45,8 +45,19 @@ Tensor roll(const Tensor& self, at::IntArrayRef shifts, at::IntArrayRef dims) {
     const int64_t size = self.size(d);
     wrapped[d] = ((wrapped[d] + shifts[k]) % size + size) % size;
   }
-  map_elements("roll", CoordinateMap::kWrap, out, self, wrapped);
-  return out;
+  if (self.dim() <= kMaxDims) {
+    map_elements("roll", CoordinateMap::kWrap, out, self, wrapped);
+    return out;
+  }
+  // One dimension after the other, of three: all in front of it, itself, all behind it.
+  Tensor rolled = self.contiguous();
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    if (wrapped[d] != 0) {
+      const int64_t front = c10::multiply_integers(self.sizes().slice(0, d));
+      rolled = roll(rolled.view({front, self.size(d), -1}), wrapped[d], 1).view(self.sizes());
+    }
+  }
+  return out.copy_(rolled);
 }
 
 // Mirrors Params of triangular.wgsl.

@@ -12,6 +12,7 @@
 
 #include "backend/empty.h"
 #include "ops/common.h"
+#include "ops/dtypes.h"
 #include "ops/movement_map.h"
 #include "structured_ops.h"
 
@@ -74,7 +75,8 @@ void pad_backward(const char* name, CoordinateMap map, const Tensor& grad_output
     grad_input.copy_(sums);
     return;
   }
-  if (at::globalContext().deterministicAlgorithms()) {
+  // index_add knows the way to the CPU for what has no kernel here.
+  if (at::globalContext().deterministicAlgorithms() || !native_dtype(grad_input.scalar_type())) {
     grad_input.copy_(pad_backward_in_order(map, grad_output, padding, grad_input.sizes()));
     return;
   }

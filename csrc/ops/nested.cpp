@@ -1,5 +1,5 @@
-// Nested tensors, as far as nn.TransformerEncoder makes them: of a padding mask it makes sequences of
-// different lengths, runs its layers on them, and pads the result. The layers compute on padded
+// Nested tensors, as far as nn.TransformerEncoder makes them: of a padding mask it makes sequences
+// of different lengths, runs its layers on them, and pads the result. The layers compute on padded
 // tensors here, so that padded places cost time, but the results are the same.
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/core/Tensor.h>
@@ -42,9 +42,9 @@ struct Sequences {
 Sequences sequences_of(const Tensor& nested) {
   const auto* impl = at::native::get_nested_tensor_impl(nested);
   const Tensor& sizes = impl->get_nested_sizes();
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      sizes.dim() == 2 && sizes.size(1) == 2 && at::native::nested_tensor_impl_is_contiguous(impl),
-      "webgpu: nested tensors are sequences of rows only");
+  TORCH_CHECK_NOT_IMPLEMENTED(sizes.dim() == 2 && sizes.size(1) == 2 &&
+                                  at::native::nested_tensor_impl_is_contiguous(impl),
+                              "webgpu: nested tensors are sequences of rows only");
   Sequences out;
   out.width = sizes.size(0) == 0 ? 0 : sizes[0][1].item<int64_t>();
   for (int64_t n = 0; n < sizes.size(0); ++n) {
@@ -119,14 +119,12 @@ Tensor encoder_layer(const Tensor& source, int64_t embed_dim, int64_t heads,
                      const Tensor& ffn_weight_1, const Tensor& ffn_bias_1,
                      const Tensor& ffn_weight_2, const Tensor& ffn_bias_2,
                      const OptionalTensor& mask, std::optional<int64_t>) {
-  TORCH_CHECK(!mask.has_value() || !mask->defined(),
-              "NestedTensor with mask is not supported yet");
+  TORCH_CHECK(!mask.has_value() || !mask->defined(), "NestedTensor with mask is not supported yet");
   const Sequences sequences = sequences_of(source);
-  const Tensor is_padding =
-      at::full({sequences.count() * sequences.longest}, true,
-               at::TensorOptions(webgpu_device()).dtype(at::kBool))
-          .index_fill_(0, sequences.rows(), false)
-          .view({sequences.count(), sequences.longest});
+  const Tensor is_padding = at::full({sequences.count() * sequences.longest}, true,
+                                     at::TensorOptions(webgpu_device()).dtype(at::kBool))
+                                .index_fill_(0, sequences.rows(), false)
+                                .view({sequences.count(), sequences.longest});
   const Tensor result = at::_transformer_encoder_layer_fwd(
       pad(source, sequences, 0), embed_dim, heads, qkv_weight, qkv_bias, proj_weight, proj_bias,
       use_gelu, norm_first, eps, norm_weight_1, norm_bias_1, norm_weight_2, norm_bias_2,

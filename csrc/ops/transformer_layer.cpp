@@ -1,8 +1,9 @@
-// The inference path of nn.MultiheadAttention and nn.TransformerEncoderLayer: the operators that run
-// a whole layer, here as a sequence of the device's kernels.
+// The inference path of nn.MultiheadAttention and nn.TransformerEncoderLayer: the operators that
+// run a whole layer, here as a sequence of the device's kernels.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_native_multi_head_attention.h>
+#include <ATen/ops/_safe_softmax.h>
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/cat.h>
@@ -55,6 +56,11 @@ Tensor scores_mask(const Tensor& scores, const Tensor& mask, std::optional<int64
   }
 }
 
+Tensor masked_scores(const Tensor& scores, const Tensor& mask, std::optional<int64_t> type) {
+  return scores.masked_fill(scores_mask(scores, mask, type),
+                            -std::numeric_limits<double>::infinity());
+}
+
 void check_bool(const Tensor& mask) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "Mask should be a boolean tensor");
 }
@@ -63,9 +69,8 @@ Tensor masked_softmax(const Tensor& self, const Tensor& mask, std::optional<int6
                       std::optional<int64_t> mask_type) {
   check_same_device("_masked_softmax", {{self, "self"}, {mask, "mask"}});
   check_bool(mask);
-  const Tensor masked = self.masked_fill(scores_mask(self, mask, mask_type),
-                                         -std::numeric_limits<double>::infinity());
-  return at::_softmax(masked, dim.value_or(self.dim() - 1), /*half_to_float=*/false);
+  return at::_softmax(masked_scores(self, mask, mask_type), dim.value_or(self.dim() - 1),
+                      /*half_to_float=*/false);
 }
 
 Tensor masked_softmax_backward(const Tensor& gradient, const Tensor& output, const Tensor& mask,
@@ -132,8 +137,7 @@ multi_head_attention(const Tensor& query, const Tensor& key, const Tensor& value
   check_dim(qkv_weight, 2, "qkv_weight");
   TORCH_CHECK(qkv_weight.size(0) == 3 * embed_dim,
               "expected `qkv_weight` first dim to be 3x embed_dim");
-  TORCH_CHECK(qkv_weight.size(1) == embed_dim,
-              "expected `qkv_weight` second dim to be embed_Dim");
+  TORCH_CHECK(qkv_weight.size(1) == embed_dim, "expected `qkv_weight` second dim to be embed_Dim");
   check_dim(qkv_bias, 1, "qkv_bias");
   TORCH_CHECK(qkv_bias.size(0) == 3 * embed_dim,
               "expected `qkv_bias` first dim and first dim of query to be equal");
@@ -145,9 +149,10 @@ multi_head_attention(const Tensor& query, const Tensor& key, const Tensor& value
   }
   const auto [q, k, v] = transform_bias_rescale(qkv, qkv_bias, heads);
   const Tensor scores = at::matmul(q, k.transpose(-2, -1));
-  Tensor weights =
+  // Of a row that is masked altogether nothing is taken, as in scaled_dot_product_attention.
+  const Tensor weights =
       mask.has_value() && mask->defined()
-          ? masked_softmax(scores, mask->to(at::kBool), scores.dim() - 1, mask_type)
+          ? at::_safe_softmax(masked_scores(scores, mask->to(at::kBool), mask_type), -1)
           : at::_softmax(scores, -1, /*half_to_float=*/false);
   const Tensor context = at::matmul(weights, v).transpose(1, 2).reshape(query.sizes());
   const Tensor result = at::linear(context, proj_weight, proj_bias);

@@ -1,5 +1,5 @@
-// Weight normalization over the first or the last dimension, w = v * g / |v|, which nn.utils reaches
-// when no gradient of the gradient is asked for.
+// Weight normalization over the first or the last dimension, w = v * g / |v|, which nn.utils
+// reaches when no gradient of the gradient is asked for.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -31,7 +31,8 @@ at::ScalarType norm_type(const Tensor& g) {
 }
 
 void check_dim(const Tensor& v, int64_t dim) {
-  TORCH_CHECK(dim == 0 || dim == v.dim() - 1, "fused kernels can only be applied for first or last dim");
+  TORCH_CHECK(dim == 0 || dim == v.dim() - 1,
+              "fused kernels can only be applied for first or last dim");
 }
 
 TwoTensors weight_norm(const Tensor& v, const Tensor& g, int64_t dim) {
@@ -47,9 +48,8 @@ TwoTensors weight_norm(const Tensor& v, const Tensor& g, int64_t dim) {
 
 TwoTensors weight_norm_backward(const Tensor& grad_w, const Tensor& v, const Tensor& g,
                                 const Tensor& norms, int64_t dim) {
-  check_same_device(
-      "_weight_norm_interface_backward",
-      {{grad_w, "grad_w"}, {v, "saved_v"}, {g, "saved_g"}, {norms, "saved_norms"}});
+  check_same_device("_weight_norm_interface_backward",
+                    {{grad_w, "grad_w"}, {v, "saved_v"}, {g, "saved_g"}, {norms, "saved_norms"}});
   TORCH_CHECK(v.is_contiguous(), "saved_v must be contiguous");
   TORCH_CHECK(g.is_contiguous(), "saved_g must be contiguous");
   TORCH_CHECK(norms.is_contiguous(), "saved_norms must be contiguous");

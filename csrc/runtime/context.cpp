@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "runtime/adapter_choice.h"
 #include "runtime/api.h"
 #include "runtime/error.h"
 
@@ -121,7 +122,8 @@ bool is_available() {
   // Asked often and slow to find out (it loads drivers), so the answer is kept.
   static const bool found = [] {
     try {
-      return !list_adapters().empty();
+      choose_adapter(list_adapters(), environment("TORCH_WEBGPU_ADAPTER"));
+      return true;
     } catch (const std::exception&) {
       return false;
     }

@@ -6,18 +6,13 @@
 #include <cstring>
 #include <thread>
 
+#include "runtime/adapter_choice.h"
 #include "runtime/api.h"
 #include "runtime/dawn.h"
 #include "runtime/error.h"
 
 namespace torch_webgpu {
 namespace {
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 const char* backend_name(WGPUBackendType type) {
   switch (type) {
@@ -142,38 +137,17 @@ std::vector<FoundAdapter> find_adapters(const Api& api, WGPUInstance instance) {
   return found;
 }
 
-size_t choose(const std::vector<FoundAdapter>& adapters, const std::string& wanted) {
-  if (adapters.empty()) {
-    raise(ErrorKind::kRuntime,
-          "no WebGPU adapter was found. Install a Vulkan (or Metal, D3D12) driver for your GPU, or "
-          "a software one: on Debian and Ubuntu `apt install libvulkan1 mesa-vulkan-drivers` "
-          "(Mesa 23.1 or newer; on Debian 12 from bookworm-backports).");
-  }
-  if (wanted.empty()) {
-    return 0;
-  }
-  std::string names;
-  const bool is_index = std::all_of(wanted.begin(), wanted.end(),
-                                    [](unsigned char c) { return std::isdigit(c) != 0; });
-  for (size_t i = 0; i < adapters.size(); ++i) {
-    const std::string& name = adapters[i].info.name;
-    if (is_index ? std::to_string(i) == wanted
-                 : lower(name).find(lower(wanted)) != std::string::npos) {
-      return i;
-    }
-    names += (i == 0 ? "" : ", ") + std::to_string(i) + ": " + name;
-  }
-  raise(ErrorKind::kRuntime,
-        "TORCH_WEBGPU_ADAPTER='" + wanted + "' names no adapter; there are: " + names);
-}
-
 } // namespace
 
 Device::Device(const RuntimeSource& source, const std::string& adapter, bool debug)
     : api_(std::make_unique<Api>(load_api(source))), debug_(debug) {
   instance_ = create_instance(*api_);
   std::vector<FoundAdapter> adapters = find_adapters(*api_, instance_);
-  const size_t index = choose(adapters, adapter);
+  std::vector<AdapterInfo> infos;
+  for (const FoundAdapter& found : adapters) {
+    infos.push_back(found.info);
+  }
+  const size_t index = choose_adapter(infos, adapter);
   for (size_t i = 0; i < adapters.size(); ++i) {
     if (i != index) {
       api_->AdapterRelease(adapters[i].handle);

@@ -85,6 +85,13 @@ def test_padding_errors():
     check_error(lambda x: torch.roll(x, (1, 2), 0), x)
 
 
+def test_roll_of_many_dimensions():
+    x = torch.arange(2.0**13).view([2] * 12 + [1, 2])
+    check(lambda x: x.roll(1, 3), x)
+    check(lambda x: x.roll([1, 1, 3], [0, -1, 11]), x)
+    check(lambda x: x.mT.roll(1, 13), x)
+
+
 def test_repeat_interleave():
     x = torch.randn(4, 3)
     repeats = torch.tensor([2, 0, 3, 1])

@@ -1,4 +1,4 @@
-"""The inference path of nn.MultiheadAttention and nn.TransformerEncoder, and weight normalization."""
+"""The inference path of nn.MultiheadAttention and nn.TransformerEncoder; weight norm."""
 
 import copy
 
@@ -47,6 +47,16 @@ def test_encoder(masks):
     assert_same(actual, expected, atol=1e-5, rtol=1e-5)
     if masks:
         assert actual[0, 3:].count_nonzero().item() == 0
+
+
+def test_a_sequence_that_is_masked_altogether():
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval().to(DEVICE)
+    with torch.no_grad():
+        result = layer(
+            torch.randn(2, 5, 16, device=DEVICE),
+            src_key_padding_mask=torch.ones(2, 5, dtype=torch.bool, device=DEVICE),
+        )
+    assert result.isfinite().all()
 
 
 def test_mask_with_gaps():
@@ -104,7 +114,7 @@ def test_masked_softmax_gradient():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("shape, dim", [((4, 6), 0), ((4, 6), 1), ((3, 2, 5), 0), ((7,), 0)])
+@pytest.mark.parametrize(("shape", "dim"), [((4, 6), 0), ((4, 6), 1), ((3, 2, 5), 0), ((7,), 0)])
 def test_weight_norm(shape, dim, dtype):
     v = torch.randn(shape).to(dtype).requires_grad_()
     sizes = [1] * len(shape)

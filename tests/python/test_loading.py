@@ -121,12 +121,14 @@ def test_no_adapter(check_python):
 def test_unknown_adapter(check_python):
     printed = check_python(
         "import torch, torch_webgpu\n"
+        "print(torch.webgpu.is_available(), torch.webgpu.device_count())\n"
         "try:\n"
         "    torch.ones(1).webgpu()\n"
         "except RuntimeError as error:\n"
         "    print(error)\n",
         env={"TORCH_WEBGPU_ADAPTER": "no such adapter"},
     )
+    assert "False 0" in printed
     assert "names no adapter; there are: 0: " in printed
 
 

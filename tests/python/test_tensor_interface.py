@@ -228,6 +228,19 @@ def test_dlpack_round_trip(device):
         assert torch.equal(back.cpu(), source.cpu())
     back += 1
     assert torch.equal(device[1:, 1:].cpu(), back.cpu())
+    assert device.__dlpack_device__() == (torch.utils.dlpack.DLDeviceType.kDLExtDev, 0)
+    assert torch.from_dlpack(device).data_ptr() == device.data_ptr()
+
+
+def test_types_by_name():
+    x = torch.webgpu.FloatTensor([1, 2])
+    assert x.is_webgpu and x.type() == "torch.webgpu.FloatTensor" and x.tolist() == [1, 2]
+    assert torch.webgpu.LongTensor(2, 3).shape == (2, 3)
+    assert torch.webgpu.HalfTensor().shape == (0,)
+    assert x.cpu().type(torch.webgpu.HalfTensor).dtype == torch.float16
+    assert isinstance(x, torch.webgpu.FloatTensor)
+    assert not isinstance(x, torch.webgpu.IntTensor)
+    assert not isinstance(x.cpu(), torch.webgpu.FloatTensor)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from torch_webgpu.webgpu.fallback import (
     reset_fallbacks,
     set_fallback_mode,
 )
+from torch_webgpu.webgpu.legacy import tensor_types
 from torch_webgpu.webgpu.memory import (
     empty_cache,
     max_memory_allocated,
@@ -104,6 +105,8 @@ __all__ = [
     "stream",
     "synchronize",
 ]
+
+globals().update(tensor_types())
 
 
 def is_available() -> bool:

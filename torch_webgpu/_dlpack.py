@@ -1,0 +1,19 @@
+"""DLPack's number for the device: PyTorch compares the device's name with ``privateuse1``, which a
+renamed device no longer has."""
+
+import functools
+from typing import Any
+
+import torch
+
+
+def install() -> None:
+    known = torch.Tensor.__dlpack_device__
+
+    @functools.wraps(known)
+    def dlpack_device(self: torch.Tensor) -> tuple[Any, int]:
+        if type(self) is torch.Tensor and self.device.type == "webgpu":
+            return torch.utils.dlpack.DLDeviceType.kDLExtDev, 0
+        return known(self)
+
+    torch.Tensor.__dlpack_device__ = dlpack_device
