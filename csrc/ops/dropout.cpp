@@ -66,7 +66,9 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p,
     return call_cpu_fallback<at::_ops::native_dropout>::call(input, p, train);
   }
   // Memory order is as good as any: a dense input keeps its layout (channels last, say).
-  const Tensor x = input.is_non_overlapping_and_dense() ? input : input.contiguous();
+  const Tensor x = input.is_non_overlapping_and_dense()
+                       ? input
+                       : input.contiguous(input.suggest_memory_format());
   Tensor out = at::empty_like(x);
   Tensor mask = at::empty_like(x, mask_options);
   Context& ctx = context();

@@ -1,5 +1,6 @@
 // Gradient of embedding. Its forward is a composite of index_select.
 #include <ATen/Context.h>
+#include <ATen/ops/embedding_dense_backward_ops.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -39,7 +40,10 @@ Tensor embedding_dense_backward(const Tensor& grad_output, const Tensor& indices
               " Long, Int; but got ",
               indices.toString(), " instead (while checking arguments for embedding_backward)");
   const at::ScalarType type = grad_output.scalar_type();
-  TORCH_CHECK_NOT_IMPLEMENTED(native_dtype(type), "embedding_dense_backward: ", type);
+  if (!native_dtype(type)) {
+    return call_cpu_fallback_symint<at::_ops::embedding_dense_backward>::call(
+        grad_output, indices, num_weights, padding_idx, scale_grad_by_freq);
+  }
   const int64_t width = grad_output.size(-1);
   // Many small gradients meet in one row: their sum is kept in float32.
   const bool is_half = type == at::kHalf || type == at::kBFloat16;

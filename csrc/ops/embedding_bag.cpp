@@ -1,5 +1,7 @@
 // Bags of embeddings, and the norm limit of embedding tables: compositions of indexing, one
 // dispatch per step and no synchronization.
+#include <ATen/ops/_embedding_bag_dense_backward_ops.h>
+#include <ATen/ops/_embedding_bag_ops.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -11,7 +13,9 @@
 
 #include <limits>
 
+#include "backend/fallback.h"
 #include "ops/common.h"
+#include "ops/dtypes.h"
 #include "ops/index_move.h"
 
 namespace torch_webgpu {
@@ -37,8 +41,6 @@ void check_arguments(const Tensor& weight, const Tensor& indices, const Tensor& 
     TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
                 "expected scalar type Long or Int but found ", index.scalar_type());
   }
-  TORCH_CHECK(indices.dim() == 1, "input has to be a 1D Tensor, but got Tensor of dimension ",
-              indices.dim());
   TORCH_CHECK(offsets.dim() == 1, "offsets has to be a 1D Tensor, but got Tensor of dimension ",
               offsets.dim());
   TORCH_CHECK(weight.dim() == 2, "weight has to be a 2D Tensor, but got Tensor of dimension ",
@@ -77,10 +79,21 @@ std::pair<Tensor, Tensor> bag_maxima(const Tensor& rows, const Tensor& bag, cons
 }
 
 Bags embedding_bag(const Tensor& weight, const Tensor& indices, const Tensor& offsets,
-                   bool /*scale_grad_by_freq*/, int64_t mode, bool /*sparse*/,
+                   bool scale_grad_by_freq, int64_t mode, bool sparse,
                    const std::optional<Tensor>& per_sample_weights, bool include_last_offset,
                    int64_t padding_idx) {
+  TORCH_CHECK(indices.dim() == 1 || indices.dim() == 2,
+              "input has to be a 1D or 2D Tensor, but got Tensor of dimension ", indices.dim());
+  if (indices.dim() == 2) {
+    return embedding_bag(weight, indices.reshape({-1}), offsets, scale_grad_by_freq, mode, sparse,
+                         per_sample_weights, include_last_offset, padding_idx);
+  }
   check_arguments(weight, indices, offsets, mode, per_sample_weights, include_last_offset);
+  if (!native_dtype(weight.scalar_type())) {
+    return call_cpu_fallback<at::_ops::_embedding_bag>::call(
+        weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
+        include_last_offset, padding_idx);
+  }
   const int64_t bags = offsets.size(0) - (include_last_offset ? 1 : 0);
   const int64_t count = indices.numel();
   const auto options = indices.options();
@@ -95,13 +108,14 @@ Bags embedding_bag(const Tensor& weight, const Tensor& indices, const Tensor& of
                          .sub(1);
   const Tensor kept = indices.ne(padding_idx);
   const Tensor sizes = at::zeros({bags}, options).index_add_(0, bag, kept.to(options.dtype()));
-  Tensor rows = weight.index_select(0, indices).to(sum_type(weight));
+  Tensor rows = weight.index_select(0, indices);
+  if (per_sample_weights && per_sample_weights->defined()) {
+    rows = rows.mul(per_sample_weights->unsqueeze(1)); // rounded to halves, as elsewhere
+  }
+  rows = rows.to(sum_type(weight));
   if (mode == kMax) {
     auto [maxima, chosen] = bag_maxima(rows, bag, indices, kept, bags);
     return {maxima.to(weight.scalar_type()), bag, sizes, chosen};
-  }
-  if (per_sample_weights && per_sample_weights->defined()) {
-    rows = rows.mul(per_sample_weights->to(rows.scalar_type()).unsqueeze(1));
   }
   rows = rows.masked_fill(kept.logical_not().unsqueeze(1), 0);
   Tensor sums = at::zeros({bags, weight.size(1)}, rows.options()).index_add_(0, bag, rows);
@@ -117,6 +131,11 @@ Tensor embedding_bag_dense_backward(const Tensor& grad, const Tensor& indices,
                                     bool scale_grad_by_freq, int64_t mode,
                                     const std::optional<Tensor>& per_sample_weights,
                                     int64_t padding_idx) {
+  if (!native_dtype(grad.scalar_type())) {
+    return call_cpu_fallback_symint<at::_ops::_embedding_bag_dense_backward>::call(
+        grad, indices, offset2bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode,
+        per_sample_weights, padding_idx);
+  }
   const at::ScalarType type = sum_type(grad);
   const Tensor from = grad.to(type);
   Tensor table = at::zeros({num_weights, grad.size(1)}, from.options());

@@ -1,5 +1,6 @@
 // Pooling whose windows follow from the output's size: adaptive, and fractional (placed at random).
 #include <ATen/native/AdaptivePooling.h>
+#include <ATen/native/FractionalMaxPooling.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_adaptive_avg_pool2d.h>
 #include <ATen/ops/_adaptive_avg_pool2d_backward.h>
@@ -37,6 +38,11 @@ void resize_pooled(Tensor& out, IntArrayRef size, const Tensor& like) {
   }
 }
 
+void check_not_integral(const char* op, const Tensor& self) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!at::isIntegralType(self.scalar_type(), /*includeBool=*/true), '"',
+                              op, "\" not implemented for '", self.scalar_type(), "'");
+}
+
 template <int64_t dims>
 const char* average_name() {
   return dims == 2 ? "adaptive_avg_pool2d" : "adaptive_avg_pool3d";
@@ -72,6 +78,8 @@ Tensor& adaptive_average_backward_out(const Tensor& grad_output, const Tensor& s
   check_same_device(name,
                     {{grad_input, "grad_input"}, {grad_output, "grad_output"}, {self, "self"}});
   at::native::adaptive_pool_empty_output_check(grad_output, name);
+  TORCH_CHECK(self.dim() == grad_output.dim(), name, ": Expected dimensions ", self.dim(),
+              " for `grad_output` but got dimensions ", grad_output.dim());
   TORCH_CHECK(self.dim() == dims + 1 || self.dim() == dims + 2, name, "(): Expected ", dims + 1,
               "D or ", dims + 2, "D tensor, but got ", self.sizes());
   TORCH_CHECK(grad_output.dim() == self.dim() &&
@@ -87,6 +95,7 @@ Tensor& adaptive_average_backward_out(const Tensor& grad_output, const Tensor& s
 }
 
 Tensor& adaptive_avg_pool2d_out(const Tensor& self, IntArrayRef output_size, Tensor& out) {
+  check_not_integral("adaptive_avg_pool2d", self);
   if (!can_pool_gradient(self.scalar_type())) {
     return call_cpu_fallback_symint<at::_ops::adaptive_avg_pool2d_out>::call(
         self, c10::fromIntArrayRefSlow(output_size), out);
@@ -95,6 +104,7 @@ Tensor& adaptive_avg_pool2d_out(const Tensor& self, IntArrayRef output_size, Ten
 }
 
 Tensor& adaptive_avg_pool3d_out(const Tensor& self, IntArrayRef output_size, Tensor& out) {
+  check_not_integral("adaptive_avg_pool3d", self);
   if (!can_pool_gradient(self.scalar_type())) {
     return call_cpu_fallback_symint<at::_ops::adaptive_avg_pool3d_out>::call(
         self, c10::fromIntArrayRefSlow(output_size), out);
@@ -189,6 +199,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 void structured_adaptive_max_pool2d_out::impl(const Tensor& self, IntArrayRef output_size,
                                               const Tensor& out, const Tensor& indices) {
+  check_not_integral("adaptive_max_pool2d", self);
   if (!can_pool_max(self.scalar_type())) {
     call_cpu_fallback<at::_ops::adaptive_max_pool2d_out>::call(
         self, output_size, const_cast<Tensor&>(out), const_cast<Tensor&>(indices));
@@ -211,6 +222,7 @@ void structured_adaptive_max_pool2d_backward_out::impl(const Tensor& grad_output
 
 void structured_adaptive_max_pool3d_out::impl(const Tensor& self, IntArrayRef output_size,
                                               const Tensor& out, const Tensor& indices) {
+  check_not_integral("adaptive_max_pool3d", self);
   if (!can_pool_max(self.scalar_type())) {
     call_cpu_fallback<at::_ops::adaptive_max_pool3d_out>::call(
         self, output_size, const_cast<Tensor&>(out), const_cast<Tensor&>(indices));
@@ -235,6 +247,7 @@ void structured_fractional_max_pool2d_out::impl(const Tensor& self, IntArrayRef 
                                                 IntArrayRef output_size,
                                                 const Tensor& random_samples, const Tensor& output,
                                                 const Tensor& indices) {
+  at::native::fractional_max_pool_check_shape<2>(self, random_samples);
   if (!can_pool_gradient(self.scalar_type())) {
     call_cpu_fallback<at::_ops::fractional_max_pool2d_output>::call(
         self, kernel_size, output_size, random_samples, const_cast<Tensor&>(output),
@@ -264,6 +277,7 @@ void structured_fractional_max_pool3d_out::impl(const Tensor& self, int64_t pool
                                                 int64_t numPlanes, int64_t inputT, int64_t inputH,
                                                 int64_t inputW, const Tensor& output,
                                                 const Tensor& indices) {
+  at::native::fractional_max_pool_check_shape<3>(self, random_samples);
   const std::array<int64_t, 3> kernel_size = {poolSizeT, poolSizeH, poolSizeW};
   if (!can_pool_gradient(self.scalar_type())) {
     call_cpu_fallback<at::_ops::fractional_max_pool3d_output>::call(

@@ -75,6 +75,18 @@ std::array<int64_t, 3> output_size_3d(const Pooling& pooling, const Tensor& in, 
   return out;
 }
 
+// Channels last stay last, also of an input without a batch.
+void restride_like(const Tensor& result, const Tensor& self) {
+  constexpr auto last = at::MemoryFormat::ChannelsLast3d;
+  c10::TensorImpl* impl = result.unsafeGetTensorImpl();
+  if (result.dim() == 5) {
+    impl->empty_tensor_restride(self.suggest_memory_format());
+  } else if (self.unsqueeze(0).is_contiguous(last) && !self.is_contiguous()) {
+    const auto strides = at::get_channels_last_strides_3d(result.unsqueeze(0).sizes());
+    impl->set_sizes_and_strides(result.sizes(), at::IntArrayRef(strides).slice(1));
+  }
+}
+
 std::tuple<Tensor&, Tensor&> max_pool3d_with_indices_out(const Tensor& self,
                                                          IntArrayRef kernel_size,
                                                          IntArrayRef stride, IntArrayRef padding,
@@ -92,10 +104,9 @@ std::tuple<Tensor&, Tensor&> max_pool3d_with_indices_out(const Tensor& self,
   const auto spatial = output_size_3d(pooling, self, ceil_mode);
   auto size = self.sizes().vec();
   std::copy(spatial.begin(), spatial.end(), size.end() - 3);
-  const auto format = self.suggest_memory_format();
   for (Tensor* result : {&out, &indices}) {
-    if (at::native::resize_output(*result, size) && self.dim() == 5) {
-      result->unsafeGetTensorImpl()->empty_tensor_restride(format);
+    if (at::native::resize_output(*result, size)) {
+      restride_like(*result, self);
     }
   }
   pool_max(pooling, self, out, indices);

@@ -86,3 +86,11 @@ def test_norm_limit():
     index = torch.tensor([[1, 3], [3, 0]])
     check(lambda i, w: torch.embedding_renorm_(w.clone(), i, 1.5, 2.0), index, weight)
     check(lambda i, w: torch.embedding_renorm_(w.clone(), i, 1.5, 1.0), index, weight)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 1)])
+def test_indices_of_bags(shape):
+    weight = torch.randn(9, 5)
+    index, offsets = torch.randint(0, 9, shape), torch.tensor([0])
+    bag = lambda w, i, o: torch._embedding_bag(w, i, o)[0]  # noqa: E731
+    (check if len(shape) == 2 else check_error)(bag, weight, index, offsets)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from common import FLOATS, check, check_error, check_gradients
+from common import DEVICE, FLOATS, check, check_error, check_gradients
 
 TOLERANCE = {
     torch.float32: {"rtol": 1e-5, "atol": 1e-6},
@@ -170,3 +170,31 @@ def test_errors():
     check_error(lambda t: F.max_pool3d(t, 2), x[0, 0])
     check_error(lambda t: F.adaptive_avg_pool3d(t, 2), x[0])
     check_error(lambda t: torch.ops.aten._adaptive_avg_pool2d(t, [2, 2]), x[0, 0])
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_channels_last_of_three_dimensions(batch):
+    x = torch.randn(2, 3, 4, 5, 6).contiguous(memory_format=torch.channels_last_3d)
+    x = x if batch else x[0]
+
+    def strides(x):
+        out, indices = F.max_pool3d(x, 2, return_indices=True)
+        (gradient,) = torch.autograd.grad(out.sum(), x)
+        return out.stride(), indices.stride(), gradient.stride()
+
+    x = x.detach().requires_grad_()
+    check(strides, x)
+    check_gradients(lambda x: F.max_pool3d(x, 2), x)
+
+
+def test_arguments_that_do_not_fit():
+    x = torch.randn(2, 3, 8, 8)
+    samples = torch.rand(1, 3, 2)
+    fractional = torch.ops.aten.fractional_max_pool2d
+    check_error(lambda x, s: fractional(x, [2, 2], [4, 4], s), x, samples)
+    check_error(lambda x, s: fractional(x, [2, 2], [4, 4], s), x[:, :1], samples)
+    backward = torch.ops.aten._adaptive_avg_pool2d_backward
+    with pytest.raises(RuntimeError, match="Expected dimensions 4 for `grad_output`"):
+        backward(x[0].to(DEVICE), x.to(DEVICE))
+    check_error(lambda x: F.adaptive_max_pool2d(x, 2), x.int())
+    check_error(lambda x: F.adaptive_avg_pool2d(x, 2), x.int())

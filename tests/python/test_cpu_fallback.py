@@ -176,6 +176,18 @@ FLOAT64 = {
     "gradient of padding": lambda x: torch.autograd.functional.vjp(
         lambda y: F.pad(y.view(1, 3), (2, 1), mode="replicate"), x, x.new_ones(1, 6)
     ),
+    "gradient of embedding": lambda x: torch.ops.aten.embedding_dense_backward(
+        x.view(3, 1), torch.tensor([0, 2, 0], device=x.device), 4, -1, False
+    ),
+    "bags": lambda x: [
+        torch.ops.aten._embedding_bag(
+            x.view(3, 1),
+            torch.tensor([0, 2, 1], device=x.device),
+            torch.tensor([0, 2], device=x.device),
+            mode=mode,
+        )[0]
+        for mode in (0, 1, 2)
+    ],
     "inverse transform": lambda x: torch.fft.ifft(x),
     "sort": lambda x: x.sort(),
 }

@@ -1,4 +1,4 @@
-"""Tensor types by name, such as ``torch.webgpu.FloatTensor``: what ``Tensor.type()`` returns, and what
+"""Tensor types by name, such as ``torch.webgpu.FloatTensor``: what ``Tensor.type()`` names, and what
 code older than ``torch.device`` builds and tests with."""
 
 from typing import Any
