@@ -6,7 +6,7 @@ SYSTEM_PATH := $(PATH)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test conformance demo bench lint format wheel clean
+.PHONY: help setup build test conformance nightly demo bench lint format wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 13
@@ -26,6 +26,9 @@ test: build ## run the C++ and the Python tests
 
 conformance: build ## compare every operator and dtype with the CPU; ARGS="--only add --samples 2"
 	$(VENV_PYTHON) -m tests.conformance $(ARGS)
+
+nightly: ARGS += --strict
+nightly: conformance ## what CI runs by night: all of the conformance run; a failing cell is an error
 
 demo: build ## train a network on handwritten digits, then load it in a new process
 	$(VENV_PYTHON) -m examples.digits train

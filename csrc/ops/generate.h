@@ -15,7 +15,7 @@
 namespace torch_webgpu {
 
 /// Kinds of generated values; part of the pipeline key.
-enum class Generated : uint8_t { kRandom, kRange };
+enum class Generated : uint8_t { kRandom, kRange, kSampled };
 
 struct GenerateSpec {
   Generated family;

@@ -8,7 +8,9 @@ import time
 import tqdm
 
 from . import cells as work
-from . import report, runner
+from . import databases, readme, report, runner
+
+SAMPLES = 6
 
 
 def parser():
@@ -25,17 +27,26 @@ def parser():
         metavar="A,B",
         help=f"only these (default: {','.join(work.DTYPES)})",
     )
-    option("--samples", type=int, default=6, metavar="N", help="samples of a cell (6); 0: all")
+    option("--samples", type=int, default=SAMPLES, metavar="N", help="of a cell (6); 0: all")
     option("--jobs", type=int, default=os.cpu_count(), metavar="N", help="processes (cores)")
     option("--timeout", type=float, default=120, metavar="S", help="seconds for one cell (120)")
     option("--minutes", type=float, metavar="M", help="stop after M minutes, report what has run")
     option("--json", type=pathlib.Path, default="build/conformance.json", metavar="FILE")
     option("--page", type=pathlib.Path, default="docs/ops.html", metavar="FILE")
     option(
-        "--database",
-        default=work.DATABASE,
-        metavar="MODULE:LIST",
-        help="another list of OpInfos (default: %(default)s)",
+        "--readme",
+        type=pathlib.Path,
+        default="README.md",
+        metavar="FILE",
+        help="where a run of everything leaves its totals (default: %(default)s)",
+    )
+    option("--strict", action="store_true", help="exit with status 1 if a cell fails")
+    option(
+        "--databases",
+        type=lambda text: tuple(text.split(",")),
+        default=tuple(databases.SECTIONS),
+        metavar="A,B",
+        help=f"of {','.join(databases.SECTIONS)} (default: all); or MODULE:LIST of OpInfos",
     )
     return top
 
@@ -50,7 +61,7 @@ def dtype_list(text):
 
 def main(arguments=None):
     options = parser().parse_args(arguments)
-    cells = list(work.cells_of(options.database, options.only, options.dtypes))
+    cells = list(work.cells_of(options.databases, options.only, options.dtypes))
     if not cells:
         parser().error(f"no entry has '{options.only}' in its name")
     options.json.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +70,7 @@ def main(arguments=None):
     stop = time.monotonic() + 60 * (options.minutes or float("inf"))
     results = {}
     running = runner.run(
-        options.database, cells, options.jobs, options.samples, options.timeout, log
+        options.databases, cells, options.jobs, options.samples, options.timeout, log
     )
     try:
         for cell, result in tqdm.tqdm(running, total=len(cells), unit="cell", smoothing=0):
@@ -76,6 +87,12 @@ def main(arguments=None):
     report.write_page(options.page, results, about)
     print(report.text(results, missing))
     print(f"\n{options.page}, {options.json}; output of the workers: {log}")
+    everything = list(work.cells_of(tuple(databases.SECTIONS), "", work.DTYPES))
+    if cells == everything and not missing and options.samples in (0, SAMPLES):
+        readme.write(options.readme, results)
+        print(f"totals: {options.readme}")
+    if options.strict and any(result.status == work.FAILS for result in results.values()):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

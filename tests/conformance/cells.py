@@ -1,8 +1,7 @@
-"""The cells of the table: an entry of the database, a dtype, a variant; and how one is run."""
+"""The cells of the table: an entry of a database, a dtype, a variant; and how one is run."""
 
-import functools
-import importlib
 import os
+import random
 import sys
 import time
 from typing import NamedTuple
@@ -10,9 +9,9 @@ from typing import NamedTuple
 import torch
 
 from . import comparison
+from .databases import entries, runner_of
 
 DEVICE = "webgpu"
-DATABASE = "torch.testing._internal.common_methods_invocations:op_db"
 # What the device computes in without the CPU.
 DTYPES = (
     "float32",
@@ -32,7 +31,7 @@ REPLACE_ME = 75
 
 
 class Cell(NamedTuple):
-    database: str  # "module:attribute"
+    database: str  # a section of databases.py
     op: str
     dtype: str
     variant: str
@@ -46,34 +45,17 @@ class Result(NamedTuple):
     seconds: float = 0.0
 
 
-@functools.cache
-def entries(database):
-    """The entries of a database by their names."""
-    module, attribute = database.split(":")
-    return {op.formatted_name: op for op in getattr(importlib.import_module(module), attribute)}
-
-
-def cells_of(database, only, dtypes):
+def cells_of(databases, only, dtypes):
     """Every cell, the first dtype of all entries first: an interrupted run has seen them all."""
     for dtype in dtypes:
-        for name, op in entries(database).items():
-            if only in name:
-                for variant in variants_of(op, getattr(torch, dtype)):
-                    yield Cell(database, name, dtype, variant)
+        for database in databases:
+            for name, entry in entries(database).items():
+                if only in name:
+                    for variant in runner_of(database).variants_of(entry, getattr(torch, dtype)):
+                        yield Cell(database, name, dtype, variant)
 
 
-def variants_of(op, dtype):
-    if dtype in op.supported_dtypes("cpu"):
-        yield "forward"
-        if op.supports_out:
-            yield "out"
-        if op.inplace_variant:
-            yield "inplace"
-    if op.supports_autograd and dtype in op.supported_backward_dtypes("cpu"):
-        yield "gradient"
-
-
-def start_worker(database, log):
+def start_worker(databases, log):
     """What a worker process does before its first cell, and outside of a cell's time."""
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (sys.stdout, sys.stderr):
@@ -81,7 +63,8 @@ def start_worker(database, log):
         os.dup2(file, stream.fileno())
     torch.set_num_threads(1)  # there are as many workers as cores
     torch.webgpu.set_fallback_mode("silent")  # counted still
-    entries(database)
+    for database in databases:
+        entries(database)
     device_works()
 
 
@@ -91,6 +74,7 @@ def run(cell, limit):
         os._exit(REPLACE_ME)
     start = time.perf_counter()
     torch.manual_seed(0)
+    random.seed(0)  # of some samples
     torch.webgpu.reset_fallbacks()
     result = compare(cell, limit)
     return result._replace(
@@ -100,13 +84,14 @@ def run(cell, limit):
 
 
 def compare(cell, limit):
-    op = entries(cell.database)[cell.op]
-    dtype = getattr(torch, cell.dtype)
+    entry, dtype = entries(cell.database)[cell.op], getattr(torch, cell.dtype)
     compared, reason = 0, "there are no samples"
-    for sample in comparison.samples_of(op, dtype, cell.variant == "gradient", limit):
-        described = sample.summary()  # before an in-place variant writes to it
+    runner = runner_of(cell.database)
+    if cell.op in runner.LEFT_OUT:
+        return Result(SKIPPED, runner.LEFT_OUT[cell.op])
+    for described, check in runner.checks(entry, dtype, cell.variant, limit):
         try:
-            comparison.check(cell.variant, op, sample, dtype, DEVICE)
+            check(DEVICE)
             compared += 1
         except comparison.NoReferenceError as error:
             reason = f"the CPU has no reference: {error}"

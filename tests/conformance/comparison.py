@@ -67,14 +67,18 @@ EAGER_TESTS = (
     "TestBinaryUfuncsDevice",
     "TestReductions",
 )
-# Of single entries in float32 and complex64.
+# Of single entries, by dtype.
+ROUNDING = (1e-2, 1e-2)
+LARGE = (1e-4, 2e-2)
 TOLERANCE = {
     # The gradient is exp(x - y) of numbers about 1e4, whose own rounding is 1e-3. Measured against
     # float64, the CPU's result is as far off as the device's.
-    ("gradient", "logcumsumexp"): (1e-2, 1e-2),
+    ("gradient", "logcumsumexp"): {torch.float32: ROUNDING, torch.complex64: ROUNDING},
     # Results up to 1e5, gradients up to 1e4: any element's error is float32's of the largest ones.
-    ("forward", "matrix_exp"): (1e-4, 2e-2),
-    ("gradient", "matrix_exp"): (1e-4, 2e-2),
+    ("forward", "matrix_exp"): {torch.float32: LARGE},
+    ("gradient", "matrix_exp"): {torch.float32: LARGE},
+    # The third power of a result that is rounded to the half.
+    ("gradient", "_foreach_rsqrt"): {torch.float16: (4e-3, 1e-3)},
 }
 
 
@@ -162,7 +166,7 @@ def run_out(op, sample):
     ]
     if tensors_of(plain)[0].is_cpu:
         # Some of its kernels ignore the strides of out=: narrow_copy, avg_pool3d, gelu (bfloat16).
-        return [plain, plain]
+        return [written[1], written[1]]
     return written
 
 
@@ -269,8 +273,9 @@ def close_to_float32(variant, actual, widened, op, dtype):
 
 def tolerance(variant, op, dtype):
     """(rtol, atol): ours, or what PyTorch's own tests of this entry allow, if that is wider."""
-    if dtype in (torch.float32, torch.complex64) and (variant, op.name) in TOLERANCE:
-        return TOLERANCE[variant, op.name]
+    own = TOLERANCE.get((variant, op.name), {})
+    if dtype in own:
+        return own[dtype]
     # Integers that become floats become float32.
     allowed = [WIDE.get(dtype, WIDE[torch.float32])]
     for info in op.decorators:

@@ -9,27 +9,31 @@ import jinja2
 import torch
 
 from .cells import DTYPES, FAILS, FALLBACK, NATIVE, SKIPPED, STATUSES
-from .comparison import VARIANTS
+from .databases import runner_of
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html.j2")
-# What one square of the page stands for.
-SIDES = {"F": ("forward", "out", "inplace"), "B": ("gradient",)}
 WORST_FIRST = (FAILS, FALLBACK, NATIVE, SKIPPED)
 
 
 def totals(results):
-    """{variant: {status: count}}"""
-    counts = {variant: dict.fromkeys(STATUSES, 0) for variant in VARIANTS}
+    """{database: {variant: {status: count}}}"""
+    counts = {}
     for cell, result in results.items():
-        counts[cell.variant][result.status] += 1
+        if cell.database not in counts:
+            counts[cell.database] = {
+                variant: dict.fromkeys(STATUSES, 0)
+                for variants in runner_of(cell.database).SIDES.values()
+                for variant in variants
+            }
+        counts[cell.database][cell.variant][result.status] += 1
     return counts
 
 
-def entry_totals(results):
+def entry_totals(results, database):
     """{status: entries of float32}: the worst of an entry's variants counts."""
     entries = collections.defaultdict(set)
     for cell, result in results.items():
-        if cell.dtype == "float32":
+        if cell.dtype == "float32" and cell.database == database:
             entries[cell.op].add(result.status)
     return collections.Counter(worst(statuses) for statuses in entries.values())
 
@@ -54,19 +58,21 @@ def families(results, status):
 
 def text(results, missing, top=15):
     """The totals for a terminal."""
-    lines = [f"{'':10}" + "".join(f"{status:>10}" for status in STATUSES)]
+    lines = [f"{'':20}" + "".join(f"{status:>10}" for status in STATUSES)]
     counts = totals(results)
-    for variant, by_status in counts.items():
-        lines.append(f"{variant:10}" + "".join(f"{by_status[s]:10}" for s in STATUSES))
-    sums = [sum(by_status[s] for by_status in counts.values()) for s in STATUSES]
-    lines.append(f"{'all':10}" + "".join(f"{number:10}" for number in sums))
-    entries = entry_totals(results)
-    run = sum(entries.values()) - entries[SKIPPED]
-    if run:
-        lines.append(
-            f"float32: {entries[NATIVE]} of {run} entries run on the device in every variant "
-            f"({100 * entries[NATIVE] / run:.1f} %)"
-        )
+    rows = [(f"{d} {v}", by) for d, variants in counts.items() for v, by in variants.items()]
+    for title, by_status in rows:
+        lines.append(f"{title:20}" + "".join(f"{by_status[s]:10}" for s in STATUSES))
+    sums = [sum(by_status[s] for _, by_status in rows) for s in STATUSES]
+    lines.append(f"{'all':20}" + "".join(f"{number:10}" for number in sums))
+    for database in counts:
+        entries = entry_totals(results, database)
+        run = sum(entries.values()) - entries[SKIPPED]
+        if run:
+            lines.append(
+                f"{database}, float32: {entries[NATIVE]} of {run} entries run on the device in "
+                f"every variant ({100 * entries[NATIVE] / run:.1f} %)"
+            )
     if missing:
         lines.append(f"not run: {missing} cells")
     for status, title in ((FAILS, "failures"), (FALLBACK, "operators on the CPU")):
@@ -92,8 +98,6 @@ def write_json(path, results, run):
         {k: v for k, v in (cell._asdict() | result._asdict()).items() if v not in ("", ())}
         for cell, result in sorted(results.items())
     ]
-    for cell in cells:
-        del cell["database"]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**run, "totals": totals(results), "cells": cells}, indent=0) + "\n")
 
@@ -113,15 +117,18 @@ def square(results_of_variants):
     return status, "\n".join(lines)
 
 
-def write_page(path, results, run):
+def section(results, database):
+    """One table of the page: its columns, and the squares of every entry."""
     table = collections.defaultdict(lambda: collections.defaultdict(dict))
+    present = set()
     for cell, result in sorted(results.items()):
-        table[cell.op][cell.dtype][cell.variant] = result
-    present = {(cell.dtype, cell.variant) for cell in results}
+        if cell.database == database:
+            table[cell.op][cell.dtype][cell.variant] = result
+            present.add((cell.dtype, cell.variant))
     columns = [
         (dtype, side, names)
         for dtype in DTYPES
-        for side, names in SIDES.items()
+        for side, names in runner_of(database).SIDES.items()
         if any((dtype, name) in present for name in names)
     ]
     rows = {
@@ -131,16 +138,23 @@ def write_page(path, results, run):
         ]
         for op, by_dtype in sorted(table.items())
     }
+    return {
+        "columns": [(dtype, side) for dtype, side, _ in columns],
+        "widths": collections.Counter(dtype for dtype, _, _ in columns),
+        "rows": rows,
+    }
+
+
+def write_page(path, results, run):
+    counts = totals(results)
     template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page = template.from_string(TEMPLATE.read_text())
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         page.render(
             run=run,
-            columns=columns,
-            widths=collections.Counter(dtype for dtype, _, _ in columns),
-            rows=rows,
-            totals=totals(results),
+            sections={database: section(results, database) for database in counts},
+            totals=counts,
             statuses=STATUSES,
             marks={NATIVE: "✓", FALLBACK: "C", FAILS: "✗", SKIPPED: "·"},
         )

@@ -10,13 +10,13 @@ import pebble
 from . import cells as work
 
 
-def run(database, cells, jobs, samples, timeout, log):
+def run(databases, cells, jobs, samples, timeout, log):
     """Yields (cell, result) as they come."""
     # Not forked: what a process knows of the GPU does not survive a fork.
     pool = pebble.ProcessPool(
         max_workers=jobs,
         initializer=work.start_worker,
-        initargs=[database, str(log)],
+        initargs=[databases, str(log)],
         context=multiprocessing.get_context("spawn"),
     )
     done = queue.SimpleQueue()

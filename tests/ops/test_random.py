@@ -271,3 +271,32 @@ def test_multinomial_seed_and_errors():
     check_error(lambda w: torch.multinomial(w, 4), torch.ones(3))
     with pytest.raises(RuntimeError, match="either `inf`, `nan` or element < 0"):
         torch.multinomial(torch.tensor([2.0, -1.0]).to(DEVICE), 1).cpu()
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 4.0, 9.9, 10.0, 37.5, 4000.0])
+def test_poisson_law(rate):
+    x = torch.poisson(torch.full((COUNT,), rate, device=DEVICE)).cpu()
+    if rate == 0:
+        assert not x.any()
+        return
+    edges = stats.poisson.ppf([k / 20 for k in range(1, 20)], rate)
+    cells = torch.bucketize(x.double(), torch.tensor(edges).unique())
+    observed = torch.bincount(cells, minlength=int(cells.max()) + 1)
+    below = [stats.poisson.cdf(edge, rate) for edge in torch.tensor(edges).unique()]
+    expected = torch.diff(torch.tensor([0, *below, 1])) * COUNT
+    statistic = ((observed - expected) ** 2 / expected).sum().item()
+    assert stats.chi2(len(expected) - 1).sf(statistic) > 1e-3
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 3.5, 400.0])
+def test_gamma_law(alpha):
+    x = torch._standard_gamma(torch.full((COUNT,), alpha, device=DEVICE)).cpu().numpy()
+    assert stats.kstest(x, stats.gamma(alpha).cdf).pvalue > 1e-3
+
+
+def test_dirichlet_law():
+    alpha = torch.tensor([0.5, 2.0, 5.0], device=DEVICE)
+    x = torch._sample_dirichlet(alpha.expand(COUNT, 3)).cpu()
+    assert x.sum(1).sub(1).abs().max() < 1e-5
+    for k, (a, rest) in enumerate(((0.5, 7), (2, 5.5), (5, 2.5))):
+        assert stats.kstest(x[:, k].numpy(), stats.beta(a, rest).cdf).pvalue > 1e-3

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conformance import cells, comparison, report
+from conformance import cells, comparison, readme, report
 from conformance.__main__ import main
 from torch.testing._internal.common_device_type import tol, toleranceOverride
 from torch.testing._internal.opinfo.core import DecorateInfo, OpInfo, SampleInput
@@ -27,7 +27,7 @@ def finished(tmp_path_factory):
                 sys.executable,
                 "-m",
                 "tests.conformance",
-                "--database",
+                "--databases",
                 "tests.tools.fake_ops:op_db",
             ),
             *("--dtypes", "float32,int64", "--samples", "1", "--jobs", "2", "--timeout", "20"),
@@ -94,7 +94,8 @@ def test_totals(finished):
     printed, result, _ = finished
     statuses = [cell["status"] for cell in result["cells"]]
     summed = dict.fromkeys(cells.STATUSES, 0)
-    for counts in result["totals"].values():
+    (by_variant,) = result["totals"].values()
+    for counts in by_variant.values():
         for status, count in counts.items():
             summed[status] += count
     assert summed == {status: statuses.count(status) for status in cells.STATUSES}
@@ -133,7 +134,7 @@ def test_pytorchs_wider_tolerances_are_kept():
 
 
 def test_either_of_two_equal_elements_may_be_chosen():
-    sort = cells.entries(cells.DATABASE)["sort"]
+    sort = cells.entries("operators")["sort"]
     values = torch.tensor([1, 1, 2])
 
     def compare(indices, **arguments):
@@ -149,9 +150,21 @@ def test_either_of_two_equal_elements_may_be_chosen():
 
 
 def test_reasons_form_families():
-    cell = cells.Cell(cells.DATABASE, "add", "float32", "forward")
+    cell = cells.Cell("operators", "add", "float32", "forward")
     results = {
         cell._replace(op=op): cells.Result(cells.FAILS, f"size {k} is wrong")
         for k, op in enumerate(("add", "sub"))
     }
     assert report.families(results, cells.FAILS) == [("size N is wrong", 2, ["add", "sub"])]
+
+
+def test_totals_replace_a_block_of_the_readme(tmp_path):
+    path = tmp_path / "README.md"
+    path.write_text(f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter\n")
+    cell = cells.Cell("operators", "add", "float32", "out")
+    readme.write(path, {cell: cells.Result(cells.NATIVE)})
+    text = path.read_text()
+    assert text.startswith(f"before\n{readme.BEGIN}\n") and text.endswith("after\n")
+    assert "old" not in text
+    assert "| operators, forward | 1 | 0 | 0 |" in text
+    assert "Of 1 entries of the operator database in float32, 1 (100.0 %) run" in text
