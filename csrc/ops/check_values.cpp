@@ -15,7 +15,7 @@ namespace {
 using at::Tensor;
 
 constexpr uint64_t kFamily = 0x63686b76; // "chkv"
-enum class Condition : uint8_t { kProbability, kTrue };
+enum class Condition : uint8_t { kProbability, kTrue, kNotNegative };
 
 // Mirrors Params of check_values.wgsl.
 struct Params {
@@ -47,6 +47,9 @@ void require(const char* op, Condition condition, const Tensor& tensor,
                hooks = {{"holds", "fn holds(x: x_t) -> bool { return " +
                                       convert(info(dtype).kind, Kind::kBool, "x") + "; }"}};
              }
+             if (condition == Condition::kNotNegative) {
+               hooks = {{"holds", "fn holds(x: f32) -> bool { return x >= 0.0 || is_nan_f(x); }"}};
+             }
              return hooks;
            });
 }
@@ -71,6 +74,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 } // namespace
+
+void require_not_negative(const char* op, const Tensor& tensor, const std::string& message) {
+  require(op, Condition::kNotNegative, tensor, message);
+}
 
 void require_probabilities(const char* op, const Tensor& tensor, const std::string& message) {
   const auto dtype = native_dtype(tensor.scalar_type());

@@ -12,4 +12,7 @@ namespace torch_webgpu {
 /// floats.
 void require_probabilities(const char* op, const at::Tensor& tensor, const std::string& message);
 
+/// RuntimeError with `message` if an element of the tensor, of native floats, is negative.
+void require_not_negative(const char* op, const at::Tensor& tensor, const std::string& message);
+
 } // namespace torch_webgpu

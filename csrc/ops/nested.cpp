@@ -3,6 +3,7 @@
 // tensors here, so that padded places cost time, but the results are the same.
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_native_multi_head_attention.h>
 #include <ATen/ops/_nested_tensor_from_mask_left_aligned.h>
 #include <ATen/ops/_transformer_encoder_layer_fwd.h>
 #include <ATen/ops/full.h>
@@ -38,6 +39,14 @@ struct Sequences {
     return at::tensor(rows, at::kLong).to(webgpu_device());
   }
 };
+
+// True where a padded tensor has no number of a sequence.
+Tensor padding_mask(const Sequences& sequences) {
+  return at::full({sequences.count() * sequences.longest}, true,
+                  at::TensorOptions(webgpu_device()).dtype(at::kBool))
+      .index_fill_(0, sequences.rows(), false)
+      .view({sequences.count(), sequences.longest});
+}
 
 Sequences sequences_of(const Tensor& nested) {
   const auto* impl = at::native::get_nested_tensor_impl(nested);
@@ -111,6 +120,32 @@ Tensor to_padded_tensor(const Tensor& self, double padding, at::OptionalIntArray
   return pad(self, sequences, padding);
 }
 
+void check_no_mask(const OptionalTensor& mask) {
+  TORCH_CHECK(!mask.has_value() || !mask->defined(), "NestedTensor with mask is not supported yet");
+}
+
+std::tuple<Tensor, Tensor> attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                                     int64_t embed_dim, int64_t heads, const Tensor& qkv_weight,
+                                     const Tensor& qkv_bias, const Tensor& proj_weight,
+                                     const Tensor& proj_bias, const OptionalTensor& mask,
+                                     bool need_weights, bool average_weights,
+                                     std::optional<int64_t>) {
+  check_no_mask(mask);
+  const Sequences sequences = sequences_of(query);
+  for (const Tensor& other : {key, value}) {
+    TORCH_CHECK_NOT_IMPLEMENTED(other.is_nested() &&
+                                    sequences_of(other).lengths == sequences.lengths,
+                                "webgpu: nested query, key and value must be equally long");
+  }
+  const Tensor q = pad(query, sequences, 0);
+  const Tensor k = key.is_same(query) ? q : pad(key, sequences, 0);
+  const Tensor v = value.is_same(key) ? k : pad(value, sequences, 0);
+  auto [result, weights] = at::_native_multi_head_attention(
+      q, k, v, embed_dim, heads, qkv_weight, qkv_bias, proj_weight, proj_bias,
+      padding_mask(sequences), need_weights, average_weights, /*mask_type=*/1);
+  return {unpad(result, sequences), weights};
+}
+
 Tensor encoder_layer(const Tensor& source, int64_t embed_dim, int64_t heads,
                      const Tensor& qkv_weight, const Tensor& qkv_bias, const Tensor& proj_weight,
                      const Tensor& proj_bias, bool use_gelu, bool norm_first, double eps,
@@ -121,14 +156,11 @@ Tensor encoder_layer(const Tensor& source, int64_t embed_dim, int64_t heads,
                      const OptionalTensor& mask, std::optional<int64_t>) {
   TORCH_CHECK(!mask.has_value() || !mask->defined(), "NestedTensor with mask is not supported yet");
   const Sequences sequences = sequences_of(source);
-  const Tensor is_padding = at::full({sequences.count() * sequences.longest}, true,
-                                     at::TensorOptions(webgpu_device()).dtype(at::kBool))
-                                .index_fill_(0, sequences.rows(), false)
-                                .view({sequences.count(), sequences.longest});
   const Tensor result = at::_transformer_encoder_layer_fwd(
       pad(source, sequences, 0), embed_dim, heads, qkv_weight, qkv_bias, proj_weight, proj_bias,
       use_gelu, norm_first, eps, norm_weight_1, norm_bias_1, norm_weight_2, norm_bias_2,
-      ffn_weight_1, ffn_bias_1, ffn_weight_2, ffn_bias_2, is_padding, /*mask_type=*/1);
+      ffn_weight_1, ffn_bias_1, ffn_weight_2, ffn_bias_2, padding_mask(sequences),
+      /*mask_type=*/1);
   return unpad(result, sequences);
 }
 
@@ -138,6 +170,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
+  m.impl("_native_multi_head_attention", attention);
   m.impl("_transformer_encoder_layer_fwd", encoder_layer);
   m.impl("to_padded_tensor", to_padded_tensor);
 }

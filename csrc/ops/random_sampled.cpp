@@ -9,6 +9,7 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "ops/check_values.h"
 #include "ops/dtypes.h"
 #include "ops/generate.h"
 
@@ -49,6 +50,7 @@ Tensor poisson(const Tensor& self, OptionalGenerator generator) {
   if (!is_native_float(self)) {
     return call_cpu_fallback<at::_ops::poisson>::call(self, generator);
   }
+  require_not_negative("poisson", self, "invalid Poisson rate, expected rate to be non-negative");
   return draw(Distribution::poisson, "poisson", self, generator);
 }
 

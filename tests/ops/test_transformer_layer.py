@@ -127,3 +127,18 @@ def test_weight_norm(shape, dim, dtype):
 def test_weight_norm_in_a_module():
     module = nn.utils.parametrizations.weight_norm(nn.Linear(6, 4))
     assert_same(*run_both(module, torch.randn(3, 6)), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_attention_of_nested_tensors(average):
+    attention = nn.MultiheadAttention(12, 4, batch_first=True).eval().to(DEVICE)
+    x = torch.randn(2, 5, 12, device=DEVICE)
+    mask = PADDING_MASK.to(DEVICE)
+    nested = torch._nested_tensor_from_mask(x, mask.logical_not())
+    options = {"need_weights": True, "average_attn_weights": average}
+    with torch.no_grad():
+        actual, weights = attention(nested, nested, nested, **options)
+        expected, expected_weights = attention(x, x, x, key_padding_mask=mask, **options)
+    expected = expected.masked_fill(mask.unsqueeze(-1), 0)
+    assert_same(actual.to_padded_tensor(0, x.shape), expected.cpu(), atol=1e-5, rtol=1e-5)
+    assert_same(weights[1], expected_weights[1].cpu(), atol=1e-5, rtol=1e-5)

@@ -1,5 +1,6 @@
-"""Tensor types by name, such as ``torch.webgpu.FloatTensor``: what ``Tensor.type()`` names, and what
-code older than ``torch.device`` builds and tests with."""
+"""Tensor types by name, such as ``torch.webgpu.FloatTensor``: what ``Tensor.type()`` names, and
+what code older than ``torch.device`` builds and tests with.
+"""
 
 from typing import Any
 
