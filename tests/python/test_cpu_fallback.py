@@ -163,6 +163,9 @@ FLOAT64 = {
     "mean": lambda x: x.mean(),
     "mean of a dimension": lambda x: x.view(3, 1).mean(0),
     "complex mean": lambda x: x.to(torch.complex128).mean(),
+    "complex norms": lambda x: [
+        torch.linalg.vector_norm(x.to(torch.complex128), order) for order in (0, 1, 2, 3)
+    ],
     "argmax": lambda x: x.argmax(),
     "argmin of a dimension": lambda x: x.argmin(0),
     "frexp": torch.frexp,
