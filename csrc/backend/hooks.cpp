@@ -74,6 +74,8 @@ private:
   switch (kind) {
   case ErrorKind::kOutOfMemory:
     throw c10::OutOfMemoryError(where, message);
+  case ErrorKind::kNotImplemented:
+    throw c10::NotImplementedError(where, message);
   case ErrorKind::kIndex:
     throw c10::IndexError(where, message);
   case ErrorKind::kRuntime:

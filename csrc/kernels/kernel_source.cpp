@@ -1,6 +1,7 @@
 #include "kernels/kernel_source.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "kernels/wgsl_library.h"
 #include "runtime/error.h"
@@ -15,9 +16,25 @@ std::string str(std::string_view value) { return std::string(value); }
 struct Slot {
   bool writable = false;
   bool atomic = false;
+  uint32_t binding = 0; // the first
+  uint32_t windows = 1;
 };
 
-std::vector<Slot> slots_of(const std::vector<Operand>& operands) {
+// Where an accessor's words lie: a binding's name, and what sets the accessor's own name apart.
+struct Place {
+  std::string buffer;
+  std::string suffix;
+};
+
+Place place_of(uint32_t slot, const Slot& layout, uint32_t window) {
+  if (layout.windows == 1) {
+    return {"b" + str(slot), ""};
+  }
+  const std::string suffix = "_" + str(window);
+  return {"b" + str(slot) + suffix, suffix};
+}
+
+std::vector<Slot> slots_of(const std::vector<Operand>& operands, const SlotWindows& windows) {
   std::vector<Slot> slots;
   for (const Operand& operand : operands) {
     if (operand.slot >= slots.size()) {
@@ -28,6 +45,15 @@ std::vector<Slot> slots_of(const std::vector<Operand>& operands) {
     // A sub-word store shares its word with elements that other invocations may write.
     slot.atomic |= operand.writable && !operand.owns_words &&
                    (info(operand.dtype).bytes < 4 || operand.atomic_add || operand.atomic_update);
+  }
+  // The bit behind the last slot's bindings ends it.
+  uint32_t rest = windows.firsts;
+  for (uint32_t s = 0; s < slots.size(); ++s) {
+    slots[s].binding = rest == 0 ? s : static_cast<uint32_t>(std::countr_zero(rest));
+    rest &= rest - 1;
+    if (rest != 0) {
+      slots[s].windows = static_cast<uint32_t>(std::countr_zero(rest)) - slots[s].binding;
+    }
   }
   return slots;
 }
@@ -47,10 +73,9 @@ std::string write_word_text(const std::string& buffer, bool atomic, const std::s
                 : buffer + "[" + index + "] = " + value + ";";
 }
 
-std::string load_function(const Operand& operand, bool atomic) {
+std::string load_function(const Operand& operand, const Place& place, bool atomic) {
   const uint32_t bytes = info(operand.dtype).bytes;
-  const std::string buffer = "b" + str(operand.slot);
-  auto read = [&](const std::string& index) { return read_word_text(buffer, atomic, index); };
+  auto read = [&](const std::string& index) { return read_word_text(place.buffer, atomic, index); };
   std::string word;
   if (bytes < 4) {
     word = "((" + read(word_index(bytes)) + " >> (" + bit_shift(bytes) + ")) & " + bit_mask(bytes) +
@@ -65,13 +90,13 @@ std::string load_function(const Operand& operand, bool atomic) {
     }
     word += ")";
   }
-  return "fn load_" + str(operand.name) + "(i: u32) -> " + str(operand.name) + "_t { return " +
-         from_word(operand.dtype, word) + "; }\n";
+  return "fn load_" + str(operand.name) + place.suffix + "(i: u32) -> " + str(operand.name) +
+         "_t { return " + from_word(operand.dtype, word) + "; }\n";
 }
 
-std::string store_function(const Operand& operand, bool atomic) {
+std::string store_function(const Operand& operand, const Place& place, bool atomic) {
   const uint32_t bytes = info(operand.dtype).bytes;
-  const std::string buffer = "b" + str(operand.slot);
+  const std::string& buffer = place.buffer;
   const std::string name = str(operand.name);
   std::string body;
   if (bytes < 4) {
@@ -90,12 +115,12 @@ std::string store_function(const Operand& operand, bool atomic) {
                               "words[" + str(w) + "]");
     }
   }
-  return "fn store_" + name + "(i: u32, v: " + name + "_t) { " + body + " }\n";
+  return "fn store_" + name + place.suffix + "(i: u32, v: " + name + "_t) { " + body + " }\n";
 }
 
-std::string atomic_add_function(const Operand& operand) {
+std::string atomic_add_function(const Operand& operand, const Place& place) {
   const DTypeInfo& dtype = info(operand.dtype);
-  const std::string buffer = "b" + str(operand.slot);
+  const std::string& buffer = place.buffer;
   const std::string name = str(operand.name);
   std::string body;
   if (operand.dtype == DType::kI32) {
@@ -128,11 +153,11 @@ std::string atomic_add_function(const Operand& operand) {
       body = add("i", "v", operand.dtype);
     }
   }
-  return "fn atomic_add_" + name + "(i: u32, v: " + name + "_t) { " + body + " }\n";
+  return "fn atomic_add_" + name + place.suffix + "(i: u32, v: " + name + "_t) { " + body + " }\n";
 }
 
 // WGSL has integer atomics only: replace the word until nobody interfered.
-std::string atomic_update_function(const Operand& operand) {
+std::string atomic_update_function(const Operand& operand, const Place& place) {
   const uint32_t bytes = info(operand.dtype).bytes;
   const bool narrow = bytes < 4;
   const std::string name = str(operand.name);
@@ -142,12 +167,36 @@ std::string atomic_update_function(const Operand& operand) {
   if (narrow) {
     fresh = "(old & ~(" + bit_mask(bytes) + " << shift)) | ((" + fresh + ") << shift)";
   }
-  return "fn atomic_update_" + name + "(i: u32, v: " + name + "_t) { " +
-         (narrow ? "let shift = " + bit_shift(bytes) + "; " : "") + "let word = &b" +
-         str(operand.slot) + "[" + (narrow ? word_index(bytes) : "i") +
+  return "fn atomic_update_" + name + place.suffix + "(i: u32, v: " + name + "_t) { " +
+         (narrow ? "let shift = " + bit_shift(bytes) + "; " : "") + "let word = &" + place.buffer +
+         "[" + (narrow ? word_index(bytes) : "i") +
          "]; var old = atomicLoad(word); loop { let fresh = " + fresh +
          "; if (fresh == old) { break; } let swap = atomicCompareExchangeWeak(word, old, fresh); " +
          "if (swap.exchanged) { break; } old = swap.old_value; } }\n";
+}
+
+// The accessor that hands an element to its window's.
+std::string across_windows(const std::string& accessor, const Operand& operand, uint32_t windows,
+                           uint64_t window_bytes) {
+  const bool loads = accessor.starts_with("load");
+  const std::string type = str(operand.name) + "_t";
+  const uint64_t elements = window_bytes / info(operand.dtype).bytes;
+  std::string text =
+      "fn " + accessor + (loads ? "(i: u32) -> " + type : "(i: u32, v: " + type + ")");
+  text += " {\n";
+  for (uint32_t w = 0; w < windows; ++w) {
+    const std::string call = accessor + "_" + str(w) + "(i - " + std::to_string(w * elements) +
+                             "u" + (loads ? ")" : ", v)");
+    // Elements are counted in 32 bits; what lies behind is never reached.
+    const bool last = w + 1 == windows || (w + 1) * elements >= uint64_t{1} << 32;
+    text += last ? "  " : "  if (i < " + std::to_string((w + 1) * elements) + "u) { ";
+    text += loads ? "return " + call + ";" : call + ";" + (last ? "" : " return;");
+    text += last ? "\n" : " }\n";
+    if (last) {
+      break;
+    }
+  }
+  return text + "}\n";
 }
 
 // Replaces the region "// @<marker>\n ... // @end\n". Returns false if there is none.
@@ -201,37 +250,51 @@ std::string convert(Kind from, Kind to, const std::string& value) {
   return std::string(1, kind_letter(to)) + "_from_" + kind_letter(from) + "(" + value + ")";
 }
 
-BindingLayout binding_layout(const std::vector<Operand>& operands, bool checks_indices) {
-  const std::vector<Slot> slots = slots_of(operands);
+BindingLayout binding_layout(const std::vector<Operand>& operands, bool checks_indices,
+                             const SlotWindows& windows) {
   BindingLayout layout;
-  layout.num_buffers = static_cast<uint32_t>(slots.size());
   layout.checks_indices = checks_indices;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    layout.writable |= (slots[i].writable ? 1u : 0u) << i;
+  for (const Slot& slot : slots_of(operands, windows)) {
+    const uint32_t mask = (1u << slot.windows) - 1;
+    layout.num_buffers += slot.windows;
+    layout.writable |= slot.writable ? mask << slot.binding : 0u;
   }
   return layout;
 }
 
-std::string operand_declarations(const std::vector<Operand>& operands) {
-  const std::vector<Slot> slots = slots_of(operands);
+std::string operand_declarations(const std::vector<Operand>& operands, const SlotWindows& windows) {
+  const std::vector<Slot> slots = slots_of(operands, windows);
   std::string text;
   for (uint32_t i = 0; i < slots.size(); ++i) {
-    text += "@group(0) @binding(" + str(i) + ") var<storage, " +
-            (slots[i].writable ? "read_write" : "read") + "> b" + str(i) + ": array<" +
-            (slots[i].atomic ? "atomic<u32>" : "u32") + ">;\n";
+    for (uint32_t w = 0; w < slots[i].windows; ++w) {
+      text += "@group(0) @binding(" + str(slots[i].binding + w) + ") var<storage, " +
+              (slots[i].writable ? "read_write" : "read") + "> " + place_of(i, slots[i], w).buffer +
+              ": array<" + (slots[i].atomic ? "atomic<u32>" : "u32") + ">;\n";
+    }
   }
   for (const Operand& operand : operands) {
-    const bool atomic = slots[operand.slot].atomic;
-    text += "alias " + str(operand.name) + "_t = " + str(info(operand.dtype).wgsl) + ";\n";
-    text += load_function(operand, atomic);
+    const Slot& slot = slots[operand.slot];
+    const std::string name = str(operand.name);
+    text += "alias " + name + "_t = " + str(info(operand.dtype).wgsl) + ";\n";
+    auto add = [&](const std::string& accessor, auto&& function) {
+      for (uint32_t w = 0; w < slot.windows; ++w) {
+        text += function(place_of(operand.slot, slot, w));
+      }
+      if (slot.windows > 1) {
+        text += across_windows(accessor + name, operand, slot.windows, windows.bytes);
+      }
+    };
+    add("load_", [&](const Place& place) { return load_function(operand, place, slot.atomic); });
     if (operand.writable && !operand.owns_words) {
-      text += store_function(operand, atomic);
+      add("store_",
+          [&](const Place& place) { return store_function(operand, place, slot.atomic); });
     }
     if (operand.atomic_add) {
-      text += atomic_add_function(operand);
+      add("atomic_add_", [&](const Place& place) { return atomic_add_function(operand, place); });
     }
     if (operand.atomic_update) {
-      text += atomic_update_function(operand);
+      add("atomic_update_",
+          [&](const Place& place) { return atomic_update_function(operand, place); });
     }
   }
   return text;
@@ -245,7 +308,8 @@ PipelineSpec build_kernel(std::string label, const KernelSource& source) {
   PipelineSpec spec;
   spec.label = std::move(label);
   spec.source = str(file->text);
-  if (!replace_region(spec.source, "operands", operand_declarations(source.operands))) {
+  if (!replace_region(spec.source, "operands",
+                      operand_declarations(source.operands, source.windows))) {
     raise(ErrorKind::kRuntime, str(source.file) + ".wgsl has no @operands region");
   }
   for (const auto& [name, text] : source.hooks) {
@@ -254,7 +318,7 @@ PipelineSpec build_kernel(std::string label, const KernelSource& source) {
     }
   }
   spec.source = complete_shader(spec.source);
-  spec.binding = binding_layout(source.operands, source.checks_indices);
+  spec.binding = binding_layout(source.operands, source.checks_indices, source.windows);
   return spec;
 }
 

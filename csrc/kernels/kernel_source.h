@@ -42,11 +42,22 @@ struct Operand {
   bool atomic_update = false;
 };
 
+/// A buffer larger than a storage binding takes several bindings, its windows, that share a slot.
+/// Accessors find an element's window.
+struct SlotWindows {
+  uint32_t firsts = 0; // bit i: binding i is the first of a slot. 0: every slot is one binding
+  uint64_t bytes = 0;  // of every window but the last of a slot; a multiple of kAlignment
+
+  static constexpr uint64_t kAlignment = 256;
+  uint64_t key() const { return firsts | bytes / kAlignment << 32; }
+};
+
 struct KernelSource {
   std::string_view file; // name under csrc/kernels without .wgsl
   std::vector<Operand> operands;
   std::vector<std::pair<std::string_view, std::string>> hooks;
   bool checks_indices = false; // the file declares and uses `errors`
+  SlotWindows windows;
 };
 
 /// The complete shader. Raises kRuntime if the file or a hook's region does not exist.
@@ -55,9 +66,11 @@ PipelineSpec build_kernel(std::string label, const KernelSource& source);
 // The pieces, for the pointwise generator.
 
 /// Bindings, aliases and accessors of the operands.
-std::string operand_declarations(const std::vector<Operand>& operands);
+std::string operand_declarations(const std::vector<Operand>& operands,
+                                 const SlotWindows& windows = {});
 /// Slots and writability as the pipeline layout wants them.
-BindingLayout binding_layout(const std::vector<Operand>& operands, bool checks_indices = false);
+BindingLayout binding_layout(const std::vector<Operand>& operands, bool checks_indices = false,
+                             const SlotWindows& windows = {});
 /// Expression of register type from the low bits of `word` (8 bytes: vec2<u32>, 16: vec4<u32>).
 std::string from_word(DType dtype, const std::string& word);
 /// The reverse; for types narrower than a word the result is masked to the type's bits.

@@ -213,6 +213,7 @@ PipelineKey ReduceVariant::key() const {
   for (const uint8_t slot : slots) {
     key.hi = key.hi << 3 | slot;
   }
+  key.windows = windows.key();
   return key;
 }
 
@@ -252,6 +253,10 @@ PipelineSpec reduce_source(const ReduceVariant& v) {
     }
   } else {
     access = partial_access(num_slots++);
+  }
+  if (v.windows.firsts != 0) { // what follows is bound behind all windows
+    num_slots = static_cast<uint32_t>(std::bit_width(v.windows.firsts)) - 1;
+    source.windows = v.windows;
   }
   std::string ops = reduction(op.at(kind));
   if (reads_input) {

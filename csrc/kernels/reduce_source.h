@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "kernels/dtype.h"
+#include "kernels/kernel_source.h"
 #include "runtime/pipeline.h"
 
 namespace torch_webgpu {
@@ -67,6 +68,7 @@ struct ReduceVariant {
   // The reduced elements are contiguous, and read in vectors of 16 bytes. Needs a slot of its own.
   bool vectors = false;
   uint32_t inner_rank = 1; // 1, 2, or 3 for any
+  SlotWindows windows;     // of the inputs' slots; kPartial without vectors only
 
   PipelineKey key() const;
 };

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/kernel_source.h"
+#include "ops/binding_list.h"
 #include "ops/common.h"
 #include "ops/dtypes.h"
 #include "structured_ops.h"
@@ -188,16 +189,14 @@ void cat_piece(c10::ArrayRef<Tensor> inputs, const Tensor& out, int64_t dim, int
   Piece piece;
   piece.element_bytes = static_cast<uint32_t>(out.element_size());
   int64_t length = 0;
-  std::array<Binding, 1 + kMaxInputs> bindings;
-  uint32_t num_bindings = 0;
+  BindingList bindings("cat");
   PipelineKey key{kFamily, 0, 0};
   std::array<uint32_t, 1 + kMaxInputs> slots;
-  slots[0] = add_binding(bindings.data(), num_bindings, whole_buffer(buffer_of(out), "cat"));
+  slots[0] = bindings.add(out);
   for (size_t k = 0; k < inputs.size(); ++k) {
     piece.inputs.push_back(part_of(inputs[k], order, dim));
     length += inputs[k].size(dim);
-    slots[1 + k] =
-        add_binding(bindings.data(), num_bindings, whole_buffer(buffer_of(inputs[k]), "cat"));
+    slots[1 + k] = bindings.add(inputs[k]);
     key.lo |= static_cast<uint64_t>(slots[1 + k]) << (4 * k);
   }
   piece.out = part_of(out.narrow(dim, start, length), order, dim);
@@ -222,8 +221,7 @@ void cat_piece(c10::ArrayRef<Tensor> inputs, const Tensor& out, int64_t dim, int
     operands[0].writable = true;
     return make_spec(operands);
   });
-  ctx.stream.dispatch(pipeline, bindings.data(), num_bindings, &params, sizeof(params),
-                      ctx.stream.grid_1d(params.count, kWorkgroup));
+  bindings.dispatch(pipeline, params, ctx.stream.grid_1d(params.count, kWorkgroup));
 }
 
 } // namespace
@@ -235,8 +233,10 @@ void structured_cat_out::impl(const at::ITensorListRef& tensors, int64_t dim, in
   if (out.numel() == 0) {
     return;
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(out.numel() < int64_t{1} << 31, "cat(): more than 2^31 elements");
-  const uint32_t max_inputs = std::min(kMaxInputs, context().device.caps().max_storage_buffers - 1);
+  const Capabilities& caps = context().device.caps();
+  const uint32_t max_inputs = std::min(kMaxInputs, caps.max_storage_buffers - 1);
+  const bool splits =
+      buffer_of(out).size > caps.max_storage_binding_size || out.numel() >= int64_t{1} << 31;
   c10::SmallVector<Tensor, kMaxInputs> inputs;
   int64_t start = 0;
   auto flush = [&] {
@@ -250,6 +250,12 @@ void structured_cat_out::impl(const at::ITensorListRef& tensors, int64_t dim, in
   };
   for (const Tensor& tensor : tensors) {
     if (tensor.numel() == 0) { // also the empty vectors that go with any shape
+      continue;
+    }
+    if (splits || buffer_of(tensor).size > caps.max_storage_binding_size) {
+      flush();
+      out.narrow(dim, start, tensor.size(dim)).copy_(tensor); // copies split themselves
+      start += tensor.size(dim);
       continue;
     }
     inputs.push_back(tensor.scalar_type() == out.scalar_type() ? tensor

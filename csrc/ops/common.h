@@ -1,4 +1,4 @@
-// Small things that hand-written kernels share: bindings and contiguous inputs.
+// Small things that hand-written kernels share.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,25 +12,9 @@
 
 namespace torch_webgpu {
 
-/// The binding of a whole buffer. Raises where it is larger than the adapter can bind at once.
-inline Binding whole_buffer(const Buffer& buffer, const char* op) {
-  const uint64_t limit = context().device.caps().max_storage_binding_size;
-  TORCH_CHECK_NOT_IMPLEMENTED(buffer.size <= limit, op, "(): a tensor of ", buffer.size,
-                              " bytes is larger than a storage binding of this adapter (", limit,
-                              " bytes)");
-  return {&buffer, 0, 0};
-}
-
-/// The slot of the binding; a new one unless the buffer has one already (WebGPU forbids binding a
-/// buffer twice in a dispatch that writes it).
-inline uint32_t add_binding(Binding* bindings, uint32_t& num_bindings, const Binding& binding) {
-  for (uint32_t slot = 0; slot < num_bindings; ++slot) {
-    if (bindings[slot] == binding) {
-      return slot;
-    }
-  }
-  bindings[num_bindings] = binding;
-  return num_bindings++;
+/// Where a tensor starts in its buffer, in elements.
+inline uint32_t element_begin(const at::TensorBase& tensor) {
+  return static_cast<uint32_t>(byte_offset(tensor) / tensor.itemsize());
 }
 
 /// PyTorch's device check and text, for plainly registered ops: torchgen's wrappers do it for the

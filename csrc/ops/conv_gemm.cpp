@@ -1,8 +1,11 @@
 #include "ops/conv_gemm.h"
 
+#include <ATen/ops/empty_like.h>
 #include <c10/util/accumulate.h>
 
+#include "backend/tensor.h"
 #include "ops/matmul_gemm.h"
+#include "runtime/context.h"
 
 namespace torch_webgpu {
 namespace {
@@ -114,6 +117,25 @@ void add_bias(Gemm& problem, const Tensor& bias, int64_t groups) {
   }
 }
 
+// Whether images must be taken a few at a time for x and y to fit a storage binding.
+bool needs_split(const Tensor& x, const Tensor& y) {
+  const uint64_t limit = context().device.caps().max_storage_binding_size;
+  constexpr uint64_t kSlack = 512; // windows start at aligned offsets
+  const auto is_large = [&](const Tensor& tensor) {
+    return buffer_of(tensor).size > limit &&
+           static_cast<uint64_t>(reach(tensor) + 1) * tensor.itemsize() + kSlack > limit;
+  };
+  return x.size(0) > 1 && (is_large(x) || is_large(y));
+}
+
+// Calls convolve(x, y) for each half of the images.
+template <typename Convolve>
+void for_halves(const Tensor& x, const Tensor& y, Convolve&& convolve) {
+  const int64_t half = x.size(0) / 2;
+  convolve(x.narrow(0, 0, half), y.narrow(0, 0, half));
+  convolve(x.narrow(0, half, x.size(0) - half), y.narrow(0, half, x.size(0) - half));
+}
+
 // Index arithmetic of the kernels is exact below 2^31.
 void run(const Gemm& problem) {
   TORCH_CHECK_NOT_IMPLEMENTED(std::max(problem.n, problem.k) < int64_t{1} << 31,
@@ -125,6 +147,12 @@ void run(const Gemm& problem) {
 
 void conv_output(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                  const ConvGeometry& geometry) {
+  if (needs_split(x, y)) {
+    for_halves(x, y, [&](const Tensor& x_half, const Tensor& y_half) {
+      conv_output(y_half, x_half, w, bias, geometry);
+    });
+    return;
+  }
   const Tensor weight = w.contiguous();
   Gemm problem = start(ConvForm::kOutput, weight, x, spatial_sizes(y), geometry);
   problem.m = w.size(0) / geometry.groups;
@@ -144,6 +172,12 @@ void conv_output(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor
 
 void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor& bias,
                 const ConvGeometry& geometry) {
+  if (needs_split(x, y)) {
+    for_halves(x, y, [&](const Tensor& x_half, const Tensor& y_half) {
+      conv_input(x_half, y_half, w, bias, geometry);
+    });
+    return;
+  }
   const Tensor weight = w.contiguous();
   Gemm problem = start(ConvForm::kInput, weight, y, spatial_sizes(x), geometry);
   const int64_t taps = numel(spatial_sizes(w));
@@ -166,6 +200,17 @@ void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor&
 }
 
 void conv_weight(const Tensor& w, const Tensor& x, const Tensor& y, const ConvGeometry& geometry) {
+  if (needs_split(x, y)) {
+    Tensor sum = w; // then of the second half of the images
+    for_halves(x, y, [&](const Tensor& x_half, const Tensor& y_half) {
+      conv_weight(sum, x_half, y_half, geometry);
+      if (!sum.is_same(w)) {
+        w.add_(sum);
+      }
+      sum = at::empty_like(w);
+    });
+    return;
+  }
   const Tensor gradient = collapsible(y);
   Gemm problem = start(ConvForm::kWeight, w, x, spatial_sizes(y), geometry);
   problem.m = w.size(0) / geometry.groups;

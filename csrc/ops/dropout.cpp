@@ -52,43 +52,6 @@ std::array<uint32_t, 2> words_of(uint64_t value) {
   return {static_cast<uint32_t>(value), static_cast<uint32_t>(value >> 32)};
 }
 
-std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p,
-                                          std::optional<bool> train) {
-  const auto mask_options = input.options().dtype(at::kBool);
-  if (input.numel() == 0) {
-    return {input, at::empty_like(input, mask_options)};
-  }
-  if (train.has_value() && !*train) {
-    return {input.clone(), at::ones_like(input, mask_options)};
-  }
-  const auto dtype = native_dtype(input.scalar_type());
-  if (!dtype || info(*dtype).kind != Kind::kFloat) {
-    return call_cpu_fallback<at::_ops::native_dropout>::call(input, p, train);
-  }
-  // Memory order is as good as any: a dense input keeps its layout (channels last, say).
-  const Tensor x = input.is_non_overlapping_and_dense()
-                       ? input
-                       : input.contiguous(input.suggest_memory_format());
-  Tensor out = at::empty_like(x);
-  Tensor mask = at::empty_like(x, mask_options);
-  Context& ctx = context();
-  TORCH_CHECK_NOT_IMPLEMENTED(buffer_of(x).size <= ctx.device.caps().max_storage_binding_size,
-                              "native_dropout: the tensor is larger than a storage binding");
-  const PhiloxState philox = generator_of(std::nullopt).philox_state(kBlock);
-  Params params{};
-  params.count = static_cast<uint32_t>(x.numel());
-  params.input_offset = static_cast<uint32_t>(byte_offset(x) / x.itemsize());
-  params.keep = static_cast<float>(1.0 - p);
-  params.scale = p == 1.0 ? 0.0f : static_cast<float>(1.0 / (1.0 - p));
-  params.seed = words_of(philox.seed);
-  params.stream = words_of(philox.offset / 4);
-  const Pipeline& pipeline = ctx.pipelines.get({kFamily, static_cast<uint64_t>(*dtype), 0},
-                                               [&] { return make_pipeline(*dtype); });
-  ctx.stream.dispatch(pipeline, {{&buffer_of(out)}, {&buffer_of(mask)}, {&buffer_of(x)}}, params,
-                      ctx.stream.grid_1d((params.count + kBlock - 1) / kBlock, kWorkgroup));
-  return {out, mask};
-}
-
 Tensor native_dropout_backward(const Tensor& grad, const Tensor& mask, double scale) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "Mask should be Bool Scalar Type, got ",
               mask.scalar_type());
@@ -106,6 +69,46 @@ Tensor native_dropout_backward(const Tensor& grad, const Tensor& mask, double sc
                   .build();
   pointwise(iter, PointwiseOp::masked_scale, {*dtype, {*dtype, *dtype, DType::kBool}}, {scale});
   return iter.output();
+}
+
+std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p,
+                                          std::optional<bool> train) {
+  const auto mask_options = input.options().dtype(at::kBool);
+  if (input.numel() == 0) {
+    return {input, at::empty_like(input, mask_options)};
+  }
+  if (train.has_value() && !*train) {
+    return {input.clone(), at::ones_like(input, mask_options)};
+  }
+  const auto dtype = native_dtype(input.scalar_type());
+  if (!dtype || info(*dtype).kind != Kind::kFloat) {
+    return call_cpu_fallback<at::_ops::native_dropout>::call(input, p, train);
+  }
+  // Memory order is as good as any: a dense input keeps its layout (channels last, say).
+  const Tensor x = input.is_non_overlapping_and_dense()
+                       ? input
+                       : input.contiguous(input.suggest_memory_format());
+  const double scale = p == 1.0 ? 0.0 : 1.0 / (1.0 - p);
+  Context& ctx = context();
+  Tensor mask = at::empty_like(x, mask_options);
+  if (buffer_of(x).size > ctx.device.caps().max_storage_binding_size) {
+    mask.bernoulli_(1.0 - p); // this and the product split themselves
+    return {native_dropout_backward(x, mask, scale), mask};
+  }
+  Tensor out = at::empty_like(x);
+  const PhiloxState philox = generator_of(std::nullopt).philox_state(kBlock);
+  Params params{};
+  params.count = static_cast<uint32_t>(x.numel());
+  params.input_offset = static_cast<uint32_t>(byte_offset(x) / x.itemsize());
+  params.keep = static_cast<float>(1.0 - p);
+  params.scale = static_cast<float>(scale);
+  params.seed = words_of(philox.seed);
+  params.stream = words_of(philox.offset / 4);
+  const Pipeline& pipeline = ctx.pipelines.get({kFamily, static_cast<uint64_t>(*dtype), 0},
+                                               [&] { return make_pipeline(*dtype); });
+  ctx.stream.dispatch(pipeline, {{&buffer_of(out)}, {&buffer_of(mask)}, {&buffer_of(x)}}, params,
+                      ctx.stream.grid_1d((params.count + kBlock - 1) / kBlock, kWorkgroup));
+  return {out, mask};
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

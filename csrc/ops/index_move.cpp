@@ -14,7 +14,7 @@
 
 #include "backend/tensor.h"
 #include "kernels/kernel_source.h"
-#include "ops/common.h"
+#include "ops/binding_list.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
@@ -122,7 +122,7 @@ std::string follow_hook(const Variant& variant) {
   return text + ";\n}";
 }
 
-PipelineSpec make_spec(const IndexMove& move, const Variant& variant) {
+PipelineSpec make_spec(const IndexMove& move, const Variant& variant, const SlotWindows& windows) {
   static constexpr std::string_view names[] = {"out",    "in",     "index0", "index1",
                                                "index2", "index3", "index4"};
   KernelSource source;
@@ -136,6 +136,7 @@ PipelineSpec make_spec(const IndexMove& move, const Variant& variant) {
   }
   source.hooks = {{"follow_indices", follow_hook(variant)}, {"place", place_hook(variant)}};
   source.checks_indices = true;
+  source.windows = windows;
   return build_kernel(move.name, source);
 }
 
@@ -365,12 +366,10 @@ void run_index_move(IndexMove&& move) {
   }
 
   Variant variant{move.placing, ordered, static_cast<uint32_t>(move.indices.size()), {}};
-  std::array<Binding, 2 + kMaxMoveIndices> bindings;
-  uint32_t num_slots = 0;
+  BindingList bindings(move.name);
   auto bind = [&](uint32_t k, const MoveOperand& operand) {
     variant.operands[k].dtype = operand.dtype;
-    variant.operands[k].slot =
-        add_binding(bindings.data(), num_slots, whole_buffer(*operand.buffer, move.name));
+    variant.operands[k].slot = bindings.add(*operand.buffer, info(operand.dtype).bytes);
   };
   bind(0, move.out);
   if (move.placing != Placing::kFill) {
@@ -395,10 +394,9 @@ void run_index_move(IndexMove&& move) {
   }
   Context& ctx = context();
   params.error = error_code_of(move.name);
-  const Pipeline& pipeline =
-      ctx.pipelines.get(variant.key(), [&] { return make_spec(move, variant); });
-  ctx.stream.dispatch(pipeline, bindings.data(), num_slots, &params, sizeof(params),
-                      ctx.stream.grid_1d(params.count, kWorkgroup));
+  const Pipeline& pipeline = ctx.pipelines.get(
+      bindings.key(variant.key()), [&] { return make_spec(move, variant, bindings.windows()); });
+  bindings.dispatch(pipeline, params, ctx.stream.grid_1d(params.count, kWorkgroup));
 }
 
 } // namespace torch_webgpu

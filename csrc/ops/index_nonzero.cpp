@@ -11,6 +11,7 @@
 
 #include "backend/empty.h"
 #include "kernels/kernel_source.h"
+#include "ops/binding_list.h"
 #include "ops/common.h"
 #include "ops/dtypes.h"
 
@@ -38,10 +39,6 @@ struct WriteParams {
   uint32_t sizes[kMaxDims][4];
 };
 
-uint32_t element_begin(const Tensor& tensor) {
-  return static_cast<uint32_t>(byte_offset(tensor) / tensor.itemsize());
-}
-
 std::string is_selected_hook(DType dtype, const char* operand) {
   return std::string("fn is_selected(i: u32) -> bool { return ") +
          convert(info(dtype).kind, Kind::kBool, std::string("load_") + operand + "(i)") + "; }";
@@ -56,26 +53,33 @@ Tensor count_selected(const Tensor& mask) {
   struct {
     uint32_t count, in_offset;
   } params{static_cast<uint32_t>(mask.numel()), element_begin(mask)};
-  const Pipeline& count = ctx.pipelines.get(
-      {kFamily, static_cast<uint64_t>(Stage::kCount), static_cast<uint64_t>(dtype)}, [&] {
-        KernelSource source;
-        source.file = "select_count";
-        source.operands = {{"out", DType::kBits32, 0, true}, {"in", dtype, 1}};
-        source.hooks = {{"is_selected", is_selected_hook(dtype, "in")}};
-        return build_kernel("select_count", source);
-      });
-  ctx.stream.dispatch(
-      count, {whole_buffer(buffer_of(counts), "nonzero"), whole_buffer(buffer_of(mask), "nonzero")},
-      params, ctx.stream.grid_1d(blocks, 1));
+  BindingList bindings("nonzero");
+  bindings.add(counts);
+  bindings.add(mask);
+  const PipelineKey key{kFamily, static_cast<uint64_t>(Stage::kCount),
+                        static_cast<uint64_t>(dtype)};
+  const Pipeline& count = ctx.pipelines.get(bindings.key(key), [&] {
+    KernelSource source;
+    source.file = "select_count";
+    source.operands = {{"out", DType::kBits32, 0, true}, {"in", dtype, 1}};
+    source.hooks = {{"is_selected", is_selected_hook(dtype, "in")}};
+    source.windows = bindings.windows();
+    return build_kernel("select_count", source);
+  });
+  bindings.dispatch(count, params, ctx.stream.grid_1d(blocks, 1));
 
   const auto scan_count = static_cast<uint32_t>(blocks);
-  const Pipeline& scan = ctx.pipelines.get({kFamily, static_cast<uint64_t>(Stage::kScan), 0}, [&] {
+  BindingList sums("nonzero");
+  sums.add(counts);
+  const PipelineKey scan_key{kFamily, static_cast<uint64_t>(Stage::kScan), 0};
+  const Pipeline& scan = ctx.pipelines.get(sums.key(scan_key), [&] {
     KernelSource source;
+    source.windows = sums.windows();
     source.file = "select_scan";
     source.operands = {{"out", DType::kBits32, 0, true}};
     return build_kernel("select_scan", source);
   });
-  ctx.stream.dispatch(scan, {whole_buffer(buffer_of(counts), "nonzero")}, scan_count, {1, 1, 1});
+  sums.dispatch(scan, scan_count, {1, 1, 1});
   return counts;
 }
 
@@ -108,11 +112,8 @@ void write_selected(Stage stage, const char* name, const Tensor& mask, const Ten
   for (uint32_t d = 0; d < params.rank; ++d) {
     params.sizes[d][0] = static_cast<uint32_t>(mask.size(params.rank - 1 - d));
   }
-  std::array<Binding, 4> bindings;
-  uint32_t num_bindings = 0;
-  auto bind = [&](const Tensor& tensor) {
-    return add_binding(bindings.data(), num_bindings, whole_buffer(buffer_of(tensor), name));
-  };
+  BindingList bindings(name);
+  auto bind = [&](const Tensor& tensor) { return bindings.add(tensor); };
   const DType mask_dtype = *native_dtype(mask.scalar_type());
   const DType bits = raw_dtype(out.scalar_type());
   std::vector<Operand> operands = {{"out", bits, bind(out), true},
@@ -130,8 +131,9 @@ void write_selected(Stage stage, const char* name, const Tensor& mask, const Ten
     key.hi |= static_cast<uint64_t>(operands[k].slot) << (4 * k);
   }
   key.hi |= static_cast<uint64_t>(bits) << 16;
-  const Pipeline& pipeline = ctx.pipelines.get(key, [&] {
+  const Pipeline& pipeline = ctx.pipelines.get(bindings.key(key), [&] {
     KernelSource source;
+    source.windows = bindings.windows();
     source.file = "select_write";
     source.operands = operands;
     source.hooks = {{"is_selected", is_selected_hook(mask_dtype, "mask")}};
@@ -142,8 +144,7 @@ void write_selected(Stage stage, const char* name, const Tensor& mask, const Ten
     return build_kernel(name, source);
   });
   const int64_t blocks = (mask.numel() + kBlock - 1) / kBlock;
-  ctx.stream.dispatch(pipeline, bindings.data(), num_bindings, &params, sizeof(params),
-                      ctx.stream.grid_1d(blocks, 1));
+  bindings.dispatch(pipeline, params, ctx.stream.grid_1d(blocks, 1));
 }
 
 // Copies into `result` if the kernel could not write to it directly.

@@ -24,30 +24,15 @@ uint64_t end_of(const at::Tensor& tensor, uint64_t begin) {
 
 uint32_t KernelArgs::add(std::string_view name, const at::Tensor& tensor, bool writable,
                          bool owns_words) {
-  const Capabilities& caps = context().device.caps();
-  const Buffer& buffer = buffer_of(tensor);
   const uint64_t begin = byte_offset(tensor);
-  uint32_t slot = 0;
-  while (slot < num_bindings_ && bindings_[slot].buffer != &buffer) {
-    ++slot;
+  const uint32_t slot =
+      bindings_.add(buffer_of(tensor), tensor.itemsize(), begin, end_of(tensor, begin));
+  if (owns_words) {
+    bindings_.require_one_binding(slot);
   }
-  Binding& binding = bindings_[slot];
-  if (slot == num_bindings_) {
-    ++num_bindings_;
-    binding = {&buffer, 0, 0};
-    if (buffer.size > caps.max_storage_binding_size) { // a window of what is touched
-      binding.offset = begin / caps.storage_offset_alignment * caps.storage_offset_alignment;
-      binding.size = std::min((end_of(tensor, begin) + 15) / 16 * 16, buffer.size) - binding.offset;
-    }
-  }
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      binding.size <= caps.max_storage_binding_size && begin >= binding.offset &&
-          (binding.size == 0 || end_of(tensor, begin) <= binding.offset + binding.size),
-      op_, "(): a tensor is larger than a storage binding of this adapter (",
-      caps.max_storage_binding_size, " bytes)");
   operands_[count_++] = {name,      *native_dtype(tensor.scalar_type()), slot, writable, false,
                          owns_words};
-  return static_cast<uint32_t>((begin - binding.offset) / tensor.itemsize());
+  return static_cast<uint32_t>((begin - bindings_.base(slot)) / tensor.itemsize());
 }
 
 uint64_t KernelArgs::key() const {

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "kernels/kernel_source.h"
+#include "ops/binding_list.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
@@ -17,7 +18,7 @@ class KernelArgs {
 public:
   static constexpr uint32_t kMax = 9;
 
-  explicit KernelArgs(const char* op) : op_(op) {}
+  explicit KernelArgs(const char* op) : op_(op), bindings_(op) {}
 
   /// Adds a tensor of a native dtype as operand `name`, which must outlive this object. Tensors in
   /// one buffer share a binding. Returns where the tensor starts in its binding, in elements.
@@ -31,15 +32,16 @@ public:
   template <class Params, class SetHooks>
   void dispatch(uint64_t family, uint64_t variant, std::string_view file, const Params& params,
                 Grid grid, SetHooks&& set_hooks) {
-    Context& ctx = context();
-    const Pipeline& pipeline = ctx.pipelines.get({family, variant, key()}, [&] {
-      KernelSource source;
-      source.file = file;
-      source.operands.assign(operands_.begin(), operands_.begin() + count_);
-      set_hooks(source);
-      return build_kernel(op_, source);
-    });
-    ctx.stream.dispatch(pipeline, bindings_.data(), num_bindings_, &params, sizeof(Params), grid);
+    const Pipeline& pipeline =
+        context().pipelines.get(bindings_.key({family, variant, key()}), [&] {
+          KernelSource source;
+          source.file = file;
+          source.operands.assign(operands_.begin(), operands_.begin() + count_);
+          source.windows = bindings_.windows();
+          set_hooks(source);
+          return build_kernel(op_, source);
+        });
+    bindings_.dispatch(pipeline, params, grid);
   }
 
 private:
@@ -47,9 +49,8 @@ private:
 
   const char* op_;
   std::array<Operand, kMax> operands_{};
-  std::array<Binding, kMax> bindings_{};
+  BindingList bindings_;
   uint32_t count_ = 0;
-  uint32_t num_bindings_ = 0;
 };
 
 /// A kernel in which `lanes` invocations of a workgroup of 256 work on a row together.

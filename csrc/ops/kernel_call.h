@@ -11,15 +11,11 @@
 #include <vector>
 
 #include "kernels/kernel_source.h"
+#include "ops/binding_list.h"
 #include "ops/common.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
-
-/// Where a tensor starts in its buffer, in elements.
-inline uint32_t element_begin(const at::TensorBase& tensor) {
-  return static_cast<uint32_t>(byte_offset(tensor) / tensor.itemsize());
-}
 
 class KernelCall {
 public:
@@ -27,7 +23,7 @@ public:
   static constexpr uint32_t kWorkgroup = 256;
 
   /// `op` names the op in errors and profiles; `file` is the kernel's. Both must outlive the call.
-  KernelCall(const char* op, std::string_view file) : op_(op), file_(file) {}
+  KernelCall(const char* op, std::string_view file) : op_(op), file_(file), bindings_(op) {}
 
   void add_input(std::string_view name, const at::TensorBase& tensor, DType dtype) {
     add({name, dtype}, tensor);
@@ -56,26 +52,24 @@ public:
 
   template <typename Params, typename MakeHooks>
   void run_groups(PipelineKey variant, const Params& params, Grid grid, MakeHooks&& hooks) {
-    static_assert(sizeof(Params) <= kParamsWindow);
     variant.hi = key_;
-    const Pipeline& pipeline = context().pipelines.get(variant, [&] {
+    const Pipeline& pipeline = context().pipelines.get(bindings_.key(variant), [&] {
       KernelSource source;
       source.file = file_;
       source.operands.assign(operands_.begin(), operands_.begin() + num_operands_);
       source.hooks = hooks();
       source.checks_indices = checks_indices_;
+      source.windows = bindings_.windows();
       return build_kernel(op_, source);
     });
-    context().stream.dispatch(pipeline, bindings_.data(), num_bindings_, &params, sizeof(Params),
-                              grid);
+    bindings_.dispatch(pipeline, params, grid);
   }
 
 private:
   static constexpr uint32_t kMaxOperands = 8; // 8 key bits each
 
   void add(Operand operand, const at::TensorBase& tensor) {
-    operand.slot =
-        add_binding(bindings_.data(), num_bindings_, whole_buffer(buffer_of(tensor), op_));
+    operand.slot = bindings_.add(tensor);
     key_ |= (static_cast<uint64_t>(operand.dtype) | static_cast<uint64_t>(operand.slot) << 4)
             << (8 * num_operands_);
     operands_[num_operands_++] = operand;
@@ -84,9 +78,8 @@ private:
   const char* op_;
   std::string_view file_;
   std::array<Operand, kMaxOperands> operands_;
-  std::array<Binding, kMaxOperands> bindings_;
+  BindingList bindings_;
   uint32_t num_operands_ = 0;
-  uint32_t num_bindings_ = 0;
   uint64_t key_ = 0;
   bool checks_indices_ = false;
 };

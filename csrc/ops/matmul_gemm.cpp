@@ -7,6 +7,7 @@
 #include "backend/tensor.h"
 #include "kernels/gemm_source.h"
 #include "ops/dtypes.h"
+#include "ops/matmul_split.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
@@ -148,19 +149,30 @@ public:
       dispatch(a, b);
       return;
     }
+    const at::Tensor pieces = new_pieces(params_.splits);
     variant_.pieces = true;
     variant_.out = accumulator_dtype(variant_.dtype);
-    const int64_t elements = problem_.batch * problem_.m * problem_.n;
-    const at::ScalarType type = variant_.out == variant_.dtype ? problem_.a.tensor->scalar_type()
-                                : variant_.out == DType::kF32  ? at::kFloat
-                                                               : at::kInt;
-    const at::Tensor pieces = empty_webgpu({params_.splits * elements}, type);
-    Binding sums = bind({&pieces, 0, problem_.m * problem_.n, problem_.n, 1},
-                        problem_.batch * params_.splits, problem_.m, problem_.n, params_.c);
-    c_ = sums;
+    c_ = bind_pieces(pieces);
     dispatch(a, b);
+    combine(pieces);
+  }
+
+  /// A tensor for the products of `count` parts of K.
+  at::Tensor new_pieces(int64_t count) const {
+    const DType sum = accumulator_dtype(variant_.dtype);
+    const at::ScalarType type = sum == variant_.dtype ? problem_.a.tensor->scalar_type()
+                                : sum == DType::kF32  ? at::kFloat
+                                                      : at::kInt;
+    return empty_webgpu({count, problem_.batch, problem_.m, problem_.n}, type);
+  }
+
+  /// Adds up the parts' products to C.
+  void combine(const at::Tensor& pieces) {
+    params_.splits = static_cast<uint32_t>(pieces.size(0));
+    const Binding sums = bind_pieces(pieces);
     finish();
     params_.a = {}; // the pieces start at their buffer
+    const int64_t elements = problem_.batch * problem_.m * problem_.n;
     const Pipeline& pipeline = pipelines_.get(variant_.key(GemmKernel::kReduce), [&] {
       return gemm_source(GemmKernel::kReduce, variant_);
     });
@@ -170,6 +182,11 @@ public:
   }
 
 private:
+  Binding bind_pieces(const at::Tensor& pieces) {
+    return bind({&pieces, 0, problem_.m * problem_.n, problem_.n, 1},
+                problem_.batch * pieces.size(0), problem_.m, problem_.n, params_.c);
+  }
+
   GemmKernel choose_kernel() const {
     const Gemm& g = problem_;
     const bool tiny = g.m <= 8 && g.n <= 8 && g.k <= 64;
@@ -241,6 +258,22 @@ private:
   int64_t tiles_ = 0;
 };
 
+// The product of each part of K by itself, and their sum.
+void gemm_in_parts(const Gemm& problem, int64_t k_part) {
+  Launch whole(problem);
+  const int64_t elements = problem.batch * problem.m * problem.n;
+  const at::Tensor pieces = whole.new_pieces(ceil_div(problem.k, k_part));
+  for (int64_t s = 0; s < pieces.size(0); ++s) {
+    Gemm part =
+        part_of(problem, GemmCut::Dim::kK, s * k_part, std::min(k_part, problem.k - s * k_part));
+    part.c = {&pieces, s * elements, problem.m * problem.n, problem.n, 1};
+    part.d = {};
+    part.alpha = 1;
+    gemm(part);
+  }
+  whole.combine(pieces);
+}
+
 } // namespace
 
 MatrixView MatrixView::of(const at::Tensor& tensor) {
@@ -255,6 +288,19 @@ bool is_gemm_dtype(at::ScalarType type) {
 
 void gemm(const Gemm& problem) {
   if (problem.batch == 0 || problem.m == 0 || problem.n == 0) {
+    return;
+  }
+  const GemmCut cut = choose_cut(problem);
+  if (cut.dim == GemmCut::Dim::kK) {
+    gemm_in_parts(problem, cut.at);
+    return;
+  }
+  if (cut.dim != GemmCut::Dim::kNone) {
+    const int64_t size = cut.dim == GemmCut::Dim::kBatch ? problem.batch
+                         : cut.dim == GemmCut::Dim::kM   ? problem.m
+                                                         : problem.n;
+    gemm(part_of(problem, cut.dim, 0, cut.at));
+    gemm(part_of(problem, cut.dim, cut.at, size - cut.at));
     return;
   }
   // Kernels store along rows: see to it that rows are what lies together; and a vector is a column.

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "kernels/kernel_source.h"
+#include "ops/binding_list.h"
 #include "ops/common.h"
 #include "ops/dtypes.h"
 #include "ops/index_move.h"
@@ -93,22 +94,20 @@ void triangle(const char* name, bool upper, const Tensor& self, int64_t diagonal
     params.dims[k][1] = static_cast<uint32_t>(out.stride(d));
     params.dims[k][2] = static_cast<uint32_t>(self.stride(d));
   }
-  std::array<Binding, 2> bindings;
-  uint32_t num_bindings = 0;
-  add_binding(bindings.data(), num_bindings, whole_buffer(buffer_of(out), name));
-  const uint32_t in_slot =
-      add_binding(bindings.data(), num_bindings, whole_buffer(buffer_of(self), name));
+  BindingList bindings(name);
+  bindings.add(out);
+  const uint32_t in_slot = bindings.add(self);
   const DType bits = raw_dtype(self.scalar_type());
   Context& ctx = context();
   const Pipeline& pipeline =
-      ctx.pipelines.get({kTriangleFamily, static_cast<uint64_t>(bits), in_slot}, [&] {
+      ctx.pipelines.get(bindings.key({kTriangleFamily, static_cast<uint64_t>(bits), in_slot}), [&] {
         KernelSource source;
         source.file = "triangular";
         source.operands = {{"out", bits, 0, true}, {"in", bits, in_slot}};
+        source.windows = bindings.windows();
         return build_kernel("triangular", source);
       });
-  ctx.stream.dispatch(pipeline, bindings.data(), num_bindings, &params, sizeof(params),
-                      ctx.stream.grid_1d(params.count, kWorkgroup));
+  bindings.dispatch(pipeline, params, ctx.stream.grid_1d(params.count, kWorkgroup));
 }
 
 // The indices that repeat each position as often as `repeats` says.

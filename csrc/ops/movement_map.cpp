@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/kernel_source.h"
+#include "ops/binding_list.h"
 #include "ops/common.h"
 #include "ops/dtypes.h"
 
@@ -66,15 +67,13 @@ void launch(const char* name, CoordinateMap map, bool adds, DType dtype, const T
   }
   const Tensor& out = adds ? mapped : walked;
   const Tensor& in = adds ? walked : mapped;
-  std::array<Binding, 2> bindings;
-  uint32_t num_bindings = 0;
-  add_binding(bindings.data(), num_bindings, whole_buffer(buffer_of(out), name));
-  const uint32_t in_slot =
-      add_binding(bindings.data(), num_bindings, whole_buffer(buffer_of(in), name));
+  BindingList bindings(name);
+  bindings.add(out);
+  const uint32_t in_slot = bindings.add(in);
   Context& ctx = context();
   const PipelineKey key{kFamily, static_cast<uint64_t>(map),
                         static_cast<uint64_t>(dtype) | (adds ? 1u << 8 : 0u) | in_slot << 9};
-  const Pipeline& pipeline = ctx.pipelines.get(key, [&] {
+  const Pipeline& pipeline = ctx.pipelines.get(bindings.key(key), [&] {
     KernelSource source;
     source.file = "pad_map";
     source.operands = {{"out", dtype, 0, true}, {"in", dtype, in_slot}};
@@ -84,10 +83,10 @@ void launch(const char* name, CoordinateMap map, bool adds, DType dtype, const T
       source.hooks.emplace_back("move_element", "fn move_element(walked: u32, mapped: u32) "
                                                 "{ atomic_add_out(mapped, load_in(walked)); }");
     }
+    source.windows = bindings.windows();
     return build_kernel(name, source);
   });
-  ctx.stream.dispatch(pipeline, bindings.data(), num_bindings, &params, sizeof(params),
-                      ctx.stream.grid_1d(params.count, kWorkgroup));
+  bindings.dispatch(pipeline, params, ctx.stream.grid_1d(params.count, kWorkgroup));
 }
 
 } // namespace

@@ -51,7 +51,8 @@ public:
       : iter_(iter), types_(types), context_(context()) {
     variant_.op = op;
     variant_.compute = types.compute;
-    variant_.num_inputs = static_cast<uint32_t>(iter.ninputs());
+    // ATen's iterator for flip has an operand that is none.
+    variant_.num_inputs = std::min(static_cast<uint32_t>(iter.ninputs()), row(op).arity);
     variant_.dtypes = types.dtypes;
   }
 

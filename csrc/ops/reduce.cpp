@@ -7,6 +7,7 @@
 
 #include "backend/empty.h"
 #include "backend/tensor.h"
+#include "ops/binding_list.h"
 #include "ops/dtypes.h"
 #include "runtime/context.h"
 
@@ -50,7 +51,11 @@ public:
   bool bind() {
     read_shape();
     bind_operands();
-    return !too_large_ || params_.outer_rank == 0;
+    if (!too_large_ || is_run()) {
+      return true;
+    }
+    windowed_ = !splits_well() && inputs_fit_windows();
+    return windowed_ || params_.outer_rank == 0;
   }
 
   void run(c10::ArrayRef<c10::Scalar> scalars) {
@@ -68,6 +73,31 @@ public:
 
 private:
   int input() const { return iter_.noutputs(); }
+
+  // One result of elements in one row: parts of it are bound in turn.
+  bool is_run() const {
+    return params_.outer_rank == 0 && params_.inner_rank == 1 && iter_.ninputs() == 1;
+  }
+
+  // Whether halves of the results come from halves of the input.
+  bool splits_well() const {
+    const auto strides = iter_.strides(input());
+    const auto longest = std::max_element(strides.begin(), strides.end()) - strides.begin();
+    return large_output_ || iter_.strides(0)[longest] != 0;
+  }
+
+  // Whether there are bindings enough for all windows of the inputs, and for partial results.
+  bool inputs_fit_windows() const {
+    const Capabilities& caps = context_.device.caps();
+    const uint64_t window =
+        caps.max_storage_binding_size / SlotWindows::kAlignment * SlotWindows::kAlignment;
+    uint64_t count = 1;
+    for (int k = 0; k < iter_.ninputs(); ++k) {
+      const Buffer& buffer = buffer_of(iter_.tensor_base(input() + k));
+      count += (std::min(end_of(input() + k, buffer), buffer.size) + window) / window + 1;
+    }
+    return count < caps.max_storage_buffers;
+  }
 
   void read_shape() {
     uint64_t results = 1;
@@ -138,7 +168,9 @@ private:
         if (buffer.size > caps.max_storage_binding_size) { // a window with all that is touched
           binding.offset = begin / caps.storage_offset_alignment * caps.storage_offset_alignment;
           binding.size = std::min((end_of(k, buffer) + 15) / 16 * 16, buffer.size) - binding.offset;
-          too_large_ |= binding.size > caps.max_storage_binding_size;
+          const bool is_large = binding.size > caps.max_storage_binding_size;
+          too_large_ |= is_large;
+          large_output_ |= is_large && k < input();
         }
       } else {
         TORCH_CHECK_NOT_IMPLEMENTED(bindings_[slot].offset == 0 && bindings_[slot].size == 0,
@@ -160,8 +192,8 @@ private:
         variant_.slots[input()] == num_slots_ - 1 &&
         num_slots_ >
             *std::max_element(variant_.slots.begin(), variant_.slots.begin() + input()) + 1u;
-    variant_.vectors = own_slot && variant_.num_inputs == 1 && params_.inner_rank == 1 &&
-                       inner_stride == 1 && params_.reduced >= 8 * width;
+    variant_.vectors = !windowed_ && own_slot && variant_.num_inputs == 1 &&
+                       params_.inner_rank == 1 && inner_stride == 1 && params_.reduced >= 8 * width;
     variant_.inner_rank = std::min(params_.inner_rank, 3u);
   }
 
@@ -184,7 +216,7 @@ private:
     const uint32_t useful = reduced / (lanes * std::max(per_lane, kElementsPerLaneAndSplit));
     params_.splits = std::clamp(std::min(full / blocks, useful), 1u, full);
     params_.chunk = (reduced + params_.splits - 1) / params_.splits;
-    if (too_large_) {
+    if (too_large_ && !windowed_) {
       params_.chunk = std::min(params_.chunk, elements_per_binding());
     }
     params_.splits = (reduced + params_.chunk - 1) / params_.chunk;
@@ -217,6 +249,10 @@ private:
     first.slots = {};
     first.outputs = {};
     first.num_outputs = 0;
+    if (windowed_) {
+      run_windowed(first, partials);
+      return finish(partial_binding);
+    }
     std::array<Binding, 1 + kReduceMaxInputs> first_bindings;
     uint32_t num_first = 0;
     for (int k = 0; k < iter_.ninputs(); ++k) {
@@ -235,8 +271,29 @@ private:
     } else {
       dispatch(first, first_bindings.data(), num_first);
     }
+    finish(partial_binding);
+  }
 
-    // Partial results of a result are contiguous.
+  // The first stage with every input in as many bindings as it takes.
+  void run_windowed(ReduceVariant& variant, const at::Tensor& partials) {
+    BindingList bindings(row(variant.op).name.data());
+    for (int k = 0; k < iter_.ninputs(); ++k) {
+      const Buffer& buffer = buffer_of(iter_.tensor_base(input() + k));
+      const uint64_t begin =
+          reinterpret_cast<uintptr_t>(iter_.data_ptr(input() + k)) - buffer.address;
+      const uint64_t bytes = iter_.element_size(input() + k);
+      const uint32_t slot = bindings.add(buffer, bytes, begin, end_of(input() + k, buffer));
+      variant.slots[k] = static_cast<uint8_t>(slot);
+      uint32_t& at = k == 0 ? params_.x_at : params_.more_at[k - 1];
+      at = static_cast<uint32_t>((begin - bindings.base(slot)) / bytes);
+    }
+    variant.windows = bindings.windows();
+    bindings.require_one_binding(bindings.add(partials));
+    dispatch(variant, bindings.data(), bindings.size());
+  }
+
+  // The second stage. Partial results of a result are contiguous.
+  void finish(const Binding& partial_binding) {
     ReduceVariant last = variant_;
     last.stage = ReduceStage::kFinal;
     last.vectors = false;
@@ -311,6 +368,8 @@ private:
   std::array<Binding, 2 + kReduceMaxInputs> bindings_{};
   uint32_t num_slots_ = 0;
   bool too_large_ = false;
+  bool large_output_ = false;
+  bool windowed_ = false; // inputs take several bindings each
 };
 
 } // namespace

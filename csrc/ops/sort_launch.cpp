@@ -9,6 +9,7 @@
 
 #include "backend/empty.h"
 #include "kernels/kernel_source.h"
+#include "ops/binding_list.h"
 #include "ops/common.h"
 #include "ops/dtypes.h"
 
@@ -47,10 +48,6 @@ struct MergeParams {
   uint32_t values_offset;
   uint32_t indices_offset;
 };
-
-uint32_t element_begin(const Tensor& tensor) {
-  return static_cast<uint32_t>(byte_offset(tensor) / tensor.itemsize());
-}
 
 // Keys and positions of elements on their way.
 struct Items {
@@ -109,13 +106,10 @@ private:
   template <typename Params>
   void run(const char* file, const Items* from, const Items* to, const Params& params, Grid grid) {
     const bool is_merge = std::string_view(file) == "sort_merge";
-    std::array<Binding, 5> bindings;
-    uint32_t num_bindings = 0;
+    BindingList bindings(name_);
     std::vector<Operand> operands;
     auto bind = [&](std::string_view operand, const Tensor& tensor, DType dtype, bool writable) {
-      const uint32_t slot =
-          add_binding(bindings.data(), num_bindings, whole_buffer(buffer_of(tensor), name_));
-      operands.push_back({operand, dtype, slot, writable});
+      operands.push_back({operand, dtype, bindings.add(tensor), writable});
     };
     if (to != nullptr) {
       bind("out_keys", to->keys, key_, true);
@@ -140,9 +134,12 @@ private:
                           static_cast<uint64_t>(dtype_) | (from != nullptr ? 1u << 8 : 0u) |
                               (to != nullptr ? 1u << 9 : 0u) | (is_merge ? 1u << 10 : 0u),
                           0};
-    const Pipeline& pipeline = ctx.pipelines.get(
-        key, [&] { return build_kernel(name_, source(file, operands, from, to, is_merge)); });
-    ctx.stream.dispatch(pipeline, bindings.data(), num_bindings, &params, sizeof(params), grid);
+    const Pipeline& pipeline = ctx.pipelines.get(bindings.key(key), [&] {
+      KernelSource text = source(file, operands, from, to, is_merge);
+      text.windows = bindings.windows();
+      return build_kernel(name_, text);
+    });
+    bindings.dispatch(pipeline, params, grid);
   }
 
   KernelSource source(const char* file, const std::vector<Operand>& operands, const Items* from,

@@ -13,6 +13,7 @@
 #include "backend/empty.h"
 #include "backend/fallback.h"
 #include "kernels/kernel_source.h"
+#include "ops/binding_list.h"
 #include "ops/common.h"
 #include "ops/dtypes.h"
 #include "ops/sort_launch.h"
@@ -40,10 +41,6 @@ struct Params {
   uint32_t out_offset;
 };
 
-uint32_t element_begin(const Tensor& tensor) {
-  return static_cast<uint32_t>(byte_offset(tensor) / tensor.itemsize());
-}
-
 // All tensors contiguous, values and boundaries of one native dtype; `sorter` may be undefined.
 void search_rows(const Tensor& boundaries, const Tensor& values, const Tensor& sorter, bool right,
                  const Tensor& out) {
@@ -59,12 +56,8 @@ void search_rows(const Tensor& boundaries, const Tensor& values, const Tensor& s
   params.values_offset = element_begin(values);
   params.boundaries_offset = element_begin(boundaries);
   params.out_offset = element_begin(out);
-  std::array<Binding, 4> bindings;
-  uint32_t num_bindings = 0;
-  auto bind = [&](const Tensor& tensor) {
-    return add_binding(bindings.data(), num_bindings,
-                       whole_buffer(buffer_of(tensor), "searchsorted"));
-  };
+  BindingList bindings("searchsorted");
+  auto bind = [&](const Tensor& tensor) { return bindings.add(tensor); };
   const DType dtype = *native_dtype(values.scalar_type());
   const bool out_int32 = out.scalar_type() == at::kInt;
   std::vector<Operand> operands = {
@@ -81,10 +74,11 @@ void search_rows(const Tensor& boundaries, const Tensor& values, const Tensor& s
     key.hi |= static_cast<uint64_t>(operands[k].slot) << (8 + 4 * k);
   }
   Context& ctx = context();
-  const Pipeline& pipeline = ctx.pipelines.get(key, [&] {
+  const Pipeline& pipeline = ctx.pipelines.get(bindings.key(key), [&] {
     KernelSource source;
     source.file = "sort_search";
     source.operands = operands;
+    source.windows = bindings.windows();
     source.hooks = {{"key", sort_key_hook(dtype)}};
     if (sorter.defined()) {
       source.hooks.emplace_back(
@@ -98,8 +92,7 @@ void search_rows(const Tensor& boundaries, const Tensor& values, const Tensor& s
     }
     return build_kernel("searchsorted", source);
   });
-  ctx.stream.dispatch(pipeline, bindings.data(), num_bindings, &params, sizeof(params),
-                      ctx.stream.grid_1d(params.count, kWorkgroup));
+  bindings.dispatch(pipeline, params, ctx.stream.grid_1d(params.count, kWorkgroup));
 }
 
 Tensor& searchsorted_out(const Tensor& boundaries, const Tensor& values, bool out_int32, bool right,

@@ -205,6 +205,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   def("adapters", &adapters);
   def("properties", &properties);
   def("synchronize", &synchronize);
+  def("limit_storage_binding",
+      [](uint64_t bytes) { context().device.limit_storage_binding(bytes); });
   def("stream_stats", &stream_stats);
   def("memory_stats", &memory_stats);
   def("reset_peak_memory_stats", &reset_peak_memory_stats);

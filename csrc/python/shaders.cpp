@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/gemm_source.h"
+#include "kernels/kernel_source.h"
 #include "kernels/pointwise_source.h"
 #include "kernels/reduce_source.h"
 #include "kernels/wgsl_library.h"
@@ -277,6 +278,31 @@ void add_products(DType dtype, Sources& out) {
   }
 }
 
+// Every accessor of an operand in several bindings.
+void add_windows(DType dtype, Sources& out) {
+  const auto add = [&](const std::string& form, const std::string& place, bool sum, bool update) {
+    KernelSource source;
+    source.file = "index_move";
+    source.operands = {{"out", dtype, 0, true}, {"in", dtype, 1}, {"index0", DType::kI64, 2}};
+    source.operands[0].atomic_add = sum;
+    source.operands[0].atomic_update = update;
+    source.hooks = {{"place", place}};
+    source.checks_indices = true;
+    source.windows = {0b10010101, 1 << 20}; // two bindings, two, and three
+    out.emplace_back("index_move " + std::string(info(dtype).name) + ", windows, " + form,
+                     build_kernel("index_move", source).source);
+  };
+  const std::string head = "fn place_element(out: u32, in: u32) { ";
+  add("store", head + "store_out(out, load_in(in)); }", false, false);
+  add("sum", head + "atomic_add_out(out, load_in(in)); }", true, false);
+  if (info(dtype).bytes <= 4) {
+    add("update",
+        "fn combine_out(old: out_t, value: out_t) -> out_t { return value; }\n" + head +
+            "atomic_update_out(out, load_in(in)); }",
+        false, true);
+  }
+}
+
 // Kernel files as they stand; the library's own are not shaders by themselves.
 void add_files(Sources& out) {
   for (const WgslSource& file : all_wgsl()) {
@@ -301,6 +327,7 @@ Sources shader_sources() {
   for (DType dtype : native_dtypes) {
     if (dtype != DType::kBool) {
       add_products(dtype, out);
+      add_windows(dtype, out);
     }
   }
   return out;

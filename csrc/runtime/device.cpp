@@ -255,7 +255,9 @@ void Device::create_device(WGPUAdapter adapter) {
   caps_.subgroup_max_size = subgroup_sizes[1];
   caps_.max_immediate_size = granted.maxImmediateSize;
   caps_.max_buffer_size = granted.maxBufferSize;
-  caps_.max_storage_binding_size = granted.maxStorageBufferBindingSize;
+  granted_storage_binding_ = granted.maxStorageBufferBindingSize;
+  const char* binding_limit = std::getenv("TORCH_WEBGPU_BINDING_LIMIT");
+  limit_storage_binding(binding_limit != nullptr ? std::strtoull(binding_limit, nullptr, 10) : 0);
   caps_.max_uniform_binding_size = granted.maxUniformBufferBindingSize;
   caps_.max_storage_buffers = granted.maxStorageBuffersPerShaderStage;
   caps_.max_workgroup_storage = granted.maxComputeWorkgroupStorageSize;
@@ -263,6 +265,13 @@ void Device::create_device(WGPUAdapter adapter) {
   caps_.max_workgroups_per_dim = granted.maxComputeWorkgroupsPerDimension;
   caps_.uniform_offset_alignment = granted.minUniformBufferOffsetAlignment;
   caps_.storage_offset_alignment = granted.minStorageBufferOffsetAlignment;
+}
+
+void Device::limit_storage_binding(uint64_t bytes) {
+  constexpr uint64_t kUnit = 256; // offsets of bindings are multiples of it
+  const uint64_t wanted =
+      bytes == 0 ? granted_storage_binding_ : std::max(bytes / kUnit, uint64_t{1}) * kUnit;
+  caps_.max_storage_binding_size = std::min(wanted, granted_storage_binding_);
 }
 
 std::vector<AdapterInfo> Device::list_adapters(const RuntimeSource& source) {

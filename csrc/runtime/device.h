@@ -69,6 +69,10 @@ public:
   WGPUQueue queue() const { return queue_; }
   const AdapterInfo& info() const { return info_; }
   const Capabilities& caps() const { return caps_; }
+  /// Pretends that a storage binding has at most `bytes` (a multiple of 256; 0: what the adapter
+  /// grants), so that tests need no tensors of gigabytes. TORCH_WEBGPU_BINDING_LIMIT sets it at
+  /// the start.
+  void limit_storage_binding(uint64_t bytes);
   bool debug() const { return debug_; }
 
   /// Every adapter of the runtime, best first, in the order that indices refer to.
@@ -107,6 +111,7 @@ private:
   WGPUQueue queue_ = nullptr;
   AdapterInfo info_;
   Capabilities caps_;
+  uint64_t granted_storage_binding_ = 0;
   bool debug_ = false;
   std::atomic<bool> has_error_{false};
   std::atomic<bool> lost_{false};

@@ -8,9 +8,10 @@
 namespace torch_webgpu {
 
 enum class ErrorKind {
-  kRuntime,     // anything without a class of its own: no adapter, lost device, validation error
-  kOutOfMemory, // a buffer could not be created even after the pool gave back its cached ones
-  kIndex,       // a kernel met an index outside its dimension
+  kRuntime,        // anything without a class of its own: no adapter, lost device, validation error
+  kOutOfMemory,    // a buffer could not be created even after the pool gave back its cached ones
+  kNotImplemented, // more than this adapter or backend can do
+  kIndex,          // a kernel met an index outside its dimension
 };
 
 /// Default exception of raise(): carries the kind beside the text.

@@ -60,15 +60,16 @@ struct PipelineKey {
   uint64_t family = 0;
   uint64_t lo = 0;
   uint64_t hi = 0;
+  uint64_t windows = 0; // how buffers larger than a binding are cut; 0 where none is
   bool operator==(const PipelineKey&) const = default;
 };
 
 struct PipelineKeyHash {
   size_t operator()(const PipelineKey& key) const {
-    // splitmix64 finalizer over the three words.
+    // splitmix64 finalizer over the words.
     uint64_t h = key.family * 0x9e3779b97f4a7c15ull + key.lo;
     h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9ull;
-    h += key.hi;
+    h += key.hi + key.windows * 0xd6e8feb86659fd93ull;
     h = (h ^ (h >> 27)) * 0x94d049bb133111ebull;
     return static_cast<size_t>(h ^ (h >> 31));
   }

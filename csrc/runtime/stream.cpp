@@ -201,6 +201,16 @@ void Stream::dispatch(const Pipeline& pipeline, const Binding* bindings, uint32_
     raise(ErrorKind::kRuntime,
           pipeline.label + ": the dispatch does not fit its pipeline's layout");
   }
+  const uint64_t limit = device_.caps().max_storage_binding_size;
+  for (uint32_t i = 0; i < num_bindings; ++i) {
+    const Binding& binding = bindings[i];
+    if ((binding.size != 0 ? binding.size : binding.buffer->size - binding.offset) > limit) {
+      raise(ErrorKind::kNotImplemented,
+            pipeline.label + "(): a tensor of " + std::to_string(binding.buffer->size) +
+                " bytes is larger than a storage binding of this adapter (" +
+                std::to_string(limit) + " bytes), and this kernel does not split");
+    }
+  }
   if (profiler_ != nullptr) {
     profiler_->begin(pipeline.label);
   }

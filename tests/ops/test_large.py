@@ -1,0 +1,293 @@
+"""Tensors larger than one storage binding: operators split them, or say that they cannot.
+
+The limit is lowered, so that a few kilobytes are large; two tests go beyond a real one.
+"""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from common import DEVICE, check, check_gradients
+
+import torch_webgpu
+
+LIMIT = 8192
+
+
+@pytest.fixture
+def small_bindings():
+    """A storage binding holds 8 KiB."""
+    torch.webgpu.init()
+    torch_webgpu._C.limit_storage_binding(LIMIT)
+    yield
+    torch_webgpu._C.limit_storage_binding(0)
+
+
+def large(*shape, dtype=torch.float32, **options):
+    return torch.randn(shape).to(dtype).requires_grad_(options.get("requires_grad", False))
+
+
+def grad(*shape, **options):
+    return large(*shape, requires_grad=True, **options)
+
+
+FLOATS = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+
+
+@FLOATS
+@pytest.mark.parametrize(
+    ("m", "k", "n"),
+    [(300, 40, 8), (8, 300, 40), (8, 40, 300), (70, 70, 70), (1, 2000, 3), (130, 33, 1)],
+)
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.usefixtures("small_bindings")
+def test_mm(dtype, m, k, n, layout):
+    scale = 3 if dtype == torch.int64 else 1
+    a = (large(m, k) * scale).to(dtype)
+    b = (large(k, n) * scale).to(dtype)
+    if layout[0] == "t":
+        a = a.t().contiguous().t()
+    if layout[1] == "t":
+        b = b.t().contiguous().t()
+    tolerances = (
+        {"atol": 0.5, "rtol": 0.02} if dtype == torch.bfloat16 else {"atol": 1e-3, "rtol": 1e-4}
+    )
+    check(torch.mm, a, b, **tolerances)
+    bias = torch.ones(n, dtype=dtype)
+    check(lambda d, x, y: torch.addmm(d, x, y, beta=2, alpha=3), bias, a, b, **tolerances)
+
+
+@pytest.mark.usefixtures("small_bindings")
+def test_products_and_their_gradients():
+    tight = {"atol": 1e-3, "rtol": 1e-4}
+    check_gradients(torch.bmm, grad(5, 40, 30), grad(5, 30, 50), **tight)
+    check_gradients(torch.bmm, grad(3, 40, 70), grad(3, 70, 50), **tight)
+    check_gradients(torch.baddbmm, grad(5, 40, 50), grad(5, 40, 30), grad(5, 30, 50), **tight)
+    check_gradients(torch.mv, grad(70, 90), grad(90), **tight)
+    check_gradients(torch.mv, grad(2, 4000), grad(4000), **tight)
+    check_gradients(torch.dot, grad(3000), grad(3000), **tight)
+    check_gradients(F.linear, grad(40, 64), grad(100, 64), grad(100), **tight)
+    check_gradients(torch.matmul, grad(2, 3, 40, 30), grad(30, 60), **tight)
+    check(lambda d, a, b: d.addmm_(a, b), large(60, 60), large(60, 50), large(50, 60), **tight)
+    out = torch.empty(70, 60, device=DEVICE)
+    a, b = large(70, 40), large(40, 60)
+    torch.mm(a.to(DEVICE), b.to(DEVICE), out=out)
+    torch.testing.assert_close(out.cpu(), a @ b, **tight)
+
+
+@pytest.mark.usefixtures("small_bindings")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_embedding(dtype):
+    table = large(300, 16, dtype=dtype, requires_grad=True)
+    index = torch.randint(0, 300, (7, 40))
+    tolerances = {"atol": 1e-2, "rtol": 1e-2} if dtype == torch.float16 else {}
+    check_gradients(lambda i, w: F.embedding(i, w), index, table, **tolerances)
+    check_gradients(
+        lambda i, w: F.embedding(i, w, padding_idx=5, scale_grad_by_freq=True),
+        index,
+        table,
+        **tolerances,
+    )
+    check_gradients(lambda i, w: F.embedding_bag(i, w), index, table, **tolerances)
+
+
+def index(high, *shape):
+    return torch.randint(0, high, shape)
+
+
+# A name, the function, and its arguments; gradients are compared where an argument requires them.
+CASES = [
+    ("flip", lambda x: x.flip(0, 1), grad(60, 50)),
+    ("flip_bool", lambda x: x.flip(0), torch.rand(9001) > 0.5),
+    ("roll", lambda x: x.roll(37), grad(3000)),
+    ("cat", lambda x, y: torch.cat([x, y, x], 1), grad(60, 50), grad(60, 3)),
+    ("cat_small", lambda x: torch.cat([x] * 20), grad(10, 10)),
+    ("stack", lambda x, y: torch.stack([x, y], 1), grad(60, 50), grad(60, 50)),
+    ("tril", torch.tril, grad(60, 50)),
+    ("pad", lambda x: F.pad(x, (3, 2, 1, 4), "reflect"), grad(2, 40, 50)),
+    ("index", lambda x, i: x[i, :, i], grad(20, 5, 30), index(20, 400)),
+    (
+        "index_put",
+        lambda x, i, v: x.index_put((i,), v),
+        large(90, 30),
+        torch.randperm(90),
+        large(90, 30),
+    ),
+    (
+        "index_put_accumulate",
+        lambda x, i, v: x.index_put((i,), v, accumulate=True),
+        grad(90, 30),
+        index(90, 50),
+        grad(50, 30),
+    ),
+    (
+        "index_add_half",
+        lambda x, i, v: x.index_add(0, i, v),
+        torch.ones(3000).half(),
+        index(3000, 900),
+        torch.ones(900).half(),
+    ),
+    (
+        "index_copy",
+        lambda x, i, v: x.index_copy(0, i, v),
+        grad(90, 30),
+        torch.randperm(90)[:60],
+        grad(60, 30),
+    ),
+    ("index_fill", lambda x, i: x.index_fill(1, i, 2), grad(90, 30), index(30, 4)),
+    ("index_select", lambda x, i: x.index_select(1, i), grad(30, 90), index(90, 50)),
+    ("take", torch.take, grad(60, 50), index(3000, 40, 40)),
+    ("take_along_dim", lambda x, i: x.take_along_dim(i, 1), grad(60, 50), index(50, 60, 70)),
+    ("gather", lambda x, i: x.gather(0, i), grad(60, 50), index(60, 70, 50)),
+    (
+        "scatter",
+        lambda x, i, v: x.scatter(1, i, v),
+        large(60, 50),
+        torch.rand(60, 50).argsort(1),
+        large(60, 50),
+    ),
+    (
+        "scatter_add",
+        lambda x, i, v: x.scatter_add(1, i, v),
+        grad(60, 50),
+        index(50, 60, 70),
+        grad(60, 70),
+    ),
+    (
+        "scatter_amax",
+        lambda x, i, v: x.scatter_reduce(0, i, v, "amax"),
+        large(3000).byte(),
+        index(3000, 5000),
+        large(5000).byte(),
+    ),
+    ("masked_select", lambda x: x.masked_select(x > 0), grad(60, 50)),
+    ("masked_scatter", lambda x, v: x.masked_scatter(x > 0, v), large(60, 50), large(3000)),
+    ("nonzero", lambda x: (x > 0).nonzero(), large(60, 50)),
+    ("softmax", lambda x: x.softmax(1), grad(60, 50)),
+    ("softmax_long", lambda x: x.softmax(1), grad(3, 2000)),
+    ("log_softmax", lambda x: x.log_softmax(0), grad(60, 50)),
+    ("layer_norm", lambda x, w, b: F.layer_norm(x, (50,), w, b), grad(60, 50), grad(50), grad(50)),
+    ("rms_norm", lambda x, w: F.rms_norm(x, (50,), w), grad(60, 50), grad(50)),
+    ("group_norm", lambda x, w: F.group_norm(x, 2, w), grad(9, 4, 50), grad(4)),
+    (
+        "batch_norm",
+        lambda x, w: F.batch_norm(x, None, None, w, training=True),
+        grad(9, 4, 50),
+        grad(4),
+    ),
+    ("cumsum", lambda x: x.cumsum(0), grad(60, 50)),
+    ("cumsum_long", lambda x: x.cumsum(0), torch.arange(3000)),
+    ("cumprod", lambda x: x.cumprod(1), grad(60, 50)),
+    ("logcumsumexp", lambda x: x.logcumsumexp(0), grad(60, 50)),
+    ("cummax", lambda x: tuple(x.cummax(1)), large(60, 50)),
+    ("sort", lambda x: tuple(x.sort(1)), grad(60, 50)),
+    ("sort_long", lambda x: tuple(x.sort(stable=True)), index(100, 2000)),
+    ("topk", lambda x: tuple(x.topk(7)), grad(3, 2000)),
+    ("kthvalue", lambda x: x.kthvalue(7).values, large(3, 1000)),
+    ("median", torch.median, large(3001)),
+    (
+        "unique",
+        lambda x: torch.unique(x, return_inverse=True, return_counts=True),
+        index(100, 1500),
+    ),
+    ("searchsorted", lambda s, v: torch.searchsorted(s.sort().values, v), large(3000), large(2000)),
+    ("bincount", torch.bincount, index(1100, 3000)),
+    (
+        "conv2d",
+        lambda x, w, b: F.conv2d(x, w, b, padding=1),
+        grad(6, 3, 14, 15),
+        grad(5, 3, 3, 3),
+        grad(5),
+    ),
+    ("conv2d_strided", lambda x, w: F.conv2d(x, w, stride=2), grad(6, 3, 14, 15), grad(5, 3, 3, 3)),
+    ("conv1d", lambda x, w: F.conv1d(x, w, groups=2), grad(8, 4, 60), grad(6, 2, 5)),
+    (
+        "conv_transpose2d",
+        lambda x, w: F.conv_transpose2d(x, w, stride=2),
+        grad(6, 3, 7, 8),
+        grad(3, 5, 3, 3),
+    ),
+    ("max_pool2d", lambda x: F.max_pool2d(x, 2), grad(6, 3, 14, 16)),
+    ("avg_pool2d", lambda x: F.avg_pool2d(x, 3, 2), grad(6, 3, 14, 16)),
+    ("adaptive_avg_pool2d", lambda x: F.adaptive_avg_pool2d(x, 3), grad(6, 3, 14, 16)),
+    ("adaptive_max_pool2d", lambda x: F.adaptive_max_pool2d(x, 3), grad(6, 3, 14, 16)),
+    (
+        "interpolate",
+        lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+        grad(6, 3, 14, 16),
+    ),
+    (
+        "grid_sample",
+        lambda x, g: F.grid_sample(x, g, align_corners=False),
+        grad(6, 3, 14, 16),
+        grad(6, 20, 20, 2),
+    ),
+    ("unfold", lambda x: F.unfold(x, 3), grad(6, 1, 10, 12)),
+    ("cdist", torch.cdist, grad(60, 20), grad(70, 20)),
+    ("cross_entropy", F.cross_entropy, grad(60, 50), index(50, 60)),
+    ("repeat_interleave", lambda x, i: x.repeat_interleave(i, 0), grad(60, 20), index(4, 60)),
+    ("sum", lambda x: (x.sum(), x.sum(0), x.amax(1), x.argmax()), large(60, 50)),
+    ("copy", lambda x: x.t().contiguous().half(), large(60, 50)),
+    ("where", lambda x: torch.where(x > 0, x, 2), grad(60, 50)),
+    ("dropout", lambda x: F.dropout(x, 1.0), grad(60, 50)),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "args"), [(*case[1:2], case[2:]) for case in CASES], ids=[c[0] for c in CASES]
+)
+@pytest.mark.usefixtures("small_bindings")
+def test_operators(function, args):
+    compare = check_gradients if any(a.requires_grad for a in args) else check
+    compare(function, *args, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("small_bindings")
+def test_what_does_not_fit_all_bindings_is_refused():
+    x = torch.zeros(100_000, device=DEVICE)
+    with pytest.raises(
+        NotImplementedError, match="does not fit into the storage bindings of this adapter"
+    ):
+        x.cumsum(0)
+
+
+@pytest.mark.usefixtures("small_bindings")
+def test_training_step():
+    model = torch.nn.Sequential(torch.nn.Linear(40, 70), torch.nn.GELU(), torch.nn.Linear(70, 40))
+    copy = torch.nn.Sequential(torch.nn.Linear(40, 70), torch.nn.GELU(), torch.nn.Linear(70, 40))
+    copy.load_state_dict(model.state_dict())
+    copy.to(DEVICE)
+    x = torch.randn(50, 40)
+    for each, inputs in ((model, x), (copy, x.to(DEVICE))):
+        optimizer = torch.optim.AdamW(each.parameters(), lr=0.01)
+        F.mse_loss(each(inputs), inputs).backward()
+        torch.nn.utils.clip_grad_norm_(each.parameters(), 0.1)
+        optimizer.step()
+    for one, other in zip(copy.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(one.cpu(), other, atol=1e-4, rtol=1e-4)
+
+
+def test_a_product_beyond_128_mib():
+    """The true limit of a software driver: 140 MB of A, and of B."""
+    a = (
+        torch.arange(2100 * 16700, device=DEVICE, dtype=torch.float32)
+        .remainder_(7)
+        .view(2100, 16700)
+    )
+    left = torch.ones(2, 2100, device=DEVICE)
+    right = torch.ones(16700, 2, device=DEVICE)
+    assert torch.equal((left @ a)[1], a.sum(0))
+    assert torch.equal((a @ right)[:, 0], a.sum(1))
+
+
+def test_an_embedding_beyond_128_mib():
+    table = (
+        torch.arange(1_100_000 * 32, device=DEVICE, dtype=torch.float32)
+        .view(1_100_000, 32)
+        .requires_grad_()
+    )
+    rows = torch.tensor([0, 1_048_575, 1_048_576, 1_099_999, 524_288], device=DEVICE)
+    found = F.embedding(rows, table)
+    torch.testing.assert_close(found.cpu(), (rows.cpu()[:, None] * 32 + torch.arange(32)).float())
+    found.sum().backward()
+    assert table.grad.sum().item() == 5 * 32
+    assert torch.equal(table.grad.amax(1).nonzero().flatten().cpu(), rows.cpu().sort().values)
