@@ -1,0 +1,104 @@
+// out = a @ dequantized(w)^T for many rows of `a`: weights of 4 or 8 bits become float32 on their
+// way to workgroup memory. A workgroup computes 64 x 64 elements, 16 steps of K at a time; an
+// invocation 4 x 4 of them.
+
+struct Params {
+  m: u32,
+  n: u32,
+  k: u32,
+  group_size: u32, // weights along K that share a scale; hook `weights`
+  out_offset: u32,
+  a_offset: u32,
+  a_row: u32,
+  w_offset: u32,
+  scale_offset: u32,
+  tiles_n: u32,
+}
+@group(0) @binding(31) var<uniform> p: Params;
+
+// @operands
+@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
+@group(0) @binding(1) var<storage, read> b1: array<f32>;
+@group(0) @binding(2) var<storage, read> b2: array<u32>;
+@group(0) @binding(3) var<storage, read> b3: array<f32>;
+fn store_out(i: u32, v: f32) { b0[i] = v; }
+fn load_a(i: u32) -> f32 { return b1[i]; }
+fn load_w(i: u32) -> u32 { return b2[i]; }
+fn load_scale(i: u32) -> f32 { return b3[i]; }
+// @end
+
+// Four weights of row n, from column k on, a multiple of 4; those beyond the row are not used.
+// @hook weights
+fn weights(n: u32, k: u32) -> vec4<f32> {
+  return vec4<f32>(f32(load_w(p.w_offset + n * p.k + k))) * load_scale(p.scale_offset + n);
+}
+// @end
+
+// What is left to do with a sum of row n.
+// @hook finish
+fn finish(sum: f32, n: u32) -> f32 { return sum; }
+// @end
+
+const kTile = 64u;
+const kStep = 16u;
+const kPitch = 65u; // against bank conflicts
+
+var<workgroup> tile_a: array<f32, kStep * kPitch>; // [k][m]
+var<workgroup> tile_w: array<f32, kStep * kPitch>; // [k][n]
+
+// Four elements of row m, from column k on; zeros beyond the matrix.
+fn elements(m: u32, k: u32) -> vec4<f32> {
+  var result = vec4<f32>();
+  for (var j = 0u; j < 4u; j++) {
+    if (m < p.m && k + j < p.k) {
+      result[j] = load_a(p.a_offset + m * p.a_row + k + j);
+    }
+  }
+  return result;
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) local: u32) {
+  let id = group.y * groups.x + group.x;
+  let m_first = id / p.tiles_n * kTile;
+  let n_first = id % p.tiles_n * kTile;
+  if (m_first >= p.m) {
+    return; // all invocations of the group
+  }
+  let row = local / 4u;
+  let column = local % 4u * 4u;
+  let tm = local / 16u * 4u;
+  let tn = local % 16u * 4u;
+  var sums = array<vec4<f32>, 4>();
+  for (var k = 0u; k < p.k; k += kStep) {
+    let a = elements(m_first + row, k + column);
+    var w = vec4<f32>();
+    if (n_first + row < p.n && k + column < p.k) {
+      w = weights(n_first + row, k + column);
+    }
+    workgroupBarrier();
+    for (var j = 0u; j < 4u; j++) {
+      tile_a[(column + j) * kPitch + row] = a[j];
+      // Beyond the row's end `a` is zero, but a weight may be no number.
+      tile_w[(column + j) * kPitch + row] = select(0.0, w[j], k + column + j < p.k);
+    }
+    workgroupBarrier();
+    for (var step = 0u; step < kStep; step++) {
+      let at_w = step * kPitch + tn;
+      let w4 = vec4<f32>(tile_w[at_w], tile_w[at_w + 1u], tile_w[at_w + 2u], tile_w[at_w + 3u]);
+      for (var j = 0u; j < 4u; j++) {
+        sums[j] = fma(vec4<f32>(tile_a[step * kPitch + tm + j]), w4, sums[j]);
+      }
+    }
+  }
+  for (var i = 0u; i < 4u; i++) {
+    for (var j = 0u; j < 4u; j++) {
+      let m = m_first + tm + i;
+      let n = n_first + tn + j;
+      if (m < p.m && n < p.n) {
+        store_out(p.out_offset + m * p.n + n, finish(sums[i][j], n));
+      }
+    }
+  }
+}
