@@ -50,7 +50,7 @@ fn expm1_f(x: f32) -> f32 {
     // fit "exp"
     let tail = (((0.00139015297 * x + 0.00836373984) * x + 0.041666861) * x + 0.166665737) * x +
                0.5;
-    return x + x * x * tail;
+    return copysign_f(x + x * x * tail, x); // -0 stays
   }
   return exp_f(x) - 1.0;
 }

@@ -121,7 +121,7 @@ fn atan_f(x: f32) -> f32 {
     return copysign_f(1.57079633, x);
   }
   if (abs(x) <= 1.0) {
-    return atan_reduced_f(x);
+    return copysign_f(atan_reduced_f(x), x); // -0 stays
   }
   return copysign_f(1.57079633, x) - atan_reduced_f(div_f(1.0, x));
 }
@@ -212,7 +212,7 @@ fn tanh_f(x: f32) -> f32 {
     let t = x * x;
     let tail = (((-0.00609693111 * t + 0.0209973488) * t - 0.0538509511) * t + 0.133327701) * t -
                0.333333289;
-    return x + x * t * tail;
+    return copysign_f(x + x * t * tail, x); // -0 stays
   }
   let e = exp_f(min(2.0 * abs(x), 40.0));
   return copysign_f(1.0 - 2.0 / (e + 1.0), x);
