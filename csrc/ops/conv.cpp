@@ -111,6 +111,7 @@ convolution_backward(const Tensor& grad_output, const Tensor& input_in, const Te
     const Tensor input = resolved(input_in);
     grad_weight = empty_webgpu(weight_in.sizes(), weight_in.scalar_type());
     conv_weight(grad_weight, transposed ? grad : input, transposed ? input : grad, geometry);
+    grad_weight = grad_weight.contiguous(output_format(input_in, weight_in));
   }
   if (output_mask[2]) {
     std::vector<int64_t> all_but_channels = {0};

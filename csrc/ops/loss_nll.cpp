@@ -102,13 +102,16 @@ bool is_native(const Tensor& x) {
   return dtype && info(*dtype).kind == Kind::kFloat;
 }
 
-void check_label_type(const Tensor& label) {
-  TORCH_CHECK(label.scalar_type() == at::kLong || label.scalar_type() == at::kByte,
-              "expected scalar type Long but found ", label.scalar_type());
+void check_types(const Problem& problem) {
+  TORCH_CHECK(problem.label.scalar_type() == at::kLong || problem.label.scalar_type() == at::kByte,
+              "expected scalar type Long but found ", problem.label.scalar_type());
+  TORCH_CHECK(!problem.has_weight() || problem.weight->scalar_type() == problem.x.scalar_type(),
+              "expected scalar type ", problem.x.scalar_type(), " but found ",
+              problem.weight->scalar_type());
 }
 
 void forward(const char* op, const Problem& problem, const Tensor& out, const Tensor& total) {
-  check_label_type(problem.label);
+  check_types(problem);
   const DType dtype = *native_dtype(problem.x.scalar_type());
   const Spatial input(problem.x, problem.dims);
   const uint64_t count = problem.without_classes(problem.label).numel();
@@ -162,7 +165,7 @@ void forward(const char* op, const Problem& problem, const Tensor& out, const Te
 }
 
 void backward(const char* op, const Problem& problem, const Tensor& grad_out, const Tensor& total) {
-  check_label_type(problem.label);
+  check_types(problem);
   const Tensor& grad_x = problem.x;
   if (grad_x.numel() == 0) {
     return;

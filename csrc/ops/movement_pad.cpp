@@ -31,8 +31,16 @@ c10::SmallVector<int64_t, 8> front_padding(const Tensor& tensor, IntArrayRef pad
   return shifts;
 }
 
+// Channels last stay last. (The meta functions ask for contiguous results.)
+void restride_like(const Tensor& result, const Tensor& self) {
+  if (result.is_contiguous() && result.dim() == self.dim()) {
+    result.unsafeGetTensorImpl()->empty_tensor_restride(self.suggest_memory_format());
+  }
+}
+
 void pad(const char* name, CoordinateMap map, const Tensor& self, IntArrayRef padding,
          const Tensor& out) {
+  restride_like(out, self);
   map_elements(name, map, out, self, front_padding(self, padding));
 }
 
@@ -186,8 +194,9 @@ TW_PAD(replication_pad3d, CoordinateMap::kReplicate)
 #undef TW_PAD
 
 #define TW_PAD_BACKWARD(name, map)                                                                 \
-  void structured_##name##_out::impl(const Tensor& grad_output, const Tensor&,                     \
+  void structured_##name##_out::impl(const Tensor& grad_output, const Tensor& self,                \
                                      IntArrayRef padding, const Tensor& grad_input) {              \
+    restride_like(grad_input, self);                                                               \
     pad_backward(#name, map, grad_output, padding, grad_input);                                    \
   }
 TW_PAD_BACKWARD(reflection_pad1d_backward, CoordinateMap::kReflect)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from common import FLOATS, check, check_error, check_gradients, to_device
+from common import DEVICE, FLOATS, check, check_error, check_gradients, to_device
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -180,3 +180,13 @@ def test_assert_async():
         torch.webgpu.synchronize()
     check_error(torch._assert_async, torch.ones(2))
     check_error(torch._assert_async, torch.empty(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_class_weights_of_another_dtype(dtype):
+    with pytest.raises(RuntimeError, match="expected scalar type Float but found"):
+        F.nll_loss(
+            torch.randn(2, 3, device=DEVICE),
+            torch.tensor([0, 2], device=DEVICE),
+            torch.ones(3, dtype=dtype, device=DEVICE),
+        )

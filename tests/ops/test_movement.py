@@ -104,6 +104,15 @@ def test_repeat_interleave():
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_padding_keeps_channels_last(mode):
+    flat = torch.randn(2, 3, 5, 4).to(memory_format=torch.channels_last)
+    deep = torch.randn(2, 3, 5, 4, 6).to(memory_format=torch.channels_last_3d)
+    for x, amounts in ((flat, (1, 2, 1, 0)), (deep, (1, 2, 1, 0, 1, 1))):
+        check_gradients(lambda x, a=amounts: pad(x, a, mode), x.requires_grad_())
+        check(lambda x, a=amounts: pad(x, a, mode).stride(), x.detach())
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
 def test_deterministic_padding_gradient(mode):
     torch.use_deterministic_algorithms(True)
     try:
