@@ -70,6 +70,7 @@ EAGER_TESTS = (
 # Of single entries, by dtype.
 ROUNDING = (1e-2, 1e-2)
 LARGE = (1e-4, 2e-2)
+CANCELLED = (5e-2, 2e-2)
 TOLERANCE = {
     # The gradient is exp(x - y) of numbers about 1e4, whose own rounding is 1e-3. Measured against
     # float64, the CPU's result is as far off as the device's.
@@ -79,6 +80,10 @@ TOLERANCE = {
     ("gradient", "matrix_exp"): {torch.float32: LARGE},
     # The third power of a result that is rounded to the half.
     ("gradient", "_foreach_rsqrt"): {torch.float16: (4e-3, 1e-3)},
+    # Differences that cancel, of statistics or products that are kept in bfloat16 on both sides.
+    ("gradient", "native_group_norm"): {torch.bfloat16: CANCELLED},
+    ("gradient", "nn.functional.linear_cross_entropy"): {torch.bfloat16: CANCELLED},
+    ("gradient", "nn.functional.normalize"): {torch.bfloat16: (2e-2, 1e-1)},
 }
 
 
@@ -160,14 +165,13 @@ def run_out(op, sample):
         return out
 
     plain = op(sample.input, *sample.args, **sample.kwargs)
-    written = [
-        run(lambda result: result.new_ones((*result.shape, 2))[..., 1]),
-        run(lambda result: result.new_empty(0)),
-    ]
-    if tensors_of(plain)[0].is_cpu:
+    strided = run(lambda result: result.new_ones((*result.shape, 2))[..., 1])
+    fresh = run(lambda result: result.new_empty(0))
+    first, result = tensors_of(fresh)[0], tensors_of(plain)[0]
+    if result.is_cpu and first.shape == result.shape:
         # Some of its kernels ignore the strides of out=: narrow_copy, avg_pool3d, gelu (bfloat16).
-        return [written[1], written[1]]
-    return written
+        return [fresh, fresh]
+    return [strided, fresh]
 
 
 def run_inplace(op, sample):
@@ -220,7 +224,16 @@ def check(variant, op, sample, dtype, device):
 
 
 # Entries that may choose either of two equal elements, with the position of their `dim`.
-TIES = {"argsort": 0, "kthvalue": 1, "median": 0, "mode": 0, "nanmedian": 0, "sort": 0, "topk": 1}
+TIES = {
+    "argsort": 0,
+    "kthvalue": 1,
+    "median": 0,
+    "mode": 0,
+    "msort": 0,
+    "nanmedian": 0,
+    "sort": 0,
+    "topk": 1,
+}
 
 
 def without_ties(variant, op, sample, dtype, result):
