@@ -1,6 +1,8 @@
 """Runs cells in worker processes. One that dies or hangs costs the cell it was at."""
 
+import collections
 import concurrent.futures
+import itertools
 import multiprocessing
 import queue
 import signal
@@ -12,35 +14,45 @@ from . import cells as work
 
 def run(databases, cells, jobs, samples, timeout, log):
     """Yields (cell, result) as they come."""
-    # Not forked: what a process knows of the GPU does not survive a fork.
-    pool = pebble.ProcessPool(
-        max_workers=jobs,
-        initializer=work.start_worker,
-        initargs=[databases, str(log)],
-        context=multiprocessing.get_context("spawn"),
+    # A worker runs all variants of an entry in a dtype: they share pipelines, slow to compile.
+    groups = collections.deque(
+        list(group) for _, group in itertools.groupby(cells, key=lambda cell: cell[:3])
     )
     done = queue.SimpleQueue()
+    pools = [
+        # Not forked: what a process knows of the GPU does not survive a fork.
+        pebble.ProcessPool(
+            max_workers=1,
+            initializer=work.start_worker,
+            initargs=[databases, str(log)],
+            context=multiprocessing.get_context("spawn"),
+        )
+        for _ in range(min(jobs, len(groups)))
+    ]
 
-    def schedule(cell):
-        future = pool.schedule(work.run, args=[cell, samples], timeout=timeout)
-        future.add_done_callback(lambda future: done.put((cell, future)))
+    def schedule(pool, group):
+        """The first cell of a group; of the next one if all of this are done."""
+        group = group or (groups.popleft() if groups else None)
+        if group:
+            future = pool.schedule(work.run, args=[group[0], samples], timeout=timeout)
+            future.add_done_callback(lambda future: done.put((pool, group, future)))
 
-    outstanding = 0
     try:
-        for cell in cells:
-            schedule(cell)
-            outstanding += 1
+        for pool in pools:
+            schedule(pool, None)
+        outstanding = len(cells)
         while outstanding:
-            cell, future = done.get()
+            pool, group, future = done.get()
             result = outcome(future, timeout)
-            if result is None:
-                schedule(cell)
-            else:
+            schedule(pool, group if result is None else group[1:])
+            if result is not None:
                 outstanding -= 1
-                yield cell, result
+                yield group[0], result
     finally:  # also after an interrupt: nothing is waited for
-        pool.stop()
-        pool.join()
+        for pool in pools:
+            pool.stop()
+        for pool in pools:
+            pool.join()
 
 
 def outcome(future, timeout):
