@@ -167,6 +167,14 @@ Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
     return dst;
   }
   if (is_webgpu(self) && is_webgpu(dst)) {
+    if (same_buffer(self, dst) &&
+        buffer_of(dst).size > context().device.caps().max_storage_binding_size) {
+      // The two may lie too far apart for one binding, and a buffer is bound once.
+      const Tensor staged = empty_webgpu(self.sizes(), self.scalar_type());
+      copy_on_device(staged, self);
+      copy_on_device(dst, staged);
+      return dst;
+    }
     copy_on_device(dst, self);
   } else if (is_webgpu(dst)) {
     copy_from_host(dst, self.device().is_cpu() ? self : self.cpu());

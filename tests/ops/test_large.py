@@ -242,6 +242,17 @@ def test_operators(function, args):
 
 
 @pytest.mark.usefixtures("small_bindings")
+def test_copies_inside_a_buffer():
+    x = torch.randn(60, 100)
+    y = x.to(DEVICE)
+    for t in (x, y):
+        t[:2] = t[-2:]
+        t[:, 1:3] = t[:, 97:99].clone()
+        t[30:].copy_(t[5])
+    assert torch.equal(y.cpu(), x)
+
+
+@pytest.mark.usefixtures("small_bindings")
 def test_what_does_not_fit_all_bindings_is_refused():
     x = torch.zeros(100_000, device=DEVICE)
     with pytest.raises(
