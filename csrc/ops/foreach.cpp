@@ -2,6 +2,7 @@
 // dispatch. What the multi-tensor kernels do not take (mixed dtypes, broadcasting, views,
 // promotion) goes to ATen's implementation, one op per tensor.
 #include <ATen/core/Tensor.h>
+#include <ATen/native/BinaryOps.h>
 #include <ATen/native/ForeachUtils.h>
 #include <ATen/ops/_foreach_abs_native.h>
 #include <ATen/ops/_foreach_acos_native.h>
@@ -85,16 +86,26 @@ struct Unary {
   }
 };
 
+// A difference is the only operation with a negative factor, and takes no truth values.
+template <int sign>
+void check_factor(TensorList self, Scalars scalars) {
+  for (size_t i = 0; sign < 0 && i < self.size(); ++i) {
+    at::native::sub_check(self[i], scalars[scalars.size() == 1 ? 0 : i]);
+  }
+}
+
 // `sign` is the factor of the second operand: subtraction adds its negative.
 template <PointwiseOp op, int sign, auto slow, auto slow_in_place>
 struct WithScalar {
   static constexpr Form kForm{op, SecondOperand::kScalar};
   static Tensors functional(TensorList self, const Scalar& scalar) {
     check_foreach_api_restrictions(self);
+    check_factor<sign>(self, scalar);
     return or_slow(kForm, {{self}, 1, scalar, sign}, slow, self, scalar);
   }
   static void in_place(TensorList self, const Scalar& scalar) {
     check_foreach_api_restrictions(self);
+    check_factor<sign>(self, scalar);
     or_slow_in_place(kForm, {{self}, 1, scalar, sign}, slow_in_place, self, scalar);
   }
 };
@@ -104,10 +115,12 @@ struct WithScalarList {
   static constexpr Form kForm{op, SecondOperand::kScalar};
   static Tensors functional(TensorList self, Scalars scalars) {
     check_foreach_api_restrictions(self, scalars);
+    check_factor<sign>(self, scalars);
     return or_slow(kForm, {{self}, 1, scalars, sign}, slow, self, scalars);
   }
   static void in_place(TensorList self, Scalars scalars) {
     check_foreach_api_restrictions(self, scalars);
+    check_factor<sign>(self, scalars);
     or_slow_in_place(kForm, {{self}, 1, scalars, sign}, slow_in_place, self, scalars);
   }
 };

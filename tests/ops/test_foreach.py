@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from common import check_error
 
 DEVICE = "webgpu"
 # Few, since software adapters take long to compile kernels for many.
@@ -180,3 +181,9 @@ def test_promotion_and_errors():
         with pytest.raises(RuntimeError) as got:
             call(to_device(tensors()))
         assert str(got.value).splitlines()[0] == str(expected.value).splitlines()[0]
+
+
+def test_differences_with_truth_values_are_refused():
+    for scalars in (True, [True, False]):
+        check_error(lambda x, s=scalars: torch._foreach_sub(x, s), [torch.ones(2), torch.ones(3)])
+        check_error(lambda x, s=scalars: torch._foreach_sub_(x, s), [torch.ones(2), torch.ones(3)])
