@@ -13,7 +13,7 @@ struct Params {
   serial_rank: u32,
   out_offset: u32,
   in_offset: u32,
-  wrap: u32, // negative indices count from the end
+  flags: u32, // bit 0: negative indices count from the end; above: the first index's dimension
   error: u32,
   value: vec4<u32>,                 // scalar source, its first words
   indices: array<vec4<u32>, 5>,     // offset, valid size, stride in `out`, stride in `in`
@@ -40,18 +40,34 @@ struct Place {
   index: vec4<u32>,
 }
 
+// Tells the host of an index out of range. The first to do so also tells which one.
+fn complain(index: vec2<u32>, dim: u32, size: u32) {
+  loop {
+    let claim = atomicCompareExchangeWeak(&errors[0], 0u, p.error);
+    if (claim.exchanged) {
+      atomicStore(&errors[1], index.x);
+      atomicStore(&errors[2], index.y);
+      atomicStore(&errors[3], dim);
+      atomicStore(&errors[4], size);
+    }
+    if (claim.exchanged || claim.old_value != 0u) {
+      break;
+    }
+  }
+}
+
 // Adds what index tensor k says; false if it is out of range.
 fn steer(place: ptr<function, Place>, k: u32, index: vec2<u32>) -> bool {
   let goal = p.indices[k];
   var low = index.x;
   var high = index.y;
-  if (p.wrap != 0u && (high >> 31u) == 1u) {
+  if ((p.flags & 1u) == 1u && (high >> 31u) == 1u) {
     let sum = low + goal.y;
     high += select(0u, 1u, sum < low);
     low = sum;
   }
   if (high != 0u || low >= goal.y) {
-    atomicMax(&errors[0], p.error);
+    complain(index, (p.flags >> 1u) + k, goal.y);
     return false;
   }
   (*place).out += low * goal.z;

@@ -91,10 +91,14 @@ void index_put(TensorIterator& all, at::IntArrayRef all_sizes, at::IntArrayRef a
   });
 }
 
+constexpr char kOutOfTensor[] =
+    "out of range: tried to access index {index} on a tensor of {size} elements.";
+
 // Iterator: output, index. The index counts elements of the flattened input.
 void take(TensorIterator& iter, const at::TensorBase& input) {
   const Tensor in = Tensor(input).contiguous();
   IndexMove move = move_over("take", iter);
+  move.complaint = kOutOfTensor;
   const DType bits = raw_dtype(iter.dtype(0));
   const c10::SmallVector<int64_t, 8> still(iter.ndim(), 0);
   move.out = move_operand(iter, 0, bits);
@@ -113,6 +117,7 @@ void put(TensorIterator& iter, const at::TensorBase& self, bool accumulate) {
       accumulate ? *native_dtype(target.scalar_type()) : raw_dtype(target.scalar_type());
   const c10::SmallVector<int64_t, 8> still(iter.ndim(), 0);
   IndexMove move = move_over("put_", iter);
+  move.complaint = kOutOfTensor;
   move.placing = accumulate ? Placing::kAdd : Placing::kCopy;
   move.out = move_operand(out, dtype, still);
   move.in = move_operand(iter, 0, dtype);
@@ -127,8 +132,9 @@ void put(TensorIterator& iter, const at::TensorBase& self, bool accumulate) {
 }
 
 // Iterator: output, index, source.
-void index_copy(TensorIterator& iter, int64_t, int64_t size, int64_t stride) {
+void index_copy(TensorIterator& iter, int64_t dim, int64_t size, int64_t stride) {
   IndexMove move = move_over("index_copy_", iter);
+  move.dim = dim;
   const DType bits = raw_dtype(iter.dtype(0));
   move.out = move_operand(iter, 0, bits);
   move.in = move_operand(iter, 2, bits);
@@ -139,9 +145,10 @@ void index_copy(TensorIterator& iter, int64_t, int64_t size, int64_t stride) {
 }
 
 // Iterator: output, index.
-void index_fill(TensorIterator& iter, int64_t, int64_t size, int64_t stride,
+void index_fill(TensorIterator& iter, int64_t dim, int64_t size, int64_t stride,
                 const at::Scalar& value) {
   IndexMove move = move_over("index_fill_", iter);
+  move.dim = dim;
   move.placing = Placing::kFill;
   move.out = move_operand(iter, 0, raw_dtype(iter.dtype(0)));
   move.value = element_bits(value, iter.dtype(0));

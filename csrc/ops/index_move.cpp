@@ -32,7 +32,7 @@ struct Params {
   uint32_t serial_rank;
   uint32_t out_offset;
   uint32_t in_offset;
-  uint32_t wrap;
+  uint32_t flags;
   uint32_t error;
   uint32_t value[4];
   uint32_t indices[kMaxMoveIndices][4];
@@ -243,18 +243,24 @@ void widen(IndexMove& move) {
   }
 }
 
-// Remembered by the literal's address: no text is built on the way of an op.
-uint32_t error_code_of(const char* name) {
+// Remembered by the literals' addresses: no text is built on the way of an op.
+uint32_t error_code_of(const IndexMove& move) {
+  struct Known {
+    const char* name;
+    const char* complaint;
+    uint32_t code;
+  };
   Context& ctx = context();
   std::lock_guard<std::recursive_mutex> lock(ctx.mutex);
-  static std::vector<std::pair<const char*, uint32_t>> codes;
-  for (const auto& [known, code] : codes) {
-    if (known == name) {
-      return code;
+  static std::vector<Known> all;
+  for (const Known& known : all) {
+    if (known.name == move.name && known.complaint == move.complaint) {
+      return known.code;
     }
   }
-  codes.emplace_back(name, ctx.stream.error_code(std::string(name) + "(): index out of range"));
-  return codes.back().second;
+  const std::string text = std::string(move.name) + "(): " + move.complaint;
+  all.push_back({move.name, move.complaint, ctx.stream.error_code(text, move.error)});
+  return all.back().code;
 }
 
 uint32_t element_begin(const MoveOperand& operand) {
@@ -271,7 +277,7 @@ void fill_params(const IndexMove& move, uint32_t parallel, Params& params) {
   params.count = static_cast<uint32_t>(product(0, parallel));
   params.serial_count = static_cast<uint32_t>(product(parallel, move.sizes.size()));
   params.out_offset = element_begin(move.out);
-  params.wrap = move.wrap_negative ? 1 : 0;
+  params.flags = (move.wrap_negative ? 1u : 0u) | static_cast<uint32_t>(move.dim) << 1;
   const bool has_in = move.placing != Placing::kFill;
   if (has_in) {
     params.in_offset = element_begin(move.in);
@@ -393,7 +399,7 @@ void run_index_move(IndexMove&& move) {
     std::copy(move.value.begin(), move.value.end(), params.value);
   }
   Context& ctx = context();
-  params.error = error_code_of(move.name);
+  params.error = error_code_of(move);
   const Pipeline& pipeline = ctx.pipelines.get(
       bindings.key(variant.key()), [&] { return make_spec(move, variant, bindings.windows()); });
   bindings.dispatch(pipeline, params, ctx.stream.grid_1d(params.count, kWorkgroup));

@@ -12,6 +12,7 @@
 
 #include "kernels/dtype.h"
 #include "runtime/buffer.h"
+#include "runtime/error.h"
 
 namespace torch_webgpu {
 
@@ -44,6 +45,10 @@ struct IndexMove {
   explicit IndexMove(const char* op, Placing how = Placing::kCopy) : name(op), placing(how) {}
 
   const char* name; // a literal; errors name the op by it
+  /// What errors say behind the name, with {index}, {dim} and {size}. A literal too.
+  const char* complaint = "index {index} is out of bounds for dimension {dim} with size {size}";
+  ErrorKind error = ErrorKind::kIndex;
+  int64_t dim = 0; // of the first index; those of others follow it
   Placing placing;
   c10::SmallVector<int64_t, 8> sizes;
   MoveOperand out;
@@ -68,6 +73,10 @@ struct IndexList {
   /// kMaxMoveIndices. Values out of range stay out of range; negative ones count from the end.
   void fold();
 };
+
+/// The complaint of index_select and its relatives.
+inline constexpr char kOutOfSelf[] =
+    "index out of range in self: {index}, for dimension {dim} with size {size}";
 
 /// The operand with strides of its own choosing (0 for dimensions that an index steers).
 MoveOperand move_operand(const at::TensorBase& tensor, DType dtype, at::IntArrayRef strides);

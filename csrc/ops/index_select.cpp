@@ -61,6 +61,8 @@ Tensor& index_select_out(const Tensor& self, int64_t dim, const Tensor& index, T
   const Tensor out = at_least_1d(result);
   const DType bits = raw_dtype(self.scalar_type());
   IndexMove move("index_select");
+  move.complaint = kOutOfSelf;
+  move.dim = dim;
   move.sizes.assign(out.sizes().begin(), out.sizes().end());
   move.out = move_operand(out, bits, out.strides());
   move.in = move_operand(in, bits, strides_but(in, dim));
@@ -114,6 +116,8 @@ void index_combine(const char* name, Placing placing, const Tensor& result, int6
   const Tensor in = at_least_1d(source);
   const DType dtype = *native_dtype(result.scalar_type());
   IndexMove move(name, placing);
+  move.complaint = kOutOfSelf;
+  move.dim = dim;
   move.sizes.assign(in.sizes().begin(), in.sizes().end());
   move.out = move_operand(out, dtype, strides_but(out, dim));
   move.in = move_operand(in, dtype, in.strides());

@@ -30,6 +30,8 @@ void gather(const Tensor& result, const Tensor& self, int64_t dim, const Tensor&
   const Tensor at = at_least_1d(index);
   const DType bits = raw_dtype(self.scalar_type());
   IndexMove move{"gather"};
+  move.error = ErrorKind::kRuntime;
+  move.dim = dim;
   move.sizes.assign(at.sizes().begin(), at.sizes().end());
   move.out = move_operand(out, bits, out.strides());
   move.in = move_operand(in, bits, strides_but(in, dim));
@@ -47,6 +49,8 @@ void scatter_move(const char* name, Placing placing, const Tensor& self, int64_t
   const DType dtype =
       moves_bits ? raw_dtype(self.scalar_type()) : *native_dtype(self.scalar_type());
   IndexMove move{name, placing};
+  move.error = ErrorKind::kRuntime;
+  move.dim = dim;
   move.sizes.assign(at.sizes().begin(), at.sizes().end());
   move.out = move_operand(out, dtype, strides_but(out, dim));
   if (placing != Placing::kFill) {

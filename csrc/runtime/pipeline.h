@@ -19,7 +19,8 @@ class Device;
 // Bindings of every pipeline: storage buffers at 0, 1, ... in the order out, inputs; then, at fixed
 // numbers so that kernel text needs not know how many buffers there are:
 inline constexpr uint32_t kParamsBinding = 31; // uniform parameters, a window of the parameter ring
-inline constexpr uint32_t kErrorsBinding = 30; // the error word that index checks report to
+inline constexpr uint32_t kErrorsBinding = 30; // the error words that index checks report to
+inline constexpr uint32_t kErrorWords = 8;     // code, index (two), dimension, size
 /// Bytes of the parameter window: the largest parameter struct a kernel may declare.
 inline constexpr uint32_t kParamsWindow = 1024;
 /// Storage buffers a dispatch may bind. Fewer may be available: Capabilities::max_storage_buffers.

@@ -66,9 +66,10 @@ Stream::Stream(Device& device, std::recursive_mutex& mutex)
                         WGPUBufferUsage_Uniform | WGPUBufferUsage_CopySrc | WGPUBufferUsage_CopyDst,
                         "ring");
   errors_ = create_buffer(
-      16, WGPUBufferUsage_Storage | WGPUBufferUsage_CopySrc | WGPUBufferUsage_CopyDst, "errors");
-  const uint32_t zeros[4] = {};
-  device_.api().QueueWriteBuffer(device_.queue(), errors_, 0, zeros, sizeof(zeros));
+      sizeof(ErrorWords),
+      WGPUBufferUsage_Storage | WGPUBufferUsage_CopySrc | WGPUBufferUsage_CopyDst, "errors");
+  const ErrorWords zeros = {};
+  device_.api().QueueWriteBuffer(device_.queue(), errors_, 0, zeros.data(), sizeof(zeros));
 }
 
 // Lives as long as the process, see Device::~Device.
@@ -157,7 +158,7 @@ WGPUBindGroup Stream::bind_group(const PipelineLayout& layout, const Binding* bi
         binding.size != 0 ? binding.size : binding.buffer->size - binding.offset);
   }
   if (layout.binding.checks_indices) {
-    add(kErrorsBinding, errors_, 0, 16);
+    add(kErrorsBinding, errors_, 0, sizeof(ErrorWords));
   }
   add(kParamsBinding, ring_, 0, kParamsWindow);
   WGPUBindGroupDescriptor descriptor = WGPU_BIND_GROUP_DESCRIPTOR_INIT;
@@ -405,7 +406,7 @@ void Stream::synchronize() {
   if (errors_armed_) {
     Buffer word;
     word.handle = errors_;
-    word.size = 16;
+    word.size = sizeof(ErrorWords);
     uint32_t code = 0;
     read_chunk(word, 0, &code, sizeof(code));
   }
@@ -421,7 +422,7 @@ public:
     // Copies move whole words: take the words around the range and cut it out on the host.
     const uint64_t words = (skip_ + bytes + 3) / 4 * 4;
     check_range(source, offset - skip_, words, "read");
-    size_ = words + 16;
+    size_ = words + sizeof(ErrorWords);
     staging_ = stream_.take_readback_buffer(size_);
     stream_.end_pass();
     stream_.open_encoder();
@@ -429,9 +430,9 @@ public:
     api.CommandEncoderCopyBufferToBuffer(stream_.encoder_, source.handle, offset - skip_,
                                          staging_.second, 0, words);
     checks_ = stream_.errors_armed_;
-    if (checks_) { // the error word rides along
+    if (checks_) { // the error words ride along
       api.CommandEncoderCopyBufferToBuffer(stream_.encoder_, stream_.errors_, 0, staging_.second,
-                                           words, 16);
+                                           words, sizeof(ErrorWords));
       stream_.errors_armed_ = false;
     }
     stream_.flush();
@@ -477,15 +478,15 @@ public:
     }
     const auto* bytes =
         static_cast<const uint8_t*>(api.BufferGetConstMappedRange(staging_.second, 0, size_));
-    uint32_t code = 0;
+    ErrorWords errors = {};
     if (checks_) {
-      std::memcpy(&code, bytes + size_ - 16, sizeof(code));
+      std::memcpy(errors.data(), bytes + size_ - sizeof(errors), sizeof(errors));
     }
-    if (code == 0) {
+    if (errors[0] == 0) {
       std::memcpy(data, bytes + skip_, bytes_);
     }
     give_back();
-    stream_.handle_error_word(code);
+    stream_.handle_errors(errors);
   }
 
 private:
@@ -560,33 +561,6 @@ void Stream::read(const Buffer& source, uint64_t offset, void* data, uint64_t by
   if (next != nullptr) {
     next->wait(static_cast<uint8_t*>(data) + next_at);
   }
-}
-
-// ---- Index errors
-// ---------------------------------------------------------------------------------
-
-uint32_t Stream::error_code(const std::string& message, ErrorKind kind) {
-  std::lock_guard<std::recursive_mutex> lock(mutex_);
-  const std::pair entry(kind, message);
-  auto it = std::find(error_messages_.begin(), error_messages_.end(), entry);
-  if (it == error_messages_.end()) {
-    it = error_messages_.insert(it, entry);
-  }
-  return static_cast<uint32_t>(it - error_messages_.begin()) + 1;
-}
-
-void Stream::handle_error_word(uint32_t code) {
-  if (code == 0) {
-    return;
-  }
-  const uint32_t zero = 0;
-  flush();
-  device_.api().QueueWriteBuffer(device_.queue(), errors_, 0, &zero, sizeof(zero));
-  if (code <= error_messages_.size()) {
-    const auto [kind, message] = error_messages_[code - 1];
-    raise(kind, message);
-  }
-  raise(ErrorKind::kIndex, "index out of range");
 }
 
 // ---- Odds and ends

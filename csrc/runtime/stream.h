@@ -99,8 +99,9 @@ public:
   /// flush, wait for everything, and raise what went wrong (validation, lost device, index errors).
   void synchronize();
 
-  /// Checks of values: the code a kernel writes to the error word to say that `message` happened.
-  /// The same text gives the same code. Raised by the next synchronize or readback.
+  /// Checks of values: the code a kernel writes to the first error word to say that `message`
+  /// happened. The same text gives the same code. Raised by the next synchronize or readback. What
+  /// the kernel wrote to the words behind takes the places of {index}, {dim} and {size}.
   uint32_t error_code(const std::string& message, ErrorKind kind = ErrorKind::kIndex);
 
   /// A device timestamp at this point of the stream; null where the device has no timestamp
@@ -135,7 +136,9 @@ private:
   void read_chunk(const Buffer& source, uint64_t offset, void* data, uint64_t bytes);
   std::pair<uint64_t, WGPUBuffer> take_readback_buffer(uint64_t size); // with its size
   WGPUBuffer create_buffer(uint64_t size, uint64_t usage, const char* label);
-  void handle_error_word(uint32_t code);
+
+  using ErrorWords = std::array<uint32_t, kErrorWords>;
+  void handle_errors(const ErrorWords& words);
 
   Device& device_;
   std::recursive_mutex& mutex_;
@@ -154,7 +157,7 @@ private:
   uint32_t ring_used_ = 0;
 
   WGPUBuffer errors_ = nullptr;
-  bool errors_armed_ = false; // an index-checking dispatch ran since the last look at the word
+  bool errors_armed_ = false; // an index-checking dispatch ran since the last look at the words
   std::vector<std::pair<ErrorKind, std::string>> error_messages_;
 
   std::vector<BindGroupSlot> bind_groups_;

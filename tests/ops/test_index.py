@@ -198,22 +198,32 @@ def test_gradients():
     check_gradients(lambda x, m: x.masked_fill(m, 0), x, torch.rand(5, 6) > 0.5)
 
 
+BOUNDS = "index {bad} is out of bounds for dimension {dim} with size 4"
+IN_SELF = "index out of range in self: {bad}, for dimension {dim} with size 4"
+ACCESS = "out of range: tried to access index {bad} on a tensor of 8 elements."
+
+
 @pytest.mark.parametrize(
-    ("name", "broken"),
+    ("name", "text", "error", "broken"),
     [
-        ("index", lambda x, i: x[i]),
-        ("index_select", lambda x, i: x.index_select(0, i)),
-        ("gather", lambda x, i: x.gather(0, i)),
-        ("take", lambda x, i: x.take(i * 100)),
-        ("index_put_", lambda x, i: x.index_put_((i,), x[0].clone(), accumulate=True)),
-        ("scatter", lambda x, i: x.scatter(0, i, 1.0)),
+        ("index", BOUNDS, IndexError, lambda x, i: x[torch.zeros_like(i), i]),
+        ("index_put_", BOUNDS, IndexError, lambda x, i: x.index_put_((i * 0, i), x[0, 0].clone())),
+        ("index_copy_", BOUNDS, IndexError, lambda x, i: x.index_copy_(1, i, x[:, :2].clone())),
+        ("index_fill_", BOUNDS, IndexError, lambda x, i: x.index_fill_(1, i, 2.0)),
+        ("gather", BOUNDS, RuntimeError, lambda x, i: x.gather(-1, i.view(1, 2))),
+        ("scatter", BOUNDS, RuntimeError, lambda x, i: x.scatter(1, i.view(1, 2), 1.0)),
+        ("index_select", IN_SELF, IndexError, lambda x, i: x.index_select(1, i)),
+        ("index_add", IN_SELF, IndexError, lambda x, i: x.index_add(1, i, x[:, :2])),
+        ("take", ACCESS, IndexError, lambda x, i: x.take(i)),
+        ("put_", ACCESS, IndexError, lambda x, i: x.put_(i, x[0, :2].clone())),
     ],
 )
-def test_out_of_range(name, broken):
-    x = to_device(torch.randn(4))
-    for bad in (4, 2**32, -(2**40)):
-        with pytest.raises(IndexError, match=name):
+def test_out_of_range(name, text, error, broken):
+    x = to_device(torch.randn(2, 4))
+    for bad in (9, 2**32, -(2**40)):
+        with pytest.raises(error) as raised:
             finish(broken, x, torch.tensor([0, bad], device=DEVICE))
+        assert str(raised.value) == f"{name}(): " + text.format(bad=bad, dim=1)
     assert_same(x.index_select(0, torch.tensor([1], device=DEVICE)), x.cpu()[1:2])
 
 
