@@ -5,8 +5,11 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/native/RangeFactories.h>
 #include <ATen/native/TensorFactories.h>
+#include <ATen/native/UnaryOps.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/logspace.h>
 #include <ATen/ops/range.h>
+#include <ATen/ops/special_i0.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -27,6 +30,7 @@ using at::Scalar;
 using at::Tensor;
 using at::TensorIterator;
 using at::native::arange_stub;
+using at::native::kaiser_window_stub;
 using at::native::linspace_stub;
 
 enum class RangeOp : uint8_t {
@@ -73,8 +77,18 @@ std::string values_hook(const GenerateSpec& spec) {
          "    v[lane] = value(4u * block + lane);\n  }\n  return v;\n}";
 }
 
+bool is_native(at::ScalarType type) {
+  return native_dtype(type) && type != at::kBool && !at::isComplexType(type);
+}
+
 void run(const at::TensorBase& out, RangeOp op, std::array<uint32_t, 8> arguments,
          PhiloxState philox = {}) {
+  if (!is_native(out.scalar_type())) {
+    const Tensor integers = empty_webgpu(out.sizes(), at::kLong);
+    run(integers, op, arguments, philox);
+    Tensor(out).copy_(integers);
+    return;
+  }
   TORCH_CHECK_NOT_IMPLEMENTED(out.numel() <= int64_t{1} << 32, "a range of ", out.numel(),
                               " elements is too long");
   const RangeRow& row = rows[static_cast<size_t>(op)];
@@ -98,10 +112,6 @@ void fixed_point(const at::TensorBase& out, double start, double step) {
   run(out, RangeOp::kFixedPoint,
       {low(first_units), high(first_units), low(step_units), high(step_units),
        bits(std::ldexp(1.0, exponent / 2)), bits(std::ldexp(1.0, exponent - exponent / 2))});
-}
-
-bool is_native(at::ScalarType type) {
-  return native_dtype(type) && type != at::kBool && !at::isComplexType(type);
 }
 
 void arange(TensorIterator& iter, const Scalar& start, const Scalar& steps, const Scalar& step) {
@@ -135,19 +145,41 @@ void linspace(TensorIterator& iter, const Scalar& start, const Scalar& end, int6
         {bits(first), bits(last), bits((last - first) / static_cast<double>(gaps)), low(steps)});
   }
   const auto first = start.to<int64_t>();
-  const int64_t distance = end.to<int64_t>() - first;
-  int64_t whole = distance / gaps;
-  int64_t part = distance % gaps;
-  if (part < 0) {
-    part += gaps;
-    --whole;
+  const auto last = end.to<int64_t>();
+  // Unsigned: the distance may be longer than an int64_t counts.
+  const auto divisor = static_cast<uint64_t>(gaps);
+  const uint64_t rise = static_cast<uint64_t>(last) - static_cast<uint64_t>(first);
+  const uint64_t distance = last < first ? 0 - rise : rise;
+  uint64_t whole = distance / divisor;
+  uint64_t part = distance % divisor;
+  if (last < first) { // steps are rounded down
+    whole = 0 - whole - (part != 0 ? 1 : 0);
+    part = part != 0 ? divisor - part : 0;
   }
+  const auto step = static_cast<int64_t>(whole);
   run(out, RangeOp::kLinspaceInteger,
-      {low(first), high(first), low(whole), high(whole), low(part), low(gaps)});
+      {low(first), high(first), low(step), high(step), static_cast<uint32_t>(part), low(gaps)});
+}
+
+// Iterator: output, positions. The modified Bessel function of a half circle.
+void kaiser_window(at::TensorIteratorBase& iter, int64_t length, double beta) {
+  const Tensor& positions = iter.tensor(1);
+  if (!is_native(positions.scalar_type())) {
+    return fallback_iterator(iter, "aten::kaiser_window", [&](at::TensorIteratorBase& cpu) {
+      call_on_cpu(kaiser_window_stub, cpu, length, beta);
+    });
+  }
+  const double middle = static_cast<double>(length - 1) / 2;
+  const Tensor x = positions.to(at::kFloat).sub(middle).div(middle);
+  const Tensor circle = x.mul(x).neg_().add_(1).clamp_min_(0).sqrt_();
+  const Tensor ends = at::full({}, beta, circle.options());
+  iter.tensor(0).copy_(at::special_i0(circle.mul(beta)).div_(at::special_i0(ends)));
 }
 
 const RegisterStub<decltype(arange_stub)> register_arange(arange_stub, &arange);
 const RegisterStub<decltype(linspace_stub)> register_linspace(linspace_stub, &linspace);
+const RegisterStub<decltype(kaiser_window_stub)> register_kaiser(kaiser_window_stub,
+                                                                 &kaiser_window);
 
 Tensor& eye_m_out(int64_t n, int64_t m, Tensor& result) {
   TORCH_CHECK(n >= 0, "n must be greater or equal to 0, got ", n);
@@ -201,7 +233,7 @@ Tensor& logspace_out(const Scalar& start, const Scalar& end, int64_t steps, doub
         at::logspace(start, end, steps, base, result.options().device(at::kCPU)).view_as(result));
   }
   const auto first = start.to<double>();
-  const auto last = end.to<double>();
+  const auto last = steps == 1 ? first : end.to<double>();
   const double gaps = static_cast<double>(std::max<int64_t>(steps - 1, 1));
   run(result, RangeOp::kLogspace,
       {bits(first), bits(last), bits((last - first) / gaps), low(steps), bits(base)});

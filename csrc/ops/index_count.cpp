@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <type_traits>
 
 #include "backend/empty.h"
@@ -21,6 +22,8 @@ using at::Tensor;
 
 Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_t minlength) {
   TORCH_CHECK(minlength >= 0, "minlength should be >= 0");
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isIntegralType(self.scalar_type(), /*includeBool=*/false),
+                              "\"bincount_cpu\" not implemented for '", self.scalar_type(), "'");
   const bool weighted = weights && weights->defined();
   if (weighted && weights->scalar_type() != at::kFloat) { // other weights are summed as doubles
     return call_cpu_fallback<at::_ops::bincount>::call(self, weights, minlength);
@@ -32,7 +35,11 @@ Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_
               "bincount only supports 1-d non-negative integral inputs.");
   TORCH_CHECK(!weighted || (weights->dim() == 1 && weights->size(0) == self.size(0)),
               "weights should be 1-d and have the same length as input");
-  const int64_t bins = std::max(self.max().item<int64_t>() + 1, minlength);
+  const auto largest = self.max().item<int64_t>();
+  constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+  TORCH_CHECK(largest < kLargest, "maximum value of input overflowed, it should be < ", kLargest,
+              " but got ", largest);
+  const int64_t bins = std::max(largest + 1, minlength);
   const auto options = self.options().dtype(weighted ? at::kFloat : at::kLong);
   const Tensor amounts = weighted ? *weights : at::ones({1}, options).expand(self.sizes());
   return at::zeros({bins}, options).index_add_(0, self.to(at::kLong), amounts);
@@ -54,7 +61,7 @@ Tensor& count_between(const Tensor& self, int64_t bins, const Scalar& min, const
     high += 1;
   }
   TORCH_CHECK(std::isfinite(static_cast<double>(low)) && std::isfinite(static_cast<double>(high)),
-              "torch.histogramdd: dimension 0's range [", low, ", ", high, "] is not finite");
+              "torch.histc: range of [", low, ", ", high, "] is not finite");
   TORCH_CHECK(low < high, "torch.histc: max must be larger than min");
   Tensor items = self.reshape({-1});
   if constexpr (std::is_integral_v<Bound>) {

@@ -109,3 +109,38 @@ def test_new_memory_is_filled_where_determinism_is_asked_for(dtype):
 
 def test_item_of_nothing():
     check_error(torch.ops.aten._local_scalar_dense, torch.ones(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_linspace_over_the_whole_range(dtype):
+    def element(first, last, steps, i):
+        exact = first * (steps - 1) + (last - first) * i
+        magnitude = abs(exact) // (steps - 1)  # rounded towards zero
+        return magnitude if exact > 0 else -magnitude
+
+    limits = torch.iinfo(dtype)
+    for first, last in ((limits.min, limits.max), (limits.max, limits.min)):
+        for steps in (2, 15):
+            got = torch.linspace(first, last, steps, dtype=dtype, device=DEVICE).tolist()
+            assert got == [element(first, last, steps, i) for i in range(steps)]
+
+
+def test_logspace_of_one_step():
+    compare(torch.logspace, 0, 1, 1)
+    compare(torch.logspace, 2, 5, 1, base=2.0, dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("periodic", [False, True])
+def test_kaiser_window(dtype, periodic):
+    for length in (0, 1, 2, 3, 40):
+        expected = torch.kaiser_window(length, periodic, 12.0, dtype=torch.float64).to(dtype)
+        got = torch.kaiser_window(length, periodic, 12.0, dtype=dtype, device=DEVICE)
+        torch.testing.assert_close(got.cpu(), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int32])
+def test_randperm_of_every_dtype(dtype):
+    drawn = torch.empty(0, dtype=dtype, device=DEVICE)
+    torch.randperm(100, out=drawn)
+    assert drawn.dtype == dtype and drawn.long().sort().values.tolist() == list(range(100))

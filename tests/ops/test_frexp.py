@@ -77,3 +77,14 @@ def test_known_zero_gradient():
     assert torch.equal((zeros + x).cpu(), x.cpu())
     assert torch.equal((zeros * x).cpu(), torch.zeros(2, 5))
     assert torch.equal(torch.empty_like(x).copy_(zeros).cpu(), torch.zeros(2, 5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+def test_powers_with_kernels_of_their_own(dtype):
+    x = torch.randn(500, dtype=torch.complex64 if dtype.is_complex else None).mul(20).to(dtype)
+    for exponent in (2, 3, -1, -2, 0.5, -0.5, 2.0, 2 + 0j if dtype.is_complex else 3.0):
+        check(lambda x, exponent=exponent: x**exponent, x)
+    check(lambda x: x.clone().pow_(2), x)
+    on_device = to_device(x)
+    assert torch.equal(on_device**2, on_device * on_device)
+    check(lambda x: x**2, torch.arange(-5, 5))

@@ -79,6 +79,8 @@ def test_bincount():
     check(torch.bincount, x, torch.rand(200), rtol=1e-5, atol=1e-5)
     check(torch.bincount, torch.empty(0, dtype=torch.int64))
     check_error(torch.bincount, torch.tensor([1, -1]))
+    check_error(torch.bincount, torch.tensor([1.0, 2.0]))
+    check_error(torch.bincount, torch.tensor([2**63 - 1]))
     check_error(lambda x: torch.bincount(x, minlength=-1), x)
     check_error(lambda x: torch.bincount(x, x[:3].float()), x)
     with pytest.raises(NotImplementedError):  # summed in float64, by the fallback
@@ -104,3 +106,8 @@ def test_histc_errors():
     for dtype in (torch.bool, torch.complex64):
         with pytest.raises(NotImplementedError, match="not implemented for"):
             torch.histc(torch.ones(3, dtype=dtype, device=DEVICE), 4)
+    for dtype in (torch.float32, torch.int32):
+        check_error(lambda x: torch.histc(x, 4, 5, 1), torch.tensor([1, 2, 3], dtype=dtype))
+    check_error(lambda x: torch.histc(x, 4, float("nan"), 1), torch.ones(3))
+    with pytest.raises(RuntimeError, match=r"range of \[.*inf\] is not finite"):
+        torch.histc(torch.tensor([float("inf")], device=DEVICE))

@@ -116,6 +116,14 @@ def test_mode():
         check(lambda x, dim=dim: x.mode(dim).values, x)
         found = to_device(x).mode(dim, keepdim=True)
         assert_same(to_device(x).gather(dim, found.indices), found.values.cpu())
+        out = (
+            torch.empty(0, dtype=x.dtype, device=DEVICE),
+            torch.empty(0, 1, device=DEVICE).long(),
+        )
+        torch.mode(to_device(x), dim, keepdim=True, out=out)
+        assert_same(list(out), [found.values.cpu(), found.indices.cpu()])
+    check_error(lambda x: torch.mode(x, out=(x.float(), x)), x)
+    check_error(lambda x: torch.mode(x, out=(x.clone(), x.int())), x)
     values = torch.zeros(6, 2, dtype=x.dtype, device=DEVICE)[:, 1]
     torch.mode(to_device(x), 1, out=(values, torch.empty(0, dtype=torch.long, device=DEVICE)))
     assert_same(values, x.mode(1).values)
