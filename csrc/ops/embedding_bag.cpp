@@ -108,11 +108,10 @@ Bags embedding_bag(const Tensor& weight, const Tensor& indices, const Tensor& of
                          .sub(1);
   const Tensor kept = indices.ne(padding_idx);
   const Tensor sizes = at::zeros({bags}, options).index_add_(0, bag, kept.to(options.dtype()));
-  Tensor rows = weight.index_select(0, indices);
+  Tensor rows = weight.index_select(0, indices).to(sum_type(weight));
   if (per_sample_weights && per_sample_weights->defined()) {
-    rows = rows.mul(per_sample_weights->unsqueeze(1)); // rounded to halves, as elsewhere
+    rows = rows.mul(per_sample_weights->to(rows.scalar_type()).unsqueeze(1));
   }
-  rows = rows.to(sum_type(weight));
   if (mode == kMax) {
     auto [maxima, chosen] = bag_maxima(rows, bag, indices, kept, bags);
     return {maxima.to(weight.scalar_type()), bag, sizes, chosen};
