@@ -47,7 +47,10 @@ using call_cpu_fallback_symint = at::native::call_fallback_fn_symint<&cpu_fallba
 ///       at::native::sin_stub(at::kCPU, cpu);
 ///     });
 ///   }
+/// `promotes` is false for the kernels whose inputs keep their dtypes (ldexp): the iterator keeps a
+/// common dtype for them, too, that of the first input.
 void fallback_iterator(at::TensorIteratorBase& iter, std::string_view op,
-                       c10::function_ref<void(at::TensorIteratorBase&)> kernel);
+                       c10::function_ref<void(at::TensorIteratorBase&)> kernel,
+                       bool promotes = true);
 
 } // namespace torch_webgpu

@@ -113,7 +113,8 @@ bool writes_own_dtype(const at::TensorIteratorBase& iter, c10::ScalarType common
   for (int i = 0; i < iter.noutputs(); ++i) {
     const c10::ScalarType out = iter.dtype(i);
     const bool joins = c10::isComplexType(out) && c10::toRealValueType(out) == common;
-    const bool counts = c10::isIntegralType(out, /*includeBool=*/false) &&
+    const bool counts = (iter.num_reduce_dims() > 0 || iter.noutputs() > 1) &&
+                        c10::isIntegralType(out, /*includeBool=*/false) &&
                         !c10::isIntegralType(common, /*includeBool=*/true);
     const bool measures = c10::isFloatingType(out) && c10::isComplexType(common);
     if (out == at::kBool || joins || counts || measures) {
@@ -210,9 +211,9 @@ void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 void fallback_iterator(at::TensorIteratorBase& iter, std::string_view op,
-                       c10::function_ref<void(at::TensorIteratorBase&)> kernel) {
+                       c10::function_ref<void(at::TensorIteratorBase&)> kernel, bool promotes) {
   const c10::ScalarType common = common_dtype(iter);
-  const bool has_common = common != c10::ScalarType::Undefined;
+  const bool has_common = promotes && common != c10::ScalarType::Undefined;
   note_fallback(op, std::string("for ") + c10::toString(has_common ? common : iter.dtype()));
   StorageMirror mirror;
   std::vector<at::Tensor> operands;

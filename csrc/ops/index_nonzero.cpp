@@ -197,6 +197,9 @@ Tensor nonzero(const Tensor& self) {
 Tensor& nonzero_static_out(const Tensor& self, int64_t size, int64_t fill_value, Tensor& result) {
   check_same_device("nonzero_static", {{self, "self"}, {result, "out"}});
   TORCH_CHECK(size >= 0, "nonzero_static: 'size' must be an non-negative integer");
+  TORCH_CHECK(result.scalar_type() == at::kLong,
+              "nonzero_static: Expected out tensor to have scalar type Long but got scalar type",
+              result.scalar_type());
   TORCH_CHECK_NOT_IMPLEMENTED(self.dim() <= kMaxDims, "nonzero_static(): more than 16 dimensions");
   check_countable("nonzero_static", self);
   at::native::resize_output(result, {size, self.dim()});

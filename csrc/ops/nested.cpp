@@ -92,6 +92,7 @@ bool is_left_aligned(const Tensor& t, const Tensor& mask) {
 }
 
 Tensor from_mask(const Tensor& t, const Tensor& mask, bool mask_check) {
+  TORCH_CHECK(t.size(0) > 0, "stack expects a non-empty TensorList");
   const bool aligned = is_left_aligned(t, mask);
   TORCH_CHECK(!mask_check || aligned, "Mask must be left-aligned without gaps");
   Sequences sequences;

@@ -53,6 +53,11 @@ PointwiseOp power(const TensorIteratorBase& iter, const c10::Scalar& exponent) {
   return PointwiseOp::pow_tensor_scalar;
 }
 
+PointwiseOp nextafter_for(at::ScalarType type) {
+  TORCH_CHECK_NOT_IMPLEMENTED(type != at::kHalf, "\"nextafter\" not implemented for 'Half'");
+  return type == at::kBFloat16 ? PointwiseOp::nextafter_bf16 : PointwiseOp::nextafter;
+}
+
 // A kernel with the stub's signature: the iterator, then scalars of any type.
 template <auto& stub, PointwiseOp op, class Function>
 struct Kernel;
@@ -69,6 +74,8 @@ struct Kernel<stub, op, void (*)(Iterator&, Args...)> {
     PointwiseOp actual = for_bool(op, iter.dtype(0));
     if constexpr (op == PointwiseOp::pow_tensor_scalar) {
       actual = power(iter, scalars[0]);
+    } else if constexpr (op == PointwiseOp::nextafter) {
+      actual = nextafter_for(iter.common_dtype());
     }
     if (const auto types = pointwise_types(iter, actual)) {
       pointwise(iter, actual, *types, actual == op ? scalars : c10::ArrayRef<c10::Scalar>());
@@ -76,7 +83,8 @@ struct Kernel<stub, op, void (*)(Iterator&, Args...)> {
     }
     fallback_iterator(
         iter, std::string("aten::").append(row(op).name),
-        [&](TensorIteratorBase& cpu) { call_on_cpu(stub, static_cast<Iterator&>(cpu), args...); });
+        [&](TensorIteratorBase& cpu) { call_on_cpu(stub, static_cast<Iterator&>(cpu), args...); },
+        op != PointwiseOp::ldexp);
   }
 };
 

@@ -394,7 +394,7 @@ void reduce(TensorIteratorBase& iter, ReduceOp op, c10::ArrayRef<c10::Scalar> sc
   }
   at::TensorIterator rest(iter);
   int dim = rest.ndim() - 1;
-  while (rest.strides(0)[dim] == 0) {
+  while (rest.strides(0)[dim] == 0 || rest.shape()[dim] < 2) { // reduced, or split to the end
     --dim;
   }
   auto first = rest.split(dim);

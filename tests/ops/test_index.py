@@ -117,6 +117,7 @@ def test_nonzero(size):
     check(torch.nonzero, x.bool())
     check(lambda x: torch.nonzero(x.permute(list(range(x.dim()))[::-1])), x.long())
     check(lambda x: torch.nonzero_static(x, size=9, fill_value=-1), x.bool())
+    check_error(lambda x, o: torch.nonzero_static(x, size=9, out=o), x.bool(), torch.empty(9, 2))
     check(lambda x: torch.where(x), x)
 
 

@@ -302,3 +302,11 @@ def test_an_embedding_beyond_128_mib():
     found.sum().backward()
     assert table.grad.sum().item() == 5 * 32
     assert torch.equal(table.grad.amax(1).nonzero().flatten().cpu(), rows.cpu().sort().values)
+
+
+@pytest.mark.usefixtures("small_bindings")
+def test_sums_between_kept_dimensions():
+    """Cut along kept dimensions, until one of them has a single element left."""
+    for x in (large(3, 13, 400), large(3, 13, 17, 19), large(13, 17, 19).transpose(0, 2)):
+        check(lambda t: t.sum(1), x, rtol=1e-5, atol=1e-5)
+        check(lambda t: t.amax(1), x)

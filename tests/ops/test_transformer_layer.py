@@ -142,3 +142,7 @@ def test_attention_of_nested_tensors(average):
     expected = expected.masked_fill(mask.unsqueeze(-1), 0)
     assert_same(actual.to_padded_tensor(0, x.shape), expected.cpu(), atol=1e-5, rtol=1e-5)
     assert_same(weights[1], expected_weights[1].cpu(), atol=1e-5, rtol=1e-5)
+
+
+def test_empty_batch_with_a_padding_mask():
+    check_error(torch._nested_tensor_from_mask, torch.empty(0, 7, 16), torch.ones(0, 7).bool())

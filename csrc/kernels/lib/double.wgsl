@@ -107,6 +107,10 @@ fn c_from_d(x: vec2<u32>) -> vec2<f32> {
   return vec2<f32>(f_from_d(x), 0.0);
 }
 
+fn d_from_b(x: bool) -> vec2<u32> {
+  return d_from_f(f_from_b(x));
+}
+
 fn b_from_d(x: vec2<u32>) -> bool {
   return ((x.y & 0x7fffffffu) | x.x) != 0u;
 }

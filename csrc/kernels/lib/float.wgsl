@@ -257,6 +257,15 @@ fn floor_div_f(a: f32, b: f32) -> f32 {
 }
 
 fn nextafter_f(a: f32, b: f32) -> f32 {
+  return nextafter_step_f(a, b, 1u);
+}
+
+fn nextafter_bf16_f(a: f32, b: f32) -> f32 {
+  return nextafter_step_f(a, b, 0x10000u);
+}
+
+// Neighbouring numbers differ by `step` in their bits.
+fn nextafter_step_f(a: f32, b: f32, step: u32) -> f32 {
   if (is_nan_f(a) || is_nan_f(b)) {
     return nan_f();
   }
@@ -265,11 +274,11 @@ fn nextafter_f(a: f32, b: f32) -> f32 {
     return b;
   }
   if (magnitude_bits_f(a) == 0u) {
-    return bitcast<f32>((bitcast<u32>(b) & 0x80000000u) | 1u);
+    return bitcast<f32>((bitcast<u32>(b) & 0x80000000u) | step);
   }
   // Bit patterns of one sign are ordered like their magnitudes.
   let grows = signbit_f(a) == signbit_f(b) && magnitude_bits_f(b) > magnitude_bits_f(a);
-  return bitcast<f32>(select(bits - 1u, bits + 1u, grows));
+  return bitcast<f32>(select(bits - step, bits + step, grows));
 }
 
 // The square root is taken of a ratio, so that squares neither overflow nor underflow.

@@ -1,0 +1,36 @@
+"""Comparisons into outputs of other dtypes, and the neighbours of numbers."""
+
+import itertools
+
+import pytest
+import torch
+from common import DEVICE, check
+
+NATIVE = (torch.float32, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool)
+
+
+@pytest.mark.parametrize("function", [torch.eq, torch.lt, torch.logical_and, torch.maximum])
+def test_out_of_another_dtype(function):
+    for dtype, out in itertools.product(NATIVE, (*NATIVE, torch.float64, torch.complex64)):
+        a, b = torch.tensor([1, 2, 3]).to(dtype), torch.tensor([1, 3, 2]).to(dtype)
+        if torch.can_cast(dtype if function is torch.maximum else torch.bool, out):
+            check(lambda x, y, o: function(x, y, out=o), a, b, torch.zeros(3, dtype=out))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_nextafter(dtype):
+    inf, nan = torch.inf, torch.nan
+    values = torch.tensor([0.0, -0.0, 1.0, -3.0, 1e-40, -1e-38, 3.3e38, inf, -inf, nan]).to(dtype)
+    a, b = (x.contiguous() for x in torch.meshgrid(values, values, indexing="ij"))
+    actual = torch.nextafter(a.to(DEVICE), b.to(DEVICE)).cpu()
+    bits = torch.int32 if dtype == torch.float32 else torch.int16
+    expected = torch.nextafter(a, b)
+    number = ~expected.isnan()
+    assert torch.equal(actual.isnan(), ~number)
+    assert torch.equal(actual[number].view(bits), expected[number].view(bits))
+
+
+def test_nextafter_of_halves():
+    x = torch.ones(2, dtype=torch.float16, device=DEVICE)
+    with pytest.raises(NotImplementedError, match="not implemented for 'Half'"):
+        torch.nextafter(x, x)
