@@ -107,16 +107,16 @@ c10::ScalarType common_dtype(const at::TensorIteratorBase& iter) {
 
 // Whether the kernel writes an output in that output's dtype, and not in the one it computes in:
 // the bool of a comparison, the index of argmax, the exponent of frexp, the number that complex()
-// joins, the norm of complex numbers. (The iterator does not keep whether it casts; a float result
-// is never cast to an integer output, nor a complex one to a real.)
+// joins, the norm of complex numbers. (The iterator does not keep whether it casts.)
 bool writes_own_dtype(const at::TensorIteratorBase& iter, c10::ScalarType common) {
   for (int i = 0; i < iter.noutputs(); ++i) {
     const c10::ScalarType out = iter.dtype(i);
     const bool joins = c10::isComplexType(out) && c10::toRealValueType(out) == common;
-    const bool counts = (iter.num_reduce_dims() > 0 || iter.noutputs() > 1) &&
-                        c10::isIntegralType(out, /*includeBool=*/false) &&
+    // A comparison writes these in the dtype it computes in.
+    const bool compares = iter.num_reduce_dims() == 0 && iter.noutputs() == 1;
+    const bool counts = !compares && c10::isIntegralType(out, /*includeBool=*/false) &&
                         !c10::isIntegralType(common, /*includeBool=*/true);
-    const bool measures = c10::isFloatingType(out) && c10::isComplexType(common);
+    const bool measures = !compares && c10::isFloatingType(out) && c10::isComplexType(common);
     if (out == at::kBool || joins || counts || measures) {
       return true;
     }

@@ -53,9 +53,11 @@ PointwiseOp power(const TensorIteratorBase& iter, const c10::Scalar& exponent) {
   return PointwiseOp::pow_tensor_scalar;
 }
 
+// The next number is one of the dtype, not of the float32 in which halves are computed.
 PointwiseOp nextafter_for(at::ScalarType type) {
-  TORCH_CHECK_NOT_IMPLEMENTED(type != at::kHalf, "\"nextafter\" not implemented for 'Half'");
-  return type == at::kBFloat16 ? PointwiseOp::nextafter_bf16 : PointwiseOp::nextafter;
+  return type == at::kHalf       ? PointwiseOp::nextafter_f16
+         : type == at::kBFloat16 ? PointwiseOp::nextafter_bf16
+                                 : PointwiseOp::nextafter;
 }
 
 // A kernel with the stub's signature: the iterator, then scalars of any type.

@@ -17,7 +17,7 @@ def test_out_of_another_dtype(function):
             check(lambda x, y, o: function(x, y, out=o), a, b, torch.zeros(3, dtype=out))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_nextafter(dtype):
     inf, nan = torch.inf, torch.nan
     values = torch.tensor([0.0, -0.0, 1.0, -3.0, 1e-40, -1e-38, 3.3e38, inf, -inf, nan]).to(dtype)
@@ -28,9 +28,3 @@ def test_nextafter(dtype):
     number = ~expected.isnan()
     assert torch.equal(actual.isnan(), ~number)
     assert torch.equal(actual[number].view(bits), expected[number].view(bits))
-
-
-def test_nextafter_of_halves():
-    x = torch.ones(2, dtype=torch.float16, device=DEVICE)
-    with pytest.raises(NotImplementedError, match="not implemented for 'Half'"):
-        torch.nextafter(x, x)

@@ -170,6 +170,9 @@ FLOAT64 = {
     "argmin of a dimension": lambda x: x.argmin(0),
     "frexp": torch.frexp,
     "ldexp": lambda x: torch.ldexp(x, torch.tensor([1, -2, 3], device=x.device)),
+    "complex comparison into reals": lambda x: torch.ne(
+        x.to(torch.complex128), 1, out=x.new_empty(3)
+    ),
     "comparison into integers": lambda x: torch.eq(x, 1, out=x.new_empty(3, dtype=torch.int64)),
     "complex": lambda x: torch.complex(x, x),
     "comparison": lambda x: x > 1,

@@ -264,6 +264,22 @@ fn nextafter_bf16_f(a: f32, b: f32) -> f32 {
   return nextafter_step_f(a, b, 0x10000u);
 }
 
+fn nextafter_f16_f(a: f32, b: f32) -> f32 {
+  let first = f16_from_f(a);
+  let second = f16_from_f(b);
+  if (is_nan_f(a) || is_nan_f(b)) {
+    return nan_f();
+  }
+  if (first == second || ((first | second) & 0x7fffu) == 0u) {
+    return b;
+  }
+  if ((first & 0x7fffu) == 0u) {
+    return f_from_f16((second & 0x8000u) | 1u);
+  }
+  let grows = (first & 0x8000u) == (second & 0x8000u) && second > first;
+  return f_from_f16(select(first - 1u, first + 1u, grows));
+}
+
 // Neighbouring numbers differ by `step` in their bits.
 fn nextafter_step_f(a: f32, b: f32, step: u32) -> f32 {
   if (is_nan_f(a) || is_nan_f(b)) {
