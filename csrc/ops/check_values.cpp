@@ -48,7 +48,7 @@ void require(const char* op, Condition condition, const Tensor& tensor,
                                       convert(info(dtype).kind, Kind::kBool, "x") + "; }"}};
              }
              if (condition == Condition::kNotNegative) {
-               hooks = {{"holds", "fn holds(x: f32) -> bool { return x >= 0.0 || is_nan_f(x); }"}};
+               hooks = {{"holds", "fn holds(x: f32) -> bool { return x >= 0.0 && !is_nan_f(x); }"}};
              }
              return hooks;
            });

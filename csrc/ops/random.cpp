@@ -125,6 +125,23 @@ const TensorBase& tensor_of(const TensorIteratorBase& iter) { return iter.tensor
 
 uint32_t float_bits(double value) { return std::bit_cast<uint32_t>(static_cast<float>(value)); }
 
+// The CPU's refusal.
+void require_real(RandomOp op, at::ScalarType type) {
+  const bool is_real = !at::isComplexType(type);
+  switch (op) {
+  case RandomOp::bernoulli_scalar:
+    TORCH_CHECK_NOT_IMPLEMENTED(is_real, "\"bernoulli_scalar_cpu_\" not implemented for '", type,
+                                "'");
+    break;
+  case RandomOp::bernoulli_tensor:
+    TORCH_CHECK_NOT_IMPLEMENTED(is_real, "\"bernoulli_tensor_cpu_self_\" not implemented for '",
+                                type, "'");
+    break;
+  default:
+    break;
+  }
+}
+
 // A kernel with the stub's signature: the target (a tensor, or an iterator of one output), then one
 // or two numbers.
 template <auto& stub, RandomOp op, class Function>
@@ -134,6 +151,7 @@ template <auto& stub, RandomOp op, class Target, class... Numbers>
 struct KernelBase {
   static void run(Target& target, Numbers... numbers, OptionalGenerator generator) {
     const TensorBase& out = tensor_of(target);
+    require_real(op, out.scalar_type());
     GeneratorImpl& state = generator_of(generator);
     if (native_dtype(out.scalar_type())) {
       draw(op, out, {float_bits(numbers)...}, state);
@@ -162,6 +180,10 @@ template <auto& stub, RandomOp op>
 struct Kernel<stub, op, void (*)(const TensorBase&, const TensorBase&, OptionalGenerator)> {
   static void run(const TensorBase& out, const TensorBase& probability,
                   OptionalGenerator generator) {
+    require_real(op, out.scalar_type());
+    TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(probability.scalar_type()),
+                                "\"bernoulli_tensor_cpu_p_\" not implemented for '",
+                                probability.scalar_type(), "'");
     GeneratorImpl& state = generator_of(generator);
     const at::Tensor expanded = at::Tensor(probability).to(out.device()).expand(out.sizes());
     const bool native = native_dtype(expanded.scalar_type()).has_value();

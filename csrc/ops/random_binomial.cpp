@@ -1,4 +1,5 @@
 // Binomial numbers.
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/binomial_ops.h>
 #include <torch/library.h>
@@ -48,13 +49,14 @@ Tensor binomial(const Tensor& count, const Tensor& prob, OptionalGenerator gener
   }
   TORCH_CHECK(count.scalar_type() == prob.scalar_type(), "Found dtype ", prob.scalar_type(),
               " but expected ", count.scalar_type());
-  TORCH_CHECK_NOT_IMPLEMENTED(count.numel() < int64_t{1} << 31,
+  const auto sizes = at::infer_size(count.sizes(), prob.sizes());
+  TORCH_CHECK_NOT_IMPLEMENTED(c10::multiply_integers(sizes) < int64_t{1} << 31,
                               "binomial(): more than 2^31 elements");
-  const Tensor out = empty_webgpu(count.sizes(), at::kFloat);
-  const Tensor p = prob.expand(count.sizes()).to(at::kFloat).contiguous();
+  const Tensor out = empty_webgpu(sizes, at::kFloat);
+  const Tensor p = prob.expand(sizes).to(at::kFloat).contiguous();
   const PhiloxState philox = generator_of(generator).philox_state(4);
   if (out.numel() != 0) {
-    const Tensor n = count.to(at::kFloat).contiguous();
+    const Tensor n = count.expand(sizes).to(at::kFloat).contiguous();
     const Params params{static_cast<uint32_t>(out.numel()),
                         element_begin(out),
                         element_begin(n),

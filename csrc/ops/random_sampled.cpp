@@ -1,10 +1,12 @@
 // Random numbers with a parameter per element that take a varying count of draws: poisson, gamma.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_sample_dirichlet_ops.h>
+#include <ATen/ops/_softmax.h>
 #include <ATen/ops/_standard_gamma_ops.h>
 #include <ATen/ops/poisson_ops.h>
 #include <torch/library.h>
 
+#include <limits>
 #include <string>
 
 #include "backend/empty.h"
@@ -19,7 +21,7 @@ namespace {
 using at::Tensor;
 using OptionalGenerator = std::optional<at::Generator>;
 
-enum class Distribution : uint32_t { poisson, standard_gamma };
+enum class Distribution : uint32_t { poisson, standard_gamma, log_standard_gamma };
 
 std::string values(const GenerateSpec& spec) {
   return "fn values(block: u32, index: u32) -> array<f32, 4> {\n"
@@ -61,14 +63,30 @@ Tensor standard_gamma(const Tensor& self, OptionalGenerator generator) {
   return draw(Distribution::standard_gamma, "standard_gamma", self, generator);
 }
 
-// Gamma variables over their sum.
+template <typename scalar_t>
+Tensor within_open_interval(const Tensor& x) {
+  using limits = std::numeric_limits<scalar_t>;
+  return x.clamp(static_cast<double>(limits::min()), 1 - static_cast<double>(limits::epsilon()) / 2)
+      .to(c10::CppTypeToScalarType<scalar_t>::value);
+}
+
+// Gamma variables over their sum, by way of their logarithms: those of small concentrations are
+// smaller than a float32.
 Tensor sample_dirichlet(const Tensor& self, OptionalGenerator generator) {
   if (!is_native_float(self)) {
     return call_cpu_fallback<at::_ops::_sample_dirichlet>::call(self, generator);
   }
-  const Tensor drawn =
-      draw(Distribution::standard_gamma, "standard_gamma", self.to(at::kFloat), generator);
-  return drawn.div(drawn.sum(-1, /*keepdim=*/true)).to(self.scalar_type());
+  const Tensor logs =
+      draw(Distribution::log_standard_gamma, "log_standard_gamma", self.to(at::kFloat), generator);
+  const Tensor shares = at::_softmax(logs, -1, /*half_to_float=*/false);
+  switch (self.scalar_type()) {
+  case at::kHalf:
+    return within_open_interval<c10::Half>(shares);
+  case at::kBFloat16:
+    return within_open_interval<c10::BFloat16>(shares);
+  default:
+    return within_open_interval<float>(shares);
+  }
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

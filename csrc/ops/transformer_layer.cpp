@@ -3,7 +3,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_native_multi_head_attention.h>
-#include <ATen/ops/_safe_softmax.h>
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/cat.h>
@@ -149,11 +148,12 @@ multi_head_attention(const Tensor& query, const Tensor& key, const Tensor& value
   }
   const auto [q, k, v] = transform_bias_rescale(qkv, qkv_bias, heads);
   const Tensor scores = at::matmul(q, k.transpose(-2, -1));
-  // Of a row that is masked altogether nothing is taken, as in scaled_dot_product_attention.
+  // A row that is masked altogether becomes NaN, as on the CPU; scaled_dot_product_attention's is
+  // 0.
+  const bool has_mask = mask.has_value() && mask->defined();
   const Tensor weights =
-      mask.has_value() && mask->defined()
-          ? at::_safe_softmax(masked_scores(scores, mask->to(at::kBool), mask_type), -1)
-          : at::_softmax(scores, -1, /*half_to_float=*/false);
+      at::_softmax(has_mask ? masked_scores(scores, mask->to(at::kBool), mask_type) : scores, -1,
+                   /*half_to_float=*/false);
   const Tensor context = at::matmul(weights, v).transpose(1, 2).reshape(query.sizes());
   const Tensor result = at::linear(context, proj_weight, proj_bias);
   if (!need_weights) {

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from common import DEVICE, check, check_error, check_gradients
+import torch.nn.functional as F
+from common import DEVICE, check, check_error, check_gradients, to_device
 
 MOVED = [torch.float32, torch.float16, torch.int64, torch.uint8, torch.bool, torch.float64]
-pad = torch.nn.functional.pad
+pad = F.pad
 
 
 def random_tensor(size, dtype=torch.float32):
@@ -133,3 +134,22 @@ def test_unfold(size, step):
         check_gradients(lambda x: x.unfold(1, size, step) * 2, x)
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize(
+    ("function", "channels"),
+    [(F.pixel_shuffle, 12), (F.pixel_unshuffle, 3), (F.channel_shuffle, 12)],
+    ids=["pixel_shuffle", "pixel_unshuffle", "channel_shuffle"],
+)
+def test_shuffles_keep_channels_last(function, channels):
+    x = torch.randn(2, channels, 4, 6)
+    for one in (x, x.to(memory_format=torch.channels_last), x.transpose(2, 3), x.half(), x[:, :0]):
+        check(function, one, 2)
+        expected = function(one, 2)
+        actual = function(to_device(one), 2)
+        assert actual.is_contiguous(memory_format=torch.channels_last) == expected.is_contiguous(
+            memory_format=torch.channels_last
+        )
+    check_gradients(lambda x: function(x, 2), x.requires_grad_())
+    for factor in (5, 0):
+        check_error(function, x.detach(), factor)

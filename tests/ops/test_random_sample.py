@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from common import DEVICE, check_error
+from common import DEVICE, check, check_error
 
 stats = pytest.importorskip("scipy.stats")
 
@@ -99,3 +99,28 @@ def test_distributions():
     ):
         mean = law.sample((20000,)).mean(0)
         torch.testing.assert_close(mean, law.mean, atol=0.15, rtol=0.1)
+
+
+def test_dirichlet_of_extreme_concentrations():
+    # Too small for float32, all the mass is in one place, evenly often; zeros share.
+    x = torch._sample_dirichlet(torch.full((3000, 3), 1e-4, device=DEVICE)).cpu()
+    assert ((x > 0) & (x < 1)).all() and (x.amax(1) > 0.999).float().mean() > 0.95
+    assert (x.argmax(1).bincount() - 1000).abs().max() < 120
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        zeros = torch._sample_dirichlet(torch.zeros(2, 3, device=DEVICE, dtype=dtype)).cpu()
+        torch.testing.assert_close(zeros, torch.full((2, 3), 1 / 3, dtype=dtype))
+    with_one = torch._sample_dirichlet(torch.tensor([0.0, 1.0, 0.0], device=DEVICE)).tolist()
+    assert with_one[1] > 0.999999 and 0 < with_one[0] < 1e-30
+
+
+def test_arguments():
+    check_error(lambda x: torch.poisson(x).cpu(), torch.tensor([1.0, float("nan")]))
+    check_error(lambda x: torch.poisson(x).cpu(), torch.tensor([1.0, -1.0]))
+    for dtype in (torch.int64, torch.uint8, torch.bool, torch.complex64):
+        x = torch.ones(3, dtype=dtype)
+        check_error(torch.bernoulli, x)
+        check_error(lambda p, x: x.bernoulli_(p), x, torch.ones(3))
+    check_error(lambda x: x.bernoulli_(0.5), torch.ones(3, dtype=torch.complex64))
+    for n, p in (((2, 1), (3,)), ((3,), (2, 3)), ((), (3,)), ((3,), ()), ((0, 3), (3,))):
+        check(torch.binomial, torch.full(n, 5.0), torch.ones(p))
+    check_error(torch.binomial, torch.full((2,), 5.0), torch.ones(3))

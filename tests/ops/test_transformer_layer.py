@@ -49,14 +49,29 @@ def test_encoder(masks):
         assert actual[0, 3:].count_nonzero().item() == 0
 
 
-def test_a_sequence_that_is_masked_altogether():
-    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval().to(DEVICE)
-    with torch.no_grad():
-        result = layer(
-            torch.randn(2, 5, 16, device=DEVICE),
-            src_key_padding_mask=torch.ones(2, 5, dtype=torch.bool, device=DEVICE),
-        )
-    assert result.isfinite().all()
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32], ids=str)
+def test_rows_that_are_masked_altogether(kind):
+    """NaN in the fast path, zeros in scaled_dot_product_attention, as on the CPU."""
+    padding = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 0, 1, 1]], dtype=torch.bool)
+    source = torch.zeros(5, 5, dtype=torch.bool)
+    source[1] = True
+    if kind == torch.float32:
+        padding = torch.zeros(2, 5).masked_fill(padding, float("-inf"))
+        source = torch.zeros(5, 5).masked_fill(source, float("-inf"))
+    x = torch.randn(2, 5, 16)
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    for masks in ({"src_key_padding_mask": padding}, {"src_mask": source}):
+        assert_same(*run_both(layer, x, **masks), atol=1e-5, rtol=1e-5)
+    attention = nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    moved = copy.deepcopy(attention).to(DEVICE)
+    for masks in ({"key_padding_mask": padding}, {"attn_mask": source}):
+        moved_masks = {name: mask.to(DEVICE) for name, mask in masks.items()}
+        y = x.to(DEVICE)
+        with torch.no_grad():
+            expected, expected_weights = attention(x, x, x, **masks)
+            actual, actual_weights = moved(y, y, y, **moved_masks)
+        assert_same(actual, expected, atol=1e-5, rtol=1e-5)
+        assert_same(actual_weights, expected_weights, atol=1e-5, rtol=1e-5)
 
 
 def test_mask_with_gaps():

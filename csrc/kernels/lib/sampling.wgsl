@@ -61,20 +61,9 @@ fn poisson_f(draws: ptr<function, Draws>, rate: f32) -> f32 {
   return floor(rate);
 }
 
-// Marsaglia and Tsang, "A simple method for generating gamma variables" (2000).
-fn standard_gamma_f(draws: ptr<function, Draws>, alpha: f32) -> f32 {
-  if (is_nan_f(alpha)) {
-    return alpha;
-  }
-  var scale = 1.0;
-  var shape = alpha;
-  if (alpha < 1.0) {
-    if (alpha <= 0.0) {
-      return 0.0;
-    }
-    scale = pow_f(draw_f(draws), div_f(1.0, alpha));
-    shape += 1.0;
-  }
+// For shapes of at least one. Marsaglia and Tsang, "A simple method for generating gamma variables"
+// (2000).
+fn gamma_above_one_f(draws: ptr<function, Draws>, shape: f32) -> f32 {
   let d = shape - 0.333333343;
   let c = inverseSqrt(9.0 * d);
   for (var trial = 0; trial < 1000; trial++) {
@@ -84,9 +73,40 @@ fn standard_gamma_f(draws: ptr<function, Draws>, alpha: f32) -> f32 {
       let v = root * root * root;
       let u = draw_f(draws);
       if (log_f(u) < 0.5 * x * x + d * (1.0 - v + log_f(v))) {
-        return max(scale * d * v, 1.17549435e-38); // a gradient divides by it
+        return d * v;
       }
     }
   }
-  return scale * d;
+  return d;
+}
+
+fn standard_gamma_f(draws: ptr<function, Draws>, alpha: f32) -> f32 {
+  if (is_nan_f(alpha)) {
+    return alpha;
+  }
+  const kLeast = 1.17549435e-38; // a gradient divides by it
+  if (alpha <= 0.0) {
+    return kLeast;
+  }
+  if (alpha < 1.0) {
+    let scale = pow_f(draw_f(draws), div_f(1.0, alpha));
+    return max(scale * gamma_above_one_f(draws, alpha + 1.0), kLeast);
+  }
+  return max(gamma_above_one_f(draws, alpha), kLeast);
+}
+
+// Its logarithm, which does not underflow where alpha is small.
+fn log_standard_gamma_f(draws: ptr<function, Draws>, alpha: f32) -> f32 {
+  if (is_nan_f(alpha)) {
+    return alpha;
+  }
+  const kLeast = -3e38;
+  if (alpha <= 0.0) {
+    return kLeast;
+  }
+  if (alpha < 1.0) {
+    let log_scale = div_f(log_f(draw_f(draws)), alpha);
+    return max(log_scale + log_f(gamma_above_one_f(draws, alpha + 1.0)), kLeast);
+  }
+  return log_f(gamma_above_one_f(draws, alpha));
 }
