@@ -5,6 +5,7 @@
 #include <ATen/core/Generator.h>
 #include <c10/core/GeneratorImpl.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -14,6 +15,15 @@ namespace torch_webgpu {
 struct PhiloxState {
   uint64_t seed = 0;
   uint64_t offset = 0; // in 32-bit random numbers per invocation, a multiple of 4
+
+  /// As parameter words, the lower one first.
+  std::array<uint32_t, 2> key_words() const { return words_of(seed); }
+  std::array<uint32_t, 2> counter_words() const { return words_of(offset / 4); }
+
+private:
+  static std::array<uint32_t, 2> words_of(uint64_t value) {
+    return {static_cast<uint32_t>(value), static_cast<uint32_t>(value >> 32)};
+  }
 };
 
 class GeneratorImpl final : public c10::GeneratorImpl {

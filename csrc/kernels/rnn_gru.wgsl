@@ -36,11 +36,11 @@ fn bias_h(column: u32) -> f32 { return load_bias_h(p.bias.z + column * p.bias.w)
 // @end
 
 fn from_x(row: u32, column: u32) -> f32 {
-  return load_x(p.x.x + row * p.x.y + column * p.x.z) + bias_x(column);
+  return load_x(matrix_index(p.x, row, column)) + bias_x(column);
 }
 
 fn from_h(row: u32, column: u32) -> f32 {
-  return load_h(p.h.x + row * p.h.y + column * p.h.z) + bias_h(column);
+  return load_h(matrix_index(p.h, row, column)) + bias_h(column);
 }
 
 @compute @workgroup_size(256)
@@ -57,7 +57,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
       sigmoid_f(from_x(row, p.width + column) + from_h(row, p.width + column));
   let recalled = from_h(row, 2u * p.width + column);
   let candidate = tanh_f(from_x(row, 2u * p.width + column) + reset_gate * recalled);
-  let hx = load_hx(p.hx.x + row * p.hx.y + column * p.hx.z);
+  let hx = load_hx(matrix_index(p.hx, row, column));
   store_hy(i, candidate + update_gate * (hx - candidate));
   let place = row * 5u * p.width + column;
   store_workspace(place, reset_gate);

@@ -22,7 +22,7 @@ fn load_workspace(i: u32) -> f32 { return b3[i]; }
 @group(0) @binding(31) var<uniform> p: Params;
 
 fn kept(row: u32, column: u32) -> f32 {
-  return load_workspace(p.workspace.x + row * p.workspace.y + column * p.workspace.z);
+  return load_workspace(matrix_index(p.workspace, row, column));
 }
 
 @compute @workgroup_size(256)
@@ -39,7 +39,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   let candidate = kept(row, 2u * p.width + column);
   let hx = kept(row, 3u * p.width + column);
   let recalled = kept(row, 4u * p.width + column);
-  let grad_hy = load_grad_hy(p.grad_hy.x + row * p.grad_hy.y + column * p.grad_hy.z);
+  let grad_hy = load_grad_hy(matrix_index(p.grad_hy, row, column));
   let grad_candidate = grad_hy * (1.0 - update_gate) * (1.0 - candidate * candidate);
   let grad_reset = grad_candidate * recalled * (1.0 - reset_gate) * reset_gate;
   let grad_update = grad_hy * (hx - candidate) * (1.0 - update_gate) * update_gate;

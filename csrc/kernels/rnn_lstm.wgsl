@@ -38,8 +38,8 @@ fn bias(column: u32) -> f32 {
 // @end
 
 fn preactivation(row: u32, column: u32) -> f32 {
-  return load_x(p.x.x + row * p.x.y + column * p.x.z) +
-         load_h(p.h.x + row * p.h.y + column * p.h.z) + bias(column);
+  return load_x(matrix_index(p.x, row, column)) +
+         load_h(matrix_index(p.h, row, column)) + bias(column);
 }
 
 @compute @workgroup_size(256)
@@ -55,7 +55,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   let forget_gate = sigmoid_f(preactivation(row, p.width + column));
   let candidate = tanh_f(preactivation(row, 2u * p.width + column));
   let out_gate = sigmoid_f(preactivation(row, 3u * p.width + column));
-  let cx = load_cx(p.cx.x + row * p.cx.y + column * p.cx.z);
+  let cx = load_cx(matrix_index(p.cx, row, column));
   let cy = forget_gate * cx + in_gate * candidate;
   store_cy(i, cy);
   store_hy(i, out_gate * tanh_f(cy));

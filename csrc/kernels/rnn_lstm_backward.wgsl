@@ -33,18 +33,18 @@ fn load_grad_cy(i: u32) -> f32 { return b6[i]; }
 // Either gradient may be missing.
 // @hook grad_hy
 fn grad_hy(row: u32, column: u32) -> f32 {
-  return load_grad_hy(p.grad_hy.x + row * p.grad_hy.y + column * p.grad_hy.z);
+  return load_grad_hy(matrix_index(p.grad_hy, row, column));
 }
 // @end
 
 // @hook grad_cy
 fn grad_cy(row: u32, column: u32) -> f32 {
-  return load_grad_cy(p.grad_cy.x + row * p.grad_cy.y + column * p.grad_cy.z);
+  return load_grad_cy(matrix_index(p.grad_cy, row, column));
 }
 // @end
 
 fn gate(row: u32, column: u32) -> f32 {
-  return load_gates(p.gates.x + row * p.gates.y + column * p.gates.z);
+  return load_gates(matrix_index(p.gates, row, column));
 }
 
 @compute @workgroup_size(256)
@@ -60,8 +60,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   let forget_gate = gate(row, p.width + column);
   let candidate = gate(row, 2u * p.width + column);
   let out_gate = gate(row, 3u * p.width + column);
-  let cx = load_cx(p.cx.x + row * p.cx.y + column * p.cx.z);
-  let squashed = tanh_f(load_cy(p.cy.x + row * p.cy.y + column * p.cy.z));
+  let cx = load_cx(matrix_index(p.cx, row, column));
+  let squashed = tanh_f(load_cy(matrix_index(p.cy, row, column)));
   let grad_out = grad_hy(row, column);
   let grad_state =
       grad_out * out_gate * (1.0 - squashed * squashed) + grad_cy(row, column);

@@ -8,8 +8,6 @@ struct Params {
   out_offset: u32,
   in_offset: u32,
   rank: u32,
-  error: u32,
-  unused: u32,
   sizes: array<vec4<u32>, 16>, // innermost first
 }
 
@@ -22,7 +20,6 @@ fn load_mask(i: u32) -> f32 { return b1[i]; }
 fn load_before(i: u32) -> u32 { return b2[i]; }
 // @end
 
-@group(0) @binding(30) var<storage, read_write> errors: array<atomic<u32>>;
 @group(0) @binding(31) var<uniform> p: Params;
 
 // @hook is_selected

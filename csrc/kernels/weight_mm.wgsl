@@ -2,19 +2,7 @@
 // way to workgroup memory. A workgroup computes 64 x 64 elements, 16 steps of K at a time; an
 // invocation 4 x 4 of them.
 
-struct Params {
-  m: u32,
-  n: u32,
-  k: u32,
-  group_size: u32, // weights along K that share a scale; hook `weights`
-  out_offset: u32,
-  a_offset: u32,
-  a_row: u32,
-  w_offset: u32,
-  scale_offset: u32,
-  tiles_n: u32,
-}
-@group(0) @binding(31) var<uniform> p: Params;
+@group(0) @binding(31) var<uniform> p: WeightParams;
 
 // @operands
 @group(0) @binding(0) var<storage, read_write> b0: array<f32>;

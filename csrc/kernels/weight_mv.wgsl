@@ -1,19 +1,7 @@
 // out = a @ dequantized(w)^T for few rows of `a`: a weight is read once for four of them. 32
 // invocations add up a row of w, and a workgroup has eight rows.
 
-struct Params {
-  m: u32,
-  n: u32,
-  k: u32,
-  group_size: u32, // weights along K that share a scale; hook `weights`
-  out_offset: u32,
-  a_offset: u32,
-  a_row: u32,
-  w_offset: u32,
-  scale_offset: u32,
-  tiles_n: u32,
-}
-@group(0) @binding(31) var<uniform> p: Params;
+@group(0) @binding(31) var<uniform> p: WeightParams;
 
 // @operands
 @group(0) @binding(0) var<storage, read_write> b0: array<f32>;

@@ -8,12 +8,12 @@ namespace {
 // Kernels count elements in 32 bits, and number invocations in groups beyond the last element.
 constexpr uint64_t kMaxElements = (uint64_t{1} << 32) - (uint64_t{1} << 25);
 
-uint64_t window_bytes() {
+} // namespace
+
+uint64_t BindingList::window_bytes() {
   const uint64_t limit = context().device.caps().max_storage_binding_size;
   return limit / SlotWindows::kAlignment * SlotWindows::kAlignment;
 }
-
-} // namespace
 
 uint32_t BindingList::add(const Buffer& buffer, uint64_t element_bytes, uint64_t begin,
                           uint64_t end) {

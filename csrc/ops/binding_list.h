@@ -3,6 +3,7 @@
 
 #include <ATen/core/TensorBase.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -19,6 +20,15 @@ class BindingList {
 public:
   /// `op` names the op in errors.
   explicit BindingList(const char* op) : op_(op) {}
+
+  /// What a binding holds of a buffer that needs several.
+  static uint64_t window_bytes();
+  /// What one binding surely reaches of a larger buffer, wherever that lies: bindings start at
+  /// aligned offsets and end at whole words.
+  static uint64_t safe_reach() {
+    const uint64_t limit = context().device.caps().max_storage_binding_size;
+    return std::max(limit - std::min<uint64_t>(limit, 512), limit / 2);
+  }
 
   /// The slot of a buffer of elements of that size.
   uint32_t add(const Buffer& buffer, uint64_t element_bytes) {

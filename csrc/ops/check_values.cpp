@@ -80,8 +80,7 @@ void require_not_negative(const char* op, const Tensor& tensor, const std::strin
 }
 
 void require_probabilities(const char* op, const Tensor& tensor, const std::string& message) {
-  const auto dtype = native_dtype(tensor.scalar_type());
-  if (dtype && info(*dtype).kind == Kind::kFloat) {
+  if (is_native_float(tensor)) {
     require(op, Condition::kProbability, tensor, message);
   }
 }

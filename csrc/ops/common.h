@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/op_registration/adaption.h>
+#include <ATen/native/Resize.h>
 
 #include <initializer_list>
 #include <utility>
@@ -26,6 +27,13 @@ check_same_device(const char* op,
   for (const auto& [tensor, name] : tensors) {
     c10::impl::check_and_update_common_device(common, tensor, op, name);
   }
+}
+
+/// Delivers `result` as the value of an out= argument: resized (PyTorch warns if it had elements)
+/// and converted to its dtype.
+inline at::Tensor& write_out(const at::Tensor& result, at::Tensor& out) {
+  at::native::resize_output(out, result.sizes());
+  return out.copy_(result);
 }
 
 /// A view with a dimension where there is none: kernels need not know 0-d tensors.

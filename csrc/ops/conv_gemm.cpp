@@ -4,6 +4,7 @@
 #include <c10/util/accumulate.h>
 
 #include "backend/tensor.h"
+#include "ops/binding_list.h"
 #include "ops/matmul_gemm.h"
 #include "runtime/context.h"
 
@@ -120,10 +121,9 @@ void add_bias(Gemm& problem, const Tensor& bias, int64_t groups) {
 // Whether images must be taken a few at a time for x and y to fit a storage binding.
 bool needs_split(const Tensor& x, const Tensor& y) {
   const uint64_t limit = context().device.caps().max_storage_binding_size;
-  constexpr uint64_t kSlack = 512; // windows start at aligned offsets
   const auto is_large = [&](const Tensor& tensor) {
     return buffer_of(tensor).size > limit &&
-           static_cast<uint64_t>(reach(tensor) + 1) * tensor.itemsize() + kSlack > limit;
+           static_cast<uint64_t>(reach(tensor) + 1) * tensor.itemsize() > BindingList::safe_reach();
   };
   return x.size(0) > 1 && (is_large(x) || is_large(y));
 }

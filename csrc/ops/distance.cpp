@@ -97,11 +97,6 @@ Words place_of(const Tensor& tensor) {
   return words;
 }
 
-bool is_native(const Tensor& x) {
-  const auto dtype = native_dtype(x.scalar_type());
-  return dtype && info(*dtype).kind == Kind::kFloat;
-}
-
 // Distances of the rows of x1 (batch, row, element) and x2. For pdist both are the same and out is
 // a vector: of each pair one distance.
 void forward(const char* op, const Tensor& x1, const Tensor& x2, double power, const Tensor& out) {
@@ -210,7 +205,7 @@ Tensor cdist_forward(const Tensor& x1, const Tensor& x2, double p,
     TORCH_CHECK(at::isFloatingType(x->scalar_type()), "cdist only supports floating-point dtypes, ",
                 name, " got: ", x->scalar_type());
   }
-  if (!is_native(x1)) {
+  if (!is_native_float(x1)) {
     return call_cpu_fallback<at::_ops::_cdist_forward>::call(x1, x2, p, compute_mode);
   }
   const Sets sets(x1, x2);
@@ -226,7 +221,7 @@ Tensor cdist_forward(const Tensor& x1, const Tensor& x2, double p,
 Tensor cdist_backward(const Tensor& grad, const Tensor& x1, const Tensor& x2, double p,
                       const Tensor& cdist) {
   check_same_device("_cdist_backward", {{grad, "grad"}, {x1, "x1"}, {x2, "x2"}, {cdist, "cdist"}});
-  if (!is_native(x1)) {
+  if (!is_native_float(x1)) {
     return call_cpu_fallback<at::_ops::_cdist_backward>::call(grad, x1, x2, p, cdist);
   }
   const Sets sets(x1, x2);
@@ -239,7 +234,7 @@ Tensor cdist_backward(const Tensor& grad, const Tensor& x1, const Tensor& x2, do
 }
 
 Tensor pdist_forward(const Tensor& self, double p) {
-  if (!is_native(self)) {
+  if (!is_native_float(self)) {
     return call_cpu_fallback<at::_ops::_pdist_forward>::call(self, p);
   }
   const int64_t rows = self.size(0);
@@ -256,7 +251,7 @@ Tensor pdist_forward(const Tensor& self, double p) {
 
 Tensor pdist_backward(const Tensor& grad, const Tensor& self, double p, const Tensor& pdist) {
   check_same_device("_pdist_backward", {{grad, "grad"}, {self, "self"}, {pdist, "pdist"}});
-  if (!is_native(self)) {
+  if (!is_native_float(self)) {
     return call_cpu_fallback<at::_ops::_pdist_backward>::call(grad, self, p, pdist);
   }
   if (self.numel() == 0 || self.size(0) == 1) {

@@ -48,15 +48,11 @@ PipelineSpec make_pipeline(DType dtype) {
   return build_kernel("native_dropout", source);
 }
 
-std::array<uint32_t, 2> words_of(uint64_t value) {
-  return {static_cast<uint32_t>(value), static_cast<uint32_t>(value >> 32)};
-}
-
 Tensor native_dropout_backward(const Tensor& grad, const Tensor& mask, double scale) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "Mask should be Bool Scalar Type, got ",
               mask.scalar_type());
-  const auto dtype = native_dtype(grad.scalar_type());
-  if (!dtype || info(*dtype).kind != Kind::kFloat) {
+  const auto dtype = native_float_dtype(grad.scalar_type());
+  if (!dtype) {
     return grad.mul(mask.to(grad.scalar_type()).mul(scale)); // promotes integers
   }
   Tensor out;
@@ -80,8 +76,8 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p,
   if (train.has_value() && !*train) {
     return {input.clone(), at::ones_like(input, mask_options)};
   }
-  const auto dtype = native_dtype(input.scalar_type());
-  if (!dtype || info(*dtype).kind != Kind::kFloat) {
+  const auto dtype = native_float_dtype(input.scalar_type());
+  if (!dtype) {
     return call_cpu_fallback<at::_ops::native_dropout>::call(input, p, train);
   }
   // Memory order is as good as any: a dense input keeps its layout (channels last, say).
@@ -102,8 +98,8 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p,
   params.input_offset = static_cast<uint32_t>(byte_offset(x) / x.itemsize());
   params.keep = static_cast<float>(1.0 - p);
   params.scale = static_cast<float>(scale);
-  params.seed = words_of(philox.seed);
-  params.stream = words_of(philox.offset / 4);
+  params.seed = philox.key_words();
+  params.stream = philox.counter_words();
   const Pipeline& pipeline = ctx.pipelines.get({kFamily, static_cast<uint64_t>(*dtype), 0},
                                                [&] { return make_pipeline(*dtype); });
   ctx.stream.dispatch(pipeline, {{&buffer_of(out)}, {&buffer_of(mask)}, {&buffer_of(x)}}, params,

@@ -1,6 +1,7 @@
 // ATen's dtypes as kernels know them.
 #pragma once
 
+#include <ATen/core/TensorBase.h>
 #include <c10/core/Scalar.h>
 #include <c10/core/ScalarType.h>
 
@@ -37,6 +38,18 @@ inline std::optional<DType> native_dtype(at::ScalarType type) {
   default:
     return std::nullopt;
   }
+}
+
+/// The kernel dtype of the floating point types: float32, float16 and bfloat16.
+inline std::optional<DType> native_float_dtype(at::ScalarType type) {
+  const auto dtype = native_dtype(type);
+  return dtype && info(*dtype).kind == Kind::kFloat ? dtype : std::nullopt;
+}
+
+/// Whether kernels compute in the dtype as floating point: else the counted fallback.
+inline bool is_native_float(at::ScalarType type) { return native_float_dtype(type).has_value(); }
+inline bool is_native_float(const at::TensorBase& tensor) {
+  return is_native_float(tensor.scalar_type());
 }
 
 /// The kernel dtype that converts `type`: the native ones, and those that are only stored and

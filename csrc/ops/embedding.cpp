@@ -1,5 +1,6 @@
 // Gradient of embedding. Its forward is a composite of index_select.
 #include <ATen/Context.h>
+#include <ATen/OpMathType.h>
 #include <ATen/ops/embedding_dense_backward_ops.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
@@ -47,8 +48,7 @@ Tensor embedding_dense_backward(const Tensor& grad_output, const Tensor& indices
   }
   const int64_t width = grad_output.size(-1);
   // Many small gradients meet in one row: their sum is kept in float32.
-  const bool is_half = type == at::kHalf || type == at::kBFloat16;
-  const at::ScalarType sum_type = is_half ? at::kFloat : type;
+  const at::ScalarType sum_type = at::toOpMathType(type);
   const Tensor index = indices.reshape({-1}).contiguous();
   Tensor grad = grad_output.reshape({-1, width}).to(sum_type);
   Tensor rows = at::zeros({num_weights, width}, grad.options());

@@ -1,5 +1,6 @@
 // Bags of embeddings, and the norm limit of embedding tables: compositions of indexing, one
 // dispatch per step and no synchronization.
+#include <ATen/OpMathType.h>
 #include <ATen/ops/_embedding_bag_dense_backward_ops.h>
 #include <ATen/ops/_embedding_bag_ops.h>
 #include <ATen/ops/arange.h>
@@ -25,12 +26,6 @@ using at::Tensor;
 using Bags = std::tuple<Tensor, Tensor, Tensor, Tensor>; // output, bag of index, sizes, maxima
 
 enum Mode : int64_t { kSum, kMean, kMax };
-
-// Sums of halves are kept in float32.
-at::ScalarType sum_type(const Tensor& tensor) {
-  const at::ScalarType type = tensor.scalar_type();
-  return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
-}
 
 void check_arguments(const Tensor& weight, const Tensor& indices, const Tensor& offsets,
                      int64_t mode, const std::optional<Tensor>& per_sample_weights,
@@ -108,7 +103,7 @@ Bags embedding_bag(const Tensor& weight, const Tensor& indices, const Tensor& of
                          .sub(1);
   const Tensor kept = indices.ne(padding_idx);
   const Tensor sizes = at::zeros({bags}, options).index_add_(0, bag, kept.to(options.dtype()));
-  Tensor rows = weight.index_select(0, indices).to(sum_type(weight));
+  Tensor rows = weight.index_select(0, indices).to(at::toOpMathType(weight.scalar_type()));
   if (per_sample_weights && per_sample_weights->defined()) {
     rows = rows.mul(per_sample_weights->to(rows.scalar_type()).unsqueeze(1));
   }
@@ -135,7 +130,7 @@ Tensor embedding_bag_dense_backward(const Tensor& grad, const Tensor& indices,
         grad, indices, offset2bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode,
         per_sample_weights, padding_idx);
   }
-  const at::ScalarType type = sum_type(grad);
+  const at::ScalarType type = at::toOpMathType(grad.scalar_type());
   const Tensor from = grad.to(type);
   Tensor table = at::zeros({num_weights, grad.size(1)}, from.options());
   if (indices.numel() == 0) {
@@ -169,7 +164,7 @@ Tensor embedding_bag_per_sample_weights_backward(const Tensor& grad, const Tenso
                                                  int64_t padding_idx) {
   TORCH_CHECK(mode == kSum,
               "embedding_bag_backward: per_sample_weights only supported for mode='sum'");
-  const at::ScalarType type = sum_type(grad);
+  const at::ScalarType type = at::toOpMathType(grad.scalar_type());
   const Tensor bag = offset2bag.numel() != 0 || indices.numel() == 0
                          ? offset2bag
                          : at::searchsorted(offsets, at::arange(indices.numel(), offsets.options()),

@@ -109,11 +109,11 @@ c10::ScalarType common_dtype(const at::TensorIteratorBase& iter) {
 // the bool of a comparison, the index of argmax, the exponent of frexp, the number that complex()
 // joins, the norm of complex numbers. (The iterator does not keep whether it casts.)
 bool writes_own_dtype(const at::TensorIteratorBase& iter, c10::ScalarType common) {
+  // A comparison writes numbers in the dtype it computes in.
+  const bool compares = iter.num_reduce_dims() == 0 && iter.noutputs() == 1;
   for (int i = 0; i < iter.noutputs(); ++i) {
     const c10::ScalarType out = iter.dtype(i);
     const bool joins = c10::isComplexType(out) && c10::toRealValueType(out) == common;
-    // A comparison writes these in the dtype it computes in.
-    const bool compares = iter.num_reduce_dims() == 0 && iter.noutputs() == 1;
     const bool counts = !compares && c10::isIntegralType(out, /*includeBool=*/false) &&
                         !c10::isIntegralType(common, /*includeBool=*/true);
     const bool measures = !compares && c10::isFloatingType(out) && c10::isComplexType(common);

@@ -12,6 +12,7 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "ops/common.h"
 #include "ops/fft_launch.h"
 
 namespace torch_webgpu {
@@ -154,11 +155,6 @@ Tensor fft_c2r(const Tensor& self, IntArrayRef dim, int64_t normalization, int64
              .scale = scale},
             half, out, last);
   return out;
-}
-
-Tensor& write_out(const Tensor& result, Tensor& out) {
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
 }
 
 Tensor& fft_c2c_out(const Tensor& self, IntArrayRef dim, int64_t normalization, bool forward,

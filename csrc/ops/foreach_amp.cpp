@@ -36,8 +36,8 @@ void unscale(TensorList self, Tensor& found_inf, const Tensor& inv_scale) {
   TORCH_CHECK(found_inf.numel() == 1, "found_inf must be a 1-element tensor.");
   TORCH_CHECK(inv_scale.scalar_type() == at::kFloat, "inv_scale must be a float tensor.");
   TORCH_CHECK(found_inf.scalar_type() == at::kFloat, "found_inf must be a float tensor.");
-  const auto dtype = native_dtype(self[0].scalar_type());
-  if (!dtype || info(*dtype).kind != Kind::kFloat) {
+  const auto dtype = native_float_dtype(self[0].scalar_type());
+  if (!dtype) {
     return call_cpu_fallback<at::_ops::_amp_foreach_non_finite_check_and_unscale_>::call(
         self, found_inf, inv_scale);
   }

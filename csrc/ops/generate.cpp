@@ -62,10 +62,6 @@ PipelineSpec make_pipeline(const GenerateSpec& spec, std::string (*values)(const
   return build_kernel(std::string(spec.name), source);
 }
 
-std::array<uint32_t, 2> words_of(uint64_t value) {
-  return {static_cast<uint32_t>(value), static_cast<uint32_t>(value >> 32)};
-}
-
 // A window of `tensor` that holds `count` elements from `first`; *offset is where they start in it,
 // in units of `unit` bytes.
 Binding window(const at::TensorBase& tensor, uint64_t first, uint64_t count, uint32_t unit,
@@ -122,8 +118,8 @@ void generate(const at::TensorBase& out, const GenerateSpec& spec,
     Params params{};
     params.count = static_cast<uint32_t>(std::min(chunk, total - first));
     params.first = static_cast<uint32_t>(first / kBlock);
-    params.seed = words_of(spec.philox.seed);
-    params.stream = words_of(spec.philox.offset / 4);
+    params.seed = spec.philox.key_words();
+    params.stream = spec.philox.counter_words();
     params.arguments = spec.arguments;
     std::array<Binding, 2> bindings{window(out, first, params.count, 4, &params.offset)};
     if (input.defined()) {

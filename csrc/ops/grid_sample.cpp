@@ -38,11 +38,6 @@ struct Params {
   SpatialLayout grad_grid;
 };
 
-bool is_native(const Tensor& input) {
-  const auto dtype = native_dtype(input.scalar_type());
-  return dtype && info(*dtype).kind == Kind::kFloat;
-}
-
 // The coordinates, which are last in memory, where channels are.
 Spatial grid_layout(const Tensor& grid) { return {grid.movedim(-1, 1), grid.dim() - 2}; }
 
@@ -142,7 +137,7 @@ Tensor grid_sampler_2d(const Tensor& input, const Tensor& grid, int64_t mode, in
   check_same_device("grid_sampler_2d", {{input, "input"}, {grid, "grid"}});
   at::native::check_grid_sampler_common(input, grid);
   at::native::check_grid_sampler_2d(input, grid);
-  if (!is_native(input)) {
+  if (!is_native_float(input)) {
     return call_cpu_fallback<at::_ops::grid_sampler_2d>::call(input, grid, mode, padding,
                                                               align_corners);
   }
@@ -154,7 +149,7 @@ Tensor grid_sampler_3d(const Tensor& input, const Tensor& grid, int64_t mode, in
   check_same_device("grid_sampler_3d", {{input, "input"}, {grid, "grid"}});
   at::native::check_grid_sampler_common(input, grid);
   at::native::check_grid_sampler_3d(input, grid, mode);
-  if (!is_native(input)) {
+  if (!is_native_float(input)) {
     return call_cpu_fallback<at::_ops::grid_sampler_3d>::call(input, grid, mode, padding,
                                                               align_corners);
   }
@@ -169,7 +164,7 @@ std::tuple<Tensor, Tensor> grid_sampler_2d_backward(const Tensor& grad_output, c
                     {{grad_output, "grad_output"}, {input, "input"}, {grid, "grid"}});
   at::native::check_grid_sampler_common(input, grid);
   at::native::check_grid_sampler_2d(input, grid);
-  if (!is_native(input)) {
+  if (!is_native_float(input)) {
     return call_cpu_fallback<at::_ops::grid_sampler_2d_backward>::call(
         grad_output, input, grid, mode, padding, align_corners, output_mask);
   }
@@ -185,7 +180,7 @@ std::tuple<Tensor, Tensor> grid_sampler_3d_backward(const Tensor& grad_output, c
                     {{grad_output, "grad_output"}, {input, "input"}, {grid, "grid"}});
   at::native::check_grid_sampler_common(input, grid);
   at::native::check_grid_sampler_3d(input, grid, mode);
-  if (!is_native(input)) {
+  if (!is_native_float(input)) {
     return call_cpu_fallback<at::_ops::grid_sampler_3d_backward>::call(
         grad_output, input, grid, mode, padding, align_corners, output_mask);
   }

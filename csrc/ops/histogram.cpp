@@ -72,14 +72,9 @@ void count(const Tensor& input, const std::optional<Tensor>& weight, bool densit
   }
 }
 
-bool is_native(const Tensor& input) {
-  const auto dtype = native_dtype(input.scalar_type());
-  return dtype && info(*dtype).kind == Kind::kFloat;
-}
-
 void histogramdd(const Tensor& input, const std::optional<Tensor>& weight, bool density,
                  Tensor& hist, const TensorList& edges) {
-  if (is_native(input)) {
+  if (is_native_float(input)) {
     return count(input, weight, density, hist, edges);
   }
   count_on_cpu(input, weight, hist, edges, [&](auto&& x, auto& w, Tensor& h, auto&& e) {
@@ -90,7 +85,7 @@ void histogramdd(const Tensor& input, const std::optional<Tensor>& weight, bool 
 // The edges are evenly spaced, which saves the CPU the search.
 void histogramdd_linear(const Tensor& input, const std::optional<Tensor>& weight, bool density,
                         Tensor& hist, const TensorList& edges, bool local_search) {
-  if (is_native(input)) {
+  if (is_native_float(input)) {
     return count(input, weight, density, hist, edges);
   }
   count_on_cpu(input, weight, hist, edges, [&](auto&& x, auto& w, Tensor& h, auto&& e) {

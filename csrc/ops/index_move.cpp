@@ -362,7 +362,7 @@ void run_index_move(IndexMove&& move) {
     return;
   }
   TORCH_CHECK_NOT_IMPLEMENTED(total < int64_t{1} << 31, move.name, "(): more than 2^31 elements");
-  TORCH_INTERNAL_ASSERT(move.indices.size() <= kMaxMoveIndices); // fold_indices
+  TORCH_INTERNAL_ASSERT(move.indices.size() <= kMaxMoveIndices); // IndexList::fold
   const bool ordered = move.serial_dims != 0; // even where those dimensions have one element each
   const uint32_t parallel = simplify(move);
   TORCH_CHECK_NOT_IMPLEMENTED(move.sizes.size() <= kMaxDims, move.name,

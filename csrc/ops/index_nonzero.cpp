@@ -34,8 +34,7 @@ struct WriteParams {
   uint32_t out_offset;
   uint32_t in_offset;
   uint32_t rank;
-  uint32_t error;
-  uint32_t unused;
+  uint32_t unused[2];
   uint32_t sizes[kMaxDims][4];
 };
 
@@ -96,13 +95,13 @@ std::string emit_hook(Stage stage) {
            "\n}";
   }
   return "fn emit(i: u32, number: u32) {\n"
-         "  if (number >= p.limit) { atomicMax(&errors[0], p.error); return; }\n"
-         "  store_out(p.out_offset + i, load_in(p.in_offset + number));\n}";
+         "  if (number < p.limit) { store_out(p.out_offset + i, load_in(p.in_offset + number)); }"
+         "\n}";
 }
 
 // `in` is not used by kNonzero. All tensors are contiguous.
 void write_selected(Stage stage, const char* name, const Tensor& mask, const Tensor& counts,
-                    const Tensor& out, const Tensor& in, int64_t limit, const std::string& error) {
+                    const Tensor& out, const Tensor& in, int64_t limit) {
   WriteParams params{};
   params.count = static_cast<uint32_t>(mask.numel());
   params.mask_offset = element_begin(mask);
@@ -124,7 +123,6 @@ void write_selected(Stage stage, const char* name, const Tensor& mask, const Ten
     operands.push_back({"in", bits, bind(in)});
   }
   Context& ctx = context();
-  params.error = ctx.stream.error_code(error);
   PipelineKey key{kFamily, static_cast<uint64_t>(stage) | static_cast<uint64_t>(mask_dtype) << 8,
                   0};
   for (size_t k = 0; k < operands.size(); ++k) {
@@ -140,7 +138,6 @@ void write_selected(Stage stage, const char* name, const Tensor& mask, const Ten
     if (stage != Stage::kNonzero) {
       source.hooks.emplace_back("emit", emit_hook(stage));
     }
-    source.checks_indices = true;
     return build_kernel(name, source);
   });
   const int64_t blocks = (mask.numel() + kBlock - 1) / kBlock;
@@ -183,7 +180,7 @@ Tensor& nonzero_out(const Tensor& self, Tensor& result) {
   at::native::resize_output(result, {total, self.dim()});
   if (result.numel() != 0) {
     const Tensor written = writable(result);
-    write_selected(Stage::kNonzero, "nonzero", mask, counts, written, {}, total, "nonzero()");
+    write_selected(Stage::kNonzero, "nonzero", mask, counts, written, {}, total);
     deliver(result, written);
   }
   return result;
@@ -208,8 +205,8 @@ Tensor& nonzero_static_out(const Tensor& self, int64_t size, int64_t fill_value,
     const Tensor mask =
         native_dtype(self.scalar_type()) ? self.contiguous() : self.ne(0).contiguous();
     const Tensor written = result.contiguous();
-    write_selected(Stage::kNonzero, "nonzero_static", mask, count_selected(mask), written, {}, size,
-                   "nonzero_static()");
+    write_selected(Stage::kNonzero, "nonzero_static", mask, count_selected(mask), written, {},
+                   size);
     deliver(result, written);
   }
   return result;
@@ -241,8 +238,7 @@ Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& result
   at::native::resize_output(result, {total});
   if (total != 0) {
     const Tensor written = writable(result);
-    write_selected(Stage::kSelect, "masked_select", chosen, counts, written, in, total,
-                   "masked_select()");
+    write_selected(Stage::kSelect, "masked_select", chosen, counts, written, in, total);
     deliver(result, written);
   }
   return result;
@@ -274,8 +270,7 @@ Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) 
   const Tensor in =
       same_buffer(source, self) ? source.clone(at::MemoryFormat::Contiguous) : source.contiguous();
   const Tensor out = self.contiguous();
-  write_selected(Stage::kScatter, "masked_scatter_", chosen, counts, out, in, in.numel(),
-                 "masked_scatter_()");
+  write_selected(Stage::kScatter, "masked_scatter_", chosen, counts, out, in, in.numel());
   deliver(self, out);
   return self;
 }

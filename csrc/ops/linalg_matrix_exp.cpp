@@ -59,7 +59,7 @@ Tensor matrix_exp(const Tensor& self) {
   at::native::squareCheckInputs(self, "linalg.matrix_exp");
   at::native::checkFloatingOrComplex(self, "linalg.matrix_exp");
   const at::ScalarType type = self.scalar_type();
-  const bool is_half = type == at::kHalf || type == at::kBFloat16;
+  const bool is_half = at::isReducedFloatingType(type);
   if (!is_half && !is_linalg_dtype(type)) {
     return call_cpu_fallback<at::_ops::linalg_matrix_exp>::call(self);
   }

@@ -75,7 +75,7 @@ void structured_renorm_out::impl(const Tensor& self, const at::Scalar& p, int64_
       others.push_back(d);
     }
   }
-  const bool is_half = self.scalar_type() == at::kHalf || self.scalar_type() == at::kBFloat16;
+  const bool is_half = at::isReducedFloatingType(self.scalar_type());
   const Tensor norms = at::linalg_vector_norm(self, p, others, /*keepdim=*/true,
                                               is_half ? std::optional(at::kFloat) : std::nullopt);
   const Tensor factors = at::empty_like(norms);

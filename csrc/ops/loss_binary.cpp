@@ -36,12 +36,6 @@ bool run(PointwiseOp op, const Tensor& out, at::ArrayRef<Tensor> inputs,
 
 bool has(const OptionalTensor& tensor) { return tensor.has_value() && tensor->defined(); }
 
-// The CPU's out= forms want outputs of the input's size, whatever the reduction.
-Tensor& deliver(const Tensor& result, Tensor& out) {
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
-}
-
 Tensor& binary_cross_entropy_out(const Tensor& self, const Tensor& target,
                                  const OptionalTensor& weight, int64_t reduction, Tensor& out) {
   check_same_device("binary_cross_entropy_out", {{out, "out"}, {self, "self"}, {target, "target"}});
@@ -55,7 +49,8 @@ Tensor& binary_cross_entropy_out(const Tensor& self, const Tensor& target,
   }
   Tensor losses = none ? out : empty_webgpu(target.sizes(), self.options());
   if (!run(PointwiseOp::binary_cross_entropy, losses, {self, target}, {})) {
-    return deliver(
+    // The CPU's out= forms want outputs of the input's size, whatever the reduction.
+    return write_out(
         call_cpu_fallback<at::_ops::binary_cross_entropy>::call(self, target, weight, reduction),
         out);
   }
@@ -63,8 +58,7 @@ Tensor& binary_cross_entropy_out(const Tensor& self, const Tensor& target,
     losses.mul_(*weight);
   }
   if (!none) {
-    at::native::resize_output(out, {});
-    out.copy_(reduction == at::Reduction::Mean ? losses.mean() : losses.sum());
+    write_out(reduction == at::Reduction::Mean ? losses.mean() : losses.sum(), out);
   }
   return out;
 }
@@ -87,9 +81,9 @@ Tensor& binary_cross_entropy_backward_out(const Tensor& grad_output, const Tenso
   const double scale = mean ? 1.0 / static_cast<double>(self.numel()) : 1.0;
   if (!run(PointwiseOp::binary_cross_entropy_backward, grad_input, {grad_output, self, target},
            c10::Scalar(scale))) {
-    return deliver(call_cpu_fallback<at::_ops::binary_cross_entropy_backward>::call(
-                       grad_output, self, target, weight, reduction),
-                   grad_input);
+    return write_out(call_cpu_fallback<at::_ops::binary_cross_entropy_backward>::call(
+                         grad_output, self, target, weight, reduction),
+                     grad_input);
   }
   if (has(weight)) {
     grad_input.mul_(*weight);

@@ -55,11 +55,6 @@ void place(const Tensor& matrix, uint32_t* words) {
   }
 }
 
-bool is_native(const Tensor& x) {
-  const auto dtype = native_dtype(x.scalar_type());
-  return dtype && info(*dtype).kind == Kind::kFloat;
-}
-
 struct Margin {
   const char* op;
   const Tensor& x;
@@ -179,7 +174,7 @@ Tensor& multi_margin_loss_out(const Tensor& self, const Tensor& target, const Sc
                               const Scalar& margin, const OptionalTensor& weight, int64_t reduction,
                               Tensor& out) {
   check_same_device("multi_margin_loss_out", {{out, "out"}, {self, "self"}, {target, "target"}});
-  if (!is_native(self)) {
+  if (!is_native_float(self)) {
     return call_cpu_fallback<at::_ops::multi_margin_loss_out>::call(self, target, p, margin, weight,
                                                                     reduction, out);
   }
@@ -201,7 +196,7 @@ Tensor& multi_margin_loss_backward_out(const Tensor& grad_output, const Tensor& 
                                                        {grad_output, "grad_output"},
                                                        {self, "self"},
                                                        {target, "target"}});
-  if (!is_native(self)) {
+  if (!is_native_float(self)) {
     return call_cpu_fallback<at::_ops::multi_margin_loss_backward_grad_input>::call(
         grad_output, self, target, p, margin, weight, reduction, grad_input);
   }
@@ -225,7 +220,7 @@ std::tuple<Tensor&, Tensor&> multilabel_margin_loss_forward_out(const Tensor& se
   check_same_device(
       "multilabel_margin_loss_forward_out",
       {{output, "output"}, {is_target, "is_target"}, {self, "self"}, {target, "target"}});
-  if (!is_native(self)) {
+  if (!is_native_float(self)) {
     return call_cpu_fallback<at::_ops::multilabel_margin_loss_forward_output>::call(
         self, target, reduction, output, is_target);
   }
@@ -252,7 +247,7 @@ Tensor& multilabel_margin_loss_backward_out(const Tensor& grad_output, const Ten
                                                             {grad_output, "grad_output"},
                                                             {self, "self"},
                                                             {target, "target"}});
-  if (!is_native(self)) {
+  if (!is_native_float(self)) {
     return call_cpu_fallback<at::_ops::multilabel_margin_loss_backward_grad_input>::call(
         grad_output, self, target, reduction, is_target, grad_input);
   }

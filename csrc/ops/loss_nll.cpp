@@ -97,11 +97,6 @@ struct Problem {
   }
 };
 
-bool is_native(const Tensor& x) {
-  const auto dtype = native_dtype(x.scalar_type());
-  return dtype && info(*dtype).kind == Kind::kFloat;
-}
-
 void check_types(const Problem& problem) {
   TORCH_CHECK(problem.label.scalar_type() == at::kLong || problem.label.scalar_type() == at::kByte,
               "expected scalar type Long but found ", problem.label.scalar_type());
@@ -210,7 +205,7 @@ std::tuple<Tensor&, Tensor&> nll_loss2d_forward_out(const Tensor& self, const Te
   check_same_device(
       "nll_loss2d_forward_out",
       {{output, "output"}, {total_weight, "total_weight"}, {self, "self"}, {target, "target"}});
-  if (!is_native(self)) {
+  if (!is_native_float(self)) {
     return call_cpu_fallback_symint<at::_ops::nll_loss2d_forward_output>::call(
         self, target, weight, reduction, ignore_index, output, total_weight);
   }
@@ -242,7 +237,7 @@ Tensor& nll_loss2d_backward_out(const Tensor& grad_output, const Tensor& self, c
                                                 {self, "self"},
                                                 {target, "target"},
                                                 {total_weight, "total_weight"}});
-  if (!is_native(self)) {
+  if (!is_native_float(self)) {
     return call_cpu_fallback_symint<at::_ops::nll_loss2d_backward_grad_input>::call(
         grad_output, self, target, weight, reduction, ignore_index, total_weight, grad_input);
   }
@@ -293,7 +288,7 @@ void structured_nll_loss_forward_out::impl(const Tensor& self, const Tensor& tar
                                            OptionalTensorRef weight, int64_t reduction,
                                            int64_t ignore_index, const Tensor& output,
                                            const Tensor& total_weight) {
-  if (!is_native(self)) {
+  if (!is_native_float(self)) {
     call_cpu_fallback_symint<at::_ops::nll_loss_forward_output>::call(
         self, target, optional_tensor(weight), reduction, ignore_index, const_cast<Tensor&>(output),
         const_cast<Tensor&>(total_weight));
@@ -307,7 +302,7 @@ void structured_nll_loss_backward_out::impl(const Tensor& grad_output, const Ten
                                             const Tensor& target, OptionalTensorRef weight,
                                             int64_t reduction, int64_t ignore_index,
                                             const Tensor& total_weight, const Tensor& grad_input) {
-  if (!is_native(self)) {
+  if (!is_native_float(self)) {
     call_cpu_fallback_symint<at::_ops::nll_loss_backward_grad_input>::call(
         grad_output, self, target, optional_tensor(weight), reduction, ignore_index, total_weight,
         const_cast<Tensor&>(grad_input));

@@ -296,9 +296,7 @@ void gemm(const Gemm& problem) {
     return;
   }
   if (cut.dim != GemmCut::Dim::kNone) {
-    const int64_t size = cut.dim == GemmCut::Dim::kBatch ? problem.batch
-                         : cut.dim == GemmCut::Dim::kM   ? problem.m
-                                                         : problem.n;
+    const int64_t size = size_of(problem, cut.dim);
     gemm(part_of(problem, cut.dim, 0, cut.at));
     gemm(part_of(problem, cut.dim, cut.at, size - cut.at));
     return;

@@ -1,8 +1,11 @@
 #include "ops/matmul_split.h"
 
+#include <ATen/ceil_div.h>
+
 #include <algorithm>
 
 #include "backend/tensor.h"
+#include "ops/binding_list.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
@@ -16,25 +19,7 @@ struct Side {
   Dim rows, columns;
 };
 
-int64_t size_of(const Gemm& problem, Dim dim) {
-  switch (dim) {
-  case Dim::kBatch:
-    return problem.batch;
-  case Dim::kM:
-    return problem.m;
-  case Dim::kN:
-    return problem.n;
-  default:
-    return problem.k;
-  }
-}
-
-int64_t limit() {
-  // Windows start at aligned offsets and end at whole words.
-  constexpr int64_t kSlack = 512;
-  const auto bytes = static_cast<int64_t>(context().device.caps().max_storage_binding_size);
-  return std::max<int64_t>(bytes - kSlack, bytes / 2);
-}
+int64_t limit() { return static_cast<int64_t>(BindingList::safe_reach()); }
 
 int64_t bytes_of(const Gemm& problem, const Side& side) {
   const MatrixView& view = side.view;
@@ -66,10 +51,23 @@ Dim longest(const Gemm& problem, const Side& side) {
 // Halves in whole tiles of the kernels, where there are several.
 int64_t half(int64_t size, int64_t tile) {
   const int64_t middle = (size + 1) / 2;
-  return middle <= tile ? middle : (middle + tile - 1) / tile * tile;
+  return middle <= tile ? middle : at::ceil_div(middle, tile) * tile;
 }
 
 } // namespace
+
+int64_t size_of(const Gemm& problem, Dim dim) {
+  switch (dim) {
+  case Dim::kBatch:
+    return problem.batch;
+  case Dim::kM:
+    return problem.m;
+  case Dim::kN:
+    return problem.n;
+  default:
+    return problem.k;
+  }
+}
 
 GemmCut choose_cut(const Gemm& problem) {
   constexpr int64_t kTile = 128;
@@ -94,10 +92,10 @@ GemmCut choose_cut(const Gemm& problem) {
     }
     constexpr int64_t kStep = 16;
     const int64_t least = bytes_of(problem, side) / limit() + 1;
-    const int64_t exact = (size + least - 1) / least;
+    const int64_t exact = at::ceil_div(size, least);
     const int64_t part = exact <= kStep ? exact : exact / kStep * kStep;
     // The parts' products are summed up in the end, from one tensor.
-    const int64_t parts = (size + part - 1) / part;
+    const int64_t parts = at::ceil_div(size, part);
     if (parts * problem.batch * problem.m * problem.n * 8 > limit()) {
       if (problem.batch > 1) {
         return {Dim::kBatch, problem.batch / 2};

@@ -11,6 +11,9 @@ struct GemmCut {
   int64_t at = 0; // the first part's size; of a cut of K, every part's but the last
 };
 
+/// How far a product reaches along a dimension.
+int64_t size_of(const Gemm& problem, GemmCut::Dim dim);
+
 /// How to make the matrices that do not fit a binding smaller; kNone if all fit, or if nothing can
 /// be done (binding them says so).
 GemmCut choose_cut(const Gemm& problem);

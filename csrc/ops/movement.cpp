@@ -154,9 +154,7 @@ Tensor& narrow_copy_out(const Tensor& self, int64_t dim, int64_t start, int64_t 
   check_same_device("narrow_copy", {{self, "self"}, {out, "out"}});
   TORCH_CHECK(self.scalar_type() == out.scalar_type(), "narrow_copy(): Expected out of dtype ",
               self.scalar_type(), ", but got ", out.scalar_type());
-  const Tensor part = self.narrow(dim, start, length);
-  at::native::resize_output(out, part.sizes());
-  return out.copy_(part);
+  return write_out(self.narrow(dim, start, length), out);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

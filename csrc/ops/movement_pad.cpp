@@ -75,9 +75,7 @@ Tensor pad_backward_in_order(CoordinateMap map, const Tensor& grad_output, IntAr
 
 void pad_backward(const char* name, CoordinateMap map, const Tensor& grad_output,
                   IntArrayRef padding, const Tensor& grad_input) {
-  const bool is_half =
-      grad_input.scalar_type() == at::kHalf || grad_input.scalar_type() == at::kBFloat16;
-  if (is_half) { // sums of halves are kept in float32
+  if (at::isReducedFloatingType(grad_input.scalar_type())) { // sums of halves are kept in float32
     const Tensor sums = at::zeros(grad_input.sizes(), grad_input.options().dtype(at::kFloat));
     pad_backward(name, map, grad_output.to(at::kFloat), padding, sums);
     grad_input.copy_(sums);

@@ -28,16 +28,23 @@ struct Sequences {
   int64_t width = 0;
 
   int64_t count() const { return static_cast<int64_t>(lengths.size()); }
-  // The rows of the padded tensor that are no padding.
-  Tensor rows() const {
-    std::vector<int64_t> rows;
-    for (int64_t n = 0; n < count(); ++n) {
-      for (int64_t i = 0; i < lengths[n]; ++i) {
-        rows.push_back(n * longest + i);
+  // The rows of the padded tensor that are no padding. Made at the first call: `longest` must not
+  // change from then on.
+  const Tensor& rows() const {
+    if (!rows_.defined()) {
+      std::vector<int64_t> rows;
+      for (int64_t n = 0; n < count(); ++n) {
+        for (int64_t i = 0; i < lengths[n]; ++i) {
+          rows.push_back(n * longest + i);
+        }
       }
+      rows_ = at::tensor(rows, at::kLong).to(webgpu_device());
     }
-    return at::tensor(rows, at::kLong).to(webgpu_device());
+    return rows_;
   }
+
+private:
+  mutable Tensor rows_;
 };
 
 // True where a padded tensor has no number of a sequence.
@@ -84,19 +91,24 @@ Tensor unpad(const Tensor& padded, const Sequences& sequences) {
       buffer, at::tensor(sizes, at::kLong).view({sequences.count(), 2}));
 }
 
-// A bool that the host asks for: it is found there, from the mask.
-bool is_left_aligned(const Tensor& t, const Tensor& mask) {
+// A bool that the host asks for: it is found there, from the mask (on the CPU).
+bool is_left_aligned_on_cpu(const Tensor& t, const Tensor& mask) {
   TORCH_CHECK(t.dim() == 3, "Input should be a 3D tensor, N * L * D");
   const Tensor shape = at::full({1}, false, at::kBool).expand(t.sizes());
-  return at::_nested_tensor_from_mask_left_aligned(shape, mask.cpu());
+  return at::_nested_tensor_from_mask_left_aligned(shape, mask);
+}
+
+bool is_left_aligned(const Tensor& t, const Tensor& mask) {
+  return is_left_aligned_on_cpu(t, mask.cpu());
 }
 
 Tensor from_mask(const Tensor& t, const Tensor& mask, bool mask_check) {
   TORCH_CHECK(t.size(0) > 0, "stack expects a non-empty TensorList");
-  const bool aligned = is_left_aligned(t, mask);
+  const Tensor host_mask = mask.cpu();
+  const bool aligned = is_left_aligned_on_cpu(t, host_mask);
   TORCH_CHECK(!mask_check || aligned, "Mask must be left-aligned without gaps");
   Sequences sequences;
-  const Tensor lengths = mask.cpu().sum(1);
+  const Tensor lengths = host_mask.sum(1);
   sequences.lengths.assign(lengths.const_data_ptr<int64_t>(),
                            lengths.const_data_ptr<int64_t>() + lengths.numel());
   sequences.longest = t.size(1);
@@ -155,7 +167,7 @@ Tensor encoder_layer(const Tensor& source, int64_t embed_dim, int64_t heads,
                      const Tensor& ffn_weight_1, const Tensor& ffn_bias_1,
                      const Tensor& ffn_weight_2, const Tensor& ffn_bias_2,
                      const OptionalTensor& mask, std::optional<int64_t>) {
-  TORCH_CHECK(!mask.has_value() || !mask->defined(), "NestedTensor with mask is not supported yet");
+  check_no_mask(mask);
   const Sequences sequences = sequences_of(source);
   const Tensor result = at::_transformer_encoder_layer_fwd(
       pad(source, sequences, 0), embed_dim, heads, qkv_weight, qkv_bias, proj_weight, proj_bias,

@@ -18,9 +18,7 @@ void moments(const at::Tensor& var, const at::Tensor& mean, const at::Tensor& in
 void normalized_sums(const at::Tensor& sum, const at::Tensor& product, const at::Tensor& gradient,
                      const at::Tensor& input, const at::Tensor& mean, const at::Tensor& rstd);
 
-/// Whether kernels can compute in the tensor's dtype: float32, float16 or bfloat16.
-bool is_native_float(const at::Tensor& tensor);
-/// Whether that holds for all that are defined.
+/// Whether all that are defined are.
 bool are_native_floats(std::initializer_list<at::Tensor> tensors);
 
 /// Contiguous rows whose elements share weights in runs.

@@ -14,11 +14,6 @@
 
 namespace torch_webgpu {
 
-bool is_native_float(const at::Tensor& tensor) {
-  const auto dtype = native_dtype(tensor.scalar_type());
-  return dtype && info(*dtype).kind == Kind::kFloat;
-}
-
 bool are_native_floats(std::initializer_list<at::Tensor> tensors) {
   return std::all_of(tensors.begin(), tensors.end(),
                      [](const at::Tensor& t) { return !t.defined() || is_native_float(t); });

@@ -132,11 +132,6 @@ std::string body(const MultiTensorOp& op) {
   }
 }
 
-bool is_native_float(TensorList tensors) {
-  const auto dtype = native_dtype(tensors[0].scalar_type());
-  return dtype && info(*dtype).kind == Kind::kFloat;
-}
-
 // Collects what an optimizer step is made of.
 class Step {
 public:
@@ -210,7 +205,7 @@ void fused_adam(TensorList self, TensorList grads, TensorList means, TensorList 
   if (self.empty()) {
     return;
   }
-  if (!is_native_float(self)) {
+  if (!is_native_float(self[0])) {
     return call_cpu_fallback<Op>::call(self, grads, means, squares, max_squares, steps, lr, beta1,
                                        beta2, weight_decay, eps, amsgrad, maximize, grad_scale,
                                        found_inf);
@@ -243,7 +238,7 @@ void fused_sgd(TensorList self, TensorList grads, TensorList buffers, double wei
   if (self.empty()) {
     return;
   }
-  if (!is_native_float(self)) {
+  if (!is_native_float(self[0])) {
     return call_cpu_fallback<Op>::call(self, grads, buffers, weight_decay, momentum, lr, dampening,
                                        nesterov, maximize, is_first_step, grad_scale, found_inf);
   }
@@ -270,7 +265,7 @@ void fused_adagrad(TensorList self, TensorList grads, TensorList sums, TensorLis
   if (self.empty()) {
     return;
   }
-  if (!is_native_float(self)) {
+  if (!is_native_float(self[0])) {
     return call_cpu_fallback<Op>::call(self, grads, sums, steps, lr, lr_decay, weight_decay, eps,
                                        maximize, grad_scale, found_inf);
   }

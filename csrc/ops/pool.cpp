@@ -118,12 +118,7 @@ bool can_pool_max(at::ScalarType type) {
   return dtype && type != at::kBool && info(*dtype).kind != Kind::kComplex;
 }
 
-bool can_pool_average(at::ScalarType type) { return type == at::kLong || can_pool_gradient(type); }
-
-bool can_pool_gradient(at::ScalarType type) {
-  const auto dtype = native_dtype(type);
-  return dtype && info(*dtype).kind == Kind::kFloat;
-}
+bool can_pool_average(at::ScalarType type) { return type == at::kLong || is_native_float(type); }
 
 void pool_max(const Pooling& pooling, const Tensor& in, const Tensor& out, const Tensor& indices,
               const Tensor& samples) {

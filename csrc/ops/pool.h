@@ -40,7 +40,6 @@ struct Pooling {
 /// Whether the kernels can compute in the type: else the counted fallback.
 bool can_pool_max(at::ScalarType type);
 bool can_pool_average(at::ScalarType type);
-bool can_pool_gradient(at::ScalarType type);
 
 /// `samples` places the windows of fractional pooling; undefined otherwise.
 void pool_max(const Pooling& pooling, const at::Tensor& in, const at::Tensor& out,

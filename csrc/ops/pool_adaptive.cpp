@@ -22,6 +22,7 @@
 #include "backend/empty.h"
 #include "backend/fallback.h"
 #include "ops/common.h"
+#include "ops/dtypes.h"
 #include "ops/pool.h"
 #include "structured_ops.h"
 
@@ -96,7 +97,7 @@ Tensor& adaptive_average_backward_out(const Tensor& grad_output, const Tensor& s
 
 Tensor& adaptive_avg_pool2d_out(const Tensor& self, IntArrayRef output_size, Tensor& out) {
   check_not_integral("adaptive_avg_pool2d", self);
-  if (!can_pool_gradient(self.scalar_type())) {
+  if (!is_native_float(self)) {
     return call_cpu_fallback_symint<at::_ops::adaptive_avg_pool2d_out>::call(
         self, c10::fromIntArrayRefSlow(output_size), out);
   }
@@ -105,7 +106,7 @@ Tensor& adaptive_avg_pool2d_out(const Tensor& self, IntArrayRef output_size, Ten
 
 Tensor& adaptive_avg_pool3d_out(const Tensor& self, IntArrayRef output_size, Tensor& out) {
   check_not_integral("adaptive_avg_pool3d", self);
-  if (!can_pool_gradient(self.scalar_type())) {
+  if (!is_native_float(self)) {
     return call_cpu_fallback_symint<at::_ops::adaptive_avg_pool3d_out>::call(
         self, c10::fromIntArrayRefSlow(output_size), out);
   }
@@ -123,7 +124,7 @@ Tensor adaptive_avg_pool3d(const Tensor& self, IntArrayRef output_size) {
 }
 
 Tensor adaptive_avg_pool2d_backward(const Tensor& grad_output, const Tensor& self) {
-  if (!can_pool_gradient(self.scalar_type())) {
+  if (!is_native_float(self)) {
     return call_cpu_fallback<at::_ops::_adaptive_avg_pool2d_backward>::call(grad_output, self);
   }
   Tensor grad_input = empty_webgpu({0}, self.options());
@@ -132,7 +133,7 @@ Tensor adaptive_avg_pool2d_backward(const Tensor& grad_output, const Tensor& sel
 
 Tensor& adaptive_avg_pool3d_backward_out(const Tensor& grad_output, const Tensor& self,
                                          Tensor& grad_input) {
-  if (!can_pool_gradient(self.scalar_type())) {
+  if (!is_native_float(self)) {
     return call_cpu_fallback<at::_ops::adaptive_avg_pool3d_backward_grad_input>::call(
         grad_output, self, grad_input);
   }
@@ -157,7 +158,7 @@ Tensor& fractional_max_pool3d_backward_out(const Tensor& grad_output, const Tens
                                                            {grad_output, "grad_output"},
                                                            {self, "self"},
                                                            {indices, "indices"}});
-  if (!can_pool_gradient(self.scalar_type())) {
+  if (!is_native_float(self)) {
     return call_cpu_fallback<at::_ops::fractional_max_pool3d_backward_grad_input>::call(
         grad_output, self, kernel_size, output_size, indices, grad_input);
   }
@@ -211,7 +212,7 @@ void structured_adaptive_max_pool2d_out::impl(const Tensor& self, IntArrayRef ou
 void structured_adaptive_max_pool2d_backward_out::impl(const Tensor& grad_output,
                                                        const Tensor& self, const Tensor& indices,
                                                        const Tensor& grad_input) {
-  if (!can_pool_gradient(self.scalar_type())) {
+  if (!is_native_float(self)) {
     call_cpu_fallback<at::_ops::adaptive_max_pool2d_backward_grad_input>::call(
         grad_output, self, indices, const_cast<Tensor&>(grad_input));
     return;
@@ -234,7 +235,7 @@ void structured_adaptive_max_pool3d_out::impl(const Tensor& self, IntArrayRef ou
 void structured_adaptive_max_pool3d_backward_out::impl(const Tensor& grad_output,
                                                        const Tensor& self, const Tensor& indices,
                                                        const Tensor& grad_input) {
-  if (!can_pool_gradient(self.scalar_type())) {
+  if (!is_native_float(self)) {
     call_cpu_fallback<at::_ops::adaptive_max_pool3d_backward_grad_input>::call(
         grad_output, self, indices, const_cast<Tensor&>(grad_input));
     return;
@@ -248,7 +249,7 @@ void structured_fractional_max_pool2d_out::impl(const Tensor& self, IntArrayRef 
                                                 const Tensor& random_samples, const Tensor& output,
                                                 const Tensor& indices) {
   at::native::fractional_max_pool_check_shape<2>(self, random_samples);
-  if (!can_pool_gradient(self.scalar_type())) {
+  if (!is_native_float(self)) {
     call_cpu_fallback<at::_ops::fractional_max_pool2d_output>::call(
         self, kernel_size, output_size, random_samples, const_cast<Tensor&>(output),
         const_cast<Tensor&>(indices));
@@ -261,7 +262,7 @@ void structured_fractional_max_pool2d_out::impl(const Tensor& self, IntArrayRef 
 void structured_fractional_max_pool2d_backward_out::impl(
     const Tensor& grad_output, const Tensor& self, IntArrayRef kernel_size, IntArrayRef output_size,
     const Tensor& indices, const Tensor& grad_input) {
-  if (!can_pool_gradient(self.scalar_type())) {
+  if (!is_native_float(self)) {
     call_cpu_fallback<at::_ops::fractional_max_pool2d_backward_grad_input>::call(
         grad_output, self, kernel_size, output_size, indices, const_cast<Tensor&>(grad_input));
     return;
@@ -279,7 +280,7 @@ void structured_fractional_max_pool3d_out::impl(const Tensor& self, int64_t pool
                                                 const Tensor& indices) {
   at::native::fractional_max_pool_check_shape<3>(self, random_samples);
   const std::array<int64_t, 3> kernel_size = {poolSizeT, poolSizeH, poolSizeW};
-  if (!can_pool_gradient(self.scalar_type())) {
+  if (!is_native_float(self)) {
     call_cpu_fallback<at::_ops::fractional_max_pool3d_output>::call(
         self, kernel_size, {outputT, outputH, outputW}, random_samples, const_cast<Tensor&>(output),
         const_cast<Tensor&>(indices));

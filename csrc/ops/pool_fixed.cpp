@@ -15,6 +15,7 @@
 #include "backend/empty.h"
 #include "backend/fallback.h"
 #include "ops/common.h"
+#include "ops/dtypes.h"
 #include "ops/pool.h"
 #include "structured_ops.h"
 
@@ -132,7 +133,7 @@ Tensor& max_pool3d_with_indices_backward_out(const Tensor& grad_output, const Te
                                                              {grad_output, "grad_output"},
                                                              {self, "self"},
                                                              {indices, "indices"}});
-  if (!can_pool_gradient(self.scalar_type())) {
+  if (!is_native_float(self)) {
     return call_cpu_fallback<at::_ops::max_pool3d_with_indices_backward_grad_input>::call(
         grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices, grad_input);
   }
@@ -191,7 +192,7 @@ void structured_max_pool2d_with_indices_backward_out::impl(
     const Tensor& grad_output, const Tensor& self, IntArrayRef kernel_size, IntArrayRef stride,
     IntArrayRef padding, IntArrayRef dilation, bool ceil_mode, const Tensor& indices,
     const Tensor& grad_input) {
-  if (!can_pool_gradient(self.scalar_type())) {
+  if (!is_native_float(self)) {
     call_cpu_fallback<at::_ops::max_pool2d_with_indices_backward_grad_input>::call(
         grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices,
         const_cast<Tensor&>(grad_input));
@@ -223,7 +224,7 @@ void structured_avg_pool2d_backward_out::impl(const Tensor& grad_output, const T
                                               bool count_include_pad,
                                               std::optional<int64_t> divisor_override,
                                               const Tensor& grad_input) {
-  if (!can_pool_gradient(self.scalar_type())) {
+  if (!is_native_float(self)) {
     call_cpu_fallback<at::_ops::avg_pool2d_backward_grad_input>::call(
         grad_output, self, kernel_size, stride, padding, ceil_mode, count_include_pad,
         divisor_override, const_cast<Tensor&>(grad_input));
@@ -255,7 +256,7 @@ void structured_avg_pool3d_backward_out::impl(const Tensor& grad_output, const T
                                               bool count_include_pad,
                                               std::optional<int64_t> divisor_override,
                                               const Tensor& grad_input) {
-  if (!can_pool_gradient(self.scalar_type())) {
+  if (!is_native_float(self)) {
     call_cpu_fallback<at::_ops::avg_pool3d_backward_grad_input>::call(
         grad_output, self, kernel_size, stride, padding, ceil_mode, count_include_pad,
         divisor_override, const_cast<Tensor&>(grad_input));

@@ -60,8 +60,8 @@ std::tuple<Tensor, Tensor> observe_and_quantize(const Tensor& self, const Tensor
                          {zero_point, "zero_point"}});
   TORCH_CHECK(ch_axis < self.dim(),
               "Error in fused_moving_avg_obs_fake_quant_cpu: ch_axis must be < self.dim()");
-  const auto dtype = native_dtype(self.scalar_type());
-  if (!dtype || info(*dtype).kind != Kind::kFloat) {
+  const auto dtype = native_float_dtype(self.scalar_type());
+  if (!dtype) {
     return call_cpu_fallback<at::_ops::_fused_moving_avg_obs_fq_helper>::call(
         self, observer_on, fake_quant_on, running_min, running_max, scale, zero_point,
         averaging_const, quant_min, quant_max, ch_axis, per_row, symmetric);

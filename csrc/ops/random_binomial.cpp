@@ -28,15 +28,6 @@ struct Params {
   std::array<uint32_t, 2> stream;
 };
 
-std::array<uint32_t, 2> words_of(uint64_t value) {
-  return {static_cast<uint32_t>(value), static_cast<uint32_t>(value >> 32)};
-}
-
-bool is_native(const Tensor& tensor) {
-  const auto dtype = native_dtype(tensor.scalar_type());
-  return dtype && info(*dtype).kind == Kind::kFloat;
-}
-
 Tensor binomial(const Tensor& count, const Tensor& prob, OptionalGenerator generator) {
   check_same_device("binomial", {{count, "count"}, {prob, "prob"}});
   for (const auto& [tensor, name] : {std::pair(count, "count"), std::pair(prob, "prob")}) {
@@ -44,7 +35,7 @@ Tensor binomial(const Tensor& count, const Tensor& prob, OptionalGenerator gener
                       "binomial only supports floating-point dtypes for ", name,
                       ", got: ", tensor.scalar_type());
   }
-  if (!is_native(count) || !is_native(prob)) {
+  if (!is_native_float(count) || !is_native_float(prob)) {
     return call_cpu_fallback<at::_ops::binomial>::call(count, prob, std::move(generator));
   }
   TORCH_CHECK(count.scalar_type() == prob.scalar_type(), "Found dtype ", prob.scalar_type(),
@@ -61,8 +52,8 @@ Tensor binomial(const Tensor& count, const Tensor& prob, OptionalGenerator gener
                         element_begin(out),
                         element_begin(n),
                         element_begin(p),
-                        words_of(philox.seed),
-                        words_of(philox.offset / 4)};
+                        philox.key_words(),
+                        philox.counter_words()};
     KernelCall call("binomial", "binomial");
     call.add_output("out", out, DType::kF32);
     call.add_input("n", n, DType::kF32);

@@ -34,10 +34,6 @@ struct Params {
   std::array<uint32_t, 2> stream;
 };
 
-std::array<uint32_t, 2> words_of(uint64_t value) {
-  return {static_cast<uint32_t>(value), static_cast<uint32_t>(value >> 32)};
-}
-
 void check_weights(const Tensor& weights, const Tensor& totals) {
   const Tensor facts = at::stack({weights.amin(), weights.amax(), totals.amin()}).cpu();
   const float* fact = facts.const_data_ptr<float>();
@@ -80,8 +76,8 @@ void multinomial(Tensor& result, const Tensor& self, int64_t draws,
   params.out_offset = element_begin(packed);
   params.weight_offset = element_begin(weights);
   params.sum_offset = element_begin(sums);
-  params.seed = words_of(philox.seed);
-  params.stream = words_of(philox.offset / 4);
+  params.seed = philox.key_words();
+  params.stream = philox.counter_words();
   KernelCall call("multinomial", "multinomial");
   call.add_output("out", packed, DType::kI64);
   call.add_input("weight", weights, DType::kF32);

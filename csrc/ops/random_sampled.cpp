@@ -34,11 +34,6 @@ std::string values(const GenerateSpec& spec) {
          "  }\n  return v;\n}";
 }
 
-bool is_native_float(const Tensor& tensor) {
-  const auto dtype = native_dtype(tensor.scalar_type());
-  return dtype && info(*dtype).kind == Kind::kFloat;
-}
-
 Tensor draw(Distribution distribution, std::string_view name, const Tensor& parameter,
             const OptionalGenerator& generator) {
   const Tensor out = empty_webgpu(parameter.sizes(), parameter.scalar_type());

@@ -89,8 +89,7 @@ private:
   // Whether there are bindings enough for all windows of the inputs, and for partial results.
   bool inputs_fit_windows() const {
     const Capabilities& caps = context_.device.caps();
-    const uint64_t window =
-        caps.max_storage_binding_size / SlotWindows::kAlignment * SlotWindows::kAlignment;
+    const uint64_t window = BindingList::window_bytes();
     uint64_t count = 1;
     for (int k = 0; k < iter_.ninputs(); ++k) {
       const Buffer& buffer = buffer_of(iter_.tensor_base(input() + k));

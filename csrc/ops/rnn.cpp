@@ -70,8 +70,7 @@ std::optional<DType> kernel_dtype(const char* op, const Tensor& tensor) {
   const at::ScalarType type = tensor.scalar_type();
   TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(type) || at::isComplexType(type), '"', op,
                               "\" not implemented for '", type, "'");
-  const auto dtype = native_dtype(type);
-  return dtype && info(*dtype).kind == Kind::kFloat ? dtype : std::nullopt;
+  return native_float_dtype(type);
 }
 
 uint32_t element_count(const char* op, const Tensor& state, int64_t parts) {

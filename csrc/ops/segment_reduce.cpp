@@ -45,11 +45,6 @@ Tensor bounds_of_lengths(const Tensor& lengths) {
                  -1);
 }
 
-bool is_native(const Tensor& data) {
-  const auto dtype = native_dtype(data.scalar_type());
-  return dtype && info(*dtype).kind == Kind::kFloat;
-}
-
 // `bounds` and `data` are contiguous; `result` has the results' sizes.
 Params make_params(ReductionType reduction, const Tensor& data, const Tensor& bounds,
                    const Tensor& result, const Initial& initial) {
@@ -170,7 +165,7 @@ Tensor gradient_of_segments(const Tensor& grad, const Tensor& output, const Tens
 template <auto& stub, bool lengths>
 Tensor forward(ReductionType reduction, const Tensor& data, const Tensor& segments, int64_t axis,
                const Initial& initial) {
-  if (!is_native(data)) {
+  if (!is_native_float(data)) {
     note_fallback("aten::segment_reduce", std::string("for ") + c10::toString(data.scalar_type()));
     return std::remove_cvref_t<decltype(stub)>::DEFAULT(reduction, data.cpu(), segments.cpu(), axis,
                                                         initial)
@@ -184,7 +179,7 @@ template <auto& stub, bool lengths>
 Tensor backward(const Tensor& grad, const Tensor& output, const Tensor& data,
                 ReductionType reduction, const Tensor& segments, int64_t axis,
                 const Initial& initial) {
-  if (!is_native(data)) {
+  if (!is_native_float(data)) {
     note_fallback("aten::_segment_reduce_backward",
                   std::string("for ") + c10::toString(data.scalar_type()));
     return std::remove_cvref_t<decltype(stub)>::DEFAULT(grad.cpu(), output.cpu(), data.cpu(),

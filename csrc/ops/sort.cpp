@@ -100,12 +100,8 @@ void take_along(const Sorted& sorted, const Tensor& position, const Tensor& self
     }
     return keepdim ? taken : taken.squeeze(dim);
   };
-  const Tensor value = shaped(sorted.values.gather(dim, position));
-  const Tensor index = shaped(sorted.indices.gather(dim, position));
-  at::native::resize_output(values, value.sizes());
-  at::native::resize_output(indices, index.sizes());
-  values.copy_(value);
-  indices.copy_(index);
+  write_out(shaped(sorted.values.gather(dim, position)), values);
+  write_out(shaped(sorted.indices.gather(dim, position)), indices);
 }
 
 Tensor same_position(const Sorted& sorted, int64_t dim, int64_t position) {
@@ -209,10 +205,8 @@ std::tuple<Tensor&, Tensor&> mode_out(const Tensor& self, int64_t dim, bool keep
   TORCH_CHECK(indices.scalar_type() == at::kLong, "expected scalar type '", at::kLong,
               "' but got '", indices.scalar_type(), "' for indices output");
   const auto [value, index] = mode(self, dim, keepdim);
-  at::native::resize_output(values, value.sizes());
-  at::native::resize_output(indices, index.sizes());
-  values.copy_(value);
-  indices.copy_(index);
+  write_out(value, values);
+  write_out(index, indices);
   return {values, indices};
 }
 

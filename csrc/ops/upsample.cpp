@@ -85,11 +85,6 @@ struct Resampling {
   }
 };
 
-bool is_native(at::ScalarType type) {
-  const auto dtype = native_dtype(type);
-  return dtype && info(*dtype).kind == Kind::kFloat;
-}
-
 // Bytes are only copied: what the other filters weigh, the CPU rounds its own way in between.
 bool copies_bytes(Filter filter, at::ScalarType type) {
   return type == at::kByte && (filter == Filter::nearest || filter == Filter::nearest_exact);
@@ -151,7 +146,8 @@ void resample(const Resampling& resampling, bool backward, const Tensor& walked,
 template <class Op, class... Arguments>
 void forward(Resampling resampling, const Tensor& self, IntArrayRef output_size, const Tensor& out,
              Arguments... arguments) {
-  if (!is_native(self.scalar_type()) && !copies_bytes(resampling.filter, self.scalar_type())) {
+  if (!is_native_float(self.scalar_type()) &&
+      !copies_bytes(resampling.filter, self.scalar_type())) {
     call_cpu_fallback_symint<Op>::call(self, c10::fromIntArrayRefSlow(output_size), arguments...,
                                        const_cast<Tensor&>(out));
     return;
@@ -163,7 +159,7 @@ void forward(Resampling resampling, const Tensor& self, IntArrayRef output_size,
 template <class Op, class... Arguments>
 void backward(Resampling resampling, const Tensor& grad_output, IntArrayRef output_size,
               IntArrayRef input_size, const Tensor& grad_input, Arguments... arguments) {
-  if (!is_native(grad_output.scalar_type())) {
+  if (!is_native_float(grad_output.scalar_type())) {
     call_cpu_fallback_symint<Op>::call(grad_output, c10::fromIntArrayRefSlow(output_size),
                                        c10::fromIntArrayRefSlow(input_size), arguments...,
                                        const_cast<Tensor&>(grad_input));

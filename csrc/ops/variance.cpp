@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "backend/fallback.h"
+#include "ops/common.h"
 #include "ops/reduce.h"
 #include "ops/stub.h"
 
@@ -86,8 +87,7 @@ void variance(const Statistic& of, Tensor& result) {
     variance({of.name, false, at::real(of.self), of.dim, of.correction, of.keepdim}, real);
     variance({of.name, false, at::imag(of.self), of.dim, of.correction, of.keepdim}, imaginary);
     join_parts(real, imaginary, of.take_sqrt);
-    at::native::resize_output(result, real.sizes());
-    result.copy_(real);
+    write_out(real, result);
     return;
   }
   TensorIterator iter = at::native::make_reduction(of.name, result, of.self, of.dim, of.keepdim,

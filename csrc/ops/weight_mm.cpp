@@ -16,7 +16,7 @@ using at::Tensor;
 
 constexpr uint64_t kFamily = 0x77656967; // "weig"
 
-// Mirrors Params of weight_mm.wgsl and weight_mv.wgsl.
+// Mirrors WeightParams of lib/weight.wgsl.
 struct Params {
   uint32_t m, n, k;
   uint32_t group_size;
@@ -44,16 +44,13 @@ const char* weights_hook(Packing packing) {
            "                             load_w(min(i + 2u, last)), load_w(last)));\n}";
   case Packing::kInt8InWords:
     return "fn weights(n: u32, k: u32) -> vec4<f32> {\n"
-           "  let word = bitcast<i32>(load_w(p.w_offset + (n * p.k + k) / 4u));\n"
-           "  return vec4<f32>((vec4<i32>(word) << vec4<u32>(24u, 16u, 8u, 0u)) >> "
-           "vec4<u32>(24u));\n}";
+           "  return unpack_signed_bytes(load_w(p.w_offset + (n * p.k + k) / 4u));\n}";
   default:
     return "fn weights(n: u32, k: u32) -> vec4<f32> {\n"
            "  let word = load_w(p.w_offset + (n * p.k + k) / 8u) >> (k % 8u * 4u);\n"
-           "  let q = vec4<i32>((vec4<u32>(word) >> vec4<u32>(0u, 4u, 8u, 12u)) & "
-           "vec4<u32>(15u)) - vec4<i32>(8);\n"
            "  let at = p.scale_offset + (k / p.group_size * p.n + n) * 2u;\n"
-           "  return vec4<f32>(q) * load_scale(at) + vec4<f32>(load_scale(at + 1u));\n}";
+           "  return unpack_signed_nibbles(word) * load_scale(at) + vec4<f32>(load_scale(at + "
+           "1u));\n}";
   }
 }
 
@@ -99,13 +96,8 @@ Tensor multiply(const char* op, Packing packing, const Tensor& a, const Tensor& 
   return out;
 }
 
-bool is_float(const Tensor& tensor) {
-  const at::ScalarType type = tensor.scalar_type();
-  return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
-}
-
 void check_activations(const char* op, const Tensor& a) {
-  TORCH_CHECK(is_float(a), op, " : expect A to be either 32-bit or 16-bit float tensor.");
+  TORCH_CHECK(is_native_float(a), op, " : expect A to be either 32-bit or 16-bit float tensor.");
   TORCH_CHECK(a.dim() == 2, op, " : expect A to be 2D tensor.");
 }
 
@@ -119,7 +111,7 @@ Tensor weight_int8pack_mm(const Tensor& a, const Tensor& w, const Tensor& scales
   TORCH_CHECK(w.size(1) == a.size(1), op, " : expect B.size(1) == ", a.size(1));
   TORCH_CHECK(scales.dim() == 1 && scales.size(0) == w.size(0), op,
               " : expect scales to be 1d tensor with size ", w.size(0));
-  TORCH_CHECK(is_float(scales), op, " : expect scales to be a float tensor.");
+  TORCH_CHECK(is_native_float(scales), op, " : expect scales to be a float tensor.");
   const bool in_words = a.size(1) % 4 == 0 && byte_offset(w) % 4 == 0;
   return multiply("_weight_int8pack_mm", in_words ? Packing::kInt8InWords : Packing::kInt8, a, w,
                   scales.contiguous(), w.size(0), a.size(1));
@@ -167,7 +159,8 @@ Tensor weight_int4pack_mm(const Tensor& a, const Tensor& w, int64_t group_size,
                   scale_and_zeros.size(1) == n && scale_and_zeros.size(2) == 2,
               op, ": expect qScaleAndZeros to be 3d tensor with sizes [", k / group_size, ", ", n,
               ", 2]");
-  TORCH_CHECK(is_float(scale_and_zeros), op, ": expect qScaleAndZeros to be a float tensor.");
+  TORCH_CHECK(is_native_float(scale_and_zeros), op,
+              ": expect qScaleAndZeros to be a float tensor.");
   return multiply(op, Packing::kInt4, a, w, scale_and_zeros.contiguous(), n, group_size);
 }
 

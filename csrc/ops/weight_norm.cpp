@@ -1,5 +1,6 @@
 // Weight normalization over the first or the last dimension, w = v * g / |v|, which nn.utils
 // reaches when no gradient of the gradient is asked for.
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -25,11 +26,6 @@ std::vector<int64_t> other_dims(const Tensor& v, int64_t dim) {
   return dims;
 }
 
-// Half types keep the norm, and compute, in float32.
-at::ScalarType norm_type(const Tensor& g) {
-  return at::isReducedFloatingType(g.scalar_type()) ? at::kFloat : g.scalar_type();
-}
-
 void check_dim(const Tensor& v, int64_t dim) {
   TORCH_CHECK(dim == 0 || dim == v.dim() - 1,
               "fused kernels can only be applied for first or last dim");
@@ -38,7 +34,7 @@ void check_dim(const Tensor& v, int64_t dim) {
 TwoTensors weight_norm(const Tensor& v, const Tensor& g, int64_t dim) {
   check_same_device("_weight_norm_interface", {{v, "v"}, {g, "g"}});
   check_dim(v, dim);
-  const at::ScalarType type = norm_type(g);
+  const at::ScalarType type = at::toOpMathType(g.scalar_type()); // also the norm's
   const auto dims = other_dims(v, dim);
   const Tensor norm = dims.empty() ? v.to(type).abs()
                                    : at::linalg_vector_norm(v.to(type), 2, dims, /*keepdim=*/true);

@@ -23,10 +23,11 @@ void replace(std::string& text, std::string_view name, int64_t value) {
 
 uint32_t Stream::error_code(const std::string& message, ErrorKind kind) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
-  const std::pair entry(kind, message);
-  auto it = std::find(error_messages_.begin(), error_messages_.end(), entry);
+  auto it = std::find_if(error_messages_.begin(), error_messages_.end(), [&](const auto& entry) {
+    return entry.first == kind && entry.second == message;
+  });
   if (it == error_messages_.end()) {
-    it = error_messages_.insert(it, entry);
+    it = error_messages_.emplace(it, kind, message);
   }
   return static_cast<uint32_t>(it - error_messages_.begin()) + 1;
 }

@@ -265,36 +265,33 @@ fn nextafter_bf16_f(a: f32, b: f32) -> f32 {
 }
 
 fn nextafter_f16_f(a: f32, b: f32) -> f32 {
-  let first = f16_from_f(a);
-  let second = f16_from_f(b);
   if (is_nan_f(a) || is_nan_f(b)) {
     return nan_f();
   }
-  if (first == second || ((first | second) & 0x7fffu) == 0u) {
-    return b;
-  }
-  if ((first & 0x7fffu) == 0u) {
-    return f_from_f16((second & 0x8000u) | 1u);
-  }
-  let grows = (first & 0x8000u) == (second & 0x8000u) && second > first;
-  return f_from_f16(select(first - 1u, first + 1u, grows));
+  return f_from_f16(nextafter_bits(f16_from_f(a), f16_from_f(b), 0x8000u, 1u));
 }
 
-// Neighbouring numbers differ by `step` in their bits.
 fn nextafter_step_f(a: f32, b: f32, step: u32) -> f32 {
   if (is_nan_f(a) || is_nan_f(b)) {
     return nan_f();
   }
-  let bits = bitcast<u32>(a);
-  if (bits == bitcast<u32>(b) || (magnitude_bits_f(a) | magnitude_bits_f(b)) == 0u) {
+  return bitcast<f32>(nextafter_bits(bitcast<u32>(a), bitcast<u32>(b), 0x80000000u, step));
+}
+
+// The number after `a` towards `b`, as bits. `sign` is the sign's bit; neighbouring numbers differ
+// by `step` in their bits.
+fn nextafter_bits(a: u32, b: u32, sign: u32, step: u32) -> u32 {
+  let a_magnitude = a & (sign - 1u);
+  let b_magnitude = b & (sign - 1u);
+  if (a == b || (a_magnitude | b_magnitude) == 0u) {
     return b;
   }
-  if (magnitude_bits_f(a) == 0u) {
-    return bitcast<f32>((bitcast<u32>(b) & 0x80000000u) | step);
+  if (a_magnitude == 0u) {
+    return (b & sign) | step;
   }
   // Bit patterns of one sign are ordered like their magnitudes.
-  let grows = signbit_f(a) == signbit_f(b) && magnitude_bits_f(b) > magnitude_bits_f(a);
-  return bitcast<f32>(select(bits - step, bits + step, grows));
+  let grows = (a & sign) == (b & sign) && b_magnitude > a_magnitude;
+  return select(a - step, a + step, grows);
 }
 
 // The square root is taken of a ratio, so that squares neither overflow nor underflow.
