@@ -1,10 +1,12 @@
 #include "ops/pointwise.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/clone.h>
 
 #include <algorithm>
 
 #include "backend/tensor.h"
+#include "ops/operand_view.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
@@ -56,7 +58,8 @@ public:
     variant_.dtypes = types.dtypes;
   }
 
-  /// False if some operand does not fit a binding: the iterator must be split.
+  /// False if some operand does not fit a binding: the iterator must be split, or operands that
+  /// are far_apart() must be copied.
   bool bind() {
     const uint64_t limit = context_.device.caps().max_storage_binding_size;
     uint32_t num_slots = 0;
@@ -81,6 +84,18 @@ public:
     }
     num_slots_ = num_slots;
     return all_whole || bind_windows(limit);
+  }
+
+  /// Of an iterator that cannot be bound: every operand fits by itself, but not those that share a
+  /// buffer together.
+  bool far_apart() const { return far_apart_; }
+  bool shares_buffer(uint32_t k) const {
+    for (uint32_t other = 0; other <= variant_.num_inputs; ++other) {
+      if (other != k && !is_host_scalar(other) && variant_.slots[other] == variant_.slots[k]) {
+        return !is_host_scalar(k);
+      }
+    }
+    return false;
   }
 
   void run(c10::ArrayRef<c10::Scalar> scalars) {
@@ -124,12 +139,14 @@ private:
     const uint64_t align = context_.device.caps().storage_offset_alignment;
     std::array<Extent, 1 + kMaxPointwiseInputs> window;
     std::array<bool, 1 + kMaxPointwiseInputs> used{};
+    far_apart_ = true;
     for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
       if (is_host_scalar(k)) {
         continue;
       }
       const uint32_t slot = variant_.slots[k];
       const Extent extent = extent_of(iter_, static_cast<int>(k), *bindings_[slot].buffer);
+      far_apart_ &= extent.end - extent.begin + 2 * align <= limit;
       Extent& w = window[slot];
       w.begin = used[slot] ? std::min(w.begin, extent.begin) : extent.begin;
       w.end = used[slot] ? std::max(w.end, extent.end) : extent.end;
@@ -244,8 +261,30 @@ private:
   PointwiseVariant variant_;
   std::array<Binding, 1 + kMaxPointwiseInputs> bindings_{};
   uint32_t num_slots_ = 0;
+  bool far_apart_ = false;
   std::array<uint64_t, 1 + kMaxPointwiseInputs> begin_{}; // bytes, from the binding's start
 };
+
+// The same with copies of the inputs that share a buffer with another operand.
+void pointwise_of_copies(const TensorIteratorBase& iter, const Launch& launch, PointwiseOp op,
+                         const PointwiseTypes& types, c10::ArrayRef<c10::Scalar> scalars) {
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(false)
+      .resize_outputs(false)
+      .check_all_same_dtype(false)
+      .allow_cpu_scalars(true)
+      .add_owned_output(operand_view(iter, 0));
+  for (int k = 1; k < iter.ntensors(); ++k) {
+    if (iter.is_cpu_scalar(k)) {
+      config.add_const_input(iter.tensor(k));
+    } else {
+      const at::Tensor view = operand_view(iter, k);
+      config.add_owned_const_input(launch.shares_buffer(k) ? view.clone() : view);
+    }
+  }
+  auto apart = config.build();
+  pointwise(apart, op, types, scalars);
+}
 
 } // namespace
 
@@ -278,9 +317,9 @@ void pointwise(TensorIteratorBase& iter, PointwiseOp op, const PointwiseTypes& t
     launch.run(scalars);
     return;
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      iter.numel() > 1, row(op).name,
-      ": two operands lie in one buffer too far apart for one storage binding");
+  if (countable && launch.far_apart()) {
+    return pointwise_of_copies(iter, launch, op, types, scalars);
+  }
   at::TensorIterator rest(iter);
   auto first = rest.split(rest.get_dim_to_split());
   pointwise(*first, op, types, scalars);

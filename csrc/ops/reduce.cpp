@@ -1,14 +1,18 @@
 #include "ops/reduce.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/clone.h>
 
 #include <algorithm>
 #include <bit>
+#include <utility>
+#include <vector>
 
 #include "backend/empty.h"
 #include "backend/tensor.h"
 #include "ops/binding_list.h"
 #include "ops/dtypes.h"
+#include "ops/operand_view.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
@@ -47,16 +51,24 @@ public:
     }
   }
 
-  /// False if an operand is larger than a storage binding and has kept dimensions to split.
+  /// False if operands share a buffer that is larger than a storage binding, or one of them is
+  /// larger itself; then kept dimensions must be split, if there are any.
   bool bind() {
     read_shape();
     bind_operands();
+    if (share_large_buffer_) {
+      return false;
+    }
     if (!too_large_ || is_run()) {
       return true;
     }
     windowed_ = !splits_well() && inputs_fit_windows();
-    return windowed_ || params_.outer_rank == 0;
+    return windowed_;
   }
+  bool shares_large_buffer() const { return share_large_buffer_; }
+  bool has_kept_dimensions() const { return params_.outer_rank > 0; }
+  /// Whether the first input's elements lie together, so that a copy would gain nothing.
+  bool is_dense() const { return params_.inner_rank == 1 && params_.inner[0][1] <= 1; }
 
   void run(c10::ArrayRef<c10::Scalar> scalars) {
     for (size_t s = 0; s < scalars.size(); ++s) {
@@ -76,7 +88,18 @@ private:
 
   // One result of elements in one row: parts of it are bound in turn.
   bool is_run() const {
-    return params_.outer_rank == 0 && params_.inner_rank == 1 && iter_.ninputs() == 1;
+    return params_.outer_rank == 0 && params_.inner_rank == 1 && iter_.ninputs() == 1 &&
+           elements_per_binding() > 0;
+  }
+
+  uint64_t partial_bytes() const { // of one split
+    return static_cast<uint64_t>(params_.results) *
+           row(variant_.op).at(info(variant_.inputs[0]).kind).accumulator_bytes();
+  }
+
+  // What a buffer of partial results may have: the pool rounds up by an eighth at most.
+  uint64_t most_partial_bytes() const {
+    return context_.device.caps().max_storage_binding_size / 9 * 8;
   }
 
   // Whether halves of the results come from halves of the input.
@@ -95,7 +118,7 @@ private:
       const Buffer& buffer = buffer_of(iter_.tensor_base(input() + k));
       count += (std::min(end_of(input() + k, buffer), buffer.size) + window) / window + 1;
     }
-    return count < caps.max_storage_buffers;
+    return count < caps.max_storage_buffers && partial_bytes() <= most_partial_bytes();
   }
 
   void read_shape() {
@@ -172,9 +195,7 @@ private:
           large_output_ |= is_large && k < input();
         }
       } else {
-        TORCH_CHECK_NOT_IMPLEMENTED(bindings_[slot].offset == 0 && bindings_[slot].size == 0,
-                                    row(variant_.op).name,
-                                    ": operands share a buffer larger than a storage binding");
+        share_large_buffer_ |= bindings_[slot].size != 0;
       }
       variant_.slots[k] = static_cast<uint8_t>(slot);
       *at[k] = static_cast<uint32_t>((begin - bindings_[slot].offset) / iter_.element_size(k));
@@ -213,7 +234,9 @@ private:
     params_.lanes_log2 = static_cast<uint32_t>(std::countr_zero(lanes));
     const uint32_t blocks = blocks_of(params_);
     const uint32_t useful = reduced / (lanes * std::max(per_lane, kElementsPerLaneAndSplit));
-    params_.splits = std::clamp(std::min(full / blocks, useful), 1u, full);
+    const uint64_t fit = most_partial_bytes() / partial_bytes();
+    const uint32_t most = static_cast<uint32_t>(std::clamp<uint64_t>(fit, 1, full));
+    params_.splits = std::clamp(std::min(full / blocks, useful), 1u, most);
     params_.chunk = (reduced + params_.splits - 1) / params_.splits;
     if (too_large_ && !windowed_) {
       params_.chunk = std::min(params_.chunk, elements_per_binding());
@@ -223,9 +246,6 @@ private:
 
   // Elements of a run that certainly lie in one binding, wherever they start.
   uint32_t elements_per_binding() const {
-    TORCH_CHECK_NOT_IMPLEMENTED(params_.inner_rank == 1 && variant_.num_inputs == 1,
-                                row(variant_.op).name,
-                                ": the tensor is not contiguous and larger than a storage binding");
     const Capabilities& caps = context_.device.caps();
     const uint64_t bytes = caps.max_storage_binding_size - 2 * caps.storage_offset_alignment;
     const uint64_t stride = std::max(params_.inner[0][1], 1u) * iter_.element_size(input());
@@ -238,9 +258,8 @@ private:
   }
 
   void run_in_two_stages() {
-    const uint64_t bytes = static_cast<uint64_t>(params_.results) * params_.splits *
-                           row(variant_.op).at(info(variant_.inputs[0]).kind).accumulator_bytes();
-    const at::Tensor partials = empty_webgpu({static_cast<int64_t>(bytes)}, at::kByte);
+    const auto bytes = static_cast<int64_t>(partial_bytes() * params_.splits);
+    const at::Tensor partials = empty_webgpu({bytes}, at::kByte);
     const Binding partial_binding = {&buffer_of(partials), 0, 0};
 
     ReduceVariant first = variant_;
@@ -368,8 +387,34 @@ private:
   uint32_t num_slots_ = 0;
   bool too_large_ = false;
   bool large_output_ = false;
+  bool share_large_buffer_ = false;
   bool windowed_ = false; // inputs take several bindings each
 };
+
+// The same with outputs of their own, and copies of the inputs, whose elements then lie together.
+void reduce_copies(const TensorIteratorBase& iter, ReduceOp op,
+                   c10::ArrayRef<c10::Scalar> scalars) {
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(false)
+      .resize_outputs(false)
+      .check_all_same_dtype(false)
+      .is_reduction(true);
+  std::vector<std::pair<at::Tensor, at::Tensor>> outputs; // where they belong, and our own
+  for (int k = 0; k < iter.ntensors(); ++k) {
+    const at::Tensor view = operand_view(iter, k);
+    if (k < iter.noutputs()) {
+      outputs.emplace_back(view, empty_webgpu(view.sizes(), view.scalar_type()));
+      config.add_output(outputs.back().second);
+    } else {
+      config.add_owned_const_input(view.clone());
+    }
+  }
+  auto apart = config.build();
+  reduce(apart, op, scalars);
+  for (const auto& [target, result] : outputs) {
+    target.copy_(result);
+  }
+}
 
 } // namespace
 
@@ -390,6 +435,12 @@ void reduce(TensorIteratorBase& iter, ReduceOp op, c10::ArrayRef<c10::Scalar> sc
   if (reduction.bind()) {
     reduction.run(scalars);
     return;
+  }
+  if (reduction.shares_large_buffer() || !reduction.has_kept_dimensions()) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        reduction.shares_large_buffer() || !reduction.is_dense(), row(op).name,
+        "(): the tensors do not fit into the storage bindings of this adapter");
+    return reduce_copies(iter, op, scalars);
   }
   at::TensorIterator rest(iter);
   int dim = rest.ndim() - 1;

@@ -24,9 +24,7 @@ Tensor result_like(const Tensor& self, at::IntArrayRef sizes) {
 }
 
 // (..., C, r, r, H, W), the places of a block apart, seen as (..., C, H, r, W, r).
-Tensor interleaved(const Tensor& blocks) {
-  return blocks.movedim({-2, -1}, {-4, -2});
-}
+Tensor interleaved(const Tensor& blocks) { return blocks.movedim({-2, -1}, {-4, -2}); }
 
 // `fine` (..., C, H r, W r), as (..., C, H, r, W, r); a view, since sizes are split only.
 Tensor split_pixels(const Tensor& fine, int64_t r) {

@@ -310,3 +310,52 @@ def test_sums_between_kept_dimensions():
     for x in (large(3, 13, 400), large(3, 13, 17, 19), large(13, 17, 19).transpose(0, 2)):
         check(lambda t: t.sum(1), x, rtol=1e-5, atol=1e-5)
         check(lambda t: t.amax(1), x)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.int64, torch.uint8, torch.bool], ids=str
+)
+@pytest.mark.usefixtures("small_bindings")
+def test_operands_far_apart_in_one_buffer(dtype):
+    x = large(400, 100).mul(3).to(dtype)
+    check(lambda x: x[0].ne(x[-1]), x)
+    check(lambda x: torch.where(x[:3] != 0, x[200:203], x[-3:]), x)
+    check(lambda x: torch.maximum(x[:200], x[200:]), x)
+    check(lambda x: torch.maximum(x[:, 0], x[:, 99]), x)
+    check(lambda x: x.clone()[::399].eq_(x[1]), x)
+
+    def into_itself(x):
+        y = x.clone()
+        torch.maximum(y[:2], y[-2:], out=y[200:202])
+        y[:150].logical_or_(y[250:])
+        return y
+
+    check(into_itself, x)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool], ids=str
+)
+@pytest.mark.parametrize("shape", [(3, 3001), (3001, 3), (9001,)], ids=str)
+@pytest.mark.usefixtures("small_bindings")
+def test_reductions(dtype, shape):
+    x = large(*shape).mul(3).to(dtype)
+    spread = torch.cat([x, x], -1)[..., ::2]
+    for one in (x, spread, x.transpose(0, -1)):
+        for dim in (0, -1):
+            check(lambda x, dim=dim: x.amax(dim), one)
+            check(lambda x, dim=dim: x.sum(dim, dtype=torch.float32), one, rtol=1e-4, atol=1e-3)
+            check(lambda x, dim=dim: x.float().var(dim), one, rtol=1e-4, atol=1e-4)
+            check(lambda x, dim=dim: x.all(dim), one)
+        check(lambda x: x.amin(), one)
+        check(lambda x: torch.aminmax(x), one)
+    far = torch.zeros(3, 4001, dtype=dtype)
+    far[:, 7] = x.flatten()[:3]
+    check(lambda x: x[:, 7].amax(), far)  # a row longer than a binding between the elements
+
+    def into_itself(x):
+        y = x.flatten().clone()
+        torch.amax(y[:10], 0, out=y[9000])
+        return y
+
+    check(into_itself, x)
