@@ -20,6 +20,7 @@ fn conjugate(a: num) -> num { return conj_c(a); }
 fn real_part(a: num) -> f32 { return a.x; }
 fn imaginary_part(a: num) -> f32 { return a.y; }
 fn from_real(a: f32) -> num { return vec2<f32>(a, 0.0); }
+fn from_parts(real: f32, imaginary: f32) -> num { return vec2<f32>(real, imaginary); }
 fn is_zero(a: num) -> bool { return magnitude_bits_f(a.x) == 0u && magnitude_bits_f(a.y) == 0u; })";
 
 } // namespace
