@@ -108,6 +108,38 @@ def test_division_by_zero():
     )
 
 
+INFINITE_OR_NAN = {
+    "exp_c": np.exp,
+    "log_c": np.log,
+    "log1p_c": np.log1p,
+    "sqrt_c": np.sqrt,
+    "cosh_c": np.cosh,
+    "tanh_c": np.tanh,
+    "tan_c": np.tan,
+    "asin_c": np.arcsin,
+    "acos_c": np.arccos,
+    "asinh_c": np.arcsinh,
+    "acosh_c": np.arccosh,
+    "atanh_c": np.arctanh,
+    "atan_c": np.arctan,
+}
+
+
+def test_infinity_and_nan():
+    """As C99's annex G has it, and numpy; where it leaves no sign open, as sinh's."""
+    special = np.array([np.inf, -np.inf, np.nan], np.float32)
+    z = np.empty((3, 3), np.complex64)
+    z.real, z.imag = special[:, None], special
+    z = z.ravel()
+    for name, got in zip(
+        INFINITE_OR_NAN, library.evaluate(list(INFINITE_OR_NAN), (z,)), strict=True
+    ):
+        with np.errstate(all="ignore"):
+            want = INFINITE_OR_NAN[name](z)
+        np.testing.assert_allclose(got.real, want.real, rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(got.imag, want.imag, rtol=1e-6, err_msg=name)
+
+
 def test_predicates():
     special = np.array([0, 1, np.nan, np.inf, -np.inf], np.float32)
     z = np.empty((5, 5), np.complex64)

@@ -32,10 +32,11 @@ fn i1_far_f(x: f32) -> f32 {
 
 const exp_minus_8 = 3.3546262790251185e-4;
 
+// I0 and I1 of an infinity are NaN, as in PyTorch and SciPy.
 fn i0_f(x: f32) -> f32 {
   let a = abs(x);
-  if (is_nan_f(x) || is_inf_f(x)) {
-    return a;
+  if (!is_finite_f(x)) {
+    return nan_f();
   }
   if (a <= 8.0) {
     return i0_near_f(x);
@@ -55,8 +56,8 @@ fn i0e_f(x: f32) -> f32 {
 
 fn i1_f(x: f32) -> f32 {
   let a = abs(x);
-  if (is_nan_f(x) || is_inf_f(x)) {
-    return x;
+  if (!is_finite_f(x)) {
+    return nan_f();
   }
   if (a <= 8.0) {
     return x * i1_ratio_near_f(x);

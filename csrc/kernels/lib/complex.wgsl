@@ -84,6 +84,12 @@ fn damped_product_f(a: f32, b: f32) -> f32 {
 // factor e^x (cos y, sin y). The exponential is applied in two halves, because its product with
 // the sine or cosine may be finite where it is not.
 fn scaled_exp_c(a: vec2<f32>, factor: f32) -> vec2<f32> {
+  if (!is_finite_f(a.y)) { // no angle
+    if (is_neginf_f(a.x)) {
+      return vec2<f32>(0.0, 0.0);
+    }
+    return vec2<f32>(select(nan_f(), inf_f(), is_posinf_f(a.x)), nan_f());
+  }
   let half = exp_f(0.5 * a.x);
   if (half == 0.0) {
     return vec2<f32>(0.0, 0.0);
@@ -117,10 +123,13 @@ fn expm1_c(a: vec2<f32>) -> vec2<f32> {
 fn log_abs_c(a: vec2<f32>) -> f32 {
   let large = max(abs(a.x), abs(a.y));
   let small = min(abs(a.x), abs(a.y));
+  if (is_inf_c(a)) { // also if the other is NaN
+    return inf_f();
+  }
   if (is_nan_c(a)) {
     return nan_f();
   }
-  if (large == 0.0 || is_inf_f(large)) {
+  if (large == 0.0) {
     return log_f(large);
   }
   let ratio = div_f(small, large);
@@ -217,6 +226,9 @@ fn cosh_c(a: vec2<f32>) -> vec2<f32> {
 }
 
 fn tanh_c(a: vec2<f32>) -> vec2<f32> {
+  if (is_inf_f(a.x) && !is_finite_f(a.y)) {
+    return vec2<f32>(copysign_f(1.0, a.x), 0.0);
+  }
   if (abs(a.x) > 12.0) {
     let decay = exp_f(-2.0 * abs(a.x));
     return vec2<f32>(copysign_f(1.0, a.x), 4.0 * sin_f(a.y) * cos_f(a.y) * decay);
@@ -248,13 +260,28 @@ fn tan_c(a: vec2<f32>) -> vec2<f32> {
   return div_i_c(tanh_c(mul_i_c(a)));
 }
 
+// The angle, in the upper half plane, of a number of which a part is infinite.
+fn infinite_angle_f(x: f32, y: f32) -> f32 {
+  if (is_nan_f(x) || is_nan_f(y)) {
+    return nan_f();
+  }
+  return atan2_f(select(0.0, inf_f(), is_inf_f(y)),
+                 select(0.0, copysign_f(inf_f(), x), is_inf_f(x)));
+}
+
 fn asin_c(a: vec2<f32>) -> vec2<f32> {
+  if (is_inf_c(a)) {
+    return vec2<f32>(copysign_f(infinite_angle_f(abs_f(a.y), a.x), a.x), copysign_f(inf_f(), a.y));
+  }
   let left = sqrt_c(vec2<f32>(1.0 - a.x, -a.y));
   let right = sqrt_c(vec2<f32>(1.0 + a.x, a.y));
   return vec2<f32>(atan2_f(a.x, mul_c(left, right).x), asinh_f(mul_c(conj_c(left), right).y));
 }
 
 fn acos_c(a: vec2<f32>) -> vec2<f32> {
+  if (is_inf_c(a)) {
+    return vec2<f32>(infinite_angle_f(a.x, a.y), -copysign_f(inf_f(), a.y));
+  }
   let left = sqrt_c(vec2<f32>(1.0 - a.x, -a.y));
   let right = sqrt_c(vec2<f32>(1.0 + a.x, a.y));
   return vec2<f32>(2.0 * atan2_f(left.x, right.x), asinh_f(mul_c(conj_c(right), left).y));
@@ -265,12 +292,19 @@ fn asinh_c(a: vec2<f32>) -> vec2<f32> {
 }
 
 fn acosh_c(a: vec2<f32>) -> vec2<f32> {
+  if (is_inf_c(a)) {
+    return vec2<f32>(inf_f(), copysign_f(infinite_angle_f(a.x, a.y), a.y));
+  }
   let left = sqrt_c(vec2<f32>(a.x - 1.0, a.y));
   let right = sqrt_c(vec2<f32>(a.x + 1.0, a.y));
   return vec2<f32>(asinh_f(mul_c(conj_c(left), right).x), 2.0 * atan2_f(left.y, right.x));
 }
 
 fn atanh_c(a: vec2<f32>) -> vec2<f32> {
+  if (is_inf_c(a)) {
+    return vec2<f32>(copysign_f(0.0, a.x),
+                     select(copysign_f(1.57079633, a.y), nan_f(), is_nan_f(a.y)));
+  }
   let x = abs(a.x);
   let distance = hypot_f(1.0 - x, a.y);
   // Near the pole the quotient, far from it the squares would overflow.
@@ -281,7 +315,9 @@ fn atanh_c(a: vec2<f32>) -> vec2<f32> {
     growth = log1p_f(div_f(4.0 * div_f(x, distance), distance));
   }
   var angle = copysign_f(3.14159265, a.y);
-  if (distance < 1e9) {
+  if (is_nan_c(a)) {
+    angle = nan_f();
+  } else if (distance < 1e9) {
     angle = atan2_f(2.0 * a.y, (1.0 - x) * (1.0 + x) - a.y * a.y);
   }
   return vec2<f32>(copysign_f(0.25 * growth, a.x), 0.5 * angle);

@@ -133,13 +133,12 @@ fn atan2_f(y: f32, x: f32) -> f32 {
   let small = min(abs_f(x), abs_f(y));
   let large = max(abs_f(x), abs_f(y));
   // Two zeros count as the angle 0, two infinities as 45 degrees.
-  var ratio = 0.0;
+  var angle = 0.0;
   if (is_inf_f(small)) {
-    ratio = 1.0;
+    angle = 0.785398163;
   } else if (magnitude_bits_f(large) != 0u && !is_inf_f(large)) {
-    ratio = div_f(small, large);
+    angle = atan_reduced_f(div_f(small, large));
   }
-  var angle = atan_reduced_f(ratio);
   if (abs_f(y) > abs_f(x)) {
     angle = 1.57079633 - angle;
   }
