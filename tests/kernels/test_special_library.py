@@ -111,6 +111,29 @@ def test_polynomials():
         assert error <= 5 * ((peer - exact).abs() / scale).max() + 1e-6, name
 
 
+def test_polynomials_of_huge_degree():
+    """Asymptotic forms, or NaN after an overflow: no loop of 2^31 steps."""
+    x = torch.tensor([0.0, 1e-6, 0.3, -0.9, 0.9999, -1e-6, -0.001])
+    n = torch.full_like(x, 2**21)
+    names = ("laguerre_l_f", "legendre_p_f")
+    laguerre, legendre = library.evaluate(names, (x.numpy(), n.numpy()))
+    exact = special.laguerre_polynomial_l(x.double(), n.double())
+    keep = exact.abs() < 1e38
+    error = torch.tensor(laguerre) - exact
+    assert (error / exact.abs().clamp(min=0.05))[keep].abs().max() < 2e-3
+    # The argument's rounding, times the degree, turns the phase.
+    exact = special.legendre_polynomial_p(x.double(), n.double())
+    assert (torch.tensor(legendre) - exact).abs().max() < 0.2 * exact.abs().max()
+    far = np.array([-300.0, -2.0, 1e5, 3e38, np.inf, np.nan], np.float32)
+    for got in library.evaluate(names, (far, np.full(6, 2.0**30, np.float32))):
+        assert not np.isfinite(got).any()
+
+
+def test_polygamma_of_huge_order():
+    (got,) = library.evaluate(["polygamma_f"], (np.array([2**31 - 1]), np.array([2.0], np.float32)))
+    assert not np.isfinite(got[0]) or got[0] == 0
+
+
 def test_hermite_limit():
     """PyTorch gives NaN above degree 128 in float32."""
     n = np.array([20, 129, 1000], np.float32)

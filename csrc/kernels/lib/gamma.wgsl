@@ -168,7 +168,7 @@ fn polygamma_f(order: i32, x: f32) -> f32 {
     return trigamma_f(x);
   }
   var factorial = 1.0;
-  for (var k = 2; k <= order; k++) {
+  for (var k = 2; k <= min(order, 35); k++) { // 35! is infinite
     factorial *= f32(k);
   }
   let value = factorial * zeta_f(f32(order + 1), x);

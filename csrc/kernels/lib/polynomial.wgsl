@@ -1,7 +1,10 @@
 // Orthogonal polynomials by their three-term recurrences (DLMF 18.9). Like PyTorch, the degree is a
 // float that is truncated, a negative degree gives 0, and Chebyshev polynomials of a high degree
 // use their trigonometric form, which has no sum of rounding errors. A recurrence that has
-// overflowed to NaN stops, so that a huge degree does not hold up the device.
+// overflowed to NaN stops, and where none does a huge degree has a form of its own: a recurrence of
+// 2^31 steps, be it for an element beyond the tensor's end, would hold up the device until it is
+// taken for dead.
+const recurrence_limit: i32 = 1 << 20;
 
 // p_n of the recurrence p_k = 2x p_(k-1) - p_(k-2) from p_0 = 1 and the given p_1.
 fn chebyshev_recurrence_f(x: f32, first: f32, degree: i32) -> f32 {
@@ -134,10 +137,22 @@ fn hermite_he_f(x: f32, n: f32) -> f32 {
   return current;
 }
 
+// Hilb's asymptotic form (DLMF 18.15.14), also left of zero.
+fn laguerre_of_high_degree_f(x: f32, degree: f32) -> f32 {
+  let argument = 2.0 * sqrt_f(abs(x) * (degree + 0.5));
+  if (x < 0.0) {
+    return exp_f(0.5 * x) * i0_f(argument);
+  }
+  return exp_f(0.5 * x) * bessel_j0_f(argument);
+}
+
 fn laguerre_l_f(x: f32, n: f32) -> f32 {
   let degree = i_from_f(n);
   if (degree <= 0 || x == 0.0) {
     return select(1.0, 0.0, degree < 0);
+  }
+  if (degree > recurrence_limit && x > -1.0 && x < 200.0) {
+    return laguerre_of_high_degree_f(x, f32(degree));
   }
   var previous = 1.0;
   var current = 1.0 - x;
@@ -156,6 +171,12 @@ fn legendre_p_f(x: f32, n: f32) -> f32 {
   }
   if (abs(x) == 1.0) {
     return select(alternating_f(degree), 1.0, x > 0.0);
+  }
+  if (degree > recurrence_limit && abs(x) < 1.0) {
+    // Hilb's asymptotic form for the right half of the interval (Szego 8.21.17)
+    let angle = acos_f(abs(x));
+    let right = sqrt_f(angle / sin_f(angle)) * bessel_j0_f((f32(degree) + 0.5) * angle);
+    return select(alternating_f(degree), 1.0, x >= 0.0) * right;
   }
   var previous = 1.0;
   var current = x;
