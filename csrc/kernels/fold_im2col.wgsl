@@ -1,18 +1,5 @@
 // unfold: the columns of an image, one invocation per element of them.
 
-struct Params {
-  image: Layout,
-  columns: Layout, // channels are rows of the matrix, step.z leads to the next column
-  size: vec3<u32>,
-  count: u32,
-  grid: vec3<u32>, // places of the kernel
-  channels: u32,
-  kernel: vec3<u32>,
-  stride: vec3<u32>,
-  padding: vec3<u32>,
-  dilation: vec3<u32>,
-}
-
 // @operands
 @group(0) @binding(0) var<storage, read_write> b0: array<f32>;
 @group(0) @binding(1) var<storage, read> b1: array<f32>;
@@ -21,7 +8,7 @@ fn store_columns(i: u32, v: f32) { b0[i] = v; }
 fn load_image(i: u32) -> f32 { return b1[i]; }
 // @end
 
-@group(0) @binding(31) var<uniform> p: Params;
+@group(0) @binding(31) var<uniform> p: FoldParams;
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,

@@ -1,41 +1,7 @@
 // gemm.wgsl without tiles, an invocation for each element of C: for so few rows or columns that a
 // tile would be mostly empty, such as those of depthwise convolutions. The hooks are the same.
 
-struct Params {
-  m: u32,
-  n: u32,
-  k: u32,
-  batch: u32,
-  tiles_m: u32,
-  tiles_n: u32,
-  splits: u32, // K is cut into this many pieces,
-  k_piece: u32, // of this size
-  a_offset: u32,
-  a_batch: u32,
-  a_row: u32,
-  a_column: u32,
-  b_offset: u32,
-  b_batch: u32,
-  b_row: u32,
-  b_column: u32,
-  c_offset: u32,
-  c_batch: u32,
-  c_row: u32,
-  c_column: u32,
-  d_offset: u32,
-  d_batch: u32,
-  d_row: u32,
-  d_column: u32,
-  alpha: vec2<u32>,
-  beta: vec2<u32>,
-  // Whether invocations walk A and B along K, or across it: 0 or 1.
-  a_along_k: u32,
-  b_along_k: u32,
-  lanes: u32, // of gemv.wgsl
-  unused: u32,
-  extra: array<vec4<u32>, 11>, // for the hooks of convolutions
-}
-@group(0) @binding(31) var<uniform> p: Params;
+@group(0) @binding(31) var<uniform> p: GemmParams;
 
 // @operands
 @group(0) @binding(0) var<storage, read_write> b0: array<u32>;

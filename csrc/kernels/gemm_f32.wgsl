@@ -2,35 +2,7 @@
 // workgroup, 8 x 8 an invocation, K in steps of 8. Both tiles are kept with K outermost and twice:
 // the next step is loaded while this one is computed, with one barrier a step.
 
-struct Params {
-  m: u32,
-  n: u32,
-  k: u32,
-  batch: u32,
-  tiles_m: u32,
-  tiles_n: u32,
-  splits: u32,
-  k_piece: u32, // a multiple of 8
-  a_offset: u32,
-  a_batch: u32,
-  a_row: u32,
-  a_column: u32,
-  b_offset: u32,
-  b_batch: u32,
-  b_row: u32,
-  b_column: u32,
-  c_offset: u32,
-  c_batch: u32,
-  c_row: u32,
-  c_column: u32,
-  d_offset: u32,
-  d_batch: u32,
-  d_row: u32,
-  d_column: u32,
-  alpha: vec2<u32>,
-  beta: vec2<u32>,
-}
-@group(0) @binding(31) var<uniform> p: Params;
+@group(0) @binding(31) var<uniform> p: GemmParams;
 
 // The same bindings as the operands', four elements at a time.
 @group(0) @binding(0) var<storage, read_write> c4: array<vec4<f32>>;

@@ -50,7 +50,7 @@ struct GemmVariant {
   PipelineKey key(GemmKernel kernel) const;
 };
 
-/// Parameters of both kernels, as their struct Params.
+/// Parameters of the kernels, as GemmParams of lib/gemm.wgsl.
 struct GemmParams {
   uint32_t m = 0, n = 0, k = 0, batch = 0;
   uint32_t tiles_m = 0, tiles_n = 0, splits = 1, k_piece = 0;

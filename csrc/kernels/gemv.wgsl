@@ -2,38 +2,7 @@
 // invocations work on a row together, side by side if its elements are (a_along_k); else
 // neighbouring invocations take neighbouring rows.
 
-struct Params {
-  m: u32,
-  n: u32,
-  k: u32,
-  batch: u32,
-  tiles_m: u32,
-  tiles_n: u32,
-  splits: u32,
-  k_piece: u32,
-  a_offset: u32,
-  a_batch: u32,
-  a_row: u32,
-  a_column: u32,
-  b_offset: u32,
-  b_batch: u32,
-  b_row: u32,
-  b_column: u32,
-  c_offset: u32,
-  c_batch: u32,
-  c_row: u32,
-  c_column: u32,
-  d_offset: u32,
-  d_batch: u32,
-  d_row: u32,
-  d_column: u32,
-  alpha: vec2<u32>,
-  beta: vec2<u32>,
-  a_along_k: u32,
-  b_along_k: u32,
-  lanes: u32, // invocations that share a row: a power of two, at most kThreads
-}
-@group(0) @binding(31) var<uniform> p: Params;
+@group(0) @binding(31) var<uniform> p: GemmParams;
 
 // @operands
 @group(0) @binding(0) var<storage, read_write> b0: array<u32>;

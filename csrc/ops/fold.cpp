@@ -20,7 +20,7 @@ using at::Tensor;
 constexpr uint64_t kUnfold = 0x756e666f; // "unfo"
 constexpr uint64_t kFold = 0x666f6c64;
 
-// Mirrors Params of both kernels.
+// Mirrors FoldParams of lib/fold.wgsl.
 struct Params {
   SpatialLayout image;
   SpatialLayout columns;
