@@ -124,16 +124,25 @@ void min_dim(const Tensor& values, const Tensor& indices, const Tensor& self, in
                });
 }
 
-void max_all(Tensor& result, const Tensor& self) {
+// `result` may have another dtype: it is given with out=.
+template <class Stub>
+void extreme(const char* name, ReduceOp op, Stub& stub, Tensor& result, const Tensor& self) {
+  const bool casts = result.scalar_type() != self.scalar_type();
+  Tensor own = casts ? at::empty({}, self.options()) : result;
   TensorIterator iter =
-      make_reduction("max_all", result, self, at::IntArrayRef{}, false, self.scalar_type());
-  run(iter, ReduceOp::max_values_op, max_values_stub, {});
+      make_reduction(name, own, self, at::IntArrayRef{}, false, self.scalar_type());
+  run(iter, op, stub, {});
+  if (casts) {
+    result.copy_(own);
+  }
+}
+
+void max_all(Tensor& result, const Tensor& self) {
+  extreme("max_all", ReduceOp::max_values_op, max_values_stub, result, self);
 }
 
 void min_all(Tensor& result, const Tensor& self) {
-  TensorIterator iter =
-      make_reduction("min_all", result, self, at::IntArrayRef{}, false, self.scalar_type());
-  run(iter, ReduceOp::min_values_op, min_values_stub, {});
+  extreme("min_all", ReduceOp::min_values_op, min_values_stub, result, self);
 }
 
 void min_and_max(const Tensor& self, at::OptionalIntArrayRef dim, bool keepdim, Tensor& min,

@@ -111,3 +111,12 @@ def test_histc_errors():
     check_error(lambda x: torch.histc(x, 4, float("nan"), 1), torch.ones(3))
     with pytest.raises(RuntimeError, match=r"range of \[.*inf\] is not finite"):
         torch.histc(torch.tensor([float("inf")], device=DEVICE))
+
+
+def test_weights_on_another_device():
+    """They are refused; a CPU kernel that reads the device's memory ends the process."""
+    x, edges = torch.rand(10), torch.tensor([0.0, 0.5, 1.0])
+    for here, there in ((x, x.to(DEVICE)), (x.to(DEVICE), x)):
+        for bins in (edges.to(here.device), 4):
+            with pytest.raises(RuntimeError, match="on the same device"):
+                torch.histogram(here, bins, weight=there)

@@ -256,3 +256,17 @@ def test_hash_tensor(dtype):
     check(lambda t: torch.hash_tensor(t, (0, 2)), x)
     check(lambda t: torch.hash_tensor(t, 1), x[:0])
     check_error(torch.hash_tensor, x[:0])
+
+
+def test_extremes_into_another_dtype():
+    x = torch.randn(3, 5)
+    for function in (torch.max, torch.min):
+        for dtype in (torch.float64, torch.float16):
+
+            def into(x, function=function, dtype=dtype):
+                return function(x, out=torch.empty((), dtype=dtype, device=x.device))
+
+            check(into, x)
+        to_integer = torch.empty((), dtype=torch.int32, device=DEVICE)
+        with pytest.raises(RuntimeError, match="canCast"):
+            function(x.to(DEVICE), out=to_integer)

@@ -56,6 +56,6 @@ op_db = [
     *(
         op
         for op in common_methods_invocations.op_db
-        if op.formatted_name in ("hypot", "bitwise_not", "linalg_eigvalsh")
+        if op.formatted_name in ("hypot", "bitwise_not", "linalg_eigvals")
     ),
 ]
