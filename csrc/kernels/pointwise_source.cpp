@@ -132,12 +132,17 @@ private:
       return value;
     }
     std::string out = convert(info(v_.dtypes[k]).kind, kind_, value);
-    // A wider float enters a half computation rounded, as a cast to the common dtype would leave
-    // it.
-    if (v_.dtypes[k] == DType::kF32 && v_.compute == DType::kF16) {
+    // A wider type enters a half or small integer computation as a cast to the common dtype would
+    // leave it.
+    const DType own = v_.dtypes[k];
+    const bool wider = own != v_.compute && info(own).bytes >= info(v_.compute).bytes &&
+                       info(own).bytes > 1 && v_.op != PointwiseOp::copy;
+    if (v_.compute == DType::kF16 && (wider || own == DType::kF32)) {
       out = "round_f16_f(" + out + ")";
-    } else if (v_.dtypes[k] == DType::kF32 && v_.compute == DType::kBF16) {
+    } else if (v_.compute == DType::kBF16 && (wider || own == DType::kF32)) {
       out = "round_bf16_f(" + out + ")";
+    } else if (wider && kind_ == Kind::kInt && info(v_.compute).bytes < 4) {
+      out = from_word(v_.compute, to_word(v_.compute, out));
     }
     return out;
   }

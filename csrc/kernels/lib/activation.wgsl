@@ -153,7 +153,7 @@ fn mish_grad_f(x: f32) -> f32 {
 
 // PyTorch's elu family: scale * (x or alpha * (exp(x * input_scale) - 1)).
 fn elu_f(x: f32, alpha: f32, scale: f32, input_scale: f32) -> f32 {
-  return select(x * scale, expm1_f(min(x * input_scale, 0.0)) * alpha * scale, x < 0.0);
+  return select(x * scale, expm1_f(min(x, 0.0) * input_scale) * alpha * scale, x < 0.0);
 }
 
 // The derivative from the input, or from the output where is_result is set.

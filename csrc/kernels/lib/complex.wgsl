@@ -199,7 +199,9 @@ fn pow_c(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
   }
   let angle = angle_c(a);
   let magnitude = pow_f(abs_c(a), b.x) * exp_f(-b.y * angle);
-  return polar_c(magnitude, b.x * angle + damped_product_f(b.y, log_abs_c(a)));
+  let turned = b.x * angle + damped_product_f(b.y, log_abs_c(a));
+  return vec2<f32>(damped_product_f(magnitude, cos_f(turned)),
+                   damped_product_f(magnitude, sin_f(turned)));
 }
 
 fn sigmoid_c(a: vec2<f32>) -> vec2<f32> {
