@@ -80,10 +80,10 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p,
   if (!dtype) {
     return call_cpu_fallback<at::_ops::native_dropout>::call(input, p, train);
   }
-  // Memory order is as good as any: a dense input keeps its layout (channels last, say).
-  const Tensor x = input.is_non_overlapping_and_dense()
-                       ? input
-                       : input.contiguous(input.suggest_memory_format());
+  // Memory order is as good as any: the order of the input's dimensions is kept (channels last,
+  // say), gaps between its elements are not.
+  const Tensor x =
+      input.is_non_overlapping_and_dense() ? input : at::empty_like(input).copy_(input);
   const double scale = p == 1.0 ? 0.0 : 1.0 / (1.0 - p);
   Context& ctx = context();
   Tensor mask = at::empty_like(x, mask_options);

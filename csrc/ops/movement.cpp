@@ -12,12 +12,14 @@
 #include <array>
 #include <cstdint>
 
+#include "backend/fallback.h"
 #include "kernels/kernel_source.h"
 #include "ops/binding_list.h"
 #include "ops/common.h"
 #include "ops/dtypes.h"
 #include "ops/index_move.h"
 #include "ops/movement_map.h"
+#include "ops/stub.h"
 #include "structured_ops.h"
 
 namespace torch_webgpu {
@@ -134,8 +136,13 @@ Tensor repeat_interleave(const Tensor& repeats, std::optional<int64_t> output_si
 // Every window adds its gradient to the place it was taken from.
 void unfold_backward(Tensor& grad_in, const Tensor& grad, int64_t dim, int64_t size, int64_t step) {
   const auto dtype = native_dtype(grad.scalar_type());
-  TORCH_CHECK_NOT_IMPLEMENTED(dtype, "unfold_backward(): there is no kernel for ",
-                              grad.scalar_type());
+  if (!dtype) {
+    note_fallback("aten::unfold_backward", std::string("for ") + c10::toString(grad.scalar_type()));
+    Tensor host = grad_in.cpu();
+    call_on_cpu(at::native::unfold_backward_stub, host, grad.cpu(), dim, size, step);
+    grad_in.copy_(host);
+    return;
+  }
   const Tensor windows = grad_in.unfold(dim, size, step);
   IndexMove move("unfold_backward", step >= size ? Placing::kCopy : Placing::kAdd);
   const DType type = step >= size ? raw_dtype(grad.scalar_type()) : *dtype;

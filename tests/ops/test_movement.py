@@ -153,3 +153,10 @@ def test_shuffles_keep_channels_last(function, channels):
     check_gradients(lambda x: function(x, 2), x.requires_grad_())
     for factor in (5, 0):
         check_error(function, x.detach(), factor)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_gradients_of_overlapping_windows_in_double(dtype, silent_fallbacks):
+    gradient = torch.randn(4, 2, 3, dtype=dtype).transpose(0, 1)
+    check(lambda g: torch.ops.aten.unfold_backward(g, [2, 6], 1, 3, 1), gradient)
+    assert silent_fallbacks() == {"aten::unfold_backward": 1}

@@ -214,6 +214,10 @@ def test_dropout_layouts_and_ends():
     strided = torch.ones(10, 10).webgpu()[::2, 1:]
     y, mask = torch.native_dropout(strided, 0.5, True)
     assert torch.equal(y.cpu(), mask.cpu() * 2.0)
+    gaps = torch.ones(3, 4, 5).webgpu().permute(2, 0, 1)[1:, :, 1:]
+    y, mask = torch.native_dropout(gaps, 0.5, True)
+    assert y.permute(1, 2, 0).is_contiguous()
+    assert torch.equal(y.cpu(), mask.cpu() * 2.0)
     assert torch.equal(torch.native_dropout(x, 0.0, True)[0].cpu(), x.cpu())
     assert not torch.native_dropout(x, 1.0, True)[0].cpu().any()
     assert torch.native_dropout(x, 0.5, False)[1].cpu().all()
