@@ -46,9 +46,12 @@ const RegisterStub<decltype(cross_stub)> register_cross(cross_stub, &cross_webgp
 
 // Row i of the result is the sum of the inputs by the coefficients of row i.
 Tensor compute_linear_combination(const Tensor& input, const Tensor& coefficients) {
+  TORCH_CHECK(input.dim() > 0 && input.numel() > 0, "Empty tensor not supported");
   auto size = input.sizes().vec();
   size[0] = coefficients.size(0);
-  return at::mm(coefficients, input.reshape({input.size(0), -1})).reshape(size);
+  // The coefficients of complex inputs are real.
+  return at::mm(coefficients.to(input.scalar_type()), input.reshape({input.size(0), -1}))
+      .reshape(size);
 }
 
 Tensor& compute_linear_combination_out(const Tensor& input, const Tensor& coefficients,

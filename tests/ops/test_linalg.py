@@ -331,3 +331,14 @@ def test_decompositions_left_to_the_cpu():
     in_fallback(
         lambda x, y: linalg.ldl_solve(*linalg.ldl_factor(x), y), square.detach(), b.detach()
     )
+
+
+def test_linear_combinations_of_matrices():
+    combine = torch.ops.aten._compute_linear_combination
+    for dtype in (torch.float32, torch.complex64):
+        inputs, coefficients = torch.randn(3, 4, 5, dtype=dtype), torch.randn(2, 3)
+        check(combine, inputs, coefficients)
+        sums = torch.ones(2, 4, 5, dtype=dtype)
+        check(lambda i, c, out: combine(i, c, out=out), inputs, coefficients, sums)
+    check_error(combine, torch.tensor(1.0), torch.randn(2, 2))
+    check_error(combine, torch.empty(2, 0), torch.randn(2, 2))
