@@ -29,9 +29,17 @@ check_same_device(const char* op,
   }
 }
 
+/// Refuses an argument of another dtype, as the CPU's kernels do.
+inline void check_dtype(const at::Tensor& tensor, at::ScalarType expected) {
+  TORCH_CHECK(tensor.scalar_type() == expected, "expected scalar type ", expected, " but found ",
+              tensor.scalar_type());
+}
+
 /// Delivers `result` as the value of an out= argument: resized (PyTorch warns if it had elements)
 /// and converted to its dtype.
 inline at::Tensor& write_out(const at::Tensor& result, at::Tensor& out) {
+  TORCH_CHECK(is_webgpu(out), "Expected all tensors to be on the same device, but found at least ",
+              "two devices, ", webgpu_device(), " and ", out.device(), "!");
   at::native::resize_output(out, result.sizes());
   return out.copy_(result);
 }

@@ -66,4 +66,17 @@ void write_scalar(const c10::Scalar& value, DType dtype, uint32_t words[2]) {
   }
 }
 
+void check_fits(const c10::Scalar& value, at::ScalarType type) {
+  switch (type) {
+#define TW_CASE(ctype, name)                                                                       \
+  case at::ScalarType::name:                                                                       \
+    static_cast<void>(value.to<ctype>());                                                          \
+    break;
+    AT_FORALL_SCALAR_TYPES_WITH_COMPLEX(TW_CASE)
+#undef TW_CASE
+  default:
+    break;
+  }
+}
+
 } // namespace torch_webgpu

@@ -77,4 +77,8 @@ inline DType raw_dtype(at::ScalarType type) {
 /// it.
 void write_scalar(const c10::Scalar& value, DType dtype, uint32_t words[2]);
 
+/// Refuses a value that `type` cannot hold (an imaginary part, too large a number), with the text
+/// of c10::Scalar::to, which is how the CPU's kernels read their scalars.
+void check_fits(const c10::Scalar& value, at::ScalarType type);
+
 } // namespace torch_webgpu

@@ -44,8 +44,7 @@ void check_arguments(const Tensor& weight, const Tensor& indices, const Tensor& 
               "include_last_offset: number of offset should be at least 1");
   if (per_sample_weights && per_sample_weights->defined()) {
     TORCH_CHECK(mode == kSum, "embedding_bag: per_sample_weights only supported with mode='sum'");
-    TORCH_CHECK(per_sample_weights->scalar_type() == weight.scalar_type(), "expected scalar type ",
-                weight.scalar_type(), " but found ", per_sample_weights->scalar_type());
+    check_dtype(*per_sample_weights, weight.scalar_type());
     TORCH_CHECK(per_sample_weights->dim() == 1 && per_sample_weights->numel() == indices.numel(),
                 "per_sample_weights has to be as long as the indices");
   }

@@ -73,6 +73,7 @@ void check_two(const char* name, IntArrayRef values) {
 Tensor& im2col_out(const Tensor& self, IntArrayRef kernel_size, IntArrayRef dilation,
                    IntArrayRef padding, IntArrayRef stride, Tensor& out) {
   check_same_device("im2col_out", {{out, "out"}, {self, "self"}});
+  check_dtype(out, self.scalar_type());
   check_two("kernel_size", kernel_size);
   check_two("dilation", dilation);
   check_two("padding", padding);
@@ -108,6 +109,7 @@ Tensor im2col(const Tensor& self, IntArrayRef kernel_size, IntArrayRef dilation,
 Tensor& col2im_out(const Tensor& self, IntArrayRef output_size, IntArrayRef kernel_size,
                    IntArrayRef dilation, IntArrayRef padding, IntArrayRef stride, Tensor& out) {
   check_same_device("col2im_out", {{out, "out"}, {self, "self"}});
+  check_dtype(out, self.scalar_type());
   const auto dtype = native_dtype(self.scalar_type());
   if (!dtype || info(*dtype).kind == Kind::kLong) {
     return call_cpu_fallback_symint<at::_ops::col2im_out>::call(

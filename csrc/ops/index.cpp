@@ -163,6 +163,7 @@ void masked_fill(TensorIterator& iter, const at::Scalar& value) {
   const Tensor& self = iter.tensor(0);
   const Tensor& mask = iter.tensor(1);
   const auto dtype = native_dtype(self.scalar_type());
+  check_fits(value, self.scalar_type());
   at::TensorIteratorConfig config;
   config.set_check_mem_overlap(false).check_all_same_dtype(false).resize_outputs(false);
   config.add_output(self);

@@ -85,6 +85,11 @@ Tensor& histc_out(const Tensor& self, int64_t bins, const Scalar& min, const Sca
                   Tensor& out) {
   check_same_device("histc", {{self, "self"}, {out, "out"}});
   TORCH_CHECK(bins > 0, "torch.histc(): bins must be > 0");
+  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
+              "torch.histogram: input tensor and hist tensor should have the same dtype, but got "
+              "input ",
+              c10::scalarTypeToTypeMeta(self.scalar_type()), " and hist ",
+              c10::scalarTypeToTypeMeta(out.scalar_type()));
   TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex() && self.scalar_type() != at::kBool,
                               "\"histc\" not implemented for '", self.scalar_type(), "'");
   at::native::resize_output(out, {bins});

@@ -1,6 +1,7 @@
 // index_select, index_add and index_reduce: one index vector along one dimension.
 #include <ATen/Context.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/OpMathType.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/index_add.h>
@@ -140,6 +141,7 @@ void structured_index_add_out::impl(const Tensor& self, int64_t dim, const Tenso
   if (!out.is_same(self)) {
     out.copy_(self);
   }
+  check_fits(alpha, at::toOpMathType(self.scalar_type()));
   const bool scales = !alpha.equal(1);
   index_combine("index_add", Placing::kAdd, out, dim, index, scales ? source.mul(alpha) : source);
 }

@@ -36,6 +36,12 @@ bool run(PointwiseOp op, const Tensor& out, at::ArrayRef<Tensor> inputs,
 
 bool has(const OptionalTensor& tensor) { return tensor.has_value() && tensor->defined(); }
 
+// An iterator's text, which is what the CPU's operator computes with.
+void check_found(const Tensor& out, const Tensor& self) {
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "Found dtype ", out.scalar_type(),
+              " but expected ", self.scalar_type());
+}
+
 Tensor& binary_cross_entropy_out(const Tensor& self, const Tensor& target,
                                  const OptionalTensor& weight, int64_t reduction, Tensor& out) {
   check_same_device("binary_cross_entropy_out", {{out, "out"}, {self, "self"}, {target, "target"}});
@@ -43,6 +49,7 @@ Tensor& binary_cross_entropy_out(const Tensor& self, const Tensor& target,
                         "all elements of input should be between 0 and 1");
   require_probabilities("binary_cross_entropy", target,
                         "all elements of target should be between 0 and 1");
+  check_found(out, self);
   const bool none = reduction == at::Reduction::None;
   if (none) {
     at::native::resize_output(out, target.sizes());
@@ -76,6 +83,7 @@ Tensor& binary_cross_entropy_backward_out(const Tensor& grad_output, const Tenso
                                                           {grad_output, "grad_output"},
                                                           {self, "self"},
                                                           {target, "target"}});
+  check_found(grad_input, self);
   at::native::resize_output(grad_input, self.sizes());
   const bool mean = reduction == at::Reduction::Mean;
   const double scale = mean ? 1.0 / static_cast<double>(self.numel()) : 1.0;

@@ -71,6 +71,10 @@ struct Margin {
       return;
     }
     TORCH_CHECK_NOT_IMPLEMENTED(out.numel() < int64_t{1} << 31, op, "(): more than 2^31 elements");
+    check_dtype(target, at::kLong);
+    if (weight.defined()) {
+      check_dtype(weight, x.scalar_type());
+    }
     const Tensor in = samples(x, frames);
     const Tensor labels = samples(target, frames);
     Params params = {};
@@ -126,6 +130,7 @@ struct Margin {
 
   // The loss per sample, or their mean or sum.
   void loss(int64_t reduction, Tensor& out, const Tensor& marks) const {
+    check_dtype(out, x.scalar_type());
     const Tensor parts = empty_webgpu({frames, classes}, at::kFloat);
     run(parts, 1.0 / static_cast<double>(classes), {}, marks);
     Tensor losses = parts.sum(1);
@@ -137,6 +142,7 @@ struct Margin {
   }
 
   void gradient(const Tensor& grad_output, int64_t reduction, Tensor& grad_input) const {
+    check_dtype(grad_input, x.scalar_type());
     at::native::resize_output(grad_input, x.sizes());
     const bool mean = reduction == at::Reduction::Mean;
     const double parts = static_cast<double>(classes) * (mean ? static_cast<double>(frames) : 1.0);
@@ -225,6 +231,7 @@ std::tuple<Tensor&, Tensor&> multilabel_margin_loss_forward_out(const Tensor& se
         self, target, reduction, output, is_target);
   }
   const Margin problem = multilabel("multilabel_margin_loss_forward", self, target);
+  check_dtype(is_target, self.scalar_type());
   const Tensor marks = at::empty(target.sizes(), self.options());
   problem.loss(reduction, output, marks);
   at::native::resize_output(is_target, target.sizes());

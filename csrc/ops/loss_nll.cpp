@@ -100,9 +100,9 @@ struct Problem {
 void check_types(const Problem& problem) {
   TORCH_CHECK(problem.label.scalar_type() == at::kLong || problem.label.scalar_type() == at::kByte,
               "expected scalar type Long but found ", problem.label.scalar_type());
-  TORCH_CHECK(!problem.has_weight() || problem.weight->scalar_type() == problem.x.scalar_type(),
-              "expected scalar type ", problem.x.scalar_type(), " but found ",
-              problem.weight->scalar_type());
+  if (problem.has_weight()) {
+    check_dtype(*problem.weight, problem.x.scalar_type());
+  }
 }
 
 void forward(const char* op, const Problem& problem, const Tensor& out, const Tensor& total) {
@@ -211,6 +211,8 @@ std::tuple<Tensor&, Tensor&> nll_loss2d_forward_out(const Tensor& self, const Te
   }
   const OptionalTensorRef class_weight = reference(weight);
   check_2d(self, target, class_weight);
+  check_dtype(output, self.scalar_type());
+  check_dtype(total_weight, self.scalar_type());
   const bool none = reduction == at::Reduction::None;
   at::native::resize_output(output, none ? target.sizes() : at::IntArrayRef());
   at::native::resize_output(total_weight, {});
@@ -254,6 +256,7 @@ Tensor& nll_loss2d_backward_out(const Tensor& grad_output, const Tensor& self, c
     TORCH_CHECK(grad_output.dim() <= 1 && grad_output.numel() == 1,
                 "Expected a single element grad_output tensor, but got: ", grad_output.sizes());
   }
+  check_dtype(grad_input, self.scalar_type());
   if (at::native::resize_output(grad_input, self.sizes())) {
     grad_input.unsafeGetTensorImpl()->empty_tensor_restride(self.suggest_memory_format());
   }

@@ -1,5 +1,7 @@
 #include "ops/matmul_gemm.h"
 
+#include <ATen/OpMathType.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -231,6 +233,9 @@ private:
       variant_.d_in_c = c_.buffer == d_.buffer;
       TORCH_INTERNAL_ASSERT(!variant_.d_in_c || c_ == d_);
     }
+    const at::ScalarType type = at::toOpMathType(problem_.c.tensor->scalar_type());
+    check_fits(problem_.alpha, type);
+    check_fits(problem_.beta, type);
     write_scalar(problem_.alpha, accumulator_dtype(variant_.dtype), params_.alpha.data());
     write_scalar(problem_.beta, accumulator_dtype(variant_.dtype), params_.beta.data());
   }

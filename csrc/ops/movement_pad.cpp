@@ -100,6 +100,7 @@ c10::SmallVector<int64_t, 8> padded_size(const Tensor& self, IntArrayRef padding
 
 // The 2d forms below have no meta function in ATen, so their checks are here.
 Tensor& reflection_pad2d_out(const Tensor& self, IntArrayRef padding, Tensor& out) {
+  check_same_device("reflection_pad2d_out", {{out, "out"}, {self, "self"}});
   at::native::padding::check_valid_input<2>(self, padding);
   const int64_t width = self.size(-1);
   const int64_t height = self.size(-2);
@@ -118,6 +119,7 @@ Tensor& reflection_pad2d_out(const Tensor& self, IntArrayRef padding, Tensor& ou
   const int64_t out_height = size[self.dim() - 2];
   TORCH_CHECK(out_width >= 1 || out_height >= 1, "input (H: ", height, ", W: ", width,
               ") is too small. Calculated output H: ", out_height, " W: ", out_width);
+  check_dtype(out, self.scalar_type());
   at::native::resize_output(out, size);
   pad("reflection_pad2d", CoordinateMap::kReflect, self, padding, out);
   return out;
@@ -152,6 +154,9 @@ struct PlainBackward {
                          Tensor& grad_input) {
     TORCH_CHECK(padding.size() == 2 * dims, "padding size is expected to be ", 2 * dims);
     check_grad_output(grad_output, self, padding);
+    check_same_device(name(),
+                      {{grad_input, "grad_input"}, {grad_output, "grad_output"}, {self, "self"}});
+    check_dtype(grad_input, grad_output.scalar_type());
     at::native::resize_output(grad_input, self.sizes());
     pad_backward(name(), map, grad_output, padding, grad_input);
     return grad_input;

@@ -203,6 +203,12 @@ ThreeTensors batch_norm(const Tensor& input, const OptionalTensor& weight,
 std::tuple<Tensor&, Tensor&, Tensor&> into(const ThreeTensors& results, Tensor& out, Tensor& mean,
                                            Tensor& invstd) {
   const auto& [result, saved_mean, saved_invstd] = results;
+  check_same_device(
+      "native_batch_norm_out",
+      {{out, "out"}, {mean, "save_mean"}, {invstd, "save_invstd"}, {result, "input"}});
+  check_dtype(out, result.scalar_type());
+  check_dtype(mean, saved_mean.scalar_type());
+  check_dtype(invstd, saved_invstd.scalar_type());
   out.resize_(result.sizes()).copy_(result);
   mean.resize_(saved_mean.sizes()).copy_(saved_mean);
   invstd.resize_(saved_invstd.sizes()).copy_(saved_invstd);

@@ -18,6 +18,7 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "ops/common.h"
 #include "ops/pointwise.h"
 #include "ops/stub.h"
 #include "structured_ops.h"
@@ -91,6 +92,8 @@ std::tuple<Tensor, Tensor> log_sigmoid_forward(const Tensor& self) {
 
 std::tuple<Tensor&, Tensor&> log_sigmoid_forward_out(const Tensor& self, Tensor& output,
                                                      Tensor& buffer) {
+  check_same_device("log_sigmoid_forward_out", {{output, "output"}, {self, "self"}});
+  check_dtype(output, self.scalar_type());
   Tensor result = std::get<0>(log_sigmoid_forward(self));
   output.resize_(self.sizes()).copy_(result);
   return {output, buffer};
@@ -107,6 +110,9 @@ Tensor log_sigmoid_backward(const Tensor& grad, const Tensor& self, const Tensor
 
 Tensor& log_sigmoid_backward_out(const Tensor& grad, const Tensor& self, const Tensor& buffer,
                                  Tensor& grad_input) {
+  check_same_device("log_sigmoid_backward_out",
+                    {{grad_input, "grad_input"}, {grad, "grad_output"}, {self, "self"}});
+  check_dtype(grad_input, grad.scalar_type());
   return grad_input.resize_(self.sizes()).copy_(log_sigmoid_backward(grad, self, buffer));
 }
 

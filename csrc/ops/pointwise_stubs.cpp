@@ -1,4 +1,5 @@
 // Gives ATen's DispatchStubs their WebGPU kernels, one per row of pointwise.inc.
+#include <ATen/OpMathType.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/native/Activation.h>
 #include <ATen/native/BinaryOps.h>
@@ -60,6 +61,14 @@ PointwiseOp nextafter_for(at::ScalarType type) {
                                  : PointwiseOp::nextafter;
 }
 
+// The dtypes that halves are computed in may hold what a half does not, as on CUDA.
+template <class Value>
+void check_argument(const Value& value, at::ScalarType common) {
+  if constexpr (std::is_same_v<Value, c10::Scalar>) {
+    check_fits(value, at::toOpMathType(common));
+  }
+}
+
 // A kernel with the stub's signature: the iterator, then scalars of any type.
 template <auto& stub, PointwiseOp op, class Function>
 struct Kernel;
@@ -80,6 +89,9 @@ struct Kernel<stub, op, void (*)(Iterator&, Args...)> {
       actual = nextafter_for(iter.common_dtype());
     }
     if (const auto types = pointwise_types(iter, actual)) {
+      if constexpr (op != PointwiseOp::pow_tensor_scalar) { // whose exponent may be any number
+        (check_argument(args, iter.common_dtype()), ...);
+      }
       pointwise(iter, actual, *types, actual == op ? scalars : c10::ArrayRef<c10::Scalar>());
       return;
     }

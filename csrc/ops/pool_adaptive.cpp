@@ -170,6 +170,8 @@ Tensor& fractional_max_pool3d_backward_out(const Tensor& grad_output, const Tens
   TORCH_CHECK(indices.sizes() == grad_output.sizes() && self.dim() == grad_output.dim(),
               "fractional_max_pool3d_backward_out(): indices of size ", indices.sizes(),
               " do not belong to a gradient of size ", grad_output.sizes());
+  check_dtype(indices, at::kLong);
+  check_dtype(grad_input, self.scalar_type());
   at::native::resize_output(grad_input, self.sizes());
   pool_max_backward(fractional("fractional_max_pool3d_backward", 3, kernel_size), grad_output,
                     indices, grad_input);

@@ -99,6 +99,8 @@ std::tuple<Tensor&, Tensor&> max_pool3d_with_indices_out(const Tensor& self,
     return call_cpu_fallback<at::_ops::max_pool3d_with_indices_out>::call(
         self, kernel_size, stride, padding, dilation, ceil_mode, out, indices);
   }
+  check_dtype(out, self.scalar_type());
+  check_dtype(indices, at::kLong);
   check_arguments_3d(kernel_size, stride, padding, dilation);
   const Pooling pooling =
       max_pooling("max_pool3d_with_indices", 3, kernel_size, stride, padding, dilation);
@@ -147,6 +149,8 @@ Tensor& max_pool3d_with_indices_backward_out(const Tensor& grad_output, const Te
       at::check_dim_size(result, self.dim(), self.dim() - 3 + d, spatial[d]);
     }
   }
+  check_dtype(indices, at::kLong);
+  check_dtype(grad_input, self.scalar_type());
   if (at::native::resize_output(grad_input, self.sizes()) && self.dim() == 5) {
     grad_input.unsafeGetTensorImpl()->empty_tensor_restride(self.suggest_memory_format());
   }

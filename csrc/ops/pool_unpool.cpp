@@ -33,6 +33,7 @@ void check_unpool(const Tensor& self, const Tensor& indices, int64_t dims) {
 
 // Where several values have one index, one of them arrives, as on every GPU.
 Tensor& unpool(const Tensor& self, const Tensor& indices, IntArrayRef output_size, Tensor& out) {
+  check_dtype(out, self.scalar_type());
   const auto dims = static_cast<int64_t>(output_size.size());
   at::DimVector sizes(self.sizes().begin(), self.sizes().end() - dims);
   sizes.append(output_size.begin(), output_size.end());

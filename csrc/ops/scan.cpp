@@ -201,6 +201,7 @@ void scan(ScanOp op, const Tensor& y, const Tensor& z, const Tensor& self, int64
 
 template <auto& stub, ScanOp op, class Result>
 void run_row(Result result, const Tensor& self, int64_t dim) {
+  dim = at::maybe_wrap_dim(dim, self.dim()); // logcumsumexp's is as the caller gave it
   if (result.sizes() != self.sizes()) { // logcumsumexp's out=, which no meta function has resized
     at::native::resize_output(result, self.sizes());
   }

@@ -1,4 +1,6 @@
 // sort, topk, and what follows from sorted rows: kthvalue, median, mode.
+#include <ATen/MemoryOverlap.h>
+#include <ATen/TensorUtils.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/Sorting.h>
@@ -118,6 +120,10 @@ void check_not_empty(const char* name, const Tensor& self, int64_t dim) {
 std::tuple<Tensor&, Tensor&> kthvalue_out(const Tensor& self, int64_t k, int64_t dim, bool keepdim,
                                           Tensor& values, Tensor& indices) {
   check_same_device("kthvalue", {{self, "self"}, {values, "values"}, {indices, "indices"}});
+  TORCH_CHECK(values.scalar_type() == self.scalar_type(),
+              "output values must be of same type as input");
+  TORCH_CHECK(indices.scalar_type() == at::kLong, "output indices must be of scalar type Long");
+  at::assert_no_overlap(self, values);
   dim = at::maybe_wrap_dim(dim, self.dim());
   const int64_t size = self.dim() == 0 ? 1 : self.size(dim);
   check_not_empty("kthvalue()", self, dim);
@@ -145,6 +151,8 @@ Tensor median_position(const Sorted& sorted, int64_t dim, bool ignore_nan) {
 std::tuple<Tensor&, Tensor&> median_along(const Tensor& self, int64_t dim, bool keepdim,
                                           Tensor& values, Tensor& indices, bool ignore_nan) {
   check_same_device("median", {{self, "self"}, {values, "values"}, {indices, "indices"}});
+  at::checkScalarType("median", {indices, "indices", 1}, at::kLong);
+  at::checkSameType("median", {values, "values", 0}, {self, "self", 2});
   dim = at::maybe_wrap_dim(dim, self.dim());
   check_not_empty("median()", self, dim);
   const Sorted sorted = sort_upwards(self, dim);

@@ -98,6 +98,7 @@ void search_rows(const Tensor& boundaries, const Tensor& values, const Tensor& s
 Tensor& searchsorted_out(const Tensor& boundaries, const Tensor& values, bool out_int32, bool right,
                          Side side, const std::optional<Tensor>& sorter_opt, Tensor& out) {
   Tensor sorter = sorter_opt.value_or(Tensor());
+  check_same_device("searchsorted_out", {{out, "out"}, {boundaries, "sorted_sequence"}});
   at::native::searchsorted_pre_check(boundaries, values, out, out_int32, right, side, sorter);
   at::native::resize_output(out, values.sizes());
   const bool is_right = side ? *side == "right" : right;
