@@ -1,4 +1,4 @@
-"""Arguments that the CPU's kernels refuse: numbers that do not fit, out= of another dtype or device."""
+"""What the CPU's kernels refuse: numbers that do not fit, out= of another dtype or device."""
 
 import pytest
 import torch
@@ -84,7 +84,13 @@ OUTPUTS = {
     ),
     "nll_loss2d": (
         lambda x, out: aten.nll_loss2d_forward.output(
-            x[None, :, None], (x[None, :1] > 9).long(), None, 1, -100, output=out[0], total_weight=out[1]
+            x[None, :, None],
+            (x[None, :1] > 9).long(),
+            None,
+            1,
+            -100,
+            output=out[0],
+            total_weight=out[1],
         ),
         "ff",
     ),
