@@ -1,22 +1,18 @@
 // One-sided Jacobi rotations (Hestenes 1958): of each pair of columns in the rounds of a
 // tournament, so that the pairs of a round share no column. Columns whose product is not small are
-// rotated to be orthogonal; below their `rows` elements may lie others, which turn with them.
-// Columns are contiguous. A team of invocations works on a pair; one workgroup does all pairs of a
-// matrix, and then several rounds in a row, or takes `teams` pairs of one round.
+// rotated to be orthogonal; below a square matrix lies another, which turns with it. Columns are
+// contiguous. A team of invocations works on a pair; one workgroup does all pairs of a matrix, and
+// then several rounds in a row, or takes `teams` pairs of one round.
 
 struct Params {
   batches: u32,
   columns: u32,
-  rows: u32,
-  height: u32, // rows and what turns with them
   first_round: u32,
   rounds: u32,
   groups: u32, // workgroups to a matrix
   w_offset: u32,
   rotations_offset: u32,
   tolerance: f32, // of a product, relative to the columns' lengths
-  unused0: u32,
-  unused1: u32,
 }
 
 // @operands
@@ -43,6 +39,9 @@ fn from_parts(real: f32, imaginary: f32) -> num { return real; }
 const lanes = 256u;
 const team = 32u;
 const teams = lanes / team;
+// Of squared lengths, where the largest elements are about 1: what is shorter is rounding, and may
+// have a product that is larger than its length, which is zero.
+const negligible = 1e-30;
 
 // Squared lengths of both columns, and their product.
 var<workgroup> sums: array<vec4<f32>, lanes>;
@@ -64,7 +63,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: ve
   if (batch >= p.batches) {
     return;
   }
-  let matrix = p.w_offset + batch * p.columns * p.height;
+  let height = 2u * p.columns;
+  let matrix = p.w_offset + batch * p.columns * height;
   let players = p.columns + p.columns % 2u; // with an odd number, one has a round off
   let member = lane % team;
   for (var round = p.first_round; round < p.first_round + p.rounds; round++) {
@@ -72,11 +72,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: ve
       let k = first + lane / team;
       let pair = meeting(k, round, players);
       let plays = k < players / 2u && max(pair.x, pair.y) < p.columns;
-      let left = matrix + pair.x * p.height;
-      let right = matrix + pair.y * p.height;
+      let left = matrix + pair.x * height;
+      let right = matrix + pair.y * height;
       var sum = vec4<f32>();
       if (plays) {
-        for (var i = member; i < p.rows; i += team) {
+        for (var i = member; i < p.columns; i += team) {
           let x = load_w(left + i);
           let y = load_w(right + i);
           let product = times(conjugate(x), y);
@@ -96,7 +96,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: ve
       let total = sums[lane - member];
       workgroupBarrier();
       let product = hypot_f(total.z, total.w);
-      if (plays && product > p.tolerance * sqrt_f(total.x) * sqrt_f(total.y)) {
+      if (plays && min(total.x, total.y) > negligible &&
+          product > p.tolerance * sqrt_f(total.x) * sqrt_f(total.y)) {
         // The tangent of the smaller angle: t^2 + 2 ratio t - 1 = 0.
         let ratio = div_f(total.y - total.x, 2.0 * product);
         var tangent = div_f(0.5, abs(ratio));
@@ -107,14 +108,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: ve
         let cosine = div_f(1.0, sqrt_f(1.0 + tangent * tangent));
         let sine = cosine * tangent;
         let phase = over(from_parts(total.z, total.w), from_real(product));
-        for (var i = member; i < p.height; i += team) {
+        for (var i = member; i < height; i += team) {
           let x = load_w(left + i);
           let y = times(conjugate(phase), load_w(right + i));
           store_w(left + i, cosine * x - sine * y);
           store_w(right + i, sine * x + cosine * y);
         }
         if (member == 0u) {
-          atomic_add_rotations(p.rotations_offset, 1);
+          atomic_add_rotations(p.rotations_offset + batch, 1);
         }
       }
     }

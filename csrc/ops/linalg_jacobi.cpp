@@ -40,15 +40,12 @@ constexpr uint64_t kFamily = 0x6a61636f; // "jaco"
 struct Params {
   uint32_t batches;
   uint32_t columns;
-  uint32_t rows;
-  uint32_t height;
   uint32_t first_round = 0;
   uint32_t rounds = 0;
   uint32_t groups = 1;
   uint32_t w_offset;
   uint32_t rotations_offset;
   float tolerance;
-  uint32_t unused[2] = {};
 };
 
 void rotate(const Tensor& w, const Tensor& rotations, const Params& params) {
@@ -61,45 +58,43 @@ void rotate(const Tensor& w, const Tensor& rotations, const Params& params) {
       [&] { return linalg_hooks(w.scalar_type()); });
 }
 
-// Unitary V for which the columns of A V are orthogonal, for batches of matrices whose elements are
-// at most about 1. `unfinished` becomes true if they are not after many sweeps.
-Tensor orthogonalize(const Tensor& a, bool& unfinished) {
+// Unitary V for which the columns of A V are orthogonal, for batches of square matrices whose
+// elements are at most about 1. `rotations` (int32) has an element for each matrix: not zero if its
+// columns still turn after many sweeps.
+Tensor orthogonalize(const Tensor& a, const Tensor& rotations) {
   constexpr int kMaxSweeps = 40; // ten are many
   constexpr int64_t kTeams = 8;  // pairs that a workgroup takes, as in the kernel
   constexpr int64_t kOneGroup = 32;
   const int64_t batches = a.size(0);
-  const int64_t rows = a.size(1);
   const int64_t n = a.size(2);
   const Tensor identity = at::eye(n, a.options()).expand({batches, n, n});
   if (n == 1) {
     return identity;
   }
   const Tensor w = at::cat({a.mT(), identity}, 2);
-  const Tensor rotations = at::zeros({1}, a.options().dtype(at::kInt));
   Params params{.batches = static_cast<uint32_t>(batches),
                 .columns = static_cast<uint32_t>(n),
-                .rows = static_cast<uint32_t>(rows),
-                .height = static_cast<uint32_t>(rows + n),
                 .w_offset = element_begin(w),
                 .rotations_offset = element_begin(rotations),
                 .tolerance =
-                    std::sqrt(static_cast<float>(rows)) * std::numeric_limits<float>::epsilon()};
+                    std::sqrt(static_cast<float>(n)) * std::numeric_limits<float>::epsilon()};
   const int64_t pairs = (n + 1) / 2;
   const auto rounds = static_cast<uint32_t>(2 * pairs - 1);
   const bool one_group = pairs <= kOneGroup;
   params.groups = one_group ? 1 : static_cast<uint32_t>((pairs + kTeams - 1) / kTeams);
   params.rounds = one_group ? rounds : 1;
-  unfinished = true;
-  for (int sweep = 0; unfinished && sweep < kMaxSweeps; ++sweep) {
+  for (int sweep = 0; sweep < kMaxSweeps; ++sweep) {
     rotations.zero_();
     for (params.first_round = 0; params.first_round < rounds; params.first_round += params.rounds) {
       rotate(w, rotations, params);
     }
-    unfinished = rotations.item<int32_t>() != 0;
+    if (!rotations.any().item<bool>()) {
+      break;
+    }
   }
   // Thousands of rotations leave V a little less than unitary: a step of Newton's iteration for the
   // polar factor mends that.
-  const Tensor v = w.narrow(2, rows, n).mT();
+  const Tensor v = w.narrow(2, n, n).mT();
   return at::baddbmm(v, v, at::bmm(v.mH(), v), /*beta=*/1.5, /*alpha=*/-0.5);
 }
 
@@ -117,10 +112,11 @@ Scaled scale(const Tensor& a) {
   return {a.masked_fill(finite.logical_not(), 0).div(scale), scale, finite};
 }
 
+Tensor rotations_of(const Tensor& a) { return at::zeros({a.size(0)}, a.options().dtype(at::kInt)); }
+
 // What LAPACK would have said, in ATen's reading: which matrices have failed.
-void report(const Tensor& info, const Scaled& input, bool unfinished, int32_t not_finite) {
-  constexpr int32_t kNotConverged = 1;
-  info.fill_(unfinished ? kNotConverged : 0);
+void report(const Tensor& info, const Scaled& input, const Tensor& rotations, int32_t not_finite) {
+  info.copy_(rotations.ne(0).view(info.sizes()));
   info.masked_fill_(input.finite.view(info.sizes()).logical_not(), not_finite);
 }
 
@@ -143,9 +139,9 @@ struct Svd {
           at::linalg_qr(square, !with_vectors ? "r" : (full_matrices ? "complete" : "reduced"));
       square = square.narrow(1, 0, n);
     }
-    bool unfinished = false;
-    v = orthogonalize(square, unfinished);
-    report(info, input, unfinished, /*not_finite=*/-4);
+    const Tensor rotations = rotations_of(square);
+    v = orthogonalize(square, rotations);
+    report(info, input, rotations, /*not_finite=*/-4);
     const Tensor products = at::bmm(square, v);
     const auto [lengths, order] = at::linalg_vector_norm(products, 2, at::IntArrayRef{1})
                                       .sort(/*dim=*/1, /*descending=*/true);
@@ -226,13 +222,13 @@ void eigh(const Tensor& values, const Tensor& vectors, const Tensor& info, bool 
   const Tensor size = a.abs();
   const Tensor bound =
       at::minimum(size.sum(2).amax(1), at::linalg_vector_norm(size, 2, at::IntArrayRef{1, 2}));
-  bool unfinished = false;
-  Tensor v = orthogonalize(add_to_diagonal(a, bound), unfinished);
+  const Tensor rotations = rotations_of(a);
+  Tensor v = orthogonalize(add_to_diagonal(a, bound), rotations);
   // Rotations have rounded numbers as large as the bound. From where they led, a few with a closer
   // bound are enough.
   const Tensor largest = rayleigh_quotients(a, v).abs().amax(1);
-  v = at::bmm(v, orthogonalize(at::bmm(add_to_diagonal(a, largest.mul(1.0625)), v), unfinished));
-  report(info, input, unfinished, /*not_finite=*/1);
+  v = at::bmm(v, orthogonalize(at::bmm(add_to_diagonal(a, largest.mul(1.0625)), v), rotations));
+  report(info, input, rotations, /*not_finite=*/1);
   const auto [sorted, order] = rayleigh_quotients(a, v).sort(/*dim=*/1);
   values.copy_(sorted.mul(input.scale.squeeze(2)).view(values.sizes()));
   if (compute_vectors) {

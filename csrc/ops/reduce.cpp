@@ -399,6 +399,7 @@ void reduce_copies(const TensorIteratorBase& iter, ReduceOp op,
       .resize_outputs(false)
       .check_all_same_dtype(false)
       .is_reduction(true);
+  const at::DimVector shape(iter.shape().rbegin(), iter.shape().rend()); // outermost first
   std::vector<std::pair<at::Tensor, at::Tensor>> outputs; // where they belong, and our own
   for (int k = 0; k < iter.ntensors(); ++k) {
     const at::Tensor view = operand_view(iter, k);
@@ -406,7 +407,8 @@ void reduce_copies(const TensorIteratorBase& iter, ReduceOp op,
       outputs.emplace_back(view, empty_webgpu(view.sizes(), view.scalar_type()));
       config.add_output(outputs.back().second);
     } else {
-      config.add_owned_const_input(view.clone());
+      // The view has one element where strides are zero. Of a reduction all count.
+      config.add_owned_const_input(view.clone().expand(shape));
     }
   }
   auto apart = config.build();

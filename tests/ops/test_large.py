@@ -359,3 +359,25 @@ def test_reductions(dtype, shape):
         return y
 
     check(into_itself, x)
+
+
+@pytest.mark.parametrize(
+    "reduce",
+    [torch.sum, torch.var, torch.prod, lambda x: x.sum(1), lambda x: x.long().sum()],
+    ids=["sum", "var", "prod", "rows", "int64"],
+)
+@pytest.mark.usefixtures("small_bindings")
+def test_reductions_of_expanded_tensors(reduce):
+    """Elements far apart in a large buffer, each of them several times."""
+    a = torch.zeros(3, 40001)
+    a[:, 7] = torch.tensor([1.0, 2.0, 3.0])
+    check(lambda x: reduce(x[:, 7:8].expand(3, 5)), a)
+
+
+@pytest.mark.usefixtures("small_bindings")
+def test_a_reduction_into_the_buffer_of_its_expanded_input():
+    def run(x):
+        torch.sum(x[:10].expand(7, 10), 0, out=x[50000:50010])
+        return x[50000:50010]
+
+    check(run, torch.arange(6.0).repeat(10000))

@@ -55,6 +55,10 @@ HARD = {
     "zeros": torch.zeros(6, 4),
     "identity": torch.eye(20),
     "low rank": matrices(30, 3) @ matrices(3, 40),
+    "ones": torch.ones(4, 5),
+    "many ones": torch.ones(33, 33),
+    "equal rows": matrices(1, 16).repeat(8, 1),
+    "steeply graded": torch.diag(torch.logspace(0, -30, 8)) @ linalg.qr(matrices(8, 8))[0],
     "equal values": linalg.qr(matrices(16, 16))[0],
     "graded": matrices(30, 30) * torch.logspace(0, -9, 30),
     "ill-conditioned": 1 / (torch.arange(20)[:, None] + torch.arange(20) + 1.0),
@@ -120,6 +124,15 @@ def test_eigh_of_hard_matrices(name):
     assert (values - linalg.eigvalsh(a)).abs().max() <= 4 * EPSILON * scale
     assert ((vectors * values) @ vectors.mT - a).abs().max() <= 4 * EPSILON * scale
     check_unitary(vectors)
+
+
+def test_svd_of_ones():
+    """Columns that are rounding errors of each other."""
+    for m in range(1, 12):
+        for n in range(1, 12):
+            a = torch.ones(m, n)
+            check(linalg.svdvals, a, rtol=1e-5, atol=1e-5)
+            check(lambda x: linalg.svd(x)[1], a * 0.3, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
