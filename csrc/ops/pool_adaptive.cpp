@@ -114,11 +114,21 @@ Tensor& adaptive_avg_pool3d_out(const Tensor& self, IntArrayRef output_size, Ten
 }
 
 Tensor adaptive_avg_pool2d(const Tensor& self, IntArrayRef output_size) {
+  check_not_integral("adaptive_avg_pool2d", self);
+  if (!is_native_float(self)) {
+    return call_cpu_fallback_symint<at::_ops::_adaptive_avg_pool2d>::call(
+        self, c10::fromIntArrayRefSlow(output_size));
+  }
   Tensor out = empty_webgpu({0}, self.options());
   return adaptive_avg_pool2d_out(self, output_size, out);
 }
 
 Tensor adaptive_avg_pool3d(const Tensor& self, IntArrayRef output_size) {
+  check_not_integral("adaptive_avg_pool3d", self);
+  if (!is_native_float(self)) {
+    return call_cpu_fallback_symint<at::_ops::_adaptive_avg_pool3d>::call(
+        self, c10::fromIntArrayRefSlow(output_size));
+  }
   Tensor out = empty_webgpu({0}, self.options());
   return adaptive_avg_pool3d_out(self, output_size, out);
 }

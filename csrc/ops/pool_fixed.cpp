@@ -119,6 +119,10 @@ std::tuple<Tensor&, Tensor&> max_pool3d_with_indices_out(const Tensor& self,
 std::tuple<Tensor, Tensor> max_pool3d_with_indices(const Tensor& self, IntArrayRef kernel_size,
                                                    IntArrayRef stride, IntArrayRef padding,
                                                    IntArrayRef dilation, bool ceil_mode) {
+  if (!can_pool_max(self.scalar_type())) { // not its out=, which would not keep channels last
+    return call_cpu_fallback<at::_ops::max_pool3d_with_indices>::call(self, kernel_size, stride,
+                                                                      padding, dilation, ceil_mode);
+  }
   Tensor out = empty_webgpu({0}, self.options());
   Tensor indices = empty_webgpu({0}, at::kLong);
   max_pool3d_with_indices_out(self, kernel_size, stride, padding, dilation, ceil_mode, out,

@@ -198,3 +198,14 @@ def test_arguments_that_do_not_fit():
         backward(x[0].to(DEVICE), x.to(DEVICE))
     check_error(lambda x: F.adaptive_max_pool2d(x, 2), x.int())
     check_error(lambda x: F.adaptive_avg_pool2d(x, 2), x.int())
+
+
+@pytest.mark.parametrize("function", [F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d])
+def test_channels_last_of_float64_on_the_cpu(function, silent_fallbacks):
+    x = torch.randn(2, 3, 4, 6).double().contiguous(memory_format=torch.channels_last)
+    assert function(x.to(DEVICE), 2).stride() == function(x, 2).stride()
+
+
+def test_channels_last_of_three_dimensions_of_float64_on_the_cpu(silent_fallbacks):
+    x = torch.randn(2, 3, 4, 6, 5).double().contiguous(memory_format=torch.channels_last_3d)
+    assert F.max_pool3d(x.to(DEVICE), 2).stride() == F.max_pool3d(x, 2).stride()
