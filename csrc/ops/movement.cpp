@@ -81,7 +81,13 @@ void triangle(const char* name, bool upper, const Tensor& self, int64_t diagonal
     return;
   }
   TORCH_CHECK_NOT_IMPLEMENTED(self.numel() < int64_t{1} << 31, name, "(): more than 2^31 elements");
-  TORCH_CHECK_NOT_IMPLEMENTED(self.dim() <= kMaxDims, name, "(): more than twelve dimensions");
+  if (self.dim() > kMaxDims) { // as one batch
+    const Tensor matrices = self.contiguous().view({-1, self.size(-2), self.size(-1)});
+    const Tensor result = at::empty_like(matrices);
+    triangle(name, upper, matrices, diagonal, result);
+    out.copy_(result.view(out.sizes()));
+    return;
+  }
   TriangleParams params{};
   params.count = static_cast<uint32_t>(self.numel());
   params.rank = static_cast<uint32_t>(self.dim());

@@ -79,3 +79,13 @@ def test_error_texts():
     a = torch.randn(2, 3)
     for bad in (torch.randn(3, 4), torch.randn(2)):
         check_error(lambda *tensors: torch.cat(tensors), a, bad)
+
+
+def test_many_dimensions():
+    sizes = (2, 1, 3, 1, 2, 2, 1, 2, 3, 1, 2, 2)
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(1)).tolist()
+    x = torch.randn(sizes)
+    y = torch.randn([sizes[d] for d in order]).permute(torch.tensor(order).argsort().tolist())
+    for dim in (0, 5, -1):
+        check(lambda x, y, dim=dim: torch.cat([x, y, x], dim), x, y)
+        check(lambda x, y, dim=dim: torch.stack([y, x], dim), x, y)

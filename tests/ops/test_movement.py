@@ -160,3 +160,9 @@ def test_gradients_of_overlapping_windows_in_double(dtype, silent_fallbacks):
     gradient = torch.randn(4, 2, 3, dtype=dtype).transpose(0, 1)
     check(lambda g: torch.ops.aten.unfold_backward(g, [2, 6], 1, 3, 1), gradient)
     assert silent_fallbacks() == {"aten::unfold_backward": 1}
+
+
+def test_triangles_of_many_dimensions():
+    x = torch.randn((2, 1, 3) + (1,) * 9 + (2, 3, 4)).transpose(0, 2)
+    check(lambda x: x.tril(1), x)
+    check(lambda x: x.clone().triu_(), x)
