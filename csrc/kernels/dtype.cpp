@@ -14,7 +14,7 @@ const DTypeInfo& info(DType dtype) {
       {"i16", 2, Kind::kInt, "i32", "i_from_i16", "u32"},
       {"i8", 1, Kind::kInt, "i32", "i_from_i8", "u32"},
       {"u8", 1, Kind::kInt, "i32", "i_from_u8", "u32"},
-      {"bool", 1, Kind::kInt, "i32", "i_from_u8", ""},
+      {"bool", 1, Kind::kInt, "i32", "i_from_bool", ""},
       {"c64", 8, Kind::kComplex, "vec2<f32>", "", ""},
       {"f64", 8, Kind::kDouble, "vec2<u32>", "", ""},
       {"u16", 2, Kind::kInt, "i32", "i32", "u32"},

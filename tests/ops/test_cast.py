@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from common import DEVICE
 
 # Denormals and ties of float32, its largest value, integer limits, and what is no number.
 EDGES = [0.0, -0.0, 2.0**-150, 2.0**-149, 1.5 * 2.0**-149, 3.4028235677973366e38, 0.9999]
@@ -130,3 +131,46 @@ def test_other_devices(other, dtype):
     back = torch.zeros(3, 4, dtype=dtype, device="webgpu").t()
     back.copy_(host.to(other)[:, 1::2])
     assert torch.equal(back.cpu(), host[:, 1::2])
+
+
+def test_any_byte_but_zero_is_true():
+    """Bytes seen as truth values by view(dtype) need not be 0 and 1."""
+    truth = torch.rand(7, 12) > 0.5
+    number = torch.arange(84, device=DEVICE).view(7, 12)
+    bytes_ = torch.randint(2, 255, (7, 12), dtype=torch.uint8).mul(truth).to(DEVICE)
+    loose, strict = bytes_.view(torch.bool), truth.to(DEVICE)
+    for function in (
+        lambda x: x == strict,
+        lambda x: x ^ x.flip(0),
+        lambda x: ~x,
+        lambda x: x.float(),
+        lambda x: x.to(torch.uint8),
+        lambda x: x.long().cumsum(1),
+        lambda x: x.sum(),
+        lambda x: x.sum(1),
+        lambda x: x.any(0),
+        lambda x: x.all(1),
+        lambda x: x.amax(1),
+        lambda x: x.cumsum(0),
+        lambda x: torch.where(x, number, 0),
+        lambda x: number.masked_fill(x, -1),
+        lambda x: number[x],
+        lambda x: x.nonzero(),
+        lambda x: x.sort(dim=1, stable=True).values,
+        lambda x: x.sort(dim=1, stable=True).indices,
+        lambda x: x.unique(),
+        lambda x: torch.cat([x, x.t().reshape(7, 12)]).sum(0),
+        lambda x: x[:, ::2].logical_and(x[:, 1::2]),
+        lambda x: torch.bincount(x.flatten().long()),
+        lambda x: x.count_nonzero(1),
+        lambda x: x.index_add(0, number[0, :2], x[:2]),
+        lambda x: x.scatter_reduce(1, number[:, :1] * 0, x[:, :1], "sum"),
+        lambda x: x.take(number).equal(strict),
+        lambda x: x.equal(strict),
+        lambda x: x.tril().sum(),
+    ):
+        actual, expected = function(loose), function(strict)
+        if isinstance(actual, torch.Tensor):
+            assert torch.equal(actual.cpu(), expected.cpu())
+        else:
+            assert actual == expected

@@ -80,6 +80,11 @@ fn i_from_i8(byte: u32) -> i32 {
   return bitcast<i32>(byte << 24u) >> 24u;
 }
 
+// Bytes that were reinterpreted as truth values may be any: all but 0 are true.
+fn i_from_bool(byte: u32) -> i32 {
+  return select(0, 1, (byte & 0xffu) != 0u);
+}
+
 fn i_from_u8(byte: u32) -> i32 {
   return bitcast<i32>(byte & 0xffu);
 }
