@@ -33,6 +33,11 @@ void run(TensorIterator& iter, ReduceOp op, const Stub& stub, c10::ArrayRef<c10:
     reduce(iter, op, scalars);
     return;
   }
+  const bool finds = op == ReduceOp::argmax_op || op == ReduceOp::argmin_op;
+  if (finds && iter.num_reduce_dims() == 0) {
+    iter.tensor(0).zero_(); // whatever its dtype, a single element is its own first
+    return;
+  }
   fallback_iterator(iter, std::string("aten::").append(row(op).name), [&](TensorIteratorBase& cpu) {
     call_on_cpu(stub, static_cast<TensorIterator&>(cpu), args...);
   });

@@ -270,3 +270,11 @@ def test_extremes_into_another_dtype():
         to_integer = torch.empty((), dtype=torch.int32, device=DEVICE)
         with pytest.raises(RuntimeError, match="canCast"):
             function(x.to(DEVICE), out=to_integer)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int64])
+def test_index_of_a_single_element(dtype, silent_fallbacks):
+    for x in (torch.tensor(5).to(dtype), torch.tensor([5]).to(dtype)):
+        for function in (torch.argmax, torch.argmin):
+            check(lambda x, function=function: function(x, 0), x)
+            check(lambda x, function=function: function(x, 0, keepdim=True), x)
