@@ -47,10 +47,14 @@ using call_cpu_fallback_symint = at::native::call_fallback_fn_symint<&cpu_fallba
 ///       at::native::sin_stub(at::kCPU, cpu);
 ///     });
 ///   }
-/// `promotes` is false for the kernels whose inputs keep their dtypes (ldexp): the iterator keeps a
-/// common dtype for them, too, that of the first input.
+/// `form` says what the iterator does not tell.
+enum class IteratorForm : uint8_t {
+  kPointwise,
+  kMixed,     // inputs keep their dtypes (ldexp): yet the iterator keeps a common one, the first's
+  kReduction, // also of a single element, where it looks like a pointwise operator
+};
 void fallback_iterator(at::TensorIteratorBase& iter, std::string_view op,
                        c10::function_ref<void(at::TensorIteratorBase&)> kernel,
-                       bool promotes = true);
+                       IteratorForm form = IteratorForm::kPointwise);
 
 } // namespace torch_webgpu

@@ -108,9 +108,10 @@ c10::ScalarType common_dtype(const at::TensorIteratorBase& iter) {
 // Whether the kernel writes an output in that output's dtype, and not in the one it computes in:
 // the bool of a comparison, the index of argmax, the exponent of frexp, the number that complex()
 // joins, the norm of complex numbers. (The iterator does not keep whether it casts.)
-bool writes_own_dtype(const at::TensorIteratorBase& iter, c10::ScalarType common) {
+bool writes_own_dtype(const at::TensorIteratorBase& iter, c10::ScalarType common,
+                      IteratorForm form) {
   // A comparison writes numbers in the dtype it computes in.
-  const bool compares = iter.num_reduce_dims() == 0 && iter.noutputs() == 1;
+  const bool compares = form != IteratorForm::kReduction && iter.noutputs() == 1;
   for (int i = 0; i < iter.noutputs(); ++i) {
     const c10::ScalarType out = iter.dtype(i);
     const bool joins = c10::isComplexType(out) && c10::toRealValueType(out) == common;
@@ -211,9 +212,9 @@ void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 void fallback_iterator(at::TensorIteratorBase& iter, std::string_view op,
-                       c10::function_ref<void(at::TensorIteratorBase&)> kernel, bool promotes) {
+                       c10::function_ref<void(at::TensorIteratorBase&)> kernel, IteratorForm form) {
   const c10::ScalarType common = common_dtype(iter);
-  const bool has_common = promotes && common != c10::ScalarType::Undefined;
+  const bool has_common = form != IteratorForm::kMixed && common != c10::ScalarType::Undefined;
   note_fallback(op, std::string("for ") + c10::toString(has_common ? common : iter.dtype()));
   StorageMirror mirror;
   std::vector<at::Tensor> operands;
@@ -229,7 +230,7 @@ void fallback_iterator(at::TensorIteratorBase& iter, std::string_view op,
   if (has_common) {
     config.promote_inputs_to_common_dtype(true)
         .promote_integer_inputs_to_float(c10::isFloatingType(common))
-        .cast_common_dtype_to_outputs(!writes_own_dtype(iter, common));
+        .cast_common_dtype_to_outputs(!writes_own_dtype(iter, common, form));
   }
   for (int i = 0; i < iter.ntensors(); ++i) {
     if (i < iter.noutputs()) {

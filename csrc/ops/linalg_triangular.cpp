@@ -58,10 +58,10 @@ Tensor in_columns(const Tensor& m) { return matrices(m.mT().is_contiguous() ? m 
 
 void triangular_solve(const Tensor& a_in, const Tensor& b_in, bool left, bool upper,
                       TransposeType transpose, bool unit) {
+  check_dtype(b_in, a_in.scalar_type());
   if (b_in.numel() == 0) {
     return;
   }
-  check_dtype(b_in, a_in.scalar_type());
   if (!is_linalg_dtype(b_in.scalar_type())) {
     HostCopies host("aten::linalg_solve_triangular", b_in);
     call_on_cpu(triangular_solve_stub, host.in(a_in), host.in_out(b_in), left, upper, transpose,

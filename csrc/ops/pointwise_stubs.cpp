@@ -98,7 +98,7 @@ struct Kernel<stub, op, void (*)(Iterator&, Args...)> {
     fallback_iterator(
         iter, std::string("aten::").append(row(op).name),
         [&](TensorIteratorBase& cpu) { call_on_cpu(stub, static_cast<Iterator&>(cpu), args...); },
-        op != PointwiseOp::ldexp);
+        op == PointwiseOp::ldexp ? IteratorForm::kMixed : IteratorForm::kPointwise);
   }
 };
 

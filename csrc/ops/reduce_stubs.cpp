@@ -33,14 +33,12 @@ void run(TensorIterator& iter, ReduceOp op, const Stub& stub, c10::ArrayRef<c10:
     reduce(iter, op, scalars);
     return;
   }
-  const bool finds = op == ReduceOp::argmax_op || op == ReduceOp::argmin_op;
-  if (finds && iter.num_reduce_dims() == 0) {
-    iter.tensor(0).zero_(); // whatever its dtype, a single element is its own first
-    return;
-  }
-  fallback_iterator(iter, std::string("aten::").append(row(op).name), [&](TensorIteratorBase& cpu) {
-    call_on_cpu(stub, static_cast<TensorIterator&>(cpu), args...);
-  });
+  fallback_iterator(
+      iter, std::string("aten::").append(row(op).name),
+      [&](TensorIteratorBase& cpu) {
+        call_on_cpu(stub, static_cast<TensorIterator&>(cpu), args...);
+      },
+      IteratorForm::kReduction);
 }
 
 template <auto& stub, ReduceOp op>
@@ -57,10 +55,13 @@ void run_row<mean_stub, ReduceOp::mean_op>(TensorIterator& iter) {
   }
   const auto count = static_cast<double>(iter.numel()) /
                      static_cast<double>(std::max<int64_t>(iter.num_output_elements(), 1));
-  fallback_iterator(iter, "aten::mean", [&](TensorIteratorBase& cpu) {
-    call_on_cpu(sum_stub, static_cast<TensorIterator&>(cpu));
-    at::Tensor(cpu.tensor_base(0)).div_(count);
-  });
+  fallback_iterator(
+      iter, "aten::mean",
+      [&](TensorIteratorBase& cpu) {
+        call_on_cpu(sum_stub, static_cast<TensorIterator&>(cpu));
+        at::Tensor(cpu.tensor_base(0)).div_(count);
+      },
+      IteratorForm::kReduction);
 }
 
 #define TW_REDUCE(name, ...)                                                                       \

@@ -58,10 +58,13 @@ void run(const Statistic& of, TensorIterator& iter) {
   } else if (can_reduce(iter, ReduceOp::variance_op)) {
     reduce(iter, ReduceOp::variance_op, {c10::Scalar(of.correction), c10::Scalar(of.take_sqrt)});
   } else {
-    fallback_iterator(iter, std::string("aten::") + of.name, [&](TensorIteratorBase& cpu) {
-      call_on_cpu(at::native::std_var_stub, static_cast<TensorIterator&>(cpu), of.correction,
-                  of.take_sqrt);
-    });
+    fallback_iterator(
+        iter, std::string("aten::") + of.name,
+        [&](TensorIteratorBase& cpu) {
+          call_on_cpu(at::native::std_var_stub, static_cast<TensorIterator&>(cpu), of.correction,
+                      of.take_sqrt);
+        },
+        IteratorForm::kReduction);
   }
 }
 

@@ -11,6 +11,10 @@ import pebble
 
 from . import cells as work
 
+# Pipelines are kept for good, as code that a software driver made for each. After so many cells,
+# a process of llvmpipe has about 2 GB of them.
+CELLS_OF_A_PROCESS = 1500
+
 
 def run(databases, cells, jobs, samples, timeout, log):
     """Yields (cell, result) as they come."""
@@ -23,6 +27,7 @@ def run(databases, cells, jobs, samples, timeout, log):
         # Not forked: what a process knows of the GPU does not survive a fork.
         pebble.ProcessPool(
             max_workers=1,
+            max_tasks=CELLS_OF_A_PROCESS,
             initializer=work.start_worker,
             initargs=[databases, str(log)],
             context=multiprocessing.get_context("spawn"),

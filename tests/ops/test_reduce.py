@@ -273,6 +273,11 @@ def test_extremes_into_another_dtype():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int64])
+def test_hash_of_a_single_element(dtype, silent_fallbacks):
+    check(torch.hash_tensor, torch.tensor(5).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int64])
 def test_index_of_a_single_element(dtype, silent_fallbacks):
     for x in (torch.tensor(5).to(dtype), torch.tensor([5]).to(dtype)):
         for function in (torch.argmax, torch.argmin):
