@@ -54,11 +54,22 @@ PointwiseOp power(const TensorIteratorBase& iter, const c10::Scalar& exponent) {
   return PointwiseOp::pow_tensor_scalar;
 }
 
-// The next number is one of the dtype, not of the float32 in which halves are computed.
-PointwiseOp nextafter_for(at::ScalarType type) {
-  return type == at::kHalf       ? PointwiseOp::nextafter_f16
-         : type == at::kBFloat16 ? PointwiseOp::nextafter_bf16
-                                 : PointwiseOp::nextafter;
+// Where the float32 in which halves are computed would show: the next number is one of the dtype,
+// and a quotient is rounded to it before it is cut.
+constexpr PointwiseOp for_half(PointwiseOp op, at::ScalarType type) {
+  struct Row {
+    PointwiseOp op, f16, bf16;
+  };
+  constexpr Row rows[] = {
+      {PointwiseOp::nextafter, PointwiseOp::nextafter_f16, PointwiseOp::nextafter_bf16},
+      {PointwiseOp::div_trunc, PointwiseOp::div_trunc_f16, PointwiseOp::div_trunc_bf16},
+  };
+  for (const Row& row : rows) {
+    if (row.op == op && (type == at::kHalf || type == at::kBFloat16)) {
+      return type == at::kHalf ? row.f16 : row.bf16;
+    }
+  }
+  return op;
 }
 
 // The dtypes that halves are computed in may hold what a half does not, as on CUDA.
@@ -85,8 +96,8 @@ struct Kernel<stub, op, void (*)(Iterator&, Args...)> {
     PointwiseOp actual = for_bool(op, iter.dtype(0));
     if constexpr (op == PointwiseOp::pow_tensor_scalar) {
       actual = power(iter, scalars[0]);
-    } else if constexpr (op == PointwiseOp::nextafter) {
-      actual = nextafter_for(iter.common_dtype());
+    } else if constexpr (for_half(op, at::kHalf) != op) {
+      actual = for_half(op, iter.common_dtype());
     }
     if (const auto types = pointwise_types(iter, actual)) {
       if constexpr (op != PointwiseOp::pow_tensor_scalar) { // whose exponent may be any number

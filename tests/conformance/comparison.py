@@ -84,8 +84,11 @@ TOLERANCE = {
     ("gradient", "matrix_exp"): {torch.float32: LARGE},
     # The third power of a result that is rounded to the half.
     ("gradient", "_foreach_rsqrt"): {torch.float16: (4e-3, 1e-3)},
-    # Gradients up to 40, each a sum over a chain of reflections.
-    ("gradient", "linalg.householder_product"): {torch.complex64: (1e-3, 1e-3)},
+    # Gradients up to 160, each a sum over a chain of reflections.
+    ("gradient", "linalg.householder_product"): {
+        torch.float32: (3e-4, 1e-3),
+        torch.complex64: (1e-3, 1e-3),
+    },
     # Differences that cancel, of statistics or products that are kept in bfloat16 on both sides.
     ("gradient", "native_group_norm"): {torch.bfloat16: CANCELLED},
     ("gradient", "nn.functional.linear_cross_entropy"): {

@@ -28,3 +28,11 @@ def test_nextafter(dtype):
     number = ~expected.isnan()
     assert torch.equal(actual.isnan(), ~number)
     assert torch.equal(actual[number].view(bits), expected[number].view(bits))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_quotients_are_rounded_before_they_are_cut(dtype):
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.rand(40_000, generator=generator).add(0.01).to(dtype) for _ in range(2))
+    check(lambda x, y: torch.div(50 * x, y, rounding_mode="trunc"), a, b)
+    check(lambda x, y: torch.div(x, y, rounding_mode="trunc"), torch.tensor([0.0, 1, -1]), a[:1])
