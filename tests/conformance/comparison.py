@@ -49,9 +49,9 @@ DROPOUT = {
     "nn.functional.scaled_dot_product_attention": lambda sample: sample.kwargs["dropout_p"] > 0,
 }
 
-# Eigenvectors are unique up to a factor of length 1, for which the samples' output_process_fn_grad
-# makes up.
-UP_TO_PHASE = {"linalg.eigh"}
+# Eigenvectors and singular vectors are unique up to a factor of length 1, for which the samples'
+# output_process_fn_grad makes up.
+UP_TO_PHASE = {"linalg.eigh", "linalg.svd", "svd"}
 
 # (rtol, atol) where assertEqual's own ask for more than another order of summation can keep.
 # float32: what PyTorch's test_compare_cpu allows CUDA. The halves: what its tests of unary
