@@ -39,8 +39,6 @@ bool keeps_number(PointwiseOp op) {
   case PointwiseOp::div_true:
   case PointwiseOp::div_floor:
   case PointwiseOp::div_trunc:
-  case PointwiseOp::div_trunc_f16:
-  case PointwiseOp::div_trunc_bf16:
   case PointwiseOp::addcmul:
   case PointwiseOp::addcdiv:
     return true;

@@ -97,7 +97,10 @@ struct Kernel<stub, op, void (*)(Iterator&, Args...)> {
     if constexpr (op == PointwiseOp::pow_tensor_scalar) {
       actual = power(iter, scalars[0]);
     } else if constexpr (for_half(op, at::kHalf) != op) {
-      actual = for_half(op, iter.common_dtype());
+      // By a number the CPU and CUDA divide in float32.
+      if (op != PointwiseOp::div_trunc || !iter.is_cpu_scalar(2)) {
+        actual = for_half(op, iter.common_dtype());
+      }
     }
     if (const auto types = pointwise_types(iter, actual)) {
       if constexpr (op != PointwiseOp::pow_tensor_scalar) { // whose exponent may be any number

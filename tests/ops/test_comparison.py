@@ -35,4 +35,6 @@ def test_quotients_are_rounded_before_they_are_cut(dtype):
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.rand(40_000, generator=generator).add(0.01).to(dtype) for _ in range(2))
     check(lambda x, y: torch.div(50 * x, y, rounding_mode="trunc"), a, b)
+    for number in (0.1, 2.3, -1.7):
+        check(lambda x, n=number: torch.div(x, n, rounding_mode="trunc"), a)
     check(lambda x, y: torch.div(x, y, rounding_mode="trunc"), torch.tensor([0.0, 1, -1]), a[:1])
