@@ -1,5 +1,4 @@
 // binary_cross_entropy. The variant on logits is composite.
-#include <ATen/TensorIterator.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/binary_cross_entropy_backward_ops.h>
@@ -17,22 +16,6 @@ namespace {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
-
-// False where the dtype has no kernel.
-bool run(PointwiseOp op, const Tensor& out, at::ArrayRef<Tensor> inputs,
-         c10::ArrayRef<c10::Scalar> scalars) {
-  at::TensorIteratorConfig config;
-  config.add_output(out).resize_outputs(false);
-  for (const Tensor& input : inputs) {
-    config.add_const_input(input);
-  }
-  auto iter = config.build();
-  const auto types = pointwise_types(iter, op);
-  if (types) {
-    pointwise(iter, op, *types, scalars);
-  }
-  return types.has_value();
-}
 
 bool has(const OptionalTensor& tensor) { return tensor.has_value() && tensor->defined(); }
 
@@ -55,7 +38,7 @@ Tensor& binary_cross_entropy_out(const Tensor& self, const Tensor& target,
     at::native::resize_output(out, target.sizes());
   }
   Tensor losses = none ? out : empty_webgpu(target.sizes(), self.options());
-  if (!run(PointwiseOp::binary_cross_entropy, losses, {self, target}, {})) {
+  if (!run_pointwise(PointwiseOp::binary_cross_entropy, losses, {self, target}, {})) {
     // The CPU's out= forms want outputs of the input's size, whatever the reduction.
     return write_out(
         call_cpu_fallback<at::_ops::binary_cross_entropy>::call(self, target, weight, reduction),
@@ -87,8 +70,8 @@ Tensor& binary_cross_entropy_backward_out(const Tensor& grad_output, const Tenso
   at::native::resize_output(grad_input, self.sizes());
   const bool mean = reduction == at::Reduction::Mean;
   const double scale = mean ? 1.0 / static_cast<double>(self.numel()) : 1.0;
-  if (!run(PointwiseOp::binary_cross_entropy_backward, grad_input, {grad_output, self, target},
-           c10::Scalar(scale))) {
+  if (!run_pointwise(PointwiseOp::binary_cross_entropy_backward, grad_input,
+                     {grad_output, self, target}, c10::Scalar(scale))) {
     return write_out(call_cpu_fallback<at::_ops::binary_cross_entropy_backward>::call(
                          grad_output, self, target, weight, reduction),
                      grad_input);

@@ -363,4 +363,21 @@ void pointwise(TensorIteratorBase& iter, PointwiseOp op, const PointwiseTypes& t
   pointwise(rest, op, types, scalars);
 }
 
+bool run_pointwise(PointwiseOp op, at::Tensor& out, at::ArrayRef<at::Tensor> inputs,
+                   c10::ArrayRef<c10::Scalar> scalars) {
+  at::TensorIteratorConfig config;
+  config.add_output(out).resize_outputs(false);
+  for (const at::Tensor& input : inputs) {
+    config.add_const_input(input);
+  }
+  auto iter = config.build();
+  const auto types = pointwise_types(iter, op);
+  if (!types) {
+    return false;
+  }
+  pointwise(iter, op, *types, scalars);
+  out = iter.output();
+  return true;
+}
+
 } // namespace torch_webgpu
