@@ -117,6 +117,8 @@ def main():
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     for device in args.device or ["webgpu", *(["cuda"] if torch.cuda.is_available() else [])]:
         print(f"--- {device}")
+        if device.startswith("webgpu"):
+            import torch_webgpu  # noqa: F401  registers the device
         for name, part in parts.items():
             if args.only in (None, name):
                 part(device, args)

@@ -79,13 +79,13 @@ def _serve(connection: Connection, name: str) -> None:
 
 
 @contextlib.contextmanager
-def _backends_loaded(wanted: bool) -> Iterator[None]:
-    """Whether a process started inside loads PyTorch's out-of-tree backends by itself.
+def _webgpu_registered(wanted: bool) -> Iterator[None]:
+    """Whether `import torch` registers webgpu in a process started inside.
 
     PyTorch's autograd knows one accelerator per process: where webgpu is registered, CUDA's
     backward fails, so the other peers must not have it.
     """
-    name = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+    name = "TORCH_WEBGPU_AUTOLOAD"
     before = os.environ.get(name)
     os.environ[name] = "1" if wanted else "0"
     try:
@@ -109,7 +109,7 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, self.name), daemon=True)
-        with _backends_loaded(self.name == "webgpu"):
+        with _webgpu_registered(self.name == "webgpu"):
             self._process.start()
         # Ours alone is left open here, so that the worker's death reads as the end of the pipe.
         theirs.close()

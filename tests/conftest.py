@@ -1,10 +1,14 @@
 import os
+import subprocess
+import sys
 
 import pytest
 
 # An op that silently ran on the CPU would make a test of the device worthless. Set before torch is
 # imported: the backend reads it once.
 os.environ.setdefault("TORCH_WEBGPU_FALLBACK", "error")
+# Tests of programs that only say `import torch` run on machines with other accelerators too.
+os.environ.setdefault("TORCH_WEBGPU_AUTOLOAD", "1")
 
 
 @pytest.fixture(autouse=True)
@@ -26,3 +30,33 @@ def silent_fallbacks():
     yield torch.webgpu.fallbacks
     torch.webgpu.set_fallback_mode(mode)
     torch.webgpu.reset_fallbacks()
+
+
+@pytest.fixture
+def run_python():
+    """Runs a program in a new interpreter and returns the finished process."""
+
+    def run(
+        code: str, *, timeout: float = 120, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+
+    return run
+
+
+@pytest.fixture
+def check_python(run_python):
+    """Like run_python, but the program must exit with 0. Returns what it printed."""
+
+    def check(code: str, **options) -> str:
+        process = run_python(code, **options)
+        assert process.returncode == 0, process.stderr
+        return process.stdout
+
+    return check

@@ -1,7 +1,7 @@
 """PyTorch on WebGPU: ``device="webgpu"``.
 
-Importing torch is enough once this package is installed: PyTorch calls `_autoload` through the
-``torch.backends`` entry point. The device's functions are in ``torch.webgpu``.
+Importing this package registers the device; its functions are in ``torch.webgpu``. On machines
+without another accelerator, `import torch` alone does the same (see `torch_webgpu_autoload`).
 """
 
 import os as _os
@@ -12,14 +12,9 @@ __version__ = "0.1.0.dev0"
 cmake_prefix_path = _os.path.join(_os.path.dirname(__file__), "share", "cmake")
 
 
-def _autoload() -> None:
-    """Registers the device with PyTorch. Starts no GPU and never breaks ``import torch``."""
-    from torch_webgpu import _register
-
-    _register.register_or_warn()
-
-
-# Last: this import calls _autoload when it is the first import of torch.
+# Last, for this import calls `torch_webgpu_autoload.autoload` when it is the first import of torch.
 import torch as _torch  # noqa: E402, F401
 
-_autoload()
+from torch_webgpu import _register  # noqa: E402
+
+_register.register_or_warn()

@@ -80,6 +80,7 @@ def _register() -> None:
     torch.utils.rename_privateuse1_backend("webgpu")
     from torch_webgpu import webgpu
 
+    vars(torch).pop("webgpu", None)  # the placeholder of torch_webgpu_autoload
     torch._register_device_module("webgpu", webgpu)
     for name, module in list(sys.modules.items()):
         if name.startswith("torch_webgpu.webgpu."):

@@ -57,16 +57,16 @@ Buffer* Allocator::allocate(uint64_t bytes) {
   // A rounded size past the limit would fail where the plain one fits.
   const uint64_t size = std::min(round_size(bytes), (limit / 16) * 16);
   Buffer* buffer = take_cached(std::max(size, bytes));
+  const char* refusal = "";
   if (buffer == nullptr) {
-    buffer = create(std::max(size, bytes));
+    buffer = create(std::max(size, bytes), refusal);
   }
   if (buffer == nullptr) {
     empty_cache();
-    drain_();
-    buffer = create(std::max(size, bytes));
+    buffer = create(std::max(size, bytes), refusal);
   }
   if (buffer == nullptr) {
-    raise_out_of_memory(bytes, "the driver refused it");
+    raise_out_of_memory(bytes, refusal);
   }
   buffer->requested = bytes;
   ++stats_.num_allocations;
@@ -100,7 +100,7 @@ Buffer* Allocator::take_cached(uint64_t size) {
   return buffer;
 }
 
-Buffer* Allocator::create(uint64_t size) {
+Buffer* Allocator::create(uint64_t size, const char*& refusal) {
   const uint64_t live = stats_.reserved - cached_bytes_ + size;
   peak_live_ = std::max(peak_live_, live);
   trim_cache(std::max(kSlackFloor, peak_live_ + peak_live_ / kSlackDivisor - live));
@@ -118,13 +118,15 @@ Buffer* Allocator::create(uint64_t size) {
     if (!error.message.empty() && !error.out_of_memory) {
       raise(ErrorKind::kRuntime, "could not create a buffer: " + error.message);
     }
+    refusal = "the driver refused it";
     return nullptr;
   }
   void* address =
       mmap(nullptr, descriptor.size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) {
     device_.api().BufferRelease(handle);
-    raise_out_of_memory(size, "no address space is left");
+    refusal = "no address space is left";
+    return nullptr;
   }
   auto* buffer = new Buffer;
   buffer->handle = handle;
@@ -176,6 +178,7 @@ void Allocator::trim_cache(uint64_t keep_bytes) {
 void Allocator::empty_cache() {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   trim_cache(0);
+  drain_();
   peak_live_ = stats_.reserved;
 }
 

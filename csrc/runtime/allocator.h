@@ -30,8 +30,7 @@ struct MemoryStats {
 class Allocator {
 public:
   /// `before_release` is told of every buffer that goes back to the driver (bind groups that name
-  /// it must go first); `drain` finishes all submitted and open work, so that released memory is
-  /// free.
+  /// it must go first); `drain` waits until the memory of all released buffers is free.
   Allocator(Device& device, std::recursive_mutex& mutex,
             std::function<void(Buffer*)> before_release, std::function<void()> drain);
   ~Allocator();
@@ -42,7 +41,7 @@ public:
   /// The buffer may be handed out again at once: the stream is ordered, so later commands come
   /// later.
   void free(Buffer* buffer);
-  /// Gives every cached buffer back to the driver.
+  /// Gives every cached buffer back to the driver, and waits until the memory is free.
   void empty_cache();
 
   MemoryStats stats() const;
@@ -53,7 +52,8 @@ public:
 
 private:
   Buffer* take_cached(uint64_t size);
-  Buffer* create(uint64_t size);
+  /// Null if there is no memory for it; `refusal` then says who refused.
+  Buffer* create(uint64_t size, const char*& refusal);
   void release(Buffer* buffer);
   void trim_cache(uint64_t keep_bytes);
   [[noreturn]] void raise_out_of_memory(uint64_t bytes, const std::string& why);

@@ -86,7 +86,7 @@ Context::Context(const RuntimeSource& source)
       pipelines(device, mutex), stream(device, mutex),
       allocator(
           device, mutex, [this](Buffer* buffer) { stream.forget(buffer); },
-          [this] { stream.wait(stream.flush()); }),
+          [this] { stream.drain(); }),
       profiler(stream) {}
 
 Context& context() {

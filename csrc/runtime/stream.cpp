@@ -398,6 +398,18 @@ void Stream::wait(uint64_t serial) {
   }
 }
 
+void Stream::drain() {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  // Dawn frees a released buffer when it learns that a submission made after the release has
+  // finished, so there must be one, if only an empty one. It hands the memory back to the driver
+  // one such step later.
+  for (int step = 0; step < 2; ++step) {
+    open_encoder();
+    wait(flush());
+    device_.process_events();
+  }
+}
+
 void Stream::synchronize() {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   wait(flush());

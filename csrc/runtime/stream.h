@@ -96,6 +96,9 @@ public:
   /// Whether the submission has finished on the device.
   bool is_complete(uint64_t serial);
   void wait(uint64_t serial);
+  /// Waits until the device has finished everything, and has let go of the memory of the buffers
+  /// released until now. Raises no errors of kernels.
+  void drain();
   /// flush, wait for everything, and raise what went wrong (validation, lost device, index errors).
   void synchronize();
 

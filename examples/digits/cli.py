@@ -32,6 +32,9 @@ def one_line(error: Exception) -> str:
 
 def open_device(name: str) -> torch.device:
     """The device, once it has shown that it can hold a tensor."""
+    if name.startswith("webgpu"):
+        # Only then: where PyTorch has another accelerator, the import would end its use.
+        import torch_webgpu  # noqa: F401  registers the device
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)

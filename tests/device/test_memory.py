@@ -2,6 +2,9 @@
 
 import gc
 import itertools
+import pathlib
+import resource
+import sys
 
 import pytest
 import torch
@@ -118,3 +121,55 @@ def test_accelerator_agrees():
 def test_summary_lists_every_counter():
     summary = torch.webgpu.memory_summary()
     assert all(name in summary for name in counters())
+
+
+def resident_bytes() -> int:
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+@pytest.mark.skipif(
+    torch.webgpu.get_device_properties().type != "software" or sys.platform != "linux",
+    reason="only a software adapter keeps tensors in the process's own memory",
+)
+def test_empty_cache_returns_the_memory_itself():
+    size = 128 << 20
+    tensor = torch.ones(size, dtype=torch.uint8, device="webgpu")
+    tensor.add_(1)
+    torch.webgpu.synchronize()
+    full = resident_bytes()
+    del tensor
+    torch.webgpu.empty_cache()
+    assert full - resident_bytes() > 0.9 * size
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the process's memory as Linux does")
+def test_memory_that_was_freed_can_be_allocated_again(check_python):
+    # The limit of the process stands in for a device with little memory. No operator runs between
+    # the allocations: nothing but the allocator itself makes the driver let go of what was freed.
+    check_python(
+        "import resource, torch, torch_webgpu\n"
+        "def empty(mebibytes):\n"
+        "    return torch.empty(mebibytes << 20, dtype=torch.uint8, device='webgpu')\n"
+        "empty(1)\n"
+        "torch.webgpu.synchronize()\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        # Each tensor also reserves addresses of its size.
+        "resource.setrlimit(resource.RLIMIT_AS, (used + 1300 * 2**20, resource.RLIM_INFINITY))\n"
+        "for size in (400, 410, 450, 460, 500):\n"
+        "    tensor = empty(size)\n"
+        "    del tensor\n"
+        "smaller = [empty(64) for _ in range(6)]\n"
+        "assert all(t.fill_(7)[-1].item() == 7 for t in smaller)\n"
+        "del smaller\n"
+        "tensor = empty(500)\n"
+        "del tensor\n"
+        "torch.webgpu.empty_cache()\n"
+        "torch.webgpu.synchronize()\n"
+        "assert empty(500).fill_(1)[-1].item() == 1\n"
+        "try:\n"
+        "    empty(100_000)\n"
+        "except torch.OutOfMemoryError:\n"
+        "    pass\n"
+        "assert empty(500).fill_(2)[-1].item() == 2\n"
+    )

@@ -197,5 +197,5 @@ def test_version_is_that_of_the_project():
 
 
 def test_registering_twice_is_harmless():
-    torch_webgpu._autoload()
+    _register.register_or_warn()
     assert sys.modules["torch.webgpu"] is torch.webgpu

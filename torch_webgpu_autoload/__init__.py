@@ -1,0 +1,47 @@
+"""What `import torch` runs once torch-webgpu is installed: the entry point of ``torch.backends``.
+
+PyTorch has one slot for an accelerator, and a device from outside takes it: with ``webgpu``
+registered, `backward()` on CUDA fails. So `import torch` registers the device only where PyTorch
+has no other accelerator to use. `import torch_webgpu`, or ``TORCH_WEBGPU_AUTOLOAD=1`` in the
+environment, registers it everywhere.
+
+This is a package of its own because importing any module of `torch_webgpu` registers the device.
+"""
+
+import os
+import sys
+import warnings
+
+from torch_webgpu_autoload import _accelerators
+from torch_webgpu_autoload._placeholder import Placeholder
+
+_VARIABLE = "TORCH_WEBGPU_AUTOLOAD"
+
+
+def autoload() -> None:
+    """Registers the device, or leaves a placeholder as ``torch.webgpu``.
+
+    Starts no GPU, initializes no driver, and never breaks ``import torch``.
+    """
+    if "torch_webgpu" in sys.modules:
+        return  # It is what imports torch, and registers the device when torch is ready.
+    reason = _reason_to_wait()
+    if reason:
+        import torch
+
+        torch.webgpu = Placeholder(reason)
+        return
+    import torch_webgpu  # noqa: F401  registers the device
+
+
+def _reason_to_wait() -> str:
+    """Why the device is not registered now; empty if it is to be."""
+    choice = os.environ.get(_VARIABLE, "")
+    if choice == "1":
+        return ""
+    if choice == "0":
+        return f"{_VARIABLE} is 0"
+    if choice:
+        warnings.warn(f"{_VARIABLE} is '0' or '1', not {choice!r}; ignored", stacklevel=3)
+    name = _accelerators.available()
+    return f"PyTorch uses one accelerator at a time, and this machine has {name}" if name else ""
