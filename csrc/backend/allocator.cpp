@@ -1,11 +1,15 @@
 #include "backend/allocator.h"
 
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include <array>
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "backend/tensor.h"
 #include "runtime/context.h"
@@ -121,7 +125,9 @@ public:
   }
 };
 
-class PinnedAllocator final : public c10::Allocator {
+// Plain memory, given back at once: there is no cache to empty, and no work of the device that
+// still reads it, since uploads copy it first.
+class PinnedAllocator final : public at::HostAllocator {
 public:
   c10::DataPtr allocate(size_t bytes) override {
     c10::DataPtr plain = c10::GetCPUAllocator()->allocate(bytes);
@@ -131,6 +137,9 @@ public:
     }
     std::lock_guard<std::mutex> lock(mutex_);
     live_[reinterpret_cast<uintptr_t>(data)] = {bytes, std::move(plain)};
+    for (const auto& [stat, amount] : stats_of(bytes)) {
+      stat->increase(amount);
+    }
     return {data, data, &free_pinned, c10::Device(c10::DeviceType::CPU)};
   }
 
@@ -138,6 +147,31 @@ public:
 
   void copy_data(void* target, const void* source, size_t bytes) const override {
     default_copy_data(target, source, bytes);
+  }
+
+  bool record_event(void* data, void* /*context*/, c10::Stream /*stream*/) override {
+    return owns(data);
+  }
+  void empty_cache() override {}
+
+  at::HostStats get_stats() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    at::HostStats out = stats_;
+    out.num_host_alloc = stats_.allocations.allocated;
+    out.num_host_free = stats_.allocations.freed;
+    return out;
+  }
+  void reset_accumulated_stats() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [stat, amount] : stats_of(0)) {
+      stat->reset_accumulated();
+    }
+  }
+  void reset_peak_stats() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [stat, amount] : stats_of(0)) {
+      stat->reset_peak();
+    }
   }
 
   bool owns(const void* data) {
@@ -161,11 +195,27 @@ private:
   static void free_pinned(void* data) {
     PinnedAllocator& self = instance();
     std::lock_guard<std::mutex> lock(self.mutex_);
-    self.live_.erase(reinterpret_cast<uintptr_t>(data));
+    const auto it = self.live_.find(reinterpret_cast<uintptr_t>(data));
+    if (it == self.live_.end()) {
+      return;
+    }
+    for (const auto& [stat, amount] : self.stats_of(it->second.bytes)) {
+      stat->decrease(amount);
+    }
+    self.live_.erase(it);
+  }
+
+  // What a block of that size counts for.
+  std::array<std::pair<c10::CachingAllocator::Stat*, size_t>, 4> stats_of(size_t bytes) {
+    return {{{&stats_.active_requests, 1},
+             {&stats_.active_bytes, bytes},
+             {&stats_.allocations, 1},
+             {&stats_.allocated_bytes, bytes}}};
   }
 
   std::mutex mutex_;
   std::map<uintptr_t, Block> live_;
+  at::HostStats stats_;
 };
 
 } // namespace
@@ -191,12 +241,24 @@ Place find_place(const c10::DataPtr& data) {
   return place;
 }
 
+void raise_beyond_storage(const at::TensorBase& tensor) {
+  const int64_t needed =
+      static_cast<int64_t>(tensor.itemsize()) *
+      (tensor.storage_offset() +
+       at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), /*itemsize=*/1));
+  TORCH_CHECK(false, "sizes ", tensor.sizes(), ", strides ", tensor.strides(), ", storage offset ",
+              tensor.storage_offset(), ", and itemsize ", tensor.itemsize(),
+              " requiring a storage size of ", needed,
+              " are out of bounds for storage of size ",
+              tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes());
+}
+
 c10::Allocator* device_allocator() {
   static auto* allocator = new DeviceAllocator; // registered with c10, which does not own it
   return allocator;
 }
 
-c10::Allocator* pinned_allocator() { return &PinnedAllocator::instance(); }
+at::HostAllocator* pinned_allocator() { return &PinnedAllocator::instance(); }
 
 bool is_pinned(const void* data) { return PinnedAllocator::instance().owns(data); }
 

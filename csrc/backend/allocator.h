@@ -1,6 +1,7 @@
 // The allocators PyTorch sees: device memory from the runtime's pool, and 'pinned' host memory.
 #pragma once
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/Allocator.h>
 
 namespace torch_webgpu {
@@ -11,7 +12,7 @@ c10::Allocator* device_allocator();
 
 /// Host memory that counts as pinned. WebGPU cannot map memory of ours, so it is plain memory that
 /// remembers that it was asked for.
-c10::Allocator* pinned_allocator();
+at::HostAllocator* pinned_allocator();
 bool is_pinned(const void* data);
 
 } // namespace torch_webgpu

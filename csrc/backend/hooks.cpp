@@ -88,6 +88,7 @@ private:
 [[maybe_unused]] const bool registered = [] {
   c10::register_privateuse1_backend("webgpu");
   c10::SetAllocator(kWebGPU, device_allocator());
+  at::setHostAllocator(kWebGPU, pinned_allocator());
   at::RegisterPrivateUse1HooksInterface(new Hooks); // PyTorch keeps it
   set_error_handler(&throw_as_c10);
   return true;

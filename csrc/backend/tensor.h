@@ -38,8 +38,34 @@ inline const Buffer& buffer_of(const c10::DataPtr& data) {
   return *find_place(data).buffer;
 }
 
-/// The buffer that holds the tensor's storage.
+/// Raises as set_() does if the storage ends before the tensor's last element, which it does after
+/// it was shrunk.
+[[noreturn]] void raise_beyond_storage(const at::TensorBase& tensor);
+inline void check_in_storage(const at::TensorBase& tensor) {
+  const int64_t numel = tensor.numel();
+  if (numel == 0) {
+    return;
+  }
+  int64_t last = tensor.storage_offset();
+  if (C10_LIKELY(tensor.is_contiguous())) {
+    last += numel - 1;
+  } else {
+    const at::IntArrayRef sizes = tensor.sizes();
+    const at::IntArrayRef strides = tensor.strides();
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      last += (sizes[d] - 1) * strides[d];
+    }
+  }
+  const size_t bytes = tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
+  if (C10_UNLIKELY((static_cast<size_t>(last) + 1) * tensor.itemsize() > bytes)) {
+    raise_beyond_storage(tensor);
+  }
+}
+
+/// The buffer that holds the tensor's storage. Every operand of every launch and copy comes through
+/// here, so here its elements are checked to lie in the storage.
 inline const Buffer& buffer_of(const at::TensorBase& tensor) {
+  check_in_storage(tensor);
   return buffer_of(tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr());
 }
 

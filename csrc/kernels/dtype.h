@@ -28,6 +28,10 @@ enum class DType : uint8_t {
   kBits64,
   kBits128,
 };
+inline constexpr uint32_t kNumDTypes = static_cast<uint32_t>(DType::kBits128) + 1;
+
+/// Whether the dtype is raw bits, which say nothing of what they mean.
+constexpr bool is_raw(DType dtype) { return dtype >= DType::kBits8; }
 
 /// The WGSL type a value has in registers. The letter is the suffix of the library functions that
 /// work on it (csrc/kernels/lib).

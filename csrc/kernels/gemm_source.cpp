@@ -215,7 +215,7 @@ PipelineKey GemmVariant::key(GemmKernel kernel) const {
   const uint64_t flags = uint64_t{d_in_c} | uint64_t{a_along_k} << 1 | uint64_t{b_along_k} << 2 |
                          uint64_t{packed} << 3 | uint64_t{conv_strided} << 4 |
                          uint64_t{pieces} << 5;
-  return {0x67656d6d, // "gemm"
+  return {PipelineFamily::kGemm,
           static_cast<uint64_t>(kernel) | static_cast<uint64_t>(dtype) << 8 |
               static_cast<uint64_t>(out) << 16 | static_cast<uint64_t>(epilogue) << 24 |
               flags << 32 | uint64_t{tile} << 40 | static_cast<uint64_t>(conv) << 48,

@@ -250,6 +250,14 @@ std::string convert(Kind from, Kind to, const std::string& value) {
   return std::string(1, kind_letter(to)) + "_from_" + kind_letter(from) + "(" + value + ")";
 }
 
+std::string operand_names(const std::vector<Operand>& operands) {
+  std::string text;
+  for (const Operand& operand : operands) {
+    text += (text.empty() ? "" : ", ") + str(operand.name) + ": " + str(info(operand.dtype).name);
+  }
+  return text;
+}
+
 BindingLayout binding_layout(const std::vector<Operand>& operands, bool checks_indices,
                              const SlotWindows& windows) {
   BindingLayout layout;
@@ -307,6 +315,7 @@ PipelineSpec build_kernel(std::string label, const KernelSource& source) {
   }
   PipelineSpec spec;
   spec.label = std::move(label);
+  spec.operands = operand_names(source.operands);
   spec.source = str(file->text);
   if (!replace_region(spec.source, "operands",
                       operand_declarations(source.operands, source.windows))) {

@@ -19,12 +19,14 @@
 // used.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "kernels/dtype.h"
+#include "kernels/pipeline_family.h"
 #include "runtime/pipeline.h"
 
 namespace torch_webgpu {
@@ -40,6 +42,38 @@ struct Operand {
   // The kernel writes whole words itself: plain words in the slot, no store accessor.
   bool owns_words = false;
   bool atomic_update = false;
+};
+
+/// The part of a pipeline key that tells operands apart: dtype and slot of each, in their order.
+class OperandKey {
+public:
+  void add(DType dtype, uint32_t slot) {
+    // No operand is 0, so that a missing one differs from every other.
+    const uint64_t bits =
+        (static_cast<uint64_t>(dtype) + 1) | static_cast<uint64_t>(slot) << kDTypeBits;
+    words_[count_ / kPerWord] |= bits << (kBits * (count_ % kPerWord));
+    ++count_;
+  }
+  /// `key` with these operands as its words `hi` and `more`.
+  PipelineKey in(PipelineKey key) const {
+    key.hi = words_[0];
+    key.more = words_[1];
+    return key;
+  }
+
+private:
+  static constexpr uint32_t kDTypeBits = 5;
+  static constexpr uint32_t kSlotBits = 4;
+  static constexpr uint32_t kBits = kDTypeBits + kSlotBits;
+  static constexpr uint32_t kPerWord = 64 / kBits;
+  static_assert(kNumDTypes < 1u << kDTypeBits);
+  static_assert(kMaxBindings <= 1u << kSlotBits);
+
+  std::array<uint64_t, 2> words_{};
+  uint32_t count_ = 0;
+
+public:
+  static constexpr uint32_t kMaxOperands = 2 * kPerWord;
 };
 
 /// A buffer larger than a storage binding takes several bindings, its windows, that share a slot.
@@ -68,6 +102,8 @@ PipelineSpec build_kernel(std::string label, const KernelSource& source);
 /// Bindings, aliases and accessors of the operands.
 std::string operand_declarations(const std::vector<Operand>& operands,
                                  const SlotWindows& windows = {});
+/// Names and dtypes of the operands, for errors.
+std::string operand_names(const std::vector<Operand>& operands);
 /// Slots and writability as the pipeline layout wants them.
 BindingLayout binding_layout(const std::vector<Operand>& operands, bool checks_indices = false,
                              const SlotWindows& windows = {});

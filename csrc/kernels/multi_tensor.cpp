@@ -17,6 +17,7 @@ public:
     source.file = "multi_tensor";
     source.hooks = {{"BINDINGS", bindings()}, {"BODY", body()}, {"APPLY", apply()}};
     PipelineSpec spec = build_kernel(std::string(v_.name), source);
+    spec.operands = "tensors: " + std::string(info(v_.dtype).name);
     spec.binding.num_buffers = shared_binding(v_.num_shared);
     for (uint32_t t = 0; t < v_.tensors; ++t) {
       spec.binding.writable |= v_.written << (t * v_.bindings_per_tensor());

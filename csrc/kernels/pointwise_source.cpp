@@ -41,14 +41,18 @@ public:
 
   PipelineSpec generate() {
     if (row_.expression(kind_).empty()) {
-      raise(ErrorKind::kRuntime,
-            std::string(row_.name) + " has no kernel for " + std::string(info(v_.compute).name));
+      raise(ErrorKind::kNotImplemented, std::string(row_.name) + "(): not implemented for " +
+                                            std::string(info(v_.compute).name));
     }
     declare_params();
     declare_op();
     const BindingLayout binding = v_.lanes > 1 ? vectors() : strided();
     PipelineSpec spec;
     spec.label = row_.name;
+    for (uint32_t k = 0; k <= v_.num_inputs; ++k) {
+      spec.operands += (k == 0 ? "" : ", ") + std::string(kPointwiseOperands[k]) + ": " +
+                       std::string(info(v_.dtypes[k]).name);
+    }
     spec.source = complete_shader(text_);
     spec.binding = binding;
     return spec;
@@ -489,15 +493,17 @@ VectorShape PointwiseVariant::vector_shape(uint32_t bytes) const {
 
 PipelineKey PointwiseVariant::key() const {
   PipelineKey key;
-  key.family = 'p';
+  key.family = PipelineFamily::kPointwise;
   key.lo = static_cast<uint64_t>(op) | static_cast<uint64_t>(compute) << 12 |
            static_cast<uint64_t>(host_scalars) << 17 | static_cast<uint64_t>(rank) << 23 |
            static_cast<uint64_t>(dense_output) << 29 | static_cast<uint64_t>(num_inputs) << 30 |
            static_cast<uint64_t>(lanes) << 33 | static_cast<uint64_t>(splats) << 38;
+  OperandKey operands;
+  static_assert(1 + kMaxPointwiseInputs <= OperandKey::kMaxOperands);
   for (uint32_t k = 0; k <= num_inputs; ++k) {
-    key.hi |= (static_cast<uint64_t>(dtypes[k]) | static_cast<uint64_t>(slots[k]) << 5) << (8 * k);
+    operands.add(dtypes[k], slots[k]);
   }
-  return key;
+  return operands.in(key);
 }
 
 PipelineSpec pointwise_source(const PointwiseVariant& variant) {

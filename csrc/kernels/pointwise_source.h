@@ -37,6 +37,9 @@ struct PointwiseRow {
 const PointwiseRow& row(PointwiseOp op);
 
 inline constexpr uint32_t kMaxPointwiseInputs = 5;
+/// Names of the output and the inputs in errors; a row's expressions call the inputs so as well.
+inline constexpr std::array<std::string_view, 1 + kMaxPointwiseInputs> kPointwiseOperands = {
+    "out", "a", "b", "c", "d", "e"};
 inline constexpr uint32_t kMaxPointwiseScalars = 4;
 inline constexpr uint32_t kPointwiseWorkgroup = 256;
 

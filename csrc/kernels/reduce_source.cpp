@@ -199,19 +199,24 @@ uint32_t ReduceTexts::accumulator_bytes() const {
 }
 
 PipelineKey ReduceVariant::key() const {
+  constexpr uint32_t kDTypeBits = 5;
+  constexpr uint32_t kSlotBits = 4;
+  constexpr size_t kOperands = 2 + kReduceMaxInputs;
+  static_assert(kNumDTypes <= 1u << kDTypeBits && kOperands <= 1u << kSlotBits);
+  static_assert(kOperands * (kDTypeBits + kSlotBits) <= 64);
   PipelineKey key;
-  key.family = 0x72656475; // "redu"
+  key.family = PipelineFamily::kReduce;
   key.lo = static_cast<uint64_t>(op) | static_cast<uint64_t>(stage) << 8 |
            static_cast<uint64_t>(num_inputs) << 12 | static_cast<uint64_t>(num_outputs) << 20 |
            static_cast<uint64_t>(vectors) << 24 | static_cast<uint64_t>(inner_rank) << 28;
   for (const DType dtype : inputs) {
-    key.hi = key.hi << 4 | static_cast<uint64_t>(dtype);
+    key.hi = key.hi << kDTypeBits | static_cast<uint64_t>(dtype);
   }
   for (const DType dtype : outputs) {
-    key.hi = key.hi << 4 | static_cast<uint64_t>(dtype);
+    key.hi = key.hi << kDTypeBits | static_cast<uint64_t>(dtype);
   }
   for (const uint8_t slot : slots) {
-    key.hi = key.hi << 3 | slot;
+    key.hi = key.hi << kSlotBits | slot;
   }
   key.windows = windows.key();
   return key;
@@ -221,7 +226,8 @@ PipelineSpec reduce_source(const ReduceVariant& v) {
   const Kind kind = info(v.inputs[0]).kind;
   const ReduceRow& op = row(v.op);
   if (kind > Kind::kComplex || !op.has(kind)) {
-    raise(ErrorKind::kRuntime, str(op.name) + " has no kernel for " + str(info(v.inputs[0]).name));
+    raise(ErrorKind::kNotImplemented,
+          str(op.name) + "(): not implemented for " + str(info(v.inputs[0]).name));
   }
   const bool reads_input = v.stage != ReduceStage::kFinal;
   const bool writes_results = v.stage != ReduceStage::kPartial;

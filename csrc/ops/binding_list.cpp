@@ -26,6 +26,7 @@ uint32_t BindingList::add(const Buffer& buffer, uint64_t element_bytes, uint64_t
     }
   }
   const Capabilities& caps = context().device.caps();
+  TORCH_INTERNAL_ASSERT(num_bindings_ < kMaxBindings, op_, "(): more operands than bindings");
   Slot& slot = slots_[num_slots_];
   slot = {0, buffer.size, num_bindings_};
   const bool fits = buffer.size <= caps.max_storage_binding_size;

@@ -9,6 +9,7 @@
 
 #include "backend/tensor.h"
 #include "kernels/kernel_source.h"
+#include "ops/dtypes.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
@@ -35,6 +36,13 @@ public:
     return add(buffer, element_bytes, 0, buffer.size);
   }
   uint32_t add(const at::TensorBase& tensor) { return add(buffer_of(tensor), tensor.itemsize()); }
+  /// The tensor as operand `name` of the kernel, read as `dtype`, which must be the tensor's own or
+  /// raw bits as wide.
+  Operand operand(std::string_view name, const at::TensorBase& tensor, DType dtype,
+                  bool writable = false) {
+    check_operand_dtype(op_, name, tensor.scalar_type(), dtype);
+    return {name, dtype, add(tensor), writable};
+  }
   /// The same where the kernel touches bytes [begin, end) of the buffer only: one that is larger
   /// than a binding is bound from base() on.
   uint32_t add(const Buffer& buffer, uint64_t element_bytes, uint64_t begin, uint64_t end);

@@ -16,7 +16,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr uint64_t kFamily = 0x63617473; // "cats"
+constexpr PipelineFamily kFamily = PipelineFamily::kCat;
 constexpr uint32_t kMaxInputs = 11;      // SwiftShader's 12 bindings, less the output
 constexpr uint32_t kMaxDims = 8;
 constexpr uint32_t kWorkgroup = 256;
@@ -190,12 +190,15 @@ void cat_piece(c10::ArrayRef<Tensor> inputs, const Tensor& out, int64_t dim, int
   piece.element_bytes = static_cast<uint32_t>(out.element_size());
   int64_t length = 0;
   BindingList bindings("cat");
-  PipelineKey key{kFamily, 0, 0};
+  PipelineKey key{kFamily};
+  static_assert(4 * kMaxInputs <= 64 && kMaxBindings <= 16); // 4 bits for each input's slot
   std::array<uint32_t, 1 + kMaxInputs> slots;
   slots[0] = bindings.add(out);
   for (size_t k = 0; k < inputs.size(); ++k) {
     piece.inputs.push_back(part_of(inputs[k], order, dim));
     length += inputs[k].size(dim);
+    check_operand_dtype("cat", names[1 + k], inputs[k].scalar_type(),
+                        raw_dtype(out.scalar_type()));
     slots[1 + k] = bindings.add(inputs[k]);
     key.lo |= static_cast<uint64_t>(slots[1 + k]) << (4 * k);
   }
@@ -218,7 +221,7 @@ void cat_piece(c10::ArrayRef<Tensor> inputs, const Tensor& out, int64_t dim, int
   const Params params = make_params(piece);
   key.hi = inputs.size() | static_cast<uint64_t>(piece.element_bytes) << 8;
   Context& ctx = context();
-  const Pipeline& pipeline = ctx.pipelines.get(key, [&] {
+  const Pipeline& pipeline = ctx.pipelines.get(bindings.key(key), [&] {
     std::vector<Operand> operands(1 + inputs.size());
     for (size_t k = 0; k < operands.size(); ++k) {
       operands[k] = {names[k], bits_dtype(piece.element_bytes), slots[k]};

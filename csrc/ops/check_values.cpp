@@ -14,7 +14,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr uint64_t kFamily = 0x63686b76; // "chkv"
+constexpr PipelineFamily kFamily = PipelineFamily::kCheckValues;
 enum class Condition : uint8_t { kProbability, kTrue, kNotNegative };
 
 // Mirrors Params of check_values.wgsl.
@@ -32,7 +32,7 @@ void require(const char* op, Condition condition, const Tensor& tensor,
   // The order of the elements is of no matter.
   const Tensor x = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
   TORCH_CHECK_NOT_IMPLEMENTED(x.numel() < int64_t{1} << 31, op, "(): more than 2^31 elements");
-  const DType dtype = *native_dtype(x.scalar_type());
+  const DType dtype = operand_dtype(op, "x", x.scalar_type());
   KernelCall call(op, "check_values");
   call.add_input("x", x, dtype);
   Params params{};
@@ -74,6 +74,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 } // namespace
+
+void require_true(const char* op, const Tensor& tensor, const std::string& message) {
+  require(op, Condition::kTrue, tensor, message);
+}
 
 void require_not_negative(const char* op, const Tensor& tensor, const std::string& message) {
   require(op, Condition::kNotNegative, tensor, message);

@@ -8,6 +8,9 @@
 
 namespace torch_webgpu {
 
+/// RuntimeError with `message` unless all elements of the bool tensor are true.
+void require_true(const char* op, const at::Tensor& tensor, const std::string& message);
+
 /// RuntimeError with `message` unless all elements lie in [0, 1]. Only of float32 and 16-bit
 /// floats.
 void require_probabilities(const char* op, const at::Tensor& tensor, const std::string& message);

@@ -5,7 +5,9 @@
 #include <ATen/core/op_registration/adaption.h>
 #include <ATen/native/Resize.h>
 
+#include <array>
 #include <initializer_list>
+#include <string_view>
 #include <utility>
 
 #include "backend/tensor.h"
@@ -16,6 +18,25 @@ namespace torch_webgpu {
 /// Where a tensor starts in its buffer, in elements.
 inline uint32_t element_begin(const at::TensorBase& tensor) {
   return static_cast<uint32_t>(byte_offset(tensor) / tensor.itemsize());
+}
+
+/// The number of dimensions, for an array of a kernel's parameters that holds `limit` of them.
+inline uint32_t bounded_rank(std::string_view op, int64_t rank, uint32_t limit) {
+  TORCH_CHECK_NOT_IMPLEMENTED(rank <= limit, op, "(): a tensor of ", rank,
+                              " dimensions, where the kernel takes at most ", limit);
+  return static_cast<uint32_t>(rank);
+}
+
+/// Offset and strides of a tensor of less than N dimensions, in elements, for a kernel's
+/// parameters. Strides of missing dimensions are 0.
+template <uint32_t N = 4>
+std::array<uint32_t, N> place_words(std::string_view op, const at::TensorBase& tensor) {
+  std::array<uint32_t, N> words = {element_begin(tensor)};
+  const uint32_t rank = bounded_rank(op, tensor.dim(), N - 1);
+  for (uint32_t d = 0; d < rank; ++d) {
+    words[1 + d] = static_cast<uint32_t>(tensor.stride(d));
+  }
+  return words;
 }
 
 /// PyTorch's device check and text, for plainly registered ops: torchgen's wrappers do it for the

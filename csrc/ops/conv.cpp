@@ -37,6 +37,8 @@ std::vector<int64_t> output_sizes(const Tensor& input, const Tensor& weight, at:
     sizes.push_back(transposed
                         ? (in - 1) * stride[d] - 2 * padding[d] + span + output_padding[d] + 1
                         : (in + 2 * padding[d] - span - 1) / stride[d] + 1);
+    TORCH_CHECK(sizes.back() >= 0, "convolution of input of size ", input.sizes(),
+                " with a kernel of size ", weight.sizes(), ": the output would be too small");
   }
   return sizes;
 }
@@ -48,6 +50,45 @@ void check_types(const Tensor& input, const Tensor& weight) {
                               "\"slow_conv2d_cpu\" not implemented for 'Bool'");
 }
 
+// What at::convolution has checked before it calls, and what the CPU's kernels check. Other callers
+// may pass anything.
+void check_geometry(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                    const ConvGeometry& geometry, bool transposed, at::IntArrayRef output_padding) {
+  const int64_t dims = input.dim() - 2;
+  TORCH_CHECK(dims >= 1 && dims <= 3 && weight.dim() == input.dim(),
+              "Expected 3-, 4- or 5-dimensional input and weight of as many dimensions, but got ",
+              "input of size ", input.sizes(), " and weight of size ", weight.sizes());
+  const std::array<std::pair<const char*, at::IntArrayRef>, 4> lists = {
+      {{"stride", geometry.stride},
+       {"padding", geometry.padding},
+       {"dilation", geometry.dilation},
+       {"output_padding", output_padding}}};
+  for (const auto& [name, values] : lists) {
+    TORCH_CHECK(static_cast<int64_t>(values.size()) == dims, "expected ", name,
+                " to be a single integer value or a list of ", dims,
+                " values to match the convolution dimensions, but got ", name, "=", values);
+  }
+  for (int64_t d = 0; d < dims; ++d) {
+    TORCH_CHECK(geometry.stride[d] > 0, "non-positive stride is not supported");
+    TORCH_CHECK(geometry.padding[d] >= 0, "negative padding is not supported");
+    TORCH_CHECK(output_padding[d] >= 0, "negative output_padding is not supported");
+    TORCH_CHECK(geometry.dilation[d] > 0, "dilation should be greater than zero, but got ",
+                geometry.dilation);
+  }
+  TORCH_CHECK(geometry.groups > 0, "non-positive groups is not supported");
+  TORCH_CHECK(weight.size(0) % geometry.groups == 0, "Given groups=", geometry.groups,
+              ", expected weight to be divisible by ", geometry.groups,
+              " at dimension 0, but got weight of size ", weight.sizes());
+  const int64_t channels = transposed ? weight.size(0) : weight.size(1) * geometry.groups;
+  TORCH_CHECK(input.size(1) == channels, "Given groups=", geometry.groups, ", weight of size ",
+              weight.sizes(), ", expected input", input.sizes(), " to have ", channels,
+              " channels, but got ", input.size(1), " channels instead");
+  const int64_t results = transposed ? weight.size(1) * geometry.groups : weight.size(0);
+  TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == results), "Given weight of ",
+              "size ", weight.sizes(), ", expected bias to be 1-dimensional with ", results,
+              " elements, but got ", bias.defined() ? bias.sizes() : at::IntArrayRef());
+}
+
 Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                    at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
                    bool transposed, at::IntArrayRef output_padding, int64_t groups) {
@@ -55,6 +96,11 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
   check_same_device("convolution_overrideable",
                     {{input, "input"}, {weight, "weight"}, {given_bias, "bias"}});
   check_types(input, weight);
+  const ConvGeometry geometry{stride, padding, dilation, groups};
+  check_geometry(input, weight, given_bias, geometry, transposed, output_padding);
+  if (given_bias.defined()) {
+    check_dtype(given_bias, input.scalar_type());
+  }
   if (!is_gemm_dtype(input.scalar_type())) {
     // Not the overrideable form, which the CPU does not have.
     return call_cpu_fallback_symint<at::_ops::convolution>::call(
@@ -69,7 +115,6 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
     return output;
   }
   const Tensor b = resolved(given_bias);
-  const ConvGeometry geometry{stride, padding, dilation, groups};
   if (transposed) {
     conv_input(output, resolved(input), resolved(weight), b, geometry);
   } else {
@@ -86,6 +131,13 @@ convolution_backward(const Tensor& grad_output, const Tensor& input_in, const Te
   check_same_device("convolution_backward_overrideable",
                     {{grad_output, "grad_output"}, {input_in, "input"}, {weight_in, "weight"}});
   check_types(grad_output, weight_in);
+  check_dtype(input_in, weight_in.scalar_type());
+  const ConvGeometry geometry{stride, padding, dilation, groups};
+  check_geometry(input_in, weight_in, {}, geometry, transposed, output_padding);
+  const auto sizes =
+      output_sizes(input_in, weight_in, stride, padding, dilation, transposed, output_padding, groups);
+  TORCH_CHECK(grad_output.sizes() == at::IntArrayRef(sizes),
+              "Expected grad_output of size ", sizes, ", but got ", grad_output.sizes());
   if (!is_gemm_dtype(grad_output.scalar_type())) {
     const std::array<c10::SymInt, 1> bias_sizes = {grad_output.size(1)};
     return call_cpu_fallback_symint<at::_ops::convolution_backward>::call(
@@ -95,7 +147,6 @@ convolution_backward(const Tensor& grad_output, const Tensor& input_in, const Te
         groups, output_mask);
   }
   const Tensor grad = resolved(grad_output);
-  const ConvGeometry geometry{stride, padding, dilation, groups};
   Tensor grad_input, grad_weight, grad_bias;
   if (output_mask[0]) {
     const Tensor weight = resolved(weight_in);

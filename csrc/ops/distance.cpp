@@ -21,8 +21,8 @@ namespace {
 
 using at::Tensor;
 
-constexpr uint64_t kForward = 0x64697374; // "dist"
-constexpr uint64_t kBackward = 0x64697362;
+constexpr PipelineFamily kForward = PipelineFamily::kDistance;
+constexpr PipelineFamily kBackward = PipelineFamily::kDistanceBackward;
 
 enum class Norm : uint8_t { zero, one, two, below_two, any, infinity };
 
@@ -87,16 +87,6 @@ struct BackwardParams {
   uint32_t unused[3] = {};
 };
 
-// Offset and strides; a tensor of fewer than three dimensions has its first stride where a batch's
-// is.
-Words place_of(const Tensor& tensor) {
-  Words words = {static_cast<uint32_t>(byte_offset(tensor) / tensor.itemsize())};
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    words[1 + d] = static_cast<uint32_t>(tensor.stride(d));
-  }
-  return words;
-}
-
 // Distances of the rows of x1 (batch, row, element) and x2. For pdist both are the same and out is
 // a vector: of each pair one distance.
 void forward(const char* op, const Tensor& x1, const Tensor& x2, double power, const Tensor& out) {
@@ -107,9 +97,9 @@ void forward(const char* op, const Tensor& x1, const Tensor& x2, double power, c
                          static_cast<uint32_t>(x1.size(1)),
                          static_cast<uint32_t>(x2.size(1)),
                          static_cast<uint32_t>(x1.size(2)),
-                         place_of(x1),
-                         place_of(x2),
-                         place_of(out),
+                         place_words(op, x1),
+                         place_words(op, x2),
+                         place_words(op, out),
                          static_cast<float>(power)};
   const DType dtype = *native_dtype(x1.scalar_type());
   const Norm norm = norm_of(power);
@@ -143,11 +133,11 @@ Tensor backward(const char* op, const Tensor& gradient, const Tensor& x1, const 
                                  static_cast<uint32_t>(x1.size(1)),
                                  static_cast<uint32_t>(x2.size(1)),
                                  static_cast<uint32_t>(x1.size(2)),
-                                 place_of(x1),
-                                 place_of(x2),
-                                 place_of(distance),
-                                 place_of(gradient),
-                                 place_of(out),
+                                 place_words(op, x1),
+                                 place_words(op, x2),
+                                 place_words(op, distance),
+                                 place_words(op, gradient),
+                                 place_words(op, out),
                                  static_cast<float>(power)};
   const DType dtype = *native_dtype(x1.scalar_type());
   const Norm norm = norm_of(power);
@@ -170,6 +160,23 @@ Tensor backward(const char* op, const Tensor& gradient, const Tensor& x1, const 
     return hooks;
   });
   return out;
+}
+
+void check_power(const char* op, double p) {
+  TORCH_CHECK(p >= 0, op, " only supports non-negative p values");
+}
+
+void check_set(const Tensor& self) {
+  TORCH_CHECK(self.dim() == 2, "pdist only supports 2D tensors, got: ", self.dim(), "D");
+}
+
+void check_matrices(const Tensor& x1, const Tensor& x2) {
+  for (const auto& [x, name] : {std::pair(&x1, "X1"), std::pair(&x2, "X2")}) {
+    TORCH_CHECK(x->dim() >= 2, "cdist only supports at least 2D tensors, ", name,
+                " got: ", x->dim(), "D");
+  }
+  TORCH_CHECK(x1.size(-1) == x2.size(-1), "X1 and X2 must have the same number of columns. X1: ",
+              x1.size(-1), " X2: ", x2.size(-1));
 }
 
 // Both sets with equal batches, as one dimension; and the common shape of the batches.
@@ -208,6 +215,9 @@ Tensor cdist_forward(const Tensor& x1, const Tensor& x2, double p,
   if (!is_native_float(x1)) {
     return call_cpu_fallback<at::_ops::_cdist_forward>::call(x1, x2, p, compute_mode);
   }
+  check_dtype(x2, x1.scalar_type());
+  check_matrices(x1, x2);
+  check_power("cdist", p);
   const Sets sets(x1, x2);
   const auto size = sets.shape(x1.size(-2), x2.size(-2));
   if (c10::multiply_integers(size) == 0 || x1.size(-1) == 0) {
@@ -224,7 +234,15 @@ Tensor cdist_backward(const Tensor& grad, const Tensor& x1, const Tensor& x2, do
   if (!is_native_float(x1)) {
     return call_cpu_fallback<at::_ops::_cdist_backward>::call(grad, x1, x2, p, cdist);
   }
+  check_matrices(x1, x2);
+  check_power("cdist", p);
   const Sets sets(x1, x2);
+  for (const Tensor& pairs : {grad, cdist}) {
+    check_dtype(pairs, x1.scalar_type());
+    TORCH_CHECK(pairs.dim() >= 2 && pairs.size(-2) == x1.size(-2) && pairs.size(-1) == x2.size(-2),
+                "_cdist_backward(): expected a value for each pair of ", x1.size(-2), " and ",
+                x2.size(-2), " rows, but got a tensor of sizes ", pairs.sizes());
+  }
   const auto size = sets.shape(x1.size(-2), x1.size(-1));
   if (c10::multiply_integers(size) == 0 || x2.size(-2) == 0) {
     return at::zeros(size, x1.options());
@@ -237,6 +255,8 @@ Tensor pdist_forward(const Tensor& self, double p) {
   if (!is_native_float(self)) {
     return call_cpu_fallback<at::_ops::_pdist_forward>::call(self, p);
   }
+  check_set(self);
+  check_power("pdist", p);
   const int64_t rows = self.size(0);
   if (rows <= 1) {
     return at::empty({0}, self.options());
@@ -253,6 +273,14 @@ Tensor pdist_backward(const Tensor& grad, const Tensor& self, double p, const Te
   check_same_device("_pdist_backward", {{grad, "grad"}, {self, "self"}, {pdist, "pdist"}});
   if (!is_native_float(self)) {
     return call_cpu_fallback<at::_ops::_pdist_backward>::call(grad, self, p, pdist);
+  }
+  check_set(self);
+  check_power("pdist", p);
+  const int64_t pairs = self.size(0) * (self.size(0) - 1) / 2;
+  for (const Tensor& values : {grad, pdist}) {
+    check_dtype(values, self.scalar_type());
+    TORCH_CHECK(values.dim() == 1 && values.size(0) == pairs, "_pdist_backward(): expected a value ",
+                "for each of ", pairs, " pairs, but got a tensor of sizes ", values.sizes());
   }
   if (self.numel() == 0 || self.size(0) == 1) {
     return at::zeros_like(self);

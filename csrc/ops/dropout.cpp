@@ -20,7 +20,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr uint64_t kFamily = 0x64726f70; // "drop"
+constexpr PipelineFamily kFamily = PipelineFamily::kDropout;
 constexpr uint32_t kWorkgroup = 256;
 constexpr uint32_t kBlock = 4; // elements per invocation
 

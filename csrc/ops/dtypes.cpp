@@ -35,6 +35,17 @@ float to_float(double value) { return static_cast<float>(value); }
 
 } // namespace
 
+void raise_wrong_dtype(std::string_view op, std::string_view operand, at::ScalarType type,
+                       DType dtype) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, op, "(): operand ", operand, " has scalar type ", type,
+                              ", but the kernel reads ", info(dtype).name);
+}
+
+void raise_no_dtype(std::string_view op, std::string_view operand, at::ScalarType type) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, op, "(): not implemented for operand ", operand,
+                              " of scalar type ", type);
+}
+
 void write_scalar(const c10::Scalar& value, DType dtype, uint32_t words[2]) {
   words[1] = 0;
   if (dtype == DType::kBool) {

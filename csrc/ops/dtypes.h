@@ -6,6 +6,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <optional>
+#include <string_view>
 
 #include "kernels/dtype.h"
 
@@ -70,6 +71,34 @@ inline std::optional<DType> convertible_dtype(at::ScalarType type) {
 /// The raw-bits dtype that moves elements of `type`.
 inline DType raw_dtype(at::ScalarType type) {
   return bits_dtype(static_cast<uint32_t>(c10::elementSize(type)));
+}
+
+/// Whether a kernel that reads `dtype` may read elements of `type`.
+inline bool holds_dtype(at::ScalarType type, DType dtype) {
+  return is_raw(dtype) ? info(dtype).bytes == c10::elementSize(type)
+                       : convertible_dtype(type) == dtype;
+}
+
+/// Refuses an operand whose elements are not what the kernel reads. Every launch asks, so that no
+/// kernel ever takes the bytes of one dtype for another's.
+[[noreturn]] void raise_wrong_dtype(std::string_view op, std::string_view operand,
+                                    at::ScalarType type, DType dtype);
+inline void check_operand_dtype(std::string_view op, std::string_view operand, at::ScalarType type,
+                                DType dtype) {
+  if (C10_UNLIKELY(!holds_dtype(type, dtype))) {
+    raise_wrong_dtype(op, operand, type, dtype);
+  }
+}
+
+/// The kernel dtype of an operand that is read as what it is. Refuses types without one.
+[[noreturn]] void raise_no_dtype(std::string_view op, std::string_view operand,
+                                 at::ScalarType type);
+inline DType operand_dtype(std::string_view op, std::string_view operand, at::ScalarType type) {
+  const auto dtype = native_dtype(type);
+  if (C10_UNLIKELY(!dtype)) {
+    raise_no_dtype(op, operand, type);
+  }
+  return *dtype;
 }
 
 /// `value` as the (at most two) parameter words of a kernel that computes in `dtype`, wrapped or

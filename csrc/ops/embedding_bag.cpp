@@ -15,6 +15,7 @@
 #include <limits>
 
 #include "backend/fallback.h"
+#include "ops/check_values.h"
 #include "ops/common.h"
 #include "ops/dtypes.h"
 #include "ops/index_move.h"
@@ -91,6 +92,13 @@ Bags embedding_bag(const Tensor& weight, const Tensor& indices, const Tensor& of
   const int64_t bags = offsets.size(0) - (include_last_offset ? 1 : 0);
   const int64_t count = indices.numel();
   const auto options = indices.options();
+  if (offsets.size(0) != 0) {
+    require_true("embedding_bag", offsets.narrow(0, 0, 1).eq(0),
+                 "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start "
+                 "from position 0");
+    require_true("embedding_bag", offsets.narrow(0, -1, 1).le(count),
+                 "offsets[-1] can not be greater than input's length " + std::to_string(count));
+  }
   if (count == 0 || bags == 0) {
     return {at::zeros({bags, weight.size(1)}, weight.options()), at::empty({0}, options),
             at::zeros({bags}, options),

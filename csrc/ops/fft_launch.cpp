@@ -16,7 +16,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr uint64_t kFamily = 0x666674; // "fft"
+constexpr PipelineFamily kFamily = PipelineFamily::kFft;
 constexpr uint32_t kMaxDims = 16;
 constexpr uint32_t kMaxDigits = 8;
 constexpr uint32_t kMaxRows = 128;            // of a workgroup

@@ -17,8 +17,8 @@ namespace {
 using at::IntArrayRef;
 using at::Tensor;
 
-constexpr uint64_t kUnfold = 0x756e666f; // "unfo"
-constexpr uint64_t kFold = 0x666f6c64;
+constexpr PipelineFamily kUnfold = PipelineFamily::kIm2col;
+constexpr PipelineFamily kFold = PipelineFamily::kCol2im;
 
 // Mirrors FoldParams of lib/fold.wgsl.
 struct Params {

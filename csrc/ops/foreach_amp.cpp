@@ -16,7 +16,7 @@ namespace {
 using at::Tensor;
 using at::TensorList;
 
-constexpr uint64_t kFamily = 0x616d7073; // "amps"
+constexpr PipelineFamily kFamily = PipelineFamily::kAmp;
 
 std::string unscale_body(const MultiTensorOp&) {
   return R"(

@@ -3,13 +3,14 @@
 #include <algorithm>
 
 #include "backend/tensor.h"
+#include "kernels/pipeline_family.h"
 #include "ops/dtypes.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
 namespace {
 
-constexpr uint64_t kFamily = 0x666f7265; // "fore"
+constexpr PipelineFamily kFamily = PipelineFamily::kMultiTensor;
 constexpr uint32_t kWorkgroup = 256;
 constexpr uint32_t kVectorBytes = 16;
 
@@ -77,6 +78,7 @@ public:
     params_.num_tensors = count_;
     for (uint32_t i = 0; i < op_.num_shared; ++i) {
       const at::Tensor& number = operands_.shared[i];
+      check_operand_dtype(op_.name, op_.shared[i].name, number.scalar_type(), op_.shared[i].dtype);
       // In elements for 2-byte types, else in words.
       const uint64_t unit = std::min<uint64_t>(number.itemsize(), 4);
       params_.shared_offsets[i] = static_cast<uint32_t>(byte_offset(number) / unit);

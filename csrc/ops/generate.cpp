@@ -12,7 +12,7 @@
 namespace torch_webgpu {
 namespace {
 
-constexpr uint64_t kFamily = 0x67656e65; // "gene"
+constexpr PipelineFamily kFamily = PipelineFamily::kGenerate;
 constexpr uint32_t kWorkgroup = 256;
 constexpr uint32_t kBlock = 4; // elements per invocation
 

@@ -20,8 +20,8 @@ namespace {
 
 using at::Tensor;
 
-constexpr uint64_t kForward = 0x67726466; // "grdf"
-constexpr uint64_t kBackward = 0x67726462;
+constexpr PipelineFamily kForward = PipelineFamily::kGridSample;
+constexpr PipelineFamily kBackward = PipelineFamily::kGridSampleBackward;
 
 // Mirrors GridParams of lib/grid_sample.wgsl.
 struct Params {
@@ -66,6 +66,7 @@ std::pair<std::string_view, std::string> interpolation_hook(int64_t mode) {
 
 Tensor sample(const char* op, const Tensor& input, const Tensor& grid, int64_t mode,
               int64_t padding, bool align_corners) {
+  check_dtype(grid, input.scalar_type());
   const int64_t dims = input.dim() - 2;
   auto size = input.sizes().vec();
   std::copy_n(grid.sizes().begin() + 1, dims, size.begin() + 2);
@@ -91,6 +92,8 @@ std::tuple<Tensor, Tensor> sample_backward(const char* op, const Tensor& grad_ou
                                            const Tensor& input, const Tensor& grid, int64_t mode,
                                            int64_t padding, bool align_corners,
                                            std::array<bool, 2> output_mask) {
+  check_dtype(grid, input.scalar_type());
+  check_dtype(grad_output, input.scalar_type());
   if (output_mask[0]) {
     at::globalContext().alertNotDeterministic(op);
   }

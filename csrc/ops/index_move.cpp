@@ -15,12 +15,13 @@
 #include "backend/tensor.h"
 #include "kernels/kernel_source.h"
 #include "ops/binding_list.h"
+#include "ops/dtypes.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
 namespace {
 
-constexpr uint64_t kFamily = 0x69647876; // "idxv"
+constexpr PipelineFamily kFamily = PipelineFamily::kIndexMove;
 constexpr uint32_t kMaxDims = 12;
 constexpr uint32_t kWorkgroup = 256;
 
@@ -39,6 +40,9 @@ struct Params {
   uint32_t dims[2 * kMaxDims][4];
 };
 
+constexpr std::array<std::string_view, 2 + kMaxMoveIndices> kNames = {
+    "out", "in", "index0", "index1", "index2", "index3", "index4"};
+
 // What the kernel's text depends on.
 struct Variant {
   Placing placing;
@@ -47,13 +51,12 @@ struct Variant {
   std::array<Operand, 2 + kMaxMoveIndices> operands; // out, in, indices; `in` unused by kFill
 
   PipelineKey key() const {
-    uint64_t lo = static_cast<uint64_t>(placing) | (serial ? 8u : 0u) | num_indices << 4;
-    uint64_t hi = 0;
-    for (size_t k = 0; k < operands.size(); ++k) {
-      lo |= static_cast<uint64_t>(operands[k].slot) << (8 + 3 * k);
-      hi |= static_cast<uint64_t>(operands[k].dtype) << (8 * k);
+    OperandKey key;
+    for (const Operand& operand : operands) {
+      key.add(operand.dtype, operand.slot);
     }
-    return {kFamily, lo, hi};
+    return key.in(
+        {kFamily, static_cast<uint64_t>(placing) | (serial ? 8u : 0u) | num_indices << 4});
   }
 };
 
@@ -123,8 +126,6 @@ std::string follow_hook(const Variant& variant) {
 }
 
 PipelineSpec make_spec(const IndexMove& move, const Variant& variant, const SlotWindows& windows) {
-  static constexpr std::string_view names[] = {"out",    "in",     "index0", "index1",
-                                               "index2", "index3", "index4"};
   KernelSource source;
   source.file = "index_move";
   for (uint32_t k = 0; k < 2 + variant.num_indices; ++k) {
@@ -132,7 +133,7 @@ PipelineSpec make_spec(const IndexMove& move, const Variant& variant, const Slot
       continue;
     }
     source.operands.push_back(variant.operands[k]);
-    source.operands.back().name = names[k];
+    source.operands.back().name = kNames[k];
   }
   source.hooks = {{"follow_indices", follow_hook(variant)}, {"place", place_hook(variant)}};
   source.checks_indices = true;
@@ -243,6 +244,21 @@ void widen(IndexMove& move) {
   }
 }
 
+void check_dtypes(const IndexMove& move) {
+  const auto check = [&](const MoveOperand& operand, size_t k) {
+    check_operand_dtype(move.name, kNames[k], operand.type, operand.dtype);
+  };
+  check(move.out, 0);
+  if (move.placing != Placing::kFill) {
+    check(move.in, 1);
+    TORCH_INTERNAL_ASSERT(move.in.dtype == move.out.dtype, move.name,
+                          "(): elements move between different dtypes");
+  }
+  for (size_t k = 0; k < move.indices.size(); ++k) {
+    check(move.indices[k].tensor, 2 + k);
+  }
+}
+
 // Remembered by the literals' addresses: no text is built on the way of an op.
 uint32_t error_code_of(const IndexMove& move) {
   struct Known {
@@ -304,13 +320,15 @@ void fill_params(const IndexMove& move, uint32_t parallel, Params& params) {
 } // namespace
 
 MoveOperand move_operand(const at::TensorBase& tensor, DType dtype, at::IntArrayRef strides) {
-  return {&buffer_of(tensor), byte_offset(tensor), dtype, {strides.begin(), strides.end()}};
+  return {&buffer_of(tensor), byte_offset(tensor), tensor.scalar_type(), dtype,
+          {strides.begin(), strides.end()}};
 }
 
 MoveOperand move_operand(const at::TensorIteratorBase& iter, int operand, DType dtype) {
   MoveOperand result;
   result.buffer = &buffer_of(iter.tensor_base(operand));
   result.begin = reinterpret_cast<uintptr_t>(iter.data_ptr(operand)) - result.buffer->address;
+  result.type = iter.dtype(operand);
   result.dtype = dtype;
   for (const int64_t stride : iter.strides(operand)) {
     result.strides.push_back(stride / iter.element_size(operand));
@@ -363,6 +381,7 @@ void run_index_move(IndexMove&& move) {
   }
   TORCH_CHECK_NOT_IMPLEMENTED(total < int64_t{1} << 31, move.name, "(): more than 2^31 elements");
   TORCH_INTERNAL_ASSERT(move.indices.size() <= kMaxMoveIndices); // IndexList::fold
+  check_dtypes(move);
   const bool ordered = move.serial_dims != 0; // even where those dimensions have one element each
   const uint32_t parallel = simplify(move);
   TORCH_CHECK_NOT_IMPLEMENTED(move.sizes.size() <= kMaxDims, move.name,

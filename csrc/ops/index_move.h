@@ -30,7 +30,8 @@ enum class Placing : uint8_t {
 struct MoveOperand {
   const Buffer* buffer = nullptr;
   uint64_t begin = 0; // bytes
-  DType dtype = DType::kF32;
+  at::ScalarType type = at::kFloat; // the tensor's
+  DType dtype = DType::kF32;        // what the kernel reads
   c10::SmallVector<int64_t, 8> strides;
 };
 

@@ -20,7 +20,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr uint64_t kFamily = 0x73656c65; // "sele"
+constexpr PipelineFamily kFamily = PipelineFamily::kSelect;
 constexpr int64_t kBlock = 2048;
 constexpr uint32_t kMaxDims = 16;
 
@@ -48,7 +48,7 @@ Tensor count_selected(const Tensor& mask) {
   const int64_t blocks = (mask.numel() + kBlock - 1) / kBlock;
   const Tensor counts = empty_webgpu({blocks + 1}, at::kInt);
   Context& ctx = context();
-  const DType dtype = *native_dtype(mask.scalar_type());
+  const DType dtype = operand_dtype("nonzero", "mask", mask.scalar_type());
   struct {
     uint32_t count, in_offset;
   } params{static_cast<uint32_t>(mask.numel()), element_begin(mask)};
@@ -107,29 +107,27 @@ void write_selected(Stage stage, const char* name, const Tensor& mask, const Ten
   params.mask_offset = element_begin(mask);
   params.limit = static_cast<uint32_t>(limit);
   params.out_offset = element_begin(out);
-  params.rank = static_cast<uint32_t>(mask.dim());
+  params.rank = bounded_rank(name, mask.dim(), kMaxDims);
   for (uint32_t d = 0; d < params.rank; ++d) {
     params.sizes[d][0] = static_cast<uint32_t>(mask.size(params.rank - 1 - d));
   }
   BindingList bindings(name);
-  auto bind = [&](const Tensor& tensor) { return bindings.add(tensor); };
-  const DType mask_dtype = *native_dtype(mask.scalar_type());
+  const DType mask_dtype = operand_dtype(name, "mask", mask.scalar_type());
   const DType bits = raw_dtype(out.scalar_type());
-  std::vector<Operand> operands = {{"out", bits, bind(out), true},
-                                   {"mask", mask_dtype, bind(mask)},
-                                   {"before", DType::kBits32, bind(counts)}};
+  std::vector<Operand> operands = {bindings.operand("out", out, bits, true),
+                                   bindings.operand("mask", mask, mask_dtype),
+                                   bindings.operand("before", counts, DType::kBits32)};
   if (stage != Stage::kNonzero) {
     params.in_offset = element_begin(in);
-    operands.push_back({"in", bits, bind(in)});
+    operands.push_back(bindings.operand("in", in, bits));
   }
   Context& ctx = context();
-  PipelineKey key{kFamily, static_cast<uint64_t>(stage) | static_cast<uint64_t>(mask_dtype) << 8,
-                  0};
-  for (size_t k = 0; k < operands.size(); ++k) {
-    key.hi |= static_cast<uint64_t>(operands[k].slot) << (4 * k);
+  OperandKey key;
+  for (const Operand& operand : operands) {
+    key.add(operand.dtype, operand.slot);
   }
-  key.hi |= static_cast<uint64_t>(bits) << 16;
-  const Pipeline& pipeline = ctx.pipelines.get(bindings.key(key), [&] {
+  const PipelineKey stage_key = key.in({kFamily, static_cast<uint64_t>(stage)});
+  const Pipeline& pipeline = ctx.pipelines.get(bindings.key(stage_key), [&] {
     KernelSource source;
     source.windows = bindings.windows();
     source.file = "select_write";
@@ -167,7 +165,6 @@ Tensor& nonzero_out(const Tensor& self, Tensor& result) {
               result.scalar_type());
   at::assert_no_internal_overlap(result);
   at::assert_no_overlap(result, self);
-  TORCH_CHECK_NOT_IMPLEMENTED(self.dim() <= kMaxDims, "nonzero(): more than 16 dimensions");
   check_countable("nonzero", self);
   if (self.numel() == 0) {
     at::native::resize_output(result, {0, self.dim()});
@@ -197,7 +194,6 @@ Tensor& nonzero_static_out(const Tensor& self, int64_t size, int64_t fill_value,
   TORCH_CHECK(result.scalar_type() == at::kLong,
               "nonzero_static: Expected out tensor to have scalar type Long but got scalar type",
               result.scalar_type());
-  TORCH_CHECK_NOT_IMPLEMENTED(self.dim() <= kMaxDims, "nonzero_static(): more than 16 dimensions");
   check_countable("nonzero_static", self);
   at::native::resize_output(result, {size, self.dim()});
   result.fill_(fill_value);

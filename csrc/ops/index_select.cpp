@@ -102,6 +102,15 @@ c10::Scalar neutral_element(Placing placing, at::ScalarType type) {
   });
 }
 
+// Of integers and bool, alpha is a number of their dtype, and the product then is too. A floating
+// point alpha would promote it.
+c10::Scalar as_integer(const c10::Scalar& alpha, at::ScalarType type) {
+  if (type == at::kBool) {
+    return alpha.to<bool>();
+  }
+  return at::isIntegralType(type, /*includeBool=*/false) ? c10::Scalar(alpha.to<int64_t>()) : alpha;
+}
+
 Placing placing_of(std::string_view reduce) {
   return reduce == "prod"   ? Placing::kMultiply
          : reduce == "amax" ? Placing::kMaximum
@@ -142,8 +151,9 @@ void structured_index_add_out::impl(const Tensor& self, int64_t dim, const Tenso
     out.copy_(self);
   }
   check_fits(alpha, at::toOpMathType(self.scalar_type()));
-  const bool scales = !alpha.equal(1);
-  index_combine("index_add", Placing::kAdd, out, dim, index, scales ? source.mul(alpha) : source);
+  const c10::Scalar factor = as_integer(alpha, self.scalar_type());
+  const bool scales = !factor.equal(1);
+  index_combine("index_add", Placing::kAdd, out, dim, index, scales ? source.mul(factor) : source);
 }
 
 void structured_index_reduce_out::impl(const Tensor& self, int64_t dim, const Tensor& index,

@@ -24,23 +24,17 @@ uint64_t end_of(const at::Tensor& tensor, uint64_t begin) {
 
 uint32_t KernelArgs::add(std::string_view name, const at::Tensor& tensor, bool writable,
                          bool owns_words) {
+  const DType dtype = operand_dtype(op_, name, tensor.scalar_type());
   const uint64_t begin = byte_offset(tensor);
   const uint32_t slot =
       bindings_.add(buffer_of(tensor), tensor.itemsize(), begin, end_of(tensor, begin));
   if (owns_words) {
     bindings_.require_one_binding(slot);
   }
-  operands_[count_++] = {name,      *native_dtype(tensor.scalar_type()), slot, writable, false,
-                         owns_words};
+  TORCH_INTERNAL_ASSERT(count_ < kMax, op_, "(): too many operands");
+  key_.add(dtype, slot);
+  operands_[count_++] = {name, dtype, slot, writable, false, owns_words};
   return static_cast<uint32_t>((begin - bindings_.base(slot)) / tensor.itemsize());
-}
-
-uint64_t KernelArgs::key() const {
-  uint64_t key = 0;
-  for (uint32_t k = 0; k < count_; ++k) {
-    key = key << 7 | static_cast<uint64_t>(operands_[k].dtype) << 3 | operands_[k].slot;
-  }
-  return key;
 }
 
 RowLanes::RowLanes(uint32_t length, uint32_t inner, uint32_t elements_per_lane) {

@@ -30,10 +30,10 @@ public:
   /// Dispatches kernel `file`. `family` and `variant` name the pipeline together with the operands;
   /// set_hooks(KernelSource&) is called when it is built.
   template <class Params, class SetHooks>
-  void dispatch(uint64_t family, uint64_t variant, std::string_view file, const Params& params,
+  void dispatch(PipelineFamily family, uint64_t variant, std::string_view file, const Params& params,
                 Grid grid, SetHooks&& set_hooks) {
     const Pipeline& pipeline =
-        context().pipelines.get(bindings_.key({family, variant, key()}), [&] {
+        context().pipelines.get(bindings_.key(key_.in({family, variant})), [&] {
           KernelSource source;
           source.file = file;
           source.operands.assign(operands_.begin(), operands_.begin() + count_);
@@ -45,11 +45,12 @@ public:
   }
 
 private:
-  uint64_t key() const;
+  static_assert(kMax <= OperandKey::kMaxOperands);
 
   const char* op_;
   std::array<Operand, kMax> operands_{};
   BindingList bindings_;
+  OperandKey key_;
   uint32_t count_ = 0;
 };
 

@@ -42,8 +42,8 @@ public:
     return context().stream.error_code(message, kind);
   }
 
-  /// Dispatches `count` invocations in groups of kWorkgroup. `variant` tells the kernel's hooks
-  /// apart, besides file and operands; `hooks()` is called for a new pipeline only.
+  /// Dispatches `count` invocations in groups of kWorkgroup. The family and the word `lo` of
+  /// `variant` tell the kernel's hooks apart, besides file and operands; `hooks()` is called for a new pipeline only.
   template <typename Params, typename MakeHooks>
   void run(PipelineKey variant, const Params& params, uint64_t count, MakeHooks&& hooks) {
     run_groups(variant, params, context().stream.grid_1d(count, kWorkgroup),
@@ -52,8 +52,7 @@ public:
 
   template <typename Params, typename MakeHooks>
   void run_groups(PipelineKey variant, const Params& params, Grid grid, MakeHooks&& hooks) {
-    variant.hi = key_;
-    const Pipeline& pipeline = context().pipelines.get(bindings_.key(variant), [&] {
+    const Pipeline& pipeline = context().pipelines.get(bindings_.key(key_.in(variant)), [&] {
       KernelSource source;
       source.file = file_;
       source.operands.assign(operands_.begin(), operands_.begin() + num_operands_);
@@ -66,12 +65,14 @@ public:
   }
 
 private:
-  static constexpr uint32_t kMaxOperands = 8; // 8 key bits each
+  static constexpr uint32_t kMaxOperands = 9;
+  static_assert(kMaxOperands <= OperandKey::kMaxOperands);
 
   void add(Operand operand, const at::TensorBase& tensor) {
+    TORCH_INTERNAL_ASSERT(num_operands_ < kMaxOperands, op_, "(): too many operands");
+    check_operand_dtype(op_, operand.name, tensor.scalar_type(), operand.dtype);
     operand.slot = bindings_.add(tensor);
-    key_ |= (static_cast<uint64_t>(operand.dtype) | static_cast<uint64_t>(operand.slot) << 4)
-            << (8 * num_operands_);
+    key_.add(operand.dtype, operand.slot);
     operands_[num_operands_++] = operand;
   }
 
@@ -80,7 +81,7 @@ private:
   std::array<Operand, kMaxOperands> operands_;
   BindingList bindings_;
   uint32_t num_operands_ = 0;
-  uint64_t key_ = 0;
+  OperandKey key_;
   bool checks_indices_ = false;
 };
 

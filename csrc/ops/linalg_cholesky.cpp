@@ -17,7 +17,7 @@ using at::Tensor;
 using at::native::cholesky_inverse_stub;
 using at::native::cholesky_stub;
 
-constexpr uint64_t kCholesky = 0x63686f6c; // "chol"
+constexpr PipelineFamily kCholesky = PipelineFamily::kCholesky;
 
 // Mirrors Params of linalg_cholesky.wgsl.
 struct Params {

@@ -34,7 +34,7 @@ using at::Tensor;
 using at::native::linalg_eigh_stub;
 using at::native::svd_stub;
 
-constexpr uint64_t kFamily = 0x6a61636f; // "jaco"
+constexpr PipelineFamily kFamily = PipelineFamily::kJacobi;
 
 // Mirrors Params of linalg_jacobi.wgsl.
 struct Params {

@@ -18,9 +18,9 @@ using at::native::lu_solve_stub;
 using at::native::TransposeType;
 using at::native::unpack_pivots_stub;
 
-constexpr uint64_t kLu = 0x6c755f66; // "lu_f"
-constexpr uint64_t kRowSwap = 0x73776170;
-constexpr uint64_t kUnpackPivots = 0x70697674;
+constexpr PipelineFamily kLu = PipelineFamily::kLu;
+constexpr PipelineFamily kRowSwap = PipelineFamily::kRowSwap;
+constexpr PipelineFamily kUnpackPivots = PipelineFamily::kUnpackPivots;
 
 // Mirrors Params of linalg_lu.wgsl.
 struct LuParams {

@@ -19,8 +19,8 @@ using at::native::geqrf_stub;
 using at::native::orgqr_stub;
 using at::native::ormqr_stub;
 
-constexpr uint64_t kQr = 0x71725f66; // "qr_f"
-constexpr uint64_t kReflectors = 0x7265666c;
+constexpr PipelineFamily kQr = PipelineFamily::kQr;
+constexpr PipelineFamily kReflectors = PipelineFamily::kReflectors;
 
 // Mirrors Params of linalg_qr.wgsl.
 struct QrParams {

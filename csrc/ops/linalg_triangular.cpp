@@ -14,7 +14,7 @@ using at::Tensor;
 using at::native::TransposeType;
 using at::native::triangular_solve_stub;
 
-constexpr uint64_t kTriangular = 0x74726961; // "tria"
+constexpr PipelineFamily kTriangular = PipelineFamily::kTriangularSolve;
 constexpr int64_t kLanes = 64;               // of linalg_triangular.wgsl
 
 // Mirrors Params of linalg_triangular.wgsl.

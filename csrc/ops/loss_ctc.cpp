@@ -18,8 +18,8 @@ namespace {
 using at::IntArrayRef;
 using at::Tensor;
 
-constexpr uint64_t kWalk = 0x63746377; // "ctcw"
-constexpr uint64_t kGradient = 0x63746367;
+constexpr PipelineFamily kWalk = PipelineFamily::kCtcWalk;
+constexpr PipelineFamily kGradient = PipelineFamily::kCtcGradient;
 
 uint32_t word(int64_t value) { return static_cast<uint32_t>(value); }
 
@@ -197,7 +197,18 @@ Tensor ctc_loss_backward(const Tensor& grad, const Tensor& log_probs, const Tens
         grad, log_probs, targets, input_lengths, target_lengths, loss, log_alpha, blank,
         zero_infinity);
   }
-  const int64_t longest = (log_alpha.size(2) - 1) / 2;
+  check_same_device("_ctc_loss_backward", {{grad, "grad"},
+                                           {log_probs, "log_probs"},
+                                           {targets, "targets"},
+                                           {loss, "neg_log_likelihood"},
+                                           {log_alpha, "log_alpha"}});
+  const int64_t longest = check_arguments(log_probs, targets, input_lengths, target_lengths, blank);
+  const int64_t batches = log_probs.size(1);
+  TORCH_CHECK(grad.sizes() == at::IntArrayRef({batches}) && loss.sizes() == grad.sizes() &&
+                  log_alpha.sizes() ==
+                      at::IntArrayRef({batches, log_probs.size(0), 2 * longest + 1}),
+              "_ctc_loss_backward(): the gradient, the loss or alpha does not belong to log_probs ",
+              "of size ", log_probs.sizes());
   const Problem problem(log_probs, targets, input_lengths, target_lengths, blank, longest);
   const Tensor alpha = log_alpha.contiguous();
   const Tensor beta = empty_webgpu(alpha.sizes(), at::kFloat);

@@ -22,7 +22,7 @@ using at::Scalar;
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-constexpr uint64_t kFamily = 0x6d617267; // "marg"
+constexpr PipelineFamily kFamily = PipelineFamily::kLossMargin;
 
 // Mirrors Params of loss_margin.wgsl.
 struct Params {
@@ -30,12 +30,12 @@ struct Params {
   uint32_t classes;
   uint32_t targets;
   uint32_t squared;
-  uint32_t x[4];
-  uint32_t labels[4];
-  uint32_t out[4];
-  uint32_t gradient[2];
-  uint32_t weight[2];
-  uint32_t marks[4];
+  std::array<uint32_t, 4> x;
+  std::array<uint32_t, 4> labels;
+  std::array<uint32_t, 4> out;
+  std::array<uint32_t, 2> gradient;
+  std::array<uint32_t, 2> weight;
+  std::array<uint32_t, 4> marks;
   float margin;
   float scale;
   uint32_t error;
@@ -47,13 +47,6 @@ Tensor samples(const Tensor& tensor, int64_t count) {
   return tensor.dim() == 2 ? tensor : tensor.reshape({count, -1});
 }
 
-void place(const Tensor& matrix, uint32_t* words) {
-  words[0] = static_cast<uint32_t>(byte_offset(matrix) / matrix.itemsize());
-  words[1] = static_cast<uint32_t>(matrix.stride(0));
-  if (matrix.dim() > 1) {
-    words[2] = static_cast<uint32_t>(matrix.stride(1));
-  }
-}
 
 struct Margin {
   const char* op;
@@ -84,24 +77,24 @@ struct Margin {
     params.squared = squared ? 1 : 0;
     params.margin = static_cast<float>(margin);
     params.scale = static_cast<float>(scale);
-    place(in, params.x);
-    place(labels, params.labels);
-    place(samples(out, frames), params.out);
+    params.x = place_words(op, in);
+    params.labels = place_words(op, labels);
+    params.out = place_words(op, samples(out, frames));
     const DType dtype = *native_dtype(x.scalar_type());
     KernelCall call(op, "loss_margin");
     call.add_output("out", out, *native_dtype(out.scalar_type()));
     call.add_input("x", in, dtype);
     call.add_input("labels", labels, DType::kI64);
     if (gradient.defined()) {
-      place(gradient, params.gradient);
+      params.gradient = place_words<2>(op, gradient);
       call.add_input("gradient", gradient, dtype);
     }
     if (weight.defined()) {
-      place(weight.reshape({-1}), params.weight);
+      params.weight = place_words<2>(op, weight.reshape({-1}));
       call.add_input("weight", weight, dtype);
     }
     if (marks.defined()) {
-      place(samples(marks, frames), params.marks);
+      params.marks = place_words(op, samples(marks, frames));
       call.add_output("marks", marks, dtype);
     }
     params.error = call.check_indices(std::string(op) + "(): a target is out of range");

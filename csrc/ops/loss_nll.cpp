@@ -20,8 +20,8 @@ namespace {
 using at::OptionalTensorRef;
 using at::Tensor;
 
-constexpr uint64_t kForward = 0x6e6c6c66; // "nllf"
-constexpr uint64_t kBackward = 0x6e6c6c62;
+constexpr PipelineFamily kForward = PipelineFamily::kLossNll;
+constexpr PipelineFamily kBackward = PipelineFamily::kLossNllBackward;
 // One workgroup sums up to this many terms by itself.
 constexpr uint32_t kOneGroup = 8192;
 constexpr uint32_t kMaxGroups = 1024;

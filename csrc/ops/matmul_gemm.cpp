@@ -102,7 +102,11 @@ class Launch {
 public:
   explicit Launch(const Gemm& problem)
       : problem_(problem), stream_(stream()), pipelines_(context().pipelines) {
-    variant_.dtype = *native_dtype(problem.a.tensor->scalar_type());
+    variant_.dtype = operand_dtype("matmul", "a", problem.a.tensor->scalar_type());
+    check_operand_dtype("matmul", "b", problem.b.tensor->scalar_type(), variant_.dtype);
+    if (problem.d.tensor != nullptr) {
+      check_operand_dtype("matmul", "d", problem.d.tensor->scalar_type(), variant_.dtype);
+    }
     params_.a_along_k = problem.a.column <= problem.a.row;
     params_.b_along_k = problem.b.row < problem.b.column;
     variant_.conv = problem.conv;
@@ -225,7 +229,7 @@ private:
   // Sets up the kernel that stores C itself.
   void finish() {
     variant_.pieces = false;
-    variant_.out = *native_dtype(problem_.c.tensor->scalar_type());
+    variant_.out = operand_dtype("matmul", "c", problem_.c.tensor->scalar_type());
     variant_.epilogue = epilogue_of(problem_);
     c_ = bind(problem_.c, problem_.batch, problem_.m, problem_.n, params_.c);
     if (reads_d(variant_.epilogue)) {

@@ -27,7 +27,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr uint64_t kTriangleFamily = 0x74726961; // "tria"
+constexpr PipelineFamily kTriangleFamily = PipelineFamily::kTriangle;
 constexpr uint32_t kMaxDims = 12;
 constexpr uint32_t kWorkgroup = 256;
 
@@ -90,7 +90,7 @@ void triangle(const char* name, bool upper, const Tensor& self, int64_t diagonal
   }
   TriangleParams params{};
   params.count = static_cast<uint32_t>(self.numel());
-  params.rank = static_cast<uint32_t>(self.dim());
+  params.rank = bounded_rank(name, self.dim(), kMaxDims);
   params.out_offset = static_cast<uint32_t>(byte_offset(out) / out.itemsize());
   params.in_offset = static_cast<uint32_t>(byte_offset(self) / self.itemsize());
   params.diagonal =
@@ -103,9 +103,9 @@ void triangle(const char* name, bool upper, const Tensor& self, int64_t diagonal
     params.dims[k][2] = static_cast<uint32_t>(self.stride(d));
   }
   BindingList bindings(name);
-  bindings.add(out);
-  const uint32_t in_slot = bindings.add(self);
   const DType bits = raw_dtype(self.scalar_type());
+  bindings.operand("out", out, bits, true);
+  const uint32_t in_slot = bindings.operand("in", self, bits).slot;
   Context& ctx = context();
   const Pipeline& pipeline =
       ctx.pipelines.get(bindings.key({kTriangleFamily, static_cast<uint64_t>(bits), in_slot}), [&] {

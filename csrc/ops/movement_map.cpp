@@ -13,7 +13,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr uint64_t kFamily = 0x6d617065; // "mape"
+constexpr PipelineFamily kFamily = PipelineFamily::kPadMap;
 constexpr uint32_t kMaxDims = 12;
 constexpr uint32_t kWorkgroup = 256;
 
@@ -52,10 +52,9 @@ void launch(const char* name, CoordinateMap map, bool adds, DType dtype, const T
   }
   TORCH_CHECK_NOT_IMPLEMENTED(walked.numel() < int64_t{1} << 31, name,
                               "(): more than 2^31 elements");
-  TORCH_CHECK_NOT_IMPLEMENTED(walked.dim() <= kMaxDims, name, "(): more than twelve dimensions");
   Params params{};
   params.count = static_cast<uint32_t>(walked.numel());
-  params.rank = static_cast<uint32_t>(walked.dim());
+  params.rank = bounded_rank(name, walked.dim(), kMaxDims);
   params.walked_offset = static_cast<uint32_t>(byte_offset(walked) / walked.itemsize());
   params.mapped_offset = static_cast<uint32_t>(byte_offset(mapped) / mapped.itemsize());
   for (uint32_t k = 0; k < params.rank; ++k) {
@@ -68,8 +67,8 @@ void launch(const char* name, CoordinateMap map, bool adds, DType dtype, const T
   const Tensor& out = adds ? mapped : walked;
   const Tensor& in = adds ? walked : mapped;
   BindingList bindings(name);
-  bindings.add(out);
-  const uint32_t in_slot = bindings.add(in);
+  bindings.operand("out", out, dtype, true);
+  const uint32_t in_slot = bindings.operand("in", in, dtype).slot;
   Context& ctx = context();
   const PipelineKey key{kFamily, static_cast<uint64_t>(map),
                         static_cast<uint64_t>(dtype) | (adds ? 1u << 8 : 0u) | in_slot << 9};

@@ -22,8 +22,15 @@ namespace {
 using at::IntArrayRef;
 using at::Tensor;
 
+void check_padding(const Tensor& tensor, IntArrayRef padding) {
+  TORCH_CHECK(padding.size() % 2 == 0 && static_cast<int64_t>(padding.size()) <= 2 * tensor.dim(),
+              "padding of ", padding.size(), " numbers does not belong to a tensor of ",
+              tensor.dim(), " dimensions");
+}
+
 // Padding starts with the last dimension's front.
 c10::SmallVector<int64_t, 8> front_padding(const Tensor& tensor, IntArrayRef padding) {
+  check_padding(tensor, padding);
   c10::SmallVector<int64_t, 8> shifts(tensor.dim(), 0);
   for (size_t k = 0; k < padding.size() / 2; ++k) {
     shifts[tensor.dim() - 1 - k] = padding[2 * k];
@@ -91,6 +98,7 @@ void pad_backward(const char* name, CoordinateMap map, const Tensor& grad_output
 }
 
 c10::SmallVector<int64_t, 8> padded_size(const Tensor& self, IntArrayRef padding) {
+  check_padding(self, padding);
   c10::SmallVector<int64_t, 8> size(self.sizes().begin(), self.sizes().end());
   for (size_t k = 0; k < padding.size() / 2; ++k) {
     size[self.dim() - 1 - k] += padding[2 * k] + padding[2 * k + 1];

@@ -1,5 +1,6 @@
 // Batch normalization.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/batch_norm_update_stats_ops.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_batch_norm.h>
@@ -25,8 +26,8 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
 
-constexpr uint64_t kForward = 0x626e6673;  // "bnfs"
-constexpr uint64_t kBackward = 0x626e6273; // "bnbs"
+constexpr PipelineFamily kForward = PipelineFamily::kNormBatch;
+constexpr PipelineFamily kBackward = PipelineFamily::kNormBatchBackward;
 
 struct ScaleParams {
   uint32_t channels, invstd_at, scales_at, mean_at, var_at, weight_at, bias_at, running_mean_at,
@@ -266,6 +267,10 @@ std::tuple<Tensor, Tensor> batch_norm_update_stats(const Tensor& input,
   check_same_device("batch_norm_update_stats", {{input, "input"},
                                                 {value_of(running_mean), "running_mean"},
                                                 {value_of(running_var), "running_var"}});
+  if (!are_native_floats({input, value_of(running_mean), value_of(running_var)})) {
+    return call_cpu_fallback<at::_ops::batch_norm_update_stats>::call(input, running_mean,
+                                                                      running_var, momentum);
+  }
   const Stats stats = stats_of(input);
   const Tensor invstd = empty_webgpu({input.size(1)}, at::kFloat);
   const Tensor mean_update = packed(running_mean);

@@ -49,8 +49,8 @@ at::TensorIterator reduction(std::initializer_list<Tensor> outputs,
   return config.build();
 }
 
-constexpr uint64_t kForward = 0x6e6f726d;  // "norm"
-constexpr uint64_t kBackward = 0x6e6f7262; // "norb"
+constexpr PipelineFamily kForward = PipelineFamily::kNorm;
+constexpr PipelineFamily kBackward = PipelineFamily::kNormBackward;
 constexpr uint32_t kElementsPerLane = 4;
 constexpr uint32_t kMaxItems = 32; // registers for a row's elements
 

@@ -104,6 +104,8 @@ public:
         variant_.dtypes[k] = types_.compute; // its own type does not change the kernel
         continue;
       }
+      check_operand_dtype(row(variant_.op).name, kPointwiseOperands[k],
+                          iter_.dtype(static_cast<int>(k)), variant_.dtypes[k]);
       const Buffer& buffer = buffer_of(iter_.tensor_base(static_cast<int>(k)));
       uint32_t slot = 0;
       while (slot < num_slots && bindings_[slot].buffer != &buffer) {

@@ -103,7 +103,9 @@ struct Kernel<stub, op, void (*)(Iterator&, Args...)> {
       }
     }
     if (const auto types = pointwise_types(iter, actual)) {
-      if constexpr (op != PointwiseOp::pow_tensor_scalar) { // whose exponent may be any number
+      // The exponent of a floating point power may be any number.
+      if (op != PointwiseOp::pow_tensor_scalar ||
+          at::isIntegralType(iter.common_dtype(), /*includeBool=*/true)) {
         (check_argument(args, iter.common_dtype()), ...);
       }
       pointwise(iter, actual, *types, actual == op ? scalars : c10::ArrayRef<c10::Scalar>());

@@ -9,10 +9,10 @@ namespace {
 
 using at::Tensor;
 
-constexpr uint64_t kMax = 0x6c6d6178; // "lmax"
-constexpr uint64_t kAverage = 0x6c617667;
-constexpr uint64_t kMaxBackward = 0x6c6d6262;
-constexpr uint64_t kAverageBackward = 0x6c616262;
+constexpr PipelineFamily kMax = PipelineFamily::kPoolMax;
+constexpr PipelineFamily kAverage = PipelineFamily::kPoolAverage;
+constexpr PipelineFamily kMaxBackward = PipelineFamily::kPoolMaxBackward;
+constexpr PipelineFamily kAverageBackward = PipelineFamily::kPoolAverageBackward;
 
 // Mirrors PoolParams of lib/pool.wgsl.
 struct Params {
@@ -105,7 +105,7 @@ std::string maximum_hook(DType dtype) {
          replaces + "; }";
 }
 
-PipelineKey variant(uint64_t family, const Pooling& pooling) {
+PipelineKey variant(PipelineFamily family, const Pooling& pooling) {
   // Fractional windows take their samples in an order that depends on the rank.
   return {family, static_cast<uint64_t>(pooling.windows) | static_cast<uint64_t>(pooling.dims) << 8,
           0};
@@ -149,6 +149,8 @@ void pool_max_backward(const Pooling& pooling, const Tensor& grad_out, const Ten
   if (grad_in.numel() == 0) {
     return;
   }
+  TORCH_CHECK(indices.sizes() == grad_out.sizes(), pooling.op, "(): indices of size ",
+              indices.sizes(), " do not belong to a gradient of size ", grad_out.sizes());
   const DType dtype = *native_dtype(grad_in.scalar_type());
   KernelCall call(pooling.op, "pool_max_backward");
   call.add_output("in", grad_in, dtype);

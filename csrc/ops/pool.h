@@ -25,6 +25,8 @@ struct Pooling {
 
   /// Sets the entries from an op's argument: one number for all dimensions or one each.
   void set(std::array<int64_t, 3>& entries, at::IntArrayRef values) const {
+    TORCH_CHECK(values.size() == 1 || static_cast<int64_t>(values.size()) == dims, op,
+                ": expected a single int or ", dims, " ints, but got ", values);
     for (int64_t d = 0; d < dims; ++d) {
       entries[3 - dims + d] = values.size() == 1 ? values[0] : values[d];
     }

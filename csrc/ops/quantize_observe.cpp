@@ -19,7 +19,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr uint64_t kFamily = 0x6f627365; // "obse"
+constexpr PipelineFamily kFamily = PipelineFamily::kQuantizeObserve;
 
 // Mirrors Params of quantize_observe.wgsl.
 struct Params {

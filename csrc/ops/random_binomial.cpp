@@ -16,7 +16,7 @@ namespace {
 using at::Tensor;
 using OptionalGenerator = std::optional<at::Generator>;
 
-constexpr uint64_t kFamily = 0x62696e6f; // "bino"
+constexpr PipelineFamily kFamily = PipelineFamily::kBinomial;
 
 // Mirrors Params of binomial.wgsl.
 struct Params {

@@ -20,7 +20,7 @@ namespace {
 using namespace at::native;
 using at::Tensor;
 
-constexpr uint64_t kFamily = 0x6d756c74; // "mult"
+constexpr PipelineFamily kFamily = PipelineFamily::kMultinomial;
 
 // Mirrors Params of multinomial.wgsl.
 struct Params {

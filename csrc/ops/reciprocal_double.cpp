@@ -6,7 +6,7 @@
 namespace torch_webgpu {
 namespace {
 
-constexpr uint64_t kFamily = 0x72646270; // "rdbp"
+constexpr PipelineFamily kFamily = PipelineFamily::kReciprocalDouble;
 
 // Mirrors Params of reciprocal_double.wgsl.
 struct Params {

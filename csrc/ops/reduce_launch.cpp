@@ -30,8 +30,8 @@ uint32_t full_device(const AdapterInfo& adapter) {
 }
 
 // Also uint64, whose bits hash_tensor makes as int64.
-std::optional<DType> result_dtype(at::ScalarType type) {
-  return native_dtype(type == at::kUInt64 ? at::kLong : type);
+at::ScalarType result_type(at::ScalarType type) {
+  return type == at::kUInt64 ? at::kLong : type;
 }
 
 class Reduction {
@@ -41,10 +41,10 @@ public:
     variant_.num_outputs = static_cast<uint32_t>(iter.noutputs());
     variant_.num_inputs = static_cast<uint32_t>(iter.ninputs());
     for (int k = 0; k < iter.ninputs(); ++k) {
-      variant_.inputs[k] = *native_dtype(iter.dtype(iter.noutputs() + k));
+      variant_.inputs[k] = operand_dtype(row(op).name, "input", iter.dtype(iter.noutputs() + k));
     }
     for (int k = 0; k < iter.noutputs(); ++k) {
-      variant_.outputs[k] = *result_dtype(iter.dtype(k));
+      variant_.outputs[k] = operand_dtype(row(op).name, "result", result_type(iter.dtype(k)));
     }
   }
 
@@ -392,7 +392,8 @@ private:
 
 bool can_reduce(const TensorIteratorBase& iter, ReduceOp op) {
   for (int k = 0; k < iter.ntensors(); ++k) {
-    if (!(k < iter.noutputs() ? result_dtype(iter.dtype(k)) : native_dtype(iter.dtype(k)))) {
+    const at::ScalarType type = iter.dtype(k);
+    if (!native_dtype(k < iter.noutputs() ? result_type(type) : type)) {
       return false;
     }
   }

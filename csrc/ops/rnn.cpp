@@ -17,10 +17,10 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-constexpr uint64_t kLstm = 0x6c73746d; // "lstm"
-constexpr uint64_t kLstmBackward = 0x6c737462;
-constexpr uint64_t kGru = 0x67727566;
-constexpr uint64_t kGruBackward = 0x67727562;
+constexpr PipelineFamily kLstm = PipelineFamily::kLstm;
+constexpr PipelineFamily kLstmBackward = PipelineFamily::kLstmBackward;
+constexpr PipelineFamily kGru = PipelineFamily::kGru;
+constexpr PipelineFamily kGruBackward = PipelineFamily::kGruBackward;
 
 using Words = std::array<uint32_t, 4>;
 
@@ -57,12 +57,8 @@ struct GruBackwardParams {
 };
 
 // Offset and strides of a matrix; nothing of what is missing.
-Words place_of(const Tensor& tensor) {
-  if (!tensor.defined()) {
-    return {};
-  }
-  return {element_begin(tensor), static_cast<uint32_t>(tensor.stride(0)),
-          static_cast<uint32_t>(tensor.stride(1)), 0};
+Words place_of(const char* op, const Tensor& tensor) {
+  return tensor.defined() ? place_words(op, tensor) : Words{};
 }
 
 // Nothing for float64 and complex types: see rnn_composed.h.
@@ -124,7 +120,7 @@ struct Step {
   bool has_bias() const { return bias_x.defined(); }
 
   Params params(int64_t parts) const {
-    Params params{place_of(x), place_of(h), place_of(state),
+    Params params{place_of(op, x), place_of(op, h), place_of(op, state),
                   {},          0,           static_cast<uint32_t>(state.size(1))};
     params.count = element_count(op, state, parts);
     if (has_bias()) {
@@ -179,11 +175,11 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input_gates, const Te
 void run_lstm_backward(const char* op, DType dtype, const Tensor& grad_hy, const Tensor& grad_cy,
                        const Tensor& cx, const Tensor& cy, const Tensor& workspace,
                        const Tensor& grad_gates, const Tensor& grad_cx) {
-  const LstmBackwardParams params = {place_of(grad_hy),
-                                     place_of(grad_cy),
-                                     place_of(cx),
-                                     place_of(cy),
-                                     place_of(workspace),
+  const LstmBackwardParams params = {place_of(op, grad_hy),
+                                     place_of(op, grad_cy),
+                                     place_of(op, cx),
+                                     place_of(op, cy),
+                                     place_of(op, workspace),
                                      element_count(op, cx, kLstmGates),
                                      static_cast<uint32_t>(cx.size(1))};
   KernelCall call(op, "rnn_lstm_backward");
@@ -296,7 +292,7 @@ gru_cell_backward(const Tensor& grad_hy, const Tensor& workspace, bool has_bias)
     grad_gates = at::empty({2, grad_hy.size(0), grad_hy.size(1) * kGruGates}, workspace.options());
     grad_hx = dense_like(grad_hy);
     if (grad_hy.numel() != 0) {
-      const GruBackwardParams params = {place_of(grad_hy), place_of(workspace),
+      const GruBackwardParams params = {place_of(op, grad_hy), place_of(op, workspace),
                                         element_count(op, grad_hy, 2 * kGruGates),
                                         static_cast<uint32_t>(grad_hy.size(1))};
       KernelCall call(op, "rnn_gru_backward");

@@ -14,6 +14,7 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "ops/common.h"
 #include "ops/dtypes.h"
 #include "ops/kernel_args.h"
 #include "ops/stub.h"
@@ -62,7 +63,7 @@ struct ScanParams {
 
 enum class Stage : uint32_t { kWhole, kTotals, kSegments };
 
-constexpr uint64_t kFamily = 0x7363616e; // "scan"
+constexpr PipelineFamily kFamily = PipelineFamily::kScan;
 constexpr uint32_t kPerLane = 4;         // elements of a tile, as in scan.wgsl
 constexpr uint32_t kTilesPerSegment = 8;
 constexpr uint32_t kMaxSegments = 1024;
@@ -155,6 +156,10 @@ void dispatch(ScanOp op, Stage stage, ScanParams params, uint64_t workgroups, co
 
 // y, and z where the op gives indices, are written; y has x's dtype.
 void scan(ScanOp op, const Tensor& y, const Tensor& z, const Tensor& self, int64_t dim) {
+  check_dtype(y, self.scalar_type());
+  if (z.defined()) {
+    check_dtype(z, at::kLong);
+  }
   if (self.numel() == 0) {
     return;
   }

@@ -17,8 +17,8 @@ using namespace at::native;
 using at::Tensor;
 using Initial = std::optional<at::Scalar>;
 
-constexpr uint64_t kForward = 0x73656766; // "segf"
-constexpr uint64_t kBackward = 0x73656762;
+constexpr PipelineFamily kForward = PipelineFamily::kSegmentReduce;
+constexpr PipelineFamily kBackward = PipelineFamily::kSegmentReduceBackward;
 constexpr uint32_t kWorkgroup = 64;
 
 // Mirrors Params of segment_reduce.wgsl, and of segment_reduce_backward.wgsl, which has two more.

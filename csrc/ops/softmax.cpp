@@ -35,7 +35,7 @@ struct SoftmaxParams {
   uint32_t w_at;
 };
 
-constexpr uint64_t kFamily = 0x736f6674; // "soft"
+constexpr PipelineFamily kFamily = PipelineFamily::kSoftmax;
 constexpr uint32_t kMaxItems = 32;       // registers for a row's elements
 
 std::string math(Softmax op) {

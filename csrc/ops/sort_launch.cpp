@@ -18,7 +18,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr uint64_t kFamily = 0x736f7274; // "sort"
+constexpr PipelineFamily kFamily = PipelineFamily::kSort;
 constexpr uint32_t kBlock = 1024;
 constexpr uint32_t kWorkgroup = 256;
 // Above it, keeping the first k of every block shrinks the row too slowly: sort it all.
@@ -108,8 +108,10 @@ private:
     const bool is_merge = std::string_view(file) == "sort_merge";
     BindingList bindings(name_);
     std::vector<Operand> operands;
+    OperandKey operand_key;
     auto bind = [&](std::string_view operand, const Tensor& tensor, DType dtype, bool writable) {
-      operands.push_back({operand, dtype, bindings.add(tensor), writable});
+      operands.push_back(bindings.operand(operand, tensor, dtype, writable));
+      operand_key.add(dtype, operands.back().slot);
     };
     if (to != nullptr) {
       bind("out_keys", to->keys, key_, true);
@@ -130,10 +132,9 @@ private:
       bind("raw", in_, raw_dtype(in_.scalar_type()), false);
     }
     Context& ctx = context();
-    const PipelineKey key{kFamily,
-                          static_cast<uint64_t>(dtype_) | (from != nullptr ? 1u << 8 : 0u) |
-                              (to != nullptr ? 1u << 9 : 0u) | (is_merge ? 1u << 10 : 0u),
-                          0};
+    const PipelineKey key =
+        operand_key.in({kFamily, static_cast<uint64_t>(dtype_) | (from != nullptr ? 1u << 8 : 0u) |
+                                     (to != nullptr ? 1u << 9 : 0u) | (is_merge ? 1u << 10 : 0u)});
     const Pipeline& pipeline = ctx.pipelines.get(bindings.key(key), [&] {
       KernelSource text = source(file, operands, from, to, is_merge);
       text.windows = bindings.windows();

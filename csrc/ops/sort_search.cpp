@@ -25,7 +25,7 @@ using at::Scalar;
 using at::Tensor;
 using Side = std::optional<std::string_view>;
 
-constexpr uint64_t kFamily = 0x73726368; // "srch"
+constexpr PipelineFamily kFamily = PipelineFamily::kSearchSorted;
 constexpr uint32_t kWorkgroup = 256;
 
 // Mirrors Params of sort_search.wgsl.
@@ -57,24 +57,22 @@ void search_rows(const Tensor& boundaries, const Tensor& values, const Tensor& s
   params.boundaries_offset = element_begin(boundaries);
   params.out_offset = element_begin(out);
   BindingList bindings("searchsorted");
-  auto bind = [&](const Tensor& tensor) { return bindings.add(tensor); };
-  const DType dtype = *native_dtype(values.scalar_type());
+  const DType dtype = operand_dtype("searchsorted", "values", values.scalar_type());
   const bool out_int32 = out.scalar_type() == at::kInt;
   std::vector<Operand> operands = {
-      {"out", out_int32 ? DType::kBits32 : DType::kBits64, bind(out), true},
-      {"values", dtype, bind(values)},
-      {"boundaries", dtype, bind(boundaries)}};
+      bindings.operand("out", out, out_int32 ? DType::kBits32 : DType::kBits64, true),
+      bindings.operand("values", values, dtype),
+      bindings.operand("boundaries", boundaries, dtype)};
   if (sorter.defined()) {
     params.sorter_offset = element_begin(sorter);
-    operands.push_back({"sorter", DType::kBits64, bind(sorter)});
+    operands.push_back(bindings.operand("sorter", sorter, DType::kBits64));
   }
-  PipelineKey key{kFamily, static_cast<uint64_t>(dtype) | (out_int32 ? 1u << 8 : 0u),
-                  operands.size()};
-  for (size_t k = 0; k < operands.size(); ++k) {
-    key.hi |= static_cast<uint64_t>(operands[k].slot) << (8 + 4 * k);
+  OperandKey key;
+  for (const Operand& operand : operands) {
+    key.add(operand.dtype, operand.slot);
   }
   Context& ctx = context();
-  const Pipeline& pipeline = ctx.pipelines.get(bindings.key(key), [&] {
+  const Pipeline& pipeline = ctx.pipelines.get(bindings.key(key.in({kFamily})), [&] {
     KernelSource source;
     source.file = "sort_search";
     source.operands = operands;

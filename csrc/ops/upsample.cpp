@@ -38,8 +38,8 @@ using at::IntArrayRef;
 using at::Tensor;
 using Scale = std::optional<double>;
 
-constexpr uint64_t kForward = 0x75707366; // "upsf"
-constexpr uint64_t kBackward = 0x75707362;
+constexpr PipelineFamily kForward = PipelineFamily::kUpsample;
+constexpr PipelineFamily kBackward = PipelineFamily::kUpsampleBackward;
 
 enum class Filter : uint8_t { nearest, nearest_exact, linear, cubic, linear_aa, cubic_aa };
 

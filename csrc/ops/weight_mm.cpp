@@ -14,7 +14,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr uint64_t kFamily = 0x77656967; // "weig"
+constexpr PipelineFamily kFamily = PipelineFamily::kWeightMm;
 
 // Mirrors WeightParams of lib/weight.wgsl.
 struct Params {

@@ -84,8 +84,14 @@ std::unique_ptr<Pipeline> PipelineCache::create(const PipelineSpec& spec) {
   });
   if (!error.message.empty()) {
     const std::string source = device_.debug() ? "\n" + spec.source : "";
-    raise(ErrorKind::kRuntime,
-          "could not build the WebGPU pipeline of " + spec.label + ": " + error.message + source);
+    if (spec.operands.empty() || error.out_of_memory) {
+      raise(ErrorKind::kRuntime,
+            "could not build the WebGPU pipeline of " + spec.label + ": " + error.message + source);
+    }
+    // Mostly the call has dtypes that the kernel does not know.
+    raise(ErrorKind::kNotImplemented,
+          spec.label + "(): not implemented for the operands of this call, as its kernel sees them (" +
+              spec.operands + ").\nWhat the shader compiler says: " + error.message + source);
   }
   return pipeline;
 }

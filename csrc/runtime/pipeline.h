@@ -49,18 +49,23 @@ struct Pipeline {
 /// Everything needed to build a pipeline.
 struct PipelineSpec {
   std::string label;
+  std::string operands; // names and dtypes, for the error of a source that does not compile
   std::string source; // WGSL
   std::string entry = "main";
   BindingLayout binding;
   std::vector<std::pair<std::string, double>> constants; // override values
 };
 
+/// The users of the cache, numbered where the kernels are: kernels/pipeline_family.h.
+enum class PipelineFamily : uint32_t;
+
 /// Packed description of a pipeline. `family` separates the users of the cache; what the words mean
 /// is the family's business (op, dtypes, rank class, contiguity class, aliasing: never sizes).
 struct PipelineKey {
-  uint64_t family = 0;
+  PipelineFamily family{};
   uint64_t lo = 0;
   uint64_t hi = 0;
+  uint64_t more = 0;
   uint64_t windows = 0; // how buffers larger than a binding are cut; 0 where none is
   bool operator==(const PipelineKey&) const = default;
 };
@@ -68,9 +73,9 @@ struct PipelineKey {
 struct PipelineKeyHash {
   size_t operator()(const PipelineKey& key) const {
     // splitmix64 finalizer over the words.
-    uint64_t h = key.family * 0x9e3779b97f4a7c15ull + key.lo;
+    uint64_t h = static_cast<uint64_t>(key.family) * 0x9e3779b97f4a7c15ull + key.lo;
     h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9ull;
-    h += key.hi + key.windows * 0xd6e8feb86659fd93ull;
+    h += key.hi + key.more * 0xa0761d6478bd642full + key.windows * 0xd6e8feb86659fd93ull;
     h = (h ^ (h >> 27)) * 0x94d049bb133111ebull;
     return static_cast<size_t>(h ^ (h >> 31));
   }
@@ -92,7 +97,8 @@ public:
     return *it->second;
   }
 
-  /// Builds without caching. Raises kRuntime with the compiler's text if the source is invalid.
+  /// Builds without caching. If the source is invalid, raises kNotImplemented with the operands,
+  /// or kRuntime where the spec names none, and the compiler's text behind that.
   std::unique_ptr<Pipeline> create(const PipelineSpec& spec);
   const PipelineLayout& layout(const BindingLayout& binding);
   size_t size() const { return pipelines_.size(); }

@@ -25,7 +25,7 @@ struct CountParams {
 
 // out[i] = out[i] * 3 + value: not commutative, so a wrong order shows.
 const Pipeline& step_pipeline() {
-  return context().pipelines.get({1, 1, 0}, [] {
+  return context().pipelines.get({PipelineFamily{1}, 1}, [] {
     PipelineSpec spec;
     spec.label = "step";
     spec.source = R"(
@@ -43,7 +43,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 }
 
 const Pipeline& checked_pipeline() {
-  return context().pipelines.get({1, 2, 0}, [] {
+  return context().pipelines.get({PipelineFamily{1}, 2}, [] {
     PipelineSpec spec;
     spec.label = "checked";
     spec.source = R"(

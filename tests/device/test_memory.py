@@ -173,3 +173,12 @@ def test_memory_that_was_freed_can_be_allocated_again(check_python):
         "    pass\n"
         "assert empty(500).fill_(2)[-1].item() == 2\n"
     )
+
+
+def test_the_host_allocator_of_the_accelerator():
+    torch.ones(3, device="webgpu")
+    torch.accelerator.empty_host_cache()
+    pinned = torch.ones(1024).pin_memory()
+    assert pinned.is_pinned()
+    torch.accelerator.empty_host_cache()
+    assert torch.equal(pinned.to("webgpu", non_blocking=True).cpu(), pinned)
