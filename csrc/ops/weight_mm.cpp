@@ -113,8 +113,8 @@ Tensor weight_int8pack_mm(const Tensor& a, const Tensor& w, const Tensor& scales
               " : expect scales to be 1d tensor with size ", w.size(0));
   TORCH_CHECK(is_native_float(scales), op, " : expect scales to be a float tensor.");
   const bool in_words = a.size(1) % 4 == 0 && byte_offset(w) % 4 == 0;
-  return multiply("_weight_int8pack_mm", in_words ? Packing::kInt8InWords : Packing::kInt8, a, w,
-                  scales.contiguous(), w.size(0), a.size(1));
+  return multiply("_weight_int8pack_mm", in_words ? Packing::kInt8InWords : Packing::kInt8, a,
+                  in_words ? w.view(at::kInt) : w, scales.contiguous(), w.size(0), a.size(1));
 }
 
 // The shape is CUDA's, which programs compute with; inside, a word has eight weights of one row of
