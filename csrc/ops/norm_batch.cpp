@@ -74,6 +74,12 @@ float n_per_channel(const Tensor& input) {
          static_cast<float>(std::max<int64_t>(input.size(1), 1));
 }
 
+// Refuses what does not have a value per channel.
+void check_per_channel(const Tensor& values, const char* name, const Tensor& input) {
+  TORCH_CHECK(!values.defined() || (values.dim() == 1 && values.size(0) == input.size(1)), name,
+              " should contain ", input.size(1), " elements not ", values.numel());
+}
+
 // Computes invstd and, as rows of the result, scale and shift; updates running statistics if given.
 Tensor scales_of(const Tensor& input, const Stats& stats, const Tensor& invstd,
                  const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
@@ -83,6 +89,12 @@ Tensor scales_of(const Tensor& input, const Stats& stats, const Tensor& invstd,
   if (channels == 0) {
     return scales;
   }
+  check_per_channel(stats.mean, "running_mean", input);
+  check_per_channel(stats.var, "running_var", input);
+  check_per_channel(weight, "weight", input);
+  check_per_channel(bias, "bias", input);
+  check_per_channel(running_mean, "running_mean", input);
+  check_per_channel(running_var, "running_var", input);
   ScaleParams params{};
   const float n = n_per_channel(input);
   params.channels = static_cast<uint32_t>(channels);
@@ -177,6 +189,10 @@ ThreeTensors batch_norm(const Tensor& input, const OptionalTensor& weight,
   if (!are_native_floats({input, value_of(weight), value_of(bias), given_mean, given_var})) {
     return batch_norm_on_cpu(input, weight, bias, given_mean, given_var, training, momentum, eps);
   }
+  TORCH_CHECK(input.dim() >= 2, "native_batch_norm(): expected 2D or more, but got input of size ",
+              input.sizes());
+  TORCH_CHECK(training || (given_mean.defined() && given_var.defined()),
+              "running_mean and running_var must be defined in evaluation mode");
   const Tensor out = at::empty_like(input, input.suggest_memory_format());
   const Tensor invstd = empty_webgpu({input.size(1)}, at::kFloat);
   if (!training) {
@@ -304,6 +320,18 @@ ThreeTensors batch_norm_backward(const Tensor& gradient, const Tensor& input,
         mask);
   }
   const Tensor weight = packed(weight_opt);
+  TORCH_CHECK(input.dim() >= 2 && gradient.sizes() == input.sizes(),
+              "native_batch_norm_backward(): grad_out of size ", gradient.sizes(),
+              " does not belong to an input of size ", input.sizes());
+  const Tensor& given_mean = value_of(train ? save_mean : running_mean);
+  const Tensor& given_spread = value_of(train ? save_invstd : running_var);
+  TORCH_CHECK(given_mean.defined() && given_spread.defined(),
+              "native_batch_norm_backward(): expected ",
+              train ? "save_mean and save_invstd" : "running_mean and running_var",
+              " to be defined when train=", train ? "True" : "False");
+  check_per_channel(given_mean, train ? "save_mean" : "running_mean", input);
+  check_per_channel(given_spread, train ? "save_invstd" : "running_var", input);
+  check_per_channel(weight, "weight", input);
   const int64_t channels = input.size(1);
   const Tensor mean = train ? save_mean->contiguous() : running_mean->to(at::kFloat).contiguous();
   const Tensor invstd = train ? save_invstd->contiguous()

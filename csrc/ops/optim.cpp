@@ -154,18 +154,26 @@ public:
     operands_.roles[operands_.num_roles++] = tensors;
   }
   void add_steps(TensorList steps) {
+    TORCH_CHECK(steps.size() == operands_.roles[0].size(), op_.name,
+                ": tensor lists must have the same number of tensors");
     // Steps may have been left on the CPU or in float64.
     for (const Tensor& step : steps) {
+      check_number(step, "a state step");
       steps_.push_back(step.to(operands_.roles[0][0].device(), at::kFloat));
     }
     operands_.steps = steps_;
   }
   void add_number(std::string_view name, const OptionalTensor& number, Flag set) {
     if (number.has_value() && number->defined()) {
+      check_number(*number, name);
       operands_.shared[op_.num_shared] = number->to(operands_.roles[0][0].device(), at::kFloat);
       op_.shared[op_.num_shared++] = {name, DType::kF32};
       flag(set, true);
     }
+  }
+  void check_number(const Tensor& tensor, std::string_view name) const {
+    TORCH_CHECK(tensor.numel() == 1, op_.name, ": expected ", name,
+                " to be one number, but got a tensor of sizes ", tensor.sizes());
   }
   void set_rate(double lr) { set_scalar(0, lr); }
   void set_rate(const Tensor& lr) {

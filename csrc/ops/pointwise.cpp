@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "backend/tensor.h"
+#include "ops/common.h"
 #include "ops/operand_view.h"
 #include "runtime/context.h"
 
@@ -370,6 +371,7 @@ bool run_pointwise(PointwiseOp op, at::Tensor& out, at::ArrayRef<at::Tensor> inp
   at::TensorIteratorConfig config;
   config.add_output(out).resize_outputs(false);
   for (const at::Tensor& input : inputs) {
+    check_dtype(input, inputs[0].scalar_type());
     config.add_const_input(input);
   }
   auto iter = config.build();

@@ -168,15 +168,15 @@ Tensor& fractional_max_pool3d_backward_out(const Tensor& grad_output, const Tens
                                                            {grad_output, "grad_output"},
                                                            {self, "self"},
                                                            {indices, "indices"}});
-  if (!is_native_float(self)) {
-    return call_cpu_fallback<at::_ops::fractional_max_pool3d_backward_grad_input>::call(
-        grad_output, self, kernel_size, output_size, indices, grad_input);
-  }
   TORCH_CHECK(kernel_size.size() == 3 && output_size.size() == 3,
               "fractional_max_pool3d_backward_out(): kernel_size and output_size must be three ints");
   TORCH_CHECK(grad_output.dim() == 4 || grad_output.dim() == 5,
               "fractional_max_pool3d_backward_out(): expected 4D or 5D tensor, but got ",
               grad_output.sizes());
+  if (!is_native_float(self)) {
+    return call_cpu_fallback<at::_ops::fractional_max_pool3d_backward_grad_input>::call(
+        grad_output, self, kernel_size, output_size, indices, grad_input);
+  }
   for (int64_t d = 0; d < 3; ++d) {
     constexpr const char* kNames[] = {"time", "height", "width"};
     TORCH_CHECK(output_size[d] == grad_output.size(d - 3),

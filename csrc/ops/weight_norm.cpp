@@ -27,7 +27,7 @@ std::vector<int64_t> other_dims(const Tensor& v, int64_t dim) {
 }
 
 void check_dim(const Tensor& v, int64_t dim) {
-  TORCH_CHECK(dim == 0 || dim == v.dim() - 1,
+  TORCH_CHECK(v.dim() > 0 && (dim == 0 || dim == v.dim() - 1),
               "fused kernels can only be applied for first or last dim");
 }
 

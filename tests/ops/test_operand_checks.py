@@ -273,6 +273,9 @@ WRONG_DTYPES = {
     "logcumsumexp": lambda: aten._logcumsumexp.out(
         device_ones(torch.float32, 4), 0, out=device_ones(torch.int32, 4)
     ),
+    "dirichlet": lambda: aten._dirichlet_grad(
+        device_ones(torch.float32, 4), device_ones(torch.float16, 4), device_ones(torch.float32, 4)
+    ),
     "cdist": lambda: aten._cdist_forward(
         device_ones(torch.float32, 4, 2), device_ones(torch.float16, 4, 2), 2.0, None
     ),
@@ -295,3 +298,83 @@ def test_other_dtypes_are_refused_before_a_shader_is_made(call):
     with pytest.raises(RuntimeError) as error:
         call()
     assert "compiler" not in str(error.value)
+
+
+def ones(*size):
+    return torch.ones(size, device=DEVICE)
+
+
+# Calls that skip what ATen checks for its public functions; all wrote or read past something.
+OTHER_SHAPES = {
+    "batch norm without statistics": lambda: aten.native_batch_norm(
+        ones(2, 3), None, None, None, None, False, 0.1, 1e-5
+    ),
+    "batch norm of a vector": lambda: aten.native_batch_norm(
+        ones(3), None, None, None, None, True, 0.1, 1e-5
+    ),
+    "batch norm weight": lambda: aten.native_batch_norm(
+        ones(2, 3), ones(2), None, None, None, True, 0.1, 1e-5
+    ),
+    "batch norm gradient without statistics": lambda: aten.native_batch_norm_backward(
+        ones(2, 3), ones(2, 3), None, None, None, None, None, True, 1e-5, [True] * 3
+    ),
+    "batch norm gradient": lambda: aten.native_batch_norm_backward(
+        ones(2, 2), ones(2, 3), None, None, None, ones(3), ones(3), True, 1e-5, [True] * 3
+    ),
+    "optimizer steps": lambda: aten._fused_adagrad_.tensor_lr(
+        [ones(3)],
+        [ones(3)],
+        [ones(3)],
+        [],
+        lr=ones(),
+        lr_decay=0.0,
+        weight_decay=0.0,
+        eps=1e-8,
+        maximize=False,
+    ),
+    "a step of no numbers": lambda: aten._fused_adagrad_.tensor_lr(
+        [ones(3)],
+        [ones(3)],
+        [ones(3)],
+        [ones(0)],
+        lr=ones(),
+        lr_decay=0.0,
+        weight_decay=0.0,
+        eps=1e-8,
+        maximize=False,
+    ),
+    "weight norm": lambda: aten._weight_norm_interface(ones(), ones()),
+    "fractional pooling": lambda: aten.fractional_max_pool3d_backward(
+        ones(1, 2, 2, 2), ones(1, 4, 4, 4), [2, 2, 2], [], ones(1, 2, 2, 2).long()
+    ),
+    "pooling": lambda: aten.max_pool3d_with_indices_backward(
+        ones(1, 2, 2, 2), ones(1, 4, 4, 4), [2, 2], [], [0], [1], False, ones(1).long()
+    ),
+    "padding": lambda: aten.reflection_pad2d_backward(ones(1, 4, 4), ones(1, 2, 2), [1] * 8),
+    "ctc lengths": lambda: aten._ctc_loss_backward(
+        ones(2),
+        ones(4, 2, 3),
+        ones(2, 2).long(),
+        [4],
+        [2],
+        ones(2),
+        ones(2, 4, 5),
+        0,
+    ),
+    "ctc alpha": lambda: aten._ctc_loss_backward(
+        ones(2),
+        ones(4, 2, 3),
+        ones(2, 2).long(),
+        [4, 4],
+        [2, 2],
+        ones(2),
+        ones(2, 4, 3),
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("call", OTHER_SHAPES.values(), ids=OTHER_SHAPES)
+def test_other_shapes_are_refused(call):
+    with pytest.raises((RuntimeError, IndexError)):
+        call()
