@@ -248,8 +248,7 @@ void raise_beyond_storage(const at::TensorBase& tensor) {
        at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), /*itemsize=*/1));
   TORCH_CHECK(false, "sizes ", tensor.sizes(), ", strides ", tensor.strides(), ", storage offset ",
               tensor.storage_offset(), ", and itemsize ", tensor.itemsize(),
-              " requiring a storage size of ", needed,
-              " are out of bounds for storage of size ",
+              " requiring a storage size of ", needed, " are out of bounds for storage of size ",
               tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes());
 }
 

@@ -49,8 +49,8 @@ class OperandKey {
 public:
   void add(DType dtype, uint32_t slot) {
     // No operand is 0, so that a missing one differs from every other.
-    const uint64_t bits =
-        (static_cast<uint64_t>(dtype) + 1) | static_cast<uint64_t>(slot) << kDTypeBits;
+    const uint64_t bits = (static_cast<uint64_t>(dtype) + 1) | static_cast<uint64_t>(slot)
+                                                                   << kDTypeBits;
     words_[count_ / kPerWord] |= bits << (kBits * (count_ % kPerWord));
     ++count_;
   }

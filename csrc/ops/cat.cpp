@@ -17,7 +17,7 @@ namespace {
 using at::Tensor;
 
 constexpr PipelineFamily kFamily = PipelineFamily::kCat;
-constexpr uint32_t kMaxInputs = 11;      // SwiftShader's 12 bindings, less the output
+constexpr uint32_t kMaxInputs = 11; // SwiftShader's 12 bindings, less the output
 constexpr uint32_t kMaxDims = 8;
 constexpr uint32_t kWorkgroup = 256;
 
@@ -197,8 +197,7 @@ void cat_piece(c10::ArrayRef<Tensor> inputs, const Tensor& out, int64_t dim, int
   for (size_t k = 0; k < inputs.size(); ++k) {
     piece.inputs.push_back(part_of(inputs[k], order, dim));
     length += inputs[k].size(dim);
-    check_operand_dtype("cat", names[1 + k], inputs[k].scalar_type(),
-                        raw_dtype(out.scalar_type()));
+    check_operand_dtype("cat", names[1 + k], inputs[k].scalar_type(), raw_dtype(out.scalar_type()));
     slots[1 + k] = bindings.add(inputs[k]);
     key.lo |= static_cast<uint64_t>(slots[1 + k]) << (4 * k);
   }

@@ -134,10 +134,10 @@ convolution_backward(const Tensor& grad_output, const Tensor& input_in, const Te
   check_dtype(input_in, weight_in.scalar_type());
   const ConvGeometry geometry{stride, padding, dilation, groups};
   check_geometry(input_in, weight_in, {}, geometry, transposed, output_padding);
-  const auto sizes =
-      output_sizes(input_in, weight_in, stride, padding, dilation, transposed, output_padding, groups);
-  TORCH_CHECK(grad_output.sizes() == at::IntArrayRef(sizes),
-              "Expected grad_output of size ", sizes, ", but got ", grad_output.sizes());
+  const auto sizes = output_sizes(input_in, weight_in, stride, padding, dilation, transposed,
+                                  output_padding, groups);
+  TORCH_CHECK(grad_output.sizes() == at::IntArrayRef(sizes), "Expected grad_output of size ", sizes,
+              ", but got ", grad_output.sizes());
   if (!is_gemm_dtype(grad_output.scalar_type())) {
     const std::array<c10::SymInt, 1> bias_sizes = {grad_output.size(1)};
     return call_cpu_fallback_symint<at::_ops::convolution_backward>::call(

@@ -175,8 +175,9 @@ void check_matrices(const Tensor& x1, const Tensor& x2) {
     TORCH_CHECK(x->dim() >= 2, "cdist only supports at least 2D tensors, ", name,
                 " got: ", x->dim(), "D");
   }
-  TORCH_CHECK(x1.size(-1) == x2.size(-1), "X1 and X2 must have the same number of columns. X1: ",
-              x1.size(-1), " X2: ", x2.size(-1));
+  TORCH_CHECK(x1.size(-1) == x2.size(-1),
+              "X1 and X2 must have the same number of columns. X1: ", x1.size(-1),
+              " X2: ", x2.size(-1));
 }
 
 // Both sets with equal batches, as one dimension; and the common shape of the batches.
@@ -279,8 +280,9 @@ Tensor pdist_backward(const Tensor& grad, const Tensor& self, double p, const Te
   const int64_t pairs = self.size(0) * (self.size(0) - 1) / 2;
   for (const Tensor& values : {grad, pdist}) {
     check_dtype(values, self.scalar_type());
-    TORCH_CHECK(values.dim() == 1 && values.size(0) == pairs, "_pdist_backward(): expected a value ",
-                "for each of ", pairs, " pairs, but got a tensor of sizes ", values.sizes());
+    TORCH_CHECK(values.dim() == 1 && values.size(0) == pairs,
+                "_pdist_backward(): expected a value ", "for each of ", pairs,
+                " pairs, but got a tensor of sizes ", values.sizes());
   }
   if (self.numel() == 0 || self.size(0) == 1) {
     return at::zeros_like(self);

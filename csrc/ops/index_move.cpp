@@ -320,7 +320,10 @@ void fill_params(const IndexMove& move, uint32_t parallel, Params& params) {
 } // namespace
 
 MoveOperand move_operand(const at::TensorBase& tensor, DType dtype, at::IntArrayRef strides) {
-  return {&buffer_of(tensor), byte_offset(tensor), tensor.scalar_type(), dtype,
+  return {&buffer_of(tensor),
+          byte_offset(tensor),
+          tensor.scalar_type(),
+          dtype,
           {strides.begin(), strides.end()}};
 }
 

@@ -29,7 +29,7 @@ enum class Placing : uint8_t {
 /// One tensor of a move. Strides in elements, one per dimension of the move.
 struct MoveOperand {
   const Buffer* buffer = nullptr;
-  uint64_t begin = 0; // bytes
+  uint64_t begin = 0;               // bytes
   at::ScalarType type = at::kFloat; // the tensor's
   DType dtype = DType::kF32;        // what the kernel reads
   c10::SmallVector<int64_t, 8> strides;

@@ -30,8 +30,8 @@ public:
   /// Dispatches kernel `file`. `family` and `variant` name the pipeline together with the operands;
   /// set_hooks(KernelSource&) is called when it is built.
   template <class Params, class SetHooks>
-  void dispatch(PipelineFamily family, uint64_t variant, std::string_view file, const Params& params,
-                Grid grid, SetHooks&& set_hooks) {
+  void dispatch(PipelineFamily family, uint64_t variant, std::string_view file,
+                const Params& params, Grid grid, SetHooks&& set_hooks) {
     const Pipeline& pipeline =
         context().pipelines.get(bindings_.key(key_.in({family, variant})), [&] {
           KernelSource source;

@@ -43,7 +43,8 @@ public:
   }
 
   /// Dispatches `count` invocations in groups of kWorkgroup. The family and the word `lo` of
-  /// `variant` tell the kernel's hooks apart, besides file and operands; `hooks()` is called for a new pipeline only.
+  /// `variant` tell the kernel's hooks apart, besides file and operands; `hooks()` is called for a
+  /// new pipeline only.
   template <typename Params, typename MakeHooks>
   void run(PipelineKey variant, const Params& params, uint64_t count, MakeHooks&& hooks) {
     run_groups(variant, params, context().stream.grid_1d(count, kWorkgroup),

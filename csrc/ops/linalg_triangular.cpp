@@ -15,7 +15,7 @@ using at::native::TransposeType;
 using at::native::triangular_solve_stub;
 
 constexpr PipelineFamily kTriangular = PipelineFamily::kTriangularSolve;
-constexpr int64_t kLanes = 64;               // of linalg_triangular.wgsl
+constexpr int64_t kLanes = 64; // of linalg_triangular.wgsl
 
 // Mirrors Params of linalg_triangular.wgsl.
 struct Params {

@@ -47,7 +47,6 @@ Tensor samples(const Tensor& tensor, int64_t count) {
   return tensor.dim() == 2 ? tensor : tensor.reshape({count, -1});
 }
 
-
 struct Margin {
   const char* op;
   const Tensor& x;

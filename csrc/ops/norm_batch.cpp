@@ -1,7 +1,7 @@
 // Batch normalization.
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/batch_norm_update_stats_ops.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/batch_norm_update_stats_ops.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward_ops.h>

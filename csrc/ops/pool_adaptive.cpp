@@ -168,8 +168,9 @@ Tensor& fractional_max_pool3d_backward_out(const Tensor& grad_output, const Tens
                                                            {grad_output, "grad_output"},
                                                            {self, "self"},
                                                            {indices, "indices"}});
-  TORCH_CHECK(kernel_size.size() == 3 && output_size.size() == 3,
-              "fractional_max_pool3d_backward_out(): kernel_size and output_size must be three ints");
+  TORCH_CHECK(
+      kernel_size.size() == 3 && output_size.size() == 3,
+      "fractional_max_pool3d_backward_out(): kernel_size and output_size must be three ints");
   TORCH_CHECK(grad_output.dim() == 4 || grad_output.dim() == 5,
               "fractional_max_pool3d_backward_out(): expected 4D or 5D tensor, but got ",
               grad_output.sizes());

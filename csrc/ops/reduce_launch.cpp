@@ -30,9 +30,7 @@ uint32_t full_device(const AdapterInfo& adapter) {
 }
 
 // Also uint64, whose bits hash_tensor makes as int64.
-at::ScalarType result_type(at::ScalarType type) {
-  return type == at::kUInt64 ? at::kLong : type;
-}
+at::ScalarType result_type(at::ScalarType type) { return type == at::kUInt64 ? at::kLong : type; }
 
 class Reduction {
 public:

@@ -120,8 +120,12 @@ struct Step {
   bool has_bias() const { return bias_x.defined(); }
 
   Params params(int64_t parts) const {
-    Params params{place_of(op, x), place_of(op, h), place_of(op, state),
-                  {},          0,           static_cast<uint32_t>(state.size(1))};
+    Params params{place_of(op, x),
+                  place_of(op, h),
+                  place_of(op, state),
+                  {},
+                  0,
+                  static_cast<uint32_t>(state.size(1))};
     params.count = element_count(op, state, parts);
     if (has_bias()) {
       params.bias = {element_begin(bias_x), static_cast<uint32_t>(bias_x.stride(0)),

@@ -64,7 +64,7 @@ struct ScanParams {
 enum class Stage : uint32_t { kWhole, kTotals, kSegments };
 
 constexpr PipelineFamily kFamily = PipelineFamily::kScan;
-constexpr uint32_t kPerLane = 4;         // elements of a tile, as in scan.wgsl
+constexpr uint32_t kPerLane = 4; // elements of a tile, as in scan.wgsl
 constexpr uint32_t kTilesPerSegment = 8;
 constexpr uint32_t kMaxSegments = 1024;
 

@@ -36,7 +36,7 @@ struct SoftmaxParams {
 };
 
 constexpr PipelineFamily kFamily = PipelineFamily::kSoftmax;
-constexpr uint32_t kMaxItems = 32;       // registers for a row's elements
+constexpr uint32_t kMaxItems = 32; // registers for a row's elements
 
 std::string math(Softmax op) {
   switch (op) {

@@ -61,8 +61,7 @@ void search_rows(const Tensor& boundaries, const Tensor& values, const Tensor& s
   const bool out_int32 = out.scalar_type() == at::kInt;
   std::vector<Operand> operands = {
       bindings.operand("out", out, out_int32 ? DType::kBits32 : DType::kBits64, true),
-      bindings.operand("values", values, dtype),
-      bindings.operand("boundaries", boundaries, dtype)};
+      bindings.operand("values", values, dtype), bindings.operand("boundaries", boundaries, dtype)};
   if (sorter.defined()) {
     params.sorter_offset = element_begin(sorter);
     operands.push_back(bindings.operand("sorter", sorter, DType::kBits64));

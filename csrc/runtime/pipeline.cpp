@@ -90,7 +90,8 @@ std::unique_ptr<Pipeline> PipelineCache::create(const PipelineSpec& spec) {
     }
     // Mostly the call has dtypes that the kernel does not know.
     raise(ErrorKind::kNotImplemented,
-          spec.label + "(): not implemented for the operands of this call, as its kernel sees them (" +
+          spec.label +
+              "(): not implemented for the operands of this call, as its kernel sees them (" +
               spec.operands + ").\nWhat the shader compiler says: " + error.message + source);
   }
   return pipeline;

@@ -50,7 +50,7 @@ struct Pipeline {
 struct PipelineSpec {
   std::string label;
   std::string operands; // names and dtypes, for the error of a source that does not compile
-  std::string source; // WGSL
+  std::string source;   // WGSL
   std::string entry = "main";
   BindingLayout binding;
   std::vector<std::pair<std::string, double>> constants; // override values
