@@ -54,6 +54,17 @@ fn b_column(batch: u32, n: u32) -> b_column_t {
   return p.b_offset + batch * p.b_batch + n * p.b_column;
 }
 fn b_element(row: b_row_t, column: b_column_t) -> b_t { return load_b(row + column); }
+// Whether there is such an element. Where there is none it is zero, and no term of the sum.
+fn b_exists(row: b_row_t, column: b_column_t) -> bool { return true; }
+// @end
+
+// Whether elements of B may not exist in a type that knows NaN and infinity, whose product with zero
+// is NaN.
+// @hook MASK
+fn forget_not_finite() {}
+fn note_not_finite(a: row_t) {}
+fn found_not_finite() -> bool { return false; } // in A, in this or an earlier step
+fn row_where(condition: vec4<bool>, yes: row_t, no: row_t) -> row_t { return yes; }
 // @end
 
 // Where C's column n lies, relative to its row.
@@ -125,6 +136,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
 
   let row = t / kTile;
   let column = t % kTile;
+  if (t == 0u) {
+    forget_not_finite();
+  }
   var acc0 = row_t();
   var acc1 = row_t();
   var acc2 = row_t();
@@ -143,14 +157,37 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     workgroupBarrier();
     tile_a[a_k * kPitch + a_m] = a;
     tile_b[b_k * kPitch + b_n] = b;
+    note_not_finite(a);
     workgroupBarrier();
-    for (var k = 0u; k < kTile; k++) {
-      let x = tile_a[k * kPitch + row];
-      let y = tile_b[k * kPitch + column];
-      acc0 = row_mul_add(row_get(x, 0u), y, acc0);
-      acc1 = row_mul_add(row_get(x, 1u), y, acc1);
-      acc2 = row_mul_add(row_get(x, 2u), y, acc2);
-      acc3 = row_mul_add(row_get(x, 3u), y, acc3);
+    if (found_not_finite()) {
+      // Rare, so that nothing is kept for it.
+      let own = min(vec4<u32>(n0 + column * kColumnGroup) +
+                    vec4<u32>(0u, kColumnStep, 2u * kColumnStep, 3u * kColumnStep),
+                    vec4<u32>(p.n - 1u));
+      let own_0 = b_column(batch, own.x);
+      let own_1 = b_column(batch, own.y);
+      let own_2 = b_column(batch, own.z);
+      let own_3 = b_column(batch, own.w);
+      for (var k = 0u; k < kTile; k++) {
+        let x = tile_a[k * kPitch + row];
+        let y = tile_b[k * kPitch + column];
+        let r = b_row(k0 + k);
+        let exists = vec4<bool>(b_exists(r, own_0), b_exists(r, own_1), b_exists(r, own_2),
+                                b_exists(r, own_3));
+        acc0 = row_where(exists, row_mul_add(row_get(x, 0u), y, acc0), acc0);
+        acc1 = row_where(exists, row_mul_add(row_get(x, 1u), y, acc1), acc1);
+        acc2 = row_where(exists, row_mul_add(row_get(x, 2u), y, acc2), acc2);
+        acc3 = row_where(exists, row_mul_add(row_get(x, 3u), y, acc3), acc3);
+      }
+    } else {
+      for (var k = 0u; k < kTile; k++) {
+        let x = tile_a[k * kPitch + row];
+        let y = tile_b[k * kPitch + column];
+        acc0 = row_mul_add(row_get(x, 0u), y, acc0);
+        acc1 = row_mul_add(row_get(x, 1u), y, acc1);
+        acc2 = row_mul_add(row_get(x, 2u), y, acc2);
+        acc3 = row_mul_add(row_get(x, 3u), y, acc3);
+      }
     }
   }
 

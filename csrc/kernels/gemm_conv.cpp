@@ -33,9 +33,13 @@ std::string element(const std::string& at) {
   return R"(
 alias b_row_t = ConvPlace;
 alias b_column_t = ConvPlace;
+fn b_at(row: b_row_t, column: b_column_t) -> vec3<i32> { return )" +
+         at + R"(; }
+fn b_exists(row: b_row_t, column: b_column_t) -> bool {
+  return is_inside(b_at(row, column), p.extra[7].xyz);
+}
 fn b_element(row: b_row_t, column: b_column_t) -> b_t {
-  let at = )" +
-         at + R"(;
+  let at = b_at(row, column);
   if (is_inside(at, p.extra[7].xyz)) {
     return load_b(row.offset + column.offset + dot(vec3<u32>(at), p.extra[6].xyz));
   }

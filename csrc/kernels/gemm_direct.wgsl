@@ -39,6 +39,8 @@ fn b_column(batch: u32, n: u32) -> b_column_t {
   return p.b_offset + batch * p.b_batch + n * p.b_column;
 }
 fn b_element(row: b_row_t, column: b_column_t) -> b_t { return load_b(row + column); }
+// Whether there is such an element. Where there is none it is zero, and no term of the sum.
+fn b_exists(row: b_row_t, column: b_column_t) -> bool { return true; }
 // @end
 
 // Where C's column n lies, relative to its row.
@@ -70,7 +72,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   let column = b_column(batch, n);
   var sum = acc_t();
   for (var k = piece * p.k_piece; k < k_end; k++) {
-    sum = acc_add(sum, acc_mul(load_a(a_row + a_column(k)), b_element(b_row(k), column)));
+    let row = b_row(k);
+    if (b_exists(row, column)) {
+      sum = acc_add(sum, acc_mul(load_a(a_row + a_column(k)), b_element(row, column)));
+    }
   }
   store_c(p.c_offset + c_batch * p.c_batch + m * p.c_row + c_column(n), epilogue(sum, batch, m, n));
 }

@@ -125,6 +125,24 @@ void add_conv_hooks(const GemmVariant& variant, KernelSource& source) {
   }
 }
 
+// What does not exist of B: padding, and what lies between or beyond the elements of a strided y.
+void add_mask_hook(const GemmVariant& variant, KernelSource& source) {
+  const Kind kind = info(variant.dtype).kind;
+  if (variant.conv == ConvForm::kNone || (kind != Kind::kFloat && kind != Kind::kComplex)) {
+    return;
+  }
+  source.hooks.emplace_back(
+      "MASK",
+      with_letter("var<workgroup> not_finite: atomic<u32>;\n"
+                  "fn forget_not_finite() { atomicStore(&not_finite, 0u); }\n"
+                  "fn note_not_finite(a: row_t) {\n"
+                  "  if (!row_is_finite_$(a)) { atomicStore(&not_finite, 1u); }\n}\n"
+                  "fn found_not_finite() -> bool { return atomicLoad(&not_finite) != 0u; }\n"
+                  "fn row_where(condition: vec4<bool>, yes: row_t, no: row_t) -> row_t { "
+                  "return row_where_$(condition, yes, no); }",
+                  kind));
+}
+
 PipelineSpec tiled_source(const GemmVariant& variant) {
   KernelSource source;
   source.file = "gemm";
@@ -135,6 +153,7 @@ PipelineSpec tiled_source(const GemmVariant& variant) {
   if (variant.packed) {
     source.hooks.emplace_back("STORE_ROW", packed_store_hook(variant.out));
   }
+  add_mask_hook(variant, source);
   add_conv_hooks(variant, source);
   return build_kernel("gemm", source);
 }

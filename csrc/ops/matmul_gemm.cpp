@@ -116,7 +116,10 @@ public:
     int64_t rows = 128; // of C that a workgroup computes
     int64_t columns = 128;
     if (kernel_ == GemmKernel::kTiled) {
-      variant_.tile = problem.m <= 32 || problem.n <= 32 ? 8 : 16;
+      // Large tiles of complex numbers leave no workgroup memory to what convolutions keep there.
+      const bool full =
+          info(variant_.dtype).kind == Kind::kComplex && problem.conv != ConvForm::kNone;
+      variant_.tile = problem.m <= 32 || problem.n <= 32 || full ? 8 : 16;
       rows = columns = 4 * variant_.tile;
     } else if (kernel_ == GemmKernel::kVector) {
       params_.lanes = vector_lanes();

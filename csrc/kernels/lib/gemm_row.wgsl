@@ -56,3 +56,19 @@ fn row_mul_add_c(a: vec2<f32>, b: row_c, acc: row_c) -> row_c {
   return row_c(fma(row_f(a.x), b[0], fma(row_f(-a.y), b[1], acc[0])),
                fma(row_f(a.x), b[1], fma(row_f(a.y), b[0], acc[1])));
 }
+
+fn row_is_finite_f(row: row_f) -> bool {
+  return all((bitcast<vec4<u32>>(row) & vec4<u32>(0x7f800000u)) != vec4<u32>(0x7f800000u));
+}
+
+fn row_is_finite_c(row: row_c) -> bool {
+  return row_is_finite_f(row[0]) && row_is_finite_f(row[1]);
+}
+
+fn row_where_f(condition: vec4<bool>, yes: row_f, no: row_f) -> row_f {
+  return select(no, yes, condition);
+}
+
+fn row_where_c(condition: vec4<bool>, yes: row_c, no: row_c) -> row_c {
+  return row_c(select(no[0], yes[0], condition), select(no[1], yes[1], condition));
+}
