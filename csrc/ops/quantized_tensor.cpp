@@ -17,7 +17,8 @@
 #include <ATen/ops/q_scale_native.h>
 #include <ATen/ops/q_zero_point_native.h>
 #include <ATen/ops/qscheme_native.h>
-#include <ATen/ops/squeeze_native.h>
+#include <ATen/ops/quantize_per_channel.h>
+#include <ATen/ops/quantize_per_tensor.h>
 #include <ATen/ops/unsqueeze_native.h>
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
@@ -51,10 +52,31 @@ Tensor make_per_channel(const Tensor& self, const Tensor& scales, const Tensor& 
   return result;
 }
 
+// Float numbers in the quantization of `like`.
+Tensor quantized_as(const Tensor& numbers, const Tensor& like) {
+  if (like.qscheme() == at::kPerTensorAffine) {
+    return at::quantize_per_tensor(numbers, like.q_scale(), like.q_zero_point(),
+                                   like.scalar_type());
+  }
+  return at::quantize_per_channel(numbers, like.q_per_channel_scales(),
+                                  like.q_per_channel_zero_points(), like.q_per_channel_axis(),
+                                  like.scalar_type());
+}
+
 // Integers move as integers. Only the type and the parameters must be the target's.
 Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
-  TORCH_CHECK(self.is_quantized() && dst.is_quantized() && self.scalar_type() == dst.scalar_type(),
-              "copies between quantized and other tensors go through quantize and dequantize");
+  TORCH_CHECK(dst.is_quantized(),
+              "Copying from quantized Tensor to non-quantized Tensor is not allowed, please use "
+              "dequantize to get a float Tensor from a quantized Tensor");
+  if (!self.is_quantized()) {
+    TORCH_CHECK(self.scalar_type() == at::kFloat,
+                "Quantized copy only works with kFloat as source Tensor");
+    const Tensor numbers = self.to(dst.device()).expand(dst.sizes());
+    integers_of(dst).copy_(integers_of(quantized_as(numbers, dst)));
+    return dst;
+  }
+  TORCH_CHECK(self.scalar_type() == dst.scalar_type(),
+              "Quantized Copy only works with same scalar type");
   integers_of(dst).copy_(integers_of(self), non_blocking);
   return dst;
 }

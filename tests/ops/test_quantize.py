@@ -1,8 +1,10 @@
 """Quantized tensors: making them, their values, views and copies."""
 
+import copy
+
 import pytest
 import torch
-from common import DEVICE, check_error
+from common import DEVICE, check_error, error_text
 
 TYPES = [torch.qint8, torch.quint8, torch.qint32]
 
@@ -84,3 +86,91 @@ def test_dequantize_of_what_is_not_quantized():
 def test_errors():
     check_error(lambda t: torch.quantize_per_tensor(t, 0.1, 0, torch.qint8), torch.ones(3).long())
     check_error(lambda t: torch.quantize_per_tensor(t, 0.1, 500, torch.qint8), torch.ones(3))
+
+
+MOVES = {
+    "flip": lambda q: q.flip(1),
+    "flip of two": lambda q: q.flip([0, 3]),
+    "rot90": lambda q: q.rot90(1, (2, 3)),
+    "index_select": lambda q: q.index_select(0, torch.tensor([1, 0, 1], device=q.device)),
+    "index": lambda q: q[torch.tensor([1, 0], device=q.device)],
+    "mask": lambda q: q[q.dequantize() > 0],
+    "cat": lambda q: torch.cat([q, q.clone()], 1),
+    "stack": lambda q: torch.stack([q, q]),
+    "unfold": lambda q: q.unfold(2, 2, 2),
+    "repeat": lambda q: q.repeat(2, 1, 1, 1),
+    "squeeze": lambda q: q[:1].squeeze(),
+    "squeeze one": lambda q: q[:1].squeeze(0),
+    "squeeze some": lambda q: q[:1].squeeze((0, 1)),
+    "relu": lambda q: q.relu(),
+    "relu_": lambda q: q.clone().relu_(),
+    "min": lambda q: q.min(),
+    "max": lambda q: q.max(),
+    "fill_": lambda q: q.clone().fill_(0.5),
+    "masked_fill": lambda q: q.masked_fill(q.dequantize() > 0, 0.52),
+    "pad": lambda q: torch.nn.functional.pad(q, (1, 2)),
+    "index_put_": lambda q: q.clone().index_put_(
+        (torch.tensor([0], device=q.device),), torch.tensor(0.33, device=q.device)
+    ),
+    "copy of numbers": lambda q: q.clone().copy_(q.dequantize().neg()),
+    "deep copy": copy.deepcopy,
+}
+POOLS = {
+    "max_pool1d": lambda q: torch.nn.functional.max_pool1d(q[0], 2),
+    "max_pool2d": lambda q: torch.nn.functional.max_pool2d(q, 3, stride=2, padding=1),
+    "max_pool3d": lambda q: torch.nn.functional.max_pool3d(q.unsqueeze(0), 2),
+}
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", [*MOVES, *POOLS])
+def test_moving_and_ordering(name, dtype):
+    if name in POOLS and dtype == torch.qint32:
+        pytest.skip("the CPU has no reference")
+    host = torch.quantize_per_tensor(torch.randn(2, 4, 6, 5), 0.1, 3, dtype)
+    function = (MOVES | POOLS)[name]
+    actual, expected = function(host.to(DEVICE)), function(host)
+    assert actual.is_quantized and actual.dtype == expected.dtype
+    assert actual.q_scale() == expected.q_scale()
+    assert actual.q_zero_point() == expected.q_zero_point()
+    assert torch.equal(actual.int_repr().cpu(), expected.int_repr())
+
+
+def test_joining_other_parameters():
+    parts = [torch.quantize_per_tensor(torch.randn(3, 2), s, 1, torch.qint8) for s in (0.1, 0.03)]
+    assert_same(torch.cat([part.to(DEVICE) for part in parts]), torch.cat(parts))
+    shuffled = torch.quantize_per_tensor(torch.rand(1, 4, 2, 2), 0.1, 3, torch.quint8)
+    assert_same(torch.channel_shuffle(shuffled.to(DEVICE), 2), torch.channel_shuffle(shuffled, 2))
+
+
+def test_equality():
+    x = torch.randn(3, 4)
+    scales, zeros = torch.rand(3) + 0.1, torch.zeros(3, dtype=torch.long)
+    makers = [
+        lambda scale: torch.quantize_per_tensor(x, scale, 0, torch.qint8),
+        lambda scale: torch.quantize_per_channel(x, scales * scale, zeros, 0, torch.qint8),
+    ]
+    for make in makers:
+        one, other = make(0.1).to(DEVICE), make(0.2).to(DEVICE)
+        assert torch.equal(one, make(0.1).to(DEVICE))
+        assert not torch.equal(one, other)
+    assert not torch.equal(makers[0](0.1).to(DEVICE), makers[1](0.1).to(DEVICE))
+
+
+def test_what_quantized_tensors_refuse():
+    q = torch.quantize_per_tensor(torch.randn(3), 0.1, 3, torch.qint8)
+    channels = torch.quantize_per_channel(
+        torch.randn(3, 2), torch.ones(3), torch.zeros(3).long(), 0, torch.qint8
+    )
+    one = torch.zeros(1, dtype=torch.long)
+    for function, tensor in (
+        (lambda t: torch.zeros(3, device=t.device).copy_(t), q),
+        (lambda t: t.copy_(torch.zeros(3, device=t.device, dtype=torch.float16)), q),
+        (lambda t: t.index_put_((one.to(t.device),), t[:1]), q),
+        (lambda t: t.index_put_((one.to(t.device),), t[:1].dequantize(), accumulate=True), q),
+        (lambda t: torch.cat([t, t]), channels),
+        (lambda t: t.index_put_((one.to(t.device),), t[:1].dequantize()), channels),
+    ):
+        assert error_text(function, tensor.to(DEVICE)) == error_text(function, tensor)
+    with pytest.raises(RuntimeError, match="per tensor"):
+        channels.to(DEVICE).flip(0)
