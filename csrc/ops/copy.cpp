@@ -32,13 +32,18 @@ at::TensorIterator copy_iterator(const Tensor& dst, const Tensor& src) {
       .build();
 }
 
+// The memory of a tensor as it is, without lazy bits.
+Tensor plain(const Tensor& tensor) {
+  const Tensor memory = tensor.is_conj() ? tensor.conj() : tensor;
+  return memory.is_neg() ? at::_neg_view(memory) : memory;
+}
+
 void copy_on_device(const Tensor& dst, const Tensor& src);
 
 // Complex types of which one has no kernel (complex32, complex128) are converted by their parts.
 bool copy_complex_parts(const Tensor& dst, const Tensor& src) {
   const auto has_parts = [](const Tensor& tensor) {
-    return convertible_dtype(c10::toRealValueType(tensor.scalar_type())).has_value() &&
-           !tensor.is_conj() && !tensor.is_neg();
+    return convertible_dtype(c10::toRealValueType(tensor.scalar_type())).has_value();
   };
   if (!(dst.is_complex() || src.is_complex()) || !has_parts(dst) || !has_parts(src)) {
     return false;
@@ -61,14 +66,43 @@ bool copy_complex_parts(const Tensor& dst, const Tensor& src) {
   return true;
 }
 
+// A type with kernels in which numbers are negated or conjugated exactly.
+bool can_flip(at::ScalarType type, bool conj) {
+  return native_dtype(type) && (at::isComplexType(type) || (at::isFloatingType(type) && !conj));
+}
+
+// A copy between tensors of which one is lazily conjugated or negated and the other is not. Where
+// one kernel does not do it, the number changes in a type that can express it. False if neither
+// has.
+bool copy_flipped(at::TensorIterator& iter, const Tensor& dst, const Tensor& src) {
+  const bool conj = flips_conj(dst, src);
+  const bool neg = flips_neg(dst, src);
+  const bool in_source = can_flip(src.scalar_type(), conj);
+  const bool in_target = can_flip(dst.scalar_type(), conj);
+  if (in_source && in_target && conj != neg) {
+    const DType from = *native_dtype(src.scalar_type());
+    const DType to = *native_dtype(dst.scalar_type());
+    pointwise(iter, conj ? PointwiseOp::copy_conj : PointwiseOp::neg, {from, {to, from}});
+    return true;
+  }
+  if (!in_source && !in_target) {
+    return false;
+  }
+  Tensor value = plain(src);
+  if (!in_source) {
+    value = empty_webgpu(src.sizes(), dst.scalar_type());
+    copy_on_device(value, plain(src));
+  }
+  value = conj ? value.conj_physical() : value;
+  value = neg ? value.neg() : value;
+  copy_on_device(plain(dst), value.expand(dst.sizes()));
+  return true;
+}
+
 void copy_on_device(const Tensor& dst, const Tensor& src) {
   auto iter = copy_iterator(dst, src);
   if (flips_conj(dst, src) || flips_neg(dst, src)) {
-    const auto from = native_dtype(src.scalar_type());
-    const auto to = native_dtype(dst.scalar_type());
-    const bool conj = flips_conj(dst, src);
-    if (from && to && !(conj && flips_neg(dst, src))) {
-      pointwise(iter, conj ? PointwiseOp::copy_conj : PointwiseOp::neg, {*from, {*to, *from}});
+    if (copy_flipped(iter, dst, src)) {
       return;
     }
   } else if (dst.scalar_type() == src.scalar_type()) {
@@ -83,16 +117,14 @@ void copy_on_device(const Tensor& dst, const Tensor& src) {
       return;
     }
   }
-  if (copy_complex_parts(dst, src)) {
+  if (!flips_conj(dst, src) && !flips_neg(dst, src) && copy_complex_parts(plain(dst), plain(src))) {
     return;
   }
   note_fallback("aten::_copy_from", std::string("from ") + c10::toString(src.scalar_type()) +
                                         " to " + c10::toString(dst.scalar_type()));
   // The memory as it is, and the lazy bits on the host: resolving them here would end up here
   // again.
-  Tensor memory = src.is_conj() ? src.conj() : src;
-  memory = src.is_neg() ? at::_neg_view(memory) : memory;
-  Tensor host = memory.cpu();
+  Tensor host = plain(src).cpu();
   host = src.is_conj() ? host.conj() : host;
   host = src.is_neg() ? at::_neg_view(host) : host;
   dst.copy_(host.resolve_conj().resolve_neg().to(dst.scalar_type()));
@@ -160,10 +192,18 @@ void copy_to_host(const Tensor& dst, const Tensor& src) {
   }
 }
 
+// Whether two tensors are the same view of the same memory. A copy then has nothing to do, not even
+// to refuse elements that share memory.
+bool is_same_view(const Tensor& a, const Tensor& b) {
+  return a.is_alias_of(b) && a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides() && a.scalar_type() == b.scalar_type() &&
+         a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+}
+
 Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
   TORCH_CHECK(self.defined(), "self is undefined");
   TORCH_CHECK(dst.defined(), "dst is undefined");
-  if (dst.numel() == 0 || self.is_same(dst)) {
+  if (dst.numel() == 0 || is_same_view(self, dst)) {
     return dst;
   }
   if (is_webgpu(self) && is_webgpu(dst)) {
