@@ -93,8 +93,10 @@ bool copies_bytes(Filter filter, at::ScalarType type) {
 // Input cells per output cell.
 float cell_ratio(const Resampling& resampling, int64_t in, int64_t out, Scale scale) {
   const Filter filter = resampling.filter;
-  // These two sizes are exact whatever the scale says, as on the CPU.
-  if (filter == Filter::nearest && (out == in || out == 2 * in)) {
+  // In two dimensions these sizes are exact whatever the scale says, as on the CPU for images of up
+  // to 128 rows and columns together; with CUDA the first of them is. In one and three dimensions
+  // the scale counts on both.
+  if (filter == Filter::nearest && resampling.dims == 2 && (out == in || out == 2 * in)) {
     return out == in ? 1.0f : 0.5f;
   }
   if (filter == Filter::linear && out == in) {

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from common import FLOATS, check, check_error, check_gradients
+from common import DEVICE, FLOATS, assert_same, check, check_error, check_gradients
 
 SIZES = (7, 6, 5)
 MODES = {
@@ -81,3 +81,23 @@ def test_empty_and_errors():
     x = torch.randn(1, 1, 4, 4)
     check_error(lambda t: torch.ops.aten.upsample_bilinear2d(t, [0, 2], False), x)
     check_error(lambda t: torch.ops.aten.upsample_nearest2d(t, [2]), x)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("factor", [1.1, 1.3, 2.01, 2.3])
+def test_a_given_factor_counts_where_sizes_would_say_another(mode, dims, factor):
+    """Sizes that stay or double although the factor is neither 1 nor 2."""
+    x = torch.randn(2, 5, *(3, 6, 3)[:dims])
+    check(lambda t: F.interpolate(t, scale_factor=factor, mode=mode), x)
+
+
+@pytest.mark.parametrize("factor", [1.3, 2.3])
+def test_the_gradient_of_nearest_is_that_of_its_result(factor):
+    """As with CUDA. The CPU's takes no notice of the factor where sizes stay or double."""
+    x = torch.arange(3.0).view(1, 1, 3)
+    taken = F.interpolate(x, scale_factor=factor).long().flatten()
+    moved = x.to(DEVICE).requires_grad_()
+    weights = torch.linspace(0.5, 1.5, len(taken))
+    F.interpolate(moved, scale_factor=factor).backward(weights.view(1, 1, -1).to(DEVICE))
+    assert_same(moved.grad.flatten(), torch.zeros(3).index_add(0, taken, weights))
