@@ -35,6 +35,11 @@ fn boundary(row: u32, position: u32) -> key_t {
 }
 // @end
 
+// Whether the two compare as neither less nor greater nor equal.
+// @hook unordered
+fn unordered(a: key_t, b: key_t) -> bool { return false; }
+// @end
+
 // @hook emit
 fn emit(i: u32, place: u32) { store_out(p.out_offset + i, vec2<u32>(place, 0u)); }
 // @end
@@ -53,7 +58,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   while (low < high) {
     let probe = low + (high - low) / 2u;
     let there = boundary(row, probe);
-    if (select(key_less(there, value), !key_less(value, there), p.right != 0u)) {
+    if (unordered(there, value) ||
+        select(key_less(there, value), !key_less(value, there), p.right != 0u)) {
       low = probe + 1u;
     } else {
       high = probe;

@@ -27,7 +27,9 @@ constexpr PipelineFamily kBackward = PipelineFamily::kDistanceBackward;
 enum class Norm : uint8_t { zero, one, two, below_two, any, infinity };
 
 // By Norm, in WGSL: what a difference d contributes, how two contributions a and b are joined, the
-// distance of the total a; and the derivative of the distance s by the difference d.
+// distance of the total a; and the derivative of the distance s by the difference d. As with CUDA,
+// a difference of NaN counts as 1 in the zero norm and is left out of the infinity norm, where the
+// CPU's cdist and pdist contradict each other.
 struct NormRow {
   const char* term;
   const char* combine;
@@ -35,7 +37,7 @@ struct NormRow {
   const char* slope;
 };
 constexpr NormRow kNorms[] = {
-    {"select(0.0, 1.0, d != 0.0)", "a + b", "a", "0.0"},
+    {"select(0.0, 1.0, b_from_f(d))", "a + b", "a", "0.0"},
     {"abs(d)", "a + b", "a", "sign_f(d)"},
     {"d * d", "a + b", "sqrt(a)", "select(d / s, 0.0, s == 0.0)"},
     {"pow_f(abs(d), p.power)", "a + b", "pow_f(a, 1.0 / p.power)",
@@ -43,7 +45,7 @@ constexpr NormRow kNorms[] = {
      "s == 0.0 || (d == 0.0 && p.power < 1.0))"},
     {"pow_f(abs(d), p.power)", "a + b", "pow_f(a, 1.0 / p.power)",
      "select(d * pow_f(abs(d), p.power - 2.0) / pow_f(s, p.power - 1.0), 0.0, s == 0.0)"},
-    {"abs(d)", "max_f(a, b)", "a", "select(0.0, sign_f(d), abs(d) == s)"},
+    {"abs(d)", "select(a, b, b > a && !is_nan_f(b))", "a", "select(0.0, sign_f(d), abs(d) == s)"},
 };
 
 Norm norm_of(double power) {

@@ -4,12 +4,13 @@
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/Sorting.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isnan.h>
-#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/sort.h>
 #include <ATen/ops/topk.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include <limits>
@@ -162,7 +163,9 @@ std::tuple<Tensor&, Tensor&> median_along(const Tensor& self, int64_t dim, bool 
 
 Tensor median_of_all(const Tensor& self, bool ignore_nan) {
   if (self.numel() == 0) {
-    return at::full({}, std::numeric_limits<float>::quiet_NaN(), self.options());
+    // Converted, as NaN is no value of an integer type that `full` would take.
+    return at::full({}, std::numeric_limits<float>::quiet_NaN(), self.options().dtype(at::kFloat))
+        .to(self.scalar_type());
   }
   const Sorted sorted = sort_upwards(self.reshape({-1}), 0);
   return sorted.values.gather(0, median_position(sorted, 0, ignore_nan)).squeeze(0);
@@ -181,7 +184,8 @@ std::tuple<Tensor&, Tensor&> nanmedian_out(const Tensor& self, int64_t dim, bool
 Tensor median(const Tensor& self) { return median_of_all(self, false); }
 Tensor nanmedian(const Tensor& self) { return median_of_all(self, true); }
 
-// The first of the longest runs of equal elements; its index is that of the run's last element.
+// The first of the longest runs of equal elements; its index is that of the run's last element. A
+// NaN equals nothing, so that each is a run of its own, as on the CPU and with CUDA.
 std::tuple<Tensor, Tensor> mode(const Tensor& self, int64_t dim, bool keepdim) {
   dim = at::maybe_wrap_dim(dim, self.dim());
   Tensor values = empty_webgpu({0}, self.options());
@@ -195,11 +199,17 @@ std::tuple<Tensor, Tensor> mode(const Tensor& self, int64_t dim, bool keepdim) {
     return {result, result.to(at::kLong)};
   }
   const Sorted sorted = sort_upwards(self, dim);
-  const Tensor rows = sorted.values.movedim(dim, -1).contiguous();
-  const Tensor ends = at::searchsorted(rows, rows, /*out_int32=*/false, /*right=*/true);
-  const Tensor lengths = ends.sub(at::searchsorted(rows, rows));
-  const Tensor longest = lengths.argmax(-1, /*keepdim=*/true);
-  const Tensor last = ends.gather(-1, longest).sub(1).movedim(-1, dim);
+  const Tensor rows = sorted.values.movedim(dim, -1);
+  const Tensor position = at::arange(sorted.size, sorted.indices.options());
+  // Where the run of an element starts: the greatest start up to there.
+  Tensor start = at::zeros(rows.sizes(), sorted.indices.options());
+  const Tensor starts_run =
+      rows.narrow(-1, 1, sorted.size - 1).ne(rows.narrow(-1, 0, sorted.size - 1));
+  start.narrow(-1, 1, sorted.size - 1)
+      .copy_(starts_run.mul(position.narrow(0, 1, sorted.size - 1)));
+  start = std::get<0>(start.cummax(-1));
+  // The length so far is greatest at the end of a run.
+  const Tensor last = position.sub(start).argmax(-1, /*keepdim=*/true).movedim(-1, dim);
   take_along(sorted, last, self, dim, keepdim, values, indices);
   return {values, indices};
 }

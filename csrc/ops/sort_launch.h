@@ -19,4 +19,9 @@ void sort_rows(const char* name, const at::Tensor& in, int64_t k, bool descendin
 /// order is that of sorting.
 std::string sort_key_hook(DType dtype);
 
+/// Where each of `values` belongs in `boundaries`, one sorted row or as many as `values` has, in
+/// the order of sort_rows: NaN equals NaN and is the greatest. int64; both have one native, real
+/// dtype.
+at::Tensor search_sorted(const at::Tensor& boundaries, const at::Tensor& values);
+
 } // namespace torch_webgpu

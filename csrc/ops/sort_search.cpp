@@ -41,9 +41,15 @@ struct Params {
   uint32_t out_offset;
 };
 
+// How NaN compares with other values.
+enum class NanOrder : uint8_t {
+  kLast,    // as in sorting: greater than all, and equal to another NaN
+  kNothing, // as the CPU and CUDA search: no boundary is to the right of NaN, nor NaN of a value
+};
+
 // All tensors contiguous, values and boundaries of one native dtype; `sorter` may be undefined.
 void search_rows(const Tensor& boundaries, const Tensor& values, const Tensor& sorter, bool right,
-                 const Tensor& out) {
+                 NanOrder nans, const Tensor& out) {
   TORCH_CHECK_NOT_IMPLEMENTED(values.numel() < int64_t{1} << 31 && boundaries.numel() < int64_t{1}
                                                                                             << 31,
                               "searchsorted(): more than 2^31 elements");
@@ -59,6 +65,7 @@ void search_rows(const Tensor& boundaries, const Tensor& values, const Tensor& s
   BindingList bindings("searchsorted");
   const DType dtype = operand_dtype("searchsorted", "values", values.scalar_type());
   const bool out_int32 = out.scalar_type() == at::kInt;
+  const bool skips_nans = nans == NanOrder::kNothing && info(dtype).kind == Kind::kFloat;
   std::vector<Operand> operands = {
       bindings.operand("out", out, out_int32 ? DType::kBits32 : DType::kBits64, true),
       bindings.operand("values", values, dtype), bindings.operand("boundaries", boundaries, dtype)};
@@ -71,7 +78,7 @@ void search_rows(const Tensor& boundaries, const Tensor& values, const Tensor& s
     key.add(operand.dtype, operand.slot);
   }
   Context& ctx = context();
-  const Pipeline& pipeline = ctx.pipelines.get(bindings.key(key.in({kFamily})), [&] {
+  const Pipeline& pipeline = ctx.pipelines.get(bindings.key(key.in({kFamily, skips_nans ? 1u : 0u})), [&] {
     KernelSource source;
     source.file = "sort_search";
     source.operands = operands;
@@ -82,6 +89,11 @@ void search_rows(const Tensor& boundaries, const Tensor& values, const Tensor& s
           "boundary", "fn boundary(row: u32, position: u32) -> key_t {\n"
                       "  let place = load_sorter(p.sorter_offset + row + position).x;\n"
                       "  return key_of(load_boundaries(p.boundaries_offset + row + place));\n}");
+    }
+    if (skips_nans) {
+      // The key of NaN, and of nothing else.
+      source.hooks.emplace_back("unordered", "fn unordered(a: key_t, b: key_t) -> bool {\n"
+                                             "  return a == last_key || b == last_key;\n}");
     }
     if (out_int32) {
       source.hooks.emplace_back(
@@ -117,7 +129,7 @@ Tensor& searchsorted_out(const Tensor& boundaries, const Tensor& values, bool ou
   const Tensor rows = boundaries.to(type).contiguous();
   const Tensor sought = values.to(type).contiguous();
   const Tensor written = out.is_contiguous() ? out : empty_webgpu(out.sizes(), out.options());
-  search_rows(rows, sought, sorter, is_right, written);
+  search_rows(rows, sought, sorter, is_right, NanOrder::kNothing, written);
   if (!written.is_same(out)) {
     out.copy_(written);
   }
@@ -184,12 +196,21 @@ void isin(const Tensor& elements, const Tensor& test_elements, bool invert, cons
   const Tensor sorted =
       std::get<0>(at::sort(test_elements.reshape({-1}).to(type), /*stable=*/true, 0, false));
   const Tensor sought = elements.to(type);
-  const Tensor place = at::searchsorted(sorted, sought).clamp_max(sorted.numel() - 1);
+  const Tensor place = search_sorted(sorted, sought).clamp_max(sorted.numel() - 1);
   const Tensor nearest = sorted.index_select(0, place.reshape({-1})).view(place.sizes());
   out.copy_(invert ? nearest.ne(sought) : nearest.eq(sought));
 }
 
 } // namespace
+
+Tensor search_sorted(const Tensor& boundaries, const Tensor& values) {
+  Tensor out = empty_webgpu(values.sizes(), at::kLong);
+  if (values.numel() != 0) {
+    search_rows(boundaries.contiguous(), values.contiguous(), {}, false, NanOrder::kLast, out);
+  }
+  return out;
+}
+
 } // namespace torch_webgpu
 
 namespace at::native {

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from common import check, check_error, check_gradients
+from common import DEVICE, assert_same, check, check_error, check_gradients
 
 POWERS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, float("inf"))
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
@@ -62,3 +62,21 @@ def test_cross_trace_renorm_addr():
 def test_errors():
     check_error(torch.cdist, torch.randn(2, 3), torch.randn(2, 4))
     check_error(torch.trace, torch.randn(3))
+
+
+@pytest.mark.parametrize("values", [[torch.nan, 1.0, 2.0], [torch.inf, 1.0, torch.nan]])
+def test_nan_as_cuda_has_it(values):
+    """CUDA counts NaN as a difference for p = 0, and leaves it out for p = inf. On the CPU, cdist and
+    pdist differ from each other."""
+    a, b = torch.tensor([values]), torch.tensor([[0.0, 1.0, 1.0]])
+    difference = (a - b).abs()
+    expected = {
+        0.0: difference.ne(0).sum().float(),
+        torch.inf: torch.where(difference.isnan(), 0, difference).max(),
+    }
+    for p, distance in expected.items():
+        assert_same(torch.cdist(a.to(DEVICE), b.to(DEVICE), p), distance.view(1, 1))
+        assert_same(torch.pdist(torch.cat([a, b]).to(DEVICE), p), distance.view(1))
+    for p in (0.5, 1.0, 2.0, 3.0):
+        check(lambda x, y, p=p: torch.cdist(x, y, p), a, b)
+        check(lambda x, y, p=p: torch.pdist(torch.cat([x, y]), p), a, b)

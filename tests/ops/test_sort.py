@@ -209,3 +209,60 @@ def test_outputs_of_other_strides():
     assert_same(values, x.cpu().sort(1).values)
     torch.sort(x, 1, out=(x, indices))
     assert_same(x, values.cpu())
+
+
+def test_mode_of_nans():
+    """Each NaN is a value of its own."""
+    nan = torch.nan
+    check(torch.mode, torch.tensor([nan, nan, nan, 2.0, 2.0]))
+    check(lambda x: x.mode(1), torch.tensor([[nan], [1.0]]))
+    rows = torch.tensor([[1.0, 1, nan, nan, nan], [0, 0, -1, -1, -1], [3, 3, 3, nan, nan]])
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        check(lambda x: x.mode(1), rows.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("right", [False, True])
+def test_search_among_nans(dtype, right):
+    nan = torch.nan
+    sought = torch.tensor([0.0, 1, 1.5, 2, 5, 8, torch.inf, nan], dtype=dtype)
+    for row in ([1.0, 2, nan], [nan, 2, nan, 7], [nan, nan], [1, nan, 3, 4, 5, nan, 6]):
+        boundaries = torch.tensor(row, dtype=dtype)
+        check(lambda b, v: torch.searchsorted(b, v, right=right), boundaries, sought)
+        check(lambda b, v: torch.bucketize(v, b, right=right, out_int32=True), boundaries, sought)
+        order = torch.arange(len(row)).flip(0)
+        check(
+            lambda b, v, o: torch.searchsorted(b, v, right=right, sorter=o),
+            boundaries,
+            sought,
+            order,
+        )
+
+
+def test_isin_among_nans():
+    nan = torch.nan
+    elements = torch.tensor([nan, 2.0, 3.0, torch.inf, 7.0, -1.0])
+    for among in ([nan, 2.0, nan, 7.0], [nan], [torch.inf, nan, nan, nan]):
+        check(torch.isin, elements, torch.tensor(among))
+        check(lambda e, s: torch.isin(e, s, invert=True), elements, torch.tensor(among))
+
+
+def test_unique_rows_with_nan():
+    """Rows with NaN differ from all others; the others meet whatever lies between them. (On the CPU
+    and with CUDA, that and the order depend on the algorithm.)"""
+    nan = torch.nan
+    rows = torch.tensor([[1.0, 2], [nan, 0], [0, nan], [0, 1], [nan, 0], [1, 2]])
+    values, inverse, counts = torch.unique(
+        rows.to(DEVICE), dim=0, return_inverse=True, return_counts=True
+    )
+    assert_same(values[inverse], rows)
+    assert_same(values, torch.tensor([[0.0, 1], [0, nan], [1, 2], [nan, 0], [nan, 0]]))
+    assert_same(counts, torch.tensor([1, 1, 2, 1, 1]))
+    check(lambda x: torch.unique_consecutive(x, dim=0, return_inverse=True), rows)
+
+
+@pytest.mark.parametrize("dtype", REALS)
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+def test_median_of_nothing(name, dtype):
+    check(getattr(torch, name), torch.empty(0, dtype=dtype))
+    check(getattr(torch, name), torch.empty(3, 0, 2, dtype=dtype))
