@@ -38,7 +38,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   var row = axis(cell, 1u);
   var column = axis(cell, 2u);
   let plane = plane_of(p.in, cell);
-  var sum = 0.0;
+  var sum = depth.base + row.base + column.base;
   for (var z = 0u; z < depth.count; z++) {
     for (var y = 0u; y < row.count; y++) {
       for (var x = 0u; x < column.count; x++) {

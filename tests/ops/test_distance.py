@@ -66,7 +66,7 @@ def test_errors():
 
 @pytest.mark.parametrize("values", [[torch.nan, 1.0, 2.0], [torch.inf, 1.0, torch.nan]])
 def test_nan_as_cuda_has_it(values):
-    """CUDA counts NaN as a difference for p = 0, and leaves it out for p = inf. On the CPU, cdist and
+    """CUDA counts NaN as a difference for p = 0 and leaves it out for p = inf. The CPU's cdist and
     pdist differ from each other."""
     a, b = torch.tensor([values]), torch.tensor([[0.0, 1.0, 1.0]])
     difference = (a - b).abs()

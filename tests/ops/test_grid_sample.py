@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
-from common import check_error, check_gradients
+from common import check, check_error, check_gradients
 
 MODES = ("bilinear", "nearest", "bicubic")
 PADDINGS = ("zeros", "border", "reflection")
@@ -79,3 +79,19 @@ def test_errors():
     x = torch.randn(1, 1, 3, 3)
     check_error(lambda t, g: F.grid_sample(t, g), x, grid(2, 2, 2, 2))
     check_error(lambda t, g: F.grid_sample(t, g), x, grid(1, 2, 2, 3))
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("place", [torch.nan, torch.inf, -torch.inf, 1e20])
+def test_places_that_are_not_finite(padding, place):
+    """Cubic weights there are NaN, whatever the padding."""
+    x = torch.ones(1, 1, 3, 3)
+    grid = torch.tensor([[[[place, 0.0], [0.0, place], [place, 5.0], [0.1, 0.2]]]])
+    for mode in ("bicubic", "nearest"):
+        check(
+            lambda x, g, m=mode: F.grid_sample(
+                x, g, mode=m, padding_mode=padding, align_corners=False
+            ),
+            x,
+            grid,
+        )

@@ -101,3 +101,10 @@ def test_the_gradient_of_nearest_is_that_of_its_result(factor):
     weights = torch.linspace(0.5, 1.5, len(taken))
     F.interpolate(moved, scale_factor=factor).backward(weights.view(1, 1, -1).to(DEVICE))
     assert_same(moved.grad.flatten(), torch.zeros(3).index_add(0, taken, weights))
+
+
+def test_an_infinite_cell_of_cubic_resampling():
+    x = torch.zeros(1, 1, 3, 3)
+    x[0, 0, 1, 1] = torch.inf
+    for size in ((1, 5), (5, 5), (6, 3), (1, 1)):
+        check(lambda t, s=size: F.interpolate(t, size=s, mode="bicubic"), x)

@@ -22,6 +22,7 @@ struct GridAxis {
   weights: vec4<f32>,
   slopes: vec4<f32>,
   count: u32,
+  base: f32, // part of the result whatever the cells hold: 0 or NaN
 }
 
 // A position in cells and its derivative by the coordinate.
@@ -75,7 +76,7 @@ fn grid_cell(position: f32, size: u32) -> i32 {
 }
 
 fn grid_single() -> GridAxis {
-  return GridAxis(vec4<i32>(0), vec4<f32>(1.0), vec4<f32>(0.0), 1u);
+  return GridAxis(vec4<i32>(0), vec4<f32>(1.0), vec4<f32>(0.0), 1u, 0.0);
 }
 
 fn grid_nearest(coordinate: f32, size: u32, padding: u32, align_corners: bool) -> GridAxis {
@@ -112,6 +113,8 @@ fn grid_cubic(coordinate: f32, size: u32, padding: u32, align_corners: bool) -> 
   let part = position.x - first;
   var axis = grid_single();
   axis.count = 4u;
+  // Weights of a place that is not finite are NaN, also those of cells outside.
+  axis.base = select(0.0, nan_f(), !is_finite_f(position.x));
   for (var k = 0u; k < 4u; k++) {
     let at = vec2<f32>(first + f32(k) - 1.0, 0.0);
     let distance = part + 1.0 - f32(k);

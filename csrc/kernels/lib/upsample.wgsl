@@ -48,6 +48,11 @@ fn cubic_convolution_f(distance: f32, a: f32) -> f32 {
 }
 
 fn cubic_taps(o: u32, size: u32, scale: f32, align_corners: bool) -> Taps {
+  if (size == 1u) {
+    // All taps are one cell, such as that of a dimension which is not there. Weights of both signs
+    // would make NaN of an infinite one.
+    return Taps(0, 1, -1.0, scale, 1.0);
+  }
   let at = resampled_at(o, scale, align_corners);
   let first = min(i32(floor(at)), i32(size) - 1);
   return Taps(first - 1, 4, clamp(at - f32(first), 0.0, 1.0), scale, 1.0);
