@@ -1,14 +1,12 @@
 """The cells of the table: an entry of a database, a dtype, a variant; and how one is run."""
 
-import os
 import random
-import sys
 import time
 from typing import NamedTuple
 
 import torch
 
-from . import comparison
+from . import comparison, runner
 from .databases import entries, runner_of
 
 DEVICE = "webgpu"
@@ -26,8 +24,6 @@ DTYPES = (
     "complex64",
 )
 NATIVE, FALLBACK, FAILS, SKIPPED = STATUSES = ("native", "fallback", "fails", "skipped")
-# The exit status of a worker that wants to be replaced before it runs a cell.
-REPLACE_ME = 75
 
 
 class Cell(NamedTuple):
@@ -56,22 +52,14 @@ def cells_of(databases, only, dtypes):
 
 
 def start_worker(databases, log):
-    """What a worker process does before its first cell, and outside of a cell's time."""
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-        os.dup2(file, stream.fileno())
-    torch.set_num_threads(1)  # there are as many workers as cores
-    torch.webgpu.set_fallback_mode("silent")  # counted still
+    runner.start_worker(log)
     for database in databases:
         entries(database)
-    device_works()
 
 
 def run(cell, limit):
     """The result of one cell, from at most `limit` samples (0: all)."""
-    if not device_works():
-        os._exit(REPLACE_ME)
+    runner.require_device()
     start = time.perf_counter()
     torch.manual_seed(0)
     random.seed(0)  # of some samples
@@ -86,10 +74,10 @@ def run(cell, limit):
 def compare(cell, limit):
     entry, dtype = entries(cell.database)[cell.op], getattr(torch, cell.dtype)
     compared, reason = 0, "there are no samples"
-    runner = runner_of(cell.database)
-    if cell.op in runner.LEFT_OUT:
-        return Result(SKIPPED, runner.LEFT_OUT[cell.op])
-    for described, check in runner.checks(entry, dtype, cell.variant, limit):
+    section = runner_of(cell.database)
+    if cell.op in section.LEFT_OUT:
+        return Result(SKIPPED, section.LEFT_OUT[cell.op])
+    for described, check in section.checks(entry, dtype, cell.variant, limit):
         try:
             check(DEVICE)
             compared += 1
@@ -102,11 +90,3 @@ def compare(cell, limit):
     if not compared:
         return Result(SKIPPED, reason)
     return Result(FALLBACK if torch.webgpu.fallbacks() else NATIVE)
-
-
-def device_works():
-    """False after a lost device, whose error must not count against the cells that follow."""
-    try:
-        return torch.ones(2, device=DEVICE).add_(1).tolist() == [2, 2]
-    except Exception:
-        return False
