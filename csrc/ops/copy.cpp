@@ -38,6 +38,12 @@ Tensor plain(const Tensor& tensor) {
   return memory.is_neg() ? at::_neg_view(memory) : memory;
 }
 
+// Those lazy bits on other values.
+Tensor with_bits_of(const Tensor& like, const Tensor& values) {
+  const Tensor result = like.is_conj() ? values.conj() : values;
+  return like.is_neg() ? at::_neg_view(result) : result;
+}
+
 void copy_on_device(const Tensor& dst, const Tensor& src);
 
 // Complex types of which one has no kernel (complex32, complex128) are converted by their parts.
@@ -122,12 +128,11 @@ void copy_on_device(const Tensor& dst, const Tensor& src) {
   }
   note_fallback("aten::_copy_from", std::string("from ") + c10::toString(src.scalar_type()) +
                                         " to " + c10::toString(dst.scalar_type()));
-  // The memory as it is, and the lazy bits on the host: resolving them here would end up here
-  // again.
-  Tensor host = plain(src).cpu();
-  host = src.is_conj() ? host.conj() : host;
-  host = src.is_neg() ? at::_neg_view(host) : host;
-  dst.copy_(host.resolve_conj().resolve_neg().to(dst.scalar_type()));
+  // The memory of both as it is, and the lazy bits on the host: resolving them here would end up
+  // here again.
+  Tensor host = with_bits_of(src, plain(src).cpu()).resolve_conj().resolve_neg();
+  host = with_bits_of(dst, host.to(dst.scalar_type())).resolve_conj().resolve_neg();
+  plain(dst).copy_(host);
 }
 
 // The bytes of a dense tensor, exactly: its elements fill [begin, begin + bytes) of the buffer.

@@ -222,3 +222,16 @@ def test_integers_divide_in_a_default_dtype_that_has_no_kernels(mode):
         assert torch.equal(x.webgpu().sqrt().cpu(), x.sqrt())
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("view", ["_neg_view", "conj"])
+def test_copies_into_lazily_negated_and_conjugated_views(mode, view):
+    """A dtype in which nothing is negated on the device, into a view that is not dense."""
+    mode("silent")
+
+    def run(device):
+        x = torch.arange(8.0).to(torch.complex128).to(device)
+        getattr(x, view)()[::2].copy_(torch.full((4,), 2 + 3j, dtype=x.dtype).to(device))
+        return x.cpu()
+
+    assert torch.equal(run("webgpu"), run("cpu"))
