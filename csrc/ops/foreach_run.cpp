@@ -119,6 +119,13 @@ void launch(const Form& form, const Arguments& arguments, DType dtype, at::Tenso
   multi_tensor(op, operands);
 }
 
+// Autograd counts what is written for ops that return their result, which these do not.
+void count_as_written(at::TensorList tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    tensor.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
 } // namespace
 
 bool foreach_in_place(ForeachForm form, const ForeachArguments& arguments) {
@@ -126,6 +133,7 @@ bool foreach_in_place(ForeachForm form, const ForeachArguments& arguments) {
   const auto dtype = fast_dtype(form, arguments, {});
   if (dtype) {
     launch(form, arguments, *dtype, {}, false);
+    count_as_written(arguments.inputs[0]);
   }
   return dtype.has_value();
 }
@@ -135,6 +143,7 @@ bool foreach_into(at::TensorList outputs, ForeachForm form, const ForeachArgumen
   const auto dtype = fast_dtype(form, arguments, outputs);
   if (dtype) {
     launch(form, arguments, *dtype, outputs, false);
+    count_as_written(outputs);
   }
   return dtype.has_value();
 }

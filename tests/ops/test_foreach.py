@@ -187,3 +187,19 @@ def test_differences_with_truth_values_are_refused():
     for scalars in (True, [True, False]):
         check_error(lambda x, s=scalars: torch._foreach_sub(x, s), [torch.ones(2), torch.ones(3)])
         check_error(lambda x, s=scalars: torch._foreach_sub_(x, s), [torch.ones(2), torch.ones(3)])
+
+
+@pytest.mark.parametrize("name", ["mul_", "lerp_", "copy_", "zero_"])
+def test_autograd_sees_what_is_written(name):
+    arguments = {"mul_": [2.0], "lerp_": [tensors(), 0.5], "copy_": [tensors()], "zero_": []}[name]
+
+    def run(device):
+        x = [t.to(device) for t in tensors()]
+        saved = [t.clone().requires_grad_() * t for t in x]  # x is needed for backward
+        moved = to_device(arguments) if device == DEVICE else arguments
+        getattr(torch, f"_foreach_{name}")(x, *moved)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            saved[0].sum().backward()
+        return [t._version for t in x]
+
+    assert run(DEVICE) == run("cpu")
