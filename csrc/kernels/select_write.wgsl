@@ -8,6 +8,8 @@ struct Params {
   out_offset: u32,
   in_offset: u32,
   rank: u32,
+  row_stride: u32, // of nonzero's result
+  column_stride: u32,
   sizes: array<vec4<u32>, 16>, // innermost first
 }
 
@@ -35,7 +37,8 @@ fn emit(i: u32, number: u32) {
   var rest = i;
   for (var d = 0u; d < p.rank; d++) {
     let size = p.sizes[d].x;
-    store_out(p.out_offset + number * p.rank + p.rank - 1u - d, vec2<u32>(rest % size, 0u));
+    let place = number * p.row_stride + (p.rank - 1u - d) * p.column_stride;
+    store_out(p.out_offset + place, vec2<u32>(rest % size, 0u));
     rest /= size;
   }
 }

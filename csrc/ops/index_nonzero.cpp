@@ -34,7 +34,8 @@ struct WriteParams {
   uint32_t out_offset;
   uint32_t in_offset;
   uint32_t rank;
-  uint32_t unused[2];
+  uint32_t row_stride;
+  uint32_t column_stride;
   uint32_t sizes[kMaxDims][4];
 };
 
@@ -99,7 +100,7 @@ std::string emit_hook(Stage stage) {
          "\n}";
 }
 
-// `in` is not used by kNonzero. All tensors are contiguous.
+// `in` is not used by kNonzero, whose `out` may have any strides. All other tensors are contiguous.
 void write_selected(Stage stage, const char* name, const Tensor& mask, const Tensor& counts,
                     const Tensor& out, const Tensor& in, int64_t limit) {
   WriteParams params{};
@@ -110,6 +111,10 @@ void write_selected(Stage stage, const char* name, const Tensor& mask, const Ten
   params.rank = bounded_rank(name, mask.dim(), kMaxDims);
   for (uint32_t d = 0; d < params.rank; ++d) {
     params.sizes[d][0] = static_cast<uint32_t>(mask.size(params.rank - 1 - d));
+  }
+  if (stage == Stage::kNonzero) {
+    params.row_stride = static_cast<uint32_t>(out.stride(0));
+    params.column_stride = static_cast<uint32_t>(out.stride(1));
   }
   BindingList bindings(name);
   const DType mask_dtype = operand_dtype(name, "mask", mask.scalar_type());
@@ -174,11 +179,11 @@ Tensor& nonzero_out(const Tensor& self, Tensor& result) {
       native_dtype(self.scalar_type()) ? self.contiguous() : self.ne(0).contiguous();
   const Tensor counts = count_selected(mask);
   const int64_t total = read_total(counts);
-  at::native::resize_output(result, {total, self.dim()});
+  if (at::native::resize_output(result, {total, self.dim()})) {
+    result.as_strided_({total, self.dim()}, {1, total}); // a dense column for each dimension
+  }
   if (result.numel() != 0) {
-    const Tensor written = writable(result);
-    write_selected(Stage::kNonzero, "nonzero", mask, counts, written, {}, total);
-    deliver(result, written);
+    write_selected(Stage::kNonzero, "nonzero", mask, counts, result, {}, total);
   }
   return result;
 }
@@ -200,10 +205,7 @@ Tensor& nonzero_static_out(const Tensor& self, int64_t size, int64_t fill_value,
   if (result.numel() != 0 && self.numel() != 0) {
     const Tensor mask =
         native_dtype(self.scalar_type()) ? self.contiguous() : self.ne(0).contiguous();
-    const Tensor written = result.contiguous();
-    write_selected(Stage::kNonzero, "nonzero_static", mask, count_selected(mask), written, {},
-                   size);
-    deliver(result, written);
+    write_selected(Stage::kNonzero, "nonzero_static", mask, count_selected(mask), result, {}, size);
   }
   return result;
 }

@@ -121,6 +121,23 @@ def test_nonzero(size):
     check(lambda x: torch.where(x), x)
 
 
+def test_nonzero_has_dense_columns():
+    """where() and indexing by masks pass them on one by one."""
+    x = torch.tensor([[0, 1, 2], [3, 0, 4]])
+    moved = x.to("webgpu")
+    assert torch.nonzero(moved).stride() == torch.nonzero(x).stride() == (1, 4)
+    assert all(t.is_contiguous() for t in torch.where(moved > 0))
+    for shape in ((4, 2), (2, 4)):  # of which one must be resized
+        out = torch.zeros(shape, dtype=torch.int64)
+        moved_out = out.to("webgpu")[:]
+        assert torch.nonzero(moved, out=moved_out).stride() == torch.nonzero(x, out=out).stride()
+        assert torch.equal(moved_out.cpu(), out)
+    wide = torch.full((4, 2, 3), -1).to("webgpu")
+    torch.nonzero(moved, out=wide[..., 1])
+    assert torch.equal(wide[..., 1].cpu(), torch.nonzero(x))
+    assert bool((wide[..., ::2] == -1).all())
+
+
 def test_nonzero_takes_nan_and_ignores_negative_zero():
     check(torch.nonzero, torch.tensor([0.0, -0.0, float("nan"), 1e-45, -3.0]))
 
