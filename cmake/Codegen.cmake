@@ -5,8 +5,8 @@ set(codegen_py "${CMAKE_SOURCE_DIR}/tools/codegen.py")
 file(GLOB codegen_scripts CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tools/codegen/*.py")
 list(APPEND codegen_scripts "${codegen_py}")
 # The .cpp files are inputs too: what they register by hand is not generated.
-file(GLOB codegen_tables CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/ops/*.yaml"
-     "${CMAKE_SOURCE_DIR}/csrc/ops/*.cpp" "${CMAKE_SOURCE_DIR}/csrc/kernels/*.inc")
+file(GLOB_RECURSE codegen_tables CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/ops/*.yaml"
+     "${CMAKE_SOURCE_DIR}/csrc/ops/*.cpp" "${CMAKE_SOURCE_DIR}/csrc/ops/*.inc")
 
 # The scripts decide how many files there are; the tables only what is in them.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${codegen_scripts})

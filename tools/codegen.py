@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Generate the operator registrations of the backend at build time.
 
-Reads the op tables (csrc/kernels/*.inc), csrc/ops/ops.yaml and the hand-written registrations
-(csrc/ops/*.cpp); asks the torchgen package of the installed torch for the signatures; writes C++.
+Reads the op tables (csrc/ops/**/*.inc), csrc/ops/ops.yaml and the hand-written registrations
+(csrc/ops/**/*.cpp); asks the torchgen package of the installed torch for the signatures; writes C++.
 
     python tools/codegen.py --out build/generated          # generate (a file only when it changed)
     python tools/codegen.py --out build/generated --list   # only name the files it would write
@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
         "--csrc",
         type=Path,
         default=Path(__file__).resolve().parent.parent / "csrc",
-        help="source folder with kernels/*.inc and ops/ (default: this repository's)",
+        help="source folder with ops/ (default: this repository's)",
     )
     args = parser.parse_args(argv)
 

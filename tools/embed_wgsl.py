@@ -1,4 +1,4 @@
-"""Writes one C++ file that holds the text of every .wgsl file under a folder.
+"""Writes one C++ file that holds the text of every .wgsl file under some folders.
 
 The interface is csrc/runtime/wgsl_sources.h.
 """
@@ -42,9 +42,14 @@ def string_literal(text: str) -> str:
     return "\n".join(f'R"wgsl({piece})wgsl"' for piece in pieces)
 
 
-def render(root: pathlib.Path) -> str:
+def name_of(path: pathlib.Path) -> str:
+    return f"lib/{path.stem}" if path.parent.name == "lib" else path.stem
+
+
+def render(roots: list[pathlib.Path]) -> str:
     shaders = {
-        path.relative_to(root).with_suffix("").as_posix(): path.read_text(encoding="utf-8")
+        name_of(path): path.read_text(encoding="utf-8")
+        for root in roots
         for path in root.rglob("*.wgsl")
     }
     # The lookup is a binary search, so the order is that of std::string_view: by bytes.
@@ -56,10 +61,10 @@ def render(root: pathlib.Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=pathlib.Path, required=True)
+    parser.add_argument("--roots", type=pathlib.Path, nargs="+", required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args()
-    text = render(args.root)
+    text = render(args.roots)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     if not args.out.exists() or args.out.read_text(encoding="utf-8") != text:
         args.out.write_text(text, encoding="utf-8")

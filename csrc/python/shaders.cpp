@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/gemm_source.h"
-#include "kernels/kernel_source.h"
-#include "kernels/pointwise_source.h"
-#include "kernels/reduce_source.h"
-#include "kernels/wgsl_library.h"
+#include "ops/matmul/gemm_source.h"
+#include "wgsl/kernel_source.h"
+#include "ops/pointwise/pointwise_source.h"
+#include "ops/reduce/reduce_source.h"
+#include "wgsl/wgsl_library.h"
 #include "runtime/wgsl_sources.h"
 
 namespace torch_webgpu {

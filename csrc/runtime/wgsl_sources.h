@@ -1,4 +1,4 @@
-// The text of every shader in csrc/kernels, embedded at build time by tools/embed_wgsl.py.
+// The text of the WGSL library and of the kernels, embedded at build time by tools/embed_wgsl.py.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 namespace torch_webgpu {
 
 struct WgslSource {
-  std::string_view name; // path under csrc/kernels without the suffix: "copy", "conv/im2col"
+  std::string_view name; // file name without the suffix, behind "lib/" if it is in that folder
   std::string_view text;
 };
 

@@ -1,4 +1,4 @@
-"""Parses csrc/kernels/lib/*.wgsl and evaluates its functions on a WebGPU device."""
+"""Parses csrc/wgsl/lib/*.wgsl and evaluates its functions on a WebGPU device."""
 
 import functools
 import itertools
@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 
-LIBRARY = pathlib.Path(__file__).resolve().parents[2] / "csrc" / "kernels" / "lib"
+LIBRARY = pathlib.Path(__file__).resolve().parents[2] / "csrc" / "wgsl" / "lib"
 _DECLARATION = re.compile(r"^(?:fn|const|var<private>|struct|alias|override) *(\w+)", re.MULTILINE)
 _SIGNATURE = re.compile(r"fn \w+\(([^)]*)\) -> ([\w<>]+) \{")
 

@@ -60,8 +60,7 @@ def table() -> dict:
 def sources(tmp_path: Path) -> Path:
     """A source folder with the real ops.yaml, no op table and no hand-written registration."""
     csrc = tmp_path / "csrc"
-    (csrc / "kernels").mkdir(parents=True)
-    (csrc / "ops").mkdir()
+    (csrc / "ops").mkdir(parents=True)
     shutil.copy(CSRC / "ops" / "ops.yaml", csrc / "ops")
     return csrc
 
@@ -70,11 +69,10 @@ def sources(tmp_path: Path) -> Path:
 def everything(table: dict, natives: Natives, tmp_path_factory: pytest.TempPathFactory):
     """The plan in which every stub of the table has a row, and its files."""
     csrc = tmp_path_factory.mktemp("everything")
-    (csrc / "kernels").mkdir()
     (csrc / "ops").mkdir()
     shutil.copy(CSRC / "ops" / "ops.yaml", csrc / "ops")
     rows = "".join(f"TW_UNARY({stub}, SAME)\n" for stub in table["stubs"])
-    (csrc / "kernels" / "all.inc").write_text(rows)
+    (csrc / "ops" / "all.inc").write_text(rows)
     whole = plan.make_plan(csrc, natives)
     return whole, emit.generate(whole)
 
@@ -131,7 +129,7 @@ def test_the_record_lists_what_is_registered(everything) -> None:
 def test_one_row_brings_all_forms_and_only_what_it_completes(
     sources: Path, natives: Natives
 ) -> None:
-    rows = sources / "kernels" / "a.inc"
+    rows = sources / "ops" / "a.inc"
     rows.write_text(
         "// TW_UNARY(cos, SAME)\nTW_UNARY(sin, SAME)\nTW_UNARY(clamp_min_scalar, SAME)\n"
     )
@@ -151,7 +149,7 @@ def test_one_row_brings_all_forms_and_only_what_it_completes(
 
 
 def test_a_registration_by_hand_replaces_the_generated_one(sources: Path, natives: Natives) -> None:
-    (sources / "kernels" / "a.inc").write_text("TW_UNARY(sin, SAME)\n")
+    (sources / "ops" / "a.inc").write_text("TW_UNARY(sin, SAME)\n")
     (sources / "ops" / "a.cpp").write_text(
         'TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("sin_", TORCH_FN(sin_)); }\n'
         "TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {\n"
@@ -190,7 +188,7 @@ def test_our_structured_ops_are_declared(sources: Path, natives: Natives) -> Non
 def test_mistakes_in_the_tables_are_named(
     sources: Path, natives: Natives, row: str, webgpu: list[str], message: str
 ) -> None:
-    (sources / "kernels" / "a.inc").write_text(row + "\n")
+    (sources / "ops" / "a.inc").write_text(row + "\n")
     path = sources / "ops" / "ops.yaml"
     path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "webgpu": webgpu}))
     with pytest.raises(plan.PlanError) as error:
@@ -211,7 +209,7 @@ def test_this_repository_generates_the_same_twice(tmp_path: Path) -> None:
 
 
 def test_an_error_ends_the_run_in_one_line(sources: Path, tmp_path: Path) -> None:
-    (sources / "kernels" / "a.inc").write_text("TW_UNARY(sine, SAME)\n")
+    (sources / "ops" / "a.inc").write_text("TW_UNARY(sine, SAME)\n")
     result = run("--csrc", sources, "--out", tmp_path / "generated")
     assert result.returncode == 1
     assert result.stderr.startswith("codegen: a.inc")

@@ -91,11 +91,11 @@ def row_name(stub_symbol: str) -> str:
 def read_rows(csrc: Path) -> dict[str, str]:
     """Stubs that have a kernel of ours -> where that is said."""
     rows: dict[str, str] = {}
-    for path in sorted((csrc / "kernels").glob("*.inc")):
+    for path in sorted((csrc / "ops").rglob("*.inc")):
         for kind, name in ROW.findall(COMMENT.sub("", path.read_text())):
             if kind != "VARIANT":  # a row that C++ asks for by name, behind no stub
                 rows[row_name(name)] = f"{path.name}: TW_{kind}({name}, ...)"
-    for path in sorted((csrc / "ops").glob("*.cpp")):
+    for path in sorted((csrc / "ops").rglob("*.cpp")):
         for symbol in STUB_BY_HAND.findall(COMMENT.sub("", path.read_text())):
             rows[row_name(symbol)] = f"{path.name}: the kernel of {symbol}"
     return rows
@@ -104,7 +104,7 @@ def read_rows(csrc: Path) -> dict[str, str]:
 def read_plain(csrc: Path) -> dict[str, str]:
     """Hand-written registrations -> the file that has them."""
     plain: dict[str, str] = {}
-    for path in sorted((csrc / "ops").glob("*.cpp")):
+    for path in sorted((csrc / "ops").rglob("*.cpp")):
         for block in PLAIN_BLOCK.findall(COMMENT.sub("", path.read_text())):
             for name in PLAIN_NAME.findall(block):
                 if name in plain:

@@ -1,0 +1,72 @@
+#include "launch/binding_list.h"
+
+#include <algorithm>
+
+namespace torch_webgpu {
+namespace {
+
+// Kernels count elements in 32 bits, and number invocations in groups beyond the last element.
+constexpr uint64_t kMaxElements = (uint64_t{1} << 32) - (uint64_t{1} << 25);
+
+} // namespace
+
+uint64_t BindingList::window_bytes() {
+  const uint64_t limit = context().device.caps().max_storage_binding_size;
+  return limit / SlotWindows::kAlignment * SlotWindows::kAlignment;
+}
+
+uint32_t BindingList::add(const Buffer& buffer, uint64_t element_bytes, uint64_t begin,
+                          uint64_t end) {
+  for (uint32_t slot = 0; slot < num_slots_; ++slot) {
+    if (bindings_[slots_[slot].binding].buffer == &buffer) {
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          slots_[slot].begin <= begin && end <= slots_[slot].end, op_,
+          "(): two tensors lie in one buffer that is larger than a storage binding, too far apart");
+      return slot;
+    }
+  }
+  const Capabilities& caps = context().device.caps();
+  TORCH_INTERNAL_ASSERT(num_bindings_ < kMaxBindings, op_, "(): more operands than bindings");
+  Slot& slot = slots_[num_slots_];
+  slot = {0, buffer.size, num_bindings_};
+  const bool fits = buffer.size <= caps.max_storage_binding_size;
+  if (!fits) {
+    slot.begin = begin / SlotWindows::kAlignment * SlotWindows::kAlignment;
+    slot.end = std::min((end + 15) / 16 * 16, buffer.size);
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED((slot.end - slot.begin) / element_bytes <= kMaxElements, op_,
+                              "(): a tensor of more than 2^32 elements");
+  const uint64_t step = fits ? slot.end : window_bytes();
+  // Kernels that check indices bind a buffer more.
+  const uint64_t most = std::min(caps.max_storage_buffers, kMaxBindings) - 1;
+  const uint64_t wanted = (slot.end - slot.begin + step - 1) / step;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      wanted == 1 || num_bindings_ + wanted <= most, op_, "(): a tensor of ", buffer.size,
+      " bytes does not fit into the storage bindings of this adapter, ", caps.max_storage_buffers,
+      " of ", caps.max_storage_binding_size, " bytes for all tensors of a kernel");
+  for (uint64_t at = slot.begin; at < slot.end; at += step) {
+    bindings_[num_bindings_++] =
+        fits ? Binding{&buffer, 0, 0} : Binding{&buffer, at, std::min(step, slot.end - at)};
+  }
+  return num_slots_++;
+}
+
+void BindingList::require_one_binding(uint32_t slot) const {
+  const uint32_t end = slot + 1 < num_slots_ ? slots_[slot + 1].binding : num_bindings_;
+  TORCH_CHECK_NOT_IMPLEMENTED(end == slots_[slot].binding + 1, op_,
+                              "(): a tensor is larger than a storage binding of this adapter (",
+                              context().device.caps().max_storage_binding_size, " bytes)");
+}
+
+SlotWindows BindingList::windows() const {
+  if (num_bindings_ == num_slots_) {
+    return {};
+  }
+  SlotWindows windows{uint32_t{1} << num_bindings_, window_bytes()};
+  for (uint32_t slot = 0; slot < num_slots_; ++slot) {
+    windows.firsts |= uint32_t{1} << slots_[slot].binding;
+  }
+  return windows;
+}
+
+} // namespace torch_webgpu

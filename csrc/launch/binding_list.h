@@ -1,0 +1,83 @@
+// The storage bindings of one dispatch.
+#pragma once
+
+#include <ATen/core/TensorBase.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "backend/tensor.h"
+#include "wgsl/kernel_source.h"
+#include "launch/dtypes.h"
+#include "runtime/context.h"
+
+namespace torch_webgpu {
+
+/// Collects the buffers of a dispatch. A buffer gets one slot however often it is added (WebGPU
+/// forbids binding it twice in a dispatch that writes it), and a slot as many bindings as the
+/// adapter's limit on a binding's size makes necessary. The kernel must be built with windows().
+class BindingList {
+public:
+  /// `op` names the op in errors.
+  explicit BindingList(const char* op) : op_(op) {}
+
+  /// What a binding holds of a buffer that needs several.
+  static uint64_t window_bytes();
+  /// What one binding surely reaches of a larger buffer, wherever that lies: bindings start at
+  /// aligned offsets and end at whole words.
+  static uint64_t safe_reach() {
+    const uint64_t limit = context().device.caps().max_storage_binding_size;
+    return std::max(limit - std::min<uint64_t>(limit, 512), limit / 2);
+  }
+
+  /// The slot of a buffer of elements of that size.
+  uint32_t add(const Buffer& buffer, uint64_t element_bytes) {
+    return add(buffer, element_bytes, 0, buffer.size);
+  }
+  uint32_t add(const at::TensorBase& tensor) { return add(buffer_of(tensor), tensor.itemsize()); }
+  /// The tensor as operand `name` of the kernel, read as `dtype`, which must be the tensor's own or
+  /// raw bits as wide.
+  Operand operand(std::string_view name, const at::TensorBase& tensor, DType dtype,
+                  bool writable = false) {
+    check_operand_dtype(op_, name, tensor.scalar_type(), dtype);
+    return {name, dtype, add(tensor), writable};
+  }
+  /// The same where the kernel touches bytes [begin, end) of the buffer only: one that is larger
+  /// than a binding is bound from base() on.
+  uint32_t add(const Buffer& buffer, uint64_t element_bytes, uint64_t begin, uint64_t end);
+  /// Where the slot's first binding starts in its buffer, in bytes.
+  uint64_t base(uint32_t slot) const { return slots_[slot].begin; }
+  /// For kernels that name a binding themselves instead of using accessors: raises if the slot
+  /// needs several.
+  void require_one_binding(uint32_t slot) const;
+
+  /// How slots are cut, for KernelSource.
+  SlotWindows windows() const;
+  PipelineKey key(PipelineKey key) const {
+    key.windows = windows().key();
+    return key;
+  }
+  const Binding* data() const { return bindings_.data(); }
+  uint32_t size() const { return num_bindings_; }
+
+  template <typename Params>
+  void dispatch(const Pipeline& pipeline, const Params& params, Grid grid) const {
+    static_assert(sizeof(Params) <= kParamsWindow);
+    context().stream.dispatch(pipeline, data(), size(), &params, sizeof(params), grid);
+  }
+
+private:
+  struct Slot {
+    uint64_t begin, end; // bytes of the buffer that are bound
+    uint32_t binding;    // the first
+  };
+
+  const char* op_;
+  std::array<Binding, kMaxBindings> bindings_;
+  std::array<Slot, kMaxBindings> slots_;
+  uint32_t num_bindings_ = 0;
+  uint32_t num_slots_ = 0;
+};
+
+} // namespace torch_webgpu

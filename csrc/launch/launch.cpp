@@ -1,0 +1,112 @@
+#include "launch/launch.h"
+
+#include <algorithm>
+
+#include "backend/tensor.h"
+#include "launch/dtypes.h"
+
+namespace torch_webgpu {
+namespace {
+
+// Behind the last element, in bytes of the buffer.
+uint64_t end_of(const at::TensorBase& tensor, uint64_t begin) {
+  if (tensor.numel() == 0) {
+    return begin;
+  }
+  uint64_t last = 0;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    last += static_cast<uint64_t>(tensor.stride(d)) * (tensor.size(d) - 1);
+  }
+  return begin + (last + 1) * tensor.itemsize();
+}
+
+} // namespace
+
+void Launch::bind(uint32_t k, const at::TensorBase& tensor) {
+  const uint32_t allowed = kernel_.operands[k].dtypes;
+  const at::ScalarType type = tensor.scalar_type();
+  std::optional<DType> dtype = convertible_dtype(type);
+  if (!dtype || (allowed & dtype_bit(*dtype)) == 0) {
+    // An operand that is declared as bits takes any dtype of that size.
+    const DType bits = raw_dtype(type);
+    TORCH_CHECK_NOT_IMPLEMENTED((allowed & dtype_bit(bits)) != 0, op_, "(): ", type,
+                                " is not supported for '", kernel_.operands[k].name, "'");
+    dtype = bits;
+  }
+  bind_as(k, tensor, *dtype);
+}
+
+void Launch::bind_as(uint32_t k, const at::TensorBase& tensor, DType dtype) {
+  const OperandInfo& operand = kernel_.operands[k];
+  TORCH_INTERNAL_ASSERT(info(dtype).bytes == tensor.itemsize(), op_, "(): operand '", operand.name,
+                        "' of ", tensor.scalar_type(), " cannot be taken for ", info(dtype).name);
+  TORCH_CHECK_NOT_IMPLEMENTED((operand.dtypes & dtype_bit(dtype)) != 0, op_, "(): ",
+                              info(dtype).name, " is not supported for '", operand.name, "'");
+  TORCH_INTERNAL_ASSERT(operand.like < 0 || !has(operand.like) ||
+                            operands_[operand.like].dtype == dtype,
+                        op_, "(): operand '", operand.name, "' is ", info(dtype).name, ", not as '",
+                        kernel_.operands[operand.like].name, "'");
+  context_ = &context();
+  const Buffer& buffer = buffer_of(tensor);
+  const uint64_t begin = byte_offset(tensor);
+  const bool whole = buffer.size <= context_->device.caps().max_storage_binding_size;
+  const uint32_t slot = whole ? bindings_.add(buffer, info(dtype).bytes)
+                              : bindings_.add(buffer, info(dtype).bytes, begin,
+                                              end_of(tensor, begin));
+  at_[k] = static_cast<uint32_t>((begin - bindings_.base(slot)) / info(dtype).bytes);
+  operands_[k] = {.present = true, .dtype = dtype, .slot = static_cast<uint8_t>(slot)};
+  const uint64_t bits = (static_cast<uint64_t>(dtype) + 1) | uint64_t{slot} << kDTypeBits;
+  operand_key_[k / kOperandsPerWord] |= bits << key_place(k);
+  present_ |= 1u << k;
+}
+
+void Launch::own_words(uint32_t k) {
+  TORCH_INTERNAL_ASSERT(has(k) && kernel_.operands[k].access == Access::kWords);
+  const uint64_t address = uint64_t{at_[k]} * info(operands_[k].dtype).bytes;
+  TORCH_INTERNAL_ASSERT(address % 4 == 0, op_, "(): operand '", kernel_.operands[k].name,
+                        "' starts within a word");
+  bindings_.require_one_binding(operands_[k].slot);
+  operands_[k].whole_words = true;
+  operand_key_[k / kOperandsPerWord] |= uint64_t{1} << (key_place(k) + kDTypeBits + kSlotBits);
+}
+
+void Launch::set(uint32_t constant, uint32_t value) {
+  const ConstInfo& declared = kernel_.consts[constant];
+  TORCH_INTERNAL_ASSERT(std::ranges::find(declared.values, value) != declared.values.end(), op_,
+                        "(): kernel ", kernel_.name, " takes no ", declared.name, " of ", value);
+  const_key_ |= static_cast<uint64_t>(value) << declared.key_shift;
+  consts_set_ |= 1u << constant;
+}
+
+void Launch::check_complete() const {
+  for (uint32_t k = 0; k < kernel_.operands.size(); ++k) {
+    TORCH_INTERNAL_ASSERT(has(k) || kernel_.operands[k].optional, op_, "(): kernel ", kernel_.name,
+                          " needs operand '", kernel_.operands[k].name, "'");
+  }
+  TORCH_INTERNAL_ASSERT(consts_set_ == (uint64_t{1} << kernel_.consts.size()) - 1, op_,
+                        "(): a constant of kernel ", kernel_.name, " is not set");
+}
+
+PipelineKey Launch::key() const {
+  PipelineKey key;
+  key.family = family_of(kernel_.id);
+  key.lo = const_key_;
+  key.hi = operand_key_[0];
+  key.more = operand_key_[1];
+  return bindings_.key(key);
+}
+
+KernelForm Launch::form(std::vector<std::string> regions) const {
+  KernelForm form;
+  form.operands.assign(operands_.begin(), operands_.begin() + kernel_.operands.size());
+  for (const ConstInfo& constant : kernel_.consts) {
+    const uint32_t bits = std::bit_width(constant.values.back());
+    form.consts.push_back(
+        static_cast<uint32_t>(const_key_ >> constant.key_shift & ((uint64_t{1} << bits) - 1)));
+  }
+  form.regions = std::move(regions);
+  form.windows = bindings_.windows();
+  return form;
+}
+
+} // namespace torch_webgpu

@@ -1,0 +1,97 @@
+// One dispatch of a kernel: operands by name, constants, parameters, and the pipeline key that
+// follows from them. The build derives a class from Launch for each kernel file (tools/contract),
+// with a function for each operand and constant; op files use those.
+#pragma once
+
+#include <ATen/core/TensorBase.h>
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launch/binding_list.h"
+#include "runtime/context.h"
+#include "wgsl/assemble.h"
+#include "wgsl/kernel_info.h"
+
+namespace torch_webgpu {
+
+inline constexpr uint32_t kMaxOperands = 10;
+
+class Launch {
+public:
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+
+  const char* op() const { return op_; }
+
+protected:
+  /// `op` names the operator in errors and profiles and must outlive the launch.
+  Launch(const KernelInfo& kernel, const char* op) : kernel_(kernel), op_(op), bindings_(op) {}
+
+  /// Adds a tensor as operand `k`, with its own dtype. Raises NotImplementedError, naming operator,
+  /// operand and dtype, for a dtype that the kernel does not take.
+  void bind(uint32_t k, const at::TensorBase& tensor);
+  /// Adds a tensor whose elements the kernel reads or writes as `dtype`, of the same size in bytes.
+  void bind_as(uint32_t k, const at::TensorBase& tensor, DType dtype);
+  /// Says that what the kernel stores together of operand `k` (Access::kWords) is whole words: the
+  /// operand starts at one, and nobody else writes to its words.
+  void own_words(uint32_t k);
+
+  void set(uint32_t constant, uint32_t value);
+
+  /// Where operand `k` starts in its binding, in elements; 0 for an absent one.
+  uint32_t at(uint32_t k) const { return at_[k]; }
+  bool has(uint32_t k) const { return (present_ >> k & 1) != 0; }
+
+  /// The code that the kernel writes to the error words to say that `message` happened.
+  uint32_t error_code(const std::string& message, ErrorKind kind) {
+    return context_->stream.error_code(message, kind);
+  }
+
+  Grid grid_of(uint64_t invocations) const {
+    return context_->stream.grid_1d(invocations, kernel_.workgroup);
+  }
+  Grid grid_of_groups(uint64_t workgroups) const { return context_->stream.grid_1d(workgroups, 1); }
+
+  /// Appends the dispatch. make_regions() gives the text of the kernel's regions, in their order; it
+  /// is called for a new pipeline only, and the text must follow from operands and constants.
+  template <typename MakeRegions>
+  void dispatch(const void* params, uint32_t bytes, Grid grid, MakeRegions&& make_regions) {
+    check_complete();
+    const Pipeline& pipeline = context_->pipelines.get(
+        key(), [&] { return assemble(op_, kernel_, form(make_regions()), context_->device.caps()); });
+    context_->stream.dispatch(pipeline, bindings_.data(), bindings_.size(), params, bytes, grid);
+  }
+
+private:
+  // Of an operand in the key: dtype + 1 (0: absent), slot, whether it has whole words.
+  static constexpr uint32_t kDTypeBits = 5;
+  static constexpr uint32_t kSlotBits = 4;
+  static constexpr uint32_t kOperandBits = kDTypeBits + kSlotBits + 1;
+  static constexpr uint32_t kOperandsPerWord = 64 / kOperandBits;
+  static_assert(kNumDTypes < 1u << kDTypeBits);
+  static_assert(kMaxBindings <= 1u << kSlotBits);
+  static_assert(kMaxOperands <= 2 * kOperandsPerWord);
+
+  static uint32_t key_place(uint32_t k) { return k % kOperandsPerWord * kOperandBits; }
+  void check_complete() const;
+  PipelineKey key() const;
+  KernelForm form(std::vector<std::string> regions) const;
+
+  const KernelInfo& kernel_;
+  const char* op_;
+  Context* context_ = nullptr; // of the operands
+  BindingList bindings_;
+  std::array<KernelForm::Operand, kMaxOperands> operands_{};
+  std::array<uint32_t, kMaxOperands> at_{};
+  std::array<uint64_t, 2> operand_key_{};
+  uint64_t const_key_ = 0;
+  uint32_t present_ = 0;
+  uint32_t consts_set_ = 0;
+};
+
+} // namespace torch_webgpu

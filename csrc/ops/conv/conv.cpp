@@ -1,0 +1,183 @@
+// Convolution and its gradients. ATen sends every convolution of a PrivateUse1 device here, with
+// 1-D ones as 2-D.
+#include <ATen/ops/convolution_backward_ops.h>
+#include <ATen/ops/convolution_ops.h>
+#include <ATen/ops/sum.h>
+#include <torch/library.h>
+
+#include "backend/empty.h"
+#include "backend/fallback.h"
+#include "launch/common.h"
+#include "ops/conv/conv_gemm.h"
+#include "ops/matmul/matmul_gemm.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+
+Tensor resolved(const Tensor& tensor) {
+  return tensor.defined() ? tensor.resolve_conj().resolve_neg() : tensor;
+}
+
+// Channels last if either operand is, as CUDA does.
+at::MemoryFormat output_format(const Tensor& input, const Tensor& weight) {
+  const at::MemoryFormat format = input.suggest_memory_format();
+  return format == at::MemoryFormat::Contiguous ? weight.suggest_memory_format() : format;
+}
+
+std::vector<int64_t> output_sizes(const Tensor& input, const Tensor& weight, at::IntArrayRef stride,
+                                  at::IntArrayRef padding, at::IntArrayRef dilation,
+                                  bool transposed, at::IntArrayRef output_padding, int64_t groups) {
+  std::vector<int64_t> sizes = {input.size(0),
+                                transposed ? weight.size(1) * groups : weight.size(0)};
+  for (int64_t d = 0; d < input.dim() - 2; ++d) {
+    const int64_t span = dilation[d] * (weight.size(d + 2) - 1);
+    const int64_t in = input.size(d + 2);
+    sizes.push_back(transposed
+                        ? (in - 1) * stride[d] - 2 * padding[d] + span + output_padding[d] + 1
+                        : (in + 2 * padding[d] - span - 1) / stride[d] + 1);
+    TORCH_CHECK(sizes.back() >= 0, "convolution of input of size ", input.sizes(),
+                " with a kernel of size ", weight.sizes(), ": the output would be too small");
+  }
+  return sizes;
+}
+
+void check_types(const Tensor& input, const Tensor& weight) {
+  TORCH_CHECK(input.scalar_type() == weight.scalar_type(), "expected scalar type ",
+              at::toString(input.scalar_type()), " but found ", at::toString(weight.scalar_type()));
+  TORCH_CHECK_NOT_IMPLEMENTED(input.scalar_type() != at::kBool,
+                              "\"slow_conv2d_cpu\" not implemented for 'Bool'");
+}
+
+// What at::convolution has checked before it calls, and what the CPU's kernels check. Other callers
+// may pass anything.
+void check_geometry(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                    const ConvGeometry& geometry, bool transposed, at::IntArrayRef output_padding) {
+  const int64_t dims = input.dim() - 2;
+  TORCH_CHECK(dims >= 1 && dims <= 3 && weight.dim() == input.dim(),
+              "Expected 3-, 4- or 5-dimensional input and weight of as many dimensions, but got ",
+              "input of size ", input.sizes(), " and weight of size ", weight.sizes());
+  const std::array<std::pair<const char*, at::IntArrayRef>, 4> lists = {
+      {{"stride", geometry.stride},
+       {"padding", geometry.padding},
+       {"dilation", geometry.dilation},
+       {"output_padding", output_padding}}};
+  for (const auto& [name, values] : lists) {
+    TORCH_CHECK(static_cast<int64_t>(values.size()) == dims, "expected ", name,
+                " to be a single integer value or a list of ", dims,
+                " values to match the convolution dimensions, but got ", name, "=", values);
+  }
+  for (int64_t d = 0; d < dims; ++d) {
+    TORCH_CHECK(geometry.stride[d] > 0, "non-positive stride is not supported");
+    TORCH_CHECK(geometry.padding[d] >= 0, "negative padding is not supported");
+    TORCH_CHECK(output_padding[d] >= 0, "negative output_padding is not supported");
+    TORCH_CHECK(geometry.dilation[d] > 0, "dilation should be greater than zero, but got ",
+                geometry.dilation);
+  }
+  TORCH_CHECK(geometry.groups > 0, "non-positive groups is not supported");
+  TORCH_CHECK(weight.size(0) % geometry.groups == 0, "Given groups=", geometry.groups,
+              ", expected weight to be divisible by ", geometry.groups,
+              " at dimension 0, but got weight of size ", weight.sizes());
+  const int64_t channels = transposed ? weight.size(0) : weight.size(1) * geometry.groups;
+  TORCH_CHECK(input.size(1) == channels, "Given groups=", geometry.groups, ", weight of size ",
+              weight.sizes(), ", expected input", input.sizes(), " to have ", channels,
+              " channels, but got ", input.size(1), " channels instead");
+  const int64_t results = transposed ? weight.size(1) * geometry.groups : weight.size(0);
+  TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == results), "Given weight of ",
+              "size ", weight.sizes(), ", expected bias to be 1-dimensional with ", results,
+              " elements, but got ", bias.defined() ? bias.sizes() : at::IntArrayRef());
+}
+
+Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                   at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
+                   bool transposed, at::IntArrayRef output_padding, int64_t groups) {
+  const Tensor given_bias = bias.value_or(Tensor());
+  check_same_device("convolution_overrideable",
+                    {{input, "input"}, {weight, "weight"}, {given_bias, "bias"}});
+  check_types(input, weight);
+  const ConvGeometry geometry{stride, padding, dilation, groups};
+  check_geometry(input, weight, given_bias, geometry, transposed, output_padding);
+  if (given_bias.defined()) {
+    check_dtype(given_bias, input.scalar_type());
+  }
+  if (!is_gemm_dtype(input.scalar_type())) {
+    // Not the overrideable form, which the CPU does not have.
+    return call_cpu_fallback_symint<at::_ops::convolution>::call(
+        input, weight, bias, c10::fromIntArrayRefSlow(stride), c10::fromIntArrayRefSlow(padding),
+        c10::fromIntArrayRefSlow(dilation), transposed, c10::fromIntArrayRefSlow(output_padding),
+        groups);
+  }
+  Tensor output = empty_webgpu(
+      output_sizes(input, weight, stride, padding, dilation, transposed, output_padding, groups),
+      input.options().memory_format(output_format(input, weight)));
+  if (output.numel() == 0) {
+    return output;
+  }
+  const Tensor b = resolved(given_bias);
+  if (transposed) {
+    conv_input(output, resolved(input), resolved(weight), b, geometry);
+  } else {
+    conv_output(output, resolved(input), resolved(weight), b, geometry);
+  }
+  return output;
+}
+
+std::tuple<Tensor, Tensor, Tensor>
+convolution_backward(const Tensor& grad_output, const Tensor& input_in, const Tensor& weight_in,
+                     at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
+                     bool transposed, at::IntArrayRef output_padding, int64_t groups,
+                     std::array<bool, 3> output_mask) {
+  check_same_device("convolution_backward_overrideable",
+                    {{grad_output, "grad_output"}, {input_in, "input"}, {weight_in, "weight"}});
+  check_types(grad_output, weight_in);
+  check_dtype(input_in, weight_in.scalar_type());
+  const ConvGeometry geometry{stride, padding, dilation, groups};
+  check_geometry(input_in, weight_in, {}, geometry, transposed, output_padding);
+  const auto sizes = output_sizes(input_in, weight_in, stride, padding, dilation, transposed,
+                                  output_padding, groups);
+  TORCH_CHECK(grad_output.sizes() == at::IntArrayRef(sizes), "Expected grad_output of size ", sizes,
+              ", but got ", grad_output.sizes());
+  if (!is_gemm_dtype(grad_output.scalar_type())) {
+    const std::array<c10::SymInt, 1> bias_sizes = {grad_output.size(1)};
+    return call_cpu_fallback_symint<at::_ops::convolution_backward>::call(
+        grad_output, input_in, weight_in, at::OptionalSymIntArrayRef(bias_sizes),
+        c10::fromIntArrayRefSlow(stride), c10::fromIntArrayRefSlow(padding),
+        c10::fromIntArrayRefSlow(dilation), transposed, c10::fromIntArrayRefSlow(output_padding),
+        groups, output_mask);
+  }
+  const Tensor grad = resolved(grad_output);
+  Tensor grad_input, grad_weight, grad_bias;
+  if (output_mask[0]) {
+    const Tensor weight = resolved(weight_in);
+    grad_input = empty_webgpu(input_in.sizes(),
+                              input_in.options().memory_format(output_format(input_in, weight_in)));
+    if (transposed) {
+      conv_output(grad_input, grad, weight, {}, geometry);
+    } else {
+      conv_input(grad_input, grad, weight, {}, geometry);
+    }
+  }
+  if (output_mask[1]) {
+    const Tensor input = resolved(input_in);
+    grad_weight = empty_webgpu(weight_in.sizes(), weight_in.scalar_type());
+    conv_weight(grad_weight, transposed ? grad : input, transposed ? input : grad, geometry);
+    grad_weight = grad_weight.contiguous(output_format(input_in, weight_in));
+  }
+  if (output_mask[2]) {
+    std::vector<int64_t> all_but_channels = {0};
+    for (int64_t d = 2; d < grad.dim(); ++d) {
+      all_but_channels.push_back(d);
+    }
+    grad_bias = at::sum(grad, all_but_channels);
+  }
+  return {grad_input, grad_weight, grad_bias};
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("convolution_overrideable", convolution);
+  m.impl("convolution_backward_overrideable", convolution_backward);
+}
+
+} // namespace
+} // namespace torch_webgpu

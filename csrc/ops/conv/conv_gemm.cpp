@@ -1,0 +1,230 @@
+#include "ops/conv/conv_gemm.h"
+
+#include <ATen/ops/empty_like.h>
+#include <c10/util/accumulate.h>
+
+#include "backend/tensor.h"
+#include "launch/binding_list.h"
+#include "ops/matmul/matmul_gemm.h"
+#include "runtime/context.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+using Words = ConvParams::Words;
+
+// Missing spatial dimensions come first, as ones.
+constexpr int64_t kSpatial = 3;
+
+int64_t spatial(at::IntArrayRef values, int64_t d, int64_t missing) {
+  const int64_t index = d - (kSpatial - static_cast<int64_t>(values.size()));
+  return index < 0 ? missing : values[index];
+}
+
+void set(Words& words, at::IntArrayRef values, int64_t missing) {
+  for (int64_t d = 0; d < kSpatial; ++d) {
+    words[d] = static_cast<uint32_t>(spatial(values, d, missing));
+  }
+}
+
+at::IntArrayRef spatial_sizes(const Tensor& tensor) { return tensor.sizes().slice(2); }
+
+// Divisors that take a flat index over these sizes apart.
+void set_divisors(at::IntArrayRef sizes, Words& volume, Words& plane, Words& row) {
+  const int64_t width = spatial(sizes, 2, 1);
+  const int64_t area = spatial(sizes, 1, 1) * width;
+  row = divisor_words(static_cast<uint32_t>(width));
+  plane = divisor_words(static_cast<uint32_t>(area));
+  volume = divisor_words(static_cast<uint32_t>(spatial(sizes, 0, 1) * area));
+}
+
+// Whether the spatial dimensions are one dimension of stride tensor.stride(-1).
+bool is_collapsible(const Tensor& tensor) {
+  int64_t expected = tensor.stride(-1);
+  for (int64_t d = tensor.dim() - 1; d >= 2; --d) {
+    if (tensor.size(d) != 1 && tensor.stride(d) != expected) {
+      return false;
+    }
+    expected *= tensor.size(d);
+  }
+  return true;
+}
+
+Tensor collapsible(const Tensor& tensor) {
+  // A last dimension of size 1 may have any stride, which would then mean nothing.
+  return tensor.size(-1) != 1 && is_collapsible(tensor) ? tensor : tensor.contiguous();
+}
+
+int64_t reach(const Tensor& tensor) {
+  int64_t last = 0;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    last += (tensor.size(d) - 1) * tensor.stride(d);
+  }
+  return last;
+}
+
+int64_t numel(at::IntArrayRef sizes) { return c10::multiply_integers(sizes); }
+
+// Channels as rows, images and positions as columns, groups as the batch.
+MatrixView by_positions(const Tensor& tensor, int64_t groups) {
+  return {.tensor = &tensor,
+          .offset = tensor.storage_offset(),
+          .batch = tensor.size(1) / groups * tensor.stride(1),
+          .row = tensor.stride(1),
+          .column = tensor.stride(-1),
+          .reach = reach(tensor)};
+}
+
+// The operand that is found by taps and positions together. Of row and column only the order
+// matters: the smaller one is walked along.
+MatrixView gathered(const Tensor& tensor, int64_t groups, bool positions_are_rows) {
+  return {.tensor = &tensor,
+          .offset = tensor.storage_offset(),
+          .batch = tensor.size(1) / groups * tensor.stride(1),
+          .row = positions_are_rows ? 0 : 1,
+          .column = positions_are_rows ? 1 : 0,
+          .reach = reach(tensor)};
+}
+
+// What the three forms have in common. `positions` are the sizes that positions run over.
+Gemm start(ConvForm form, const Tensor& w, const Tensor& b, at::IntArrayRef positions,
+           const ConvGeometry& geometry) {
+  Gemm problem;
+  problem.batch = geometry.groups;
+  problem.conv = form;
+  for (int64_t stride : geometry.stride) {
+    problem.conv_strided |= stride != 1;
+  }
+  ConvParams& params = problem.conv_params;
+  set_divisors(spatial_sizes(w), params.taps, params.tap_plane, params.tap_row);
+  set_divisors(positions, params.positions, params.position_plane, params.position_row);
+  set(params.b_strides, b.strides().slice(2), 0);
+  params.b_strides[3] = static_cast<uint32_t>(b.stride(0));
+  set(params.b_sizes, spatial_sizes(b), 1);
+  params.b_sizes[3] = static_cast<uint32_t>(b.stride(1));
+  set(params.stride, geometry.stride, 1);
+  set(params.padding, geometry.padding, 0);
+  set(params.dilation, geometry.dilation, 1);
+  return problem;
+}
+
+void add_bias(Gemm& problem, const Tensor& bias, int64_t groups) {
+  if (bias.defined()) {
+    problem.d = {.tensor = &bias,
+                 .offset = bias.storage_offset(),
+                 .batch = bias.size(0) / groups * bias.stride(0),
+                 .row = bias.stride(0)};
+  }
+}
+
+// Whether images must be taken a few at a time for x and y to fit a storage binding.
+bool needs_split(const Tensor& x, const Tensor& y) {
+  const uint64_t limit = context().device.caps().max_storage_binding_size;
+  const auto is_large = [&](const Tensor& tensor) {
+    return buffer_of(tensor).size > limit &&
+           static_cast<uint64_t>(reach(tensor) + 1) * tensor.itemsize() > BindingList::safe_reach();
+  };
+  return x.size(0) > 1 && (is_large(x) || is_large(y));
+}
+
+// Calls convolve(x, y) for each half of the images.
+template <typename Convolve>
+void for_halves(const Tensor& x, const Tensor& y, Convolve&& convolve) {
+  const int64_t half = x.size(0) / 2;
+  convolve(x.narrow(0, 0, half), y.narrow(0, 0, half));
+  convolve(x.narrow(0, half, x.size(0) - half), y.narrow(0, half, x.size(0) - half));
+}
+
+// Index arithmetic of the kernels is exact below 2^31.
+void run(const Gemm& problem) {
+  TORCH_CHECK_NOT_IMPLEMENTED(std::max(problem.n, problem.k) < int64_t{1} << 31,
+                              "a convolution over 2^31 or more positions");
+  gemm(problem);
+}
+
+} // namespace
+
+void conv_output(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
+                 const ConvGeometry& geometry) {
+  if (needs_split(x, y)) {
+    for_halves(x, y, [&](const Tensor& x_half, const Tensor& y_half) {
+      conv_output(y_half, x_half, w, bias, geometry);
+    });
+    return;
+  }
+  const Tensor weight = w.contiguous();
+  Gemm problem = start(ConvForm::kOutput, weight, x, spatial_sizes(y), geometry);
+  problem.m = w.size(0) / geometry.groups;
+  problem.k = numel(w.sizes().slice(1));
+  problem.n = y.size(0) * numel(spatial_sizes(y));
+  problem.a = {.tensor = &weight,
+               .offset = weight.storage_offset(),
+               .batch = problem.m * problem.k,
+               .row = problem.k,
+               .column = 1};
+  problem.b = gathered(x, geometry.groups, false);
+  problem.c = by_positions(y, geometry.groups);
+  problem.conv_params.padding[3] = static_cast<uint32_t>(y.stride(0));
+  add_bias(problem, bias, geometry.groups);
+  run(problem);
+}
+
+void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor& bias,
+                const ConvGeometry& geometry) {
+  if (needs_split(x, y)) {
+    for_halves(x, y, [&](const Tensor& x_half, const Tensor& y_half) {
+      conv_input(x_half, y_half, w, bias, geometry);
+    });
+    return;
+  }
+  const Tensor weight = w.contiguous();
+  Gemm problem = start(ConvForm::kInput, weight, y, spatial_sizes(x), geometry);
+  const int64_t taps = numel(spatial_sizes(w));
+  const int64_t y_channels = w.size(0) / geometry.groups;
+  problem.m = w.size(1);
+  problem.k = y_channels * taps;
+  problem.n = x.size(0) * numel(spatial_sizes(x));
+  problem.a = {.tensor = &weight,
+               .offset = weight.storage_offset(),
+               .batch = y_channels * problem.m * taps,
+               .row = taps,
+               .column = 1,
+               .reach = weight.numel() - 1};
+  problem.conv_params.stride[3] = static_cast<uint32_t>(problem.m * taps);
+  problem.b = gathered(y, geometry.groups, false);
+  problem.c = by_positions(x, geometry.groups);
+  problem.conv_params.padding[3] = static_cast<uint32_t>(x.stride(0));
+  add_bias(problem, bias, geometry.groups);
+  run(problem);
+}
+
+void conv_weight(const Tensor& w, const Tensor& x, const Tensor& y, const ConvGeometry& geometry) {
+  if (needs_split(x, y)) {
+    Tensor sum = w; // then of the second half of the images
+    for_halves(x, y, [&](const Tensor& x_half, const Tensor& y_half) {
+      conv_weight(sum, x_half, y_half, geometry);
+      if (!sum.is_same(w)) {
+        w.add_(sum);
+      }
+      sum = at::empty_like(w);
+    });
+    return;
+  }
+  const Tensor gradient = collapsible(y);
+  Gemm problem = start(ConvForm::kWeight, w, x, spatial_sizes(y), geometry);
+  problem.m = w.size(0) / geometry.groups;
+  problem.n = numel(w.sizes().slice(1));
+  problem.k = y.size(0) * numel(spatial_sizes(y));
+  problem.a = by_positions(gradient, geometry.groups);
+  problem.conv_params.stride[3] = static_cast<uint32_t>(gradient.stride(0));
+  problem.b = gathered(x, geometry.groups, true);
+  problem.c = {.tensor = &w,
+               .offset = w.storage_offset(),
+               .batch = problem.m * problem.n,
+               .row = problem.n,
+               .column = 1};
+  run(problem);
+}
+
+} // namespace torch_webgpu

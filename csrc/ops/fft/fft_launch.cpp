@@ -1,0 +1,397 @@
+#include "ops/fft/fft_launch.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/empty.h"
+#include "ops/fft/fft_plan.h"
+#include "launch/kernel_args.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+
+constexpr PipelineFamily kFamily = PipelineFamily::kFft;
+constexpr uint32_t kMaxDims = 16;
+constexpr uint32_t kMaxDigits = 8;
+constexpr uint32_t kMaxRows = 128;            // of a workgroup
+constexpr uint32_t kAcross = 16;              // rows side by side that fill a memory transaction
+constexpr uint32_t kElements = 1024;          // that are enough for a workgroup
+constexpr uint64_t kScratchBytes = 128 << 20; // of one intermediate result
+
+// Mirrors Params of fft.wgsl.
+struct Params {
+  uint32_t rows, length, rows_per_group, num_stages;
+  uint32_t radices[2];
+  uint32_t inner, outer;
+  uint32_t points, stored, store_step, root_step, root_shift, first_sequence;
+  uint32_t x_at, x_stride, x_sequence;
+  uint32_t y_at, y_stride, y_sequence;
+  uint32_t load_across, store_across;
+  float load_sign, scale, store_sign;
+  uint32_t num_dims, num_digits, transforms;
+  uint32_t digits[kMaxDigits][4];
+  uint32_t dims[kMaxDims][4];
+};
+static_assert(offsetof(Params, digits) % 16 == 0);
+
+// The `variant` hook's flags.
+enum Flag : uint32_t {
+  kHermitian = 1,
+  kChirpIn = 2,
+  kConvolves = 4,
+  kTurns = 8,
+  kResponds = 16,
+  kChirpOut = 32,
+  kHas3Or5 = 64,
+  kHasLarger = 128,
+};
+constexpr std::pair<Flag, const char*> kFlagNames[] = {
+    {kHermitian, "hermitian"}, {kChirpIn, "chirp_in"},    {kConvolves, "convolves"},
+    {kTurns, "turns"},         {kResponds, "responds"},   {kChirpOut, "chirp_out"},
+    {kHas3Or5, "has_3_or_5"},  {kHasLarger, "has_larger"}};
+
+// Where sequences lie: in a tensor, or one behind the other in scratch memory.
+struct Place {
+  Tensor tensor;
+  uint32_t stride = 1;
+  uint32_t sequence = 0; // 0: the tensor's dims say
+};
+
+class Passes {
+public:
+  Passes(const char* op, const FftTransform& transform, const Tensor& x, const Tensor& y,
+         int64_t dim)
+      : op_(op), transform_(transform), plan_(static_cast<uint32_t>(transform.points)),
+        x_{x, static_cast<uint32_t>(x.stride(dim))}, y_{y, static_cast<uint32_t>(y.stride(dim))} {
+    for (int64_t d = 0; d < x.dim(); ++d) {
+      if (d != dim && x.size(d) != 1) {
+        dims_.push_back({x.size(d), x.stride(d), y.stride(d)});
+        sequences_ *= x.size(d);
+      }
+    }
+    // Neighbouring sequences lie near each other in what is written.
+    std::stable_sort(dims_.begin(), dims_.end(),
+                     [](const Dim& a, const Dim& b) { return a.y < b.y; });
+    merge_dims();
+  }
+
+  bool too_many_dims() const { return dims_.size() > kMaxDims; }
+
+  void run() {
+    const bool single = plan_.factors.size() == 1;
+    if (single) {
+      run_single();
+      return;
+    }
+    const uint64_t bytes = uint64_t{8} * plan_.length;
+    const auto chunk = static_cast<int64_t>(std::max<uint64_t>(kScratchBytes / bytes, 1));
+    for (first_ = 0; first_ < sequences_; first_ += chunk) {
+      count_ = std::min(chunk, sequences_ - first_);
+      const Place scratch = new_scratch();
+      if (!plan_.convolves) {
+        run_factors(x_, scratch, y_, {});
+        continue;
+      }
+      const Place spectrum = new_scratch();
+      run_factors(x_, scratch, spectrum,
+                  {.on_load = kChirpIn, .on_store = kResponds, .to_y = false});
+      run_factors(spectrum, scratch, y_, {.on_store = kChirpOut, .from_x = false});
+    }
+  }
+
+private:
+  struct Dim {
+    int64_t size, x, y;
+  };
+
+  // What is special about the first and the last pass.
+  struct Ends {
+    uint32_t on_load = 0;
+    uint32_t on_store = 0;
+    bool from_x = true;
+    bool to_y = true;
+  };
+
+  void merge_dims() {
+    std::vector<Dim> merged;
+    for (const Dim& dim : dims_) { // innermost first
+      if (!merged.empty() && dim.x == merged.back().x * merged.back().size &&
+          dim.y == merged.back().y * merged.back().size) {
+        merged.back().size *= dim.size;
+      } else {
+        merged.push_back(dim);
+      }
+    }
+    dims_ = std::move(merged);
+  }
+
+  Place new_scratch() const {
+    return {empty_webgpu({count_ * static_cast<int64_t>(plan_.length)}, at::kComplexFloat), 1,
+            plan_.length};
+  }
+
+  void run_single() {
+    count_ = sequences_;
+    Params params = base_params(x_, y_);
+    params.length = plan_.length;
+    params.inner = params.outer = params.store_step = 1;
+    const uint32_t flags = plan_.convolves ? kChirpIn | kConvolves | kChirpOut : 0;
+    run_pass(params, x_, y_, flags | set_ends(params, true, true));
+  }
+
+  // The passes of one transform. All but the last leave elements where they are.
+  void run_factors(const Place& from, const Place& scratch, const Place& to, const Ends& ends) {
+    uint32_t outer = 1;
+    uint32_t inner = plan_.length;
+    for (size_t k = 0; k < plan_.factors.size(); ++k) {
+      const bool first = k == 0;
+      const bool last = k + 1 == plan_.factors.size();
+      const Place& source = first ? from : scratch;
+      const Place& target = last ? to : scratch;
+      Params params = base_params(source, target);
+      params.length = plan_.factors[k];
+      inner /= params.length;
+      params.inner = inner;
+      params.outer = outer;
+      params.root_step = outer;
+      params.store_step = last ? outer : inner;
+      uint32_t flags = (first ? ends.on_load : 0) | (last ? ends.on_store : kTurns);
+      if (last) {
+        // Digits of `outer`, the last factor's first; the first factor counts ones in the result.
+        uint32_t weight = outer;
+        for (size_t d = k; d-- > 0;) {
+          weight /= plan_.factors[d];
+          uint32_t* digit = params.digits[params.num_digits++];
+          digit[0] = plan_.factors[d];
+          digit[1] = weight;
+        }
+      }
+      flags |= set_ends(params, first && ends.from_x, last && ends.to_y);
+      run_pass(params, source, target, flags);
+      outer *= params.length;
+    }
+  }
+
+  Params base_params(const Place& from, const Place& to) const {
+    Params params{};
+    params.points = static_cast<uint32_t>(transform_.points);
+    params.stored = plan_.length;
+    params.first_sequence = static_cast<uint32_t>(first_);
+    params.x_stride = from.stride;
+    params.x_sequence = from.sequence;
+    params.y_stride = to.stride;
+    params.y_sequence = to.sequence;
+    params.load_sign = params.scale = params.store_sign = 1.0f;
+    params.num_dims = static_cast<uint32_t>(dims_.size());
+    for (size_t d = 0; d < dims_.size(); ++d) {
+      params.dims[d][0] = static_cast<uint32_t>(dims_[d].size);
+      params.dims[d][1] = from.sequence != 0 ? 0 : static_cast<uint32_t>(dims_[d].x);
+      params.dims[d][2] = to.sequence != 0 ? 0 : static_cast<uint32_t>(dims_[d].y);
+    }
+    return params;
+  }
+
+  // What a pass from x and a pass to y do besides; returns the flags for it.
+  uint32_t set_ends(Params& params, bool from_x, bool to_y) const {
+    const float sign = transform_.forward ? 1.0f : -1.0f;
+    uint32_t flags = 0;
+    if (from_x) {
+      params.load_sign = sign;
+      flags = transform_.from == FftSide::kHalf ? uint32_t{kHermitian} : 0;
+    }
+    if (to_y) {
+      params.store_sign = sign;
+      params.scale = static_cast<float>(transform_.scale);
+      params.stored = transform_.to == FftSide::kHalf ? params.points / 2 + 1 : params.points;
+    }
+    return flags;
+  }
+
+  // Whether neighbouring rows lie nearer to each other than neighbouring elements of a row.
+  static bool across(const Params& params, uint32_t stride, uint32_t element_step,
+                     uint32_t row_step, uint32_t sequence_stride) {
+    const bool has_rows = params.inner * params.outer > 1;
+    const uint64_t row = has_rows ? uint64_t{row_step} * stride : sequence_stride;
+    return row < uint64_t{element_step} * stride;
+  }
+
+  void run_pass(Params& params, const Place& from, const Place& to, uint32_t flags) const {
+    const std::vector<uint32_t> radices = fft_radices(params.length);
+    params.num_stages = static_cast<uint32_t>(radices.size());
+    for (size_t k = 0; k < radices.size(); ++k) {
+      params.radices[k / 8] |= radices[k] << (4 * (k % 8));
+      if (radices[k] % 2 != 0) {
+        flags |= radices[k] <= 5 ? kHas3Or5 : kHasLarger;
+      }
+    }
+    params.transforms = (flags & kConvolves) != 0 ? 2 : 1;
+    params.rows = static_cast<uint32_t>(count_) * params.inner * params.outer;
+    // Rows are counted along inner first, then along outer.
+    const uint32_t load_row = params.inner > 1 ? 1 : params.length;
+    const uint32_t store_row = params.num_digits > 0 ? params.digits[0][1] : load_row;
+    const uint32_t x_sequence = neighbour(params, from.sequence, 1);
+    const uint32_t y_sequence = neighbour(params, to.sequence, 2);
+    params.load_across = across(params, from.stride, params.inner, load_row, x_sequence);
+    params.store_across = across(params, to.stride, params.store_step, store_row, y_sequence);
+    const bool any_across = params.load_across != 0 || params.store_across != 0;
+    const uint32_t wanted = std::max(kElements / params.length, any_across ? kAcross : 1);
+    // A power of two: the kernel divides by it.
+    params.rows_per_group =
+        std::min(std::bit_floor(std::clamp(fft_capacity() / params.length, 1u,
+                                           std::min(std::max(wanted, 1u), kMaxRows))),
+                 std::bit_ceil(params.rows));
+
+    KernelArgs args(op_);
+    Tables tables;
+    params.y_at = args.add("y", to.tensor, true);
+    params.x_at = args.add("x", from.tensor);
+    tables.add(args, "w", fft_roots(params.length));
+    if ((flags & (kChirpIn | kChirpOut)) != 0) {
+      tables.add(args, "chirp", fft_chirp(params.points));
+    }
+    if ((flags & (kConvolves | kResponds)) != 0) {
+      tables.add(args, "response", fft_response(params.points, plan_.length));
+    }
+    if ((flags & kTurns) != 0) {
+      const FftSplitRoots roots = fft_split_roots(plan_.length);
+      params.root_shift = roots.shift;
+      tables.add(args, "power", roots.table);
+    }
+    const uint64_t groups =
+        (uint64_t{params.rows} + params.rows_per_group - 1) / params.rows_per_group;
+    args.dispatch(kFamily, flags, "fft", params, stream().grid_1d(groups, 1),
+                  [&](KernelSource& source) {
+                    source.hooks.emplace_back("variant", variant_text(flags));
+                    source.hooks.emplace_back("element", element_text(from.tensor, to.tensor));
+                    source.hooks.emplace_back("tables", tables_text(flags));
+                    source.hooks.emplace_back(
+                        "capacity", "const capacity = " + std::to_string(fft_capacity()) + "u;");
+                  });
+  }
+
+  // The distance between neighbouring sequences, in elements.
+  static uint32_t neighbour(const Params& params, uint32_t sequence, uint32_t side) {
+    return sequence != 0 ? sequence : params.num_dims > 0 ? params.dims[0][side] : ~0u;
+  }
+
+  // Tables of a pass, kept until it is dispatched.
+  struct Tables {
+    std::vector<Tensor> tensors;
+
+    void add(KernelArgs& args, const char* operand, const Tensor& tensor) {
+      tensors.push_back(tensor);
+      args.add(operand, tensor);
+    }
+  };
+
+  static std::string tables_text(uint32_t flags) {
+    std::string text;
+    for (const auto& [name, users] :
+         {std::pair("chirp", kChirpIn | kChirpOut), std::pair("response", kConvolves | kResponds),
+          std::pair("power", kTurns | 0)}) {
+      text += std::string("fn ") + name + "(i: u32) -> vec2<f32> { return " +
+              ((flags & users) != 0 ? std::string("load_") + name + "(i)" : "vec2<f32>()") +
+              "; }\n";
+    }
+    return text;
+  }
+
+  static std::string variant_text(uint32_t flags) {
+    std::string text;
+    for (const auto& [flag, name] : kFlagNames) {
+      text += std::string("const ") + name + ((flags & flag) != 0 ? " = true;\n" : " = false;\n");
+    }
+    return text;
+  }
+
+  static std::string element_text(const Tensor& from, const Tensor& to) {
+    return std::string("fn element(i: u32) -> vec2<f32> { return ") +
+           (from.is_complex() ? "load_x(i)" : "vec2<f32>(load_x(i), 0.0)") +
+           "; }\nfn put(i: u32, v: vec2<f32>) { " +
+           (to.is_complex() ? "store_y(i, v)" : "store_y(i, v.x)") + "; }";
+  }
+
+  const char* op_;
+  FftTransform transform_;
+  FftPlan plan_;
+  Place x_;
+  Place y_;
+  std::vector<Dim> dims_; // of the sequences, innermost first
+  int64_t sequences_ = 1;
+  int64_t first_ = 0; // the sequences at hand
+  int64_t count_ = 0;
+};
+
+// Bytes from a tensor's first element to its last.
+uint64_t extent(const Tensor& tensor) {
+  uint64_t last = 0;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    last += static_cast<uint64_t>(tensor.stride(d)) * (tensor.size(d) - 1);
+  }
+  return (last + 1) * tensor.itemsize();
+}
+
+// The dimension besides `dim` that takes the most memory; `dim` if there is no other.
+int64_t longest_besides(const Tensor& tensor, int64_t dim) {
+  int64_t longest = dim;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    if (d != dim && tensor.size(d) > 1 &&
+        (longest == dim || tensor.stride(d) > tensor.stride(longest))) {
+      longest = d;
+    }
+  }
+  return longest;
+}
+
+// A copy in which `dim` is the innermost dimension.
+Tensor with_innermost(const Tensor& tensor, int64_t dim) {
+  return tensor.movedim(dim, -1).contiguous().movedim(-1, dim);
+}
+
+} // namespace
+
+void fft_along(const char* op, const FftTransform& transform, const Tensor& x, const Tensor& y,
+               int64_t dim) {
+  if (y.numel() == 0) {
+    return;
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(transform.points < int64_t{1} << 30, op, "(): a transform of ",
+                              transform.points, " points is too long");
+  Passes passes(op, transform, x, y, dim);
+  // A part of what surrounds a tensor is bound besides it: see KernelArgs.
+  const uint64_t limit = context().device.caps().max_storage_binding_size - 512;
+  if (!passes.too_many_dims() && std::max(extent(x), extent(y)) <= limit) {
+    passes.run();
+    return;
+  }
+  const int64_t longest = longest_besides(y, dim);
+  if (longest == dim) {
+    passes.run(); // raises
+    return;
+  }
+  // Interleaved sequences are as far apart as all of them: no part of them would fit either.
+  for (const Tensor* side : {&x, &y}) {
+    const auto last = static_cast<uint64_t>(side->stride(dim)) * (side->size(dim) - 1);
+    if (side->stride(dim) > 1 && (last + 1) * side->itemsize() > limit) {
+      const Tensor result =
+          empty_webgpu(y.movedim(dim, -1).sizes(), y.scalar_type()).movedim(-1, dim);
+      fft_along(op, transform, with_innermost(x, dim), result, dim);
+      y.copy_(result);
+      return;
+    }
+  }
+  const int64_t half = y.size(longest) / 2;
+  for (const auto& [start, length] :
+       {std::pair(int64_t{0}, half), std::pair(half, y.size(longest) - half)}) {
+    fft_along(op, transform, x.narrow(longest, start, length), y.narrow(longest, start, length),
+              dim);
+  }
+}
+
+} // namespace torch_webgpu

@@ -1,0 +1,53 @@
+// Elementwise ops on lists of tensors: from a row of pointwise.inc to multi-tensor dispatches.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "ops/pointwise/pointwise_source.h"
+
+namespace torch_webgpu {
+
+// Where the expression's second operand comes from.
+enum class SecondOperand : uint8_t { kList, kScalar, kDeviceScalar };
+// What s0 is: one number for all tensors, or each tensor's own.
+enum class Factor : uint8_t { kCommon, kPerTensor };
+
+struct ForeachForm {
+  PointwiseOp op;
+  SecondOperand second = SecondOperand::kList;
+  Factor factor = Factor::kCommon;
+  bool in_place = true;
+
+  uint64_t id() const {
+    return static_cast<uint64_t>(op) | static_cast<uint64_t>(second) << 16 |
+           static_cast<uint64_t>(factor) << 18 | static_cast<uint64_t>(in_place) << 19;
+  }
+  static ForeachForm of(uint64_t id) {
+    return {static_cast<PointwiseOp>(id & 0xffff), static_cast<SecondOperand>(id >> 16 & 3),
+            static_cast<Factor>(id >> 18 & 1), (id >> 19 & 1) != 0};
+  }
+};
+
+struct ForeachArguments {
+  std::array<at::TensorList, 3> inputs{}; // for the expression's a, b, c as far as they are lists
+  uint32_t num_inputs = 1;
+  c10::ArrayRef<c10::Scalar> scalars{};
+  c10::Scalar common = 1; // s0 of Factor::kCommon
+  at::Tensor other{};     // SecondOperand::kDeviceScalar
+};
+
+/// Runs the op in place (on arguments.inputs[0]), or into new tensors. Nothing is done, and false
+/// or nothing returned, where the multi-tensor kernels do not take the arguments.
+bool foreach_in_place(ForeachForm form, const ForeachArguments& arguments);
+std::optional<std::vector<at::Tensor>> foreach_functional(ForeachForm form,
+                                                          const ForeachArguments& arguments);
+
+/// Into existing tensors.
+bool foreach_into(at::TensorList outputs, ForeachForm form, const ForeachArguments& arguments);
+
+} // namespace torch_webgpu

@@ -1,0 +1,110 @@
+// Launching csrc/kernels/index_move.wgsl: every op that finds elements by index tensors.
+#pragma once
+
+#include <ATen/TensorIterator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/SmallVector.h>
+
+#include <array>
+#include <vector>
+
+#include "wgsl/dtype.h"
+#include "runtime/buffer.h"
+#include "runtime/error.h"
+
+namespace torch_webgpu {
+
+/// How an element meets the one that is there.
+enum class Placing : uint8_t {
+  kCopy, // of several elements for one place, one arrives
+  kFill, // a scalar instead of elements of `in`
+  kAdd,
+  kMultiply,
+  kMinimum,
+  kMaximum,
+};
+
+/// One tensor of a move. Strides in elements, one per dimension of the move.
+struct MoveOperand {
+  const Buffer* buffer = nullptr;
+  uint64_t begin = 0;               // bytes
+  at::ScalarType type = at::kFloat; // the tensor's
+  DType dtype = DType::kF32;        // what the kernel reads
+  c10::SmallVector<int64_t, 8> strides;
+};
+
+struct MoveIndex {
+  MoveOperand tensor; // int64 or int32
+  int64_t size;       // indices must be below it
+  int64_t out_stride; // elements of `out` and of `in` that one step of the index means
+  int64_t in_stride;
+};
+
+struct IndexMove {
+  explicit IndexMove(const char* op, Placing how = Placing::kCopy) : name(op), placing(how) {}
+
+  const char* name; // a literal; errors name the op by it
+  /// What errors say behind the name, with {index}, {dim} and {size}. A literal too.
+  const char* complaint = "index {index} is out of bounds for dimension {dim} with size {size}";
+  ErrorKind error = ErrorKind::kIndex;
+  int64_t dim = 0; // of the first index; those of others follow it
+  Placing placing;
+  c10::SmallVector<int64_t, 8> sizes;
+  MoveOperand out;
+  MoveOperand in; // not used by kFill
+  c10::SmallVector<MoveIndex, 5> indices;
+  bool wrap_negative = false;
+  std::array<uint32_t, 4> value{}; // of kFill: an element's bits
+  /// Bit d: dimension d is walked in order by one invocation. What may hit one element of `out`
+  /// several times must lie along such dimensions for a result that does not depend on chance.
+  uint64_t serial_dims = 0;
+};
+
+inline constexpr size_t kMaxMoveIndices = 5;
+
+/// Index tensors of one shape, the sizes of the dimensions they index, and their strides.
+struct IndexList {
+  std::vector<at::Tensor> tensors;
+  c10::SmallVector<int64_t, 8> sizes;
+  c10::SmallVector<int64_t, 8> strides; // elements
+
+  /// One tensor that counts elements takes the place of the last ones where there are more than
+  /// kMaxMoveIndices. Values out of range stay out of range; negative ones count from the end.
+  void fold();
+};
+
+/// The complaint of index_select and its relatives.
+inline constexpr char kOutOfSelf[] =
+    "index out of range in self: {index}, for dimension {dim} with size {size}";
+
+/// The operand with strides of its own choosing (0 for dimensions that an index steers).
+MoveOperand move_operand(const at::TensorBase& tensor, DType dtype, at::IntArrayRef strides);
+MoveOperand move_operand(const at::TensorIteratorBase& iter, int operand, DType dtype);
+MoveIndex move_index(const at::TensorBase& tensor, at::IntArrayRef strides, int64_t size);
+
+/// The dimensions along which some index tensor varies. Elements of one index lie along them, so
+/// they may meet in one element of `out`.
+uint64_t indexed_dims(const IndexMove& move);
+
+/// Walks those dimensions in order where torch.use_deterministic_algorithms asks for it. All
+/// indices must have been added.
+void keep_order_if_deterministic(IndexMove& move);
+
+/// The bits of a scalar as an element of that type.
+std::array<uint32_t, 4> element_bits(const c10::Scalar& value, at::ScalarType type);
+
+/// Whether elements of this type can be combined atomically; otherwise only serially.
+bool combines_atomically(Placing placing, DType dtype);
+
+/// Validates nothing but the indices' values, which the device does: IndexError at the next
+/// synchronization. Does nothing if a dimension is empty.
+void run_index_move(IndexMove&& move);
+
+/// index_add_ and index_reduce_ themselves: source's slices along `dim` meet those of `result` that
+/// the index vector names. All arguments checked; `result` has a native dtype.
+void index_combine(const char* name, Placing placing, const at::Tensor& result, int64_t dim,
+                   const at::Tensor& index, const at::Tensor& source);
+
+} // namespace torch_webgpu

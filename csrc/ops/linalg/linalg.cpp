@@ -1,0 +1,107 @@
+#include "ops/linalg/linalg.h"
+
+#include <string>
+
+#include "backend/fallback.h"
+#include "launch/dtypes.h"
+#include "ops/matmul/matmul_gemm.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+
+// For the region `number` of the kernels. Elements take twice the workgroup memory.
+constexpr const char* kComplexNumber = R"(alias num = vec2<f32>;
+const block = 16u;
+fn times(a: num, b: num) -> num { return mul_c(a, b); }
+fn over(a: num, b: num) -> num { return div_c(a, b); }
+fn conjugate(a: num) -> num { return conj_c(a); }
+fn real_part(a: num) -> f32 { return a.x; }
+fn imaginary_part(a: num) -> f32 { return a.y; }
+fn from_real(a: f32) -> num { return vec2<f32>(a, 0.0); }
+fn from_parts(real: f32, imaginary: f32) -> num { return vec2<f32>(real, imaginary); }
+fn is_zero(a: num) -> bool { return magnitude_bits_f(a.x) == 0u && magnitude_bits_f(a.y) == 0u; })";
+
+} // namespace
+
+bool is_linalg_dtype(at::ScalarType type) {
+  return type == at::kFloat || type == at::kComplexFloat;
+}
+
+int64_t linalg_block(at::ScalarType type) { return type == at::kComplexFloat ? 16 : 32; }
+
+KernelCall::Hooks linalg_hooks(at::ScalarType type) {
+  if (type != at::kComplexFloat) {
+    return {};
+  }
+  return {{"number", kComplexNumber}};
+}
+
+Tensor raw_values(const Tensor& tensor) { return tensor.is_conj() ? tensor.conj() : tensor; }
+
+Tensor matrices(const Tensor& tensor) {
+  const int64_t rows = tensor.size(-2);
+  const int64_t columns = tensor.size(-1);
+  const int64_t batch = c10::multiply_integers(tensor.sizes().slice(0, tensor.dim() - 2));
+  const Tensor raw = raw_values(tensor);
+  return raw.is_contiguous() ? raw.view({batch, rows, columns})
+                             : raw.mT().view({batch, columns, rows}).mT();
+}
+
+Tensor matrices_like(const Tensor& tensor, const Tensor& batch_of) {
+  auto size = batch_of.sizes().vec();
+  size.end()[-2] = tensor.size(-2);
+  size.end()[-1] = tensor.size(-1);
+  const Tensor expanded = raw_values(tensor).expand(size);
+  return matrices(expanded.mT().is_contiguous() ? expanded : expanded.contiguous());
+}
+
+Tensor submatrix(const Tensor& m, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+  return m.narrow(-2, row, rows).narrow(-1, column, columns);
+}
+
+std::array<uint32_t, 4> matrix_words(const Tensor& m) {
+  return {static_cast<uint32_t>(byte_offset(m) / m.itemsize()), static_cast<uint32_t>(m.stride(0)),
+          static_cast<uint32_t>(m.stride(1)), static_cast<uint32_t>(m.stride(2))};
+}
+
+void subtract_product(const Tensor& c, const Tensor& a_in, const Tensor& b_in) {
+  // A dispatch that writes a buffer cannot read it through another binding.
+  const Tensor a = same_buffer(c, a_in) ? a_in.clone() : a_in;
+  const Tensor b = same_buffer(c, b_in) ? b_in.clone() : b_in;
+  Gemm problem;
+  problem.batch = c.size(0);
+  problem.m = c.size(1);
+  problem.n = c.size(2);
+  problem.k = a.size(2);
+  problem.a = MatrixView::of(a);
+  problem.b = MatrixView::of(b);
+  problem.c = MatrixView::of(c);
+  problem.d = problem.c;
+  problem.alpha = -1;
+  gemm(problem);
+}
+
+HostCopies::HostCopies(const char* op, const Tensor& tensor) {
+  const at::ScalarType type = tensor.scalar_type();
+  if (type == at::kDouble || type == at::kComplexDouble) { // else CPU's kernel refuses
+    note_fallback(op, std::string("for ") + c10::toString(type));
+  }
+}
+
+Tensor HostCopies::in(const Tensor& tensor) const { return raw_values(tensor).cpu(); }
+
+Tensor HostCopies::in_out(const Tensor& tensor) {
+  const Tensor device = raw_values(tensor);
+  written_.emplace_back(device, device.cpu());
+  return written_.back().second;
+}
+
+void HostCopies::copy_back() const {
+  for (const auto& [device, host] : written_) {
+    device.copy_(host);
+  }
+}
+
+} // namespace torch_webgpu

@@ -1,0 +1,72 @@
+// What the files of dense linear algebra share: batches of matrices, products, triangular solves.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "launch/kernel_call.h"
+
+namespace torch_webgpu {
+
+/// Whether the kernels of this family compute in `type`: float32 and complex64.
+bool is_linalg_dtype(at::ScalarType type);
+
+/// Rows and columns of the blocks that one workgroup works on; the kernels' constant `block`.
+int64_t linalg_block(at::ScalarType type);
+
+/// Replaces the kernels' number type where it is not float32.
+KernelCall::Hooks linalg_hooks(at::ScalarType type);
+
+/// The same memory without lazy conjugation: LAPACK's interface, and so ATen's stubs, tell it by
+/// an argument.
+at::Tensor raw_values(const at::Tensor& tensor);
+
+/// All batch dimensions as one: batch x rows x columns over the same memory. The matrices have to
+/// lie in memory as contiguous ones do, or as transposed ones.
+at::Tensor matrices(const at::Tensor& tensor);
+
+/// The same for something that is only read and may be broadcast to `batch_of`'s batch.
+at::Tensor matrices_like(const at::Tensor& tensor, const at::Tensor& batch_of);
+
+/// Rows and columns [row, row + rows) x [column, column + columns) of each matrix.
+at::Tensor submatrix(const at::Tensor& m, int64_t row, int64_t rows, int64_t column,
+                     int64_t columns);
+
+/// Where a batch of matrices lies, for a kernel's parameters: offset, and strides of batch, row
+/// and column.
+std::array<uint32_t, 4> matrix_words(const at::Tensor& m);
+
+/// c -= a @ b, for batches of matrices. All three may lie in one buffer if they do not overlap.
+void subtract_product(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b);
+
+/// Which part of A a triangular solve reads, and how.
+struct Triangle {
+  bool upper = false;
+  bool unit = false;      // the diagonal is taken to be 1
+  bool conjugate = false; // A's elements are conjugated
+
+  /// The same of the transposed matrix.
+  Triangle transposed() const { return {!upper, unit, conjugate}; }
+};
+
+/// B becomes the solution X of A X = B.
+void solve_triangle(const at::Tensor& a, const at::Tensor& b, Triangle triangle);
+
+/// CPU copies of a stub's tensors, for the dtypes that have no kernel here.
+class HostCopies {
+public:
+  /// Notes the fallback, unless the CPU has no kernel either and will say so. `op` names the native
+  /// function.
+  HostCopies(const char* op, const at::Tensor& tensor);
+  at::Tensor in(const at::Tensor& tensor) const;
+  at::Tensor in_out(const at::Tensor& tensor);
+  void copy_back() const;
+
+private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> written_; // on the device, on the host
+};
+
+} // namespace torch_webgpu

@@ -1,0 +1,142 @@
+#include "ops/matmul/matmul_split.h"
+
+#include <ATen/ceil_div.h>
+
+#include <algorithm>
+
+#include "backend/tensor.h"
+#include "launch/binding_list.h"
+#include "runtime/context.h"
+
+namespace torch_webgpu {
+namespace {
+
+using Dim = GemmCut::Dim;
+
+// A matrix and the dimensions of the product that its rows and columns run along.
+struct Side {
+  const MatrixView& view;
+  Dim rows, columns;
+};
+
+int64_t limit() { return static_cast<int64_t>(BindingList::safe_reach()); }
+
+int64_t bytes_of(const Gemm& problem, const Side& side) {
+  const MatrixView& view = side.view;
+  int64_t last = 0;
+  for (const auto& [dim, stride] :
+       {std::pair(Dim::kBatch, view.batch), {side.rows, view.row}, {side.columns, view.column}}) {
+    last += std::max<int64_t>(size_of(problem, dim) - 1, 0) * stride;
+  }
+  return (last + 1) * static_cast<int64_t>(view.tensor->element_size());
+}
+
+bool fits(const Gemm& problem, const Side& side) {
+  return side.view.tensor == nullptr ||
+         buffer_of(*side.view.tensor).size <= context().device.caps().max_storage_binding_size ||
+         bytes_of(problem, side) <= limit();
+}
+
+// The larger stride makes the extent, so that dimension is cut; of those that can be.
+Dim longest(const Gemm& problem, const Side& side) {
+  const MatrixView& view = side.view;
+  if (problem.batch > 1 && view.batch != 0) {
+    return Dim::kBatch;
+  }
+  const int64_t rows = (size_of(problem, side.rows) - 1) * view.row;
+  const int64_t columns = (size_of(problem, side.columns) - 1) * view.column;
+  return rows >= columns ? side.rows : side.columns;
+}
+
+// Halves in whole tiles of the kernels, where there are several.
+int64_t half(int64_t size, int64_t tile) {
+  const int64_t middle = (size + 1) / 2;
+  return middle <= tile ? middle : at::ceil_div(middle, tile) * tile;
+}
+
+} // namespace
+
+int64_t size_of(const Gemm& problem, Dim dim) {
+  switch (dim) {
+  case Dim::kBatch:
+    return problem.batch;
+  case Dim::kM:
+    return problem.m;
+  case Dim::kN:
+    return problem.n;
+  default:
+    return problem.k;
+  }
+}
+
+GemmCut choose_cut(const Gemm& problem) {
+  constexpr int64_t kTile = 128;
+  if (problem.conv != ConvForm::kNone) {
+    return {};
+  }
+  for (const Side& side : {Side{problem.c, Dim::kM, Dim::kN}, Side{problem.d, Dim::kM, Dim::kN},
+                           Side{problem.a, Dim::kM, Dim::kK}, Side{problem.b, Dim::kK, Dim::kN}}) {
+    if (fits(problem, side)) {
+      continue;
+    }
+    const Dim dim = longest(problem, side);
+    const int64_t size = size_of(problem, dim);
+    if (size < 2) {
+      return {};
+    }
+    if (dim == Dim::kBatch) {
+      return {dim, size / 2};
+    }
+    if (dim != Dim::kK) {
+      return {dim, half(size, kTile)};
+    }
+    constexpr int64_t kStep = 16;
+    const int64_t least = bytes_of(problem, side) / limit() + 1;
+    const int64_t exact = at::ceil_div(size, least);
+    const int64_t part = exact <= kStep ? exact : exact / kStep * kStep;
+    // The parts' products are summed up in the end, from one tensor.
+    const int64_t parts = at::ceil_div(size, part);
+    if (parts * problem.batch * problem.m * problem.n * 8 > limit()) {
+      if (problem.batch > 1) {
+        return {Dim::kBatch, problem.batch / 2};
+      }
+      const Dim longer = problem.m >= problem.n ? Dim::kM : Dim::kN;
+      if (size_of(problem, longer) > 1) {
+        return {longer, half(size_of(problem, longer), kTile)};
+      }
+    }
+    return {dim, part};
+  }
+  return {};
+}
+
+Gemm part_of(const Gemm& problem, Dim dim, int64_t begin, int64_t size) {
+  Gemm part = problem;
+  switch (dim) {
+  case Dim::kBatch:
+    part.batch = size;
+    for (MatrixView* view : {&part.a, &part.b, &part.c, &part.d}) {
+      view->offset += begin * view->batch;
+    }
+    break;
+  case Dim::kM:
+    part.m = size;
+    for (MatrixView* view : {&part.a, &part.c, &part.d}) {
+      view->offset += begin * view->row;
+    }
+    break;
+  case Dim::kN:
+    part.n = size;
+    for (MatrixView* view : {&part.b, &part.c, &part.d}) {
+      view->offset += begin * view->column;
+    }
+    break;
+  default:
+    part.k = size;
+    part.a.offset += begin * part.a.column;
+    part.b.offset += begin * part.b.row;
+  }
+  return part;
+}
+
+} // namespace torch_webgpu

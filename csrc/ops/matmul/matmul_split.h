@@ -1,0 +1,24 @@
+// Cutting matrix products whose matrices are larger than a storage binding.
+#pragma once
+
+#include "ops/matmul/matmul_gemm.h"
+
+namespace torch_webgpu {
+
+/// The dimension along which to cut a product, and where.
+struct GemmCut {
+  enum class Dim { kNone, kBatch, kM, kN, kK } dim = Dim::kNone;
+  int64_t at = 0; // the first part's size; of a cut of K, every part's but the last
+};
+
+/// How far a product reaches along a dimension.
+int64_t size_of(const Gemm& problem, GemmCut::Dim dim);
+
+/// How to make the matrices that do not fit a binding smaller; kNone if all fit, or if nothing can
+/// be done (binding them says so).
+GemmCut choose_cut(const Gemm& problem);
+
+/// The part [begin, begin + size) of a product along a dimension.
+Gemm part_of(const Gemm& problem, GemmCut::Dim dim, int64_t begin, int64_t size);
+
+} // namespace torch_webgpu

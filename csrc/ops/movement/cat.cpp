@@ -1,0 +1,277 @@
+// Concatenation.
+#include <ATen/core/IListRef.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "wgsl/kernel_source.h"
+#include "launch/binding_list.h"
+#include "launch/common.h"
+#include "launch/dtypes.h"
+#include "structured_ops.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+
+constexpr PipelineFamily kFamily = PipelineFamily::kCat;
+constexpr uint32_t kMaxInputs = 11; // SwiftShader's 12 bindings, less the output
+constexpr uint32_t kMaxDims = 8;
+constexpr uint32_t kWorkgroup = 256;
+
+// Mirrors Params of cat.wgsl.
+struct Params {
+  uint32_t count;
+  uint32_t rank;
+  uint32_t out_offset;
+  uint32_t cat_inner;
+  uint32_t cat_size;
+  uint32_t unused[3];
+  uint32_t dims[kMaxDims][4];
+  struct Input {
+    uint32_t end;
+    uint32_t offset;
+    uint32_t unused[2];
+    uint32_t strides[kMaxDims];
+  } inputs[kMaxInputs];
+};
+
+struct Part {
+  int64_t size = 0;                     // along the concatenated dimension; unused for the output
+  uint64_t begin = 0;                   // bytes
+  c10::SmallVector<int64_t, 8> strides; // elements, innermost first
+};
+
+// Some inputs and the part of the output that they fill.
+struct Piece {
+  c10::SmallVector<int64_t, 8> sizes; // of the output; the concatenated one is the sum of the parts
+  size_t cat_dim = 0;
+  uint32_t element_bytes = 1;
+  Part out;
+  c10::SmallVector<Part, kMaxInputs> inputs;
+
+  template <typename Visit>
+  void for_each_part(Visit&& visit) {
+    visit(out);
+    for (Part& input : inputs) {
+      visit(input);
+    }
+  }
+
+  void erase_dim(size_t d);
+  void merge_dims();
+  void widen();
+};
+
+void Piece::erase_dim(size_t d) {
+  cat_dim -= d <= cat_dim ? 1 : 0;
+  sizes.erase(sizes.begin() + d);
+  for_each_part([&](Part& part) { part.strides.erase(part.strides.begin() + d); });
+}
+
+// Joins dimension d to the one inside of it wherever all tensors walk through both as through one.
+void Piece::merge_dims() {
+  for (size_t d = sizes.size(); d-- > 0;) {
+    if (sizes[d] == 1 && d != cat_dim) {
+      erase_dim(d);
+    }
+  }
+  for (size_t d = 1; d < sizes.size();) {
+    bool merges = d - 1 != cat_dim;
+    for_each_part([&](const Part& part) {
+      merges = merges && part.strides[d] == part.strides[d - 1] * sizes[d - 1];
+    });
+    if (!merges) {
+      ++d;
+      continue;
+    }
+    if (d == cat_dim) {
+      for_each_part([&](Part& part) { part.size *= sizes[d - 1]; });
+    }
+    sizes[d - 1] *= sizes[d];
+    erase_dim(d);
+  }
+}
+
+// Moves up to 16 bytes at a time where the innermost dimension of every tensor is dense.
+void Piece::widen() {
+  int64_t factor = 16 / element_bytes;
+  auto fits = [&] {
+    bool ok = true;
+    for_each_part([&](const Part& part) {
+      ok = ok && part.strides[0] == 1 && part.begin % (factor * element_bytes) == 0;
+      for (size_t d = 1; d < sizes.size(); ++d) {
+        ok = ok && part.strides[d] % factor == 0;
+      }
+      ok = ok && (cat_dim == 0 ? part.size : sizes[0]) % factor == 0;
+    });
+    return ok;
+  };
+  while (factor > 1 && !fits()) {
+    factor /= 2;
+  }
+  element_bytes *= factor;
+  sizes[0] /= factor;
+  for_each_part([&](Part& part) {
+    part.size /= cat_dim == 0 ? factor : 1;
+    for (size_t d = 1; d < sizes.size(); ++d) {
+      part.strides[d] /= factor;
+    }
+  });
+}
+
+Params make_params(const Piece& piece) {
+  Params params{};
+  params.count = 1;
+  params.cat_inner = 1;
+  params.rank = static_cast<uint32_t>(piece.sizes.size());
+  params.cat_size = static_cast<uint32_t>(piece.sizes[piece.cat_dim]);
+  params.out_offset = static_cast<uint32_t>(piece.out.begin / piece.element_bytes);
+  for (size_t d = 0; d < piece.sizes.size(); ++d) {
+    params.dims[d][0] = static_cast<uint32_t>(piece.sizes[d]);
+    params.dims[d][1] = static_cast<uint32_t>(piece.out.strides[d]);
+    params.count *= params.dims[d][0];
+    params.cat_inner *= d < piece.cat_dim ? params.dims[d][0] : 1;
+  }
+  uint32_t start = 0;
+  for (size_t k = 0; k < piece.inputs.size(); ++k) {
+    const Part& part = piece.inputs[k];
+    Params::Input& input = params.inputs[k];
+    for (size_t d = 0; d < piece.sizes.size(); ++d) {
+      input.strides[d] = static_cast<uint32_t>(part.strides[d]);
+    }
+    // Counted from the start of the piece, so that no coordinate needs to be shifted.
+    input.offset = static_cast<uint32_t>(part.begin / piece.element_bytes) -
+                   start * input.strides[piece.cat_dim];
+    start += static_cast<uint32_t>(part.size);
+    input.end = start;
+  }
+  return params;
+}
+
+PipelineSpec make_spec(const std::vector<Operand>& operands) {
+  KernelSource source;
+  source.file = "cat";
+  source.operands = operands;
+  std::string load = "fn load_input(number: u32, i: u32) -> out_t {\n  switch (number) {\n";
+  for (size_t k = 1; k < operands.size(); ++k) {
+    const bool last = k + 1 == operands.size();
+    load += last ? "    default" : "    case " + std::to_string(k - 1) + "u";
+    load += ": { return load_" + std::string(operands[k].name) + "(i); }\n";
+  }
+  source.hooks = {{"load_input", load + "  }\n}"}};
+  return build_kernel("cat", source);
+}
+
+Part part_of(const Tensor& tensor, c10::ArrayRef<size_t> order, int64_t dim) {
+  Part part;
+  part.size = tensor.size(dim);
+  part.begin = byte_offset(tensor);
+  for (const size_t d : order) {
+    part.strides.push_back(tensor.stride(static_cast<int64_t>(d)));
+  }
+  return part;
+}
+
+// One dispatch: `inputs` into the part of `out` that starts at `start` along `dim`.
+void cat_piece(c10::ArrayRef<Tensor> inputs, const Tensor& out, int64_t dim, int64_t start) {
+  static constexpr std::array<std::string_view, 1 + kMaxInputs> names = {
+      "out", "in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9", "in10"};
+  c10::SmallVector<size_t, 8> order(out.dim());
+  for (size_t d = 0; d < order.size(); ++d) {
+    order[d] = order.size() - 1 - d;
+  }
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return out.stride(static_cast<int64_t>(a)) < out.stride(static_cast<int64_t>(b));
+  });
+  Piece piece;
+  piece.element_bytes = static_cast<uint32_t>(out.element_size());
+  int64_t length = 0;
+  BindingList bindings("cat");
+  PipelineKey key{kFamily};
+  static_assert(4 * kMaxInputs <= 64 && kMaxBindings <= 16); // 4 bits for each input's slot
+  std::array<uint32_t, 1 + kMaxInputs> slots;
+  slots[0] = bindings.add(out);
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    piece.inputs.push_back(part_of(inputs[k], order, dim));
+    length += inputs[k].size(dim);
+    check_operand_dtype("cat", names[1 + k], inputs[k].scalar_type(), raw_dtype(out.scalar_type()));
+    slots[1 + k] = bindings.add(inputs[k]);
+    key.lo |= static_cast<uint64_t>(slots[1 + k]) << (4 * k);
+  }
+  piece.out = part_of(out.narrow(dim, start, length), order, dim);
+  for (size_t d = 0; d < order.size(); ++d) {
+    const bool is_cat = order[d] == static_cast<size_t>(dim);
+    piece.sizes.push_back(is_cat ? length : out.size(static_cast<int64_t>(order[d])));
+    piece.cat_dim = is_cat ? d : piece.cat_dim;
+  }
+  piece.merge_dims();
+  if (piece.sizes.size() > kMaxDims) { // copies take any number
+    for (const Tensor& input : inputs) {
+      out.narrow(dim, start, input.size(dim)).copy_(input);
+      start += input.size(dim);
+    }
+    return;
+  }
+  piece.widen();
+
+  const Params params = make_params(piece);
+  key.hi = inputs.size() | static_cast<uint64_t>(piece.element_bytes) << 8;
+  Context& ctx = context();
+  const Pipeline& pipeline = ctx.pipelines.get(bindings.key(key), [&] {
+    std::vector<Operand> operands(1 + inputs.size());
+    for (size_t k = 0; k < operands.size(); ++k) {
+      operands[k] = {names[k], bits_dtype(piece.element_bytes), slots[k]};
+    }
+    operands[0].writable = true;
+    return make_spec(operands);
+  });
+  bindings.dispatch(pipeline, params, ctx.stream.grid_1d(params.count, kWorkgroup));
+}
+
+} // namespace
+
+void structured_cat_out::impl(const at::ITensorListRef& tensors, int64_t dim, int64_t /*valid*/,
+                              bool /*all_contiguous*/, bool /*all_same_dtype*/,
+                              bool /*all_same_sizes_and_stride*/, at::MemoryFormat /*format*/,
+                              const Tensor& out) {
+  if (out.numel() == 0) {
+    return;
+  }
+  const Capabilities& caps = context().device.caps();
+  const uint32_t max_inputs = std::min(kMaxInputs, caps.max_storage_buffers - 1);
+  const bool splits =
+      buffer_of(out).size > caps.max_storage_binding_size || out.numel() >= int64_t{1} << 31;
+  c10::SmallVector<Tensor, kMaxInputs> inputs;
+  int64_t start = 0;
+  auto flush = [&] {
+    if (!inputs.empty()) {
+      cat_piece(inputs, out, dim, start);
+    }
+    for (const Tensor& input : inputs) {
+      start += input.size(dim);
+    }
+    inputs.clear();
+  };
+  for (const Tensor& tensor : tensors) {
+    if (tensor.numel() == 0) { // also the empty vectors that go with any shape
+      continue;
+    }
+    if (splits || buffer_of(tensor).size > caps.max_storage_binding_size) {
+      flush();
+      out.narrow(dim, start, tensor.size(dim)).copy_(tensor); // copies split themselves
+      start += tensor.size(dim);
+      continue;
+    }
+    inputs.push_back(tensor.scalar_type() == out.scalar_type() ? tensor
+                                                               : tensor.to(out.scalar_type()));
+    if (inputs.size() == max_inputs) {
+      flush();
+    }
+  }
+  flush();
+}
+
+} // namespace torch_webgpu

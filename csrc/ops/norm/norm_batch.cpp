@@ -1,0 +1,405 @@
+// Batch normalization.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/batch_norm_update_stats_ops.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_batch_norm_backward_ops.h>
+#include <ATen/ops/rsqrt.h>
+#include <torch/library.h>
+
+#include <array>
+#include <tuple>
+
+#include "backend/empty.h"
+#include "backend/fallback.h"
+#include "backend/tensor.h"
+#include "launch/common.h"
+#include "launch/kernel_args.h"
+#include "ops/norm/norm.h"
+#include "ops/pointwise/pointwise.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
+
+constexpr PipelineFamily kForward = PipelineFamily::kNormBatch;
+constexpr PipelineFamily kBackward = PipelineFamily::kNormBatchBackward;
+
+struct ScaleParams {
+  uint32_t channels, invstd_at, scales_at, mean_at, var_at, weight_at, bias_at, running_mean_at,
+      running_var_at;
+  float eps, momentum, unbias;
+};
+
+struct GradientParams {
+  uint32_t channels, scales_at, sum_at, product_at, mean_at, invstd_at, weight_at;
+  float per_element;
+};
+
+// A tensor of one value per channel, shaped to broadcast over the input.
+Tensor per_channel(const Tensor& values, const Tensor& input) {
+  at::DimVector shape(input.dim(), 1);
+  shape[1] = input.size(1);
+  return values.view(shape);
+}
+
+std::string loader(const std::string& name) {
+  return "fn " + name + "(c: u32) -> f32 { return load_" + name + "(p." + name + "_at + c); }";
+}
+
+std::string updater(const std::string& name) {
+  return "fn update_" + name + "(c: u32, fresh: f32) {\n  let i = p." + name +
+         "_at + c;\n  store_" + name + "(i, (1.0 - p.momentum) * load_" + name +
+         "(i) + p.momentum * fresh);\n}";
+}
+
+struct Stats {
+  Tensor mean;
+  Tensor var; // of the batch, without correction
+};
+
+Stats stats_of(const Tensor& input) {
+  const Stats stats = {empty_webgpu({input.size(1)}, at::kFloat),
+                       empty_webgpu({input.size(1)}, at::kFloat)};
+  moments(per_channel(stats.var, input), per_channel(stats.mean, input), input);
+  return stats;
+}
+
+float n_per_channel(const Tensor& input) {
+  return static_cast<float>(input.numel()) /
+         static_cast<float>(std::max<int64_t>(input.size(1), 1));
+}
+
+// Refuses what does not have a value per channel.
+void check_per_channel(const Tensor& values, const char* name, const Tensor& input) {
+  TORCH_CHECK(!values.defined() || (values.dim() == 1 && values.size(0) == input.size(1)), name,
+              " should contain ", input.size(1), " elements not ", values.numel());
+}
+
+// Computes invstd and, as rows of the result, scale and shift; updates running statistics if given.
+Tensor scales_of(const Tensor& input, const Stats& stats, const Tensor& invstd,
+                 const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
+                 const Tensor& running_var, double momentum, double eps) {
+  const int64_t channels = input.size(1);
+  const Tensor scales = empty_webgpu({2, channels}, at::kFloat);
+  if (channels == 0) {
+    return scales;
+  }
+  check_per_channel(stats.mean, "running_mean", input);
+  check_per_channel(stats.var, "running_var", input);
+  check_per_channel(weight, "weight", input);
+  check_per_channel(bias, "bias", input);
+  check_per_channel(running_mean, "running_mean", input);
+  check_per_channel(running_var, "running_var", input);
+  ScaleParams params{};
+  const float n = n_per_channel(input);
+  params.channels = static_cast<uint32_t>(channels);
+  params.eps = static_cast<float>(eps);
+  params.momentum = static_cast<float>(momentum);
+  params.unbias = n / (n - 1);
+  KernelArgs args("native_batch_norm");
+  params.invstd_at = args.add("invstd", invstd, true);
+  params.scales_at = args.add("scales", scales, true);
+  params.mean_at = args.add("mean", stats.mean);
+  params.var_at = args.add("var", stats.var);
+  uint64_t given = 0;
+  auto add = [&](const char* name, const Tensor& tensor, bool writable, uint32_t& at) {
+    given <<= 1;
+    if (tensor.defined()) {
+      at = args.add(name, tensor, writable);
+      given |= 1;
+    }
+  };
+  add("weight", weight, false, params.weight_at);
+  add("bias", bias, false, params.bias_at);
+  add("running_mean", running_mean, true, params.running_mean_at);
+  add("running_var", running_var, true, params.running_var_at);
+  args.dispatch(kForward, given, "norm_batch", params,
+                stream().grid_1d(params.channels, RowLanes::kWorkgroup), [&](KernelSource& source) {
+                  if (weight.defined()) {
+                    source.hooks.emplace_back("weight", loader("weight"));
+                  }
+                  if (bias.defined()) {
+                    source.hooks.emplace_back("bias", loader("bias"));
+                  }
+                  if (running_mean.defined()) {
+                    source.hooks.emplace_back("running_mean", updater("running_mean"));
+                  }
+                  if (running_var.defined()) {
+                    source.hooks.emplace_back("running_var", updater("running_var"));
+                  }
+                });
+  return scales;
+}
+
+at::TensorIterator channel_iterator(const Tensor& out, std::initializer_list<Tensor> inputs) {
+  at::TensorIteratorConfig config;
+  config.check_all_same_dtype(false).resize_outputs(false).add_output(out);
+  for (const Tensor& input : inputs) {
+    config.add_owned_const_input(input);
+  }
+  return config.build();
+}
+
+void normalize(const Tensor& out, const Tensor& input, const Tensor& scales) {
+  auto iter =
+      channel_iterator(out, {input, per_channel(scales[0], input), per_channel(scales[1], input)});
+  const DType type = *native_dtype(input.scalar_type());
+  pointwise(iter, PointwiseOp::scale_shift,
+            {DType::kF32, {*native_dtype(out.scalar_type()), type, DType::kF32, DType::kF32}});
+}
+
+// Fallback by hand: the schemas do not tell that running statistics are written.
+ThreeTensors batch_norm_on_cpu(const Tensor& input, const OptionalTensor& weight,
+                               const OptionalTensor& bias, const Tensor& running_mean,
+                               const Tensor& running_var, bool training, double momentum,
+                               double eps) {
+  note_fallback("aten::native_batch_norm");
+  auto host = [](const Tensor& tensor) { return tensor.defined() ? tensor.cpu() : tensor; };
+  const Tensor host_mean = host(running_mean);
+  const Tensor host_var = host(running_var);
+  auto [out, mean, invstd] =
+      at::native_batch_norm(input.cpu(), host(value_of(weight)), host(value_of(bias)), host_mean,
+                            host_var, training, momentum, eps);
+  if (training && running_mean.defined()) {
+    running_mean.copy_(host_mean);
+  }
+  if (training && running_var.defined()) {
+    running_var.copy_(host_var);
+  }
+  const c10::Device device = webgpu_device();
+  return {out.to(device), mean.to(device), invstd.to(device)};
+}
+
+ThreeTensors batch_norm(const Tensor& input, const OptionalTensor& weight,
+                        const OptionalTensor& bias, const OptionalTensor& running_mean,
+                        const OptionalTensor& running_var, bool training, double momentum,
+                        double eps) {
+  const Tensor given_mean = value_of(running_mean);
+  const Tensor given_var = value_of(running_var);
+  check_same_device("native_batch_norm", {{input, "input"},
+                                          {value_of(weight), "weight"},
+                                          {value_of(bias), "bias"},
+                                          {given_mean, "running_mean"},
+                                          {given_var, "running_var"}});
+  if (!are_native_floats({input, value_of(weight), value_of(bias), given_mean, given_var})) {
+    return batch_norm_on_cpu(input, weight, bias, given_mean, given_var, training, momentum, eps);
+  }
+  TORCH_CHECK(input.dim() >= 2, "native_batch_norm(): expected 2D or more, but got input of size ",
+              input.sizes());
+  TORCH_CHECK(training || (given_mean.defined() && given_var.defined()),
+              "running_mean and running_var must be defined in evaluation mode");
+  const Tensor out = at::empty_like(input, input.suggest_memory_format());
+  const Tensor invstd = empty_webgpu({input.size(1)}, at::kFloat);
+  if (!training) {
+    const Tensor scales = scales_of(input, {given_mean.contiguous(), given_var.contiguous()},
+                                    invstd, packed(weight), packed(bias), {}, {}, 0, eps);
+    normalize(out, input, scales);
+    return {out, empty_webgpu({0}, at::kFloat), empty_webgpu({0}, at::kFloat)};
+  }
+  const Stats stats = stats_of(input);
+  const Tensor mean_update = packed(running_mean);
+  const Tensor var_update = packed(running_var);
+  const Tensor scales = scales_of(input, stats, invstd, packed(weight), packed(bias), mean_update,
+                                  var_update, momentum, eps);
+  if (mean_update.defined() && !mean_update.is_same(given_mean)) {
+    given_mean.copy_(mean_update);
+  }
+  if (var_update.defined() && !var_update.is_same(given_var)) {
+    given_var.copy_(var_update);
+  }
+  normalize(out, input, scales);
+  return {out, stats.mean, invstd};
+}
+
+// Copies results into the tensors of an out= form.
+std::tuple<Tensor&, Tensor&, Tensor&> into(const ThreeTensors& results, Tensor& out, Tensor& mean,
+                                           Tensor& invstd) {
+  const auto& [result, saved_mean, saved_invstd] = results;
+  check_same_device(
+      "native_batch_norm_out",
+      {{out, "out"}, {mean, "save_mean"}, {invstd, "save_invstd"}, {result, "input"}});
+  check_dtype(out, result.scalar_type());
+  check_dtype(mean, saved_mean.scalar_type());
+  check_dtype(invstd, saved_invstd.scalar_type());
+  out.resize_(result.sizes()).copy_(result);
+  mean.resize_(saved_mean.sizes()).copy_(saved_mean);
+  invstd.resize_(saved_invstd.sizes()).copy_(saved_invstd);
+  return {out, mean, invstd};
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&>
+batch_norm_out(const Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
+               const OptionalTensor& running_mean, const OptionalTensor& running_var, bool training,
+               double momentum, double eps, Tensor& out, Tensor& mean, Tensor& invstd) {
+  return into(batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps),
+              out, mean, invstd);
+}
+
+ThreeTensors batch_norm_legit(const Tensor& input, const OptionalTensor& weight,
+                              const OptionalTensor& bias, Tensor& running_mean, Tensor& running_var,
+                              bool training, double momentum, double eps) {
+  return batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps);
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&>
+batch_norm_legit_out(const Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
+                     Tensor& running_mean, Tensor& running_var, bool training, double momentum,
+                     double eps, Tensor& out, Tensor& mean, Tensor& invstd) {
+  return into(batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps),
+              out, mean, invstd);
+}
+
+ThreeTensors batch_norm_no_stats(const Tensor& input, const OptionalTensor& weight,
+                                 const OptionalTensor& bias, bool training, double momentum,
+                                 double eps) {
+  return batch_norm(input, weight, bias, {}, {}, training, momentum, eps);
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&>
+batch_norm_no_stats_out(const Tensor& input, const OptionalTensor& weight,
+                        const OptionalTensor& bias, bool training, double momentum, double eps,
+                        Tensor& out, Tensor& mean, Tensor& invstd) {
+  return into(batch_norm(input, weight, bias, {}, {}, training, momentum, eps), out, mean, invstd);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor>
+batch_norm_with_update(const Tensor& input, const OptionalTensor& weight,
+                       const OptionalTensor& bias, Tensor& running_mean, Tensor& running_var,
+                       double momentum, double eps) {
+  auto [out, mean, invstd] =
+      batch_norm(input, weight, bias, running_mean, running_var, true, momentum, eps);
+  return {out, mean, invstd, empty_webgpu({0}, at::kByte)};
+}
+
+std::tuple<Tensor, Tensor> batch_norm_update_stats(const Tensor& input,
+                                                   const OptionalTensor& running_mean,
+                                                   const OptionalTensor& running_var,
+                                                   double momentum) {
+  check_same_device("batch_norm_update_stats", {{input, "input"},
+                                                {value_of(running_mean), "running_mean"},
+                                                {value_of(running_var), "running_var"}});
+  if (!are_native_floats({input, value_of(running_mean), value_of(running_var)})) {
+    return call_cpu_fallback<at::_ops::batch_norm_update_stats>::call(input, running_mean,
+                                                                      running_var, momentum);
+  }
+  const Stats stats = stats_of(input);
+  const Tensor invstd = empty_webgpu({input.size(1)}, at::kFloat);
+  const Tensor mean_update = packed(running_mean);
+  const Tensor var_update = packed(running_var);
+  scales_of(input, stats, invstd, {}, {}, mean_update, var_update, momentum, 0);
+  if (mean_update.defined() && !mean_update.is_same(*running_mean)) {
+    running_mean->copy_(mean_update);
+  }
+  if (var_update.defined() && !var_update.is_same(*running_var)) {
+    running_var->copy_(var_update);
+  }
+  return {stats.mean, stats.var};
+}
+
+ThreeTensors batch_norm_backward(const Tensor& gradient, const Tensor& input,
+                                 const OptionalTensor& weight_opt,
+                                 const OptionalTensor& running_mean,
+                                 const OptionalTensor& running_var, const OptionalTensor& save_mean,
+                                 const OptionalTensor& save_invstd, bool train, double eps,
+                                 std::array<bool, 3> mask) {
+  check_same_device("native_batch_norm_backward", {{gradient, "grad_out"},
+                                                   {input, "input"},
+                                                   {value_of(weight_opt), "weight"},
+                                                   {value_of(running_mean), "running_mean"},
+                                                   {value_of(running_var), "running_var"},
+                                                   {value_of(save_mean), "save_mean"},
+                                                   {value_of(save_invstd), "save_invstd"}});
+  if (!are_native_floats({input, gradient, value_of(weight_opt), value_of(running_mean)})) {
+    return call_cpu_fallback<at::_ops::native_batch_norm_backward>::call(
+        gradient, input, weight_opt, running_mean, running_var, save_mean, save_invstd, train, eps,
+        mask);
+  }
+  const Tensor weight = packed(weight_opt);
+  TORCH_CHECK(input.dim() >= 2 && gradient.sizes() == input.sizes(),
+              "native_batch_norm_backward(): grad_out of size ", gradient.sizes(),
+              " does not belong to an input of size ", input.sizes());
+  const Tensor& given_mean = value_of(train ? save_mean : running_mean);
+  const Tensor& given_spread = value_of(train ? save_invstd : running_var);
+  TORCH_CHECK(given_mean.defined() && given_spread.defined(),
+              "native_batch_norm_backward(): expected ",
+              train ? "save_mean and save_invstd" : "running_mean and running_var",
+              " to be defined when train=", train ? "True" : "False");
+  check_per_channel(given_mean, train ? "save_mean" : "running_mean", input);
+  check_per_channel(given_spread, train ? "save_invstd" : "running_var", input);
+  check_per_channel(weight, "weight", input);
+  const int64_t channels = input.size(1);
+  const Tensor mean = train ? save_mean->contiguous() : running_mean->to(at::kFloat).contiguous();
+  const Tensor invstd = train ? save_invstd->contiguous()
+                              : at::rsqrt(at::add(running_var->to(at::kFloat), eps)).contiguous();
+  const at::ScalarType type = weight.defined() ? weight.scalar_type() : input.scalar_type();
+  const Tensor sum = empty_webgpu({channels}, at::kFloat);
+  const Tensor product = empty_webgpu({channels}, at::kFloat);
+  normalized_sums(per_channel(sum, input), per_channel(product, input), gradient, input,
+                  per_channel(mean, input), per_channel(invstd, input));
+  Tensor grad_input;
+  if (mask[0]) {
+    grad_input = at::empty_like(input, input.suggest_memory_format());
+    const Tensor scales = empty_webgpu({3, channels}, at::kFloat);
+    GradientParams params{};
+    params.channels = static_cast<uint32_t>(channels);
+    params.per_element = train ? 1.0f / n_per_channel(input) : 0.0f;
+    KernelArgs args("native_batch_norm_backward");
+    params.scales_at = args.add("scales", scales, true);
+    params.sum_at = args.add("sum", sum);
+    params.product_at = args.add("product", product);
+    params.mean_at = args.add("mean", mean);
+    params.invstd_at = args.add("invstd", invstd);
+    if (weight.defined()) {
+      params.weight_at = args.add("weight", weight);
+    }
+    if (input.numel() != 0) {
+      args.dispatch(kBackward, weight.defined() ? 1 : 0, "norm_batch_backward", params,
+                    stream().grid_1d(params.channels, RowLanes::kWorkgroup),
+                    [&](KernelSource& source) {
+                      if (weight.defined()) {
+                        source.hooks.emplace_back("weight", loader("weight"));
+                      }
+                    });
+      auto iter = channel_iterator(grad_input,
+                                   {gradient, input, per_channel(scales[0], input),
+                                    per_channel(scales[1], input), per_channel(scales[2], input)});
+      const DType dtype = *native_dtype(input.scalar_type());
+      pointwise(iter, PointwiseOp::scale_two_shift,
+                {DType::kF32,
+                 {dtype, *native_dtype(gradient.scalar_type()), dtype, DType::kF32, DType::kF32,
+                  DType::kF32}});
+    }
+  }
+  return {grad_input, mask[1] ? product.to(type) : Tensor(), mask[2] ? sum.to(type) : Tensor()};
+}
+
+ThreeTensors new_batch_norm_backward(const Tensor& gradient, const Tensor& input,
+                                     const Tensor& weight, const OptionalTensor& running_mean,
+                                     const OptionalTensor& running_var,
+                                     const OptionalTensor& save_mean,
+                                     const OptionalTensor& save_invstd, bool update, double eps,
+                                     std::array<bool, 3> mask, const Tensor& /*reserve*/) {
+  return batch_norm_backward(gradient, input, weight, running_mean, running_var, save_mean,
+                             save_invstd, update, eps, mask);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("native_batch_norm", batch_norm);
+  m.impl("native_batch_norm.out", batch_norm_out);
+  m.impl("_native_batch_norm_legit", batch_norm_legit);
+  m.impl("_native_batch_norm_legit.out", batch_norm_legit_out);
+  m.impl("_native_batch_norm_legit.no_stats", batch_norm_no_stats);
+  m.impl("_native_batch_norm_legit.no_stats_out", batch_norm_no_stats_out);
+  m.impl("_batch_norm_with_update", batch_norm_with_update);
+  m.impl("batch_norm_update_stats", batch_norm_update_stats);
+  m.impl("native_batch_norm_backward", batch_norm_backward);
+  m.impl("batch_norm_backward", new_batch_norm_backward);
+}
+
+} // namespace
+} // namespace torch_webgpu

@@ -1,0 +1,387 @@
+#include "ops/pointwise/pointwise.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/clone.h>
+
+#include <algorithm>
+
+#include "backend/tensor.h"
+#include "launch/common.h"
+#include "launch/operand_view.h"
+#include "runtime/context.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::TensorIteratorBase;
+
+c10::Scalar read_cpu_scalar(const TensorIteratorBase& iter, int operand) {
+  const void* data = iter.data_ptr(operand);
+  switch (iter.dtype(operand)) { // Python numbers come as one of these
+  case at::kDouble:
+    return *static_cast<const double*>(data);
+  case at::kLong:
+    return *static_cast<const int64_t*>(data);
+  case at::kBool:
+    return *static_cast<const bool*>(data);
+  case at::kFloat:
+    return *static_cast<const float*>(data);
+  default:
+    return iter.tensor(operand).item();
+  }
+}
+
+// As CUDA's kernels: arithmetic takes a number as it is, in float32 also for half types, while
+// other ops convert it to the dtype first; x == 0.1 is true for the 0.1 of float16.
+bool keeps_number(PointwiseOp op) {
+  switch (op) {
+  case PointwiseOp::add:
+  case PointwiseOp::mul:
+  case PointwiseOp::div_true:
+  case PointwiseOp::div_floor:
+  case PointwiseOp::div_trunc:
+  case PointwiseOp::addcmul:
+  case PointwiseOp::addcdiv:
+    return true;
+  default:
+    return false;
+  }
+}
+
+// The same of the stub's scalar arguments.
+bool converts_arguments(PointwiseOp op) {
+  return op == PointwiseOp::pow_tensor_scalar || op == PointwiseOp::hardshrink ||
+         op == PointwiseOp::shrink_backward;
+}
+
+c10::Scalar convert(const c10::Scalar& value, DType dtype) {
+  switch (dtype) {
+  case DType::kF16:
+    return static_cast<float>(value.to<c10::Half>());
+  case DType::kBF16:
+    return static_cast<float>(value.to<c10::BFloat16>());
+  default:
+    return value;
+  }
+}
+
+// Where an operand lies in its buffer, in bytes: [begin, end).
+struct Extent {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+
+Extent extent_of(const TensorIteratorBase& iter, int operand, const Buffer& buffer) {
+  Extent extent;
+  extent.begin = reinterpret_cast<uintptr_t>(iter.data_ptr(operand)) - buffer.address;
+  extent.end = extent.begin + iter.element_size(operand);
+  for (int d = 0; d < iter.ndim(); ++d) {
+    const int64_t reach = iter.strides(operand)[d] * (iter.shape()[d] - 1);
+    (reach < 0 ? extent.begin : extent.end) += static_cast<uint64_t>(reach); // a flip's is negative
+  }
+  return extent;
+}
+
+class Launch {
+public:
+  Launch(TensorIteratorBase& iter, PointwiseOp op, const PointwiseTypes& types)
+      : iter_(iter), types_(types), context_(context()) {
+    variant_.op = op;
+    variant_.compute = types.compute;
+    // ATen's iterator for flip has an operand that is none.
+    variant_.num_inputs = std::min(static_cast<uint32_t>(iter.ninputs()), row(op).arity);
+    variant_.dtypes = types.dtypes;
+  }
+
+  /// False if some operand does not fit a binding: the iterator must be split, or operands that
+  /// are far_apart() must be copied.
+  bool bind() {
+    const uint64_t limit = context_.device.caps().max_storage_binding_size;
+    uint32_t num_slots = 0;
+    bool all_whole = true;
+    for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
+      if (k > 0 && iter_.is_cpu_scalar(static_cast<int>(k))) {
+        variant_.host_scalars |= 1u << k;
+        variant_.dtypes[k] = types_.compute; // its own type does not change the kernel
+        continue;
+      }
+      check_operand_dtype(row(variant_.op).name, kPointwiseOperands[k],
+                          iter_.dtype(static_cast<int>(k)), variant_.dtypes[k]);
+      const Buffer& buffer = buffer_of(iter_.tensor_base(static_cast<int>(k)));
+      uint32_t slot = 0;
+      while (slot < num_slots && bindings_[slot].buffer != &buffer) {
+        ++slot;
+      }
+      if (slot == num_slots) {
+        bindings_[num_slots++] = {&buffer, 0, 0};
+      }
+      variant_.slots[k] = static_cast<uint8_t>(slot);
+      begin_[k] = reinterpret_cast<uintptr_t>(iter_.data_ptr(static_cast<int>(k))) - buffer.address;
+      all_whole &= buffer.size <= limit;
+    }
+    num_slots_ = num_slots;
+    return all_whole || bind_windows(limit);
+  }
+
+  /// Of an iterator that cannot be bound: every operand fits by itself, but not those that share a
+  /// buffer together.
+  bool far_apart() const { return far_apart_; }
+  bool shares_buffer(uint32_t k) const {
+    for (uint32_t other = 0; other <= variant_.num_inputs; ++other) {
+      if (other != k && !is_host_scalar(other) && variant_.slots[other] == variant_.slots[k]) {
+        return !is_host_scalar(k);
+      }
+    }
+    return false;
+  }
+
+  void run(c10::ArrayRef<c10::Scalar> scalars) {
+    variant_.num_scalars = static_cast<uint32_t>(scalars.size());
+    choose_form();
+    const PointwiseParams layout(variant_);
+    std::array<uint32_t, kParamsWindow / 4> words;
+    const auto count = static_cast<uint32_t>(iter_.numel());
+    words[PointwiseParams::count()] = count;
+    for (uint32_t s = 0; s < variant_.num_scalars; ++s) {
+      write_scalar(converts_arguments(variant_.op) ? convert(scalars[s], types_.compute)
+                                                   : scalars[s],
+                   types_.compute, &words[layout.scalar(s)]);
+    }
+    for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
+      write_operand(layout, k, words.data());
+    }
+    for (uint32_t d = 0; d < variant_.rank; ++d) {
+      const bool real = d < static_cast<uint32_t>(iter_.ndim());
+      words[layout.size(d)] = real ? static_cast<uint32_t>(iter_.shape()[d]) : 1;
+    }
+    if (variant_.lanes > 1 && variant_.rank > 0) { // walked in chunks of `lanes` elements
+      words[layout.size(0)] /= variant_.lanes;
+      words[PointwiseParams::count()] /= variant_.lanes;
+    }
+    const Pipeline& pipeline =
+        context_.pipelines.get(variant_.key(), [&] { return pointwise_source(variant_); });
+    uint64_t elements = count;
+    const uint32_t each = variant_.elements_per_invocation();
+    if (variant_.packs_words()) {
+      elements += begin_[0] / info(variant_.dtypes[0]).bytes % each;
+    }
+    context_.stream.dispatch(
+        pipeline, bindings_.data(), num_slots_, words.data(), layout.words() * 4,
+        context_.stream.grid_1d((elements + each - 1) / each, kPointwiseWorkgroup));
+  }
+
+private:
+  bool is_host_scalar(uint32_t k) const { return (variant_.host_scalars >> k & 1) != 0; }
+
+  // Some buffer is larger than a binding: bind windows that hold what the iterator touches.
+  bool bind_windows(uint64_t limit) {
+    const uint64_t align = context_.device.caps().storage_offset_alignment;
+    std::array<Extent, 1 + kMaxPointwiseInputs> window;
+    std::array<bool, 1 + kMaxPointwiseInputs> used{};
+    far_apart_ = true;
+    for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
+      if (is_host_scalar(k)) {
+        continue;
+      }
+      const uint32_t slot = variant_.slots[k];
+      const Extent extent = extent_of(iter_, static_cast<int>(k), *bindings_[slot].buffer);
+      far_apart_ &= extent.end - extent.begin + 2 * align <= limit;
+      Extent& w = window[slot];
+      w.begin = used[slot] ? std::min(w.begin, extent.begin) : extent.begin;
+      w.end = used[slot] ? std::max(w.end, extent.end) : extent.end;
+      used[slot] = true;
+    }
+    for (uint32_t slot = 0; slot < num_slots_; ++slot) {
+      Binding& binding = bindings_[slot];
+      if (binding.buffer->size <= limit) {
+        continue;
+      }
+      binding.offset = window[slot].begin / align * align;
+      // Dense kernels touch whole groups of 16 bytes.
+      binding.size =
+          std::min((window[slot].end + 15) / 16 * 16, binding.buffer->size) - binding.offset;
+      if (binding.size > limit) {
+        return false;
+      }
+    }
+    for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
+      if (!is_host_scalar(k)) {
+        begin_[k] -= bindings_[variant_.slots[k]].offset;
+      }
+    }
+    return true;
+  }
+
+  int64_t stride(uint32_t k, uint32_t d) const { return iter_.strides(static_cast<int>(k))[d]; }
+
+  // Vectors are used where the elements of each operand run consecutively along the first dimension
+  // (or an input stays put), aligned to whole vectors; else one element at a time.
+  void choose_form() {
+    const auto ndim = static_cast<uint32_t>(iter_.ndim());
+    if (fits_vectors(ndim)) {
+      variant_.rank = ndim <= 1 && variant_.splats == 0 ? 0 : rank_class(ndim);
+      return;
+    }
+    variant_.lanes = 1;
+    variant_.splats = 0;
+    variant_.rank = rank_class(std::max(1u, ndim));
+    int64_t expected = info(variant_.dtypes[0]).bytes;
+    variant_.dense_output = true;
+    for (uint32_t d = 0; d < ndim; ++d) {
+      variant_.dense_output &= stride(0, d) == expected;
+      expected *= iter_.shape()[d];
+    }
+  }
+
+  bool fits_vectors(uint32_t ndim) {
+    uint32_t widest = 1;
+    for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
+      if (!is_host_scalar(k)) {
+        widest = std::max(widest, info(variant_.dtypes[k]).bytes);
+      }
+    }
+    // 16 bytes per load where the types allow.
+    variant_.lanes = widest < 4 ? 8 : 4;
+    const bool rows = ndim > 1;
+    std::array<uint32_t, 1 + kMaxPointwiseInputs> slot_words{};
+    for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
+      if (is_host_scalar(k)) {
+        continue;
+      }
+      const uint32_t bytes = info(variant_.dtypes[k]).bytes;
+      const VectorShape shape = variant_.vector_shape(bytes);
+      uint32_t& words = slot_words[variant_.slots[k]];
+      if (words != 0 && words != shape.words) {
+        return false;
+      }
+      words = shape.words;
+      if (k > 0 && ndim > 0 && stride(k, 0) == 0) {
+        variant_.splats |= 1u << k;
+        continue;
+      }
+      if ((ndim > 0 && stride(k, 0) != bytes) || begin_[k] % shape.bytes() != 0) {
+        return false;
+      }
+      for (uint32_t d = 1; d < ndim; ++d) {
+        if (stride(k, d) % shape.bytes() != 0) {
+          return false;
+        }
+      }
+    }
+    return !(rows || variant_.splats != 0) || iter_.shape()[0] % variant_.lanes == 0;
+  }
+
+  void write_operand(const PointwiseParams& layout, uint32_t k, uint32_t* words) {
+    if (is_host_scalar(k)) {
+      words[layout.offset(k)] = 0;
+      const c10::Scalar value = read_cpu_scalar(iter_, static_cast<int>(k));
+      write_scalar(keeps_number(variant_.op) ? value : convert(value, types_.compute),
+                   types_.compute, &words[layout.host_scalar(k)]);
+    }
+    const auto ndim = is_host_scalar(k) ? 0u : static_cast<uint32_t>(iter_.ndim());
+    const uint32_t bytes = info(variant_.dtypes[k]).bytes;
+    const bool vectors = variant_.lanes > 1 && (variant_.splats >> k & 1) == 0;
+    const VectorShape shape = variant_.vector_shape(bytes);
+    const uint32_t unit = vectors ? shape.bytes() : bytes;
+    if (!is_host_scalar(k)) {
+      words[layout.offset(k)] = static_cast<uint32_t>(begin_[k] / unit);
+    }
+    for (uint32_t d = 0; d < variant_.rank; ++d) {
+      uint32_t step = d < ndim ? static_cast<uint32_t>(stride(k, d) / unit) : 0;
+      if (d == 0 && vectors && ndim > 0) {
+        step = shape.count; // dimension 0 is walked in chunks of `lanes` elements
+      }
+      words[layout.stride(k, d)] = step;
+    }
+  }
+
+  TensorIteratorBase& iter_;
+  const PointwiseTypes& types_;
+  Context& context_;
+  PointwiseVariant variant_;
+  std::array<Binding, 1 + kMaxPointwiseInputs> bindings_{};
+  uint32_t num_slots_ = 0;
+  bool far_apart_ = false;
+  std::array<uint64_t, 1 + kMaxPointwiseInputs> begin_{}; // bytes, from the binding's start
+};
+
+// The same with copies of the inputs that share a buffer with another operand.
+void pointwise_of_copies(const TensorIteratorBase& iter, const Launch& launch, PointwiseOp op,
+                         const PointwiseTypes& types, c10::ArrayRef<c10::Scalar> scalars) {
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(false)
+      .resize_outputs(false)
+      .check_all_same_dtype(false)
+      .allow_cpu_scalars(true)
+      .add_owned_output(operand_view(iter, 0));
+  for (int k = 1; k < iter.ntensors(); ++k) {
+    if (iter.is_cpu_scalar(k)) {
+      config.add_const_input(iter.tensor(k));
+    } else {
+      const at::Tensor view = operand_view(iter, k);
+      config.add_owned_const_input(launch.shares_buffer(k) ? view.clone() : view);
+    }
+  }
+  auto apart = config.build();
+  pointwise(apart, op, types, scalars);
+}
+
+} // namespace
+
+std::optional<PointwiseTypes> pointwise_types(const TensorIteratorBase& iter, PointwiseOp op) {
+  const auto compute = native_dtype(iter.common_dtype());
+  if (!compute || row(op).expression(info(*compute).kind).empty()) {
+    return std::nullopt;
+  }
+  PointwiseTypes types;
+  types.compute = *compute;
+  for (int k = 0; k < iter.ntensors(); ++k) {
+    // A float64 number in a tensor of no dimensions does not make the others' arithmetic float64.
+    const auto dtype = iter.is_cpu_scalar(k) ? compute : convertible_dtype(iter.dtype(k));
+    if (!dtype) {
+      return std::nullopt;
+    }
+    types.dtypes[k] = *dtype;
+  }
+  return types;
+}
+
+void pointwise(TensorIteratorBase& iter, PointwiseOp op, const PointwiseTypes& types,
+               c10::ArrayRef<c10::Scalar> scalars) {
+  if (iter.numel() == 0) {
+    return;
+  }
+  Launch launch(iter, op, types);
+  const bool countable = iter.numel() < int64_t{1} << 31;
+  if (countable && launch.bind()) {
+    launch.run(scalars);
+    return;
+  }
+  if (countable && launch.far_apart()) {
+    return pointwise_of_copies(iter, launch, op, types, scalars);
+  }
+  at::TensorIterator rest(iter);
+  auto first = rest.split(rest.get_dim_to_split());
+  pointwise(*first, op, types, scalars);
+  pointwise(rest, op, types, scalars);
+}
+
+bool run_pointwise(PointwiseOp op, at::Tensor& out, at::ArrayRef<at::Tensor> inputs,
+                   c10::ArrayRef<c10::Scalar> scalars) {
+  at::TensorIteratorConfig config;
+  config.add_output(out).resize_outputs(false);
+  for (const at::Tensor& input : inputs) {
+    check_dtype(input, inputs[0].scalar_type());
+    config.add_const_input(input);
+  }
+  auto iter = config.build();
+  const auto types = pointwise_types(iter, op);
+  if (!types) {
+    return false;
+  }
+  pointwise(iter, op, *types, scalars);
+  out = iter.output();
+  return true;
+}
+
+} // namespace torch_webgpu

@@ -1,0 +1,101 @@
+// Quantizing and dequantizing: ATen's quantizers own the parameters, the stubs here do the
+// arithmetic.
+#include <ATen/TensorIterator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/quantized/AffineQuantizer.h>
+
+#include "backend/empty.h"
+#include "backend/fallback.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/quantize/quantize.h"
+#include "launch/stub.h"
+
+namespace torch_webgpu {
+namespace {
+
+using namespace at::native;
+using at::Tensor;
+
+struct Range {
+  double least;
+  double greatest;
+};
+
+Range range_of(at::ScalarType type) {
+  switch (c10::toUnderlying(type)) {
+  case at::kChar:
+    return {-128, 127};
+  case at::kByte:
+    return {0, 255};
+  default:
+    // The greatest f32 that is an int32: adding the zero point beyond 2^24 rounds, as on any GPU.
+    return {-2147483648.0, 2147483520.0};
+  }
+}
+
+void run(PointwiseOp op, const Tensor& out, at::ArrayRef<Tensor> inputs,
+         c10::ArrayRef<c10::Scalar> scalars) {
+  at::TensorIteratorConfig config;
+  config.add_output(out).resize_outputs(false).check_all_same_dtype(false);
+  PointwiseTypes types{DType::kF32, {*native_dtype(out.scalar_type())}};
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    config.add_const_input(inputs[k]);
+    types.dtypes[k + 1] = *native_dtype(inputs[k].scalar_type());
+  }
+  auto iter = config.build();
+  pointwise(iter, op, types, scalars);
+}
+
+void check_bytes(const Tensor& quantized) {
+  TORCH_CHECK_NOT_IMPLEMENTED(c10::elementSize(quantized.scalar_type()) != 1 ||
+                                  quantized.scalar_type() == at::kQInt8 ||
+                                  quantized.scalar_type() == at::kQUInt8,
+                              "webgpu has no kernels for ", quantized.scalar_type());
+}
+
+// A parameter of the channels, to be broadcast along the others of `like`.
+Tensor along(const Tensor& parameter, const Tensor& like, int64_t axis) {
+  at::DimVector shape(like.dim(), 1);
+  shape[axis] = parameter.numel();
+  return parameter.to(at::kFloat).to(like.device()).view(shape);
+}
+
+void quantize_tensor(const Tensor& in, Tensor& out, double scale, int64_t zero_point) {
+  check_bytes(out);
+  const Range range = range_of(out.scalar_type());
+  const float inverse = 1.0f / static_cast<float>(scale);
+  run(PointwiseOp::quantize, integers_of(out), {in},
+      {inverse, zero_point, range.least, range.greatest});
+}
+
+void quantize_channels(const Tensor& in, Tensor& out, const Tensor& scales,
+                       const Tensor& zero_points, int64_t axis) {
+  check_bytes(out);
+  const Range range = range_of(out.scalar_type());
+  run(PointwiseOp::quantize_by, integers_of(out),
+      {in, along(scales, in, axis), along(zero_points, in, axis)}, {range.least, range.greatest});
+}
+
+void dequantize_tensor(const Tensor& in, Tensor& out, double scale, int64_t zero_point) {
+  check_bytes(in);
+  run(PointwiseOp::dequantize, out, {integers_of(in)}, {scale, zero_point});
+}
+
+void dequantize_channels(const Tensor& in, Tensor& out, const Tensor& scales,
+                         const Tensor& zero_points, int64_t axis) {
+  check_bytes(in);
+  run(PointwiseOp::dequantize_by, out,
+      {integers_of(in), along(scales, in, axis), along(zero_points, in, axis)}, {});
+}
+
+const RegisterStub<decltype(quantize_tensor_per_tensor_affine_stub)>
+    register_quantize(quantize_tensor_per_tensor_affine_stub, &quantize_tensor);
+const RegisterStub<decltype(quantize_tensor_per_channel_affine_stub)>
+    register_quantize_channels(quantize_tensor_per_channel_affine_stub, &quantize_channels);
+const RegisterStub<decltype(dequantize_tensor_per_tensor_affine_stub)>
+    register_dequantize(dequantize_tensor_per_tensor_affine_stub, &dequantize_tensor);
+const RegisterStub<decltype(dequantize_tensor_per_channel_affine_stub)>
+    register_dequantize_channels(dequantize_tensor_per_channel_affine_stub, &dequantize_channels);
+
+} // namespace
+} // namespace torch_webgpu

@@ -1,0 +1,174 @@
+// Products with weights of 8 and 4 bits, dequantized on their way into the kernel:
+// _weight_int8pack_mm, _weight_int4pack_mm, _convert_weight_to_int4pack.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/bitwise_left_shift.h>
+#include <ATen/ops/bitwise_right_shift.h>
+#include <torch/library.h>
+
+#include "backend/empty.h"
+#include "launch/dtypes.h"
+#include "launch/kernel_call.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+
+constexpr PipelineFamily kFamily = PipelineFamily::kWeightMm;
+
+// Mirrors WeightParams of lib/weight.wgsl.
+struct Params {
+  uint32_t m, n, k;
+  uint32_t group_size;
+  uint32_t out_offset;
+  uint32_t a_offset, a_row;
+  uint32_t w_offset;
+  uint32_t scale_offset;
+  uint32_t tiles_n;
+};
+
+// How weights are stored.
+enum class Packing : uint8_t {
+  kInt8,        // rows of bytes, one scale a row
+  kInt8InWords, // the same, in rows of whole words
+  kInt4,        // rows of words of eight weights; a scale and a zero point a group
+};
+
+const char* weights_hook(Packing packing) {
+  switch (packing) {
+  case Packing::kInt8:
+    return "fn weights(n: u32, k: u32) -> vec4<f32> {\n"
+           "  let i = p.w_offset + n * p.k + k;\n"
+           "  let last = i + min(p.k - k, 4u) - 1u;\n"
+           "  return vec4<f32>(vec4<i32>(load_w(i), load_w(min(i + 1u, last)),\n"
+           "                             load_w(min(i + 2u, last)), load_w(last)));\n}";
+  case Packing::kInt8InWords:
+    return "fn weights(n: u32, k: u32) -> vec4<f32> {\n"
+           "  return unpack_signed_bytes(load_w(p.w_offset + (n * p.k + k) / 4u));\n}";
+  default:
+    return "fn weights(n: u32, k: u32) -> vec4<f32> {\n"
+           "  let word = load_w(p.w_offset + (n * p.k + k) / 8u) >> (k % 8u * 4u);\n"
+           "  let at = p.scale_offset + (k / p.group_size * p.n + n) * 2u;\n"
+           "  return unpack_signed_nibbles(word) * load_scale(at) + vec4<f32>(load_scale(at + "
+           "1u));\n}";
+  }
+}
+
+// out = a @ dequantized(w)^T. `w` is seen as n rows of k weights.
+Tensor multiply(const char* op, Packing packing, const Tensor& a, const Tensor& w,
+                const Tensor& scale, int64_t n, int64_t group_size) {
+  Tensor out = empty_webgpu({a.size(0), n}, a.scalar_type());
+  if (out.numel() == 0 || a.size(1) == 0) {
+    return out.zero_();
+  }
+  // Few rows share what one invocation has unpacked anyway.
+  const bool few = a.size(0) <= 16;
+  const int64_t rows = few ? 4 : 64;
+  const int64_t columns = few ? 8 : 64;
+  const int64_t tiles_m = (a.size(0) + rows - 1) / rows;
+  const int64_t tiles_n = (n + columns - 1) / columns;
+  Params params{};
+  params.m = static_cast<uint32_t>(a.size(0));
+  params.n = static_cast<uint32_t>(n);
+  params.k = static_cast<uint32_t>(a.size(1));
+  params.group_size = static_cast<uint32_t>(group_size);
+  params.out_offset = element_begin(out);
+  params.a_offset = element_begin(a);
+  params.a_row = static_cast<uint32_t>(a.stride(0));
+  params.w_offset = static_cast<uint32_t>(byte_offset(w) / (packing == Packing::kInt8 ? 1 : 4));
+  params.scale_offset = element_begin(scale);
+  params.tiles_n = static_cast<uint32_t>(tiles_n);
+  KernelCall call(op, few ? "weight_mv" : "weight_mm");
+  call.add_output("out", out, *native_dtype(out.scalar_type()));
+  call.add_input("a", a, *native_dtype(a.scalar_type()));
+  call.add_input("w", w, packing == Packing::kInt8 ? DType::kI8 : DType::kBits32);
+  call.add_input("scale", scale, *native_dtype(scale.scalar_type()));
+  const bool scales_sums = packing != Packing::kInt4;
+  call.run_groups({kFamily, static_cast<uint64_t>(packing) | (few ? 8u : 0u), 0}, params,
+                  context().stream.grid_1d(static_cast<uint64_t>(tiles_m * tiles_n), 1), [&] {
+                    return KernelCall::Hooks{
+                        {"weights", weights_hook(packing)},
+                        {"finish", scales_sums ? "fn finish(sum: f32, n: u32) -> f32 "
+                                                 "{ return sum * load_scale(p.scale_offset + n); }"
+                                               : "fn finish(sum: f32, n: u32) -> f32 "
+                                                 "{ return sum; }"}};
+                  });
+  return out;
+}
+
+void check_activations(const char* op, const Tensor& a) {
+  TORCH_CHECK(is_native_float(a), op, " : expect A to be either 32-bit or 16-bit float tensor.");
+  TORCH_CHECK(a.dim() == 2, op, " : expect A to be 2D tensor.");
+}
+
+Tensor weight_int8pack_mm(const Tensor& a, const Tensor& w, const Tensor& scales) {
+  constexpr const char* op = "_weight_int8pack_mm_cpu"; // errors are the CPU's
+  check_same_device("_weight_int8pack_mm", {{a, "self"}, {w, "mat2"}, {scales, "scales"}});
+  check_activations(op, a);
+  TORCH_CHECK(a.stride(1) == 1, op, " : A must be contiguous on the last dimension.");
+  TORCH_CHECK(w.scalar_type() == at::kChar, op, " : expect B to be int8 tensor.");
+  TORCH_CHECK(w.is_contiguous(), op, " : expect B to be contiguous.");
+  TORCH_CHECK(w.size(1) == a.size(1), op, " : expect B.size(1) == ", a.size(1));
+  TORCH_CHECK(scales.dim() == 1 && scales.size(0) == w.size(0), op,
+              " : expect scales to be 1d tensor with size ", w.size(0));
+  TORCH_CHECK(is_native_float(scales), op, " : expect scales to be a float tensor.");
+  const bool in_words = a.size(1) % 4 == 0 && byte_offset(w) % 4 == 0;
+  return multiply("_weight_int8pack_mm", in_words ? Packing::kInt8InWords : Packing::kInt8, a,
+                  in_words ? w.view(at::kInt) : w, scales.contiguous(), w.size(0), a.size(1));
+}
+
+// The shape is CUDA's, which programs compute with; inside, a word has eight weights of one row of
+// the matrix, and rows follow one another. Two weights come in a byte, the first in its high half.
+Tensor convert_weight_to_int4pack(const Tensor& weight, int64_t inner_k_tiles) {
+  constexpr const char* op = "_convert_weight_to_int4pack";
+  constexpr int64_t kTileN = 8;
+  constexpr int64_t kTileK = 16;
+  TORCH_CHECK(weight.dim() == 2, op, " : expect weight to be 2D tensor.");
+  TORCH_CHECK(weight.scalar_type() == at::kByte, op, " : expect weight to be kByte.");
+  TORCH_CHECK(inner_k_tiles == 2 || inner_k_tiles == 4 || inner_k_tiles == 8, op,
+              " : innerKTiles need to be 2, 4, or 8, got ", inner_k_tiles);
+  const int64_t n = weight.size(0);
+  const int64_t k = weight.size(1) * 2;
+  TORCH_CHECK(n % kTileN == 0, op, " : expect N to be dividable by ", kTileN);
+  TORCH_CHECK(k % (inner_k_tiles * kTileK) == 0, op, " : expect K to be dividable by ",
+              inner_k_tiles * kTileK);
+  const Tensor rows = weight.contiguous();
+  const Tensor swapped =
+      at::bitwise_left_shift(rows, 4).bitwise_or_(at::bitwise_right_shift(rows, 4));
+  return swapped.view(at::kInt).view(
+      {n / kTileN, k / (inner_k_tiles * kTileK), 32, inner_k_tiles / 2});
+}
+
+Tensor weight_int4pack_mm(const Tensor& a, const Tensor& w, int64_t group_size,
+                          const Tensor& scale_and_zeros) {
+  constexpr const char* op = "_weight_int4pack_mm";
+  check_same_device(op, {{a, "self"}, {w, "mat2"}, {scale_and_zeros, "qScaleAndZeros"}});
+  check_activations(op, a);
+  TORCH_CHECK(a.is_contiguous(), op, " : expect A to be contiguous.");
+  TORCH_CHECK(w.scalar_type() == at::kInt, op, " : expect B to be int32 tensor.");
+  TORCH_CHECK(w.is_contiguous(), op, " : expect B to be contiguous.");
+  TORCH_CHECK(w.dim() == 4, op, " : expect B to 4d tensor.");
+  TORCH_CHECK(group_size == 32 || group_size == 64 || group_size == 128 || group_size == 256, op,
+              ": expect qGroupSize to be 32, 64, 128 or 256, got ", group_size);
+  const int64_t k = a.size(1);
+  const int64_t n = w.size(0) * 8;
+  TORCH_CHECK(w.numel() * 8 == n * k, op, " : expect B to hold ", n, " rows of ", k, " weights");
+  TORCH_CHECK(k % group_size == 0, op, ": expect K to be divisible by qGroupSize, got K:", k,
+              ", qGroupSize:", group_size);
+  TORCH_CHECK(scale_and_zeros.dim() == 3 && scale_and_zeros.size(0) == k / group_size &&
+                  scale_and_zeros.size(1) == n && scale_and_zeros.size(2) == 2,
+              op, ": expect qScaleAndZeros to be 3d tensor with sizes [", k / group_size, ", ", n,
+              ", 2]");
+  TORCH_CHECK(is_native_float(scale_and_zeros), op,
+              ": expect qScaleAndZeros to be a float tensor.");
+  return multiply(op, Packing::kInt4, a, w, scale_and_zeros.contiguous(), n, group_size);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_weight_int8pack_mm", TORCH_FN(weight_int8pack_mm));
+  m.impl("_convert_weight_to_int4pack", TORCH_FN(convert_weight_to_int4pack));
+  m.impl("_weight_int4pack_mm", TORCH_FN(weight_int4pack_mm));
+}
+
+} // namespace
+} // namespace torch_webgpu

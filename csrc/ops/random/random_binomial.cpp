@@ -1,0 +1,69 @@
+// Binomial numbers.
+#include <ATen/ExpandUtils.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/binomial_ops.h>
+#include <torch/library.h>
+
+#include "backend/empty.h"
+#include "backend/fallback.h"
+#include "backend/generator.h"
+#include "launch/dtypes.h"
+#include "launch/kernel_call.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+using OptionalGenerator = std::optional<at::Generator>;
+
+constexpr PipelineFamily kFamily = PipelineFamily::kBinomial;
+
+// Mirrors Params of binomial.wgsl.
+struct Params {
+  uint32_t size;
+  uint32_t out_offset;
+  uint32_t count_offset;
+  uint32_t prob_offset;
+  std::array<uint32_t, 2> seed;
+  std::array<uint32_t, 2> stream;
+};
+
+Tensor binomial(const Tensor& count, const Tensor& prob, OptionalGenerator generator) {
+  check_same_device("binomial", {{count, "count"}, {prob, "prob"}});
+  for (const auto& [tensor, name] : {std::pair(count, "count"), std::pair(prob, "prob")}) {
+    TORCH_CHECK_VALUE(at::isFloatingType(tensor.scalar_type()),
+                      "binomial only supports floating-point dtypes for ", name,
+                      ", got: ", tensor.scalar_type());
+  }
+  if (!is_native_float(count) || !is_native_float(prob)) {
+    return call_cpu_fallback<at::_ops::binomial>::call(count, prob, std::move(generator));
+  }
+  TORCH_CHECK(count.scalar_type() == prob.scalar_type(), "Found dtype ", prob.scalar_type(),
+              " but expected ", count.scalar_type());
+  const auto sizes = at::infer_size(count.sizes(), prob.sizes());
+  TORCH_CHECK_NOT_IMPLEMENTED(c10::multiply_integers(sizes) < int64_t{1} << 31,
+                              "binomial(): more than 2^31 elements");
+  const Tensor out = empty_webgpu(sizes, at::kFloat);
+  const Tensor p = prob.expand(sizes).to(at::kFloat).contiguous();
+  const PhiloxState philox = generator_of(generator).philox_state(4);
+  if (out.numel() != 0) {
+    const Tensor n = count.expand(sizes).to(at::kFloat).contiguous();
+    const Params params{static_cast<uint32_t>(out.numel()),
+                        element_begin(out),
+                        element_begin(n),
+                        element_begin(p),
+                        philox.key_words(),
+                        philox.counter_words()};
+    KernelCall call("binomial", "binomial");
+    call.add_output("out", out, DType::kF32);
+    call.add_input("n", n, DType::kF32);
+    call.add_input("p", p, DType::kF32);
+    call.run({kFamily, 0, 0}, params, params.size, [] { return KernelCall::Hooks(); });
+  }
+  return out.to(count.scalar_type());
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("binomial", binomial); }
+
+} // namespace
+} // namespace torch_webgpu

@@ -1,0 +1,95 @@
+// multinomial with replacement. Without it, ATen takes the largest of exponentially distributed
+// numbers.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/UnaryOps.h>
+#include <ATen/ops/stack.h>
+
+#include <cmath>
+
+#include "backend/empty.h"
+#include "backend/fallback.h"
+#include "backend/generator.h"
+#include "launch/dtypes.h"
+#include "launch/kernel_call.h"
+#include "launch/stub.h"
+
+namespace torch_webgpu {
+namespace {
+
+using namespace at::native;
+using at::Tensor;
+
+constexpr PipelineFamily kFamily = PipelineFamily::kMultinomial;
+
+// Mirrors Params of multinomial.wgsl.
+struct Params {
+  uint32_t count;
+  uint32_t draws;
+  uint32_t weights;
+  uint32_t out_offset;
+  uint32_t weight_offset;
+  uint32_t sum_offset;
+  std::array<uint32_t, 2> seed;
+  std::array<uint32_t, 2> stream;
+};
+
+void check_weights(const Tensor& weights, const Tensor& totals) {
+  const Tensor facts = at::stack({weights.amin(), weights.amax(), totals.amin()}).cpu();
+  const float* fact = facts.const_data_ptr<float>();
+  TORCH_CHECK(
+      std::isfinite(fact[0]) && std::isfinite(fact[1]),
+      "invalid multinomial distribution (encountering probability entry = infinity or NaN)");
+  TORCH_CHECK(fact[0] >= 0,
+              "invalid multinomial distribution (encountering probability entry < 0)");
+  TORCH_CHECK(fact[2] > 0, "invalid multinomial distribution (sum of probabilities <= 0)");
+}
+
+void multinomial(Tensor& result, const Tensor& self, int64_t draws,
+                 std::optional<at::Generator> generator) {
+  GeneratorImpl& state = generator_of(generator);
+  if (!native_dtype(self.scalar_type())) {
+    note_fallback("aten::multinomial", std::string("for ") + c10::toString(self.scalar_type()));
+    const PhiloxState philox = state.philox_state(4);
+    Tensor host = result.cpu();
+    call_on_cpu(
+        multinomial_with_replacement_stub, host, self.cpu(), draws,
+        at::detail::createCPUGenerator(philox.seed + philox.offset * 0x9e3779b97f4a7c15ull));
+    result.copy_(host);
+    return;
+  }
+  if (result.numel() == 0) {
+    return;
+  }
+  TORCH_CHECK(self.numel() > 0, "invalid multinomial distribution (sum of probabilities <= 0)");
+  TORCH_CHECK_NOT_IMPLEMENTED(self.numel() < int64_t{1} << 31 && result.numel() < int64_t{1} << 31,
+                              "multinomial(): more than 2^31 elements");
+  const Tensor weights = self.to(at::kFloat).contiguous();
+  const Tensor sums = weights.cumsum(-1).contiguous();
+  check_weights(weights, sums.select(-1, -1));
+  const Tensor packed = result.is_contiguous() ? result : empty_webgpu(result.sizes(), at::kLong);
+  const PhiloxState philox = state.philox_state(4);
+  Params params{};
+  params.count = static_cast<uint32_t>(result.numel());
+  params.draws = static_cast<uint32_t>(draws);
+  params.weights = static_cast<uint32_t>(weights.size(-1));
+  params.out_offset = element_begin(packed);
+  params.weight_offset = element_begin(weights);
+  params.sum_offset = element_begin(sums);
+  params.seed = philox.key_words();
+  params.stream = philox.counter_words();
+  KernelCall call("multinomial", "multinomial");
+  call.add_output("out", packed, DType::kI64);
+  call.add_input("weight", weights, DType::kF32);
+  call.add_input("sum", sums, DType::kF32);
+  call.run({kFamily, 0, 0}, params, params.count, [] { return KernelCall::Hooks{}; });
+  if (!packed.is_same(result)) {
+    result.copy_(packed);
+  }
+}
+
+const RegisterStub<decltype(multinomial_with_replacement_stub)>
+    register_multinomial(multinomial_with_replacement_stub, &multinomial);
+
+} // namespace
+} // namespace torch_webgpu

@@ -1,0 +1,210 @@
+// Resampling to another size: upsample_* of every mode, with gradients.
+#include <ATen/native/UpSample.h>
+#include <ATen/ops/_upsample_bicubic2d_aa.h>
+#include <ATen/ops/_upsample_bicubic2d_aa_backward.h>
+#include <ATen/ops/_upsample_bilinear2d_aa.h>
+#include <ATen/ops/_upsample_bilinear2d_aa_backward.h>
+#include <ATen/ops/_upsample_nearest_exact1d.h>
+#include <ATen/ops/_upsample_nearest_exact1d_backward.h>
+#include <ATen/ops/_upsample_nearest_exact2d.h>
+#include <ATen/ops/_upsample_nearest_exact2d_backward.h>
+#include <ATen/ops/_upsample_nearest_exact3d.h>
+#include <ATen/ops/_upsample_nearest_exact3d_backward.h>
+#include <ATen/ops/upsample_bicubic2d.h>
+#include <ATen/ops/upsample_bicubic2d_backward.h>
+#include <ATen/ops/upsample_bilinear2d.h>
+#include <ATen/ops/upsample_bilinear2d_backward.h>
+#include <ATen/ops/upsample_linear1d.h>
+#include <ATen/ops/upsample_linear1d_backward.h>
+#include <ATen/ops/upsample_nearest1d.h>
+#include <ATen/ops/upsample_nearest1d_backward.h>
+#include <ATen/ops/upsample_nearest2d.h>
+#include <ATen/ops/upsample_nearest2d_backward.h>
+#include <ATen/ops/upsample_nearest3d.h>
+#include <ATen/ops/upsample_nearest3d_backward.h>
+#include <ATen/ops/upsample_trilinear3d.h>
+#include <ATen/ops/upsample_trilinear3d_backward.h>
+
+#include "backend/fallback.h"
+#include "launch/dtypes.h"
+#include "launch/kernel_call.h"
+#include "launch/spatial.h"
+#include "structured_ops.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::IntArrayRef;
+using at::Tensor;
+using Scale = std::optional<double>;
+
+constexpr PipelineFamily kForward = PipelineFamily::kUpsample;
+constexpr PipelineFamily kBackward = PipelineFamily::kUpsampleBackward;
+
+enum class Filter : uint8_t { nearest, nearest_exact, linear, cubic, linear_aa, cubic_aa };
+
+// By Filter: the prefix of its functions in lib/upsample.wgsl, and how many cells it reaches.
+struct FilterInfo {
+  const char* name;
+  float radius;
+};
+constexpr FilterInfo kFilters[] = {{"nearest", 1}, {"nearest_exact", 1}, {"linear", 1},
+                                   {"cubic", 2},   {"linear_aa", 1},     {"cubic_aa", 2}};
+
+// Mirrors UpsampleParams of lib/upsample.wgsl.
+struct Params {
+  uint32_t count;
+  uint32_t channels;
+  uint32_t channels_last;
+  uint32_t align_corners;
+  Triple in_size;
+  Triple out_size;
+  float scale[3];
+  float radius;
+  SpatialLayout out;
+  SpatialLayout in;
+};
+
+struct Resampling {
+  const char* op;
+  Filter filter;
+  int64_t dims;
+  bool align_corners = false;
+  std::array<Scale, 3> scales = {}; // depth, row, column
+
+  /// The arguments in which the ops differ: some have align_corners, then a scale per dimension.
+  template <class... Scales>
+  void set(bool align, Scales... rest) {
+    align_corners = align;
+    set(Scale(rest)...);
+  }
+  template <class... Scales>
+  void set(Scale first, Scales... rest) {
+    const std::array<Scale, 1 + sizeof...(Scales)> given = {first, rest...};
+    std::copy(given.begin(), given.end(), scales.end() - given.size());
+  }
+};
+
+// Bytes are only copied: what the other filters weigh, the CPU rounds its own way in between.
+bool copies_bytes(Filter filter, at::ScalarType type) {
+  return type == at::kByte && (filter == Filter::nearest || filter == Filter::nearest_exact);
+}
+
+// Input cells per output cell.
+float cell_ratio(const Resampling& resampling, int64_t in, int64_t out, Scale scale) {
+  const Filter filter = resampling.filter;
+  // In two dimensions these sizes are exact whatever the scale says, as on the CPU for images of up
+  // to 128 rows and columns together; with CUDA the first of them is. In one and three dimensions
+  // the scale counts on both.
+  if (filter == Filter::nearest && resampling.dims == 2 && (out == in || out == 2 * in)) {
+    return out == in ? 1.0f : 0.5f;
+  }
+  if (filter == Filter::linear && out == in) {
+    return 1.0f;
+  }
+  return at::native::area_pixel_compute_scale<float>(in, out, resampling.align_corners, scale);
+}
+
+// Runs the kernel that writes `walked` (the output or the input's gradient) and reads `other`.
+void resample(const Resampling& resampling, bool backward, const Tensor& walked,
+              const Tensor& other) {
+  if (walked.numel() == 0) {
+    return;
+  }
+  const Spatial out(backward ? other : walked, resampling.dims);
+  const Spatial in(backward ? walked : other, resampling.dims);
+  const Spatial& cells = backward ? in : out;
+  TORCH_CHECK_NOT_IMPLEMENTED(cells.numel() < uint64_t{1} << 31, resampling.op,
+                              "(): more than 2^31 elements");
+  Params params;
+  params.count = static_cast<uint32_t>(cells.numel());
+  params.channels = cells.channels();
+  params.channels_last = cells.channels_last() ? 1 : 0;
+  params.align_corners = resampling.align_corners ? 1 : 0;
+  params.in_size = in.sizes();
+  params.out_size = out.sizes();
+  for (int64_t d = 0; d < 3; ++d) {
+    params.scale[d] = cell_ratio(resampling, in.size(d), out.size(d), resampling.scales[d]);
+  }
+  const FilterInfo& filter = kFilters[static_cast<size_t>(resampling.filter)];
+  params.radius = filter.radius;
+  params.out = out.layout();
+  params.in = in.layout();
+  const DType dtype = *native_dtype(walked.scalar_type());
+  KernelCall call(resampling.op, backward ? "upsample_backward" : "upsample");
+  call.add_output(backward ? "in" : "out", walked, dtype);
+  call.add_input(backward ? "out" : "in", other, dtype);
+  const auto variant = static_cast<uint64_t>(resampling.filter);
+  call.run({backward ? kBackward : kForward, variant, 0}, params, params.count, [&] {
+    const std::string name = filter.name;
+    return KernelCall::Hooks{
+        {"filter", "fn taps_of(o: u32, d: u32) -> Taps { return " + name +
+                       "_taps(o, p.in_size[d], p.scale[d], p.align_corners != 0u); }\n"
+                       "fn weight_of(taps: Taps, k: i32) -> f32 { return " +
+                       name + "_weight(taps, k); }"}};
+  });
+}
+
+template <class Op, class... Arguments>
+void forward(Resampling resampling, const Tensor& self, IntArrayRef output_size, const Tensor& out,
+             Arguments... arguments) {
+  if (!is_native_float(self.scalar_type()) &&
+      !copies_bytes(resampling.filter, self.scalar_type())) {
+    call_cpu_fallback_symint<Op>::call(self, c10::fromIntArrayRefSlow(output_size), arguments...,
+                                       const_cast<Tensor&>(out));
+    return;
+  }
+  resampling.set(arguments...);
+  resample(resampling, false, out, self);
+}
+
+template <class Op, class... Arguments>
+void backward(Resampling resampling, const Tensor& grad_output, IntArrayRef output_size,
+              IntArrayRef input_size, const Tensor& grad_input, Arguments... arguments) {
+  if (!is_native_float(grad_output.scalar_type())) {
+    call_cpu_fallback_symint<Op>::call(grad_output, c10::fromIntArrayRefSlow(output_size),
+                                       c10::fromIntArrayRefSlow(input_size), arguments...,
+                                       const_cast<Tensor&>(grad_input));
+    return;
+  }
+  resampling.set(arguments...);
+  resample(resampling, true, grad_input, grad_output);
+}
+
+} // namespace
+
+// An op and its gradient: the filter, the number of dimensions, the parameters in which they
+// differ.
+#define TW_LIST(...) __VA_ARGS__
+#define TW_UPSAMPLE(op, filter, dims, parameters, arguments)                                       \
+  void structured_##op##_out::impl(const Tensor& self, IntArrayRef output_size,                    \
+                                   TW_LIST parameters, const Tensor& out) {                        \
+    forward<at::_ops::op##_out>({#op, Filter::filter, dims}, self, output_size, out,               \
+                                TW_LIST arguments);                                                \
+  }                                                                                                \
+  void structured_##op##_backward_out::impl(const Tensor& grad_output, IntArrayRef output_size,    \
+                                            IntArrayRef input_size, TW_LIST parameters,            \
+                                            const Tensor& grad_input) {                            \
+    backward<at::_ops::op##_backward_grad_input>({#op "_backward", Filter::filter, dims},          \
+                                                 grad_output, output_size, input_size, grad_input, \
+                                                 TW_LIST arguments);                               \
+  }
+
+TW_UPSAMPLE(upsample_nearest1d, nearest, 1, (Scale w), (w))
+TW_UPSAMPLE(upsample_nearest2d, nearest, 2, (Scale h, Scale w), (h, w))
+TW_UPSAMPLE(upsample_nearest3d, nearest, 3, (Scale d, Scale h, Scale w), (d, h, w))
+TW_UPSAMPLE(_upsample_nearest_exact1d, nearest_exact, 1, (Scale w), (w))
+TW_UPSAMPLE(_upsample_nearest_exact2d, nearest_exact, 2, (Scale h, Scale w), (h, w))
+TW_UPSAMPLE(_upsample_nearest_exact3d, nearest_exact, 3, (Scale d, Scale h, Scale w), (d, h, w))
+TW_UPSAMPLE(upsample_linear1d, linear, 1, (bool align, Scale w), (align, w))
+TW_UPSAMPLE(upsample_bilinear2d, linear, 2, (bool align, Scale h, Scale w), (align, h, w))
+TW_UPSAMPLE(upsample_trilinear3d, linear, 3, (bool align, Scale d, Scale h, Scale w),
+            (align, d, h, w))
+TW_UPSAMPLE(upsample_bicubic2d, cubic, 2, (bool align, Scale h, Scale w), (align, h, w))
+TW_UPSAMPLE(_upsample_bilinear2d_aa, linear_aa, 2, (bool align, Scale h, Scale w), (align, h, w))
+TW_UPSAMPLE(_upsample_bicubic2d_aa, cubic_aa, 2, (bool align, Scale h, Scale w), (align, h, w))
+
+#undef TW_UPSAMPLE
+#undef TW_LIST
+
+} // namespace torch_webgpu

@@ -1,0 +1,262 @@
+// Scans: cumsum, cumprod, logcumsumexp, cummax and cummin, one row of scan.inc each.
+#include <ATen/core/Tensor.h>
+#include <ATen/native/ReduceOps.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_cummax_helper_ops.h>
+#include <ATen/ops/_cummin_helper_ops.h>
+#include <c10/core/WrapDimMinimal.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "backend/empty.h"
+#include "backend/fallback.h"
+#include "launch/common.h"
+#include "launch/dtypes.h"
+#include "launch/kernel_args.h"
+#include "launch/stub.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+using namespace at::native;
+
+enum class ScanOp : uint32_t {
+#define TW_SCAN(name, ...) name,
+#define TW_VARIANT TW_SCAN
+#include "ops/scan/scan.inc"
+#undef TW_SCAN
+#undef TW_VARIANT
+};
+
+struct ScanTexts {
+  std::string_view identity;
+  std::string_view combine;
+};
+
+struct ScanRow {
+  const char* name;
+  bool indexed;
+  std::array<ScanTexts, 4> texts; // by Kind
+};
+
+#define S(identity, combine) {identity, combine}
+#define NO_KIND                                                                                    \
+  {}
+#define TW_SCAN(name, ...) {#name, false, {{__VA_ARGS__}}},
+#define TW_VARIANT(name, ...) {#name, true, {{__VA_ARGS__}}},
+constexpr ScanRow rows[] = {
+#include "ops/scan/scan.inc"
+};
+#undef TW_SCAN
+#undef TW_VARIANT
+#undef S
+#undef NO_KIND
+
+struct ScanParams {
+  uint32_t rows, length, inner, segments, segment, lanes_log2, lanes_first, y_at, z_at, x_at;
+};
+
+enum class Stage : uint32_t { kWhole, kTotals, kSegments };
+
+constexpr PipelineFamily kFamily = PipelineFamily::kScan;
+constexpr uint32_t kPerLane = 4; // elements of a tile, as in scan.wgsl
+constexpr uint32_t kTilesPerSegment = 8;
+constexpr uint32_t kMaxSegments = 1024;
+
+const ScanRow& row(ScanOp op) { return rows[static_cast<uint32_t>(op)]; }
+
+bool can_scan(ScanOp op, const Tensor& tensor) {
+  const auto dtype = native_dtype(tensor.scalar_type());
+  return dtype && !row(op).texts[static_cast<size_t>(info(*dtype).kind)].combine.empty();
+}
+
+std::string str(std::string_view text) { return std::string(text); }
+
+std::string scan_text(ScanOp op, Kind kind) {
+  const ScanTexts& texts = row(op).texts[static_cast<size_t>(kind)];
+  const std::string accumulator =
+      row(op).indexed ? std::string("Indexed_") + kind_letter(kind) : str(kind_wgsl(kind));
+  return "alias acc_t = " + accumulator + ";\nfn identity() -> acc_t { return " +
+         str(texts.identity) + "; }\nfn lift(x: x_t, i: u32) -> acc_t { return " +
+         (row(op).indexed ? accumulator + "(x, i)" : "x") +
+         "; }\nfn combine(a: acc_t, b: acc_t) -> acc_t { return " + str(texts.combine) + "; }";
+}
+
+// Totals lie in tensors of their own, whole buffers: t their values, n their indices.
+std::string totals_text(bool indexed, bool stores) {
+  if (stores) { // nothing stands before a segment yet
+    return std::string("fn load_total(i: u32) -> acc_t { return identity(); }\n"
+                       "fn store_total(i: u32, a: acc_t) { ") +
+           (indexed ? "store_t(i, a.value); store_n(i, bitcast<i32>(a.index));"
+                    : "store_t(i, a);") +
+           " }";
+  }
+  return std::string("fn load_total(i: u32) -> acc_t { return ") +
+         (indexed ? "acc_t(load_t(i), bitcast<u32>(load_n(i)))" : "load_t(i)") +
+         "; }\nfn store_total(i: u32, a: acc_t) {}";
+}
+
+at::ScalarType accumulator_type(Kind kind) {
+  switch (kind) {
+  case Kind::kFloat:
+    return at::kFloat;
+  case Kind::kInt:
+    return at::kInt;
+  case Kind::kLong:
+    return at::kLong;
+  default:
+    return at::kComplexFloat;
+  }
+}
+
+struct Totals {
+  Tensor values;
+  Tensor indices;
+};
+
+void dispatch(ScanOp op, Stage stage, ScanParams params, uint64_t workgroups, const Tensor& y,
+              const Tensor& z, const Tensor& x, const Totals& totals) {
+  KernelArgs args(row(op).name);
+  const bool results = stage != Stage::kTotals;
+  if (results) {
+    params.y_at = args.add("y", y, true);
+    if (z.defined()) {
+      params.z_at = args.add("z", z, true);
+    }
+  }
+  params.x_at = args.add("x", x);
+  if (stage != Stage::kWhole) {
+    args.add("t", totals.values, !results);
+    if (totals.indices.defined()) {
+      args.add("n", totals.indices, !results);
+    }
+  }
+  const Kind kind = info(*native_dtype(x.scalar_type())).kind;
+  args.dispatch(kFamily, static_cast<uint64_t>(op) | static_cast<uint64_t>(stage) << 8, "scan",
+                params, stream().grid_1d(workgroups, 1), [&](KernelSource& source) {
+                  const bool indexed = row(op).indexed;
+                  source.hooks.emplace_back("scan", scan_text(op, kind));
+                  if (stage != Stage::kWhole) {
+                    source.hooks.emplace_back("totals", totals_text(indexed, !results));
+                  }
+                  if (!results) {
+                    source.hooks.emplace_back("emit", "fn emit(at: u32, a: acc_t) {}");
+                  } else if (indexed) {
+                    source.hooks.emplace_back(
+                        "emit", "fn emit(at: u32, a: acc_t) { store_y(p.y_at + at, a.value); "
+                                "store_z(p.z_at + at, l_from_index(a.index)); }");
+                  }
+                });
+}
+
+// y, and z where the op gives indices, are written; y has x's dtype.
+void scan(ScanOp op, const Tensor& y, const Tensor& z, const Tensor& self, int64_t dim) {
+  check_dtype(y, self.scalar_type());
+  if (z.defined()) {
+    check_dtype(z, at::kLong);
+  }
+  if (self.numel() == 0) {
+    return;
+  }
+  if (!y.is_contiguous() || (z.defined() && !z.is_contiguous())) {
+    const Tensor packed_y = empty_webgpu(y.sizes(), y.scalar_type());
+    const Tensor packed_z = z.defined() ? empty_webgpu(z.sizes(), z.scalar_type()) : Tensor();
+    scan(op, packed_y, packed_z, self, dim);
+    y.copy_(packed_y);
+    if (z.defined()) {
+      z.copy_(packed_z);
+    }
+    return;
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(self.numel() < int64_t{1} << 31, row(op).name,
+                              "(): more than 2^31 elements");
+  const Tensor x = self.contiguous();
+  const int64_t d = c10::maybe_wrap_dim(dim, x.dim());
+  ScanParams params{};
+  params.length = x.dim() == 0 ? 1 : static_cast<uint32_t>(x.size(d));
+  params.inner =
+      x.dim() == 0 ? 1 : static_cast<uint32_t>(c10::multiply_integers(x.sizes().slice(d + 1)));
+  params.rows = static_cast<uint32_t>(x.numel()) / params.length;
+  const RowLanes lanes(params.length, params.inner, kPerLane);
+  params.lanes_log2 = lanes.lanes_log2;
+  params.lanes_first = lanes.lanes_first;
+
+  const uint64_t blocks = lanes.workgroups(params.rows);
+  const uint32_t tile = lanes.lanes() * kPerLane;
+  params.segments = static_cast<uint32_t>(std::clamp<uint64_t>(
+      std::min<uint64_t>(kMaxSegments / blocks, params.length / (tile * kTilesPerSegment)), 1,
+      kMaxSegments));
+  params.segment = (params.length + params.segments - 1) / params.segments;
+  if (params.segments == 1) {
+    dispatch(op, Stage::kWhole, params, blocks, y, z, x, {});
+    return;
+  }
+  const Kind kind = info(*native_dtype(x.scalar_type())).kind;
+  const std::array<int64_t, 1> count = {static_cast<int64_t>(params.rows) * params.segments};
+  const Totals totals = {empty_webgpu(count, accumulator_type(kind)),
+                         row(op).indexed ? empty_webgpu(count, at::kInt) : Tensor()};
+  dispatch(op, Stage::kTotals, params, blocks * params.segments, y, z, x, totals);
+  dispatch(op, Stage::kSegments, params, blocks * params.segments, y, z, x, totals);
+}
+
+template <auto& stub, ScanOp op, class Result>
+void run_row(Result result, const Tensor& self, int64_t dim) {
+  dim = at::maybe_wrap_dim(dim, self.dim()); // logcumsumexp's is as the caller gave it
+  if (result.sizes() != self.sizes()) { // logcumsumexp's out=, which no meta function has resized
+    at::native::resize_output(result, self.sizes());
+  }
+  if (can_scan(op, self)) {
+    scan(op, result, {}, self, dim);
+    return;
+  }
+  note_fallback(std::string("aten::").append(row(op).name));
+  Tensor host = result.cpu();
+  call_on_cpu(stub, host, self.cpu(), dim);
+  result.copy_(host);
+}
+
+// The stubs differ in whether the result is const.
+template <class Function>
+struct ResultOf;
+template <class Result, class... Rest>
+struct ResultOf<void (*)(Result, Rest...)> {
+  using type = Result;
+};
+
+#define TW_SCAN(name, ...)                                                                         \
+  const RegisterStub<decltype(name##_stub)> register_##name(                                       \
+      name##_stub, &run_row<name##_stub, ScanOp::name,                                             \
+                            typename ResultOf<decltype(stub_function(name##_stub))>::type>);
+#define TW_VARIANT(...)
+#include "ops/scan/scan.inc"
+#undef TW_SCAN
+#undef TW_VARIANT
+
+void cummax_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t dim) {
+  if (!can_scan(ScanOp::cummax, self)) {
+    call_cpu_fallback<at::_ops::_cummax_helper>::call(self, values, indices, dim);
+    return;
+  }
+  scan(ScanOp::cummax, values, indices, self, dim);
+}
+
+void cummin_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t dim) {
+  if (!can_scan(ScanOp::cummin, self)) {
+    call_cpu_fallback<at::_ops::_cummin_helper>::call(self, values, indices, dim);
+    return;
+  }
+  scan(ScanOp::cummin, values, indices, self, dim);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_cummax_helper", cummax_helper);
+  m.impl("_cummin_helper", cummin_helper);
+}
+
+} // namespace
+} // namespace torch_webgpu

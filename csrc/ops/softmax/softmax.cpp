@@ -1,0 +1,114 @@
+// Softmax, log-softmax and their gradients.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_log_softmax_backward_data_ops.h>
+#include <ATen/ops/_log_softmax_ops.h>
+#include <ATen/ops/_softmax_backward_data_ops.h>
+#include <ATen/ops/_softmax_ops.h>
+#include <c10/core/WrapDimMinimal.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "backend/empty.h"
+#include "backend/fallback.h"
+#include "backend/tensor.h"
+#include "launch/dtypes.h"
+#include "kernels/softmax_rows.h"
+#include "launch/kernel_args.h"
+#include "structured_ops.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+namespace kernel = kernels::softmax_rows;
+
+constexpr uint32_t kMaxItems = 32; // elements of a row that an invocation keeps in registers
+
+// `x` is the input, or the gradient of the output; `w` the output in the gradients.
+void run(const char* op, kernel::Math math, const Tensor& y, const Tensor& x, const Tensor* w,
+         int64_t dim) {
+  if (x.numel() == 0) {
+    return;
+  }
+  // The kernel finds a row by its place in a contiguous tensor.
+  if (!y.is_contiguous()) {
+    const Tensor contiguous = empty_webgpu(y.sizes(), y.scalar_type());
+    run(op, math, contiguous, x, w, dim);
+    y.copy_(contiguous);
+    return;
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(x.numel() < int64_t{1} << 31, op, "(): more than 2^31 elements");
+  const int64_t d = c10::maybe_wrap_dim(dim, x.dim());
+  const auto length = static_cast<uint32_t>(x.dim() == 0 ? 1 : x.size(d));
+  const auto inner =
+      static_cast<uint32_t>(x.dim() == 0 ? 1 : c10::multiply_integers(x.sizes().slice(d + 1)));
+  const auto rows = static_cast<uint32_t>(x.numel() / length);
+  const RowLanes lanes(length, inner, 4);
+  const bool pairs = y.itemsize() == 2 && inner == 1 && length % 2 == 0 && byte_offset(y) % 4 == 0;
+
+  const Tensor from = x.contiguous();
+  const Tensor output = w != nullptr ? w->contiguous() : Tensor();
+  kernel::Launch launch(op);
+  launch.y(y).x(from);
+  if (w != nullptr) {
+    launch.w(output);
+  }
+  if (pairs) {
+    launch.own_words_of_y();
+  }
+  launch.math(math);
+  launch.pairs(pairs);
+  launch.items(std::clamp(std::bit_ceil((length + lanes.lanes() - 1) / lanes.lanes()),
+                          pairs ? 2u : 1u, w != nullptr ? kMaxItems / 2 : kMaxItems));
+  launch.run({.rows = rows,
+              .length = length,
+              .inner = inner,
+              .lanes_log2 = lanes.lanes_log2,
+              .lanes_first = lanes.lanes_first},
+             launch.grid_of_groups(lanes.workgroups(rows)));
+}
+
+} // namespace
+
+void structured__softmax_out::impl(const Tensor& self, int64_t dim, bool half_to_float,
+                                   const Tensor& out) {
+  if (!is_native_float(self) || !is_native_float(out)) {
+    out.copy_(call_cpu_fallback<at::_ops::_softmax>::call(self, dim, half_to_float));
+    return;
+  }
+  run("_softmax", kernel::Math::softmax, out, self, nullptr, dim);
+}
+
+void structured__log_softmax_out::impl(const Tensor& self, int64_t dim, bool half_to_float,
+                                       const Tensor& out) {
+  if (!is_native_float(self) || !is_native_float(out)) {
+    out.copy_(call_cpu_fallback<at::_ops::_log_softmax>::call(self, dim, half_to_float));
+    return;
+  }
+  run("_log_softmax", kernel::Math::log_softmax, out, self, nullptr, dim);
+}
+
+void structured__softmax_backward_data_out::impl(const Tensor& grad, const Tensor& output,
+                                                 int64_t dim, at::ScalarType input_dtype,
+                                                 const Tensor& grad_input) {
+  if (!is_native_float(grad) || !is_native_float(output) || !is_native_float(grad_input)) {
+    grad_input.copy_(
+        call_cpu_fallback<at::_ops::_softmax_backward_data>::call(grad, output, dim, input_dtype));
+    return;
+  }
+  run("_softmax_backward_data", kernel::Math::softmax_gradient, grad_input, grad, &output, dim);
+}
+
+void structured__log_softmax_backward_data_out::impl(const Tensor& grad, const Tensor& output,
+                                                     int64_t dim, at::ScalarType input_dtype,
+                                                     const Tensor& out) {
+  if (!is_native_float(grad) || !is_native_float(output) || !is_native_float(out)) {
+    out.copy_(call_cpu_fallback<at::_ops::_log_softmax_backward_data>::call(grad, output, dim,
+                                                                            input_dtype));
+    return;
+  }
+  run("_log_softmax_backward_data", kernel::Math::log_softmax_gradient, out, grad, &output, dim);
+}
+
+} // namespace torch_webgpu

@@ -1,0 +1,237 @@
+// Copies: within the device (with dtype conversion), and to and from the host.
+#include <ATen/TensorIterator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_copy_from_native.h>
+#include <ATen/ops/_neg_view.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/view_as_real.h>
+#include <torch/library.h>
+
+#include "backend/empty.h"
+#include "backend/fallback.h"
+#include "backend/tensor.h"
+#include "ops/pointwise/pointwise.h"
+#include "runtime/context.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+
+// What a lazy conjugation or negation bit on exactly one side asks of the copy.
+bool flips_conj(const Tensor& a, const Tensor& b) { return a.is_conj() != b.is_conj(); }
+bool flips_neg(const Tensor& a, const Tensor& b) { return a.is_neg() != b.is_neg(); }
+
+at::TensorIterator copy_iterator(const Tensor& dst, const Tensor& src) {
+  return at::TensorIteratorConfig()
+      .add_output(dst)
+      .add_const_input(src)
+      .resize_outputs(false)
+      .check_all_same_dtype(false)
+      .build();
+}
+
+// The memory of a tensor as it is, without lazy bits.
+Tensor plain(const Tensor& tensor) {
+  const Tensor memory = tensor.is_conj() ? tensor.conj() : tensor;
+  return memory.is_neg() ? at::_neg_view(memory) : memory;
+}
+
+// Those lazy bits on other values.
+Tensor with_bits_of(const Tensor& like, const Tensor& values) {
+  const Tensor result = like.is_conj() ? values.conj() : values;
+  return like.is_neg() ? at::_neg_view(result) : result;
+}
+
+void copy_on_device(const Tensor& dst, const Tensor& src);
+
+// Complex types of which one has no kernel (complex32, complex128) are converted by their parts.
+bool copy_complex_parts(const Tensor& dst, const Tensor& src) {
+  const auto has_parts = [](const Tensor& tensor) {
+    return convertible_dtype(c10::toRealValueType(tensor.scalar_type())).has_value();
+  };
+  if (!(dst.is_complex() || src.is_complex()) || !has_parts(dst) || !has_parts(src)) {
+    return false;
+  }
+  const Tensor from = src.is_complex() ? at::view_as_real(src).select(-1, 0) : src;
+  const Tensor to = dst.is_complex() ? at::view_as_real(dst).select(-1, 0) : dst;
+  copy_on_device(to, from.expand(to.sizes()));
+  if (dst.scalar_type() == at::kBool) {
+    const Tensor imaginary = at::view_as_real(src).select(-1, 1).to(at::kBool);
+    Tensor(dst).logical_or_(imaginary);
+  }
+  if (dst.is_complex()) {
+    const Tensor imaginary = at::view_as_real(dst).select(-1, 1);
+    if (src.is_complex()) {
+      copy_on_device(imaginary, at::view_as_real(src).select(-1, 1).expand(to.sizes()));
+    } else {
+      imaginary.zero_();
+    }
+  }
+  return true;
+}
+
+// A type with kernels in which numbers are negated or conjugated exactly.
+bool can_flip(at::ScalarType type, bool conj) {
+  return native_dtype(type) && (at::isComplexType(type) || (at::isFloatingType(type) && !conj));
+}
+
+// A copy between tensors of which one is lazily conjugated or negated and the other is not. Where
+// one kernel does not do it, the number changes in a type that can express it. False if neither
+// has.
+bool copy_flipped(at::TensorIterator& iter, const Tensor& dst, const Tensor& src) {
+  const bool conj = flips_conj(dst, src);
+  const bool neg = flips_neg(dst, src);
+  const bool in_source = can_flip(src.scalar_type(), conj);
+  const bool in_target = can_flip(dst.scalar_type(), conj);
+  if (in_source && in_target && conj != neg) {
+    const DType from = *native_dtype(src.scalar_type());
+    const DType to = *native_dtype(dst.scalar_type());
+    pointwise(iter, conj ? PointwiseOp::copy_conj : PointwiseOp::neg, {from, {to, from}});
+    return true;
+  }
+  if (!in_source && !in_target) {
+    return false;
+  }
+  Tensor value = plain(src);
+  if (!in_source) {
+    value = empty_webgpu(src.sizes(), dst.scalar_type());
+    copy_on_device(value, plain(src));
+  }
+  value = conj ? value.conj_physical() : value;
+  value = neg ? value.neg() : value;
+  copy_on_device(plain(dst), value.expand(dst.sizes()));
+  return true;
+}
+
+void copy_on_device(const Tensor& dst, const Tensor& src) {
+  auto iter = copy_iterator(dst, src);
+  if (flips_conj(dst, src) || flips_neg(dst, src)) {
+    if (copy_flipped(iter, dst, src)) {
+      return;
+    }
+  } else if (dst.scalar_type() == src.scalar_type()) {
+    const DType bits = raw_dtype(src.scalar_type());
+    pointwise(iter, PointwiseOp::copy, {bits, {bits, bits}});
+    return;
+  } else {
+    const auto from = convertible_dtype(src.scalar_type());
+    const auto to = convertible_dtype(dst.scalar_type());
+    if (from && to) {
+      pointwise(iter, PointwiseOp::copy, {*from, {*to, *from}});
+      return;
+    }
+  }
+  if (!flips_conj(dst, src) && !flips_neg(dst, src) && copy_complex_parts(plain(dst), plain(src))) {
+    return;
+  }
+  note_fallback("aten::_copy_from", std::string("from ") + c10::toString(src.scalar_type()) +
+                                        " to " + c10::toString(dst.scalar_type()));
+  // The memory of both as it is, and the lazy bits on the host: resolving them here would end up
+  // here again.
+  Tensor host = with_bits_of(src, plain(src).cpu()).resolve_conj().resolve_neg();
+  host = with_bits_of(dst, host.to(dst.scalar_type())).resolve_conj().resolve_neg();
+  plain(dst).copy_(host);
+}
+
+// The bytes of a dense tensor, exactly: its elements fill [begin, begin + bytes) of the buffer.
+bool is_dense(const Tensor& tensor) { return tensor.is_non_overlapping_and_dense(); }
+
+// Whether nbytes from the tensor's start can be written in whole words without touching a
+// neighbour.
+bool owns_its_words(const Tensor& tensor) {
+  const uint64_t begin = byte_offset(tensor);
+  const uint64_t end = begin + tensor.nbytes();
+  return begin % 4 == 0 && (end % 4 == 0 || end == tensor.storage().nbytes());
+}
+
+void copy_from_host(const Tensor& dst, const Tensor& src) {
+  if (!is_dense(dst) || !owns_its_words(dst)) {
+    // The device's copy kernel knows strides and partial words.
+    Tensor staged = empty_webgpu(dst.sizes(), dst.scalar_type());
+    copy_from_host(staged, src);
+    copy_on_device(dst, staged);
+    return;
+  }
+  const auto options = src.options().dtype(dst.scalar_type()).requires_grad(false);
+  Tensor host = src;
+  if (src.scalar_type() != dst.scalar_type() || src.sizes() != dst.sizes() ||
+      src.strides() != dst.strides() || src.is_conj() || src.is_neg() || dst.is_conj() ||
+      dst.is_neg()) {
+    host = at::empty_strided(dst.sizes(), dst.strides(), options);
+    host.copy_(src);
+    // Lazy bits of the target: its memory holds the conjugate (or negative) of its values.
+    if (dst.is_conj()) {
+      host.conj_physical_();
+    }
+    if (dst.is_neg()) {
+      host.neg_();
+    }
+  }
+  stream().upload(buffer_of(dst), byte_offset(dst), host.const_data_ptr(), dst.nbytes());
+}
+
+void copy_to_host(const Tensor& dst, const Tensor& src) {
+  if (!is_dense(src)) {
+    Tensor packed = empty_webgpu(src.sizes(), src.scalar_type());
+    copy_on_device(packed, src);
+    copy_to_host(dst, packed);
+    return;
+  }
+  const bool direct = dst.scalar_type() == src.scalar_type() && dst.sizes() == src.sizes() &&
+                      dst.strides() == src.strides() && !flips_conj(dst, src) &&
+                      !flips_neg(dst, src);
+  Tensor host = direct ? dst
+                       : at::empty_strided(src.sizes(), src.strides(),
+                                           dst.options().dtype(src.scalar_type()));
+  stream().read(buffer_of(src), byte_offset(src), host.mutable_data_ptr(), src.nbytes());
+  if (!direct) {
+    if (src.is_conj()) {
+      host.conj_physical_();
+    }
+    if (src.is_neg()) {
+      host.neg_();
+    }
+    dst.copy_(host);
+  }
+}
+
+// Whether two tensors are the same view of the same memory. A copy then has nothing to do, not even
+// to refuse elements that share memory.
+bool is_same_view(const Tensor& a, const Tensor& b) {
+  return a.is_alias_of(b) && a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides() && a.scalar_type() == b.scalar_type() &&
+         a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+}
+
+Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
+  TORCH_CHECK(self.defined(), "self is undefined");
+  TORCH_CHECK(dst.defined(), "dst is undefined");
+  if (dst.numel() == 0 || is_same_view(self, dst)) {
+    return dst;
+  }
+  if (is_webgpu(self) && is_webgpu(dst)) {
+    if (same_buffer(self, dst) &&
+        buffer_of(dst).size > context().device.caps().max_storage_binding_size) {
+      // The two may lie too far apart for one binding, and a buffer is bound once.
+      const Tensor staged = empty_webgpu(self.sizes(), self.scalar_type());
+      copy_on_device(staged, self);
+      copy_on_device(dst, staged);
+      return dst;
+    }
+    copy_on_device(dst, self);
+  } else if (is_webgpu(dst)) {
+    copy_from_host(dst, self.device().is_cpu() ? self : self.cpu());
+  } else if (dst.device().is_cpu()) {
+    copy_to_host(dst, self);
+  } else {
+    dst.copy_(self.cpu(), non_blocking); // another kind of GPU: through the host
+  }
+  return dst;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_copy_from", copy_from); }
+
+} // namespace
+} // namespace torch_webgpu

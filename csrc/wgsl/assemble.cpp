@@ -1,0 +1,138 @@
+#include "wgsl/assemble.h"
+
+#include <algorithm>
+
+#include "wgsl/wgsl_library.h"
+#include "runtime/error.h"
+#include "wgsl/conditions.h"
+
+namespace torch_webgpu {
+namespace {
+
+[[noreturn]] void fail(const KernelInfo& kernel, const std::string& why) {
+  raise(ErrorKind::kRuntime, "kernel " + std::string(kernel.name) + ": " + why);
+}
+
+void check(const KernelInfo& kernel, const KernelForm& form) {
+  if (form.operands.size() != kernel.operands.size() ||
+      form.consts.size() != kernel.consts.size() || form.regions.size() != kernel.regions.size()) {
+    fail(kernel, "the form does not have the kernel's operands, constants and regions");
+  }
+  for (size_t k = 0; k < kernel.operands.size(); ++k) {
+    const OperandInfo& operand = kernel.operands[k];
+    const KernelForm::Operand& given = form.operands[k];
+    if (!given.present && !operand.optional) {
+      fail(kernel, "operand " + std::string(operand.name) + " is missing");
+    }
+    if (given.present && (operand.dtypes & dtype_bit(given.dtype)) == 0) {
+      fail(kernel, "operand " + std::string(operand.name) + " cannot have dtype " +
+                       std::string(info(given.dtype).name));
+    }
+  }
+  for (size_t c = 0; c < kernel.consts.size(); ++c) {
+    if (!std::ranges::binary_search(kernel.consts[c].values, form.consts[c])) {
+      fail(kernel, "constant " + std::string(kernel.consts[c].name) + " cannot be " +
+                       std::to_string(form.consts[c]));
+    }
+  }
+}
+
+uint32_t present(const KernelForm& form) {
+  uint32_t mask = 0;
+  for (size_t k = 0; k < form.operands.size(); ++k) {
+    mask |= form.operands[k].present ? 1u << k : 0u;
+  }
+  return mask;
+}
+
+std::string constants(const KernelInfo& kernel, const KernelForm& form) {
+  std::string text;
+  for (size_t c = 0; c < kernel.consts.size(); ++c) {
+    const ConstInfo& constant = kernel.consts[c];
+    const std::string value = constant.kind == ConstKind::kBool
+                                  ? (form.consts[c] != 0 ? "true" : "false")
+                                  : std::to_string(form.consts[c]) + "u";
+    text += "const " + std::string(constant.name) + " = " + value + ";\n";
+  }
+  return text;
+}
+
+bool holds(const KernelInfo& kernel, const KernelForm& form, const ShaderTarget& target,
+           std::string_view name) {
+  for (size_t c = 0; c < kernel.consts.size(); ++c) {
+    const ConstInfo& constant = kernel.consts[c];
+    if (constant.kind == ConstKind::kBool && constant.name == name) {
+      return form.consts[c] != 0;
+    }
+    for (size_t n = 0; n < constant.names.size(); ++n) {
+      if (constant.names[n] == name) {
+        return form.consts[c] == n;
+      }
+    }
+  }
+  if (name.starts_with("has_")) {
+    for (size_t k = 0; k < kernel.operands.size(); ++k) {
+      if (kernel.operands[k].name == name.substr(4)) {
+        return form.operands[k].present;
+      }
+    }
+  }
+  if (name == "subgroups") {
+    return target.subgroups;
+  }
+  if (name == "native_f16") {
+    return target.shader_f16;
+  }
+  fail(kernel, "a condition asks for " + std::string(name) + ", which nothing declares");
+}
+
+// Puts the text of each region where the kernel declares it.
+std::string fill_regions(const KernelInfo& kernel, const KernelForm& form) {
+  std::string text(kernel.text);
+  for (size_t r = 0; r < kernel.regions.size(); ++r) {
+    const std::string marker = "// @region " + std::string(kernel.regions[r]);
+    const size_t at = text.find(marker);
+    if (at == std::string::npos) {
+      fail(kernel, "the text has no region " + std::string(kernel.regions[r]));
+    }
+    text.replace(at, text.find('\n', at) - at, form.regions[r]);
+  }
+  return text;
+}
+
+} // namespace
+
+PipelineSpec assemble(std::string label, const KernelInfo& kernel, const KernelForm& form,
+                      const ShaderTarget& target) {
+  check(kernel, form);
+  if (!kernel.is_form(form.consts, present(form))) {
+    fail(kernel, "its constants and operands do not go together");
+  }
+  std::vector<Operand> operands;
+  for (size_t k = 0; k < kernel.operands.size(); ++k) {
+    const OperandInfo& operand = kernel.operands[k];
+    const KernelForm::Operand& given = form.operands[k];
+    if (!given.present) {
+      continue;
+    }
+    operands.push_back({.name = operand.name,
+                        .dtype = given.dtype,
+                        .slot = given.slot,
+                        .writable = operand.access != Access::kIn,
+                        .atomic_add = operand.access == Access::kSum,
+                        .owns_words = given.whole_words,
+                        .atomic_update = operand.access == Access::kUpdate,
+                        .stores_neighbours = operand.access == Access::kWords});
+  }
+  PipelineSpec spec;
+  spec.label = std::move(label);
+  const std::string text = resolve_conditions(
+      fill_regions(kernel, form),
+      [&](std::string_view name) { return holds(kernel, form, target, name); });
+  spec.source = complete_shader(
+      constants(kernel, form) + text + operand_declarations(operands, form.windows), target);
+  spec.binding = binding_layout(operands, kernel.reports_errors, form.windows);
+  return spec;
+}
+
+} // namespace torch_webgpu

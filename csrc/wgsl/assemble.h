@@ -1,0 +1,42 @@
+// From a kernel and what a launch chose of it to the shader.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "wgsl/dtype.h"
+#include "wgsl/kernel_source.h"
+#include "runtime/pipeline.h"
+#include "wgsl/kernel_info.h"
+#include "wgsl/target.h"
+
+namespace torch_webgpu {
+
+/// The operands, constants and regions of one variant of a kernel: what its pipeline key stands for.
+struct KernelForm {
+  struct Operand {
+    bool present = false;
+    DType dtype = DType::kF32;
+    // Operands in one buffer share a slot: WebGPU forbids binding a buffer twice in a dispatch that
+    // writes it.
+    uint8_t slot = 0;
+    // Access::kWords: neighbours that are stored together are whole words, so that no atomics are
+    // needed for 1- and 2-byte types.
+    bool whole_words = false;
+  };
+  std::vector<Operand> operands;      // as KernelInfo::operands
+  std::vector<uint32_t> consts;       // as KernelInfo::consts
+  std::vector<std::string> regions;   // as KernelInfo::regions
+  SlotWindows windows;
+};
+
+/// The complete shader: constants, the kernel's text with conditions resolved and regions filled in,
+/// bindings and accessors of the operands, and what it uses of the library. Raises kRuntime, with
+/// the names of kernel and operand, if the form is none of the kernel's.
+PipelineSpec assemble(std::string label, const KernelInfo& kernel, const KernelForm& form,
+                      const ShaderTarget& target);
+
+} // namespace torch_webgpu

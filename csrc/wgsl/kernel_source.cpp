@@ -1,0 +1,371 @@
+#include "wgsl/kernel_source.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "wgsl/wgsl_library.h"
+#include "runtime/error.h"
+#include "runtime/wgsl_sources.h"
+
+namespace torch_webgpu {
+namespace {
+
+std::string str(uint32_t value) { return std::to_string(value); }
+std::string str(std::string_view value) { return std::string(value); }
+
+struct Slot {
+  bool writable = false;
+  bool atomic = false;
+  uint32_t binding = 0; // the first
+  uint32_t windows = 1;
+};
+
+// Where an accessor's words lie: a binding's name, and what sets the accessor's own name apart.
+struct Place {
+  std::string buffer;
+  std::string suffix;
+};
+
+Place place_of(uint32_t slot, const Slot& layout, uint32_t window) {
+  if (layout.windows == 1) {
+    return {"b" + str(slot), ""};
+  }
+  const std::string suffix = "_" + str(window);
+  return {"b" + str(slot) + suffix, suffix};
+}
+
+std::vector<Slot> slots_of(const std::vector<Operand>& operands, const SlotWindows& windows) {
+  std::vector<Slot> slots;
+  for (const Operand& operand : operands) {
+    if (operand.slot >= slots.size()) {
+      slots.resize(operand.slot + 1);
+    }
+    Slot& slot = slots[operand.slot];
+    slot.writable |= operand.writable;
+    // A sub-word store shares its word with elements that other invocations may write.
+    slot.atomic |= operand.writable && !operand.owns_words &&
+                   (info(operand.dtype).bytes < 4 || operand.atomic_add || operand.atomic_update);
+  }
+  // The bit behind the last slot's bindings ends it.
+  uint32_t rest = windows.firsts;
+  for (uint32_t s = 0; s < slots.size(); ++s) {
+    slots[s].binding = rest == 0 ? s : static_cast<uint32_t>(std::countr_zero(rest));
+    rest &= rest - 1;
+    if (rest != 0) {
+      slots[s].windows = static_cast<uint32_t>(std::countr_zero(rest)) - slots[s].binding;
+    }
+  }
+  return slots;
+}
+
+// One element of `bytes` < 4: its word, and the shift of its bits in it.
+std::string word_index(uint32_t bytes) { return bytes == 1 ? "i >> 2u" : "i >> 1u"; }
+std::string bit_shift(uint32_t bytes) { return bytes == 1 ? "(i & 3u) << 3u" : "(i & 1u) << 4u"; }
+std::string bit_mask(uint32_t bytes) { return bytes == 1 ? "0xffu" : "0xffffu"; }
+
+std::string read_word_text(const std::string& buffer, bool atomic, const std::string& index) {
+  return atomic ? "atomicLoad(&" + buffer + "[" + index + "])" : buffer + "[" + index + "]";
+}
+
+std::string write_word_text(const std::string& buffer, bool atomic, const std::string& index,
+                            const std::string& value) {
+  return atomic ? "atomicStore(&" + buffer + "[" + index + "], " + value + ");"
+                : buffer + "[" + index + "] = " + value + ";";
+}
+
+std::string load_function(const Operand& operand, const Place& place, bool atomic) {
+  const uint32_t bytes = info(operand.dtype).bytes;
+  auto read = [&](const std::string& index) { return read_word_text(place.buffer, atomic, index); };
+  std::string word;
+  if (bytes < 4) {
+    word = "((" + read(word_index(bytes)) + " >> (" + bit_shift(bytes) + ")) & " + bit_mask(bytes) +
+           ")";
+  } else if (bytes == 4) {
+    word = read("i");
+  } else {
+    const uint32_t words = bytes / 4;
+    word = "vec" + str(words) + "<u32>(";
+    for (uint32_t w = 0; w < words; ++w) {
+      word += (w != 0 ? ", " : "") + read("i * " + str(words) + "u + " + str(w) + "u");
+    }
+    word += ")";
+  }
+  return "fn load_" + str(operand.name) + place.suffix + "(i: u32) -> " + str(operand.name) +
+         "_t { return " + from_word(operand.dtype, word) + "; }\n";
+}
+
+std::string store_function(const Operand& operand, const Place& place, bool atomic) {
+  const uint32_t bytes = info(operand.dtype).bytes;
+  const std::string& buffer = place.buffer;
+  const std::string name = str(operand.name);
+  std::string body;
+  if (bytes < 4) {
+    // Each lane of the word is one invocation's alone, so clearing and setting it need not be one
+    // step.
+    body = "let shift = " + bit_shift(bytes) + "; let word = &" + buffer + "[" + word_index(bytes) +
+           "]; atomicAnd(word, ~(" + bit_mask(bytes) + " << shift)); atomicOr(word, (" +
+           to_word(operand.dtype, "v") + ") << shift);";
+  } else if (bytes == 4) {
+    body = write_word_text(buffer, atomic, "i", to_word(operand.dtype, "v"));
+  } else {
+    const uint32_t words = bytes / 4;
+    body = "let words = " + to_word(operand.dtype, "v") + "; ";
+    for (uint32_t w = 0; w < words; ++w) {
+      body += write_word_text(buffer, atomic, "i * " + str(words) + "u + " + str(w) + "u",
+                              "words[" + str(w) + "]");
+    }
+  }
+  return "fn store_" + name + place.suffix + "(i: u32, v: " + name + "_t) { " + body + " }\n";
+}
+
+// Stores `count` neighbours: as whole words where the operand owns them, else one by one.
+std::string store_neighbours_function(const Operand& operand, const Place& place, uint32_t count) {
+  const std::string name = str(operand.name);
+  const uint32_t bytes = info(operand.dtype).bytes;
+  const bool packs = operand.owns_words && bytes < 4;
+  std::string parameters;
+  std::string body;
+  for (uint32_t e = 0; e < count; ++e) {
+    const std::string value = "v" + str(e);
+    parameters += ", " + value + ": " + name + "_t";
+    if (!packs) {
+      body += "store_" + name + "(i + " + str(e) + "u, " + value + "); ";
+    }
+  }
+  const uint32_t per_word = packs ? 4 / bytes : 1;
+  for (uint32_t first = 0; packs && first < count; first += per_word) {
+    std::string word;
+    for (uint32_t e = first; e < std::min(first + per_word, count); ++e) {
+      word += (e > first ? " | (" : "(") + to_word(operand.dtype, "v" + str(e)) + " << " +
+              str((e - first) * 8 * bytes) + "u)";
+    }
+    body += place.buffer + "[i / " + str(per_word) + "u + " + str(first / per_word) + "u] = " +
+            word + "; ";
+  }
+  return "fn store" + str(count) + "_" + name + "(i: u32" + parameters + ") { " +
+         body + "}\n";
+}
+
+std::string atomic_add_function(const Operand& operand, const Place& place) {
+  const DTypeInfo& dtype = info(operand.dtype);
+  const std::string& buffer = place.buffer;
+  const std::string name = str(operand.name);
+  std::string body;
+  if (operand.dtype == DType::kI32) {
+    body = "atomicAdd(&" + buffer + "[i], bitcast<u32>(v));";
+  } else if (operand.dtype == DType::kI64) {
+    // The carries of all adders end up in the high word, whatever their order.
+    body = "let old = atomicAdd(&" + buffer +
+           "[i * 2u], v.x); let carry = select(0u, 1u, old + v.x < old);" + " atomicAdd(&" +
+           buffer + "[i * 2u + 1u], v.y + carry);";
+  } else {
+    // WGSL has integer atomics only: replace the word until nobody interfered.
+    const bool narrow = dtype.bytes < 4;
+    auto add = [&](const std::string& index, const std::string& value, DType type) {
+      const std::string word = narrow ? "((old >> shift) & " + bit_mask(dtype.bytes) + ")" : "old";
+      std::string sum = "(" + from_word(type, word) + " + " + value + ")";
+      std::string fresh = to_word(type, sum);
+      if (narrow) {
+        fresh = "(old & ~(" + bit_mask(dtype.bytes) + " << shift)) | ((" + fresh + ") << shift)";
+      }
+      return "{ let word = &" + buffer + "[" + index + "]; var old = atomicLoad(word); loop { " +
+             "let swap = atomicCompareExchangeWeak(word, old, " + fresh +
+             "); if (swap.exchanged) { break; } old = swap.old_value; } }";
+    };
+    if (narrow) {
+      body = "let shift = " + bit_shift(dtype.bytes) + "; " +
+             add(word_index(dtype.bytes), "v", operand.dtype);
+    } else if (operand.dtype == DType::kC64) {
+      body = add("i * 2u", "v.x", DType::kF32) + " " + add("i * 2u + 1u", "v.y", DType::kF32);
+    } else {
+      body = add("i", "v", operand.dtype);
+    }
+  }
+  return "fn atomic_add_" + name + place.suffix + "(i: u32, v: " + name + "_t) { " + body + " }\n";
+}
+
+// WGSL has integer atomics only: replace the word until nobody interfered.
+std::string atomic_update_function(const Operand& operand, const Place& place) {
+  const uint32_t bytes = info(operand.dtype).bytes;
+  const bool narrow = bytes < 4;
+  const std::string name = str(operand.name);
+  const std::string old = narrow ? "((old >> shift) & " + bit_mask(bytes) + ")" : "old";
+  std::string fresh =
+      to_word(operand.dtype, "combine_" + name + "(" + from_word(operand.dtype, old) + ", v)");
+  if (narrow) {
+    fresh = "(old & ~(" + bit_mask(bytes) + " << shift)) | ((" + fresh + ") << shift)";
+  }
+  return "fn atomic_update_" + name + place.suffix + "(i: u32, v: " + name + "_t) { " +
+         (narrow ? "let shift = " + bit_shift(bytes) + "; " : "") + "let word = &" + place.buffer +
+         "[" + (narrow ? word_index(bytes) : "i") +
+         "]; var old = atomicLoad(word); loop { let fresh = " + fresh +
+         "; if (fresh == old) { break; } let swap = atomicCompareExchangeWeak(word, old, fresh); " +
+         "if (swap.exchanged) { break; } old = swap.old_value; } }\n";
+}
+
+// The accessor that hands an element to its window's.
+std::string across_windows(const std::string& accessor, const Operand& operand, uint32_t windows,
+                           uint64_t window_bytes) {
+  const bool loads = accessor.starts_with("load");
+  const std::string type = str(operand.name) + "_t";
+  const uint64_t elements = window_bytes / info(operand.dtype).bytes;
+  std::string text =
+      "fn " + accessor + (loads ? "(i: u32) -> " + type : "(i: u32, v: " + type + ")");
+  text += " {\n";
+  for (uint32_t w = 0; w < windows; ++w) {
+    const std::string call = accessor + "_" + str(w) + "(i - " + std::to_string(w * elements) +
+                             "u" + (loads ? ")" : ", v)");
+    // Elements are counted in 32 bits; what lies behind is never reached.
+    const bool last = w + 1 == windows || (w + 1) * elements >= uint64_t{1} << 32;
+    text += last ? "  " : "  if (i < " + std::to_string((w + 1) * elements) + "u) { ";
+    text += loads ? "return " + call + ";" : call + ";" + (last ? "" : " return;");
+    text += last ? "\n" : " }\n";
+    if (last) {
+      break;
+    }
+  }
+  return text + "}\n";
+}
+
+// Replaces the region "// @<marker>\n ... // @end\n". Returns false if there is none.
+bool replace_region(std::string& text, const std::string& marker, const std::string& replacement) {
+  const size_t start = text.find("// @" + marker + "\n");
+  if (start == std::string::npos) {
+    return false;
+  }
+  const std::string end_marker = "// @end\n";
+  const size_t end = text.find(end_marker, start);
+  if (end == std::string::npos) {
+    return false;
+  }
+  text.replace(start, end + end_marker.size() - start, replacement);
+  return true;
+}
+
+} // namespace
+
+std::string from_word(DType dtype, const std::string& word) {
+  const DTypeInfo& type = info(dtype);
+  if (!type.load.empty()) {
+    return str(type.load) + "(" + word + ")";
+  }
+  return type.kind == Kind::kRaw || type.kind == Kind::kLong || type.kind == Kind::kDouble
+             ? word
+             : "bitcast<" + str(type.wgsl) + ">(" + word + ")";
+}
+
+std::string to_word(DType dtype, const std::string& value) {
+  const DTypeInfo& type = info(dtype);
+  if (dtype == DType::kBool) {
+    return "select(0u, 1u, (" + value + ") != 0)";
+  }
+  if (type.bytes < 4) {
+    return "(" + str(type.store) + "(" + value + ") & " + bit_mask(type.bytes) + ")";
+  }
+  if (!type.store.empty()) {
+    return str(type.store) + "(" + value + ")";
+  }
+  if (type.kind == Kind::kRaw || type.kind == Kind::kLong || type.kind == Kind::kDouble) {
+    return value;
+  }
+  return type.bytes == 4 ? "bitcast<u32>(" + value + ")" : "bitcast<vec2<u32>>(" + value + ")";
+}
+
+std::string convert(Kind from, Kind to, const std::string& value) {
+  if (from == to) {
+    return value;
+  }
+  return std::string(1, kind_letter(to)) + "_from_" + kind_letter(from) + "(" + value + ")";
+}
+
+std::string operand_names(const std::vector<Operand>& operands) {
+  std::string text;
+  for (const Operand& operand : operands) {
+    text += (text.empty() ? "" : ", ") + str(operand.name) + ": " + str(info(operand.dtype).name);
+  }
+  return text;
+}
+
+BindingLayout binding_layout(const std::vector<Operand>& operands, bool checks_indices,
+                             const SlotWindows& windows) {
+  BindingLayout layout;
+  layout.checks_indices = checks_indices;
+  for (const Slot& slot : slots_of(operands, windows)) {
+    const uint32_t mask = (1u << slot.windows) - 1;
+    layout.num_buffers += slot.windows;
+    layout.writable |= slot.writable ? mask << slot.binding : 0u;
+  }
+  return layout;
+}
+
+std::string operand_declarations(const std::vector<Operand>& operands, const SlotWindows& windows) {
+  const std::vector<Slot> slots = slots_of(operands, windows);
+  std::string text;
+  for (uint32_t i = 0; i < slots.size(); ++i) {
+    for (uint32_t w = 0; w < slots[i].windows; ++w) {
+      text += "@group(0) @binding(" + str(slots[i].binding + w) + ") var<storage, " +
+              (slots[i].writable ? "read_write" : "read") + "> " + place_of(i, slots[i], w).buffer +
+              ": array<" + (slots[i].atomic ? "atomic<u32>" : "u32") + ">;\n";
+    }
+  }
+  for (const Operand& operand : operands) {
+    const Slot& slot = slots[operand.slot];
+    const std::string name = str(operand.name);
+    text += "alias " + name + "_t = " + str(info(operand.dtype).wgsl) + ";\n";
+    auto add = [&](const std::string& accessor, auto&& function) {
+      for (uint32_t w = 0; w < slot.windows; ++w) {
+        text += function(place_of(operand.slot, slot, w));
+      }
+      if (slot.windows > 1) {
+        text += across_windows(accessor + name, operand, slot.windows, windows.bytes);
+      }
+    };
+    add("load_", [&](const Place& place) { return load_function(operand, place, slot.atomic); });
+    const bool words_only = operand.owns_words && info(operand.dtype).bytes < 4;
+    if (operand.writable && (!operand.owns_words || (operand.stores_neighbours && !words_only))) {
+      add("store_",
+          [&](const Place& place) { return store_function(operand, place, slot.atomic); });
+    }
+    if (operand.stores_neighbours) {
+      // Of 1-byte types, two neighbours are half a word.
+      for (uint32_t count : {2u, 4u}) {
+        if (!operand.owns_words || info(operand.dtype).bytes * count >= 4) {
+          text += store_neighbours_function(operand, place_of(operand.slot, slot, 0), count);
+        }
+      }
+    }
+    if (operand.atomic_add) {
+      add("atomic_add_", [&](const Place& place) { return atomic_add_function(operand, place); });
+    }
+    if (operand.atomic_update) {
+      add("atomic_update_",
+          [&](const Place& place) { return atomic_update_function(operand, place); });
+    }
+  }
+  return text;
+}
+
+PipelineSpec build_kernel(std::string label, const KernelSource& source) {
+  const WgslSource* file = find_wgsl(source.file);
+  if (file == nullptr) {
+    raise(ErrorKind::kRuntime, "there is no kernel file " + str(source.file) + ".wgsl");
+  }
+  PipelineSpec spec;
+  spec.label = std::move(label);
+  spec.operands = operand_names(source.operands);
+  spec.source = str(file->text);
+  if (!replace_region(spec.source, "operands",
+                      operand_declarations(source.operands, source.windows))) {
+    raise(ErrorKind::kRuntime, str(source.file) + ".wgsl has no @operands region");
+  }
+  for (const auto& [name, text] : source.hooks) {
+    if (!replace_region(spec.source, "hook " + str(name), text + "\n")) {
+      raise(ErrorKind::kRuntime, str(source.file) + ".wgsl has no @hook " + str(name));
+    }
+  }
+  spec.source = complete_shader(spec.source);
+  spec.binding = binding_layout(source.operands, source.checks_indices, source.windows);
+  return spec;
+}
+
+} // namespace torch_webgpu

@@ -1,0 +1,120 @@
+// From a kernel's .wgsl file to the shader of one dtype and aliasing case.
+//
+// A kernel file is valid WGSL by itself, written for float32 operands in buffers of their own. Two
+// kinds of marked regions are replaced when a pipeline is built:
+//
+//   // @operands            the bindings and typed accessors of the operands
+//   // @end
+//   // @hook NAME           a function or alias that a table row supplies, with a working default
+//   // @end
+//
+// For an operand `x` the generated accessors are
+//   alias x_t = ...;                      the register type
+//   fn load_x(i: u32) -> x_t              element i, counted in elements from the buffer's start
+//   fn store_x(i: u32, v: x_t)            if writable; never disturbs neighbours of a sub-word
+//   fn atomic_add_x(i: u32, v: x_t)       if asked for
+//   fn atomic_update_x(i: u32, v: x_t)    if asked for, up to 4 bytes: element i becomes
+//                                         combine_x(element i, v), which the kernel defines
+// Values of half types are f32 in registers. Library functions (lib/*.wgsl) are added as far as
+// used.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "wgsl/dtype.h"
+#include "wgsl/pipeline_family.h"
+#include "runtime/pipeline.h"
+
+namespace torch_webgpu {
+
+struct Operand {
+  std::string_view name;
+  DType dtype = DType::kF32;
+  // Which storage binding holds it. Operands in one buffer must share a slot: WebGPU forbids
+  // binding a buffer twice in a dispatch that writes it.
+  uint32_t slot = 0;
+  bool writable = false;
+  bool atomic_add = false;
+  // The kernel writes whole words itself: plain words in the slot, no store accessor.
+  bool owns_words = false;
+  bool atomic_update = false;
+  // store2_NAME(i, a, b) and store4_NAME(i, a, b, c, d) store neighbours; with owns_words as whole
+  // words: i is then a multiple of 2 or 4.
+  bool stores_neighbours = false;
+};
+
+/// The part of a pipeline key that tells operands apart: dtype and slot of each, in their order.
+class OperandKey {
+public:
+  void add(DType dtype, uint32_t slot) {
+    // No operand is 0, so that a missing one differs from every other.
+    const uint64_t bits = (static_cast<uint64_t>(dtype) + 1) | static_cast<uint64_t>(slot)
+                                                                   << kDTypeBits;
+    words_[count_ / kPerWord] |= bits << (kBits * (count_ % kPerWord));
+    ++count_;
+  }
+  /// `key` with these operands as its words `hi` and `more`.
+  PipelineKey in(PipelineKey key) const {
+    key.hi = words_[0];
+    key.more = words_[1];
+    return key;
+  }
+
+private:
+  static constexpr uint32_t kDTypeBits = 5;
+  static constexpr uint32_t kSlotBits = 4;
+  static constexpr uint32_t kBits = kDTypeBits + kSlotBits;
+  static constexpr uint32_t kPerWord = 64 / kBits;
+  static_assert(kNumDTypes < 1u << kDTypeBits);
+  static_assert(kMaxBindings <= 1u << kSlotBits);
+
+  std::array<uint64_t, 2> words_{};
+  uint32_t count_ = 0;
+
+public:
+  static constexpr uint32_t kMaxOperands = 2 * kPerWord;
+};
+
+/// A buffer larger than a storage binding takes several bindings, its windows, that share a slot.
+/// Accessors find an element's window.
+struct SlotWindows {
+  uint32_t firsts = 0; // bit i: binding i is the first of a slot. 0: every slot is one binding
+  uint64_t bytes = 0;  // of every window but the last of a slot; a multiple of kAlignment
+
+  static constexpr uint64_t kAlignment = 256;
+  uint64_t key() const { return firsts | bytes / kAlignment << 32; }
+};
+
+struct KernelSource {
+  std::string_view file; // name under csrc/kernels without .wgsl
+  std::vector<Operand> operands;
+  std::vector<std::pair<std::string_view, std::string>> hooks;
+  bool checks_indices = false; // the file declares and uses `errors`
+  SlotWindows windows;
+};
+
+/// The complete shader. Raises kRuntime if the file or a hook's region does not exist.
+PipelineSpec build_kernel(std::string label, const KernelSource& source);
+
+// The pieces, for the pointwise generator.
+
+/// Bindings, aliases and accessors of the operands.
+std::string operand_declarations(const std::vector<Operand>& operands,
+                                 const SlotWindows& windows = {});
+/// Names and dtypes of the operands, for errors.
+std::string operand_names(const std::vector<Operand>& operands);
+/// Slots and writability as the pipeline layout wants them.
+BindingLayout binding_layout(const std::vector<Operand>& operands, bool checks_indices = false,
+                             const SlotWindows& windows = {});
+/// Expression of register type from the low bits of `word` (8 bytes: vec2<u32>, 16: vec4<u32>).
+std::string from_word(DType dtype, const std::string& word);
+/// The reverse; for types narrower than a word the result is masked to the type's bits.
+std::string to_word(DType dtype, const std::string& value);
+/// Converts a value between register types, with C++'s and PyTorch's rules.
+std::string convert(Kind from, Kind to, const std::string& value);
+
+} // namespace torch_webgpu

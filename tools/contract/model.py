@@ -1,0 +1,108 @@
+"""What a kernel's .wgsl file states about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+# Access of an operand -> the accessors that the assembler writes for it, besides load_NAME.
+ACCESS = {
+    "in": "none",
+    "out": "store_NAME",
+    "sum": "store_NAME and atomic_add_NAME",
+    "update": "store_NAME and atomic_update_NAME",
+    # The kernel writes whole words: store2_NAME and store4_NAME store neighbours without atomics.
+    "words": "store_NAME, store2_NAME, store4_NAME",
+}
+
+FLOATS = ("f32", "f16", "bf16")
+INTEGERS = ("i64", "i32", "i16", "i8", "u8")
+NATIVE = (*FLOATS, *INTEGERS, "bool", "c64")
+BITS = ("bits8", "bits16", "bits32", "bits64", "bits128")
+CONVERTED = ("f64", "u16", "u32")
+
+# Names for sets of dtypes, as operands declare them.
+DTYPE_SETS = {
+    "float": FLOATS,
+    "integer": INTEGERS,
+    "index": ("i64", "i32"),
+    "number": (*FLOATS, *INTEGERS, "c64"),
+    "real": (*FLOATS, *INTEGERS, "bool"),
+    "any": NATIVE,
+    "stored": (*NATIVE, *CONVERTED),
+    "bits": BITS,
+}
+DTYPES = (*NATIVE, *CONVERTED, *BITS)
+
+
+class ContractError(Exception):
+    """A kernel file states something that cannot be; the text names file and line."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    name: str
+    access: str
+    dtypes: tuple[str, ...]
+    optional: bool = False
+    # The operand whose dtype this one has.
+    like: str = ""
+
+
+@dataclass(frozen=True)
+class Const:
+    """A number or choice that the launch sets and the text is specialized for.
+
+    ``values`` are all that it may have; of a bool False and True, of an enumeration the indices of
+    ``names``.
+    """
+
+    name: str
+    kind: str  # "u32", "bool", "enum"
+    values: tuple[int, ...]
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of Params. ``count`` is 0 for a scalar or a vec4, else the array's length."""
+
+    name: str
+    base: str  # "u32", "i32", "f32"
+    is_vector: bool
+    count: int
+    offset: int
+    comment: str = ""
+
+    @property
+    def size(self) -> int:
+        return (16 if self.is_vector else 4) * max(self.count, 1)
+
+
+@dataclass
+class Kernel:
+    name: str
+    family: str  # folder below csrc/ops
+    doc: str
+    operands: list[Operand] = field(default_factory=list)
+    consts: list[Const] = field(default_factory=list)
+    regions: list[str] = field(default_factory=list)
+    # What must hold between constants and optional operands, as expressions of C.
+    requirements: list[str] = field(default_factory=list)
+    params: list[Field] = field(default_factory=list)
+    params_bytes: int = 0
+    workgroup: int = 0
+    reports_errors: bool = False
+    text: str = ""  # imports expanded, declarations of the build added
+
+    def condition_names(self) -> set[str]:
+        """What an `@if` may ask."""
+        names = {f"has_{operand.name}" for operand in self.operands if operand.optional}
+        for const in self.consts:
+            if const.kind == "bool":
+                names.add(const.name)
+            names.update(const.names)
+        return names | TARGET_CONDITIONS
+
+
+# Features of the shader target that an `@if` may ask.
+TARGET_CONDITIONS = {"subgroups", "native_f16"}

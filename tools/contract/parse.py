@@ -1,0 +1,303 @@
+"""From the text of a kernel file to its contract.
+
+The syntax is described in csrc/ops/README.md. Only module-level text in the house's layout is
+understood: a declaration starts in column 0 and ends with `;` or with `}` in column 0.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from contract.model import (
+    ACCESS,
+    DTYPE_SETS,
+    DTYPES,
+    Const,
+    ContractError,
+    Field,
+    Kernel,
+    Operand,
+)
+
+DIRECTIVE = re.compile(r"^// @(\w+)\s*(.*)$")
+NAME = r"[A-Za-z_]\w*"
+OPERAND = re.compile(rf"^({NAME})\s*:\s*(\w+)\s*(.*)$")
+CONST = re.compile(rf"^({NAME})\s*:\s*(u32|bool|\{{.*\}})\s*(?:in\s+(.+))?$")
+IMPORT = re.compile(rf"^import package((?:::{NAME})+)::(?:\{{([\w,\s]+)\}}|({NAME}));$")
+STRUCT = re.compile(r"^struct Params \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+MEMBER = re.compile(rf"^\s*({NAME})\s*:\s*([^,]+?)\s*,?\s*(?://\s*(.*))?$")
+TYPE = re.compile(r"^(?:array<\s*)?(vec4<(u32|i32|f32)>|u32|i32|f32)(?:\s*,\s*(\d+)u?\s*>)?$")
+WORKGROUP = re.compile(r"@workgroup_size\(([^)]*)\)")
+CONDITION = re.compile(r"@(?:if|elif)\(([^)]*(?:\([^)]*\)[^)]*)*)\)")
+PARAMS_WINDOW = 1024  # bytes of the uniform binding; kParamsWindow of runtime/pipeline.h
+MAX_OPERANDS = 10  # kMaxOperands of launch/launch.h
+DIRECTIVES = {"operand", "const", "region", "require", "errors"}
+
+
+def parse(path: Path, root: Path) -> Kernel:
+    """The contract of a kernel file below `root` (csrc/ops). Raises ContractError."""
+    return _Parser(path, root).kernel
+
+
+def declarations(text: str) -> dict[str, str]:
+    """Module-level declarations by name, in order."""
+    found: dict[str, str] = {}
+    lines = text.split("\n")
+    i = 0
+    while i < len(lines):
+        match = re.match(
+            rf"(?:@\w+(?:\([^)]*\))?\s+)*(?:fn|const|var(?:<[^>]*>)?|struct|alias|override)\s+({NAME})",
+            lines[i],
+        )
+        if not match:
+            i += 1
+            continue
+        start = i
+        # A block ends with the brace in column 0, anything else with the first `;` or `}` at a
+        # line's end.
+        opens = lines[i].rstrip().endswith(("{", "("))
+        while not (
+            lines[i] == "}" if opens else lines[i].split("//")[0].rstrip().endswith((";", "}"))
+        ):
+            i += 1
+            if i == len(lines):
+                raise ContractError(f"the declaration of {match[1]} has no end")
+        i += 1
+        found[match[1]] = "\n".join(lines[start:i])
+    return found
+
+
+class _Parser:
+    def __init__(self, path: Path, root: Path) -> None:
+        self.path = path
+        self.root = root
+        self.line = 0
+        family = path.parent.relative_to(root).as_posix()
+        self.kernel = Kernel(name=path.stem, family=family, doc="")
+        text = path.read_text(encoding="utf-8")
+        self._directives(text)
+        text = self._imports(text)
+        self._params(text)
+        self._workgroup(text)
+        self._conditions(text)
+        self._check_operands()
+
+    def fail(self, why: str) -> None:
+        where = f"{self.path}:{self.line}" if self.line else str(self.path)
+        raise ContractError(f"{where}: {why}")
+
+    # ---- Directives
+
+    def _directives(self, text: str) -> None:
+        doc: list[str] = []
+        in_head = True
+        for self.line, line in enumerate(text.split("\n"), 1):
+            match = DIRECTIVE.match(line)
+            if match is None:
+                in_head = in_head and line.startswith("//")
+                if in_head:
+                    doc.append(line[2:].strip())
+                continue
+            keyword, rest = match[1], match[2].split("//")[0].strip()
+            if keyword not in DIRECTIVES:
+                self.fail(f"unknown directive @{keyword}; there are {sorted(DIRECTIVES)}")
+            getattr(self, f"_{keyword}")(rest)
+        self.line = 0
+        self.kernel.doc = " ".join(word for word in doc if word)
+
+    def _operand(self, text: str) -> None:
+        match = OPERAND.match(text)
+        if match is None or match[2] not in ACCESS:
+            self.fail(
+                f"an operand is `NAME: ACCESS [DTYPES] [like OTHER] [optional]`, ACCESS one of {[*ACCESS]}"
+            )
+        name, access, rest = match[1], match[2], match[3]
+        optional = bool(re.search(r"\boptional\b", rest))
+        rest = re.sub(r"\boptional\b", "", rest)
+        like = re.search(rf"\blike ({NAME})", rest)
+        rest = re.sub(rf"\blike {NAME}", "", rest).strip()
+        if like:
+            others = {operand.name: operand for operand in self.kernel.operands}
+            if like[1] not in others or rest:
+                self.fail("`like` names an operand above, and replaces the dtypes")
+            dtypes = others[like[1]].dtypes
+        else:
+            dtypes = self._dtypes(rest or "any")
+        self.kernel.operands.append(
+            Operand(name, access, dtypes, optional, like[1] if like else "")
+        )
+
+    def _dtypes(self, text: str) -> tuple[str, ...]:
+        chosen: list[str] = []
+        for word in text.strip("{}").replace(",", " ").split():
+            if word not in DTYPE_SETS and word not in DTYPES:
+                self.fail(f"{word} is no dtype and no set of dtypes ({[*DTYPE_SETS]})")
+            chosen += DTYPE_SETS.get(word, (word,))
+        return tuple(dict.fromkeys(chosen))
+
+    def _const(self, text: str) -> None:
+        match = CONST.match(text)
+        if match is None:
+            self.fail("a const is `NAME: bool`, `NAME: u32 in {1, 2}` or `NAME: {choice, ...}`")
+        name, kind, values = match[1], match[2], match[3]
+        if kind == "bool":
+            const = Const(name, "bool", (0, 1))
+        elif kind == "u32":
+            const = Const(name, "u32", self._range(values or ""))
+        else:
+            names = tuple(word.strip() for word in kind.strip("{}").split(","))
+            const = Const(name, "enum", tuple(range(len(names))), names)
+        taken = self.kernel.condition_names() | {other.name for other in self.kernel.consts}
+        if taken & {const.name, *const.names}:
+            self.fail(f"{const.name} or one of its values is declared already")
+        self.kernel.consts.append(const)
+
+    def _range(self, text: str) -> tuple[int, ...]:
+        span = re.fullmatch(r"(\d+)\.\.(\d+)", text.strip())
+        if span:
+            return tuple(range(int(span[1]), int(span[2]) + 1))
+        listed = re.fullmatch(r"\{\s*\d+(?:\s*,\s*\d+)*\s*\}", text.strip())
+        if not listed:
+            self.fail("the values of a u32 are `in {1, 2, 4}` or `in 1..8`, both ends included")
+        return tuple(sorted(int(word) for word in text.strip(" {}").split(",")))
+
+    def _region(self, text: str) -> None:
+        name = text.split(":")[0].strip()
+        if not re.fullmatch(NAME, name) or name in self.kernel.regions:
+            self.fail("a region is `NAME: what it declares`, each name once")
+        self.kernel.regions.append(name)
+
+    def _require(self, text: str) -> None:
+        known = self.kernel.condition_names() | {const.name for const in self.kernel.consts}
+        for name in re.findall(NAME, text):
+            if name not in known:
+                self.fail(f"@require {text} asks for {name}, which nothing above declares")
+        if not re.fullmatch(r"[\w\s()!&|=<>+*/%-]+", text):
+            self.fail("@require is an expression of C over constants, their names and has_OPERAND")
+        self.kernel.requirements.append(text)
+
+    def _errors(self, text: str) -> None:
+        self.kernel.reports_errors = True
+
+    # ---- Text
+
+    def _imports(self, text: str) -> str:
+        """`import package::norm::row::{row_sum};` brings declarations of csrc/ops/norm/row.wgsl
+        here, with those that they use."""
+        out: list[str] = []
+        for self.line, line in enumerate(text.split("\n"), 1):
+            match = IMPORT.match(line)
+            if match is None:
+                if line.startswith("import "):
+                    self.fail("an import is `import package::FOLDER::FILE::{NAME, NAME};`")
+                out.append(line)
+                continue
+            parts = match[1].strip(":").split("::")
+            source = self.root.joinpath(*parts).with_suffix(".wgsl")
+            if not source.is_file():
+                self.fail(f"there is no {source.relative_to(self.root)}")
+            known = declarations(source.read_text(encoding="utf-8"))
+            wanted = [w.strip() for w in (match[2] or match[3]).split(",") if w.strip()]
+            for name in wanted:
+                if name not in known:
+                    self.fail(f"{source.name} declares no {name}")
+            for name in list(wanted):
+                for other in known:
+                    if other not in wanted and re.search(rf"\b{other}\b", known[name]):
+                        wanted.append(other)
+            # In the file's order, each once.
+            out += [known[name] for name in known if name in wanted]
+        self.line = 0
+        return "\n".join(out)
+
+    def _params(self, text: str) -> None:
+        match = STRUCT.search(text)
+        fields: list[Field] = []
+        offset = 0
+
+        def add(name: str, base: str, is_vector: bool, count: int, comment: str) -> None:
+            nonlocal offset
+            alignment = 16 if is_vector else 4
+            offset = -(-offset // alignment) * alignment
+            fields.append(Field(name, base, is_vector, count, offset, comment))
+            offset += fields[-1].size
+
+        for line in match[1].split("\n") if match else []:
+            if not line.strip() or line.strip().startswith("//"):
+                continue
+            member = MEMBER.match(line)
+            kind = TYPE.match(member[2]) if member else None
+            array = member is not None and member[2].startswith("array")
+            if member is None or kind is None or (array and not (kind[2] and kind[3])):
+                self.fail(
+                    f"Params: `{line.strip()}`; a field is u32, i32, f32, a vec4 of them, or an array of vec4"
+                )
+            base = kind[2] or kind[1]
+            add(member[1], base, kind[2] is not None, int(kind[3] or 0), member[3] or "")
+        starts = [f"{operand.name}_at" for operand in self.kernel.operands]
+        declared = {f.name for f in fields}
+        for name in starts:
+            if name in declared:
+                self.fail(f"Params: {name} is added by the build")
+        # Scalars behind an array would lie behind its padding for nothing: they go first.
+        scalars_at = next((i for i, f in enumerate(fields) if f.is_vector), len(fields))
+        mine = "".join(f"  {name}: u32,\n" for name in starts)
+        body = match[1] if match else ""
+        if starts or match:
+            lines = body.split("\n")
+            first_vector = fields[scalars_at].name if scalars_at < len(fields) else None
+            at = next(
+                (i for i, ln in enumerate(lines) if first_vector and re.match(rf"\s*{first_vector}\s*:", ln)),
+                len(lines) - 1 if lines and not lines[-1] else len(lines),
+            )
+            while first_vector and at > 0 and lines[at - 1].strip().startswith("//"):
+                at -= 1
+            body = "\n".join([*lines[:at], *mine.split("\n")[:-1], *lines[at:]])
+            old = [(f.name, f.base, f.is_vector, f.count, f.comment) for f in fields]
+            fields.clear()
+            offset = 0
+            for entry in old[:scalars_at]:
+                add(*entry)
+            for name in starts:
+                add(name, "u32", False, 0, "where the operand starts in its binding, in elements")
+            for entry in old[scalars_at:]:
+                add(*entry)
+            struct = f"struct Params {{\n{body.rstrip()}\n}}"
+            text = text[: match.start()] + struct + text[match.end() :] if match else struct + "\n" + text
+        if offset > PARAMS_WINDOW:
+            self.fail(f"Params take {offset} bytes, more than {PARAMS_WINDOW}")
+        self.kernel.params = fields
+        self.kernel.params_bytes = -(-offset // 16) * 16
+        if fields:
+            text += "\n@group(0) @binding(31) var<uniform> p: Params;\n"
+        if self.kernel.reports_errors:
+            text += "@group(0) @binding(30) var<storage, read_write> errors: array<atomic<u32>>;\n"
+        if re.search(r"var<uniform>\s+p\b.*\n.*var<uniform>\s+p\b", text, re.DOTALL):
+            self.fail("the binding of Params is added by the build")
+        self.kernel.text = text
+
+    def _workgroup(self, text: str) -> None:
+        sizes = WORKGROUP.findall(text)
+        if len(sizes) != 1 or not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*){0,2}", sizes[0]):
+            self.fail("a kernel has one entry point, with @workgroup_size of one to three numbers")
+        self.kernel.workgroup = 1
+        for size in sizes[0].split(","):
+            self.kernel.workgroup *= int(size)
+
+    def _conditions(self, text: str) -> None:
+        names = self.kernel.condition_names()
+        for condition in CONDITION.findall(text):
+            for name in re.findall(NAME, condition):
+                if name not in names:
+                    self.fail(f"@if({condition}) asks for {name}, which nothing declares")
+
+    def _check_operands(self) -> None:
+        names = [operand.name for operand in self.kernel.operands]
+        if len(names) > MAX_OPERANDS:
+            self.fail(f"{len(names)} operands, more than {MAX_OPERANDS}")
+        if len(set(names)) != len(names):
+            self.fail("two operands have one name")
+        bits = sum((max(c.values)).bit_length() or 1 for c in self.kernel.consts)
+        if bits > 64:
+            self.fail(f"the values of its constants take {bits} bits of the key, more than 64")
