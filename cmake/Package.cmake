@@ -18,6 +18,16 @@ configure_file("${CMAKE_SOURCE_DIR}/cmake/TorchWebGPUConfig.cmake.in"
 configure_file("${CMAKE_SOURCE_DIR}/cmake/TorchLibraries.cmake"
                "${package_dir}/${cmake_dir}/TorchLibraries.cmake" COPYONLY)
 
+# What Python and other players of the kernels read.
+add_custom_command(
+  OUTPUT "${package_dir}/share/wgsl/kernels.json"
+  COMMAND "${CMAKE_COMMAND}" -E copy_if_different "${GENERATED_DIR}/kernels.json"
+          "${package_dir}/share/wgsl/kernels.json"
+  DEPENDS "${GENERATED_DIR}/kernels.json"
+  VERBATIM)
+add_custom_target(package_data ALL DEPENDS "${package_dir}/share/wgsl/kernels.json")
+add_dependencies(_C package_data)
+
 if(DEFINED SKBUILD)
   install(TARGETS torch_webgpu LIBRARY DESTINATION torch_webgpu/lib)
   install(TARGETS _C LIBRARY DESTINATION torch_webgpu)

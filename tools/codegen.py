@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Generate the operator registrations of the backend at build time.
 
-Reads the op tables (csrc/ops/**/*.inc), csrc/ops/ops.yaml and the hand-written registrations
+Reads the op tables (csrc/ops/**/*.inc), csrc/ops/ops.yaml and the registrations written by hand
 (csrc/ops/**/*.cpp); asks the torchgen package of the installed torch for the signatures; writes C++.
 
     python tools/codegen.py --out build/generated          # generate (a file only when it changed)

@@ -4,8 +4,8 @@
     python tools/kernels.py --root csrc/ops --out build/generated          # generate
     python tools/kernels.py --root csrc/ops --out build/generated --list   # name the outputs only
 
-Writes kernels/NAME.h for each kernel, kernels.cpp with their texts, and kernels.json. A file with an
-entry point is a kernel; one without is for others to import.
+Writes kernels/NAME.h for each kernel, kernels.cpp with their texts, and kernels.json. A file with
+an entry point is a kernel; one without is for others to import.
 """
 
 from __future__ import annotations

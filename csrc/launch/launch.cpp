@@ -46,10 +46,10 @@ void Launch::bind_as(uint32_t k, const at::TensorBase& tensor, DType dtype) {
                             operands_[operand.like].dtype == dtype,
                         op_, "(): operand '", operand.name, "' is ", info(dtype).name, ", not as '",
                         kernel_.operands[operand.like].name, "'");
-  context_ = &context();
+  TORCH_INTERNAL_ASSERT(!has(k), op_, "(): operand '", operand.name, "' is given twice");
   const Buffer& buffer = buffer_of(tensor);
   const uint64_t begin = byte_offset(tensor);
-  const bool whole = buffer.size <= context_->device.caps().max_storage_binding_size;
+  const bool whole = buffer.size <= context().device.caps().max_storage_binding_size;
   const uint32_t slot = whole ? bindings_.add(buffer, info(dtype).bytes)
                               : bindings_.add(buffer, info(dtype).bytes, begin,
                                               end_of(tensor, begin));
@@ -67,13 +67,15 @@ void Launch::own_words(uint32_t k) {
                         "' starts within a word");
   bindings_.require_one_binding(operands_[k].slot);
   operands_[k].whole_words = true;
-  operand_key_[k / kOperandsPerWord] |= uint64_t{1} << (key_place(k) + kDTypeBits + kSlotBits);
+  const_key_ |= uint64_t{1} << (kConstBits + k);
 }
 
 void Launch::set(uint32_t constant, uint32_t value) {
   const ConstInfo& declared = kernel_.consts[constant];
   TORCH_INTERNAL_ASSERT(std::ranges::find(declared.values, value) != declared.values.end(), op_,
                         "(): kernel ", kernel_.name, " takes no ", declared.name, " of ", value);
+  TORCH_INTERNAL_ASSERT((consts_set_ >> constant & 1) == 0, op_, "(): ", declared.name,
+                        " is given twice");
   const_key_ |= static_cast<uint64_t>(value) << declared.key_shift;
   consts_set_ |= 1u << constant;
 }

@@ -19,7 +19,7 @@
 
 namespace torch_webgpu {
 
-inline constexpr uint32_t kMaxOperands = 10;
+inline constexpr uint32_t kMaxOperands = 14;
 
 class Launch {
 public:
@@ -27,6 +27,16 @@ public:
   Launch& operator=(const Launch&) = delete;
 
   const char* op() const { return op_; }
+
+  /// Workgroups for so many invocations in groups of the kernel's size, folded into two dimensions
+  /// where one would pass the limit.
+  Grid grid_of(uint64_t invocations) const {
+    return context().stream.grid_1d(invocations, kernel_.workgroup);
+  }
+  /// The same for so many workgroups.
+  static Grid grid_of_groups(uint64_t workgroups) {
+    return context().stream.grid_1d(workgroups, 1);
+  }
 
 protected:
   /// `op` names the operator in errors and profiles and must outlive the launch.
@@ -49,30 +59,28 @@ protected:
 
   /// The code that the kernel writes to the error words to say that `message` happened.
   uint32_t error_code(const std::string& message, ErrorKind kind) {
-    return context_->stream.error_code(message, kind);
+    return context().stream.error_code(message, kind);
   }
-
-  Grid grid_of(uint64_t invocations) const {
-    return context_->stream.grid_1d(invocations, kernel_.workgroup);
-  }
-  Grid grid_of_groups(uint64_t workgroups) const { return context_->stream.grid_1d(workgroups, 1); }
 
   /// Appends the dispatch. make_regions() gives the text of the kernel's regions, in their order; it
   /// is called for a new pipeline only, and the text must follow from operands and constants.
   template <typename MakeRegions>
   void dispatch(const void* params, uint32_t bytes, Grid grid, MakeRegions&& make_regions) {
     check_complete();
-    const Pipeline& pipeline = context_->pipelines.get(
-        key(), [&] { return assemble(op_, kernel_, form(make_regions()), context_->device.caps()); });
-    context_->stream.dispatch(pipeline, bindings_.data(), bindings_.size(), params, bytes, grid);
+    Context& ctx = context();
+    const Pipeline& pipeline = ctx.pipelines.get(
+        key(), [&] { return assemble(op_, kernel_, form(make_regions()), ctx.device.caps()); });
+    ctx.stream.dispatch(pipeline, bindings_.data(), bindings_.size(), params, bytes, grid);
   }
 
 private:
-  // Of an operand in the key: dtype + 1 (0: absent), slot, whether it has whole words.
+  // Of an operand in the key: dtype + 1 (0: absent) and slot. The word of the constants holds above
+  // them a bit for each operand that owns its words.
   static constexpr uint32_t kDTypeBits = 5;
   static constexpr uint32_t kSlotBits = 4;
-  static constexpr uint32_t kOperandBits = kDTypeBits + kSlotBits + 1;
+  static constexpr uint32_t kOperandBits = kDTypeBits + kSlotBits;
   static constexpr uint32_t kOperandsPerWord = 64 / kOperandBits;
+  static constexpr uint32_t kConstBits = 64 - kMaxOperands; // tools/contract/parse.py checks this
   static_assert(kNumDTypes < 1u << kDTypeBits);
   static_assert(kMaxBindings <= 1u << kSlotBits);
   static_assert(kMaxOperands <= 2 * kOperandsPerWord);
@@ -84,7 +92,6 @@ private:
 
   const KernelInfo& kernel_;
   const char* op_;
-  Context* context_ = nullptr; // of the operands
   BindingList bindings_;
   std::array<KernelForm::Operand, kMaxOperands> operands_{};
   std::array<uint32_t, kMaxOperands> at_{};

@@ -18,6 +18,7 @@
 #include "backend/fallback.h"
 #include "backend/generator.h"
 #include "backend/tensor.h"
+#include "python/kernels.h"
 #include "python/shaders.h"
 #include "runtime/api.h"
 #include "runtime/context.h"
@@ -218,6 +219,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   def("fallback_mode", &fallback_mode_name);
   def("set_fallback_mode", &set_fallback_mode_name);
   def("drain_autograd", &drain_autograd);
+  register_kernels(m);
   register_shader_sources(m);
   m.def("default_generator", torch::wrap_pybind_function([] { return default_generator(); }));
 }

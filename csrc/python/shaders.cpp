@@ -303,11 +303,10 @@ void add_windows(DType dtype, Sources& out) {
   }
 }
 
-// Kernel files as they stand; the library's own are not shaders by themselves.
+// The kernel files that are shaders as they stand.
 void add_files(Sources& out) {
   for (const WgslSource& file : all_wgsl()) {
-    const bool is_part = file.name.starts_with("lib/") || file.name == "native_f16";
-    if (!is_part) {
+    if (file.text.find("// @operands\n") != std::string_view::npos) {
       out.emplace_back(std::string(file.name) + ".wgsl", complete_shader(file.text));
     }
   }

@@ -37,10 +37,11 @@ void check(const KernelInfo& kernel, const KernelForm& form) {
   }
 }
 
-uint32_t present(const KernelForm& form) {
+// Bit k: the property holds of operand k.
+uint32_t mask_of(const KernelForm& form, bool KernelForm::Operand::*property) {
   uint32_t mask = 0;
   for (size_t k = 0; k < form.operands.size(); ++k) {
-    mask |= form.operands[k].present ? 1u << k : 0u;
+    mask |= form.operands[k].*property ? 1u << k : 0u;
   }
   return mask;
 }
@@ -70,11 +71,13 @@ bool holds(const KernelInfo& kernel, const KernelForm& form, const ShaderTarget&
       }
     }
   }
-  if (name.starts_with("has_")) {
-    for (size_t k = 0; k < kernel.operands.size(); ++k) {
-      if (kernel.operands[k].name == name.substr(4)) {
-        return form.operands[k].present;
-      }
+  for (size_t k = 0; k < kernel.operands.size(); ++k) {
+    const std::string_view operand = kernel.operands[k].name;
+    if (name.starts_with("has_") && name.substr(4) == operand) {
+      return form.operands[k].present;
+    }
+    if (name.starts_with("owns_") && name.substr(5) == operand) {
+      return form.operands[k].whole_words;
     }
   }
   if (name == "subgroups") {
@@ -105,7 +108,8 @@ std::string fill_regions(const KernelInfo& kernel, const KernelForm& form) {
 PipelineSpec assemble(std::string label, const KernelInfo& kernel, const KernelForm& form,
                       const ShaderTarget& target) {
   check(kernel, form);
-  if (!kernel.is_form(form.consts, present(form))) {
+  if (!kernel.is_form(form.consts, mask_of(form, &KernelForm::Operand::present),
+                      mask_of(form, &KernelForm::Operand::whole_words))) {
     fail(kernel, "its constants and operands do not go together");
   }
   std::vector<Operand> operands;

@@ -10,7 +10,8 @@ ACCESS = {
     "out": "store_NAME",
     "sum": "store_NAME and atomic_add_NAME",
     "update": "store_NAME and atomic_update_NAME",
-    # The kernel writes whole words: store2_NAME and store4_NAME store neighbours without atomics.
+    # Where owns_NAME holds, the kernel writes whole words, without atomics: store2_NAME and
+    # store4_NAME store neighbours, and there is no store_NAME for 1- and 2-byte types.
     "words": "store_NAME, store2_NAME, store4_NAME",
 }
 
@@ -31,6 +32,7 @@ DTYPE_SETS = {
     "stored": (*NATIVE, *CONVERTED),
     "bits": BITS,
 }
+# In the order of the enumeration DType of csrc/wgsl/dtype.h.
 DTYPES = (*NATIVE, *CONVERTED, *BITS)
 
 
@@ -60,6 +62,11 @@ class Const:
     kind: str  # "u32", "bool", "enum"
     values: tuple[int, ...]
     names: tuple[str, ...] = ()
+
+    @property
+    def key_bits(self) -> int:
+        """Bits that its value takes in the pipeline key."""
+        return max(self.values).bit_length() or 1
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,7 @@ class Kernel:
     def condition_names(self) -> set[str]:
         """What an `@if` may ask."""
         names = {f"has_{operand.name}" for operand in self.operands if operand.optional}
+        names |= {f"owns_{operand.name}" for operand in self.operands if operand.access == "words"}
         for const in self.consts:
             if const.kind == "bool":
                 names.add(const.name)

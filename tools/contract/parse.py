@@ -26,12 +26,13 @@ OPERAND = re.compile(rf"^({NAME})\s*:\s*(\w+)\s*(.*)$")
 CONST = re.compile(rf"^({NAME})\s*:\s*(u32|bool|\{{.*\}})\s*(?:in\s+(.+))?$")
 IMPORT = re.compile(rf"^import package((?:::{NAME})+)::(?:\{{([\w,\s]+)\}}|({NAME}));$")
 STRUCT = re.compile(r"^struct Params \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
-MEMBER = re.compile(rf"^\s*({NAME})\s*:\s*([^,]+?)\s*,?\s*(?://\s*(.*))?$")
+MEMBER = re.compile(rf"^\s*({NAME})\s*:\s*([^/]+?)\s*,?\s*(?://\s*(.*))?$")
 TYPE = re.compile(r"^(?:array<\s*)?(vec4<(u32|i32|f32)>|u32|i32|f32)(?:\s*,\s*(\d+)u?\s*>)?$")
 WORKGROUP = re.compile(r"@workgroup_size\(([^)]*)\)")
 CONDITION = re.compile(r"@(?:if|elif)\(([^)]*(?:\([^)]*\)[^)]*)*)\)")
 PARAMS_WINDOW = 1024  # bytes of the uniform binding; kParamsWindow of runtime/pipeline.h
-MAX_OPERANDS = 10  # kMaxOperands of launch/launch.h
+MAX_OPERANDS = 14  # kMaxOperands of launch/launch.h
+CONST_BITS = 64 - MAX_OPERANDS
 DIRECTIVES = {"operand", "const", "region", "require", "errors"}
 
 
@@ -110,7 +111,8 @@ class _Parser:
         match = OPERAND.match(text)
         if match is None or match[2] not in ACCESS:
             self.fail(
-                f"an operand is `NAME: ACCESS [DTYPES] [like OTHER] [optional]`, ACCESS one of {[*ACCESS]}"
+                "an operand is `NAME: ACCESS [DTYPES] [like OTHER] [optional]`, "
+                f"ACCESS one of {[*ACCESS]}"
             )
         name, access, rest = match[1], match[2], match[3]
         optional = bool(re.search(r"\boptional\b", rest))
@@ -202,7 +204,7 @@ class _Parser:
             for name in wanted:
                 if name not in known:
                     self.fail(f"{source.name} declares no {name}")
-            for name in list(wanted):
+            for name in wanted:  # grows
                 for other in known:
                     if other not in wanted and re.search(rf"\b{other}\b", known[name]):
                         wanted.append(other)
@@ -231,7 +233,8 @@ class _Parser:
             array = member is not None and member[2].startswith("array")
             if member is None or kind is None or (array and not (kind[2] and kind[3])):
                 self.fail(
-                    f"Params: `{line.strip()}`; a field is u32, i32, f32, a vec4 of them, or an array of vec4"
+                    f"Params: `{line.strip()}`; "
+                    "a field is u32, i32, f32, a vec4 of them, or an array of vec4"
                 )
             base = kind[2] or kind[1]
             add(member[1], base, kind[2] is not None, int(kind[3] or 0), member[3] or "")
@@ -248,7 +251,11 @@ class _Parser:
             lines = body.split("\n")
             first_vector = fields[scalars_at].name if scalars_at < len(fields) else None
             at = next(
-                (i for i, ln in enumerate(lines) if first_vector and re.match(rf"\s*{first_vector}\s*:", ln)),
+                (
+                    i
+                    for i, ln in enumerate(lines)
+                    if first_vector and re.match(rf"\s*{first_vector}\s*:", ln)
+                ),
                 len(lines) - 1 if lines and not lines[-1] else len(lines),
             )
             while first_vector and at > 0 and lines[at - 1].strip().startswith("//"):
@@ -264,7 +271,11 @@ class _Parser:
             for entry in old[scalars_at:]:
                 add(*entry)
             struct = f"struct Params {{\n{body.rstrip()}\n}}"
-            text = text[: match.start()] + struct + text[match.end() :] if match else struct + "\n" + text
+            text = (
+                text[: match.start()] + struct + text[match.end() :]
+                if match
+                else struct + "\n" + text
+            )
         if offset > PARAMS_WINDOW:
             self.fail(f"Params take {offset} bytes, more than {PARAMS_WINDOW}")
         self.kernel.params = fields
@@ -298,6 +309,6 @@ class _Parser:
             self.fail(f"{len(names)} operands, more than {MAX_OPERANDS}")
         if len(set(names)) != len(names):
             self.fail("two operands have one name")
-        bits = sum((max(c.values)).bit_length() or 1 for c in self.kernel.consts)
-        if bits > 64:
-            self.fail(f"the values of its constants take {bits} bits of the key, more than 64")
+        bits = sum(const.key_bits for const in self.kernel.consts)
+        if bits > CONST_BITS:
+            self.fail(f"its constants take {bits} bits of the key, more than {CONST_BITS}")

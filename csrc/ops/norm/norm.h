@@ -18,7 +18,8 @@ void moments(const at::Tensor& var, const at::Tensor& mean, const at::Tensor& in
 void normalized_sums(const at::Tensor& sum, const at::Tensor& product, const at::Tensor& gradient,
                      const at::Tensor& input, const at::Tensor& mean, const at::Tensor& rstd);
 
-/// Whether all that are defined are.
+/// Whether kernels compute in the dtype of each of the tensors, undefined ones left aside, as
+/// floating point.
 bool are_native_floats(std::initializer_list<at::Tensor> tensors);
 
 /// Contiguous rows whose elements share weights in runs.
@@ -30,12 +31,13 @@ struct Rows {
   int64_t inner;    // consecutive elements of one weight
 };
 
-/// Normalizes rows to y, with their mean and 1 / deviation. All tensors are contiguous; weight and
-/// bias may be undefined.
+/// Normalizes rows to y, with their mean and 1 / deviation. Without a mean (an undefined tensor) rows
+/// are not centered, and rstd is 1 / root mean square. All tensors are contiguous; weight and bias
+/// may be undefined.
 void normalize_rows(const char* op, const Rows& rows, const at::Tensor& x, const at::Tensor& weight,
                     const at::Tensor& bias, double eps, const at::Tensor& y, const at::Tensor& mean,
                     const at::Tensor& rstd);
-/// The gradient of normalize_rows with respect to x, into y.
+/// The gradient of normalize_rows with respect to x, into y; `mean` undefined as there.
 void gradient_of_rows(const char* op, const Rows& rows, const at::Tensor& gradient,
                       const at::Tensor& x, const at::Tensor& mean, const at::Tensor& rstd,
                       const at::Tensor& weight, const at::Tensor& y);
@@ -47,9 +49,5 @@ at::Tensor packed(const std::optional<at::Tensor>& tensor);
 inline at::Tensor value_of(const std::optional<at::Tensor>& tensor) {
   return tensor.value_or(at::Tensor());
 }
-
-/// Values are stored rounded to a 16-bit dtype in pairs, as whole words: the text of the hook `put`
-/// of a kernel whose output, y, lies in `slot`.
-std::string put_pairs(at::ScalarType dtype, uint32_t slot);
 
 } // namespace torch_webgpu

@@ -9,6 +9,8 @@
 #include <bit>
 
 #include "launch/dtypes.h"
+#include "kernels/norm_rows.h"
+#include "kernels/norm_rows_backward.h"
 #include "launch/kernel_args.h"
 #include "ops/reduce/reduce.h"
 
@@ -21,14 +23,6 @@ bool are_native_floats(std::initializer_list<at::Tensor> tensors) {
 
 at::Tensor packed(const std::optional<at::Tensor>& tensor) {
   return tensor.has_value() && tensor->defined() ? tensor->contiguous() : at::Tensor();
-}
-
-std::string put_pairs(at::ScalarType dtype, uint32_t slot) {
-  const DType type = *native_dtype(dtype);
-  return "const unit = 2u;\n"
-         "fn put(i: u32, a: f32, b: f32) {\n  b" +
-         std::to_string(slot) + "[(p.y_at + i) / 2u] = " + to_word(type, "a") + " | (" +
-         to_word(type, "b") + " << 16u);\n}";
 }
 
 namespace {
@@ -49,113 +43,76 @@ at::TensorIterator reduction(std::initializer_list<Tensor> outputs,
   return config.build();
 }
 
-constexpr PipelineFamily kForward = PipelineFamily::kNorm;
-constexpr PipelineFamily kBackward = PipelineFamily::kNormBackward;
 constexpr uint32_t kElementsPerLane = 4;
-constexpr uint32_t kMaxItems = 32; // registers for a row's elements
+constexpr uint32_t kMaxItems = 32; // elements of a row that an invocation keeps in registers
 
-struct ForwardParams {
-  uint32_t rows, length, lanes_log2, groups, channels, inner;
-  float eps;
-  uint32_t y_at, mean_at, rstd_at, x_at, w_at, b_at;
+// How a kernel shares rows among invocations, and the parameters that say so.
+template <class Params> struct RowPlan {
+  Params params{};
+  RowLanes lanes;
+  bool pairs;
+  uint32_t items;
+
+  RowPlan(const char* op, const Rows& rows, const Tensor& y, uint32_t max_items)
+      : lanes(static_cast<uint32_t>(rows.length), 1, kElementsPerLane),
+        pairs(y.itemsize() == 2 && rows.length % 2 == 0 && byte_offset(y) % 4 == 0) {
+    TORCH_CHECK_NOT_IMPLEMENTED(rows.rows * rows.length < int64_t{1} << 31, op,
+                                "(): more than 2^31 elements");
+    params.rows = static_cast<uint32_t>(rows.rows);
+    params.length = static_cast<uint32_t>(rows.length);
+    params.groups = static_cast<uint32_t>(rows.groups);
+    params.channels = static_cast<uint32_t>(rows.channels);
+    params.inner = static_cast<uint32_t>(rows.inner);
+    params.lanes_log2 = lanes.lanes_log2;
+    const uint32_t each = (params.length + lanes.lanes() - 1) / lanes.lanes();
+    items = std::clamp(std::bit_ceil(each), pairs ? 2u : 1u, max_items);
+  }
 };
-
-struct BackwardParams {
-  uint32_t rows, length, lanes_log2, groups, channels, inner;
-  uint32_t y_at, g_at, x_at, mean_at, rstd_at, w_at;
-};
-
-template <class Params>
-RowLanes set_rows(Params& params, const Rows& rows, const char* op) {
-  TORCH_CHECK_NOT_IMPLEMENTED(rows.rows * rows.length < int64_t{1} << 31, op,
-                              "(): more than 2^31 elements");
-  params.rows = static_cast<uint32_t>(rows.rows);
-  params.length = static_cast<uint32_t>(rows.length);
-  params.groups = static_cast<uint32_t>(rows.groups);
-  params.channels = static_cast<uint32_t>(rows.channels);
-  params.inner = static_cast<uint32_t>(rows.inner);
-  const RowLanes lanes(params.length, 1, kElementsPerLane);
-  params.lanes_log2 = lanes.lanes_log2;
-  return lanes;
-}
-
-bool stores_pairs(const Tensor& y, const Rows& rows) {
-  return y.itemsize() == 2 && rows.length % 2 == 0 && byte_offset(y) % 4 == 0;
-}
-
-uint32_t items_of(const Rows& rows, const RowLanes& lanes, bool pairs, uint32_t most) {
-  const auto each = (static_cast<uint32_t>(rows.length) + lanes.lanes() - 1) / lanes.lanes();
-  return std::clamp(std::bit_ceil(each), pairs ? 2u : 1u, most);
-}
 
 } // namespace
 
 void normalize_rows(const char* op, const Rows& rows, const Tensor& x, const Tensor& weight,
                     const Tensor& bias, double eps, const Tensor& y, const Tensor& mean,
                     const Tensor& rstd) {
-  ForwardParams params{};
-  const RowLanes lanes = set_rows(params, rows, op);
-  params.eps = static_cast<float>(eps);
-  const bool pairs = stores_pairs(y, rows);
-  const uint32_t items = items_of(rows, lanes, pairs, kMaxItems);
-  KernelArgs args(op);
-  params.y_at = args.add("y", y, true, pairs);
-  params.mean_at = args.add("mean", mean, true);
-  params.rstd_at = args.add("rstd", rstd, true);
-  params.x_at = args.add("x", x);
+  namespace kernel = kernels::norm_rows;
+  RowPlan<kernel::Params> plan(op, rows, y, kMaxItems);
+  plan.params.eps = static_cast<float>(eps);
+  kernel::Launch launch(op);
+  launch.y(y).rstd(rstd).x(x);
+  if (mean.defined()) {
+    launch.mean(mean);
+  }
   if (weight.defined()) {
-    params.w_at = args.add("w", weight);
+    launch.weight(weight);
   }
   if (bias.defined()) {
-    params.b_at = args.add("b", bias);
+    launch.bias(bias);
   }
-  const uint64_t variant = static_cast<uint64_t>(items) | static_cast<uint64_t>(pairs) << 8 |
-                           static_cast<uint64_t>(weight.defined()) << 9 |
-                           static_cast<uint64_t>(bias.defined()) << 10;
-  args.dispatch(kForward, variant, "norm", params,
-                stream().grid_1d(lanes.workgroups(params.rows), 1), [&](KernelSource& source) {
-                  source.hooks.emplace_back("items",
-                                            "const items = " + std::to_string(items) + "u;");
-                  source.hooks.emplace_back(
-                      "affine", std::string("fn affine(channel: u32, v: f32) -> f32 { return v") +
-                                    (weight.defined() ? " * load_w(p.w_at + channel)" : "") +
-                                    (bias.defined() ? " + load_b(p.b_at + channel)" : "") + "; }");
-                  if (pairs) {
-                    source.hooks.emplace_back("put", put_pairs(y.scalar_type(), args.slot(0)));
-                  }
-                });
+  if (plan.pairs) {
+    launch.own_words_of_y();
+  }
+  launch.centered(mean.defined()).items(plan.items);
+  launch.run(plan.params, launch.grid_of_groups(plan.lanes.workgroups(plan.params.rows)));
 }
 
 void gradient_of_rows(const char* op, const Rows& rows, const Tensor& gradient, const Tensor& x,
                       const Tensor& mean, const Tensor& rstd, const Tensor& weight,
                       const Tensor& y) {
-  BackwardParams params{};
-  const RowLanes lanes = set_rows(params, rows, op);
-  const bool pairs = stores_pairs(y, rows);
-  const uint32_t items = items_of(rows, lanes, pairs, kMaxItems / 2);
-  KernelArgs args(op);
-  params.y_at = args.add("y", y, true, pairs);
-  params.g_at = args.add("g", gradient);
-  params.x_at = args.add("x", x);
-  params.mean_at = args.add("mean", mean);
-  params.rstd_at = args.add("rstd", rstd);
-  if (weight.defined()) {
-    params.w_at = args.add("w", weight);
+  namespace kernel = kernels::norm_rows_backward;
+  RowPlan<kernel::Params> plan(op, rows, y, kMaxItems / 2);
+  kernel::Launch launch(op);
+  launch.y(y).gradient(gradient).x(x).rstd(rstd);
+  if (mean.defined()) {
+    launch.mean(mean);
   }
-  const uint64_t variant = static_cast<uint64_t>(items) | static_cast<uint64_t>(pairs) << 8 |
-                           static_cast<uint64_t>(weight.defined()) << 9;
-  args.dispatch(
-      kBackward, variant, "norm_backward", params,
-      stream().grid_1d(lanes.workgroups(params.rows), 1), [&](KernelSource& source) {
-        source.hooks.emplace_back("items", "const items = " + std::to_string(items) + "u;");
-        if (weight.defined()) {
-          source.hooks.emplace_back(
-              "affine", "fn scale(channel: u32) -> f32 { return load_w(p.w_at + channel); }");
-        }
-        if (pairs) {
-          source.hooks.emplace_back("put", put_pairs(y.scalar_type(), args.slot(0)));
-        }
-      });
+  if (weight.defined()) {
+    launch.weight(weight);
+  }
+  if (plan.pairs) {
+    launch.own_words_of_y();
+  }
+  launch.centered(mean.defined()).items(plan.items);
+  launch.run(plan.params, launch.grid_of_groups(plan.lanes.workgroups(plan.params.rows)));
 }
 
 void moments(const Tensor& var, const Tensor& mean, const Tensor& input) {

@@ -10,8 +10,7 @@
 // @operand bias: in float optional
 // @const   centered: bool
 // @const   items: u32 in {1, 2, 4, 8, 16, 32}
-// @const   pairs: bool // an invocation stores two neighbours together
-// @require !pairs || items >= 2
+// @require !owns_y || items >= 2
 // @require centered == has_mean
 
 import package::norm::row::{row_sum};
@@ -26,7 +25,8 @@ struct Params {
   eps: f32,
 }
 
-@if(pairs) const unit = 2u;
+// Neighbouring elements that an invocation stores together.
+@if(owns_y) const unit = 2u;
 @else const unit = 1u;
 
 // Weight and bias of a channel applied to a normalized value.
@@ -38,7 +38,7 @@ fn affine(channel: u32, v: f32) -> f32 {
 }
 
 fn put(i: u32, a: f32, b: f32) {
-  @if(pairs) store2_y(p.y_at + i, a, b);
+  @if(owns_y) store2_y(p.y_at + i, a, b);
   @else store_y(p.y_at + i, a);
 }
 

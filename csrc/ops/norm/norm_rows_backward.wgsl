@@ -9,8 +9,7 @@
 // @operand weight: in float optional
 // @const   centered: bool
 // @const   items: u32 in {1, 2, 4, 8, 16}
-// @const   pairs: bool // an invocation stores two neighbours together
-// @require !pairs || items >= 2
+// @require !owns_y || items >= 2
 // @require centered == has_mean
 
 import package::norm::row::{row_sum_of_pairs};
@@ -24,7 +23,8 @@ struct Params {
   inner: u32,    // consecutive elements of one weight
 }
 
-@if(pairs) const unit = 2u;
+// Neighbouring elements that an invocation stores together.
+@if(owns_y) const unit = 2u;
 @else const unit = 1u;
 
 // g and h of an element.
@@ -41,7 +41,7 @@ fn derivative(v: vec2<f32>, means: vec2<f32>, rstd: f32) -> f32 {
 }
 
 fn put(i: u32, a: f32, b: f32) {
-  @if(pairs) store2_y(p.y_at + i, a, b);
+  @if(owns_y) store2_y(p.y_at + i, a, b);
   @else store_y(p.y_at + i, a);
 }
 

@@ -58,7 +58,6 @@ void run(const char* op, kernel::Math math, const Tensor& y, const Tensor& x, co
     launch.own_words_of_y();
   }
   launch.math(math);
-  launch.pairs(pairs);
   launch.items(std::clamp(std::bit_ceil((length + lanes.lanes() - 1) / lanes.lanes()),
                           pairs ? 2u : 1u, w != nullptr ? kMaxItems / 2 : kMaxItems));
   launch.run({.rows = rows,

@@ -10,8 +10,7 @@
 // @operand w: in float optional
 // @const   math: {softmax, log_softmax, softmax_gradient, log_softmax_gradient}
 // @const   items: u32 in {1, 2, 4, 8, 16, 32}
-// @const   pairs: bool // an invocation stores two neighbours together
-// @require !pairs || items >= 2
+// @require !owns_y || items >= 2
 // @require has_w == (softmax_gradient || log_softmax_gradient)
 
 import package::norm::row::{row_max, row_sum};
@@ -24,7 +23,8 @@ struct Params {
   lanes_first: u32, // 1: neighbouring invocations share a row; 0: they have neighbouring rows
 }
 
-@if(pairs) const unit = 2u;
+// Neighbouring elements that an invocation stores together.
+@if(owns_y) const unit = 2u;
 @else const unit = 1u;
 
 @if(has_w) alias value_t = vec2<f32>;
@@ -62,7 +62,7 @@ fn result(v: value_t, sum: f32) -> f32 { return (v.x - sum) * v.y; }
 fn result(v: value_t, sum: f32) -> f32 { return v.x - exp_f(v.y) * sum; }
 
 fn put(i: u32, a: f32, b: f32) {
-  @if(pairs) store2_y(p.y_at + i, a, b);
+  @if(owns_y) store2_y(p.y_at + i, a, b);
   @else store_y(p.y_at + i, a);
 }
 

@@ -1,0 +1,73 @@
+// What Python may ask of kernels: the shader of a form, for any target.
+#include "python/kernels.h"
+
+#include <c10/util/Exception.h>
+#include <pybind11/stl.h>
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "wgsl/assemble.h"
+#include "wgsl/kernel_info.h"
+
+namespace torch_webgpu {
+namespace {
+
+// Name of the dtype ("" for an absent operand), slot, whether neighbours are whole words.
+using PythonOperand = std::tuple<std::string, uint32_t, bool>;
+
+DType dtype_named(const std::string& name) {
+  for (uint32_t d = 0; d < kNumDTypes; ++d) {
+    if (info(static_cast<DType>(d)).name == name) {
+      return static_cast<DType>(d);
+    }
+  }
+  TORCH_CHECK_VALUE(false, "there is no dtype ", name);
+}
+
+ShaderTarget target_of(const std::map<std::string, uint64_t>& features) {
+  ShaderTarget target;
+  for (const auto& [name, value] : features) {
+    if (name == "shader-f16") {
+      target.shader_f16 = value != 0;
+      target.f16_bitcast = value != 0;
+    } else if (name == "subgroups") {
+      target.subgroups = value != 0;
+    } else {
+      TORCH_CHECK_VALUE(false, "a shader target has no feature ", name);
+    }
+  }
+  return target;
+}
+
+std::string assemble_kernel(const std::string& name, const std::vector<uint32_t>& consts,
+                            const std::vector<PythonOperand>& operands,
+                            const std::vector<std::string>& regions,
+                            const std::map<std::string, uint64_t>& features) {
+  const KernelInfo* kernel = find_kernel(name);
+  TORCH_CHECK_VALUE(kernel != nullptr, "there is no kernel ", name);
+  KernelForm form;
+  form.consts = consts;
+  form.regions = regions;
+  for (const auto& [dtype, slot, whole_words] : operands) {
+    TORCH_CHECK_VALUE(slot < kMaxBindings, "slot ", slot, " is beyond the last binding");
+    KernelForm::Operand operand;
+    operand.present = !dtype.empty();
+    operand.dtype = operand.present ? dtype_named(dtype) : DType::kF32;
+    operand.slot = static_cast<uint8_t>(slot);
+    operand.whole_words = whole_words;
+    form.operands.push_back(operand);
+  }
+  return assemble(name, *kernel, form, target_of(features)).source;
+}
+
+} // namespace
+
+void register_kernels(pybind11::module_& m) {
+  m.def("assemble_kernel", &assemble_kernel, pybind11::arg("name"), pybind11::arg("consts"),
+        pybind11::arg("operands"), pybind11::arg("regions"), pybind11::arg("features"));
+}
+
+} // namespace torch_webgpu

@@ -1,0 +1,112 @@
+"""The forms of a kernel that its contract allows: few that show each choice beside each other."""
+
+import itertools
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from allpairspy import AllPairs
+
+from torch_webgpu.wgsl import OperandForm, kernels
+
+# u16 is left out: only the conversion in its accessors differs, which the pointwise rows compile.
+DTYPES = {
+    "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "bool", "c64", "f64", "u32",
+    "bits8", "bits16", "bits32", "bits64", "bits128",
+}  # fmt: skip
+ABSENT = ""
+
+
+class Form(NamedTuple):
+    consts: dict[str, int | bool | str]
+    operands: dict[str, OperandForm]
+
+    def __str__(self) -> str:
+        consts = [f"{name}={value}" for name, value in self.consts.items()]
+        operands = [
+            f"{name}: {form.dtype}@{form.slot}{' words' if form.whole_words else ''}"
+            for name, form in self.operands.items()
+        ]
+        return ", ".join(consts + operands)
+
+
+def kernels_without_regions() -> list[str]:
+    """Those whose whole text is theirs; what fills a region is compiled with the rows of tables."""
+    return sorted(name for name, contract in kernels().items() if not contract["regions"])
+
+
+def forms(contract: dict[str, Any]) -> Iterator[Form]:
+    """Every pair of choices (constants, dtypes of operands, absence, aliasing) in some form."""
+    free = [operand for operand in contract["operands"] if not operand["like"]]
+    choices: list[tuple[str, list]] = [
+        (f"const {const['name']}", _values(const)) for const in contract["consts"]
+    ]
+    for operand in free:
+        dtypes = [dtype for dtype in operand["dtypes"] if dtype in DTYPES]
+        choices.append((f"dtype {operand['name']}", dtypes))
+    for operand in contract["operands"]:
+        if operand["optional"]:
+            choices.append((f"has {operand['name']}", [True, False]))
+        if operand["access"] == "words":
+            choices.append((f"words {operand['name']}", [False, True]))
+    writable = [o["name"] for o in contract["operands"] if o["access"] != "in"]
+    inputs = [o["name"] for o in contract["operands"] if o["access"] == "in"]
+    # Each operand in a buffer of its own, or an input in the buffer of an output.
+    pairs = [f"{a}={b}" for a, b in itertools.product(writable, inputs)]
+    choices.append(("alias", ["none", *pairs]))
+    choices = [(name, values if len(values) else [None]) for name, values in choices]
+
+    def allowed(row: list) -> bool:
+        given = dict(zip([name for name, _ in choices], row, strict=False))
+        return len(row) < len(choices) or _is_form(contract, given)
+
+    if len(choices) == 1:
+        rows = [[value] for value in choices[0][1] if allowed([value])]
+    else:
+        rows = list(AllPairs([values for _, values in choices], filter_func=allowed))
+    for row in rows:
+        yield _form(contract, dict(zip([name for name, _ in choices], row, strict=True)))
+
+
+def _values(const: dict[str, Any]) -> list:
+    values = const["values"]
+    if const["kind"] == "bool":
+        return [bool(value) for value in values]
+    # Of a long range the ends and the middle.
+    return values if len(values) <= 8 else [values[0], values[len(values) // 2], values[-1]]
+
+
+def _is_form(contract: dict[str, Any], given: dict[str, Any]) -> bool:
+    names: dict[str, Any] = {}
+    for const in contract["consts"]:
+        value = given[f"const {const['name']}"]
+        names[const["name"]] = const["values"].index(value) if const["kind"] == "enum" else value
+        if const["kind"] == "enum":
+            names.update({name: name == value for name in const["values"]})
+    for operand in contract["operands"]:
+        names[f"has_{operand['name']}"] = given.get(f"has {operand['name']}", True)
+        words = given.get(f"words {operand['name']}", False) and given["alias"] == "none"
+        names[f"owns_{operand['name']}"] = words
+    for text in contract["requirements"]:
+        python = re.sub(r"!(?!=)", " not ", text).replace("&&", " and ").replace("||", " or ")
+        if not eval(python, {"__builtins__": {}}, names):  # text of our own kernel files
+            return False
+    return True
+
+
+def _form(contract: dict[str, Any], given: dict[str, Any]) -> Form:
+    consts = {c["name"]: given[f"const {c['name']}"] for c in contract["consts"]}
+    operands: dict[str, OperandForm] = {}
+    target, _, source = given["alias"].partition("=")
+    slots: dict[str, int] = {}
+    for operand in contract["operands"]:
+        name = operand["name"]
+        if not given.get(f"has {name}", True):
+            continue
+        dtype = given[f"dtype {operand['like'] or name}"]
+        shared = slots.get(target) if name == source else None
+        slots[name] = len(set(slots.values())) if shared is None else shared
+        words = bool(given.get(f"words {name}", False))
+        # A word that neighbours share is nobody's own.
+        operands[name] = OperandForm(dtype, slots[name], words and given["alias"] == "none")
+    return Form(consts, operands)

@@ -1,0 +1,61 @@
+"""Every form of every kernel compiles, for targets with and without optional features."""
+
+import functools
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from torch_webgpu import wgsl
+
+from .forms import forms, kernels_without_regions
+
+VALIDATE = pathlib.Path(__file__).with_name("validate_kernels.py")
+
+
+@functools.cache
+def complaints(compiler: str) -> dict[str, dict[str, str]]:
+    run = subprocess.run([sys.executable, VALIDATE, compiler], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+@pytest.mark.parametrize("compiler", ["wgpudawn", "wgpu"])
+@pytest.mark.parametrize("kernel", kernels_without_regions())
+def test_forms_are_valid(kernel, compiler):
+    found = complaints(compiler)[kernel]
+    assert found
+    wrong = [f"{form}:\n{text}" for form, text in found.items() if text]
+    assert not wrong, f"{len(wrong)} of {len(found)} forms are invalid; the first: {wrong[0]}"
+
+
+@pytest.mark.parametrize("kernel", kernels_without_regions())
+def test_each_choice_occurs(kernel):
+    contract = wgsl.kernels()[kernel]
+    found = list(forms(contract))
+    for const in contract["consts"]:
+        seen = {form.consts[const["name"]] for form in found}
+        assert len(seen) >= min(len(const["values"]), 3)
+    for operand in contract["operands"]:
+        seen = {operand["name"] in form.operands for form in found}
+        assert seen == ({True, False} if operand["optional"] else {True})
+
+
+def test_a_wrong_form_is_refused():
+    kernel = wgsl.kernels()["norm_rows"]
+    form = next(iter(forms(kernel)))
+    with pytest.raises(RuntimeError, match="kernel norm_rows: constant items cannot be 3"):
+        wgsl.assemble("norm_rows", {**form.consts, "items": 3}, form.operands)
+    wrong = {**form.operands, "x": form.operands["x"]._replace(dtype="i64")}
+    with pytest.raises(RuntimeError, match="kernel norm_rows: operand x cannot have dtype i64"):
+        wgsl.assemble("norm_rows", form.consts, wrong)
+    without = {name: given for name, given in form.operands.items() if name != "x"}
+    with pytest.raises(RuntimeError, match="kernel norm_rows: operand x is missing"):
+        wgsl.assemble("norm_rows", form.consts, without)
+    flipped = {**form.consts, "centered": not form.consts["centered"]}
+    with pytest.raises(RuntimeError, match="do not go together"):
+        wgsl.assemble("norm_rows", flipped, form.operands)
+    with pytest.raises(ValueError, match="kernel norm_rows declares no z"):
+        wgsl.assemble("norm_rows", form.consts, {**form.operands, "z": form.operands["x"]})

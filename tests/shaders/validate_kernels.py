@@ -1,0 +1,43 @@
+"""`python validate_kernels.py wgpudawn` compiles kernels in their forms with Tint, `... wgpu` naga.
+
+Prints a JSON object from kernel to form to complaint, "" where there is none.
+"""
+
+import importlib
+import json
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from tests.shaders.forms import forms, kernels_without_regions
+from torch_webgpu import wgsl
+
+# naga has no bitcast from u32 to vec2<f16>.
+TARGETS = {"wgpudawn": [(), ("shader-f16",)], "wgpu": [()]}
+
+
+def main() -> None:
+    compiler = sys.argv[1]
+    adapter = importlib.import_module(compiler).gpu.enumerate_adapters_sync()[0]
+    wanted = {"shader-f16"} & set(adapter.features)
+    device = adapter.request_device_sync(required_features=sorted(wanted))
+    complaints = {}
+    for name in kernels_without_regions():
+        complaints[name] = {}
+        for form in forms(wgsl.kernels()[name]):
+            for target in TARGETS[compiler]:
+                if not set(target) <= wanted:
+                    continue
+                source = wgsl.assemble(name, form.consts, form.operands, features=target)
+                try:
+                    device.create_shader_module(code=source)
+                    complaint = ""
+                except Exception as error:
+                    complaint = f"{error}\n{source}"
+                complaints[name][f"{form} {' '.join(target)}"] = complaint
+    json.dump(complaints, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

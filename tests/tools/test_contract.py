@@ -1,0 +1,132 @@
+"""The reader of kernel contracts: what it takes from a file, and what it refuses."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+sys.path.insert(0, str(TOOLS))
+
+from contract import emit  # noqa: E402
+from contract.model import ContractError  # noqa: E402
+from contract.parse import declarations, parse  # noqa: E402
+
+KERNEL = """\
+// Doubles.
+//
+// @operand y: words float
+// @operand x: in like y
+// @operand w: in {f32, i64} optional
+// @const   mode: {plain, twice}
+// @const   items: u32 in {1, 2, 8}
+// @const   fast: bool // a comment
+// @require !fast || items >= 2
+// @require !owns_y || fast
+// @region  weight: fn weight(v: f32) -> f32
+// @errors
+
+struct Params {
+  count: u32, // elements
+  scale: f32,
+  sizes: array<vec4<u32>, 3>,
+}
+
+@compute @workgroup_size(64, 2)
+fn main() {
+  @if(has_w && !plain) let a = 1u;
+}
+"""
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text: str, name: str = "double"):
+        path = tmp_path / "family" / f"{name}.wgsl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        return parse(path, tmp_path)
+
+    return read
+
+
+def test_what_a_file_states(read):
+    kernel = read(KERNEL)
+    assert (kernel.name, kernel.family, kernel.doc) == ("double", "family", "Doubles.")
+    assert kernel.workgroup == 128
+    assert kernel.reports_errors
+    y, x, w = kernel.operands
+    assert (y.access, y.dtypes, y.optional) == ("words", ("f32", "f16", "bf16"), False)
+    assert (x.access, x.dtypes, x.like) == ("in", y.dtypes, "y")
+    assert (w.dtypes, w.optional) == (("f32", "i64"), True)
+    assert [(c.name, c.kind, c.values, c.names) for c in kernel.consts] == [
+        ("mode", "enum", (0, 1), ("plain", "twice")),
+        ("items", "u32", (1, 2, 8), ()),
+        ("fast", "bool", (0, 1), ()),
+    ]
+    assert kernel.regions == ["weight"]
+
+
+def test_the_layout_is_that_of_a_uniform_buffer(read):
+    kernel = read(KERNEL)
+    # Where operands start is added behind the scalars; vectors lie at multiples of 16.
+    assert [(f.name, f.offset, f.size) for f in kernel.params] == [
+        ("count", 0, 4),
+        ("scale", 4, 4),
+        ("y_at", 8, 4),
+        ("x_at", 12, 4),
+        ("w_at", 16, 4),
+        ("sizes", 32, 48),
+    ]
+    assert kernel.params_bytes == 80
+    order = [
+        line.split(":")[0].strip()
+        for line in kernel.text.split("struct Params {\n")[1].split("\n}")[0].split("\n")
+    ]
+    assert order == ["count", "scale", "y_at", "x_at", "w_at", "sizes"]
+    header = emit.header(kernel)
+    assert "static_assert(offsetof(Params, sizes) == 32);" in header
+    assert "std::array<std::array<uint32_t, 4>, 3> sizes" in header
+
+
+def test_requirements_become_cpp(read):
+    text = emit.definitions([read(KERNEL)])
+    assert "return (!consts[2] || consts[1] >= 2) && (!((owned >> 0 & 1u) != 0) || consts[2]);" in text
+
+
+def test_imports_bring_what_they_use(read, tmp_path):
+    (tmp_path / "family").mkdir(exist_ok=True)
+    (tmp_path / "family" / "part.wgsl").write_text(
+        "const a = 1u;\n\nfn unused() -> u32 { return 0u; }\n\n"
+        "fn inner() -> u32 {\n  return a;\n}\n\nfn outer() -> u32 { return inner(); }\n"
+    )
+    kernel = read(
+        "import package::family::part::{outer};\n@compute @workgroup_size(1)\nfn main() {}\n"
+    )
+    assert [*declarations(kernel.text)] == ["a", "inner", "outer", "main"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("count: u32,", "count: vec2<u32>,", "a field is u32, i32, f32, a vec4"),
+        ("array<vec4<u32>, 3>", "array<u32, 3>", "a field is u32, i32, f32, a vec4"),
+        ("array<vec4<u32>, 3>", "array<vec4<u32>, 99>", "Params take"),
+        ("count: u32,", "x_at: u32,", "x_at is added by the build"),
+        ("x: in like y", "x: in like z", "`like` names an operand above"),
+        ("x: in like y", "x: from float", "an operand is"),
+        ("x: in like y", "x: in f23", "f23 is no dtype"),
+        ("x: in like y", "y: in float", "two operands have one name"),
+        ("in {1, 2, 8}", "in {a}", "the values of a u32"),
+        ("items: u32", "plain: u32", "declared already"),
+        ("has_w && !plain", "has_x", "asks for has_x"),
+        ("items >= 2", "rows >= 2", "asks for rows"),
+        ("@workgroup_size(64, 2)", "@workgroup_size(n)", "one entry point"),
+        ("// @errors", "// @error", "unknown directive @error"),
+        ("// @errors", "import package::family::none::x;", "there is no family/none.wgsl"),
+    ],
+)
+def test_what_is_refused(read, old, new, complaint):
+    assert old in KERNEL
+    with pytest.raises(ContractError, match=complaint):
+        read(KERNEL.replace(old, new))
