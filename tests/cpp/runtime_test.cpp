@@ -205,6 +205,16 @@ TEST_CASE("invalid WGSL is an error with the compiler's text, not a crash") {
   } catch (const Error& error) {
     CHECK(std::string(error.what()).find("broken") != std::string::npos);
   }
+  // Where the operands are known, they are what the error starts with.
+  spec.operands = "x: u8";
+  try {
+    context().pipelines.create(spec);
+    FAIL("the pipeline should not build");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::kNotImplemented);
+    CHECK(std::string(error.what()).starts_with("broken(): not implemented for the operands"));
+    CHECK(std::string(error.what()).find("(x: u8)") != std::string::npos);
+  }
   Owned buffer(4);
   const uint32_t value = 1;
   stream().upload(*buffer, 0, &value, 4);
