@@ -96,4 +96,4 @@ def losses(m):
             ("pixel", f"F.cosine_similarity({name}, {name}.flip(0), eps=0.01)"),
         )
     )
-    return new(m, kind, f"{text}.contiguous()", "sums", m.largest(name) ** 2)
+    return new(m, kind, f"{text}.clone()", "sums", m.largest(name) ** 2)

@@ -1,0 +1,109 @@
+"""A small fixed part of `make fuzz`, and that the fuzzer finds what is wrong."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.fuzz import blocks, generate, known, shrink
+from tests.fuzz.program import Step, script
+
+ROOT = Path(__file__).resolve().parents[2]
+EPISODES = 12
+
+
+@pytest.fixture(autouse=True)
+def quiet(silent_fallbacks):
+    threads = torch.get_num_threads()
+    blocks.quiet()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("episode", range(EPISODES))
+def test_random_programs(episode):
+    place = f"0:0:{episode}"
+    for step, _, finding in blocks.steps_of(place):
+        if finding and not known.reason_for(step, finding.difference):
+            pytest.fail(f"{place}: {finding.text}\n{finding.difference}")
+
+
+def test_a_seed_is_one_program():
+    texts = [[step.text for step in generate.program("1:2:3", 40)] for _ in range(2)]
+    assert texts[0] == texts[1]
+    assert texts[0] != [step.text for step in generate.program("1:2:4", 40)]
+
+
+@pytest.fixture
+def wrong_kernel():
+    """The device's flip also changes the last element."""
+
+    def flip(keys, x, dims):
+        result = torch.ops.aten.roll(x, 1, 0)
+        return result
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("flip", flip, "PrivateUse1", with_keyset=True, allow_override=True)
+    yield
+    library._destroy()
+
+
+def test_a_wrong_kernel_is_found_and_shrunk(wrong_kernel):
+    for episode in range(200):
+        place = f"3:0:{episode}"
+        *_, (step, _, finding) = blocks.steps_of(place)
+        if finding and "flip" in step.text:
+            break
+    else:
+        pytest.fail("not found")
+    steps = generate.program(place, finding.index + 1)
+
+    def fails(candidate):
+        result = blocks.evaluate(candidate)
+        return getattr(result, "signature", None) == finding.signature
+
+    short = shrink.shrink(steps, fails)
+    assert len(short) <= 4
+    assert "flip" in short[-1].text
+    done = subprocess.run(
+        [sys.executable, "-c", script(short, finding.difference)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("cpu\n") and "webgpu\n" in done.stdout
+
+
+def test_shrinking_keeps_the_lines_that_matter():
+    texts = {
+        "v0": "torch.ones(3)",
+        "v1": "torch.zeros(3)",
+        "v2": "v0 + 1",
+        "v3": "v1 + 1",
+        "v4": "v2 * 2",
+        "v5": "v4 - 1",
+    }
+    steps = [Step("any", f"{name} = {text}", made=(name,)) for name, text in texts.items()]
+
+    def fails(candidate):
+        texts = " ".join(step.text for step in candidate)
+        return "* 2" in texts and "ones" in texts
+
+    short = shrink.shrink(steps, fails)
+    assert [s.text for s in short] == ["v0 = torch.ones(3)", "v1 = v0 + 1", "v2 = v1 * 2"]
+
+
+def test_the_command(tmp_path):
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.fuzz", "--steps", "120", "--seed", "0"),
+            *("--jobs", "1", "--kinds", "--log", str(tmp_path / "log")),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 differences" in done.stdout and "steps: " in done.stdout
