@@ -161,3 +161,13 @@ def test_targets_of_margin_losses(dtype):
 def test_dimensions_of_empty_scans():
     for scan in (torch.logcumsumexp, torch.cumsum, torch.cumprod):
         check_error(scan, torch.empty(0, 2), 3)
+
+
+@pytest.mark.parametrize(("to", "source"), [("webgpu", "webgpu"), ("webgpu", "cpu"), ("cpu", "webgpu")])
+def test_copies_of_nothing_must_fit(to, source):
+    def run(to, source):
+        return torch.empty(2, 0, device=to).copy_(torch.ones(3, 1, 1, 1, device=source))
+
+    assert error_text(run, to, source) == error_text(run, "cpu", "cpu")
+    assert torch.empty(2, 0, device=to).copy_(torch.empty(1, 0, device=source)).shape == (2, 0)
+    assert torch.empty(0, device=to).copy_(torch.ones(1, device=source)).shape == (0,)

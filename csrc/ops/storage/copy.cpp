@@ -208,7 +208,12 @@ bool is_same_view(const Tensor& a, const Tensor& b) {
 Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
   TORCH_CHECK(self.defined(), "self is undefined");
   TORCH_CHECK(dst.defined(), "dst is undefined");
-  if (dst.numel() == 0 || is_same_view(self, dst)) {
+  if (is_same_view(self, dst)) {
+    return dst;
+  }
+  if (dst.numel() == 0) { // nothing to copy, but shapes that do not fit are an error
+    const Tensor none = empty_webgpu(self.sizes(), dst.scalar_type());
+    copy_iterator(is_webgpu(dst) ? dst : empty_webgpu(dst.sizes(), dst.scalar_type()), none);
     return dst;
   }
   if (is_webgpu(self) && is_webgpu(dst)) {
