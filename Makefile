@@ -6,7 +6,7 @@ SYSTEM_PATH := $(PATH)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test conformance nightly demo bench lint format wheel clean
+.PHONY: help setup build test conformance nightly fuzz soak demo bench lint format wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 13
@@ -29,6 +29,12 @@ conformance: build ## compare every operator and dtype with the CPU; ARGS="--onl
 
 nightly: ARGS += --strict
 nightly: conformance ## what CI runs by night: all of the conformance run; a failing cell is an error
+
+fuzz: build ## random programs, compared with the CPU; ARGS="--steps 100000 --seed 7", "--replay 7:12"
+	$(VENV_PYTHON) -m tests.fuzz $(ARGS)
+
+soak: build ## train for long: flat memory, losses equal to the CPU's; ARGS="--minutes 20"
+	$(VENV_PYTHON) -m tests.fuzz.soak $(ARGS)
 
 demo: build ## train a network on handwritten digits, then load it in a new process
 	$(VENV_PYTHON) -m examples.digits train

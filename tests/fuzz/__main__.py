@@ -48,7 +48,9 @@ def main(arguments=None):
 def fuzz(options):
     count = -(-options.steps // blocks.STEPS)
     work = [
-        blocks.Block(options.seed, k, min(blocks.STEPS, options.steps - (k - options.first) * blocks.STEPS))
+        blocks.Block(
+            options.seed, k, min(blocks.STEPS, options.steps - (k - options.first) * blocks.STEPS)
+        )
         for k in range(options.first, options.first + count)
     ]
     start = time.monotonic()
@@ -81,9 +83,7 @@ def fuzz(options):
 
 
 def pools_of(options, count, tasks=blocks.BLOCKS_OF_A_PROCESS):
-    return [
-        runner.make_pool(blocks.start_worker, [str(options.log)], tasks) for _ in range(count)
-    ]
+    return [runner.make_pool(blocks.start_worker, [str(options.log)], tasks) for _ in range(count)]
 
 
 def lost(block, reason):
@@ -121,7 +121,8 @@ class Totals:
             lines.append(f"{len(group)} x {kind} ({what}): {places}")
         lines.append(
             f"{self.steps} steps in {seconds:.0f} s ({self.steps / seconds:.0f} a second), of "
-            f"{len(self.kinds)} kinds; {self.refused} were refused alike; {len(findings)} differences"
+            f"{len(self.kinds)} kinds; {self.refused} were refused alike; "
+            f"{len(findings)} differences"
         )
         return "\n".join(lines)
 

@@ -6,6 +6,7 @@ difference of one step, and does not grow."""
 import torch
 
 from .generate import run_step
+from .model import is_leaf
 from .program import Step
 
 EVERY = 12  # steps, after which all tensors are compared, not only those that a step wrote
@@ -86,9 +87,7 @@ class Twin:
             key = expected.untyped_storage()._cdata
             if key not in done:
                 done.add(key)
-                same = [
-                    n for n in names if self.expected[n].untyped_storage()._cdata == key
-                ]
+                same = [n for n in names if self.expected[n].untyped_storage()._cdata == key]
                 self.compare_storage(same, step)
 
     def compare_storage(self, names, step):
@@ -125,7 +124,7 @@ class Twin:
 
     def compare_gradients(self, step):
         for name, tensor in self.tensors():
-            if not (tensor.is_leaf or tensor.retains_grad):
+            if not (is_leaf(tensor) or tensor.retains_grad):
                 continue
             wanted, got = tensor.grad, self.actual[name].grad
             if (wanted is None) != (got is None):

@@ -111,8 +111,8 @@ class Model:
         return overlap == 0 or refused
 
     def may_read_while(self, target, *sources):
-        """Whether sources (texts) may be read while the target is written: apart, or the same elements in
-        the same order, or dense both, where PyTorch refuses it if they overlap."""
+        """Whether sources (texts) may be read while the target is written: apart, or the same
+        elements in the same order, or dense both, where PyTorch refuses it if they overlap."""
         to = self.names[target]
         for source in sources:
             x = eval(source, self.names)
@@ -124,6 +124,13 @@ class Model:
                 if not bytes_of(x).isdisjoint(bytes_of(to)):
                     return False
         return True
+
+
+def is_leaf(x):
+    try:
+        return x.is_leaf
+    except RuntimeError:  # a view of several that autograd has given up
+        return False
 
 
 def numbers(x):
@@ -156,7 +163,8 @@ def dense(x):
 def elements(x):
     """The positions of its elements in its storage."""
     length = x.untyped_storage().nbytes() // x.itemsize
-    return torch.arange(length).as_strided(x.shape, x.stride(), x.storage_offset()).flatten().tolist()
+    places = torch.arange(length).as_strided(x.shape, x.stride(), x.storage_offset())
+    return places.flatten().tolist()
 
 
 def bytes_of(x):

@@ -72,7 +72,9 @@ def renamed(steps):
 
     def rename(step):
         text = re.sub(r"\bv\d+\b", lambda match: names.get(match[0], match[0]), step.text)
-        made, changed_ = (tuple(names.get(n, n) for n in found) for found in (step.made, step.changed))
+        made, changed_ = (
+            tuple(names.get(n, n) for n in found) for found in (step.made, step.changed)
+        )
         return replace(step, text=text, made=made, changed=changed_)
 
     assert all(variables_of(step.text) <= set(names) for step in steps)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.fuzz import blocks, generate, known, shrink
+from tests.fuzz import blocks, generate, known, shrink, soak
 from tests.fuzz.program import Step, script
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,11 +38,10 @@ def test_a_seed_is_one_program():
 
 @pytest.fixture
 def wrong_kernel():
-    """The device's flip also changes the last element."""
+    """The device's flip is a roll."""
 
     def flip(keys, x, dims):
-        result = torch.ops.aten.roll(x, 1, 0)
-        return result
+        return torch.ops.aten.roll(x, 1, 0)
 
     library = torch.library.Library("aten", "IMPL")
     library.impl("flip", flip, "PrivateUse1", with_keyset=True, allow_override=True)
@@ -107,3 +106,10 @@ def test_the_command(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 differences" in done.stdout and "steps: " in done.stdout
+
+
+def test_soak(monkeypatch, silent_fallbacks):
+    """A round of training; memory is judged by `make soak`, over more steps."""
+    monkeypatch.setattr(soak, "WARM_UP", 0)
+    monkeypatch.setattr(soak, "LIMITS", {})
+    assert soak.soak(minutes=5, steps=2 * soak.ROUND, progress=False) == []

@@ -163,7 +163,9 @@ def test_dimensions_of_empty_scans():
         check_error(scan, torch.empty(0, 2), 3)
 
 
-@pytest.mark.parametrize(("to", "source"), [("webgpu", "webgpu"), ("webgpu", "cpu"), ("cpu", "webgpu")])
+@pytest.mark.parametrize(
+    ("to", "source"), [("webgpu", "webgpu"), ("webgpu", "cpu"), ("cpu", "webgpu")]
+)
 def test_copies_of_nothing_must_fit(to, source):
     def run(to, source):
         return torch.empty(2, 0, device=to).copy_(torch.ones(3, 1, 1, 1, device=source))

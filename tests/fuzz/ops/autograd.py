@@ -1,6 +1,6 @@
 """Graphs: leaves, hooks, backward, gradients of gradients."""
 
-from ..model import FLOATS
+from ..model import FLOATS, is_leaf
 from ..program import Step
 from . import maker, new
 
@@ -21,7 +21,7 @@ def leaf(m):
 
 @maker(5)
 def backward(m):
-    names = [n for n in differentiated(m) if n not in m.hosts and not m.tensor(n).is_leaf]
+    names = [n for n in differentiated(m) if n not in m.hosts and not is_leaf(m.tensor(n))]
     if not names:
         return None
     name = m.choice(names)
@@ -39,7 +39,7 @@ def backward(m):
 
 @maker(4)
 def gradient(m):
-    names = [n for n in differentiated(m) if n not in m.hosts and not m.tensor(n).is_leaf]
+    names = [n for n in differentiated(m) if n not in m.hosts and not is_leaf(m.tensor(n))]
     if not names:
         return None
     name = m.choice(names)
@@ -69,7 +69,7 @@ def hook(m):
 
 @maker(1)
 def taken_gradient(m):
-    names = [n for n in differentiated(m) if m.tensor(n).is_leaf and m.tensor(n).grad is not None]
+    names = [n for n in differentiated(m) if is_leaf(m.tensor(n)) and m.tensor(n).grad is not None]
     if not names:
         return None
     name = m.choice(names)

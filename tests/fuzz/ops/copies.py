@@ -16,7 +16,9 @@ def fits(m, to, dtype):
     if integral and (x.is_floating_point() or x.is_complex()):
         if not m.is_tame(to):
             return False
-        return dtype != torch.uint8 or not bool((x.real < 0).any() if x.is_complex() else (x < 0).any())
+        return dtype != torch.uint8 or not bool(
+            (x.real < 0).any() if x.is_complex() else (x < 0).any()
+        )
     return True
 
 
@@ -25,7 +27,9 @@ def converted(m):
     name, dtype = m.pick(), m.choice(ALL)
     if not name or not fits(m, name, dtype):
         return None
-    text = m.choice((f"{name}.to({dtype})", f"{name}.to({dtype}, copy=True)", f"{name}.type({dtype})"))
+    text = m.choice(
+        (f"{name}.to({dtype})", f"{name}.to({dtype}, copy=True)", f"{name}.type({dtype})")
+    )
     return new(m, "to dtype", text, rule="equal")
 
 

@@ -13,7 +13,9 @@ def index(m, size, count=None, distinct=False, negative=False, dtype="torch.int6
     if distinct:
         found = m.sample(range(size), min(count, size))
     else:
-        found = [m.integer(-size if negative else 0, size - 1) for _ in range(count)] if size else []
+        found = (
+            [m.integer(-size if negative else 0, size - 1) for _ in range(count)] if size else []
+        )
     return f"torch.tensor({found}, dtype={dtype}, device=device)", len(found)
 
 
@@ -44,7 +46,20 @@ def reading(m):
     rows, _ = index(m, size, negative=False, dtype=m.choice(("torch.int64", "torch.int32")))
     first, count = index(m, x.size(0), negative=True)
     flat, _ = index(m, x.numel(), negative=True)
-    kind = m.choice(("index_select", "index", "index", "index2", "take", "gather", "take_along_dim", "mask", "masked_select", "where"))
+    kind = m.choice(
+        (
+            "index_select",
+            "index",
+            "index",
+            "index2",
+            "take",
+            "gather",
+            "take_along_dim",
+            "mask",
+            "masked_select",
+            "where",
+        )
+    )
     if kind == "index_select":
         text = f"torch.index_select({name}, {d}, {rows})"
     elif kind == "index":
@@ -66,19 +81,27 @@ def reading(m):
         if kind == "take_along_dim":
             text = f"torch.take_along_dim({name}, {table(m, shape, size, d)}, {d})"
     else:
-        masks = [n for n in m.alive if n not in m.hosts and m.tensor(n).dtype == torch.bool and m.tensor(n).shape == x.shape]
+        masks = [
+            n
+            for n in m.alive
+            if n not in m.hosts and m.tensor(n).dtype == torch.bool and m.tensor(n).shape == x.shape
+        ]
         if masks:
             mask = m.choice(masks)
         elif m.is_plain(name) and x.dtype in COMPUTED:
             mask = f"({name} != 1)"
         else:
             return None
-        text = {"mask": f"{name}[{mask}]", "masked_select": f"torch.masked_select({name}, {mask})", "where": f"torch.where({mask})[0]"}[kind]
+        text = {
+            "mask": f"{name}[{mask}]",
+            "masked_select": f"torch.masked_select({name}, {mask})",
+            "where": f"torch.where({mask})[0]",
+        }[kind]
     return new(m, kind, text)
 
 
 def values_like(m, x, shape):
-    numbers = "data({}, {}, {})".format(m.integer(0, 99), tuple(shape), x.dtype)
+    numbers = f"data({m.integer(0, 99)}, {tuple(shape)}, {x.dtype})"
     return f"{numbers}.to(device)"
 
 
@@ -91,7 +114,23 @@ def writing(m):
     d = m.integer(-x.dim(), x.dim() - 1)
     size = x.size(d)
     kind = m.choice(
-        ("index_fill", "index_copy", "index_add", "scatter", "scatter value", "scatter_add", "scatter_reduce", "index_put", "index_put acc", "put", "masked_fill", "masked_scatter", "fill_diagonal", "setitem", "scatter_reduce")
+        (
+            "index_fill",
+            "index_copy",
+            "index_add",
+            "scatter",
+            "scatter value",
+            "scatter_add",
+            "scatter_reduce",
+            "index_put",
+            "index_put acc",
+            "put",
+            "masked_fill",
+            "masked_scatter",
+            "fill_diagonal",
+            "setitem",
+            "scatter_reduce",
+        )
     )
     shape = list(x.shape)
     at, count = index(m, size, distinct=kind in ("index_copy",))
@@ -118,7 +157,9 @@ def writing(m):
             reduce = ""
             if kind == "scatter_reduce":
                 reduce = f', "{m.choice(("sum", "amax", "amin", "mean", "prod"))}", include_self={m.chance(0.6)}'
-                if x.dtype in (torch.bool, torch.complex64) or ("prod" in reduce and m.largest(name) > 8):
+                if x.dtype in (torch.bool, torch.complex64) or (
+                    "prod" in reduce and m.largest(name) > 8
+                ):
                     return None
                 if "prod" in reduce:
                     scale = 16.0**4
@@ -134,7 +175,11 @@ def writing(m):
         call = f"{name}.put{tail}({at}, {values_like(m, x, [count])})"
     elif kind in ("masked_fill", "masked_scatter"):
         mask = f"data({m.integer(0, 99)}, {tuple(x.shape)}, torch.bool).to(device)"
-        value = m.choice(("0", "2", "torch.tensor(1)")) if kind == "masked_fill" else values_like(m, x, x.shape)
+        value = (
+            m.choice(("0", "2", "torch.tensor(1)"))
+            if kind == "masked_fill"
+            else values_like(m, x, x.shape)
+        )
         call = f"{name}.{kind}{tail}({mask}, {value})"
     elif kind == "fill_diagonal":
         if x.dim() < 2:
@@ -157,10 +202,16 @@ def scattered_views(m):
     shape = list(x.shape)
     part = shape[:d] + shape[d + 1 :]
     if m.chance(0.5):
-        return new(m, "select_scatter", f"torch.select_scatter({name}, {values_like(m, x, part)}, {d}, 0)")
+        return new(
+            m, "select_scatter", f"torch.select_scatter({name}, {values_like(m, x, part)}, {d}, 0)"
+        )
     half = shape.copy()
     half[d] = (shape[d] + 1) // 2
-    return new(m, "slice_scatter", f"torch.slice_scatter({name}, {values_like(m, x, half)}, {d}, 0, {shape[d]}, 2)")
+    return new(
+        m,
+        "slice_scatter",
+        f"torch.slice_scatter({name}, {values_like(m, x, half)}, {d}, 0, {shape[d]}, 2)",
+    )
 
 
 @maker(2)

@@ -15,7 +15,10 @@ def joined(m):
     names = [name]
     for other in m.alive:
         y = m.tensor(other)
-        same = y.dim() == x.dim() and [s for k, s in enumerate(y.shape) if k != d % max(x.dim(), 1)] == wanted
+        same = (
+            y.dim() == x.dim()
+            and [s for k, s in enumerate(y.shape) if k != d % max(x.dim(), 1)] == wanted
+        )
         if other not in m.hosts and same and m.chance(0.4) and len(names) < 4:
             names.append(other)
     if len(names) == 1:
@@ -43,7 +46,10 @@ def moved(m):
             ("roll", f"torch.roll({name}, {m.integer(-3, 3)})"),
             ("flip", f"torch.flip({name}, [{d}])"),
             ("rot90", f"torch.rot90({name}, {m.integer(0, 3)}, [{d}, {e}])"),
-            ("repeat", f"{name}.repeat({[m.integer(1, 2) for _ in range(x.dim() + m.integer(0, 1))]})"),
+            (
+                "repeat",
+                f"{name}.repeat({[m.integer(1, 2) for _ in range(x.dim() + m.integer(0, 1))]})",
+            ),
             ("tile", f"torch.tile({name}, (2,))"),
             ("repeat_interleave", f"torch.repeat_interleave({name}, {m.integer(0, 3)}, {d})"),
             ("tril", f"torch.tril({name}, {m.integer(-2, 2)})"),

@@ -46,7 +46,10 @@ def products(m):
     if x.dim() == 2:
         options += [
             ("mm", f"torch.mm({name}, {other})"),
-            ("addmm", f"torch.addmm(torch.ones((), dtype={x.dtype}, device=device), {name}, {other}, beta=2, alpha=3)"),
+            (
+                "addmm",
+                f"torch.addmm(torch.ones((), dtype={x.dtype}, device=device), {name}, {other}, beta=2, alpha=3)",
+            ),
             ("linear", f"F.linear({name}, {other}.mT)"),
             ("einsum", f'torch.einsum("ij,jk->ki", {name}, {other})'),
             ("mv", f"torch.mv({name}, {other}[:, 0])"),
@@ -85,7 +88,10 @@ def products_into(m):
             ("addmm_", f"{name}.addmm_({left}, {right}, alpha=2)"),
             ("mm out", f"torch.mm({left}, {right}, out={name})"),
             ("addr_", f"{name}.addr_({left}[:, 0], {right}[0])"),
-            ("addmm_ self", f"{name}.addmm_({name}.clone(), {name}.clone().mT[:, :0] @ {right}[:0])"),
+            (
+                "addmm_ self",
+                f"{name}.addmm_({name}.clone(), {name}.clone().mT[:, :0] @ {right}[:0])",
+            ),
         )
     )
     if kind == "addmm_ self":

@@ -2,7 +2,7 @@
 
 import torch
 
-from ..model import COMPUTED, FLOATS
+from ..model import COMPUTED, FLOATS, same_storage
 from . import change, maker, new
 
 # Of what is tame; the result is rounded.
@@ -14,7 +14,19 @@ POSITIVE = ("sqrt", "log", "log2", "log1p", "rsqrt", "log10")
 UNIT = ("asin", "acos", "atanh", "erfinv")
 FLOAT_ONLY = ("F.gelu", "F.silu", "F.mish", "F.softplus", "F.elu", "F.hardswish", "F.logsigmoid")
 # Exact, also of NaN and infinities.
-EXACT = ("abs", "neg", "sign", "sgn", "floor", "ceil", "trunc", "round", "relu", "signbit", "positive")
+EXACT = (
+    "abs",
+    "neg",
+    "sign",
+    "sgn",
+    "floor",
+    "ceil",
+    "trunc",
+    "round",
+    "relu",
+    "signbit",
+    "positive",
+)
 TESTS = ("isnan", "isinf", "isfinite", "logical_not", "isposinf", "isneginf", "isreal")
 ARITHMETIC = ("add", "sub", "mul", "add", "mul", "rsub")
 COMPARE = ("eq", "ne", "lt", "le", "gt", "ge", "maximum", "minimum", "fmax", "fmin")
@@ -34,7 +46,11 @@ def operand(m, name, same_dtype=0.6):
     x = m.tensor(name)
     chance = m.random.random()
     if chance < 0.45:
-        found = [n for n in m.alive if n not in m.hosts and fits(m.tensor(n), x) and computed(m.tensor(n))]
+        found = [
+            n
+            for n in m.alive
+            if n not in m.hosts and fits(m.tensor(n), x) and computed(m.tensor(n))
+        ]
         if found:
             other = m.choice(found)
             return other, other
@@ -50,7 +66,9 @@ def operand(m, name, same_dtype=0.6):
         return f"torch.tensor({m.choice((2, 1.5, True, -3))})", None
     if chance < 0.93:
         integral = not (x.is_floating_point() or x.is_complex())
-        return str(m.choice((2, 3, -1, 0.5, 1.25, True) if not integral else (2, 3, -1, 7, 0.5))), None
+        return str(
+            m.choice((2, 3, -1, 0.5, 1.25, True) if not integral else (2, 3, -1, 7, 0.5))
+        ), None
     other = m.pick(computed)
     return other, other
 
@@ -60,6 +78,19 @@ def fits(y, x):
         return torch.broadcast_shapes(y.shape, x.shape).numel() <= 400
     except RuntimeError:
         return False
+
+
+def resizes(m, out, *operands):
+    """Whether the result has another shape, and an operand lies in its memory."""
+    values = [eval(operand, m.names) for operand in operands]
+    values = [value for value in values if isinstance(value, torch.Tensor)]
+    if not any(same_storage(value, m.tensor(out)) for value in values):
+        return False
+    try:
+        shape = torch.broadcast_shapes(*(value.shape for value in values))
+    except RuntimeError:
+        return False
+    return shape != m.tensor(out).shape
 
 
 def formed(m, name, function, others=(), rest="", rule="equal", scale=1.0, inplace=True):
@@ -81,7 +112,9 @@ def formed(m, name, function, others=(), rest="", rule="equal", scale=1.0, inpla
     if chance < 0.45:
         shape = m.tensor(name).shape
         out = m.pick(lambda x: x.shape == shape and x.dtype in COMPUTED)
-        if out and m.may_write(out) and m.may_read_while(out, name, *others):
+        if not out or resizes(m, out, name, *others):
+            return None  # what would then become of operands in its memory is not defined
+        if m.may_write(out) and m.may_read_while(out, name, *others):
             text = f"torch.{kind}({joined}, out={out})"
             return change(kind + " out", text, out, rule=rule, scale=scale)
     return new(m, kind, f"torch.{kind}({joined})", rule, scale)
@@ -89,7 +122,9 @@ def formed(m, name, function, others=(), rest="", rule="equal", scale=1.0, inpla
 
 @maker(9)
 def unary(m):
-    function = m.choice((SMOOTH, SMOOTH, POSITIVE, UNIT, EXACT, EXACT, TESTS, FLOAT_ONLY)[m.integer(0, 7)])
+    function = m.choice(
+        (SMOOTH, SMOOTH, POSITIVE, UNIT, EXACT, EXACT, TESTS, FLOAT_ONLY)[m.integer(0, 7)]
+    )
     name = m.pick(computed)
     if not name:
         return None
@@ -99,7 +134,22 @@ def unary(m):
             return None
         if x.is_complex() and function in ("sgn", "abs"):
             return formed(m, name, function, rule="close") if m.is_tame(name) else None
-        return formed(m, name, function, inplace=function not in ("isnan", "isinf", "isfinite", "isreal", "signbit", "isposinf", "isneginf", "positive"))
+        return formed(
+            m,
+            name,
+            function,
+            inplace=function
+            not in (
+                "isnan",
+                "isinf",
+                "isfinite",
+                "isreal",
+                "signbit",
+                "isposinf",
+                "isneginf",
+                "positive",
+            ),
+        )
     if not m.is_tame(name, 8.0):
         return None
     if function in FLOAT_ONLY:
@@ -121,13 +171,19 @@ def binary(m):
     name = m.pick(computed)
     if not name:
         return None
-    function = m.choice(m.choice((ARITHMETIC, ARITHMETIC, ARITHMETIC, COMPARE, COMPARE, LOGICAL, BITWISE)))
+    function = m.choice(
+        m.choice((ARITHMETIC, ARITHMETIC, ARITHMETIC, COMPARE, COMPARE, LOGICAL, BITWISE))
+    )
     other, read = operand(m, name)
     reads = [read] if read else []
     if function in ARITHMETIC:
         if not all(m.is_tame(n, 1e3) for n in [name, *reads]):
             return None
-        rest = f", alpha={m.choice((2, -1, 3))}" if function in ("add", "sub", "rsub") and m.chance(0.15) else ""
+        rest = (
+            f", alpha={m.choice((2, -1, 3))}"
+            if function in ("add", "sub", "rsub") and m.chance(0.15)
+            else ""
+        )
         scale = m.largest(name, *reads)
         if function == "mul":
             scale *= scale
@@ -148,16 +204,20 @@ def quotient(m):
     x = m.tensor(name)
     other = m.choice(("2", "3", "-4", "0.5", "1.5", f"({name} * 0 + 3)", f"({name} == {name}) * 2"))
     if m.chance(0.5):
-        candidates = [n for n in m.alive if n not in m.hosts and fits(m.tensor(n), x) and computed(m.tensor(n))]
+        candidates = [
+            n
+            for n in m.alive
+            if n not in m.hosts and fits(m.tensor(n), x) and computed(m.tensor(n))
+        ]
         candidates = [n for n in candidates if not bool((m.tensor(n) == 0).any()) and m.is_tame(n)]
         if candidates:
             other = m.choice(candidates)
     reads = [other] if other[0] == "v" else []
     # Of numbers that are not multiples of 1/8 the quotient may lie on either side of an integer.
-    exact = function not in ("div", "true_divide")
-    if exact and (x.is_floating_point() or (reads and m.tensor(other).is_floating_point())):
-        if not all(coarse(m.tensor(n)) for n in [name, *reads]):
-            return None
+    operands = [m.tensor(n) for n in [name, *reads]]
+    jumps = function not in ("div", "true_divide") and any(t.is_floating_point() for t in operands)
+    if jumps and not all(coarse(t) for t in operands):
+        return None
     mode = ""
     if function.startswith("div_"):
         function, mode = "div", f', rounding_mode="{function[4:]}"'
@@ -203,14 +263,20 @@ def powers(m):
 
 @maker(2)
 def shifts(m):
-    name = m.pick(lambda x: not x.is_floating_point() and not x.is_complex() and x.dtype != torch.bool)
+    name = m.pick(
+        lambda x: not x.is_floating_point() and not x.is_complex() and x.dtype != torch.bool
+    )
     if not name:
         return None
-    function = m.choice(("bitwise_left_shift", "bitwise_right_shift", "gcd", "lcm", "bitwise_not", "clamp"))
+    function = m.choice(
+        ("bitwise_left_shift", "bitwise_right_shift", "gcd", "lcm", "bitwise_not", "clamp")
+    )
     if function == "bitwise_not":
         return formed(m, name, function)
     if function == "clamp":
-        return formed(m, name, function, ["-3", "4"]) if m.tensor(name).dtype != torch.uint8 else None
+        return (
+            formed(m, name, function, ["-3", "4"]) if m.tensor(name).dtype != torch.uint8 else None
+        )
     if function in ("gcd", "lcm"):
         x = m.tensor(name)
         other = m.pick(lambda y: y.dtype == x.dtype and fits(y, x))
@@ -233,7 +299,11 @@ def ternary(m):
     kind = m.choice(("where", "where", "addcmul", "lerp", "clamp", "clamp", "addcdiv"))
     x = m.tensor(name)
     if kind == "where":
-        masks = [n for n in m.alive if n not in m.hosts and m.tensor(n).dtype == torch.bool and fits(m.tensor(n), x)]
+        masks = [
+            n
+            for n in m.alive
+            if n not in m.hosts and m.tensor(n).dtype == torch.bool and fits(m.tensor(n), x)
+        ]
         mask = m.choice(masks) if masks else f"({name} == {name}.flip({[0] if x.dim() else []}))"
         return new(m, kind, f"torch.where({mask}, {name}, {a})", "equal")
     scale = m.largest(name, *reads) ** 2
@@ -253,7 +323,9 @@ def ternary(m):
 @maker(2)
 def lists(m):
     """Multi-tensor functions."""
-    names = [n for n in m.alive if n not in m.hosts and m.tensor(n).dtype in FLOATS and m.is_tame(n)]
+    names = [
+        n for n in m.alive if n not in m.hosts and m.tensor(n).dtype in FLOATS and m.is_tame(n)
+    ]
     if len(names) < 2:
         return None
     names = m.sample(names, min(len(names), m.integer(2, 4)))

@@ -40,9 +40,13 @@ def sums(m):
         return None
     x = m.tensor(name)
     dim, keep = dims_of(m, x)
-    kind = m.choice(("sum", "sum", "mean", "nansum", "var", "std", "vector_norm", "logsumexp", "prod"))
+    kind = m.choice(
+        ("sum", "sum", "mean", "nansum", "var", "std", "vector_norm", "logsumexp", "prod")
+    )
     scale = m.largest(name)
-    if kind in ("var", "std", "logsumexp", "vector_norm") and not (x.is_floating_point() or (kind == "vector_norm" and x.is_complex())):
+    if kind in ("var", "std", "logsumexp", "vector_norm") and not (
+        x.is_floating_point() or (kind == "vector_norm" and x.is_complex())
+    ):
         return None
     if kind == "vector_norm":
         dim = dim or ", None"
@@ -82,10 +86,30 @@ def extremes(m):
     dim, keep = dims_of(m, x)
     one = dim_of(m, x)
     kind = m.choice(
-        ("amax", "amin", "any", "all", "max", "min", "argmax", "argmin", "count_nonzero", "aminmax", "median", "cummax", "cummin", "logcumsumexp", "kthvalue")
+        (
+            "amax",
+            "amin",
+            "any",
+            "all",
+            "max",
+            "min",
+            "argmax",
+            "argmin",
+            "count_nonzero",
+            "aminmax",
+            "median",
+            "cummax",
+            "cummin",
+            "logcumsumexp",
+            "kthvalue",
+        )
     )
     if kind in ("max", "min"):
-        text = f"torch.{kind}({name})" if m.chance(0.4) else f"torch.{kind}({name}, {one}{keep}).values"
+        text = (
+            f"torch.{kind}({name})"
+            if m.chance(0.4)
+            else f"torch.{kind}({name}, {one}{keep}).values"
+        )
     elif kind in ("argmax", "argmin"):
         text = f"torch.take_along_dim({name}, torch.{kind}({name}, {one}, keepdim=True), {one})"
     elif kind == "aminmax":
@@ -155,7 +179,9 @@ def sorting(m):
             ("isin", f"torch.isin({name}, torch.tensor([1, 2, -1], device=device))"),
         )
     )
-    if kind in ("unique", "unique_consecutive", "bucketize", "isin", "topk") and not m.is_tame(name, 1e4):
+    if kind in ("unique", "unique_consecutive", "bucketize", "isin", "topk") and not m.is_tame(
+        name, 1e4
+    ):
         return None  # TEMPORARY: NaN
     if x.dtype not in COMPUTED:
         return None

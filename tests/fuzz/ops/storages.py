@@ -1,12 +1,6 @@
 """resize_, set_, and tensors that share storage without being views."""
 
-import torch
-
 from . import change, maker, new
-
-
-def overlapped(m, name):
-    return torch._debug_has_internal_overlap(m.tensor(name)) != 0
 
 
 @maker(2)
@@ -23,6 +17,8 @@ def resized(m):
     if total > 200:
         return None
     room = x.untyped_storage().nbytes() // x.itemsize - x.storage_offset()
+    if room < 0:
+        return None  # what lies before it would not be initialized
     fill = f"; {name}.fill_(1)" if total > room else ""
     return change("resize_", f"{name}.resize_({shape}){fill}", name)
 
@@ -51,10 +47,14 @@ def replaced(m):
     if not name:
         return None
     x = m.tensor(name)
-    other = m.pick(lambda y: y.dtype == x.dtype and not y.requires_grad and not y.is_conj() and not y.is_neg())
+    other = m.pick(
+        lambda y: y.dtype == x.dtype and not y.requires_grad and not y.is_conj() and not y.is_neg()
+    )
     if not other or other == name:
         return None
-    text = m.choice((f"{name}.set_({other})", f"{name}.data = {other}", f"{name}.resize_as_({other})"))
+    text = m.choice(
+        (f"{name}.set_({other})", f"{name}.data = {other}", f"{name}.resize_as_({other})")
+    )
     if "resize" in text:
-        text += f"; {name}.fill_(1)" if not overlapped(m, name) or True else ""
+        text += f"; {name}.fill_(1)"
     return change(text.split("(")[0].split(".")[1].split(" ")[0], text, name)
