@@ -115,7 +115,7 @@ def test_families_of_pipelines_have_one_user():
     uses = Counter()
     for path in [*sources.rglob("*.cpp"), *sources.rglob("*.h")]:
         uses.update(re.findall(r"PipelineFamily::(k\w+)", path.read_text()))
-    listing = (sources / "kernels" / "pipeline_family.h").read_text()
+    listing = (sources / "wgsl" / "pipeline_family.h").read_text()
     names = re.findall(r"^  (k\w+)(.*)$", listing, re.MULTILINE)
     assert all(rest == "," for _, rest in names), "the compiler numbers them"
     assert uses == Counter({name: 1 for name, _ in names})

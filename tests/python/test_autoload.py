@@ -17,6 +17,10 @@ def forbidden(*args):
 
 torch._C._cuda_getDeviceCount = forbidden
 torch.cuda.device_count = torch.cuda.is_available = forbidden
+# Whatever this torch is built for.
+torch._C._has_cuda = torch._C._has_xpu = torch._C._has_mps = False
+torch._C._mtia_isBuilt = lambda: False
+torch.version.hip = None
 {set_up}
 
 import torch_webgpu_autoload
@@ -117,6 +121,7 @@ def test_a_wrong_setting_is_named(check_python):
         "    warnings.simplefilter('always')\n"
         "    import torch\n"
         "assert any('TORCH_WEBGPU_AUTOLOAD' in str(w.message) for w in caught)\n"
+        "import torch_webgpu\n"
         "assert torch.webgpu.device_count() == 1\n",
         env={"TORCH_WEBGPU_AUTOLOAD": "yes"},
     )
