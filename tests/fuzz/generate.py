@@ -27,8 +27,7 @@ class Generator:
         model = self.model
         forgotten = model.forget()
         if forgotten:
-            error = run_step(forgotten, model.names)
-            return forgotten, error
+            return forgotten, run_step(forgotten, model.names)
         while True:
             make = model.random.choices(self.makers, cum_weights=self.weights)[0]
             before = model.made, set(model.hosts)
@@ -41,6 +40,9 @@ class Generator:
                 model.hosts = before[1]
                 if has_no_reference(step, error):
                     model.made = before[0]
+                    if step.changed:  # a kernel may refuse after out= was resized
+                        dropped = model.drop(step.changed)
+                        return dropped, run_step(dropped, model.names)
                     continue
                 return step, error
             step = self.without_gaps(step)

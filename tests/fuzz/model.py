@@ -72,9 +72,19 @@ class Model:
         if len(self.alive) <= MOST:
             return None
         names = self.sample(self.alive, MOST // 3)
-        for name in names:
-            self.alive.remove(name)
+        self.alive = [name for name in self.alive if name not in names]
         return Step("del", "del " + ", ".join(names))
+
+    def drop(self, names):
+        """A step that drops these, and all that share memory with them."""
+        storages = {self.names[name].untyped_storage()._cdata for name in names}
+        shared = [n for n in self.alive if self.tensor(n).untyped_storage()._cdata in storages]
+        self.alive = [name for name in self.alive if name not in shared]
+        return Step("del", "del " + ", ".join(shared))
+
+    def is_plain_memory(self, name):
+        """No two elements share memory."""
+        return torch._debug_has_internal_overlap(self.names[name]) == 0
 
     # What a tensor holds
 

@@ -127,6 +127,7 @@ def test_nonzero_has_dense_columns():
     moved = x.to("webgpu")
     assert torch.nonzero(moved).stride() == torch.nonzero(x).stride() == (1, 4)
     assert all(t.is_contiguous() for t in torch.where(moved > 0))
+    assert torch.nonzero(moved[:0]).stride() == torch.nonzero(x[:0]).stride()
     for shape in ((4, 2), (2, 4)):  # of which one must be resized
         out = torch.zeros(shape, dtype=torch.int64)
         moved_out = out.to("webgpu")[:]

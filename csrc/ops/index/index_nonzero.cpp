@@ -171,14 +171,14 @@ Tensor& nonzero_out(const Tensor& self, Tensor& result) {
   at::assert_no_internal_overlap(result);
   at::assert_no_overlap(result, self);
   check_countable("nonzero", self);
-  if (self.numel() == 0) {
-    at::native::resize_output(result, {0, self.dim()});
-    return result;
+  Tensor mask;
+  Tensor counts;
+  int64_t total = 0;
+  if (self.numel() != 0) {
+    mask = native_dtype(self.scalar_type()) ? self.contiguous() : self.ne(0).contiguous();
+    counts = count_selected(mask);
+    total = read_total(counts);
   }
-  const Tensor mask =
-      native_dtype(self.scalar_type()) ? self.contiguous() : self.ne(0).contiguous();
-  const Tensor counts = count_selected(mask);
-  const int64_t total = read_total(counts);
   if (at::native::resize_output(result, {total, self.dim()})) {
     result.as_strided_({total, self.dim()}, {1, total}); // a dense column for each dimension
   }

@@ -94,10 +94,8 @@ def copy_into(m):
             return None
         if m.tensor(source).is_complex() and not x.is_complex():
             return None
-        if x.is_conj() and not m.tensor(source).is_complex():
-            return None  # TEMPORARY
-        if name == source and torch._debug_has_internal_overlap(x):
-            return None  # TEMPORARY
+        if m.tensor(source).is_neg() and x.dtype != m.tensor(source).dtype:
+            return None  # the CPU forgets the lazy bit: half.copy_(float._neg_view())
     else:
         shape = tuple(x.shape)
         if shape and m.chance(0.2):
