@@ -31,7 +31,13 @@ class Generator:
         while True:
             make = model.random.choices(self.makers, cum_weights=self.weights)[0]
             before = model.made, set(model.hosts)
-            step = make(model)
+            try:
+                step = make(model)
+            except RuntimeError as error:
+                # A view of several that autograd has given up; to use it in a program is an error.
+                if "returns multiple views" not in str(error):
+                    raise
+                step = None
             if step is None or known.left_out(step):
                 model.made, model.hosts = before
                 continue

@@ -11,7 +11,7 @@ from tests.fuzz import blocks, generate, known, shrink, soak
 from tests.fuzz.program import Step, script
 
 ROOT = Path(__file__).resolve().parents[2]
-EPISODES = 12
+EPISODES = 6
 
 
 @pytest.fixture(autouse=True)
@@ -38,10 +38,10 @@ def test_a_seed_is_one_program():
 
 @pytest.fixture
 def wrong_kernel():
-    """The device's flip is a roll."""
+    """The device's flip leaves everything in its place."""
 
     def flip(keys, x, dims):
-        return torch.ops.aten.roll(x, 1, 0)
+        return x.clone()
 
     library = torch.library.Library("aten", "IMPL")
     library.impl("flip", flip, "PrivateUse1", with_keyset=True, allow_override=True)
@@ -64,7 +64,7 @@ def test_a_wrong_kernel_is_found_and_shrunk(wrong_kernel):
         return getattr(result, "signature", None) == finding.signature
 
     short = shrink.shrink(steps, fails)
-    assert len(short) <= 4
+    assert len(short) <= 5
     assert "flip" in short[-1].text
     done = subprocess.run(
         [sys.executable, "-c", script(short, finding.difference)],
