@@ -1,0 +1,91 @@
+// Normalization to a root mean square of 1.
+#include <ATen/native/layer_norm.h>
+#include <ATen/ops/_fused_rms_norm_backward_ops.h>
+#include <ATen/ops/_fused_rms_norm_ops.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <tuple>
+
+#include "backend/empty.h"
+#include "backend/fallback.h"
+#include "launch/common.h"
+#include "ops/norm/norm.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+using TwoTensors = std::tuple<Tensor, Tensor>;
+
+// Returns the result in the input's dtype, and 1 / root mean square of each row in float32, with
+// size 1 in the normalized dimensions.
+TwoTensors rms_norm(const Tensor& input, at::IntArrayRef normalized_shape,
+                    const OptionalTensor& weight_opt, std::optional<double> eps) {
+  check_same_device("_fused_rms_norm", {{input, "input"}, {value_of(weight_opt), "weight"}});
+  const Tensor weight = packed(weight_opt);
+  const auto [m, n] = at::native::_check_layer_norm_inputs(input, normalized_shape, weight, {});
+  TORCH_CHECK_NOT_IMPLEMENTED(are_native_floats({input, weight}), "_fused_rms_norm(): ",
+                              input.scalar_type(), " is not supported");
+  const Tensor y = empty_webgpu(input.sizes(), input.scalar_type());
+  at::DimVector stats(input.sizes());
+  std::fill(stats.end() - static_cast<int64_t>(normalized_shape.size()), stats.end(), 1);
+  const Tensor rstd = empty_webgpu(stats, at::kFloat);
+  if (input.numel() > 0) {
+    // As on CUDA, the default is that of the type that is computed in.
+    normalize_rows("_fused_rms_norm", {m, n, 1, n, 1}, input.contiguous(), weight, {},
+                   eps.value_or(std::numeric_limits<float>::epsilon()), y, {}, rstd);
+  }
+  return {y, rstd};
+}
+
+TwoTensors rms_norm_backward(const Tensor& gradient, const Tensor& input,
+                             at::IntArrayRef normalized_shape, const Tensor& rstd,
+                             const OptionalTensor& weight_opt, std::array<bool, 2> mask) {
+  check_same_device("_fused_rms_norm_backward", {{gradient, "grad_out"},
+                                                 {input, "input"},
+                                                 {rstd, "rstd"},
+                                                 {value_of(weight_opt), "weight"}});
+  const Tensor weight = packed(weight_opt);
+  const auto [m, n] = at::native::_check_layer_norm_inputs(input, normalized_shape, weight, {});
+  TORCH_CHECK_NOT_IMPLEMENTED(are_native_floats({gradient, input, rstd, weight}),
+                              "_fused_rms_norm_backward(): ", input.scalar_type(),
+                              " is not supported");
+  TORCH_CHECK(gradient.sizes() == input.sizes(), "_fused_rms_norm_backward(): expected grad_out of ",
+              "shape ", input.sizes(), ", but got ", gradient.sizes());
+  TORCH_CHECK(rstd.numel() == m, "_fused_rms_norm_backward(): expected rstd of ", m,
+              " elements, but got ", rstd.numel());
+  const Tensor g = gradient.contiguous();
+  const Tensor x = input.contiguous();
+  const Tensor row_rstd = rstd.to(at::kFloat).contiguous();
+  Tensor grad_input;
+  if (mask[0]) {
+    grad_input = empty_webgpu(input.sizes(), input.scalar_type());
+    if (input.numel() > 0) {
+      gradient_of_rows("_fused_rms_norm_backward", {m, n, 1, n, 1}, g, x, {}, row_rstd, weight,
+                       grad_input);
+    }
+  }
+  Tensor grad_weight;
+  if (mask[1] && weight.defined()) {
+    grad_weight = empty_webgpu(normalized_shape, weight.scalar_type());
+    // The sum of the gradients themselves, which a bias would have, comes along.
+    const Tensor sum = empty_webgpu({1, n}, weight.scalar_type());
+    const Tensor zero = at::zeros({1, 1}, row_rstd.options());
+    normalized_sums(sum, grad_weight.view({1, n}), g.view({m, n}), x.view({m, n}), zero,
+                    row_rstd.view({m, 1}));
+  }
+  return {grad_input, grad_weight};
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_fused_rms_norm", rms_norm);
+  m.impl("_fused_rms_norm_backward", rms_norm_backward);
+}
+
+} // namespace
+} // namespace torch_webgpu
