@@ -1,12 +1,14 @@
 # Runs tools/codegen.py. `--list` names its outputs; it writes a file only when the text changed, and
-# Ninja's restat then skips what depends on an unchanged one. Sets CODEGEN_SOURCES.
+# Ninja's restat then skips what depends on an unchanged one. Needs TABLE_SOURCES of Tables.cmake, sets
+# CODEGEN_SOURCES.
 
 set(codegen_py "${CMAKE_SOURCE_DIR}/tools/codegen.py")
 file(GLOB codegen_scripts CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tools/codegen/*.py")
-list(APPEND codegen_scripts "${codegen_py}")
-# The .cpp files are inputs too: what they register by hand is not generated.
-file(GLOB_RECURSE codegen_tables CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/ops/*.yaml"
-     "${CMAKE_SOURCE_DIR}/csrc/ops/*.cpp" "${CMAKE_SOURCE_DIR}/csrc/ops/*.inc")
+list(APPEND codegen_scripts "${codegen_py}" "${CMAKE_SOURCE_DIR}/tools/rows/model.py")
+# Of the rows it needs the names alone. These stand in the generated headers, which stay as they are
+# when an expression changes.
+set(codegen_tables "${CMAKE_SOURCE_DIR}/csrc/ops/ops.yaml" ${TABLE_SOURCES})
+list(FILTER codegen_tables EXCLUDE REGEX "\\.cpp$")
 
 # The scripts decide how many files there are; the tables only what is in them.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${codegen_scripts})

@@ -19,13 +19,18 @@ configure_file("${CMAKE_SOURCE_DIR}/cmake/TorchLibraries.cmake"
                "${package_dir}/${cmake_dir}/TorchLibraries.cmake" COPYONLY)
 
 # What Python and other players of the kernels read.
-add_custom_command(
-  OUTPUT "${package_dir}/share/wgsl/kernels.json"
-  COMMAND "${CMAKE_COMMAND}" -E copy_if_different "${GENERATED_DIR}/kernels.json"
-          "${package_dir}/share/wgsl/kernels.json"
-  DEPENDS "${GENERATED_DIR}/kernels.json"
-  VERBATIM)
-add_custom_target(package_data ALL DEPENDS "${package_dir}/share/wgsl/kernels.json")
+set(package_data_files)
+foreach(name IN ITEMS kernels tables library)
+  set(package_data_file "${package_dir}/share/wgsl/${name}.json")
+  add_custom_command(
+    OUTPUT "${package_data_file}"
+    COMMAND "${CMAKE_COMMAND}" -E copy_if_different "${GENERATED_DIR}/${name}.json"
+            "${package_data_file}"
+    DEPENDS "${GENERATED_DIR}/${name}.json"
+    VERBATIM)
+  list(APPEND package_data_files "${package_data_file}")
+endforeach()
+add_custom_target(package_data ALL DEPENDS ${package_data_files})
 add_dependencies(_C package_data)
 
 if(DEFINED SKBUILD)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Generate the operator registrations of the backend at build time.
 
-Reads the op tables (csrc/ops/**/*.inc), csrc/ops/ops.yaml and the registrations written by hand
-(csrc/ops/**/*.cpp); asks the torchgen package of the installed torch for the signatures; writes C++.
+Reads the op tables (csrc/ops/*/rows.yaml) and csrc/ops/ops.yaml; asks the torchgen package of the
+installed torch for the signatures; writes C++.
 
     python tools/codegen.py --out build/generated          # generate (a file only when it changed)
     python tools/codegen.py --out build/generated --list   # only name the files it would write

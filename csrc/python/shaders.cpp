@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "ops/matmul/gemm_source.h"
-#include "wgsl/kernel_source.h"
 #include "ops/pointwise/pointwise_source.h"
 #include "ops/reduce/reduce_source.h"
-#include "wgsl/wgsl_library.h"
 #include "runtime/wgsl_sources.h"
+#include "wgsl/kernel_source.h"
+#include "wgsl/wgsl_library.h"
 
 namespace torch_webgpu {
 namespace {
@@ -29,24 +29,11 @@ constexpr DType stored_dtypes[] = {DType::kF64, DType::kU16, DType::kU32};
 constexpr DType raw_dtypes[] = {DType::kBits8, DType::kBits16, DType::kBits32, DType::kBits64,
                                 DType::kBits128};
 
-// Arguments s0, s1, ... that a row's expressions name.
-uint32_t scalars_of(const PointwiseRow& row) {
-  uint32_t count = 0;
-  for (std::string_view expression : row.expressions) {
-    for (uint32_t s = 0; s < kMaxPointwiseScalars; ++s) {
-      if (expression.find("s" + std::to_string(s)) != std::string_view::npos) {
-        count = std::max(count, s + 1);
-      }
-    }
-  }
-  return count;
-}
-
 DType result_dtype(const PointwiseRow& row, DType compute) {
-  if (row.result == PointwiseResult::BOOL) {
+  if (row.result == PointwiseResult::kBool) {
     return DType::kBool;
   }
-  const bool is_real = row.result == PointwiseResult::FLOAT && compute == DType::kC64;
+  const bool is_real = row.result == PointwiseResult::kReal && compute == DType::kC64;
   return is_real ? DType::kF32 : compute;
 }
 
@@ -65,8 +52,10 @@ public:
       if (!op_row.expression(Kind::kRaw).empty()) {
         PointwiseVariant v = variant(op, bits, bits);
         v.num_scalars *= 2; // 16 bytes take two
-        if (op == PointwiseOp::where) {
-          v.dtypes[1] = DType::kBool;
+        for (uint32_t k = 1; k <= v.num_inputs; ++k) {
+          if ((op_row.bool_inputs >> k & 1) != 0) {
+            v.dtypes[k] = DType::kBool;
+          }
         }
         add_forms(v);
       }
@@ -91,7 +80,7 @@ private:
     v.op = op;
     v.compute = compute;
     v.num_inputs = row(op).arity;
-    v.num_scalars = scalars_of(row(op));
+    v.num_scalars = row(op).num_scalars;
     v.dtypes[0] = result;
     for (uint32_t k = 1; k <= v.num_inputs; ++k) {
       v.dtypes[k] = compute;
@@ -176,9 +165,9 @@ private:
 };
 
 DType reduced_dtype(ReduceResult result, DType input) {
-  return result == ReduceResult::INDEX                          ? DType::kI64
-         : result == ReduceResult::REAL && input == DType::kC64 ? DType::kF32
-                                                                : input;
+  return result == ReduceResult::kIndex                          ? DType::kI64
+         : result == ReduceResult::kReal && input == DType::kC64 ? DType::kF32
+                                                                 : input;
 }
 
 void add_reduction(ReduceOp op, Sources& out) {
@@ -190,8 +179,8 @@ void add_reduction(ReduceOp op, Sources& out) {
     ReduceVariant v;
     v.op = op;
     v.inputs.fill(input);
-    v.num_inputs = op == ReduceOp::normalized_sums_op ? 4 : 1;
-    v.num_outputs = op_row.results[1] == ReduceResult::NONE ? 1 : 2;
+    v.num_inputs = op_row.num_inputs;
+    v.num_outputs = op_row.num_results();
     for (uint32_t k = 0; k < v.num_outputs; ++k) {
       v.outputs[k] = reduced_dtype(op_row.results[k], input);
     }

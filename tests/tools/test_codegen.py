@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -56,23 +57,36 @@ def table() -> dict:
     return yaml.safe_load((CSRC / "ops" / "ops.yaml").read_text())
 
 
+def change_ops(csrc: Path, **sections: object) -> None:
+    """Replaces sections of the ops.yaml below `csrc`."""
+    path = csrc / "ops" / "ops.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **sections}))
+
+
+def write_rows(csrc: Path, *ops: str) -> None:
+    """A table of unary rows."""
+    rows = [{"op": op, "inputs": ["a"], "f32": "a"} for op in ops]
+    (csrc / "ops" / "pointwise" / "rows.yaml").write_text(yaml.safe_dump(rows))
+
+
+def make_sources(csrc: Path) -> Path:
+    (csrc / "ops" / "pointwise").mkdir(parents=True)
+    shutil.copy(CSRC / "ops" / "ops.yaml", csrc / "ops")
+    change_ops(csrc, stubs_by_hand={}, plain={})
+    return csrc
+
+
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """A source folder with the real ops.yaml, no op table and no hand-written registration."""
-    csrc = tmp_path / "csrc"
-    (csrc / "ops").mkdir(parents=True)
-    shutil.copy(CSRC / "ops" / "ops.yaml", csrc / "ops")
-    return csrc
+    """A source folder with the real stubs of ops.yaml, no rows and nothing registered by hand."""
+    return make_sources(tmp_path / "csrc")
 
 
 @pytest.fixture(scope="module")
 def everything(table: dict, natives: Natives, tmp_path_factory: pytest.TempPathFactory):
     """The plan in which every stub of the table has a row, and its files."""
-    csrc = tmp_path_factory.mktemp("everything")
-    (csrc / "ops").mkdir()
-    shutil.copy(CSRC / "ops" / "ops.yaml", csrc / "ops")
-    rows = "".join(f"TW_UNARY({stub}, SAME)\n" for stub in table["stubs"])
-    (csrc / "ops" / "all.inc").write_text(rows)
+    csrc = make_sources(tmp_path_factory.mktemp("everything") / "csrc")
+    write_rows(csrc, *table["stubs"])
     whole = plan.make_plan(csrc, natives)
     return whole, emit.generate(whole)
 
@@ -129,34 +143,28 @@ def test_the_record_lists_what_is_registered(everything) -> None:
 def test_one_row_brings_all_forms_and_only_what_it_completes(
     sources: Path, natives: Natives
 ) -> None:
-    rows = sources / "ops" / "a.inc"
-    rows.write_text(
-        "// TW_UNARY(cos, SAME)\nTW_UNARY(sin, SAME)\nTW_UNARY(clamp_min_scalar, SAME)\n"
-    )
+    write_rows(sources, "sin", "clamp_min_scalar")
     ops = registered(generate(sources, natives))
     assert {"sin", "sin.out", "sin_", "clamp_min", "relu"} <= set(ops)
     assert ops["sin"] == {"name": "sin", "route": "shared", "stubs": ["sin"]}
-    # clamp calls two more stubs; the row of cos is a comment.
+    # clamp calls two more stubs.
     assert not {"clamp", "cos"} & set(ops)
 
-    rows.write_text(rows.read_text() + "TW_UNARY(clamp_max_scalar, SAME)\n")
-    (sources / "ops" / "by_hand.cpp").write_text(
-        "const RegisterStub<decltype(clamp_scalar_stub)> r(clamp_scalar_stub, &f);\n"
-        "REGISTER_PRIVATEUSE1_DISPATCH(where_kernel, &g)\n"
-    )
+    write_rows(sources, "sin", "clamp_min_scalar", "clamp_max_scalar")
+    change_ops(sources, stubs_by_hand={"clamping": ["clamp_scalar"], "choice": ["where_kernel"]})
     ops = registered(generate(sources, natives))
     assert {"clamp", "clamp.out", "clamp_", "where.self"} <= set(ops)
 
 
+def test_a_row_behind_no_stub_registers_nothing(sources: Path, natives: Natives) -> None:
+    rows = [{"op": "sin", "stub": "none", "inputs": ["a"], "f32": "a"}]
+    (sources / "ops" / "pointwise" / "rows.yaml").write_text(yaml.safe_dump(rows))
+    assert "sin" not in registered(generate(sources, natives))
+
+
 def test_a_registration_by_hand_replaces_the_generated_one(sources: Path, natives: Natives) -> None:
-    (sources / "ops" / "a.inc").write_text("TW_UNARY(sin, SAME)\n")
-    (sources / "ops" / "a.cpp").write_text(
-        'TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("sin_", TORCH_FN(sin_)); }\n'
-        "TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {\n"
-        '  m.impl("resize_", TORCH_FN(resize_));\n'
-        "}\n"
-        'TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("sin", fallthrough()); }\n'
-    )
+    write_rows(sources, "sin")
+    change_ops(sources, plain={"pointwise": ["sin_"], "storage": ["resize_"]})
     texts = generate(sources, natives)
     ops = registered(texts)
     assert ops["sin_"] == {"name": "sin_", "route": "plain"}
@@ -165,9 +173,62 @@ def test_a_registration_by_hand_replaces_the_generated_one(sources: Path, native
     assert 'm.impl("sin_"' not in shards(texts)
 
 
+# A block of more than one line ends with the first brace in column 0 (clang-format sees to it).
+PLAIN_BLOCK = re.compile(
+    r"^TORCH_LIBRARY_IMPL\(aten, PrivateUse1, \w+\) \{(.*\}$|[\s\S]*?^\})", re.MULTILINE
+)
+PLAIN_NAME = re.compile(r'\(\s*"(?:aten::)?(\w+(?:\.\w+)?)"')
+STUB_BY_HAND = re.compile(
+    r"(?:\bRegisterStub<decltype\(|\bREGISTER_PRIVATEUSE1_DISPATCH\()\s*(\w+)\s*[,)]"
+)
+# A macro names a parameter.
+COMMENT_OR_MACRO = re.compile(r"//[^\n]*|/\*[\s\S]*?\*/|#define (?:.*\\\n)*.*\n")
+
+
+def in_sources() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """What the .cpp files register: stubs and plain functions, by family."""
+    stubs, plain = defaultdict(set), defaultdict(set)
+    for path in (CSRC / "ops").rglob("*.cpp"):
+        text = COMMENT_OR_MACRO.sub("", path.read_text())
+        family = path.parent.name
+        stubs[family].update(s.removesuffix("_stub") for s in STUB_BY_HAND.findall(text))
+        for block in PLAIN_BLOCK.findall(text):
+            plain[family].update(PLAIN_NAME.findall(block))
+    return stubs, plain
+
+
+def by_family(section: dict[str, list[str]]) -> dict[str, set[str]]:
+    return {family: set(names) for family, names in section.items()}
+
+
+def test_stubs_by_hand_are_those_of_the_sources(table: dict) -> None:
+    found = {family: names for family, names in in_sources()[0].items() if names}
+    assert by_family(table["stubs_by_hand"]) == found
+
+
+def test_plain_functions_are_those_of_the_sources(table: dict) -> None:
+    declared = by_family(table["plain"])
+    del declared["backend"]
+    # Macros write out the names of foreach functions: the next test compares these.
+    for names in declared.values():
+        names -= {name for name in names if name.startswith("_foreach_")}
+    found = in_sources()[1]
+    for names in found.values():
+        names -= {name for name in names if name.startswith("_foreach_")}
+    assert declared == {family: names for family, names in found.items() if names}
+
+
+@pytest.mark.skipif(TORCH_VERSION < TABLE_VERSION, reason="the table is newer than this torch")
+def test_the_dispatcher_has_what_the_plan_says(natives: Natives) -> None:
+    import torch_webgpu  # noqa: F401
+
+    names = torch._C._dispatch_get_registrations_for_dispatch_key("PrivateUse1")
+    aten = {name.removeprefix("aten::") for name in names if name.startswith("aten::")}
+    assert set(registered(generate(CSRC, natives))) == aten
+
+
 def test_our_structured_ops_are_declared(sources: Path, natives: Natives) -> None:
-    path = sources / "ops" / "ops.yaml"
-    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "webgpu": ["mm"]}))
+    change_ops(sources, webgpu=["mm"])
     texts = generate(sources, natives)
     header = " ".join(texts[emit.CLASSES].split())
     assert "struct structured_mm_out : public at::meta::structured_mm {" in header
@@ -179,18 +240,19 @@ def test_our_structured_ops_are_declared(sources: Path, natives: Natives) -> Non
 
 
 @pytest.mark.parametrize(
-    ("row", "webgpu", "message"),
+    ("row", "sections", "message"),
     [
-        ("TW_UNARY(sine, SAME)", [], "a.inc: TW_UNARY(sine, ...): ops.yaml knows no stub"),
-        ("", ["nonzero"], "webgpu: nonzero is not a structured operator"),
+        ("sine", {}, "pointwise/rows.yaml: sine: ops.yaml knows no stub"),
+        ("sin", {"webgpu": ["nonzero"]}, "webgpu: nonzero is not a structured operator"),
+        ("sin", {"stubs_by_hand": {"trig": ["sin"]}}, "trig: sin is a row of pointwise/rows.yaml"),
+        ("sin", {"plain": {"a": ["cos"], "b": ["cos"]}}, "plain: cos stands under a and under b"),
     ],
 )
 def test_mistakes_in_the_tables_are_named(
-    sources: Path, natives: Natives, row: str, webgpu: list[str], message: str
+    sources: Path, natives: Natives, row: str, sections: dict, message: str
 ) -> None:
-    (sources / "ops" / "a.inc").write_text(row + "\n")
-    path = sources / "ops" / "ops.yaml"
-    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "webgpu": webgpu}))
+    write_rows(sources, row)
+    change_ops(sources, **sections)
     with pytest.raises(plan.PlanError) as error:
         plan.make_plan(sources, natives)
     assert message in str(error.value)
@@ -209,8 +271,8 @@ def test_this_repository_generates_the_same_twice(tmp_path: Path) -> None:
 
 
 def test_an_error_ends_the_run_in_one_line(sources: Path, tmp_path: Path) -> None:
-    (sources / "ops" / "a.inc").write_text("TW_UNARY(sine, SAME)\n")
+    write_rows(sources, "sine")
     result = run("--csrc", sources, "--out", tmp_path / "generated")
     assert result.returncode == 1
-    assert result.stderr.startswith("codegen: a.inc")
+    assert result.stderr.startswith("codegen: pointwise/rows.yaml: sine")
     assert not (tmp_path / "generated").exists()

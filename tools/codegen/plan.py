@@ -2,33 +2,21 @@
 
 shared      ATen's own device-independent implementation, which calls DispatchStubs of ours
 structured  ATen's meta function, then an `impl` written in csrc/ops
-plain       TORCH_LIBRARY_IMPL written by hand in csrc/ops; only listed here
+plain       TORCH_LIBRARY_IMPL written by hand in csrc; only listed here
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torchgen.api.meta as meta
 import yaml
+from rows.model import RowError, load_all
 from torchgen.model import BackendMetadata, DispatchKey, NativeFunctionsGroup
 
 from codegen.native import Natives, Unit, function_names, primary_name
-
-# TW_UNARY(sin, ...): the first argument is the stub's name without `_stub`.
-ROW = re.compile(r"^[ \t]*TW_(\w+)\(\s*(\w+)", re.MULTILINE)
-STUB_BY_HAND = re.compile(
-    r"(?:\bRegisterStub<decltype\(|\bREGISTER_PRIVATEUSE1_DISPATCH\()\s*(\w+)\s*[,)]"
-)
-# A block of more than one line ends with the first brace in column 0 (clang-format sees to it).
-PLAIN_BLOCK = re.compile(
-    r"^TORCH_LIBRARY_IMPL\(aten, PrivateUse1, \w+\) \{(.*\}$|[\s\S]*?^\})", re.MULTILINE
-)
-PLAIN_NAME = re.compile(r'\(\s*"(?:aten::)?(\w+(?:\.\w+)?)"')
-COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 OUR_NAMESPACE = "torch_webgpu"
 
@@ -64,15 +52,20 @@ class OpsYaml:
     always: list[str]
     follows_device: frozenset[str]
     structured: list[str]
+    # Name -> the family whose sources register it.
+    stubs_by_hand: dict[str, str]
+    plain: dict[str, str]
 
     @staticmethod
     def load(path: Path) -> OpsYaml:
-        table = yaml.safe_load(path.read_text())
+        table = yaml.safe_load(path.read_text(encoding="utf-8"))
         return OpsYaml(
             stubs={stub: names or [] for stub, names in table["stubs"].items()},
             always=table["always"] or [],
             follows_device=frozenset(table["follows_device"] or ()),
             structured=table["webgpu"] or [],
+            stubs_by_hand=_by_name("stubs_by_hand", table["stubs_by_hand"]),
+            plain=_by_name("plain", table["plain"]),
         )
 
     def needs(self) -> dict[str, list[str]]:
@@ -84,49 +77,48 @@ class OpsYaml:
         return needs
 
 
-def row_name(stub_symbol: str) -> str:
-    return stub_symbol.removesuffix("_stub")
+def _by_name(section: str, families: dict[str, list[str]] | None) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for family, names in (families or {}).items():
+        for name in names:
+            if name in out:
+                raise PlanError(f"{section}: {name} stands under {out[name]} and under {family}")
+            out[name] = family
+    return out
 
 
-def read_rows(csrc: Path) -> dict[str, str]:
-    """Stubs that have a kernel of ours -> where that is said."""
-    rows: dict[str, str] = {}
-    for path in sorted((csrc / "ops").rglob("*.inc")):
-        for kind, name in ROW.findall(COMMENT.sub("", path.read_text())):
-            if kind != "VARIANT":  # a row that C++ asks for by name, behind no stub
-                rows[row_name(name)] = f"{path.name}: TW_{kind}({name}, ...)"
-    for path in sorted((csrc / "ops").rglob("*.cpp")):
-        for symbol in STUB_BY_HAND.findall(COMMENT.sub("", path.read_text())):
-            rows[row_name(symbol)] = f"{path.name}: the kernel of {symbol}"
-    return rows
-
-
-def read_plain(csrc: Path) -> dict[str, str]:
-    """Hand-written registrations -> the file that has them."""
-    plain: dict[str, str] = {}
-    for path in sorted((csrc / "ops").rglob("*.cpp")):
-        for block in PLAIN_BLOCK.findall(COMMENT.sub("", path.read_text())):
-            for name in PLAIN_NAME.findall(block):
-                if name in plain:
-                    raise PlanError(f"{name} is registered in {plain[name]} and in {path.name}")
-                plain[name] = path.name
-    return plain
+def stubs_with_rows(csrc: Path) -> dict[str, str]:
+    """Stubs that a row of a table serves -> the table."""
+    tables = load_all(csrc)
+    return {
+        op: f"{family}/rows.yaml"
+        for family, table in tables.items()
+        for op, row in table.items()
+        if row.stub
+    }
 
 
 def make_plan(csrc: Path, natives: Natives) -> Plan:
     table = OpsYaml.load(csrc / "ops" / "ops.yaml")
-    rows = read_rows(csrc)
-    plain = read_plain(csrc)
-    plan = Plan(plain=sorted(plain))
-
-    for stub, where in rows.items():
+    try:
+        served = stubs_with_rows(csrc)
+    except RowError as error:
+        raise PlanError(str(error)) from error
+    for stub, family in table.stubs_by_hand.items():
+        if stub in served:
+            raise PlanError(f"stubs_by_hand: {family}: {stub} is a row of {served[stub]}")
+        served[stub] = f"stubs_by_hand: {family}"
+    for stub, where in served.items():
         if stub not in table.stubs:
-            raise PlanError(f"{where}: ops.yaml knows no stub of that name; add it under `stubs:`")
-    for name in plain:
+            raise PlanError(
+                f"{where}: {stub}: ops.yaml knows no stub of that name; add it under `stubs:`"
+            )
+    plan = Plan(plain=sorted(table.plain))
+    for name, family in table.plain.items():
         if name not in natives.units:
-            plan.notes.append(f"{plain[name]} registers {name}, which this torch does not have")
+            plan.notes.append(f"{family} registers {name}, which this torch does not have")
 
-    taken = set(plain)
+    taken = set(table.plain)
 
     def add(unit: Unit, route: str, kernel: BackendMetadata, stubs: list[str]) -> None:
         forms = tuple(name for name in function_names(unit) if name not in taken)
@@ -142,7 +134,7 @@ def make_plan(csrc: Path, natives: Natives) -> Plan:
 
     missing = defaultdict(list)
     for name, stubs in table.needs().items():
-        if any(stub not in rows for stub in stubs):
+        if any(stub not in served for stub in stubs):
             continue
         unit = natives.units.get(name)
         kernel = None

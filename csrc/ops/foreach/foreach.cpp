@@ -1,5 +1,5 @@
-// torch._foreach_*: the expressions of pointwise.inc on lists of tensors, many tensors per
-// dispatch. What the multi-tensor kernels do not take (mixed dtypes, broadcasting, views,
+// torch._foreach_*: the expressions of pointwise/rows.yaml on lists of tensors, many tensors
+// per dispatch. What the multi-tensor kernels do not take (mixed dtypes, broadcasting, views,
 // promotion) goes to ATen's implementation, one op per tensor.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/BinaryOps.h>

@@ -4,9 +4,9 @@
 
 #include "backend/empty.h"
 #include "backend/tensor.h"
-#include "wgsl/kernel_source.h"
 #include "launch/dtypes.h"
 #include "ops/foreach/foreach_launch.h"
+#include "wgsl/kernel_source.h"
 
 namespace torch_webgpu {
 namespace {
@@ -64,7 +64,7 @@ std::optional<DType> fast_dtype(const Form& form, const Arguments& arguments,
     return std::nullopt;
   }
   const Kind kind = info(*dtype).kind;
-  if (kind == Kind::kComplex && row(form.op).result != PointwiseResult::SAME) {
+  if (kind == Kind::kComplex && row(form.op).result != PointwiseResult::kSame) {
     return std::nullopt;
   }
   // ATen refuses negative exponents of integers.

@@ -1,4 +1,5 @@
-// Elementwise ops on lists of tensors: from a row of pointwise.inc to multi-tensor dispatches.
+// Elementwise ops on lists of tensors: from a row of pointwise/rows.yaml to multi-tensor
+// dispatches.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -31,29 +31,6 @@ c10::Scalar read_cpu_scalar(const TensorIteratorBase& iter, int operand) {
   }
 }
 
-// As CUDA's kernels: arithmetic takes a number as it is, in float32 also for half types, while
-// other ops convert it to the dtype first; x == 0.1 is true for the 0.1 of float16.
-bool keeps_number(PointwiseOp op) {
-  switch (op) {
-  case PointwiseOp::add:
-  case PointwiseOp::mul:
-  case PointwiseOp::div_true:
-  case PointwiseOp::div_floor:
-  case PointwiseOp::div_trunc:
-  case PointwiseOp::addcmul:
-  case PointwiseOp::addcdiv:
-    return true;
-  default:
-    return false;
-  }
-}
-
-// The same of the stub's scalar arguments.
-bool converts_arguments(PointwiseOp op) {
-  return op == PointwiseOp::pow_tensor_scalar || op == PointwiseOp::hardshrink ||
-         op == PointwiseOp::shrink_backward;
-}
-
 c10::Scalar convert(const c10::Scalar& value, DType dtype) {
   switch (dtype) {
   case DType::kF16:
@@ -143,8 +120,8 @@ public:
     const auto count = static_cast<uint32_t>(iter_.numel());
     words[PointwiseParams::count()] = count;
     for (uint32_t s = 0; s < variant_.num_scalars; ++s) {
-      write_scalar(converts_arguments(variant_.op) ? convert(scalars[s], types_.compute)
-                                                   : scalars[s],
+      write_scalar(row(variant_.op).converts_arguments ? convert(scalars[s], types_.compute)
+                                                       : scalars[s],
                    types_.compute, &words[layout.scalar(s)]);
     }
     for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
@@ -275,7 +252,7 @@ private:
     if (is_host_scalar(k)) {
       words[layout.offset(k)] = 0;
       const c10::Scalar value = read_cpu_scalar(iter_, static_cast<int>(k));
-      write_scalar(keeps_number(variant_.op) ? value : convert(value, types_.compute),
+      write_scalar(row(variant_.op).keeps_numbers ? value : convert(value, types_.compute),
                    types_.compute, &words[layout.host_scalar(k)]);
     }
     const auto ndim = is_host_scalar(k) ? 0u : static_cast<uint32_t>(iter_.ndim());

@@ -4,30 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "runtime/error.h"
 #include "wgsl/kernel_source.h"
 #include "wgsl/wgsl_library.h"
-#include "runtime/error.h"
 
 namespace torch_webgpu {
 namespace {
 
 using std::to_string;
-
-constexpr std::array<PointwiseRow, static_cast<size_t>(PointwiseOp::kCount)> rows = {{
-#define TW_ROW(name, arity, result, f, i, l, c, raw)                                               \
-  {#name, arity, PointwiseResult::result, {f, i, l, c, "", raw, raw}},
-#define TW_UNARY(name, result, f, i, l, c) TW_ROW(name, 1, result, f, i, l, c, "")
-#define TW_BINARY(name, result, f, i, l, c) TW_ROW(name, 2, result, f, i, l, c, "")
-#define TW_TERNARY(name, result, f, i, l, c) TW_ROW(name, 3, result, f, i, l, c, "")
-#define TW_VARIANT(name, arity, result, f, i, l, c, raw)                                           \
-  TW_ROW(name, arity, result, f, i, l, c, raw)
-#include "ops/pointwise/pointwise.inc"
-#undef TW_UNARY
-#undef TW_BINARY
-#undef TW_TERNARY
-#undef TW_VARIANT
-#undef TW_ROW
-}};
 
 constexpr std::array<uint32_t, 9> rank_classes = {1, 2, 3, 4, 5, 6, 8, 12, 32};
 constexpr char input_names[] = "abcde";
@@ -101,10 +85,10 @@ private:
   }
 
   Kind result_kind() const {
-    if (row_.result == PointwiseResult::BOOL) {
+    if (row_.result == PointwiseResult::kBool) {
       return Kind::kBool;
     }
-    return row_.result == PointwiseResult::FLOAT && kind_ == Kind::kComplex ? Kind::kFloat : kind_;
+    return row_.result == PointwiseResult::kReal && kind_ == Kind::kComplex ? Kind::kFloat : kind_;
   }
 
   void declare_params() {
@@ -140,7 +124,7 @@ private:
     // leave it.
     const DType own = v_.dtypes[k];
     const bool wider = own != v_.compute && info(own).bytes >= info(v_.compute).bytes &&
-                       info(own).bytes > 1 && v_.op != PointwiseOp::copy;
+                       info(own).bytes > 1 && !row_.is_cast;
     if (v_.compute == DType::kF16 && (wider || own == DType::kF32)) {
       out = "round_f16_f(" + out + ")";
     } else if (v_.compute == DType::kBF16 && (wider || own == DType::kF32)) {
@@ -166,8 +150,8 @@ private:
   // Half and small integer types are computed in wider ones. An output of another dtype gets what
   // the compute type would hold.
   std::string rounded(const std::string& value) const {
-    const bool wider = v_.op != PointwiseOp::copy && info(v_.compute).bytes < 4 &&
-                       v_.dtypes[0] != v_.compute && result_kind() == kind_ &&
+    const bool wider = !row_.is_cast && info(v_.compute).bytes < 4 && v_.dtypes[0] != v_.compute &&
+                       result_kind() == kind_ &&
                        (kind_ == Kind::kInt || info(v_.dtypes[0]).kind != Kind::kInt);
     return wider ? from_word(v_.compute, to_word(v_.compute, value)) : value;
   }
@@ -473,8 +457,6 @@ private:
 };
 
 } // namespace
-
-const PointwiseRow& row(PointwiseOp op) { return rows[static_cast<size_t>(op)]; }
 
 uint32_t rank_class(uint32_t rank) {
   return *std::find_if(rank_classes.begin(), rank_classes.end(),

@@ -3,38 +3,52 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
-#include "wgsl/dtype.h"
 #include "runtime/pipeline.h"
+#include "tables/pointwise.h"
+#include "wgsl/dtype.h"
 
 namespace torch_webgpu {
 
-/// Every row of pointwise.inc.
-enum class PointwiseOp : uint16_t {
-#define TW_UNARY(name, ...) name,
-#define TW_BINARY(name, ...) name,
-#define TW_TERNARY(name, ...) name,
-#define TW_VARIANT(name, ...) name,
-#include "ops/pointwise/pointwise.inc"
-#undef TW_UNARY
-#undef TW_BINARY
-#undef TW_TERNARY
-#undef TW_VARIANT
-  kCount
+enum class PointwiseResult : uint8_t { kSame, kBool, kReal };
+
+/// The row that serves an op in one dtype.
+struct PointwiseForDType {
+  DType dtype;
+  PointwiseOp op;
 };
 
-enum class PointwiseResult : uint8_t { SAME, BOOL, FLOAT };
+/// The row that serves an op where the scalar argument s0 has that value.
+struct PointwiseForArgument {
+  double value;
+  PointwiseOp op;
+};
 
+/// A row of rows.yaml, which describes the fields.
 struct PointwiseRow {
   std::string_view name;
-  uint32_t arity;
-  PointwiseResult result;
-  std::array<std::string_view, 7> expressions; // by Kind; [kBool] unused
+  uint32_t arity = 0;
+  uint32_t num_scalars = 0; // s0, s1, ... that the expressions name
+  PointwiseResult result = PointwiseResult::kSame;
+  std::array<std::string_view, 7> expressions{}; // by Kind; [kBool] unused
+  bool keeps_numbers = false;
+  bool converts_arguments = false;
+  bool any_argument = false;
+  bool is_cast = false;
+  bool mixed_dtypes = false;
+  uint32_t bool_inputs = 0; // bit k: operand k; the output is operand 0
+  std::span<const PointwiseForDType> for_dtype{};
+  std::span<const PointwiseForArgument> for_argument{};
+
   std::string_view expression(Kind kind) const { return expressions[static_cast<size_t>(kind)]; }
 };
 
-const PointwiseRow& row(PointwiseOp op);
+using PointwiseTable = std::array<PointwiseRow, static_cast<size_t>(PointwiseOp::kCount)>;
+extern const PointwiseTable kPointwiseRows;
+
+inline const PointwiseRow& row(PointwiseOp op) { return kPointwiseRows[static_cast<size_t>(op)]; }
 
 inline constexpr uint32_t kMaxPointwiseInputs = 5;
 /// Names of the output and the inputs in errors; a row's expressions call the inputs so as well.

@@ -1,4 +1,4 @@
-// Gives ATen's DispatchStubs their WebGPU kernels, one per row of pointwise.inc.
+// Gives ATen's DispatchStubs their WebGPU kernels, one per row of rows.yaml.
 #include <ATen/OpMathType.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/native/Activation.h>
@@ -14,12 +14,11 @@
 
 #include <string>
 #include <type_traits>
-#include <utility>
 
 #include "backend/fallback.h"
+#include "launch/stub.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/pointwise/reciprocal_double.h"
-#include "launch/stub.h"
 
 namespace torch_webgpu {
 namespace {
@@ -27,46 +26,26 @@ namespace {
 using at::TensorIteratorBase;
 using namespace at::native;
 
-// These two stubs lack the suffix that all others have.
-auto& lerp_kernel_tensor_weight_stub = lerp_kernel_tensor_weight;
-auto& lerp_kernel_scalar_weight_stub = lerp_kernel_scalar_weight;
-
-PointwiseOp for_bool(PointwiseOp op, at::ScalarType type) {
-  // The complement of a truth value is not that of its integer.
-  return type == at::kBool && op == PointwiseOp::bitwise_not ? PointwiseOp::logical_not : op;
-}
-
-// Powers with rows of their own: much quicker than the general one, and without its rounding.
-PointwiseOp power(const TensorIteratorBase& iter, const c10::Scalar& exponent) {
-  static constexpr std::pair<double, PointwiseOp> rows[] = {
-      {2, PointwiseOp::pow_square},  {3, PointwiseOp::pow_cube},
-      {0.5, PointwiseOp::sqrt},      {-0.5, PointwiseOp::rsqrt},
-      {-1, PointwiseOp::reciprocal}, {-2, PointwiseOp::pow_inverse_square},
-  };
-  const at::ScalarType type = iter.common_dtype();
-  if (at::isFloatingType(type) || at::isComplexType(type)) {
-    for (const auto& [special, op] : rows) {
-      if (exponent.equal(special)) {
-        return op;
-      }
+// The row that serves the op for these operands and arguments.
+PointwiseOp row_for(const TensorIteratorBase& iter, PointwiseOp op,
+                    c10::ArrayRef<c10::Scalar> scalars) {
+  const PointwiseRow& own = row(op);
+  if (own.for_dtype.empty() && own.for_argument.empty()) {
+    return op;
+  }
+  const auto dtype = native_dtype(iter.common_dtype());
+  if (!dtype) {
+    return op;
+  }
+  const bool by_number = own.keeps_numbers && iter.is_cpu_scalar(iter.ntensors() - 1);
+  for (const PointwiseForDType& other : own.for_dtype) {
+    if (other.dtype == *dtype && !by_number) {
+      return other.op;
     }
   }
-  return PointwiseOp::pow_tensor_scalar;
-}
-
-// Where the float32 in which halves are computed would show: the next number is one of the dtype,
-// and a quotient is rounded to it before it is cut.
-constexpr PointwiseOp for_half(PointwiseOp op, at::ScalarType type) {
-  struct Row {
-    PointwiseOp op, f16, bf16;
-  };
-  constexpr Row rows[] = {
-      {PointwiseOp::nextafter, PointwiseOp::nextafter_f16, PointwiseOp::nextafter_bf16},
-      {PointwiseOp::div_trunc, PointwiseOp::div_trunc_f16, PointwiseOp::div_trunc_bf16},
-  };
-  for (const Row& row : rows) {
-    if (row.op == op && (type == at::kHalf || type == at::kBFloat16)) {
-      return type == at::kHalf ? row.f16 : row.bf16;
+  for (const PointwiseForArgument& other : own.for_argument) {
+    if (!row(other.op).expression(info(*dtype).kind).empty() && scalars[0].equal(other.value)) {
+      return other.op;
     }
   }
   return op;
@@ -93,44 +72,27 @@ struct Kernel<stub, op, void (*)(Iterator&, Args...)> {
       }
     }
     const std::array<c10::Scalar, sizeof...(Args)> scalars = {c10::Scalar(args)...};
-    PointwiseOp actual = for_bool(op, iter.dtype(0));
-    if constexpr (op == PointwiseOp::pow_tensor_scalar) {
-      actual = power(iter, scalars[0]);
-    } else if constexpr (for_half(op, at::kHalf) != op) {
-      // By a number the CPU and CUDA divide in float32.
-      if (op != PointwiseOp::div_trunc || !iter.is_cpu_scalar(2)) {
-        actual = for_half(op, iter.common_dtype());
-      }
-    }
+    const PointwiseOp actual = row_for(iter, op, scalars);
     if (const auto types = pointwise_types(iter, actual)) {
-      // The exponent of a floating point power may be any number.
-      if (op != PointwiseOp::pow_tensor_scalar ||
-          at::isIntegralType(iter.common_dtype(), /*includeBool=*/true)) {
+      if (!row(op).any_argument || at::isIntegralType(iter.common_dtype(), /*includeBool=*/true)) {
         (check_argument(args, iter.common_dtype()), ...);
       }
-      pointwise(iter, actual, *types, actual == op ? scalars : c10::ArrayRef<c10::Scalar>());
+      const bool takes_scalars = row(actual).num_scalars > 0;
+      pointwise(iter, actual, *types,
+                takes_scalars ? c10::ArrayRef<c10::Scalar>(scalars) : c10::ArrayRef<c10::Scalar>());
       return;
     }
     fallback_iterator(
         iter, std::string("aten::").append(row(op).name),
         [&](TensorIteratorBase& cpu) { call_on_cpu(stub, static_cast<Iterator&>(cpu), args...); },
-        op == PointwiseOp::ldexp ? IteratorForm::kMixed : IteratorForm::kPointwise);
+        row(op).mixed_dtypes ? IteratorForm::kMixed : IteratorForm::kPointwise);
   }
 };
 
-#define TW_REGISTER(name, ...)                                                                     \
-  const RegisterStub<decltype(name##_stub)> register_##name(                                       \
-      name##_stub,                                                                                 \
-      &Kernel<name##_stub, PointwiseOp::name, decltype(stub_function(name##_stub))>::run);
-#define TW_UNARY TW_REGISTER
-#define TW_BINARY TW_REGISTER
-#define TW_TERNARY TW_REGISTER
-#define TW_VARIANT(...)
-#include "ops/pointwise/pointwise.inc"
-#undef TW_UNARY
-#undef TW_BINARY
-#undef TW_TERNARY
-#undef TW_VARIANT
+#define TW_REGISTER(op, stub)                                                                      \
+  const RegisterStub<decltype(stub)> register_##op(                                                \
+      stub, &Kernel<stub, PointwiseOp::op, decltype(stub_function(stub))>::run);
+TW_POINTWISE_STUBS(TW_REGISTER)
 #undef TW_REGISTER
 
 } // namespace

@@ -1,4 +1,4 @@
-// Random numbers: the distribution stubs, one per row of random.inc.
+// Random numbers: the distribution stubs, one per row of rows.yaml.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
@@ -11,10 +11,11 @@
 
 #include "backend/fallback.h"
 #include "backend/tensor.h"
-#include "ops/random/check_values.h"
 #include "launch/dtypes.h"
-#include "ops/random/generate.h"
 #include "launch/stub.h"
+#include "ops/random/check_values.h"
+#include "ops/random/generate.h"
+#include "ops/random/random_table.h"
 
 namespace torch_webgpu {
 namespace {
@@ -24,46 +25,21 @@ using at::TensorIteratorBase;
 using OptionalGenerator = std::optional<at::Generator>;
 using namespace at::native;
 
-// What a row's `x` is.
-enum class Source : uint8_t { BITS, TENSOR, NORMAL, BITS64 };
-
-enum class RandomOp : uint8_t {
-#define TW_RANDOM(name, ...) name,
-#define TW_VARIANT TW_RANDOM
-#include "ops/random/random.inc"
-#undef TW_RANDOM
-#undef TW_VARIANT
-};
-
-struct RandomRow {
-  std::string_view name;
-  Source source;
-  std::string_view expression;
-};
-
-constexpr RandomRow rows[] = {
-#define TW_RANDOM(name, source, expression) {#name, Source::source, expression},
-#define TW_VARIANT TW_RANDOM
-#include "ops/random/random.inc"
-#undef TW_RANDOM
-#undef TW_VARIANT
-};
-
 // Numbers of 32 bits that one invocation draws.
-uint32_t draws(Source source) { return source == Source::BITS64 ? 8 : 4; }
+uint32_t draws(RandomSource source) { return source == RandomSource::kBits64 ? 8 : 4; }
 
 std::string values_hook(const GenerateSpec& spec) {
-  const RandomRow& row = rows[spec.op];
-  const bool wide = row.source == Source::BITS64;
+  const RandomRow& op_row = row(static_cast<RandomOp>(spec.op));
+  const bool wide = op_row.source == RandomSource::kBits64;
   const std::string type(kind_wgsl(spec.kind));
   std::string text = "fn value(";
   std::string words = "  let w = philox_at(p.seed, block, p.stream);\n";
   std::array<std::string, 4> x = {"w.x", "w.y", "w.z", "w.w"};
-  switch (row.source) {
-  case Source::BITS:
+  switch (op_row.source) {
+  case RandomSource::kBits:
     text += "x: u32";
     break;
-  case Source::TENSOR:
+  case RandomSource::kTensor:
     text += "x: u32, y: f32";
     for (uint32_t lane = 0; lane < 4; ++lane) {
       // The last invocation has fewer elements; it may read the last one more than once.
@@ -71,12 +47,12 @@ std::string values_hook(const GenerateSpec& spec) {
           ", load_x(p.input_offset + min(index + " + std::to_string(lane) + "u, p.count - 1u))";
     }
     break;
-  case Source::NORMAL:
+  case RandomSource::kNormal:
     text += "x: f32";
     words += "  let a = normal_pair_f(w.x, w.y);\n  let b = normal_pair_f(w.z, w.w);\n";
     x = {"a.x", "a.y", "b.x", "b.y"};
     break;
-  case Source::BITS64:
+  case RandomSource::kBits64:
     text += "x: vec2<u32>";
     words += "  let v = philox_at(p.seed, block, add_l(p.stream, vec2<u32>(1u, 0u)));\n";
     x = {"w.xy", "w.zw", "v.xy", "v.zw"};
@@ -84,7 +60,7 @@ std::string values_hook(const GenerateSpec& spec) {
   }
   text += ") -> " + type + " {\n  let s0 = " + (wide ? "p.s[0].xy" : "bitcast<f32>(p.s[0].x)") +
           ";\n  let s1 = " + (wide ? "p.s[0].zw" : "bitcast<f32>(p.s[0].y)") + ";\n  return " +
-          std::string(row.expression) + ";\n}\n";
+          std::string(op_row.value) + ";\n}\n";
   text += "fn values(block: u32, index: u32) -> array<" + type + ", 4> {\n" + words +
           "  return array<" + type + ", 4>(";
   for (uint32_t lane = 0; lane < 4; ++lane) {
@@ -109,14 +85,14 @@ void draw(RandomOp op, const TensorBase& out, std::array<uint32_t, 8> arguments,
   if (out.numel() == 0) {
     return;
   }
-  const RandomRow& row = rows[static_cast<size_t>(op)];
+  const RandomRow& op_row = row(op);
   GenerateSpec spec{};
   spec.family = Generated::kRandom;
   spec.op = static_cast<uint32_t>(op);
-  spec.name = row.name;
-  spec.kind = row.source == Source::BITS64 ? Kind::kLong : Kind::kFloat;
+  spec.name = op_row.name;
+  spec.kind = op_row.source == RandomSource::kBits64 ? Kind::kLong : Kind::kFloat;
   spec.arguments = arguments;
-  spec.philox = generator.philox_state(draws(row.source));
+  spec.philox = generator.philox_state(draws(op_row.source));
   generate(out, spec, &values_hook, input);
 }
 
@@ -127,19 +103,9 @@ uint32_t float_bits(double value) { return std::bit_cast<uint32_t>(static_cast<f
 
 // The CPU's refusal.
 void require_real(RandomOp op, at::ScalarType type) {
-  const bool is_real = !at::isComplexType(type);
-  switch (op) {
-  case RandomOp::bernoulli_scalar:
-    TORCH_CHECK_NOT_IMPLEMENTED(is_real, "\"bernoulli_scalar_cpu_\" not implemented for '", type,
-                                "'");
-    break;
-  case RandomOp::bernoulli_tensor:
-    TORCH_CHECK_NOT_IMPLEMENTED(is_real, "\"bernoulli_tensor_cpu_self_\" not implemented for '",
-                                type, "'");
-    break;
-  default:
-    break;
-  }
+  const std::string_view name = row(op).complex_refused_by;
+  TORCH_CHECK_NOT_IMPLEMENTED(name.empty() || !at::isComplexType(type), "\"", name,
+                              "\" not implemented for '", type, "'");
 }
 
 // A kernel with the stub's signature: the target (a tensor, or an iterator of one output), then one
@@ -157,15 +123,14 @@ struct KernelBase {
       draw(op, out, {float_bits(numbers)...}, state);
       return;
     }
-    draw_on_cpu(rows[static_cast<size_t>(op)].name, out, state,
-                [&](const at::Tensor& host, const at::Generator& cpu) {
-                  if constexpr (std::is_same_v<Target, TensorIteratorBase>) {
-                    auto iter = at::TensorIterator::borrowing_nullary_op(host);
-                    call_on_cpu(stub, iter, numbers..., cpu);
-                  } else {
-                    call_on_cpu(stub, host, numbers..., cpu);
-                  }
-                });
+    draw_on_cpu(row(op).name, out, state, [&](const at::Tensor& host, const at::Generator& cpu) {
+      if constexpr (std::is_same_v<Target, TensorIteratorBase>) {
+        auto iter = at::TensorIterator::borrowing_nullary_op(host);
+        call_on_cpu(stub, iter, numbers..., cpu);
+      } else {
+        call_on_cpu(stub, host, numbers..., cpu);
+      }
+    });
   }
 };
 
@@ -196,10 +161,9 @@ struct Kernel<stub, op, void (*)(const TensorBase&, const TensorBase&, OptionalG
       draw(op, out, {}, state, p);
       return;
     }
-    draw_on_cpu(rows[static_cast<size_t>(op)].name, out, state,
-                [&](const at::Tensor& host, const at::Generator& cpu) {
-                  call_on_cpu(stub, host, expanded.cpu(), cpu);
-                });
+    draw_on_cpu(row(op).name, out, state, [&](const at::Tensor& host, const at::Generator& cpu) {
+      call_on_cpu(stub, host, expanded.cpu(), cpu);
+    });
   }
 };
 
@@ -273,14 +237,11 @@ const RegisterStub<decltype(random_full_64_bits_range_stub)>
     register_random_full_64_bits_range(random_full_64_bits_range_stub, &random_full_64_bits_range);
 const RegisterStub<decltype(random_stub)> register_random(random_stub, &random);
 
-#define TW_RANDOM(name, ...)                                                                       \
-  const RegisterStub<decltype(name##_stub)> register_##name(                                       \
-      name##_stub,                                                                                 \
-      &Kernel<name##_stub, RandomOp::name, decltype(stub_function(name##_stub))>::run);
-#define TW_VARIANT(...)
-#include "ops/random/random.inc"
-#undef TW_RANDOM
-#undef TW_VARIANT
+#define TW_REGISTER(op, stub)                                                                      \
+  const RegisterStub<decltype(stub)> register_##op(                                                \
+      stub, &Kernel<stub, RandomOp::op, decltype(stub_function(stub))>::run);
+TW_RANDOM_STUBS(TW_REGISTER)
+#undef TW_REGISTER
 
 } // namespace
 } // namespace torch_webgpu

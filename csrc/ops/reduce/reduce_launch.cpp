@@ -89,7 +89,7 @@ private:
 
   uint64_t partial_bytes() const { // of one split
     return static_cast<uint64_t>(params_.results) *
-           row(variant_.op).at(info(variant_.inputs[0]).kind).accumulator_bytes();
+           row(variant_.op).at(info(variant_.inputs[0]).kind).accumulator_bytes;
   }
 
   // What a buffer of partial results may have: the pool rounds up by an eighth at most.

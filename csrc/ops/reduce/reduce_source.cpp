@@ -3,31 +3,13 @@
 #include <string>
 #include <vector>
 
-#include "wgsl/kernel_source.h"
 #include "runtime/error.h"
+#include "wgsl/kernel_source.h"
 
 namespace torch_webgpu {
 namespace {
 
 using std::to_string;
-
-#define R(accumulator, identity, lift, combine, finish)                                            \
-  {accumulator, identity, lift, combine, finish, ""}
-#define R2(accumulator, identity, lift, combine, finish, second)                                   \
-  {accumulator, identity, lift, combine, finish, second}
-#define NO_KIND                                                                                    \
-  {}
-#define TW_REDUCE(name, first, second, ...)                                                        \
-  {#name, {ReduceResult::first, ReduceResult::second}, {{__VA_ARGS__}}},
-#define TW_VARIANT TW_REDUCE
-constexpr std::array<ReduceRow, static_cast<size_t>(ReduceOp::kCount)> rows = {{
-#include "ops/reduce/reduce.inc"
-}};
-#undef TW_REDUCE
-#undef TW_VARIANT
-#undef R
-#undef R2
-#undef NO_KIND
 
 std::string str(std::string_view text) { return std::string(text); }
 std::string u(uint32_t value) { return to_string(value) + "u"; }
@@ -164,9 +146,9 @@ std::string partial_access(uint32_t slot) {
 }
 
 Kind result_kind(ReduceResult result, Kind kind) {
-  return result == ReduceResult::INDEX  ? Kind::kLong
-         : result == ReduceResult::REAL ? Kind::kFloat
-                                        : kind;
+  return result == ReduceResult::kIndex  ? Kind::kLong
+         : result == ReduceResult::kReal ? Kind::kFloat
+                                         : kind;
 }
 
 std::string emit_results(const ReduceVariant& v, Kind kind) {
@@ -185,18 +167,6 @@ std::string emit_results(const ReduceVariant& v, Kind kind) {
 }
 
 } // namespace
-
-const ReduceRow& row(ReduceOp op) { return rows[static_cast<size_t>(op)]; }
-
-uint32_t ReduceTexts::accumulator_bytes() const {
-  if (accumulator == "Indexed_l" || accumulator == "vec4<u32>") {
-    return 16;
-  }
-  if (accumulator == "Moments_f") {
-    return 12;
-  }
-  return accumulator == "f32" || accumulator == "i32" ? 4 : 8;
-}
 
 PipelineKey ReduceVariant::key() const {
   constexpr uint32_t kDTypeBits = 5;

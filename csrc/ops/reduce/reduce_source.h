@@ -1,4 +1,4 @@
-// The generator of reduction kernels: from a row of reduce.inc and a description of the operands to
+// The generator of reduction kernels: from a row of rows.yaml and a description of the operands to
 // WGSL.
 #pragma once
 
@@ -6,44 +6,41 @@
 #include <cstdint>
 #include <string_view>
 
+#include "runtime/pipeline.h"
+#include "tables/reduce.h"
 #include "wgsl/dtype.h"
 #include "wgsl/kernel_source.h"
-#include "runtime/pipeline.h"
 
 namespace torch_webgpu {
 
-/// Every row of reduce.inc. Suffixed, because `and` and `or` are words of C++.
-enum class ReduceOp : uint16_t {
-#define TW_REDUCE(name, ...) name##_op,
-#define TW_VARIANT(name, ...) name##_op,
-#include "ops/reduce/reduce.inc"
-#undef TW_REDUCE
-#undef TW_VARIANT
-  kCount
-};
-
-enum class ReduceResult : uint8_t { NONE, SAME, REAL, INDEX };
+enum class ReduceResult : uint8_t { kNone, kSame, kReal, kIndex };
 
 /// What a row says for one kind of element; all empty if the op has no such kind.
 struct ReduceTexts {
   std::string_view accumulator;
+  uint32_t accumulator_bytes = 0; // as an element of an array in a storage buffer
   std::string_view identity;
   std::string_view lift;
   std::string_view combine;
   std::string_view finish;
   std::string_view second;
-  uint32_t accumulator_bytes() const; // as an element of an array in a storage buffer
 };
 
+/// A row of rows.yaml, which describes the fields.
 struct ReduceRow {
   std::string_view name;
-  std::array<ReduceResult, 2> results;
-  std::array<ReduceTexts, 4> texts; // by Kind
+  uint32_t num_inputs = 1;
+  std::array<ReduceResult, 2> results{};
+  std::array<ReduceTexts, 4> texts{}; // by Kind
+  uint32_t num_results() const { return results[1] == ReduceResult::kNone ? 1 : 2; }
   bool has(Kind kind) const { return !at(kind).accumulator.empty(); }
   const ReduceTexts& at(Kind kind) const { return texts[static_cast<size_t>(kind)]; }
 };
 
-const ReduceRow& row(ReduceOp op);
+using ReduceTable = std::array<ReduceRow, static_cast<size_t>(ReduceOp::kCount)>;
+extern const ReduceTable kReduceRows;
+
+inline const ReduceRow& row(ReduceOp op) { return kReduceRows[static_cast<size_t>(op)]; }
 
 inline constexpr uint32_t kReduceMaxInputs = 4;
 inline constexpr uint32_t kReduceMaxDims = 14;

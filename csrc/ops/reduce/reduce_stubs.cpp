@@ -1,4 +1,4 @@
-// Gives ATen's reduction stubs their WebGPU kernels, most of them by the rows of reduce.inc.
+// Gives ATen's reduction stubs their WebGPU kernels, most of them by the rows of rows.yaml.
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/ReduceAllOps.h>
@@ -14,8 +14,8 @@
 #include <string>
 
 #include "backend/fallback.h"
-#include "ops/reduce/reduce.h"
 #include "launch/stub.h"
+#include "ops/reduce/reduce.h"
 
 namespace torch_webgpu {
 namespace {
@@ -64,13 +64,10 @@ void run_row<mean_stub, ReduceOp::mean_op>(TensorIterator& iter) {
       IteratorForm::kReduction);
 }
 
-#define TW_REDUCE(name, ...)                                                                       \
-  const RegisterStub<decltype(name##_stub)> register_##name(                                       \
-      name##_stub, &run_row<name##_stub, ReduceOp::name##_op>);
-#define TW_VARIANT(...)
-#include "ops/reduce/reduce.inc"
-#undef TW_REDUCE
-#undef TW_VARIANT
+#define TW_REGISTER(op, stub)                                                                      \
+  const RegisterStub<decltype(stub)> register_##op(stub, &run_row<stub, ReduceOp::op>);
+TW_REDUCE_STUBS(TW_REGISTER)
+#undef TW_REGISTER
 
 ReduceOp norm_op(double order) {
   if (std::isinf(order)) {

@@ -1,4 +1,4 @@
-// Scans: cumsum, cumprod, logcumsumexp, cummax and cummin, one row of scan.inc each.
+// Scans: cumsum, cumprod, logcumsumexp, cummax and cummin, one row of rows.yaml each.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/ReduceOps.h>
 #include <ATen/native/Resize.h>
@@ -18,44 +18,13 @@
 #include "launch/dtypes.h"
 #include "launch/kernel_args.h"
 #include "launch/stub.h"
+#include "ops/scan/scan_table.h"
 
 namespace torch_webgpu {
 namespace {
 
 using at::Tensor;
 using namespace at::native;
-
-enum class ScanOp : uint32_t {
-#define TW_SCAN(name, ...) name,
-#define TW_VARIANT TW_SCAN
-#include "ops/scan/scan.inc"
-#undef TW_SCAN
-#undef TW_VARIANT
-};
-
-struct ScanTexts {
-  std::string_view identity;
-  std::string_view combine;
-};
-
-struct ScanRow {
-  const char* name;
-  bool indexed;
-  std::array<ScanTexts, 4> texts; // by Kind
-};
-
-#define S(identity, combine) {identity, combine}
-#define NO_KIND                                                                                    \
-  {}
-#define TW_SCAN(name, ...) {#name, false, {{__VA_ARGS__}}},
-#define TW_VARIANT(name, ...) {#name, true, {{__VA_ARGS__}}},
-constexpr ScanRow rows[] = {
-#include "ops/scan/scan.inc"
-};
-#undef TW_SCAN
-#undef TW_VARIANT
-#undef S
-#undef NO_KIND
 
 struct ScanParams {
   uint32_t rows, length, inner, segments, segment, lanes_log2, lanes_first, y_at, z_at, x_at;
@@ -67,8 +36,6 @@ constexpr PipelineFamily kFamily = PipelineFamily::kScan;
 constexpr uint32_t kPerLane = 4; // elements of a tile, as in scan.wgsl
 constexpr uint32_t kTilesPerSegment = 8;
 constexpr uint32_t kMaxSegments = 1024;
-
-const ScanRow& row(ScanOp op) { return rows[static_cast<uint32_t>(op)]; }
 
 bool can_scan(ScanOp op, const Tensor& tensor) {
   const auto dtype = native_dtype(tensor.scalar_type());
@@ -228,14 +195,11 @@ struct ResultOf<void (*)(Result, Rest...)> {
   using type = Result;
 };
 
-#define TW_SCAN(name, ...)                                                                         \
-  const RegisterStub<decltype(name##_stub)> register_##name(                                       \
-      name##_stub, &run_row<name##_stub, ScanOp::name,                                             \
-                            typename ResultOf<decltype(stub_function(name##_stub))>::type>);
-#define TW_VARIANT(...)
-#include "ops/scan/scan.inc"
-#undef TW_SCAN
-#undef TW_VARIANT
+#define TW_REGISTER(op, stub)                                                                      \
+  const RegisterStub<decltype(stub)> register_##op(                                                \
+      stub, &run_row<stub, ScanOp::op, typename ResultOf<decltype(stub_function(stub))>::type>);
+TW_SCAN_STUBS(TW_REGISTER)
+#undef TW_REGISTER
 
 void cummax_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t dim) {
   if (!can_scan(ScanOp::cummax, self)) {

@@ -1,4 +1,4 @@
-// Accumulators of reductions (kernels/reduce.inc).
+// Accumulators of reductions (ops/reduce/rows.yaml).
 
 const lowest_i: i32 = -2147483647 - 1;
 const highest_i: i32 = 2147483647;

@@ -1,4 +1,4 @@
-// Combinations of cummax and cummin (kernels/scan.inc): a stands before b. The last of equals wins, and so does the
+// Combinations of cummax and cummin (ops/scan/rows.yaml): a stands before b. The last of equals wins, and so does the
 // last NaN; an accumulator without index is the identity.
 
 fn last_larger_f(a: Indexed_f, b: Indexed_f) -> Indexed_f {

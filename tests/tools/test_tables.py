@@ -1,0 +1,112 @@
+"""The reader of the op tables: what it takes from a row, and what it refuses."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+sys.path.insert(0, str(TOOLS))
+
+from rows.model import FAMILIES, RowError, load, load_all, wgsl_size  # noqa: E402
+
+CSRC = TOOLS.parent / "csrc"
+STRUCTS = {"Indexed": ["vec2<u32>", "u32"], "Pair": ["Indexed", "f32"], "Odd": ["texture_2d"]}
+
+
+def read(tmp_path: Path, family: str, text: str):
+    path = tmp_path / family / "rows.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return load(path)
+
+
+def test_a_row_leaves_much_to_defaults(tmp_path):
+    row = read(tmp_path, "pointwise", '- {op: scale, inputs: [a], f32: "a * s0"}')["scale"]
+    assert (row.stub, row.result, row.scalars) == ("scale_stub", "same", 1)
+    assert row.expressions == {"f32": "a * s0"}
+    table = read(tmp_path, "reduce", '- {op: sum, i64: {identity: "zero", combine: "a"}}')
+    reduction = table["sum"].by_type["i64"]
+    assert (reduction.accumulator, reduction.accumulator_bytes) == ("vec2<u32>", 8)
+    assert (reduction.lift, reduction.finish) == ("x", "a")
+
+
+def test_only_whole_words_name_inputs_and_scalars(tmp_path):
+    text = '- {op: f, inputs: [a], f32: "bess0(a.b, vec2<f32>(a).e)"}'
+    assert read(tmp_path, "pointwise", text)["f"].scalars == 0
+
+
+@pytest.mark.parametrize(
+    ("family", "text", "message"),
+    [
+        ("pointwise", '- {inputs: [a], f32: "a"}', "row 1: the field op is missing"),
+        ("pointwise", '- {op: sin, f32: "a"}', "sin: the field inputs is missing"),
+        ("pointwise", '- {op: sin, inputs: [a], f23: "a"}', "sin: the row has no expression"),
+        ("pointwise", '- {op: sin, inputs: [a], f32: "a", color: 1}', "sin: unknown field color"),
+        ("pointwise", "- {op: sin, inputs: [a], f32: 0.0}", "sin: f32 must be str, not 0.0"),
+        ("pointwise", '- {op: sin, inputs: [a], f32: ""}', "sin: f32 is empty"),
+        ("pointwise", '- {op: sin, inputs: [x], f32: "x"}', "sin: inputs are called a, b, c, d, e"),
+        ("pointwise", '- {op: sin, inputs: [a], f32: "b"}', "sin: an expression names b"),
+        ("pointwise", '- {op: sin, inputs: [a], f32: "s4"}', "sin: an expression names s4"),
+        ("pointwise", '- {op: sin, inputs: [a], result: int, f32: "a"}', "sin: result must be one"),
+        (
+            "pointwise",
+            '- {op: sin, inputs: [a], f32: "a"}\n- {op: sin, inputs: [a], f32: "a"}',
+            "sin: there are two rows of that name",
+        ),
+        (
+            "pointwise",
+            '- {op: sin, inputs: [a], f32: "a", f32: "b"}',
+            "line 1: f32 is given twice",
+        ),
+        (
+            "pointwise",
+            '- {op: sin, inputs: [a], for_dtype: {f16: cos}, f32: "a"}',
+            "sin: for_dtype names cos, which is no row",
+        ),
+        ("reduce", '- {op: sum, f32: {combine: "a"}}', "sum: f32: the field identity is missing"),
+        ("reduce", "- {op: sum}", "sum: the row says nothing for any of f32, i32, i64, c64"),
+        (
+            "reduce",
+            '- {op: sum, f32: {accumulator: "Odd", identity: "0", combine: "a"}}',
+            "sum: f32: csrc/wgsl/lib declares no struct Odd",
+        ),
+        ("scan", '- {op: scan, f32: {combine: "a"}}', "scan: f32: the field identity is missing"),
+        ("random", '- {op: noise, source: dice, value: "x"}', "noise: source must be one of bits"),
+        ("matmul", "[]", "only pointwise, random, reduce, scan have tables"),
+        ("scan", "{}", "a table is a list of rows"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, family, text, message):
+    with pytest.raises(RowError) as error:
+        read(tmp_path, family, text)
+    assert str(error.value).startswith(f"{family}/rows.yaml: ")
+    assert message in str(error.value)
+
+
+def test_sizes_are_those_of_wgsl():
+    assert wgsl_size("f32", STRUCTS) == (4, 4)
+    assert wgsl_size("vec3<f32>", STRUCTS) == (12, 16)
+    assert wgsl_size("Indexed", STRUCTS) == (16, 8)
+    assert wgsl_size("Pair", STRUCTS) == (24, 8)
+    assert wgsl_size("Odd", STRUCTS) is None
+
+
+def test_the_tables_of_this_repository(tmp_path):
+    assert set(load_all(CSRC)) == set(FAMILIES)
+    command = [sys.executable, TOOLS / "tables.py", "--csrc", CSRC, "--out", tmp_path]
+    subprocess.run(command, check=True)
+    written = {path for path in tmp_path.rglob("*") if path.is_file()}
+    listed = subprocess.run([*command, "--list"], check=True, capture_output=True, text=True)
+    assert written == {Path(line) for line in listed.stdout.split()}
+
+
+def test_an_error_ends_the_run_in_one_line(tmp_path):
+    (tmp_path / "ops" / "scan").mkdir(parents=True)
+    (tmp_path / "ops" / "scan" / "rows.yaml").write_text("- {op: scan}\n")
+    command = [sys.executable, TOOLS / "tables.py", "--csrc", tmp_path, "--out", tmp_path / "out"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert result.stderr.startswith("tables: scan/rows.yaml: scan: ")
+    assert not (tmp_path / "out").exists()
