@@ -1,7 +1,13 @@
-"""What the build knows of the shaders, as data: the kernels' contracts.
+"""What the build knows of the shaders, as data: the kernels' contracts, the op tables, the library.
 
 A kernel's .wgsl file states its operands, constants, regions and parameters; `kernels` gives them
 as the build read them, and `assemble` makes the text of a shader for any target.
+
+`tables` gives the rows of the op tables and `library` the functions that their expressions call. A
+shader of one's own is made of `expression`, between `load` and `store`, and `library_for`.
+
+Dtypes have the names of the contracts (f32, f16, bf16, i64, i32, i16, i8, u8, bool, c64; f64, u16
+and u32, which are only converted; bits8 to bits128), or are given as torch.dtype.
 """
 
 import functools
@@ -10,9 +16,26 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import torch
+
 from torch_webgpu import _C
 
 _DATA = pathlib.Path(__file__).parent / "share" / "wgsl"
+_DTYPES = {
+    torch.float32: "f32",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.int16: "i16",
+    torch.int8: "i8",
+    torch.uint8: "u8",
+    torch.bool: "bool",
+    torch.complex64: "c64",
+    torch.float64: "f64",
+    torch.uint16: "u16",
+    torch.uint32: "u32",
+}
 
 
 class OperandForm(NamedTuple):
@@ -65,3 +88,100 @@ def assemble(
         [(regions or {})[name] for name in contract["regions"]],
         dict.fromkeys(features, 1),
     )
+
+
+@functools.cache
+def tables() -> dict[str, Any]:
+    """The rows of the op tables, by family (pointwise, random, reduce, scan) and by op.
+
+    A row has the fields that the top of csrc/ops/<family>/rows.yaml describes, with what it leaves
+    to a default. ``stub`` is empty for a row behind no DispatchStub. Pointwise rows have their WGSL
+    in ``expressions``, by register type (f32, i32, i64, c64, raw), and in ``scalars`` how many of
+    s0, s1, ... these name. Rows of reduce and scan have their texts in ``by_type``. The keys of
+    ``for_argument`` are numbers as text.
+    """
+    return json.loads((_DATA / "tables.json").read_text(encoding="utf-8"))
+
+
+@functools.cache
+def library() -> dict[str, dict[str, str]]:
+    """The declarations of the WGSL function library, by name and in the library's order.
+
+    Each has ``file`` (in csrc/wgsl/lib, without .wgsl), ``doc`` (the comment above it) and
+    ``text``.
+    """
+    return json.loads((_DATA / "library.json").read_text(encoding="utf-8"))
+
+
+def library_for(text: str) -> str:
+    """The library declarations that a text needs, also through others, in the library's order.
+
+    A name that the text declares itself, in column 0, is not taken from the library. The text with
+    these behind it is a complete shader, if it was one but for the library.
+    """
+    return _C.library_for(text)
+
+
+def row(op: str, dtype: str | torch.dtype) -> dict[str, Any]:
+    """The pointwise row that serves an op in a dtype: its own, or the one that its ``for_dtype``
+    names, whose ``result`` may be another (bitwise_not of bool is logical_not).
+
+    Raises KeyError for an op without a row.
+    """
+    rows = tables()["pointwise"]
+    return rows[rows[op]["for_dtype"].get(_dtype_name(dtype), op)]
+
+
+def expression(op: str, dtype: str | torch.dtype) -> str:
+    """The WGSL expression of a pointwise op that is computed in a dtype.
+
+    It names the inputs a, b, ... and the scalar arguments s0, s1, ..., all of the type that
+    `register_type` gives. The expression has that type too; but bool where the result of `row`
+    is ``bool``, and f32 for complex64 where it is ``real``. Half types are computed in f32, and
+    bool in i32 (0 or 1).
+
+    Raises KeyError for an op without a row, ValueError for an unknown dtype, NotImplementedError
+    for a dtype that the row has no expression for: PyTorch refuses it, or the CPU computes it.
+    """
+    dtype = _dtype_name(dtype)
+    expressions = row(op, dtype)["expressions"]
+    field = _C.dtype_info(dtype)[2]
+    if field not in expressions:
+        raise NotImplementedError(f"{op} has no expression for {dtype}")
+    return expressions[field]
+
+
+def register_type(dtype: str | torch.dtype) -> str:
+    """The WGSL type in which a value of a dtype is computed: f32, i32, vec2<u32> or vec2<f32>.
+
+    Of raw bits: u32, vec2<u32> or vec4<u32>. Raises ValueError for an unknown dtype.
+    """
+    return _C.dtype_info(_dtype_name(dtype))[1]
+
+
+def load(dtype: str | torch.dtype, word: str) -> str:
+    """The WGSL expression of `register_type(dtype)` for an element's bits as they lie in memory.
+
+    `word` is an expression of u32; of vec2<u32> for 8 bytes, of vec4<u32> for 16. The bits of a
+    narrower element are the low ones, and the others must be 0. Raises ValueError for an unknown
+    dtype. The expression may call the library: see `library_for`.
+    """
+    return _C.load_expression(_dtype_name(dtype), word)
+
+
+def store(dtype: str | torch.dtype, value: str) -> str:
+    """The reverse of `load`: the bits of a value, an expression of `register_type(dtype)`.
+
+    Float types are rounded, integers wrapped to their width; of bool every number but 0 is true.
+    The bits of a narrower element are the low ones, and the others are 0. Raises ValueError for an
+    unknown dtype.
+    """
+    return _C.store_expression(_dtype_name(dtype), value)
+
+
+def _dtype_name(dtype: str | torch.dtype) -> str:
+    if isinstance(dtype, str):
+        return dtype
+    if dtype not in _DTYPES:
+        raise ValueError(f"kernels know no {dtype}")
+    return _DTYPES[dtype]

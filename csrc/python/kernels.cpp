@@ -1,4 +1,5 @@
-// What Python may ask of kernels: the shader of a form, for any target.
+// What Python may ask of kernels: the shader of a form for any target, and the pieces that shaders
+// are made of.
 #include "python/kernels.h"
 
 #include <c10/util/Exception.h>
@@ -11,6 +12,8 @@
 
 #include "wgsl/assemble.h"
 #include "wgsl/kernel_info.h"
+#include "wgsl/kernel_source.h"
+#include "wgsl/wgsl_library.h"
 
 namespace torch_webgpu {
 namespace {
@@ -63,11 +66,40 @@ std::string assemble_kernel(const std::string& name, const std::vector<uint32_t>
   return assemble(name, *kernel, form, target_of(features)).source;
 }
 
+// Bytes of an element, its type in registers in WGSL, and the field of a table's row that serves
+// it.
+std::tuple<uint32_t, std::string, std::string> dtype_info(const std::string& name) {
+  const DTypeInfo& dtype = info(dtype_named(name));
+  const auto field = [&] {
+    switch (dtype.kind) {
+    case Kind::kFloat:
+      return "f32";
+    case Kind::kInt:
+      return "i32";
+    case Kind::kLong:
+      return "i64";
+    case Kind::kComplex:
+      return "c64";
+    default: // a float64 is moved as bits
+      return "raw";
+    }
+  };
+  return {dtype.bytes, std::string(dtype.wgsl), field()};
+}
+
 } // namespace
 
 void register_kernels(pybind11::module_& m) {
   m.def("assemble_kernel", &assemble_kernel, pybind11::arg("name"), pybind11::arg("consts"),
         pybind11::arg("operands"), pybind11::arg("regions"), pybind11::arg("features"));
+  m.def("dtype_info", &dtype_info, pybind11::arg("dtype"));
+  m.def("load_expression", [](const std::string& dtype, const std::string& word) {
+    return from_word(dtype_named(dtype), word);
+  });
+  m.def("store_expression", [](const std::string& dtype, const std::string& value) {
+    return to_word(dtype_named(dtype), value);
+  });
+  m.def("library_for", [](const std::string& text) { return library_for(text); });
 }
 
 } // namespace torch_webgpu
