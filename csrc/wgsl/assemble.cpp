@@ -1,10 +1,11 @@
 #include "wgsl/assemble.h"
 
 #include <algorithm>
+#include <optional>
 
-#include "wgsl/wgsl_library.h"
 #include "runtime/error.h"
 #include "wgsl/conditions.h"
+#include "wgsl/wgsl_library.h"
 
 namespace torch_webgpu {
 namespace {
@@ -58,6 +59,43 @@ std::string constants(const KernelInfo& kernel, const KernelForm& form) {
   return text;
 }
 
+std::string_view kind_name(Kind kind) {
+  switch (kind) {
+  case Kind::kFloat:
+    return "float";
+  case Kind::kInt:
+    return "int";
+  case Kind::kLong:
+    return "long";
+  case Kind::kComplex:
+    return "complex";
+  case Kind::kBool:
+    return "bool";
+  case Kind::kRaw:
+    return "raw";
+  case Kind::kDouble:
+    return "double";
+  }
+  return "";
+}
+
+// NAME_is_KIND and NAME_is_DTYPE; nothing for other conditions.
+std::optional<bool> dtype_condition(const KernelInfo& kernel, const KernelForm& form,
+                                    std::string_view condition) {
+  const size_t at = condition.rfind("_is_");
+  if (at == std::string_view::npos) {
+    return std::nullopt;
+  }
+  const std::string_view word = condition.substr(at + 4);
+  for (size_t k = 0; k < kernel.operands.size(); ++k) {
+    if (kernel.operands[k].name == condition.substr(0, at)) {
+      const DTypeInfo& dtype = info(form.operands[k].dtype);
+      return form.operands[k].present && (word == dtype.name || word == kind_name(dtype.kind));
+    }
+  }
+  return std::nullopt;
+}
+
 bool holds(const KernelInfo& kernel, const KernelForm& form, const ShaderTarget& target,
            std::string_view name) {
   for (size_t c = 0; c < kernel.consts.size(); ++c) {
@@ -80,11 +118,19 @@ bool holds(const KernelInfo& kernel, const KernelForm& form, const ShaderTarget&
       return form.operands[k].whole_words;
     }
   }
+  if (const auto value = dtype_condition(kernel, form, name)) {
+    return *value;
+  }
   if (name == "subgroups") {
     return target.subgroups;
   }
   if (name == "native_f16") {
     return target.shader_f16;
+  }
+  if (name == "is_complex") {
+    return std::ranges::any_of(form.operands, [](const KernelForm::Operand& operand) {
+      return operand.present && info(operand.dtype).kind == Kind::kComplex;
+    });
   }
   fail(kernel, "a condition asks for " + std::string(name) + ", which nothing declares");
 }
@@ -130,9 +176,9 @@ PipelineSpec assemble(std::string label, const KernelInfo& kernel, const KernelF
   }
   PipelineSpec spec;
   spec.label = std::move(label);
-  const std::string text = resolve_conditions(
-      fill_regions(kernel, form),
-      [&](std::string_view name) { return holds(kernel, form, target, name); });
+  const std::string text =
+      resolve_conditions(fill_regions(kernel, form),
+                         [&](std::string_view name) { return holds(kernel, form, target, name); });
   spec.source = complete_shader(
       constants(kernel, form) + text + operand_declarations(operands, form.windows), target);
   spec.binding = binding_layout(operands, kernel.reports_errors, form.windows);

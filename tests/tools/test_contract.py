@@ -106,6 +106,31 @@ def test_imports_bring_what_they_use(read, tmp_path):
     assert [*declarations(kernel.text)] == ["a", "inner", "outer", "main"]
 
 
+def test_imports_bring_all_alternatives(read, tmp_path):
+    (tmp_path / "family").mkdir(exist_ok=True)
+    (tmp_path / "family" / "part.wgsl").write_text(
+        "@if(is_complex) alias num = vec2<f32>;\n@else alias num = f32;\n\n"
+        "const other = 1u;\n\n"
+        "@if(x_is_complex)\nfn twice(a: num) -> num { return 2.0 * a; }\n"
+        "@else\nfn twice(a: num) -> num {\n  return a + a;\n}\n"
+    )
+    kernel = read(
+        "// @operand x: in {f32, c64}\nimport package::family::part::{twice};\n"
+        "@compute @workgroup_size(1)\nfn main() {}\n"
+    )
+    brought = kernel.text.split("@compute")[0]
+    assert "@if(is_complex) alias num = vec2<f32>;\n@else alias num = f32;" in brought
+    assert "@if(x_is_complex)\nfn twice" in brought
+    assert "@else\nfn twice(a: num) -> num {\n  return a + a;\n}" in brought
+    assert "other" not in brought
+
+
+def test_conditions_on_dtypes(read):
+    read(KERNEL.replace("has_w && !plain", "is_complex || w_is_i64 || y_is_float"))
+    with pytest.raises(ContractError, match="asks for y_is_i64"):
+        read(KERNEL.replace("has_w && !plain", "y_is_i64"))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [

@@ -35,6 +35,9 @@ DTYPE_SETS = {
 # In the order of the enumeration DType of csrc/wgsl/dtype.h.
 DTYPES = (*NATIVE, *CONVERTED, *BITS)
 
+# Of the values in registers: the enumeration Kind of csrc/wgsl/dtype.h.
+KINDS = ("float", "int", "long", "complex", "raw", "double")
+
 
 class ContractError(Exception):
     """A kernel file states something that cannot be; the text names file and line."""
@@ -111,6 +114,15 @@ class Kernel:
             names.update(const.names)
         return names | TARGET_CONDITIONS
 
+    def dtype_conditions(self) -> set[str]:
+        """What an `@if` may ask of dtypes: NAME_is_KIND and NAME_is_DTYPE. An absent operand is
+        none of them."""
+        return {
+            f"{operand.name}_is_{word}"
+            for operand in self.operands
+            for word in (*KINDS, *operand.dtypes)
+        }
 
-# Features of the shader target that an `@if` may ask.
-TARGET_CONDITIONS = {"subgroups", "native_f16"}
+
+# What else an `@if` may ask: features of the shader target, and whether an operand is complex.
+TARGET_CONDITIONS = {"subgroups", "native_f16", "is_complex"}

@@ -30,6 +30,8 @@ MEMBER = re.compile(rf"^\s*({NAME})\s*:\s*([^/]+?)\s*,?\s*(?://\s*(.*))?$")
 TYPE = re.compile(r"^(?:array<\s*)?(vec4<(u32|i32|f32)>|u32|i32|f32)(?:\s*,\s*(\d+)u?\s*>)?$")
 WORKGROUP = re.compile(r"@workgroup_size\(([^)]*)\)")
 CONDITION = re.compile(r"@(?:if|elif)\(([^)]*(?:\([^)]*\)[^)]*)*)\)")
+# Stands on a line of its own before the declaration that it decorates.
+ALTERNATIVE = re.compile(r"^@(?:(?:if|elif)\(.*\)|else)\s*$")
 PARAMS_WINDOW = 1024  # bytes of the uniform binding; kParamsWindow of runtime/pipeline.h
 MAX_OPERANDS = 14  # kMaxOperands of launch/launch.h
 CONST_BITS = 64 - MAX_OPERANDS
@@ -42,19 +44,21 @@ def parse(path: Path, root: Path) -> Kernel:
 
 
 def declarations(text: str) -> dict[str, str]:
-    """Module-level declarations by name, in order."""
+    """Module-level declarations by name, in order. Alternatives of one name stay together."""
     found: dict[str, str] = {}
     lines = text.split("\n")
     i = 0
     while i < len(lines):
+        start = i
+        while i < len(lines) and ALTERNATIVE.match(lines[i]):
+            i += 1
         match = re.match(
-            rf"(?:@\w+(?:\([^)]*\))?\s+)*(?:fn|const|var(?:<[^>]*>)?|struct|alias|override)\s+({NAME})",
-            lines[i],
+            rf"(?:@\w+(?:\(.*?\))?\s+)*(?:fn|const|var(?:<[^>]*>)?|struct|alias|override)\s+({NAME})",
+            lines[i] if i < len(lines) else "",
         )
         if not match:
             i += 1
             continue
-        start = i
         # A block ends with the brace in column 0, anything else with the first `;` or `}` at a
         # line's end.
         opens = lines[i].rstrip().endswith(("{", "("))
@@ -65,7 +69,9 @@ def declarations(text: str) -> dict[str, str]:
             if i == len(lines):
                 raise ContractError(f"the declaration of {match[1]} has no end")
         i += 1
-        found[match[1]] = "\n".join(lines[start:i])
+        declaration = "\n".join(lines[start:i])
+        before = found.get(match[1])
+        found[match[1]] = declaration if before is None else f"{before}\n{declaration}"
     return found
 
 
@@ -297,7 +303,7 @@ class _Parser:
             self.kernel.workgroup *= int(size)
 
     def _conditions(self, text: str) -> None:
-        names = self.kernel.condition_names()
+        names = self.kernel.condition_names() | self.kernel.dtype_conditions()
         for condition in CONDITION.findall(text):
             for name in re.findall(NAME, condition):
                 if name not in names:
