@@ -3,40 +3,19 @@
 #include <string>
 
 #include "backend/fallback.h"
+#include "backend/tensor.h"
 #include "launch/dtypes.h"
 #include "ops/matmul/matmul_gemm.h"
 
 namespace torch_webgpu {
-namespace {
 
 using at::Tensor;
-
-// For the region `number` of the kernels. Elements take twice the workgroup memory.
-constexpr const char* kComplexNumber = R"(alias num = vec2<f32>;
-const block = 16u;
-fn times(a: num, b: num) -> num { return mul_c(a, b); }
-fn over(a: num, b: num) -> num { return div_c(a, b); }
-fn conjugate(a: num) -> num { return conj_c(a); }
-fn real_part(a: num) -> f32 { return a.x; }
-fn imaginary_part(a: num) -> f32 { return a.y; }
-fn from_real(a: f32) -> num { return vec2<f32>(a, 0.0); }
-fn from_parts(real: f32, imaginary: f32) -> num { return vec2<f32>(real, imaginary); }
-fn is_zero(a: num) -> bool { return magnitude_bits_f(a.x) == 0u && magnitude_bits_f(a.y) == 0u; })";
-
-} // namespace
 
 bool is_linalg_dtype(at::ScalarType type) {
   return type == at::kFloat || type == at::kComplexFloat;
 }
 
 int64_t linalg_block(at::ScalarType type) { return type == at::kComplexFloat ? 16 : 32; }
-
-KernelCall::Hooks linalg_hooks(at::ScalarType type) {
-  if (type != at::kComplexFloat) {
-    return {};
-  }
-  return {{"number", kComplexNumber}};
-}
 
 Tensor raw_values(const Tensor& tensor) { return tensor.is_conj() ? tensor.conj() : tensor; }
 
@@ -61,9 +40,9 @@ Tensor submatrix(const Tensor& m, int64_t row, int64_t rows, int64_t column, int
   return m.narrow(-2, row, rows).narrow(-1, column, columns);
 }
 
-std::array<uint32_t, 4> matrix_words(const Tensor& m) {
-  return {static_cast<uint32_t>(byte_offset(m) / m.itemsize()), static_cast<uint32_t>(m.stride(0)),
-          static_cast<uint32_t>(m.stride(1)), static_cast<uint32_t>(m.stride(2))};
+std::array<uint32_t, 4> matrix_strides(const Tensor& m) {
+  return {static_cast<uint32_t>(m.stride(0)), static_cast<uint32_t>(m.stride(1)),
+          static_cast<uint32_t>(m.stride(2)), 0};
 }
 
 void subtract_product(const Tensor& c, const Tensor& a_in, const Tensor& b_in) {

@@ -4,10 +4,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <cstdint>
 #include <utility>
 #include <vector>
-
-#include "launch/kernel_call.h"
 
 namespace torch_webgpu {
 
@@ -15,10 +14,8 @@ namespace torch_webgpu {
 bool is_linalg_dtype(at::ScalarType type);
 
 /// Rows and columns of the blocks that one workgroup works on; the kernels' constant `block`.
+/// Complex elements take twice the workgroup memory.
 int64_t linalg_block(at::ScalarType type);
-
-/// Replaces the kernels' number type where it is not float32.
-KernelCall::Hooks linalg_hooks(at::ScalarType type);
 
 /// The same memory without lazy conjugation: LAPACK's interface, and so ATen's stubs, tell it by
 /// an argument.
@@ -35,9 +32,8 @@ at::Tensor matrices_like(const at::Tensor& tensor, const at::Tensor& batch_of);
 at::Tensor submatrix(const at::Tensor& m, int64_t row, int64_t rows, int64_t column,
                      int64_t columns);
 
-/// Where a batch of matrices lies, for a kernel's parameters: offset, and strides of batch, row
-/// and column.
-std::array<uint32_t, 4> matrix_words(const at::Tensor& m);
+/// Strides of batch, row and column, for a kernel's parameters.
+std::array<uint32_t, 4> matrix_strides(const at::Tensor& m);
 
 /// c -= a @ b, for batches of matrices. All three may lie in one buffer if they do not overlap.
 void subtract_product(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b);

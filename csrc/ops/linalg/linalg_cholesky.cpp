@@ -6,9 +6,10 @@
 #include <torch/library.h>
 
 #include "backend/fallback.h"
-#include "launch/dtypes.h"
-#include "ops/linalg/linalg.h"
+#include "kernels/linalg_cholesky.h"
+#include "launch/common.h"
 #include "launch/stub.h"
+#include "ops/linalg/linalg.h"
 
 namespace torch_webgpu {
 namespace {
@@ -17,27 +18,15 @@ using at::Tensor;
 using at::native::cholesky_inverse_stub;
 using at::native::cholesky_stub;
 
-constexpr PipelineFamily kCholesky = PipelineFamily::kCholesky;
-
-// Mirrors Params of linalg_cholesky.wgsl.
-struct Params {
-  uint32_t batches;
-  uint32_t rows;
-  uint32_t info_offset;
-  uint32_t first;
-  std::array<uint32_t, 4> a;
-};
-
 void factor_block(const Tensor& a, const Tensor& info, int64_t first) {
-  const Params params = {static_cast<uint32_t>(a.size(0)), static_cast<uint32_t>(a.size(1)),
-                         static_cast<uint32_t>(byte_offset(info) / info.itemsize()),
-                         static_cast<uint32_t>(first), matrix_words(a)};
-  KernelCall call("linalg_cholesky", "linalg_cholesky");
-  call.add_output("a", a, *native_dtype(a.scalar_type()));
-  call.add_output("info", info, DType::kI32);
-  call.run_groups({kCholesky, 0, 0}, params,
-                  context().stream.grid_1d(static_cast<uint64_t>(a.size(0)), 1),
-                  [&] { return linalg_hooks(a.scalar_type()); });
+  const auto batches = static_cast<uint32_t>(a.size(0));
+  kernels::linalg_cholesky::Launch launch("linalg_cholesky");
+  launch.a(a).info(info).block(static_cast<uint32_t>(linalg_block(a.scalar_type())));
+  launch.run({.batches = batches,
+              .rows = static_cast<uint32_t>(a.size(1)),
+              .first = static_cast<uint32_t>(first),
+              .a_strides = matrix_strides(a)},
+             launch.grid_of_groups(batches));
 }
 
 void cholesky(const Tensor& input, const Tensor& info, bool upper) {

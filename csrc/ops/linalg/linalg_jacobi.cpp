@@ -23,9 +23,10 @@
 #include <cmath>
 #include <limits>
 
-#include "launch/dtypes.h"
-#include "ops/linalg/linalg.h"
+#include "kernels/linalg_jacobi.h"
+#include "launch/common.h"
 #include "launch/stub.h"
+#include "ops/linalg/linalg.h"
 
 namespace torch_webgpu {
 namespace {
@@ -34,36 +35,22 @@ using at::Tensor;
 using at::native::linalg_eigh_stub;
 using at::native::svd_stub;
 
-constexpr PipelineFamily kFamily = PipelineFamily::kJacobi;
+namespace kernel = kernels::linalg_jacobi;
 
-// Mirrors Params of linalg_jacobi.wgsl.
-struct Params {
-  uint32_t batches;
-  uint32_t columns;
-  uint32_t first_round = 0;
-  uint32_t rounds = 0;
-  uint32_t groups = 1;
-  uint32_t w_offset;
-  uint32_t rotations_offset;
-  float tolerance;
-};
+constexpr uint32_t kTeam = 32; // invocations to a pair of columns
 
-void rotate(const Tensor& w, const Tensor& rotations, const Params& params) {
-  KernelCall call("linalg_jacobi", "linalg_jacobi");
-  call.add_output("w", w, *native_dtype(w.scalar_type()));
-  call.add_sum("rotations", rotations, DType::kI32);
-  call.run_groups(
-      {kFamily, 0, 0}, params,
-      context().stream.grid_1d(static_cast<uint64_t>(params.batches) * params.groups, 1),
-      [&] { return linalg_hooks(w.scalar_type()); });
+void rotate(const Tensor& w, const Tensor& rotations, const kernel::Params& params) {
+  kernel::Launch launch("linalg_jacobi");
+  launch.w(w).rotations(rotations).team(kTeam);
+  launch.run(params, launch.grid_of_groups(uint64_t{params.batches} * params.groups));
 }
 
 // Unitary V for which the columns of A V are orthogonal, for batches of square matrices whose
 // elements are at most about 1. `rotations` (int32) has an element for each matrix: not zero if its
 // columns still turn after many sweeps.
 Tensor orthogonalize(const Tensor& a, const Tensor& rotations) {
-  constexpr int kMaxSweeps = 40; // ten are many
-  constexpr int64_t kTeams = 8;  // pairs that a workgroup takes, as in the kernel
+  constexpr int kMaxSweeps = 40;                         // ten are many
+  constexpr int64_t kTeams = kernel::kWorkgroup / kTeam; // pairs that a workgroup takes
   constexpr int64_t kOneGroup = 32;
   const int64_t batches = a.size(0);
   const int64_t n = a.size(2);
@@ -72,12 +59,10 @@ Tensor orthogonalize(const Tensor& a, const Tensor& rotations) {
     return identity;
   }
   const Tensor w = at::cat({a.mT(), identity}, 2);
-  Params params{.batches = static_cast<uint32_t>(batches),
-                .columns = static_cast<uint32_t>(n),
-                .w_offset = element_begin(w),
-                .rotations_offset = element_begin(rotations),
-                .tolerance =
-                    std::sqrt(static_cast<float>(n)) * std::numeric_limits<float>::epsilon()};
+  kernel::Params params{.batches = static_cast<uint32_t>(batches),
+                        .columns = static_cast<uint32_t>(n),
+                        .tolerance = std::sqrt(static_cast<float>(n)) *
+                                     std::numeric_limits<float>::epsilon()};
   const int64_t pairs = (n + 1) / 2;
   const auto rounds = static_cast<uint32_t>(2 * pairs - 1);
   const bool one_group = pairs <= kOneGroup;

@@ -3,6 +3,13 @@
 // rotated to be orthogonal; below a square matrix lies another, which turns with it. Columns are
 // contiguous. A team of invocations works on a pair; one workgroup does all pairs of a matrix, and
 // then several rounds in a row, or takes `teams` pairs of one round.
+//
+// @operand w: out {f32, c64} // both matrices, column after column; read too
+// @operand rotations: sum {i32} // of each matrix
+// @const   team: u32 in {32} // invocations to a pair of columns
+
+import package::linalg::matrix::{workgroup_number};
+import package::linalg::number::{times, over, conjugate, real_part, imaginary_part, from_real, from_parts};
 
 struct Params {
   batches: u32,
@@ -10,34 +17,11 @@ struct Params {
   first_round: u32,
   rounds: u32,
   groups: u32, // workgroups to a matrix
-  w_offset: u32,
-  rotations_offset: u32,
   tolerance: f32, // of a product, relative to the columns' lengths
 }
 
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<u32>;
-@group(0) @binding(1) var<storage, read_write> b1: array<atomic<u32>>;
-fn load_w(i: u32) -> f32 { return bitcast<f32>(b0[i]); }
-fn store_w(i: u32, v: f32) { b0[i] = bitcast<u32>(v); }
-fn atomic_add_rotations(i: u32, v: i32) { atomicAdd(&b1[i], bitcast<u32>(v)); }
-// @end
-
-@group(0) @binding(31) var<uniform> p: Params;
-
-// @hook number
-alias num = f32;
-fn times(a: num, b: num) -> num { return a * b; }
-fn over(a: num, b: num) -> num { return div_f(a, b); }
-fn conjugate(a: num) -> num { return a; }
-fn real_part(a: num) -> f32 { return a; }
-fn imaginary_part(a: num) -> f32 { return 0.0; }
-fn from_real(a: f32) -> num { return a; }
-fn from_parts(real: f32, imaginary: f32) -> num { return real; }
-// @end
 
 const lanes = 256u;
-const team = 32u;
 const teams = lanes / team;
 // Of squared lengths, where the largest elements are about 1: what is shorter is rounding, and may
 // have a product that is larger than its length, which is zero.
@@ -55,16 +39,16 @@ fn meeting(k: u32, round: u32, players: u32) -> vec2<u32> {
   return vec2<u32>((round + k) % ring, (round + ring - k) % ring);
 }
 
-@compute @workgroup_size(lanes)
+@compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>,
         @builtin(local_invocation_index) lane: u32) {
-  let id = wid.y * grid.x + wid.x;
+  let id = workgroup_number(wid, grid);
   let batch = id / p.groups;
   if (batch >= p.batches) {
     return;
   }
   let height = 2u * p.columns;
-  let matrix = p.w_offset + batch * p.columns * height;
+  let matrix = p.w_at + batch * p.columns * height;
   let players = p.columns + p.columns % 2u; // with an odd number, one has a round off
   let member = lane % team;
   for (var round = p.first_round; round < p.first_round + p.rounds; round++) {
@@ -115,7 +99,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: ve
           store_w(right + i, sine * x + cosine * y);
         }
         if (member == 0u) {
-          atomic_add_rotations(p.rotations_offset + batch, 1);
+          atomic_add_rotations(p.rotations_at + batch, 1);
         }
       }
     }

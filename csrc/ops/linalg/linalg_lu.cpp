@@ -5,9 +5,11 @@
 #include <ATen/native/TransposeType.h>
 
 #include "backend/fallback.h"
-#include "launch/dtypes.h"
-#include "ops/linalg/linalg.h"
+#include "kernels/linalg_lu.h"
+#include "kernels/linalg_row_swap.h"
+#include "kernels/linalg_unpack_pivots.h"
 #include "launch/stub.h"
+#include "ops/linalg/linalg.h"
 
 namespace torch_webgpu {
 namespace {
@@ -18,69 +20,20 @@ using at::native::lu_solve_stub;
 using at::native::TransposeType;
 using at::native::unpack_pivots_stub;
 
-constexpr PipelineFamily kLu = PipelineFamily::kLu;
-constexpr PipelineFamily kRowSwap = PipelineFamily::kRowSwap;
-constexpr PipelineFamily kUnpackPivots = PipelineFamily::kUnpackPivots;
-
-// Mirrors Params of linalg_lu.wgsl.
-struct LuParams {
-  uint32_t batches;
-  uint32_t rows;
-  uint32_t columns;
-  uint32_t first;
-  std::array<uint32_t, 4> a;
-  uint32_t pivots_offset;
-  uint32_t pivots_batch;
-  uint32_t info_offset;
-  uint32_t pivot;
-};
-
-// Mirrors Params of linalg_row_swap.wgsl.
-struct SwapParams {
-  uint32_t batches;
-  uint32_t columns;
-  uint32_t count;
-  uint32_t reverse;
-  std::array<uint32_t, 4> b;
-  uint32_t pivots_offset;
-  uint32_t pivots_batch;
-  uint32_t first;
-  uint32_t unused = 0;
-};
-
-// Mirrors Params of linalg_unpack_pivots.wgsl.
-struct UnpackParams {
-  uint32_t batches;
-  uint32_t count;
-  uint32_t pivots_offset;
-  uint32_t pivots_batch;
-  uint32_t out_offset;
-  uint32_t out_batch;
-  uint32_t unused[2] = {};
-};
-
-uint32_t word_offset(const at::TensorBase& tensor) {
-  return static_cast<uint32_t>(byte_offset(tensor) / tensor.itemsize());
-}
-
 void factor_panel(const Tensor& a, const Tensor& pivots, const Tensor& info, int64_t first,
                   bool pivot) {
-  const LuParams params = {static_cast<uint32_t>(a.size(0)),
-                           static_cast<uint32_t>(a.size(1)),
-                           static_cast<uint32_t>(a.size(2)),
-                           static_cast<uint32_t>(first),
-                           matrix_words(a),
-                           word_offset(pivots),
-                           static_cast<uint32_t>(pivots.stride(0)),
-                           word_offset(info),
-                           pivot};
-  KernelCall call("linalg_lu_factor", "linalg_lu");
-  call.add_output("a", a, *native_dtype(a.scalar_type()));
-  call.add_output("pivots", pivots, DType::kI32);
-  call.add_output("info", info, DType::kI32);
-  call.run_groups({kLu, 0, 0}, params,
-                  context().stream.grid_1d(static_cast<uint64_t>(a.size(0)), 1),
-                  [&] { return linalg_hooks(a.scalar_type()); });
+  const auto batches = static_cast<uint32_t>(a.size(0));
+  kernels::linalg_lu::Launch launch("linalg_lu_factor");
+  launch.a(a).pivots(pivots).info(info);
+  launch.block(static_cast<uint32_t>(linalg_block(a.scalar_type())));
+  launch.run({.batches = batches,
+              .rows = static_cast<uint32_t>(a.size(1)),
+              .columns = static_cast<uint32_t>(a.size(2)),
+              .first = static_cast<uint32_t>(first),
+              .pivots_batch = static_cast<uint32_t>(pivots.stride(0)),
+              .pivot = pivot,
+              .a_strides = matrix_strides(a)},
+             launch.grid_of_groups(batches));
 }
 
 // `pivots` (batch x count) says which row, counted from 1, each row from `first` on changes with.
@@ -88,19 +41,16 @@ void swap_rows(const Tensor& b, const Tensor& pivots, int64_t first, bool revers
   if (b.numel() == 0) {
     return;
   }
-  const SwapParams params = {static_cast<uint32_t>(b.size(0)),
-                             static_cast<uint32_t>(b.size(2)),
-                             static_cast<uint32_t>(pivots.size(1)),
-                             reverse,
-                             matrix_words(b),
-                             word_offset(pivots),
-                             static_cast<uint32_t>(pivots.stride(0)),
-                             static_cast<uint32_t>(first)};
-  KernelCall call("linalg_row_swap", "linalg_row_swap");
-  call.add_output("b", b, *native_dtype(b.scalar_type()));
-  call.add_input("pivots", pivots, DType::kI32);
-  call.run({kRowSwap, 0, 0}, params, static_cast<uint64_t>(b.size(0) * b.size(2)),
-           [] { return KernelCall::Hooks{}; });
+  kernels::linalg_row_swap::Launch launch("linalg_row_swap");
+  launch.b(b).pivots(pivots);
+  launch.run({.batches = static_cast<uint32_t>(b.size(0)),
+              .columns = static_cast<uint32_t>(b.size(2)),
+              .count = static_cast<uint32_t>(pivots.size(1)),
+              .reverse = reverse,
+              .pivots_batch = static_cast<uint32_t>(pivots.stride(0)),
+              .first = static_cast<uint32_t>(first),
+              .b_strides = matrix_strides(b)},
+             launch.grid_of(static_cast<uint64_t>(b.size(0) * b.size(2))));
 }
 
 void lu_factor(const Tensor& input, const Tensor& pivots, const Tensor& info, bool pivot) {
@@ -175,17 +125,13 @@ void unpack_pivots(at::TensorIterator& iter, int64_t count, int64_t rows) {
   // Both operands are contiguous.
   const at::TensorBase& out = iter.tensor_base(0);
   const at::TensorBase& pivots = iter.tensor_base(1);
-  const UnpackParams params = {static_cast<uint32_t>(batches),
-                               static_cast<uint32_t>(count),
-                               word_offset(pivots),
-                               static_cast<uint32_t>(count),
-                               word_offset(out),
-                               static_cast<uint32_t>(rows)};
-  KernelCall call("lu_unpack", "linalg_unpack_pivots");
-  call.add_output("out", out, DType::kI64);
-  call.add_input("pivots", pivots, DType::kI32);
-  call.run({kUnpackPivots, 0, 0}, params, static_cast<uint64_t>(batches),
-           [] { return KernelCall::Hooks{}; });
+  kernels::linalg_unpack_pivots::Launch launch("lu_unpack");
+  launch.out(out).pivots(pivots);
+  launch.run({.batches = static_cast<uint32_t>(batches),
+              .count = static_cast<uint32_t>(count),
+              .pivots_batch = static_cast<uint32_t>(count),
+              .out_batch = static_cast<uint32_t>(rows)},
+             launch.grid_of(static_cast<uint64_t>(batches)));
 }
 
 const RegisterStub<decltype(lu_factor_stub)> register_lu_factor(lu_factor_stub, &lu_factor);

@@ -1,40 +1,24 @@
 // LU factors of a panel of at most `block` columns with partial pivoting, in place. One workgroup
 // to a matrix; it interchanges the panel's rows only.
+//
+// @operand a: out {f32, c64} // read too
+// @operand pivots: out {i32}
+// @operand info: out {i32} // read too
+// @const   block: u32 in {16, 32}
+
+import package::linalg::matrix::{workgroup_number, matrix_begin, element};
+import package::linalg::number::{num, times, over, real_part, imaginary_part, is_zero};
 
 struct Params {
   batches: u32,
   rows: u32,
   columns: u32,
   first: u32, // the row and column that the panel starts at in the whole matrix
-  a: vec4<u32>, // offset, strides of batch, row and column
-  pivots_offset: u32,
-  pivots_batch: u32,
-  info_offset: u32,
+  pivots_batch: u32, // between the pivots of neighbouring matrices
   pivot: u32, // whether to interchange rows
+  a_strides: vec4<u32>, // of batch, row and column
 }
 
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<u32>;
-@group(0) @binding(1) var<storage, read_write> b1: array<u32>;
-@group(0) @binding(2) var<storage, read_write> b2: array<u32>;
-fn load_a(i: u32) -> f32 { return bitcast<f32>(b0[i]); }
-fn store_a(i: u32, v: f32) { b0[i] = bitcast<u32>(v); }
-fn store_pivots(i: u32, v: i32) { b1[i] = bitcast<u32>(v); }
-fn load_info(i: u32) -> i32 { return bitcast<i32>(b2[i]); }
-fn store_info(i: u32, v: i32) { b2[i] = bitcast<u32>(v); }
-// @end
-
-@group(0) @binding(31) var<uniform> p: Params;
-
-// @hook number
-alias num = f32;
-const block = 32u;
-fn times(a: num, b: num) -> num { return a * b; }
-fn over(a: num, b: num) -> num { return div_f(a, b); }
-fn real_part(a: num) -> f32 { return a; }
-fn imaginary_part(a: num) -> f32 { return 0.0; }
-fn is_zero(a: num) -> bool { return magnitude_bits_f(a) == 0u; }
-// @end
 
 const lanes = 256u;
 
@@ -47,14 +31,14 @@ fn size_of(a: num) -> u32 {
   return bitcast<u32>(abs_f(real_part(a)) + abs_f(imaginary_part(a)));
 }
 
-@compute @workgroup_size(lanes)
+@compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) lane: u32) {
-  let batch = wid.y * groups.x + wid.x;
+  let batch = workgroup_number(wid, groups);
   if (batch >= p.batches) {
     return;
   }
-  let a = p.a.x + batch * p.a.y;
+  let a = matrix_begin(p.a_at, p.a_strides, batch);
   var width = lanes; // invocations that have a row at all, as a power of two
   while (width / 2u >= p.rows && width > 1u) {
     width /= 2u;
@@ -65,7 +49,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     var row = j;
     if (p.pivot != 0u) {
       for (var i = j + lane; i < p.rows; i += lanes) {
-        let s = size_of(load_a(a + i * p.a.z + j * p.a.w));
+        let s = size_of(load_a(element(a, p.a_strides, i, j)));
         if (s > size) {
           size = s;
           row = i;
@@ -91,15 +75,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     workgroupBarrier();
     let pivot = best_row[0];
     if (lane < p.columns) {
-      let here = a + j * p.a.z + lane * p.a.w;
-      let there = a + pivot * p.a.z + lane * p.a.w;
+      let here = element(a, p.a_strides, j, lane);
+      let there = element(a, p.a_strides, pivot, lane);
       let value = load_a(there);
       store_a(there, load_a(here));
       store_a(here, value);
       pivot_row[lane] = value;
     }
     if (lane == 0u) {
-      store_pivots(p.pivots_offset + batch * p.pivots_batch + j, i32(p.first + pivot + 1u));
+      store_pivots(p.pivots_at + batch * p.pivots_batch + j, i32(p.first + pivot + 1u));
     }
     workgroupBarrier();
     storageBarrier();
@@ -108,10 +92,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
       failed = select(failed, j + 1u, failed == 0u);
     } else {
       for (var i = j + 1u + lane; i < p.rows; i += lanes) {
-        let factor = over(load_a(a + i * p.a.z + j * p.a.w), divisor);
-        store_a(a + i * p.a.z + j * p.a.w, factor);
+        let factor = over(load_a(element(a, p.a_strides, i, j)), divisor);
+        store_a(element(a, p.a_strides, i, j), factor);
         for (var k = j + 1u; k < p.columns; k++) {
-          let at = a + i * p.a.z + k * p.a.w;
+          let at = element(a, p.a_strides, i, k);
           store_a(at, load_a(at) - times(factor, pivot_row[k]));
         }
       }
@@ -119,7 +103,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     workgroupBarrier();
     storageBarrier();
   }
-  let info = p.info_offset + batch;
+  let info = p.info_at + batch;
   if (lane == 0u && failed != 0u && load_info(info) == 0i) {
     store_info(info, i32(p.first + failed));
   }

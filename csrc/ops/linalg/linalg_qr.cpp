@@ -7,9 +7,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "launch/dtypes.h"
-#include "ops/linalg/linalg.h"
+#include "kernels/linalg_qr.h"
+#include "kernels/linalg_reflectors.h"
 #include "launch/stub.h"
+#include "ops/linalg/linalg.h"
 
 namespace torch_webgpu {
 namespace {
@@ -19,49 +20,17 @@ using at::native::geqrf_stub;
 using at::native::orgqr_stub;
 using at::native::ormqr_stub;
 
-constexpr PipelineFamily kQr = PipelineFamily::kQr;
-constexpr PipelineFamily kReflectors = PipelineFamily::kReflectors;
-
-// Mirrors Params of linalg_qr.wgsl.
-struct QrParams {
-  uint32_t batches;
-  uint32_t rows;
-  uint32_t columns;
-  uint32_t count;
-  std::array<uint32_t, 4> a;
-  uint32_t tau_offset;
-  uint32_t tau_batch;
-  uint32_t unused[2] = {};
-};
-
-// Mirrors Params of linalg_reflectors.wgsl.
-struct ReflectorParams {
-  uint32_t batches;
-  uint32_t count;
-  uint32_t tau_offset;
-  uint32_t tau_batch;
-  std::array<uint32_t, 4> t;
-};
-
-uint32_t word_offset(const Tensor& tensor) {
-  return static_cast<uint32_t>(byte_offset(tensor) / tensor.itemsize());
-}
-
 void factor_panel(const Tensor& a, const Tensor& tau) {
-  const QrParams params = {static_cast<uint32_t>(a.size(0)),
-                           static_cast<uint32_t>(a.size(1)),
-                           static_cast<uint32_t>(a.size(2)),
-                           static_cast<uint32_t>(tau.size(1)),
-                           matrix_words(a),
-                           word_offset(tau),
-                           static_cast<uint32_t>(tau.stride(0))};
-  const DType dtype = *native_dtype(a.scalar_type());
-  KernelCall call("geqrf", "linalg_qr");
-  call.add_output("a", a, dtype);
-  call.add_output("tau", tau, dtype);
-  call.run_groups({kQr, 0, 0}, params,
-                  context().stream.grid_1d(static_cast<uint64_t>(a.size(0)), 1),
-                  [&] { return linalg_hooks(a.scalar_type()); });
+  const auto batches = static_cast<uint32_t>(a.size(0));
+  kernels::linalg_qr::Launch launch("geqrf");
+  launch.a(a).tau(tau);
+  launch.run({.batches = batches,
+              .rows = static_cast<uint32_t>(a.size(1)),
+              .columns = static_cast<uint32_t>(a.size(2)),
+              .count = static_cast<uint32_t>(tau.size(1)),
+              .tau_batch = static_cast<uint32_t>(tau.stride(0)),
+              .a_strides = matrix_strides(a)},
+             launch.grid_of_groups(batches));
 }
 
 // Neighbouring reflectors H1 H2 ... as one: I - V T V^H.
@@ -75,16 +44,14 @@ struct Block {
     v = at::tril(a, -1);
     v.diagonal(0, -2, -1).fill_(1);
     t = at::bmm(v.mH(), v);
-    const ReflectorParams params = {static_cast<uint32_t>(t.size(0)),
-                                    static_cast<uint32_t>(t.size(1)), word_offset(tau),
-                                    static_cast<uint32_t>(tau.stride(0)), matrix_words(t)};
-    const DType dtype = *native_dtype(t.scalar_type());
-    KernelCall call("geqrf", "linalg_reflectors");
-    call.add_output("t", t, dtype);
-    call.add_input("tau", tau, dtype);
-    call.run_groups({kReflectors, 0, 0}, params,
-                    context().stream.grid_1d(static_cast<uint64_t>(t.size(0)), 1),
-                    [&] { return linalg_hooks(t.scalar_type()); });
+    const auto batches = static_cast<uint32_t>(t.size(0));
+    kernels::linalg_reflectors::Launch launch("geqrf");
+    launch.t(t).tau(tau).block(static_cast<uint32_t>(linalg_block(t.scalar_type())));
+    launch.run({.batches = batches,
+                .count = static_cast<uint32_t>(t.size(1)),
+                .tau_batch = static_cast<uint32_t>(tau.stride(0)),
+                .t_strides = matrix_strides(t)},
+               launch.grid_of_groups(batches));
   }
 
   // C becomes its product with the block from the left, or with the block's adjoint.

@@ -1,39 +1,22 @@
 // QR factors of a panel of at most `block` columns by Householder reflectors, in place as LAPACK
 // keeps them: R above, the reflectors' vectors without their leading 1 below. One workgroup to a
 // matrix.
+//
+// @operand a: out {f32, c64} // read too
+// @operand tau: out like a
+
+import package::linalg::matrix::{workgroup_number, matrix_begin, element};
+import package::linalg::number::{num, times, over, conjugate, real_part, imaginary_part, from_real};
 
 struct Params {
   batches: u32,
   rows: u32,
   columns: u32,
   count: u32, // reflectors
-  a: vec4<u32>, // offset, strides of batch, row and column
-  tau_offset: u32,
-  tau_batch: u32,
-  unused0: u32,
-  unused1: u32,
+  tau_batch: u32, // between those of neighbouring matrices
+  a_strides: vec4<u32>, // of batch, row and column
 }
 
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<u32>;
-@group(0) @binding(1) var<storage, read_write> b1: array<u32>;
-fn load_a(i: u32) -> f32 { return bitcast<f32>(b0[i]); }
-fn store_a(i: u32, v: f32) { b0[i] = bitcast<u32>(v); }
-fn store_tau(i: u32, v: f32) { b1[i] = bitcast<u32>(v); }
-// @end
-
-@group(0) @binding(31) var<uniform> p: Params;
-
-// @hook number
-alias num = f32;
-fn times(a: num, b: num) -> num { return a * b; }
-fn over(a: num, b: num) -> num { return div_f(a, b); }
-fn conjugate(a: num) -> num { return a; }
-fn real_part(a: num) -> f32 { return a; }
-fn imaginary_part(a: num) -> f32 { return 0.0; }
-fn from_real(a: f32) -> num { return a; }
-fn is_zero(a: num) -> bool { return magnitude_bits_f(a) == 0u; }
-// @end
 
 const lanes = 256u;
 const team = 32u; // invocations to a column
@@ -70,25 +53,25 @@ fn root_of(sums: vec3<f32>) -> f32 {
   return sqrt_f(sums.z) / scale;
 }
 
-@compute @workgroup_size(lanes)
+@compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) lane: u32) {
-  let batch = wid.y * groups.x + wid.x;
+  let batch = workgroup_number(wid, groups);
   if (batch >= p.batches) {
     return;
   }
-  let a = p.a.x + batch * p.a.y;
+  let a = matrix_begin(p.a_at, p.a_strides, batch);
   var width = lanes; // invocations that have a row at all, as a power of two
   while (width / 2u >= p.rows && width > 1u) {
     width /= 2u;
   }
   let member = lane % team;
   for (var j = 0u; j < p.count; j++) {
-    let column = a + j * p.a.w;
-    let alpha = load_a(column + j * p.a.z);
+    let column = element(a, p.a_strides, 0u, j);
+    let alpha = load_a(column + j * p.a_strides.y);
     var sums = vec3<f32>(0.0);
     for (var i = j + 1u + lane; i < p.rows; i += lanes) {
-      let x = load_a(column + i * p.a.z);
+      let x = load_a(column + i * p.a_strides.y);
       sums = add_square(add_square(sums, real_part(x)), imaginary_part(x));
     }
     squares[lane] = sums;
@@ -112,15 +95,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
       tau = over(from_real(beta) - alpha, from_real(beta));
       let difference = alpha - from_real(beta);
       for (var i = j + 1u + lane; i < p.rows; i += lanes) {
-        let at = column + i * p.a.z;
+        let at = column + i * p.a_strides.y;
         store_a(at, over(load_a(at), difference));
       }
       if (lane == 0u) {
-        store_a(column + j * p.a.z, from_real(beta));
+        store_a(column + j * p.a_strides.y, from_real(beta));
       }
     }
     if (lane == 0u) {
-      store_tau(p.tau_offset + batch * p.tau_batch + j, tau);
+      store_tau(p.tau_at + batch * p.tau_batch + j, tau);
     }
     workgroupBarrier();
     storageBarrier();
@@ -128,15 +111,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     // The conjugate of the reflection, of the columns to the right, a team to each.
     for (var first = j + 1u; first < p.columns; first += teams) {
       let k = first + lane / team;
-      let other = a + k * p.a.w;
+      let other = element(a, p.a_strides, 0u, k);
       var sum = num();
       if (k < p.columns) {
         for (var i = j + member; i < p.rows; i += team) {
-          let x = load_a(other + i * p.a.z);
+          let x = load_a(other + i * p.a_strides.y);
           if (i == j) {
             sum += x;
           } else {
-            sum += times(conjugate(load_a(column + i * p.a.z)), x);
+            sum += times(conjugate(load_a(column + i * p.a_strides.y)), x);
           }
         }
       }
@@ -152,11 +135,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
       let weight = times(conjugate(tau), products[lane - member]);
       if (k < p.columns) {
         for (var i = j + member; i < p.rows; i += team) {
-          let at = other + i * p.a.z;
+          let at = other + i * p.a_strides.y;
           if (i == j) {
             store_a(at, load_a(at) - weight);
           } else {
-            store_a(at, load_a(at) - times(load_a(column + i * p.a.z), weight));
+            store_a(at, load_a(at) - times(load_a(column + i * p.a_strides.y), weight));
           }
         }
       }

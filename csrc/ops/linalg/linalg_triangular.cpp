@@ -3,9 +3,10 @@
 #include <ATen/native/LinearAlgebraUtils.h>
 #include <ATen/ops/conj_physical.h>
 
-#include "launch/dtypes.h"
-#include "ops/linalg/linalg.h"
+#include "kernels/linalg_triangular.h"
+#include "launch/common.h"
 #include "launch/stub.h"
+#include "ops/linalg/linalg.h"
 
 namespace torch_webgpu {
 namespace {
@@ -14,42 +15,24 @@ using at::Tensor;
 using at::native::TransposeType;
 using at::native::triangular_solve_stub;
 
-constexpr PipelineFamily kTriangular = PipelineFamily::kTriangularSolve;
-constexpr int64_t kLanes = 64; // of linalg_triangular.wgsl
-
-// Mirrors Params of linalg_triangular.wgsl.
-struct Params {
-  uint32_t batches;
-  uint32_t rows;
-  uint32_t columns;
-  uint32_t column_groups;
-  std::array<uint32_t, 4> a;
-  std::array<uint32_t, 4> b;
-  uint32_t upper;
-  uint32_t unit;
-  uint32_t conjugate;
-  uint32_t unused = 0;
-};
-
 // Of at most a block of rows.
 void solve_block(const Tensor& a, const Tensor& b, Triangle triangle) {
-  const int64_t column_groups = (b.size(2) + kLanes - 1) / kLanes;
-  const Params params = {static_cast<uint32_t>(b.size(0)),
-                         static_cast<uint32_t>(b.size(1)),
-                         static_cast<uint32_t>(b.size(2)),
-                         static_cast<uint32_t>(column_groups),
-                         matrix_words(a),
-                         matrix_words(b),
-                         triangle.upper,
-                         triangle.unit,
-                         triangle.conjugate};
-  const DType dtype = *native_dtype(b.scalar_type());
-  KernelCall call("triangular_solve", "linalg_triangular");
-  call.add_output("b", b, dtype);
-  call.add_input("a", a, dtype);
-  call.run_groups({kTriangular, 0, 0}, params,
-                  context().stream.grid_1d(static_cast<uint64_t>(b.size(0) * column_groups), 1),
-                  [&] { return linalg_hooks(b.scalar_type()); });
+  namespace kernel = kernels::linalg_triangular;
+  const auto batches = static_cast<uint32_t>(b.size(0));
+  const auto columns = static_cast<uint32_t>(b.size(2));
+  const uint32_t column_groups = (columns + kernel::kWorkgroup - 1) / kernel::kWorkgroup;
+  kernel::Launch launch("triangular_solve");
+  launch.b(b).a(a).block(static_cast<uint32_t>(linalg_block(b.scalar_type())));
+  launch.run({.batches = batches,
+              .rows = static_cast<uint32_t>(b.size(1)),
+              .columns = columns,
+              .column_groups = column_groups,
+              .upper = triangle.upper,
+              .unit = triangle.unit,
+              .conjugate = triangle.conjugate,
+              .a_strides = matrix_strides(a),
+              .b_strides = matrix_strides(b)},
+             launch.grid_of_groups(uint64_t{batches} * column_groups));
 }
 
 // The stub's arguments describe memory as LAPACK reads it, column after column: where rows lie
