@@ -7,8 +7,12 @@
 #include <ATen/ops/sum.h>
 #include <torch/library.h>
 
+#include "kernels/rnn_gru.h"
+#include "kernels/rnn_gru_backward.h"
+#include "kernels/rnn_lstm.h"
+#include "kernels/rnn_lstm_backward.h"
+#include "launch/common.h"
 #include "launch/dtypes.h"
-#include "launch/kernel_call.h"
 #include "ops/rnn/rnn_composed.h"
 
 namespace torch_webgpu {
@@ -17,56 +21,17 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-constexpr PipelineFamily kLstm = PipelineFamily::kLstm;
-constexpr PipelineFamily kLstmBackward = PipelineFamily::kLstmBackward;
-constexpr PipelineFamily kGru = PipelineFamily::kGru;
-constexpr PipelineFamily kGruBackward = PipelineFamily::kGruBackward;
-
-using Words = std::array<uint32_t, 4>;
-
-// Mirrors Params of rnn_lstm.wgsl and rnn_gru.wgsl.
-struct Params {
-  Words x;
-  Words h;
-  Words state;
-  Words bias;
-  uint32_t count;
-  uint32_t width;
-  uint32_t unused[2] = {};
-};
-
-// Mirrors Params of rnn_lstm_backward.wgsl.
-struct LstmBackwardParams {
-  Words grad_hy;
-  Words grad_cy;
-  Words cx;
-  Words cy;
-  Words gates;
-  uint32_t count;
-  uint32_t width;
-  uint32_t unused[2] = {};
-};
-
-// Mirrors Params of rnn_gru_backward.wgsl.
-struct GruBackwardParams {
-  Words grad_hy;
-  Words workspace;
-  uint32_t count;
-  uint32_t width;
-  uint32_t unused[2] = {};
-};
-
-// Offset and strides of a matrix; nothing of what is missing.
-Words place_of(const char* op, const Tensor& tensor) {
-  return tensor.defined() ? place_words(op, tensor) : Words{};
+// Of a missing tensor, 0.
+uint32_t stride(const Tensor& tensor, int64_t dim) {
+  return tensor.defined() ? static_cast<uint32_t>(tensor.stride(dim)) : 0;
 }
 
 // Nothing for float64 and complex types: see rnn_composed.h.
-std::optional<DType> kernel_dtype(const char* op, const Tensor& tensor) {
+bool has_kernel(const char* op, const Tensor& tensor) {
   const at::ScalarType type = tensor.scalar_type();
   TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(type) || at::isComplexType(type), '"', op,
                               "\" not implemented for '", type, "'");
-  return native_float_dtype(type);
+  return is_native_float(type);
 }
 
 uint32_t element_count(const char* op, const Tensor& state, int64_t parts) {
@@ -119,29 +84,24 @@ struct Step {
 
   bool has_bias() const { return bias_x.defined(); }
 
-  Params params(int64_t parts) const {
-    Params params{place_of(op, x),
-                  place_of(op, h),
-                  place_of(op, state),
-                  {},
-                  0,
-                  static_cast<uint32_t>(state.size(1))};
-    params.count = element_count(op, state, parts);
+  // Adds the inputs and dispatches. `parts`: what the kernel keeps of each element of the state.
+  template <class Launch>
+  void run(Launch& launch, int64_t parts) const {
+    launch.x(x).h(h).state(state);
     if (has_bias()) {
-      params.bias = {element_begin(bias_x), static_cast<uint32_t>(bias_x.stride(0)),
-                     element_begin(bias_h), static_cast<uint32_t>(bias_h.stride(0))};
+      launch.bias_x(bias_x).bias_h(bias_h);
     }
-    return params;
-  }
-
-  void add_inputs(KernelCall& call, std::string_view state_name, DType dtype) const {
-    call.add_input("x", x, dtype);
-    call.add_input("h", h, dtype);
-    call.add_input(state_name, state, dtype);
-    if (has_bias()) {
-      call.add_input("bias_x", bias_x, dtype);
-      call.add_input("bias_h", bias_h, dtype);
-    }
+    launch.run({.count = element_count(op, state, parts),
+                .width = static_cast<uint32_t>(state.size(1)),
+                .x_row = stride(x, 0),
+                .x_column = stride(x, 1),
+                .h_row = stride(h, 0),
+                .h_column = stride(h, 1),
+                .state_row = stride(state, 0),
+                .state_column = stride(state, 1),
+                .bias_x_step = stride(bias_x, 0),
+                .bias_h_step = stride(bias_h, 0)},
+               launch.grid_of(state.numel()));
   }
 };
 
@@ -154,62 +114,44 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input_gates, const Te
                                              const OptionalTensor& hidden_bias) {
   const char* op = "_thnn_fused_lstm_cell";
   const Step step(op, input_gates, hidden_gates, cx, input_bias, hidden_bias, kLstmGates);
-  const auto dtype = kernel_dtype(op, input_gates);
-  if (!dtype) {
+  if (!has_kernel(op, input_gates)) {
     return composed_lstm(step.x, step.h, cx, step.bias_x, step.bias_h);
   }
   Tensor hy = dense_like(cx);
   Tensor cy = dense_like(cx);
   Tensor workspace = dense_like(input_gates);
   if (cx.numel() != 0) {
-    KernelCall call(op, "rnn_lstm");
-    call.add_output("hy", hy, *dtype);
-    call.add_output("cy", cy, *dtype);
-    call.add_output("gates", workspace, *dtype);
-    step.add_inputs(call, "cx", *dtype);
-    call.run({kLstm, step.has_bias(), 0}, step.params(kLstmGates), cx.numel(), [&] {
-      return step.has_bias()
-                 ? KernelCall::Hooks{}
-                 : KernelCall::Hooks{{"bias", "fn bias(column: u32) -> f32 { return 0.0; }"}};
-    });
+    kernels::rnn_lstm::Launch launch(op);
+    launch.hy(hy).cy(cy).gates(workspace);
+    step.run(launch, kLstmGates);
   }
   return {hy, cy, workspace};
 }
 
-void run_lstm_backward(const char* op, DType dtype, const Tensor& grad_hy, const Tensor& grad_cy,
+void run_lstm_backward(const char* op, const Tensor& grad_hy, const Tensor& grad_cy,
                        const Tensor& cx, const Tensor& cy, const Tensor& workspace,
                        const Tensor& grad_gates, const Tensor& grad_cx) {
-  const LstmBackwardParams params = {place_of(op, grad_hy),
-                                     place_of(op, grad_cy),
-                                     place_of(op, cx),
-                                     place_of(op, cy),
-                                     place_of(op, workspace),
-                                     element_count(op, cx, kLstmGates),
-                                     static_cast<uint32_t>(cx.size(1))};
-  KernelCall call(op, "rnn_lstm_backward");
-  call.add_output("grad_gates", grad_gates, dtype);
-  call.add_output("grad_cx", grad_cx, dtype);
-  call.add_input("cx", cx, dtype);
-  call.add_input("cy", cy, dtype);
-  call.add_input("gates", workspace, dtype);
+  kernels::rnn_lstm_backward::Launch launch(op);
+  launch.grad_gates(grad_gates).grad_cx(grad_cx).cx(cx).cy(cy).gates(workspace);
   if (grad_hy.defined()) {
-    call.add_input("grad_hy", grad_hy, dtype);
+    launch.grad_hy(grad_hy);
   }
   if (grad_cy.defined()) {
-    call.add_input("grad_cy", grad_cy, dtype);
+    launch.grad_cy(grad_cy);
   }
-  const uint64_t variant = (grad_hy.defined() ? 1u : 0u) | (grad_cy.defined() ? 2u : 0u);
-  call.run({kLstmBackward, variant, 0}, params, cx.numel(), [&] {
-    KernelCall::Hooks hooks;
-    const std::string zero = "(row: u32, column: u32) -> f32 { return 0.0; }";
-    if (!grad_hy.defined()) {
-      hooks.emplace_back("grad_hy", "fn grad_hy" + zero);
-    }
-    if (!grad_cy.defined()) {
-      hooks.emplace_back("grad_cy", "fn grad_cy" + zero);
-    }
-    return hooks;
-  });
+  launch.run({.count = element_count(op, cx, kLstmGates),
+              .width = static_cast<uint32_t>(cx.size(1)),
+              .cx_row = stride(cx, 0),
+              .cx_column = stride(cx, 1),
+              .cy_row = stride(cy, 0),
+              .cy_column = stride(cy, 1),
+              .gates_row = stride(workspace, 0),
+              .gates_column = stride(workspace, 1),
+              .grad_hy_row = stride(grad_hy, 0),
+              .grad_hy_column = stride(grad_hy, 1),
+              .grad_cy_row = stride(grad_cy, 0),
+              .grad_cy_column = stride(grad_cy, 1)},
+             launch.grid_of(cx.numel()));
 }
 
 std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const OptionalTensor& grad_hy_opt,
@@ -242,11 +184,11 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const OptionalTensor& grad
 
   Tensor grad_gates;
   Tensor grad_cx;
-  if (const auto dtype = kernel_dtype(op, workspace)) {
+  if (has_kernel(op, workspace)) {
     grad_gates = dense_like(workspace);
     grad_cx = dense_like(cx);
     if (cx.numel() != 0) {
-      run_lstm_backward(op, *dtype, grad_hy, grad_cy, cx, cy, workspace, grad_gates, grad_cx);
+      run_lstm_backward(op, grad_hy, grad_cy, cx, cy, workspace, grad_gates, grad_cx);
     }
   } else {
     std::tie(grad_gates, grad_cx) = composed_lstm_backward(grad_hy, grad_cy, cx, cy, workspace);
@@ -259,23 +201,15 @@ std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates, const Tensor& hid
                                     const OptionalTensor& hidden_bias) {
   const char* op = "_thnn_fused_gru_cell";
   const Step step(op, input_gates, hidden_gates, hx, input_bias, hidden_bias, kGruGates);
-  const auto dtype = kernel_dtype(op, input_gates);
-  if (!dtype) {
+  if (!has_kernel(op, input_gates)) {
     return composed_gru(step.x, step.h, hx, step.bias_x, step.bias_h);
   }
   Tensor hy = dense_like(hx);
   Tensor workspace = at::empty({hx.size(0), hx.size(1) * kGruKept}, hx.options());
   if (hx.numel() != 0) {
-    KernelCall call(op, "rnn_gru");
-    call.add_output("hy", hy, *dtype);
-    call.add_output("workspace", workspace, *dtype);
-    step.add_inputs(call, "hx", *dtype);
-    call.run({kGru, step.has_bias(), 0}, step.params(kGruKept), hx.numel(), [&] {
-      return step.has_bias()
-                 ? KernelCall::Hooks{}
-                 : KernelCall::Hooks{{"bias", "fn bias_x(column: u32) -> f32 { return 0.0; }\n"
-                                              "fn bias_h(column: u32) -> f32 { return 0.0; }"}};
-    });
+    kernels::rnn_gru::Launch launch(op);
+    launch.hy(hy).workspace(workspace);
+    step.run(launch, kGruKept);
   }
   return {hy, workspace};
 }
@@ -292,19 +226,19 @@ gru_cell_backward(const Tensor& grad_hy, const Tensor& workspace, bool has_bias)
   // Both gradients in one tensor: one sum gives those of both biases.
   Tensor grad_gates;
   Tensor grad_hx;
-  if (const auto dtype = kernel_dtype(op, workspace)) {
+  if (has_kernel(op, workspace)) {
     grad_gates = at::empty({2, grad_hy.size(0), grad_hy.size(1) * kGruGates}, workspace.options());
     grad_hx = dense_like(grad_hy);
     if (grad_hy.numel() != 0) {
-      const GruBackwardParams params = {place_of(op, grad_hy), place_of(op, workspace),
-                                        element_count(op, grad_hy, 2 * kGruGates),
-                                        static_cast<uint32_t>(grad_hy.size(1))};
-      KernelCall call(op, "rnn_gru_backward");
-      call.add_output("grad_gates", grad_gates, *dtype);
-      call.add_output("grad_hx", grad_hx, *dtype);
-      call.add_input("grad_hy", grad_hy, *dtype);
-      call.add_input("workspace", workspace, *dtype);
-      call.run({kGruBackward, 0, 0}, params, grad_hy.numel(), [] { return KernelCall::Hooks{}; });
+      kernels::rnn_gru_backward::Launch launch(op);
+      launch.grad_gates(grad_gates).grad_hx(grad_hx).grad_hy(grad_hy).workspace(workspace);
+      launch.run({.count = element_count(op, grad_hy, 2 * kGruGates),
+                  .width = static_cast<uint32_t>(grad_hy.size(1)),
+                  .grad_hy_row = stride(grad_hy, 0),
+                  .grad_hy_column = stride(grad_hy, 1),
+                  .workspace_row = stride(workspace, 0),
+                  .workspace_column = stride(workspace, 1)},
+                 launch.grid_of(grad_hy.numel()));
     }
   } else {
     std::tie(grad_gates, grad_hx) = composed_gru_backward(grad_hy, workspace);

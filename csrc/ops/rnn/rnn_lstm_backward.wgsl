@@ -1,50 +1,32 @@
 // Gradients of an LSTM cell by the sums that enter its gates and by the old cell state. One
 // invocation per element of the state; outputs are dense.
+//
+// @operand grad_gates: out float
+// @operand grad_cx: out like grad_gates
+// @operand cx: in like grad_gates
+// @operand cy: in like grad_gates
+// @operand gates: in like grad_gates // as rnn_lstm kept them
+// @operand grad_hy: in like grad_gates optional
+// @operand grad_cy: in like grad_gates optional
+// @require has_grad_hy || has_grad_cy
 
 struct Params {
-  grad_hy: vec4<u32>, // offset, strides of row and column
-  grad_cy: vec4<u32>,
-  cx: vec4<u32>,
-  cy: vec4<u32>,
-  gates: vec4<u32>, // as the forward pass kept them
-  count: u32,
-  width: u32, // of the state
+  count: u32,  // elements of the state
+  width: u32,  // of the state
+  cx_row: u32, // strides
+  cx_column: u32,
+  cy_row: u32,
+  cy_column: u32,
+  gates_row: u32,
+  gates_column: u32,
+  grad_hy_row: u32,
+  grad_hy_column: u32,
+  grad_cy_row: u32,
+  grad_cy_column: u32,
 }
-
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
-@group(0) @binding(1) var<storage, read_write> b1: array<f32>;
-@group(0) @binding(2) var<storage, read> b2: array<f32>;
-@group(0) @binding(3) var<storage, read> b3: array<f32>;
-@group(0) @binding(4) var<storage, read> b4: array<f32>;
-@group(0) @binding(5) var<storage, read> b5: array<f32>;
-@group(0) @binding(6) var<storage, read> b6: array<f32>;
-fn store_grad_gates(i: u32, v: f32) { b0[i] = v; }
-fn store_grad_cx(i: u32, v: f32) { b1[i] = v; }
-fn load_cx(i: u32) -> f32 { return b2[i]; }
-fn load_cy(i: u32) -> f32 { return b3[i]; }
-fn load_gates(i: u32) -> f32 { return b4[i]; }
-fn load_grad_hy(i: u32) -> f32 { return b5[i]; }
-fn load_grad_cy(i: u32) -> f32 { return b6[i]; }
-// @end
-
-@group(0) @binding(31) var<uniform> p: Params;
-
-// Either gradient may be missing.
-// @hook grad_hy
-fn grad_hy(row: u32, column: u32) -> f32 {
-  return load_grad_hy(matrix_index(p.grad_hy, row, column));
-}
-// @end
-
-// @hook grad_cy
-fn grad_cy(row: u32, column: u32) -> f32 {
-  return load_grad_cy(matrix_index(p.grad_cy, row, column));
-}
-// @end
 
 fn gate(row: u32, column: u32) -> f32 {
-  return load_gates(matrix_index(p.gates, row, column));
+  return load_gates(p.gates_at + row * p.gates_row + column * p.gates_column);
 }
 
 @compute @workgroup_size(256)
@@ -60,13 +42,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   let forget_gate = gate(row, p.width + column);
   let candidate = gate(row, 2u * p.width + column);
   let out_gate = gate(row, 3u * p.width + column);
-  let cx = load_cx(matrix_index(p.cx, row, column));
-  let squashed = tanh_f(load_cy(matrix_index(p.cy, row, column)));
-  let grad_out = grad_hy(row, column);
-  let grad_state =
-      grad_out * out_gate * (1.0 - squashed * squashed) + grad_cy(row, column);
-  store_grad_cx(i, grad_state * forget_gate);
-  let place = row * 4u * p.width + column;
+  let cx = load_cx(p.cx_at + row * p.cx_row + column * p.cx_column);
+  let squashed = tanh_f(load_cy(p.cy_at + row * p.cy_row + column * p.cy_column));
+  var grad_out = 0.0;
+  @if(has_grad_hy) grad_out = load_grad_hy(p.grad_hy_at + row * p.grad_hy_row + column * p.grad_hy_column);
+  var grad_state = grad_out * out_gate * (1.0 - squashed * squashed);
+  @if(has_grad_cy) grad_state += load_grad_cy(p.grad_cy_at + row * p.grad_cy_row + column * p.grad_cy_column);
+  store_grad_cx(p.grad_cx_at + i, grad_state * forget_gate);
+  let place = p.grad_gates_at + row * 4u * p.width + column;
   store_grad_gates(place, grad_state * candidate * (1.0 - in_gate) * in_gate);
   store_grad_gates(place + p.width, grad_state * cx * (1.0 - forget_gate) * forget_gate);
   store_grad_gates(place + 2u * p.width, grad_state * in_gate * (1.0 - candidate * candidate));
