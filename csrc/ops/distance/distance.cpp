@@ -10,44 +10,22 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
+#include <array>
 #include <cmath>
 
 #include "backend/fallback.h"
+#include "kernels/distance.h"
+#include "kernels/distance_backward.h"
+#include "launch/common.h"
 #include "launch/dtypes.h"
-#include "launch/kernel_call.h"
 
 namespace torch_webgpu {
 namespace {
 
 using at::Tensor;
 
-constexpr PipelineFamily kForward = PipelineFamily::kDistance;
-constexpr PipelineFamily kBackward = PipelineFamily::kDistanceBackward;
-
-enum class Norm : uint8_t { zero, one, two, below_two, any, infinity };
-
-// By Norm, in WGSL: what a difference d contributes, how two contributions a and b are joined, the
-// distance of the total a; and the derivative of the distance s by the difference d. As with CUDA,
-// a difference of NaN counts as 1 in the zero norm and is left out of the infinity norm, where the
-// CPU's cdist and pdist contradict each other.
-struct NormRow {
-  const char* term;
-  const char* combine;
-  const char* finish;
-  const char* slope;
-};
-constexpr NormRow kNorms[] = {
-    {"select(0.0, 1.0, b_from_f(d))", "a + b", "a", "0.0"},
-    {"abs(d)", "a + b", "a", "sign_f(d)"},
-    {"d * d", "a + b", "sqrt(a)", "select(d / s, 0.0, s == 0.0)"},
-    {"pow_f(abs(d), p.power)", "a + b", "pow_f(a, 1.0 / p.power)",
-     "select(sign_f(d) * pow_f(abs(d), p.power - 1.0) / pow_f(s, p.power - 1.0), 0.0, "
-     "s == 0.0 || (d == 0.0 && p.power < 1.0))"},
-    {"pow_f(abs(d), p.power)", "a + b", "pow_f(a, 1.0 / p.power)",
-     "select(d * pow_f(abs(d), p.power - 2.0) / pow_f(s, p.power - 1.0), 0.0, s == 0.0)"},
-    {"abs(d)", "select(a, b, b > a && !is_nan_f(b))", "a", "select(0.0, sign_f(d), abs(d) == s)"},
-};
-
+// Norm of one of the kernels.
+template <class Norm>
 Norm norm_of(double power) {
   if (std::isinf(power)) {
     return Norm::infinity;
@@ -56,38 +34,17 @@ Norm norm_of(double power) {
          : power == 1.0 ? Norm::one
          : power == 2.0 ? Norm::two
          : power < 2.0  ? Norm::below_two
-                        : Norm::any;
+                        : Norm::above_two;
 }
 
-using Words = std::array<uint32_t, 4>;
-
-// Mirrors Params of distance.wgsl.
-struct Params {
-  uint32_t batches;
-  uint32_t rows1;
-  uint32_t rows2;
-  uint32_t width;
-  Words x1;
-  Words x2;
-  Words out;
-  float power;
-  uint32_t unused[3] = {};
-};
-
-// Mirrors Params of distance_backward.wgsl.
-struct BackwardParams {
-  uint32_t batches;
-  uint32_t rows1;
-  uint32_t rows2;
-  uint32_t width;
-  Words x1;
-  Words x2;
-  Words distance;
-  Words gradient;
-  Words out;
-  float power;
-  uint32_t unused[3] = {};
-};
+// Strides for a kernel's parameters; those of missing dimensions are 0.
+std::array<uint32_t, 4> strides_of(const Tensor& tensor) {
+  std::array<uint32_t, 4> strides{};
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    strides.at(d) = static_cast<uint32_t>(tensor.stride(d));
+  }
+  return strides;
+}
 
 // Distances of the rows of x1 (batch, row, element) and x2. For pdist both are the same and out is
 // a vector: of each pair one distance.
@@ -95,35 +52,19 @@ void forward(const char* op, const Tensor& x1, const Tensor& x2, double power, c
   const bool one_set = out.dim() == 1;
   const uint64_t pairs = static_cast<uint64_t>(x1.size(0) * x1.size(1) * x2.size(1));
   TORCH_CHECK_NOT_IMPLEMENTED(pairs < uint64_t{1} << 31, op, "(): more than 2^31 pairs");
-  const Params params = {static_cast<uint32_t>(x1.size(0)),
-                         static_cast<uint32_t>(x1.size(1)),
-                         static_cast<uint32_t>(x2.size(1)),
-                         static_cast<uint32_t>(x1.size(2)),
-                         place_words(op, x1),
-                         place_words(op, x2),
-                         place_words(op, out),
-                         static_cast<float>(power)};
-  const DType dtype = *native_dtype(x1.scalar_type());
-  const Norm norm = norm_of(power);
-  KernelCall call(op, "distance");
-  call.add_output("out", out, dtype);
-  call.add_input("x1", x1, dtype);
-  call.add_input("x2", x2, dtype);
-  const uint64_t variant = static_cast<uint64_t>(norm) | (one_set ? 8u : 0u);
-  call.run({kForward, variant, 0}, params, pairs, [&] {
-    const NormRow& row = kNorms[static_cast<size_t>(norm)];
-    KernelCall::Hooks hooks = {
-        {"norm", std::string("fn term(d: f32) -> f32 { return ") + row.term +
-                     "; }\nfn combine(a: f32, b: f32) -> f32 { return " + row.combine +
-                     "; }\nfn finish(a: f32) -> f32 { return " + row.finish + "; }"}};
-    if (one_set) {
-      hooks.emplace_back("place",
-                         "  if (row2 <= row1) {\n    return;\n  }\n"
-                         "  let place = p.out.x + p.out.y * (row1 * (2u * p.rows1 - row1 - 1u) / "
-                         "2u + row2 - row1 - 1u);");
-    }
-    return hooks;
-  });
+  namespace kernel = kernels::distance;
+  kernel::Launch launch(op);
+  launch.out(out).x1(x1).x2(x2);
+  launch.norm(norm_of<kernel::Norm>(power)).one_set(one_set);
+  launch.run({.batches = static_cast<uint32_t>(x1.size(0)),
+              .rows1 = static_cast<uint32_t>(x1.size(1)),
+              .rows2 = static_cast<uint32_t>(x2.size(1)),
+              .width = static_cast<uint32_t>(x1.size(2)),
+              .power = static_cast<float>(power),
+              .x1_strides = strides_of(x1),
+              .x2_strides = strides_of(x2),
+              .out_strides = strides_of(out)},
+             launch.grid_of(pairs));
 }
 
 Tensor backward(const char* op, const Tensor& gradient, const Tensor& x1, const Tensor& x2,
@@ -131,36 +72,21 @@ Tensor backward(const char* op, const Tensor& gradient, const Tensor& x1, const 
   const bool one_set = distance.dim() == 1;
   Tensor out = at::empty_like(x1, at::MemoryFormat::Contiguous);
   TORCH_CHECK_NOT_IMPLEMENTED(out.numel() < int64_t{1} << 31, op, "(): more than 2^31 elements");
-  const BackwardParams params = {static_cast<uint32_t>(x1.size(0)),
-                                 static_cast<uint32_t>(x1.size(1)),
-                                 static_cast<uint32_t>(x2.size(1)),
-                                 static_cast<uint32_t>(x1.size(2)),
-                                 place_words(op, x1),
-                                 place_words(op, x2),
-                                 place_words(op, distance),
-                                 place_words(op, gradient),
-                                 place_words(op, out),
-                                 static_cast<float>(power)};
-  const DType dtype = *native_dtype(x1.scalar_type());
-  const Norm norm = norm_of(power);
-  KernelCall call(op, "distance_backward");
-  call.add_output("out", out, dtype);
-  call.add_input("x1", x1, dtype);
-  call.add_input("x2", x2, dtype);
-  call.add_input("distance", distance, dtype);
-  call.add_input("gradient", gradient, dtype);
-  const uint64_t variant = static_cast<uint64_t>(norm) | (one_set ? 8u : 0u);
-  call.run({kBackward, variant, 0}, params, out.numel(), [&] {
-    KernelCall::Hooks hooks = {{"norm", std::string("fn slope(d: f32, s: f32) -> f32 { return ") +
-                                            kNorms[static_cast<size_t>(norm)].slope + "; }"}};
-    if (one_set) {
-      hooks.emplace_back("pair", "    if (row2 == row1) {\n      continue;\n    }\n"
-                                 "    let low = min(row1, row2);\n"
-                                 "    let pair = vec3<u32>(low * (2u * p.rows1 - low - 1u) / 2u + "
-                                 "max(row1, row2) - low - 1u, 0u, 0u);");
-    }
-    return hooks;
-  });
+  namespace kernel = kernels::distance_backward;
+  kernel::Launch launch(op);
+  launch.out(out).x1(x1).x2(x2).distance(distance).gradient(gradient);
+  launch.norm(norm_of<kernel::Norm>(power)).one_set(one_set);
+  launch.run({.batches = static_cast<uint32_t>(x1.size(0)),
+              .rows1 = static_cast<uint32_t>(x1.size(1)),
+              .rows2 = static_cast<uint32_t>(x2.size(1)),
+              .width = static_cast<uint32_t>(x1.size(2)),
+              .power = static_cast<float>(power),
+              .x1_strides = strides_of(x1),
+              .x2_strides = strides_of(x2),
+              .out_strides = strides_of(out),
+              .distance_strides = strides_of(distance),
+              .gradient_strides = strides_of(gradient)},
+             launch.grid_of(out.numel()));
   return out;
 }
 
