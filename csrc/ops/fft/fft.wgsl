@@ -3,36 +3,45 @@
 // stages (decimation in time), one per factor of the length. An inverse transform conjugates on the way in and out.
 //
 // A sequence that is longer than workgroup memory is taken as `outer` x `length` x `inner` elements, with a pass for
-// each factor: all but the last leave an element where it was and multiply it by its root of unity, the last writes it
-// where it belongs. A length with a large prime factor becomes a convolution with a chirp (Bluestein).
-
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<vec2<f32>>;
-@group(0) @binding(1) var<storage, read> b1: array<vec2<f32>>;
-@group(0) @binding(2) var<storage, read> b2: array<vec2<f32>>;
-fn store_y(i: u32, v: vec2<f32>) { b0[i] = v; }
-fn load_x(i: u32) -> vec2<f32> { return b1[i]; }
-fn load_w(i: u32) -> vec2<f32> { return b2[i]; } // the `length` roots of unity
-// @end
+// each factor: all but the last leave an element where it was and multiply it by its twiddle factor, the last writes it
+// where it belongs.
+//
+// A length with a large prime factor becomes a convolution with a chirp (Bluestein's algorithm): the sequence is
+// multiplied by the chirp and padded with zeros, transformed, multiplied by the filter spectrum (the transform of the
+// chirp's conjugate), transformed back, and multiplied by the chirp.
+//
+// @operand y: out {f32, c64} // real: of a result with conjugate symmetry
+// @operand x: in {f32, c64}
+// @operand roots: in {c64} // the `length` roots of unity
+// @operand twiddles: in {c64} optional // for a pass that is not the last: small powers of a root, then large ones
+// @operand chirp: in {c64} optional
+// @operand filter_spectrum: in {c64} optional
+// @const   capacity: u32 in {1024, 2048} // elements that a workgroup holds
+// @const   max_rows: u32 in {128} // that a workgroup takes
+// @const   hermitian: bool // x holds the first half of a sequence with conjugate symmetry
+// @const   chirp_in: bool // multiplies by the chirp before the transform, and pads with zeros
+// @const   chirp_out: bool // ends the way back: multiplies by the chirp
+// @const   convolves: bool // there and back in one pass; else the filter is applied to what is stored
+// @const   radix_3_or_5: bool // among the stages
+// @const   radix_7_to_13: bool
+// @require has_chirp == (chirp_in || chirp_out)
+// @require !convolves || (has_filter_spectrum && chirp_in && chirp_out && !has_twiddles)
 
 struct Params {
   rows: u32,           // of all sequences: outer * inner of each
   length: u32,
   rows_per_group: u32, // a power of two
   num_stages: u32,
-  radices: vec2<u32>,  // of the stages, four bits each
   inner: u32,
   outer: u32,
   points: u32,         // of the sequence; fewer than length * inner * outer if it is convolved
   stored: u32,         // positions below it are written
   store_step: u32,     // between neighbours of a row, in positions
   root_step: u32,      // 1 / root_step of the sequence is taken apart by this pass
-  root_shift: u32,     // log2 of how many small powers the table of roots has
+  root_shift: u32,     // log2 of the number of small powers in twiddles
   first_sequence: u32, // the sequence of row 0
-  x_at: u32,
   x_stride: u32,       // between positions
   x_sequence: u32,     // between sequences that lie one behind the other
-  y_at: u32,
   y_stride: u32,
   y_sequence: u32,
   load_across: u32,    // neighbouring invocations take neighbouring rows (else positions)
@@ -43,46 +52,29 @@ struct Params {
   num_dims: u32,
   num_digits: u32,
   transforms: u32,     // 2 if it convolves
+  radices: vec4<u32>,  // of the stages, four bits each
   digits: array<vec4<u32>, 8>, // outer's factors, last first: size, weight in the result's position
   dims: array<vec4<u32>, 16>,  // of the sequences, last first: size, stride in x, stride in y
 }
-@group(0) @binding(31) var<uniform> p: Params;
 
-// @hook variant
-const hermitian = false; // x holds the first half of a symmetric sequence
-const chirp_in = false;  // multiplies by the chirp and pads with zeros
-const convolves = false; // applies the response and transforms back, in one pass
-const turns = false;     // multiplies by roots of unity: a pass that is not the last
-const responds = false;  // applies the response
-const chirp_out = false; // ends the way back
-const has_3_or_5 = true; // among the radices
-const has_larger = true;
-// @end
-
-// @hook element
+@if(x_is_complex)
 fn element(i: u32) -> vec2<f32> { return load_x(i); }
+@else
+fn element(i: u32) -> vec2<f32> { return vec2<f32>(load_x(i), 0.0); }
+
+@if(y_is_complex)
 fn put(i: u32, v: vec2<f32>) { store_y(i, v); }
-// @end
+@else
+fn put(i: u32, v: vec2<f32>) { store_y(i, v.x); }
 
-// @hook tables
-fn chirp(i: u32) -> vec2<f32> { return vec2<f32>(); }
-fn response(i: u32) -> vec2<f32> { return vec2<f32>(); }
-fn power(i: u32) -> vec2<f32> { return vec2<f32>(); }
-// @end
-
-// @hook capacity
-const capacity = 1024u;
-// @end
-
-const max_rows = 128u;
-const power_of_2 = !(has_3_or_5 || has_larger); // the length
+const power_of_2 = !(radix_3_or_5 || radix_7_to_13); // the length
 
 struct Row {
   x: u32,
   y: u32,
   load_first: u32, // positions
   store_first: u32,
-  turn: u32,
+  twiddle: u32, // exponent of the twiddle factors, per position in the row
 }
 
 var<workgroup> work: array<vec2<f32>, capacity + capacity / 16u>;
@@ -126,9 +118,9 @@ fn row_at(index: u32) -> Row {
     row.x += at * p.dims[d].y;
     row.y += at * p.dims[d].z;
   }
-  if (turns) {
+  @if(has_twiddles) {
     row.store_first = row.load_first;
-  } else {
+  } @else {
     rest = upper;
     for (var d = 0u; d < p.num_digits; d++) {
       row.store_first += rest % p.digits[d].x * p.digits[d].y;
@@ -154,9 +146,7 @@ fn source(row: Row, position: u32) -> vec2<f32> {
     v = element(row.x + position * p.x_stride);
   }
   v.y *= p.load_sign;
-  if (chirp_in) {
-    v = mul_c(v, chirp(position));
-  }
+  @if(chirp_in) v = mul_c(v, load_chirp(p.chirp_at + position));
   return v;
 }
 
@@ -166,17 +156,16 @@ fn sink(row: Row, k: u32, value: vec2<f32>) {
     return;
   }
   var v = value;
-  if (turns) {
-    let exponent = row.turn * k * p.root_step;
+  @if(has_twiddles) {
+    let exponent = row.twiddle * k * p.root_step;
     let small = exponent & ((1u << p.root_shift) - 1u);
-    v = mul_c(v, mul_c(power(small), power((1u << p.root_shift) + (exponent >> p.root_shift))));
+    let large = (1u << p.root_shift) + (exponent >> p.root_shift);
+    v = mul_c(v, mul_c(load_twiddles(p.twiddles_at + small), load_twiddles(p.twiddles_at + large)));
   }
-  if (responds) {
-    v = conj_c(mul_c(v, response(position)));
-  }
-  if (chirp_out) {
-    v = mul_c(conj_c(v), chirp(position));
-  }
+  // The conjugate makes the next transform the way back.
+  @if(has_filter_spectrum && !convolves)
+  v = conj_c(mul_c(v, load_filter_spectrum(p.filter_spectrum_at + position)));
+  @if(chirp_out) v = mul_c(conj_c(v), load_chirp(p.chirp_at + position));
   put(row.y + position * p.y_stride, vec2<f32>(v.x * p.scale, v.y * p.scale * p.store_sign));
 }
 
@@ -209,22 +198,22 @@ fn transform4(a: vec2<f32>, b: vec2<f32>, c: vec2<f32>, d: vec2<f32>) -> Four {
   return Four(even + odd, even_difference + odd_difference, even - odd, even_difference - odd_difference);
 }
 
-// Element q of a butterfly, turned.
-fn turned(base: u32, span: u32, step: u32, q: u32) -> vec2<f32> {
-  return mul_c(work[slot(base + q * span)], load_w(q * step));
+// Element q of a butterfly, times its twiddle factor.
+fn twiddled(base: u32, span: u32, step: u32, q: u32) -> vec2<f32> {
+  return mul_c(work[slot(base + q * span)], load_roots(p.roots_at + q * step));
 }
 
 fn butterfly2(base: u32, span: u32, step: u32) {
   let a = work[slot(base)];
-  let b = turned(base, span, step, 1u);
+  let b = twiddled(base, span, step, 1u);
   work[slot(base)] = a + b;
   work[slot(base + span)] = a - b;
 }
 
 fn butterfly3(base: u32, span: u32, step: u32) {
   let a = work[slot(base)];
-  let b = turned(base, span, step, 1u);
-  let c = turned(base, span, step, 2u);
+  let b = twiddled(base, span, step, 1u);
+  let c = twiddled(base, span, step, 2u);
   let sum = b + c;
   let mean = a - 0.5 * sum;
   let side = 0.866025404 * div_i_c(b - c);
@@ -234,8 +223,8 @@ fn butterfly3(base: u32, span: u32, step: u32) {
 }
 
 fn butterfly4(base: u32, span: u32, step: u32) {
-  let y = transform4(work[slot(base)], turned(base, span, step, 1u), turned(base, span, step, 2u),
-                     turned(base, span, step, 3u));
+  let y = transform4(work[slot(base)], twiddled(base, span, step, 1u), twiddled(base, span, step, 2u),
+                     twiddled(base, span, step, 3u));
   work[slot(base)] = y.a;
   work[slot(base + span)] = y.b;
   work[slot(base + 2u * span)] = y.c;
@@ -244,10 +233,10 @@ fn butterfly4(base: u32, span: u32, step: u32) {
 
 fn butterfly5(base: u32, span: u32, step: u32) {
   let a = work[slot(base)];
-  let b = turned(base, span, step, 1u);
-  let c = turned(base, span, step, 2u);
-  let d = turned(base, span, step, 3u);
-  let e = turned(base, span, step, 4u);
+  let b = twiddled(base, span, step, 1u);
+  let c = twiddled(base, span, step, 2u);
+  let d = twiddled(base, span, step, 3u);
+  let e = twiddled(base, span, step, 4u);
   let outer_sum = b + e;
   let inner_sum = c + d;
   let outer_difference = div_i_c(b - e);
@@ -264,10 +253,10 @@ fn butterfly5(base: u32, span: u32, step: u32) {
 }
 
 fn butterfly8(base: u32, span: u32, step: u32) {
-  let even = transform4(work[slot(base)], turned(base, span, step, 2u), turned(base, span, step, 4u),
-                        turned(base, span, step, 6u));
-  let odd = transform4(turned(base, span, step, 1u), turned(base, span, step, 3u),
-                       turned(base, span, step, 5u), turned(base, span, step, 7u));
+  let even = transform4(work[slot(base)], twiddled(base, span, step, 2u), twiddled(base, span, step, 4u),
+                        twiddled(base, span, step, 6u));
+  let odd = transform4(twiddled(base, span, step, 1u), twiddled(base, span, step, 3u),
+                       twiddled(base, span, step, 5u), twiddled(base, span, step, 7u));
   let b = 0.707106781 * vec2<f32>(odd.b.x + odd.b.y, odd.b.y - odd.b.x);
   let c = div_i_c(odd.c);
   let d = 0.707106781 * vec2<f32>(odd.d.y - odd.d.x, -odd.d.x - odd.d.y);
@@ -289,8 +278,8 @@ fn butterfly_odd(base: u32, span: u32, step: u32, radix: u32) {
   var differences = array<vec2<f32>, 6>();
   var total = first;
   for (var q = 1u; q <= half; q++) {
-    let a = turned(base, span, step, q);
-    let b = turned(base, span, step, radix - q);
+    let a = twiddled(base, span, step, q);
+    let b = twiddled(base, span, step, radix - q);
     sums[q - 1u] = a + b;
     differences[q - 1u] = a - b;
     total += a + b;
@@ -301,7 +290,7 @@ fn butterfly_odd(base: u32, span: u32, step: u32, radix: u32) {
     var mean = first;
     var side = vec2<f32>();
     for (var q = 1u; q <= half; q++) {
-      let factor = load_w(k * q % radix * root);
+      let factor = load_roots(p.roots_at + k * q % radix * root);
       mean += factor.x * sums[q - 1u];
       side += factor.y * differences[q - 1u];
     }
@@ -329,11 +318,11 @@ fn transform(local: u32) {
         case 4u: { butterfly4(base, span, step); }
         case 8u: { butterfly8(base, span, step); }
         default: {
-          if (has_3_or_5 && radix == 3u) {
+          if (radix_3_or_5 && radix == 3u) {
             butterfly3(base, span, step);
-          } else if (has_3_or_5 && radix == 5u) {
+          } else if (radix_3_or_5 && radix == 5u) {
             butterfly5(base, span, step);
-          } else if (has_larger) {
+          } else if (radix_7_to_13) {
             butterfly_odd(base, span, step, radix);
           }
         }
@@ -344,13 +333,16 @@ fn transform(local: u32) {
   workgroupBarrier();
 }
 
-// Multiplies by the response and puts elements where a transform wants them. The conjugate makes it the way back.
-fn respond(local: u32, elements: u32) {
+// Multiplies by the filter spectrum and puts elements where a transform wants them. The conjugate makes that the way
+// back.
+@if(convolves)
+fn apply_filter(local: u32, elements: u32) {
   var held = array<vec2<f32>, capacity / 256u>();
   for (var k = 0u; k < capacity / 256u; k++) {
     let e = k * 256u + local;
     if (e < elements) {
-      held[k] = conj_c(mul_c(work[slot(e)], response(remainder(e, p.length))));
+      let factor = load_filter_spectrum(p.filter_spectrum_at + remainder(e, p.length));
+      held[k] = conj_c(mul_c(work[slot(e)], factor));
     }
   }
   workgroupBarrier();
@@ -390,10 +382,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     work[slot(at.x * p.length + place_of(at.y))] = v;
   }
   // A convolution transforms there and back: a loop that no compiler unrolls, it takes long enough as it is.
-  for (var turn = 0u; turn < p.transforms; turn++) {
+  for (var n = 0u; n < p.transforms; n++) {
     transform(local);
-    if (convolves && turn == 0u) {
-      respond(local, elements);
+    @if(convolves) {
+      if (n == 0u) {
+        apply_filter(local, elements);
+      }
     }
   }
   for (var e = local; e < elements; e += 256u) {

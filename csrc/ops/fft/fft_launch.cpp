@@ -3,58 +3,35 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "backend/empty.h"
+#include "kernels/fft.h"
 #include "ops/fft/fft_plan.h"
-#include "launch/kernel_args.h"
 
 namespace torch_webgpu {
 namespace {
 
 using at::Tensor;
 
-constexpr PipelineFamily kFamily = PipelineFamily::kFft;
-constexpr uint32_t kMaxDims = 16;
-constexpr uint32_t kMaxDigits = 8;
-constexpr uint32_t kMaxRows = 128;            // of a workgroup
+namespace kernel = kernels::fft;
+
+constexpr size_t kMaxDims = std::tuple_size_v<decltype(kernel::Params::dims)>;
 constexpr uint32_t kAcross = 16;              // rows side by side that fill a memory transaction
 constexpr uint32_t kElements = 1024;          // that are enough for a workgroup
 constexpr uint64_t kScratchBytes = 128 << 20; // of one intermediate result
 
-// Mirrors Params of fft.wgsl.
-struct Params {
-  uint32_t rows, length, rows_per_group, num_stages;
-  uint32_t radices[2];
-  uint32_t inner, outer;
-  uint32_t points, stored, store_step, root_step, root_shift, first_sequence;
-  uint32_t x_at, x_stride, x_sequence;
-  uint32_t y_at, y_stride, y_sequence;
-  uint32_t load_across, store_across;
-  float load_sign, scale, store_sign;
-  uint32_t num_dims, num_digits, transforms;
-  uint32_t digits[kMaxDigits][4];
-  uint32_t dims[kMaxDims][4];
+// What a pass does besides transforming; the constants of fft.wgsl.
+struct Steps {
+  bool hermitian = false;
+  bool chirp_in = false;
+  bool convolves = false;
+  bool twiddles = false;
+  bool filters = false; // multiplies what it stores by the filter spectrum
+  bool chirp_out = false;
 };
-static_assert(offsetof(Params, digits) % 16 == 0);
-
-// The `variant` hook's flags.
-enum Flag : uint32_t {
-  kHermitian = 1,
-  kChirpIn = 2,
-  kConvolves = 4,
-  kTurns = 8,
-  kResponds = 16,
-  kChirpOut = 32,
-  kHas3Or5 = 64,
-  kHasLarger = 128,
-};
-constexpr std::pair<Flag, const char*> kFlagNames[] = {
-    {kHermitian, "hermitian"}, {kChirpIn, "chirp_in"},    {kConvolves, "convolves"},
-    {kTurns, "turns"},         {kResponds, "responds"},   {kChirpOut, "chirp_out"},
-    {kHas3Or5, "has_3_or_5"},  {kHasLarger, "has_larger"}};
 
 // Where sequences lie: in a tensor, or one behind the other in scratch memory.
 struct Place {
@@ -99,9 +76,8 @@ public:
         continue;
       }
       const Place spectrum = new_scratch();
-      run_factors(x_, scratch, spectrum,
-                  {.on_load = kChirpIn, .on_store = kResponds, .to_y = false});
-      run_factors(spectrum, scratch, y_, {.on_store = kChirpOut, .from_x = false});
+      run_factors(x_, scratch, spectrum, {.chirp_in = true, .filters = true, .to_y = false});
+      run_factors(spectrum, scratch, y_, {.chirp_out = true, .from_x = false});
     }
   }
 
@@ -112,8 +88,9 @@ private:
 
   // What is special about the first and the last pass.
   struct Ends {
-    uint32_t on_load = 0;
-    uint32_t on_store = 0;
+    bool chirp_in = false;
+    bool filters = false;
+    bool chirp_out = false;
     bool from_x = true;
     bool to_y = true;
   };
@@ -138,11 +115,13 @@ private:
 
   void run_single() {
     count_ = sequences_;
-    Params params = base_params(x_, y_);
+    kernel::Params params = base_params(x_, y_);
     params.length = plan_.length;
     params.inner = params.outer = params.store_step = 1;
-    const uint32_t flags = plan_.convolves ? kChirpIn | kConvolves | kChirpOut : 0;
-    run_pass(params, x_, y_, flags | set_ends(params, true, true));
+    Steps steps;
+    steps.chirp_in = steps.convolves = steps.chirp_out = plan_.convolves;
+    set_ends(params, steps, true, true);
+    run_pass(params, x_, y_, steps);
   }
 
   // The passes of one transform. All but the last leave elements where they are.
@@ -154,32 +133,33 @@ private:
       const bool last = k + 1 == plan_.factors.size();
       const Place& source = first ? from : scratch;
       const Place& target = last ? to : scratch;
-      Params params = base_params(source, target);
+      kernel::Params params = base_params(source, target);
       params.length = plan_.factors[k];
       inner /= params.length;
       params.inner = inner;
       params.outer = outer;
       params.root_step = outer;
       params.store_step = last ? outer : inner;
-      uint32_t flags = (first ? ends.on_load : 0) | (last ? ends.on_store : kTurns);
+      Steps steps{.chirp_in = first && ends.chirp_in,
+                  .twiddles = !last,
+                  .filters = last && ends.filters,
+                  .chirp_out = last && ends.chirp_out};
       if (last) {
         // Digits of `outer`, the last factor's first; the first factor counts ones in the result.
         uint32_t weight = outer;
         for (size_t d = k; d-- > 0;) {
           weight /= plan_.factors[d];
-          uint32_t* digit = params.digits[params.num_digits++];
-          digit[0] = plan_.factors[d];
-          digit[1] = weight;
+          params.digits.at(params.num_digits++) = {plan_.factors[d], weight};
         }
       }
-      flags |= set_ends(params, first && ends.from_x, last && ends.to_y);
-      run_pass(params, source, target, flags);
+      set_ends(params, steps, first && ends.from_x, last && ends.to_y);
+      run_pass(params, source, target, steps);
       outer *= params.length;
     }
   }
 
-  Params base_params(const Place& from, const Place& to) const {
-    Params params{};
+  kernel::Params base_params(const Place& from, const Place& to) const {
+    kernel::Params params;
     params.points = static_cast<uint32_t>(transform_.points);
     params.stored = plan_.length;
     params.first_sequence = static_cast<uint32_t>(first_);
@@ -190,47 +170,43 @@ private:
     params.load_sign = params.scale = params.store_sign = 1.0f;
     params.num_dims = static_cast<uint32_t>(dims_.size());
     for (size_t d = 0; d < dims_.size(); ++d) {
-      params.dims[d][0] = static_cast<uint32_t>(dims_[d].size);
-      params.dims[d][1] = from.sequence != 0 ? 0 : static_cast<uint32_t>(dims_[d].x);
-      params.dims[d][2] = to.sequence != 0 ? 0 : static_cast<uint32_t>(dims_[d].y);
+      params.dims.at(d) = {static_cast<uint32_t>(dims_[d].size),
+                           from.sequence != 0 ? 0 : static_cast<uint32_t>(dims_[d].x),
+                           to.sequence != 0 ? 0 : static_cast<uint32_t>(dims_[d].y)};
     }
     return params;
   }
 
-  // What a pass from x and a pass to y do besides; returns the flags for it.
-  uint32_t set_ends(Params& params, bool from_x, bool to_y) const {
+  // What a pass from x and a pass to y do besides.
+  void set_ends(kernel::Params& params, Steps& steps, bool from_x, bool to_y) const {
     const float sign = transform_.forward ? 1.0f : -1.0f;
-    uint32_t flags = 0;
     if (from_x) {
       params.load_sign = sign;
-      flags = transform_.from == FftSide::kHalf ? uint32_t{kHermitian} : 0;
+      steps.hermitian = transform_.from == FftSide::kHalf;
     }
     if (to_y) {
       params.store_sign = sign;
       params.scale = static_cast<float>(transform_.scale);
       params.stored = transform_.to == FftSide::kHalf ? params.points / 2 + 1 : params.points;
     }
-    return flags;
   }
 
   // Whether neighbouring rows lie nearer to each other than neighbouring elements of a row.
-  static bool across(const Params& params, uint32_t stride, uint32_t element_step,
+  static bool across(const kernel::Params& params, uint32_t stride, uint32_t element_step,
                      uint32_t row_step, uint32_t sequence_stride) {
     const bool has_rows = params.inner * params.outer > 1;
     const uint64_t row = has_rows ? uint64_t{row_step} * stride : sequence_stride;
     return row < uint64_t{element_step} * stride;
   }
 
-  void run_pass(Params& params, const Place& from, const Place& to, uint32_t flags) const {
+  void run_pass(kernel::Params& params, const Place& from, const Place& to,
+                const Steps& steps) const {
     const std::vector<uint32_t> radices = fft_radices(params.length);
     params.num_stages = static_cast<uint32_t>(radices.size());
     for (size_t k = 0; k < radices.size(); ++k) {
-      params.radices[k / 8] |= radices[k] << (4 * (k % 8));
-      if (radices[k] % 2 != 0) {
-        flags |= radices[k] <= 5 ? kHas3Or5 : kHasLarger;
-      }
+      params.radices.at(k / 8) |= radices[k] << (4 * (k % 8));
     }
-    params.transforms = (flags & kConvolves) != 0 ? 2 : 1;
+    params.transforms = steps.convolves ? 2 : 1;
     params.rows = static_cast<uint32_t>(count_) * params.inner * params.outer;
     // Rows are counted along inner first, then along outer.
     const uint32_t load_row = params.inner > 1 ? 1 : params.length;
@@ -244,77 +220,44 @@ private:
     // A power of two: the kernel divides by it.
     params.rows_per_group =
         std::min(std::bit_floor(std::clamp(fft_capacity() / params.length, 1u,
-                                           std::min(std::max(wanted, 1u), kMaxRows))),
+                                           std::min(std::max(wanted, 1u), kFftMaxRows))),
                  std::bit_ceil(params.rows));
 
-    KernelArgs args(op_);
-    Tables tables;
-    params.y_at = args.add("y", to.tensor, true);
-    params.x_at = args.add("x", from.tensor);
-    tables.add(args, "w", fft_roots(params.length));
-    if ((flags & (kChirpIn | kChirpOut)) != 0) {
-      tables.add(args, "chirp", fft_chirp(params.points));
-    }
-    if ((flags & (kConvolves | kResponds)) != 0) {
-      tables.add(args, "response", fft_response(params.points, plan_.length));
-    }
-    if ((flags & kTurns) != 0) {
+    // The tables are kept until the pass is dispatched.
+    std::vector<Tensor> tables;
+    const auto keep = [&](Tensor table) -> const Tensor& {
+      return tables.emplace_back(std::move(table));
+    };
+    kernel::Launch launch(op_);
+    launch.y(to.tensor).x(from.tensor).roots(keep(fft_roots(params.length)));
+    if (steps.twiddles) {
       const FftSplitRoots roots = fft_split_roots(plan_.length);
       params.root_shift = roots.shift;
-      tables.add(args, "power", roots.table);
+      launch.twiddles(keep(roots.table));
     }
+    if (steps.chirp_in || steps.chirp_out) {
+      launch.chirp(keep(fft_chirp(params.points)));
+    }
+    if (steps.convolves || steps.filters) {
+      launch.filter_spectrum(keep(fft_filter_spectrum(params.points, plan_.length)));
+    }
+    const auto has_radix = [&](uint32_t least, uint32_t most) {
+      return std::any_of(radices.begin(), radices.end(), [&](uint32_t radix) {
+        return radix % 2 != 0 && radix >= least && radix <= most;
+      });
+    };
+    launch.capacity(fft_capacity()).max_rows(kFftMaxRows);
+    launch.hermitian(steps.hermitian).chirp_in(steps.chirp_in).chirp_out(steps.chirp_out);
+    launch.convolves(steps.convolves);
+    launch.radix_3_or_5(has_radix(3, 5)).radix_7_to_13(has_radix(7, 13));
     const uint64_t groups =
         (uint64_t{params.rows} + params.rows_per_group - 1) / params.rows_per_group;
-    args.dispatch(kFamily, flags, "fft", params, stream().grid_1d(groups, 1),
-                  [&](KernelSource& source) {
-                    source.hooks.emplace_back("variant", variant_text(flags));
-                    source.hooks.emplace_back("element", element_text(from.tensor, to.tensor));
-                    source.hooks.emplace_back("tables", tables_text(flags));
-                    source.hooks.emplace_back(
-                        "capacity", "const capacity = " + std::to_string(fft_capacity()) + "u;");
-                  });
+    launch.run(params, launch.grid_of_groups(groups), kernel::params_bytes(params.num_dims));
   }
 
   // The distance between neighbouring sequences, in elements.
-  static uint32_t neighbour(const Params& params, uint32_t sequence, uint32_t side) {
+  static uint32_t neighbour(const kernel::Params& params, uint32_t sequence, uint32_t side) {
     return sequence != 0 ? sequence : params.num_dims > 0 ? params.dims[0][side] : ~0u;
-  }
-
-  // Tables of a pass, kept until it is dispatched.
-  struct Tables {
-    std::vector<Tensor> tensors;
-
-    void add(KernelArgs& args, const char* operand, const Tensor& tensor) {
-      tensors.push_back(tensor);
-      args.add(operand, tensor);
-    }
-  };
-
-  static std::string tables_text(uint32_t flags) {
-    std::string text;
-    for (const auto& [name, users] :
-         {std::pair("chirp", kChirpIn | kChirpOut), std::pair("response", kConvolves | kResponds),
-          std::pair("power", kTurns | 0)}) {
-      text += std::string("fn ") + name + "(i: u32) -> vec2<f32> { return " +
-              ((flags & users) != 0 ? std::string("load_") + name + "(i)" : "vec2<f32>()") +
-              "; }\n";
-    }
-    return text;
-  }
-
-  static std::string variant_text(uint32_t flags) {
-    std::string text;
-    for (const auto& [flag, name] : kFlagNames) {
-      text += std::string("const ") + name + ((flags & flag) != 0 ? " = true;\n" : " = false;\n");
-    }
-    return text;
-  }
-
-  static std::string element_text(const Tensor& from, const Tensor& to) {
-    return std::string("fn element(i: u32) -> vec2<f32> { return ") +
-           (from.is_complex() ? "load_x(i)" : "vec2<f32>(load_x(i), 0.0)") +
-           "; }\nfn put(i: u32, v: vec2<f32>) { " +
-           (to.is_complex() ? "store_y(i, v)" : "store_y(i, v.x)") + "; }";
   }
 
   const char* op_;
@@ -364,7 +307,7 @@ void fft_along(const char* op, const FftTransform& transform, const Tensor& x, c
   TORCH_CHECK_NOT_IMPLEMENTED(transform.points < int64_t{1} << 30, op, "(): a transform of ",
                               transform.points, " points is too long");
   Passes passes(op, transform, x, y, dim);
-  // A part of what surrounds a tensor is bound besides it: see KernelArgs.
+  // A part of what surrounds a tensor is bound besides it: see Launch::bind_as.
   const uint64_t limit = context().device.caps().max_storage_binding_size - 512;
   if (!passes.too_many_dims() && std::max(extent(x), extent(y)) <= limit) {
     passes.run();

@@ -24,7 +24,7 @@ using at::Tensor;
 
 constexpr std::array<uint32_t, 8> kRadices = {8, 5, 4, 3, 2, 7, 11, 13};
 // Workgroup memory besides the elements: `rows` and the gaps of `work` in fft.wgsl.
-constexpr uint32_t kRowBytes = 128 * 20;
+constexpr uint32_t kRowBytes = kFftMaxRows * 20;
 constexpr uint32_t kGap = 16;
 constexpr uint32_t kCapacity = 2048;
 constexpr uint64_t kMaxTableBytes = 64 << 20; // of all tables
@@ -89,7 +89,7 @@ c10::complex<double> root(uint64_t k, uint64_t n) {
 // exp(-pi i k^2 / n), the exponent reduced exactly.
 c10::complex<double> chirp(uint64_t k, uint64_t n) { return root(k * k % (2 * n), 2 * n); }
 
-enum class Table : uint32_t { kRoots, kSplitRoots, kChirp, kResponse };
+enum class Table : uint32_t { kRoots, kSplitRoots, kChirp, kFilterSpectrum };
 
 class TableCache {
 public:
@@ -186,10 +186,10 @@ Tensor fft_chirp(uint32_t points) {
   return tables().get(Table::kChirp, points, points, [&](uint64_t k) { return chirp(k, points); });
 }
 
-Tensor fft_response(uint32_t points, uint32_t length) {
+Tensor fft_filter_spectrum(uint32_t points, uint32_t length) {
   Tensor host; // made by the first element
   const c10::complex<double>* values = nullptr;
-  return tables().get(Table::kResponse, points, length, [&](uint64_t k) {
+  return tables().get(Table::kFilterSpectrum, points, length, [&](uint64_t k) {
     if (values == nullptr) {
       host = at::zeros({static_cast<int64_t>(length)}, at::kComplexDouble);
       auto* conjugate = host.mutable_data_ptr<c10::complex<double>>();

@@ -11,6 +11,9 @@ namespace torch_webgpu {
 /// Elements that fft.wgsl holds in workgroup memory: the longest transform of one pass.
 uint32_t fft_capacity();
 
+/// Rows that a workgroup of fft.wgsl takes at most.
+inline constexpr uint32_t kFftMaxRows = 128;
+
 /// The radices of fft.wgsl's stages for a transform of `length`, which must be a product of them.
 std::vector<uint32_t> fft_radices(uint32_t length);
 
@@ -40,6 +43,6 @@ at::Tensor fft_chirp(uint32_t points);
 
 /// The transform of the chirp's conjugate, that a transform of `points` is convolved with, divided
 /// by `length`.
-at::Tensor fft_response(uint32_t points, uint32_t length);
+at::Tensor fft_filter_spectrum(uint32_t points, uint32_t length);
 
 } // namespace torch_webgpu
