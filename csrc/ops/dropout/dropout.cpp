@@ -11,8 +11,10 @@
 #include "backend/fallback.h"
 #include "backend/generator.h"
 #include "backend/tensor.h"
-#include "wgsl/kernel_source.h"
+#include "kernels/dropout.h"
+#include "launch/dtypes.h"
 #include "ops/pointwise/pointwise.h"
+#include "ops/random/philox.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
@@ -20,33 +22,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr PipelineFamily kFamily = PipelineFamily::kDropout;
-constexpr uint32_t kWorkgroup = 256;
 constexpr uint32_t kBlock = 4; // elements per invocation
-
-// As `Params` in dropout.wgsl.
-struct Params {
-  uint32_t count;
-  uint32_t input_offset;
-  float keep;
-  float scale;
-  std::array<uint32_t, 2> seed;
-  std::array<uint32_t, 2> stream;
-};
-
-PipelineSpec make_pipeline(DType dtype) {
-  const uint32_t lanes = 4 / info(dtype).bytes;
-  KernelSource source;
-  source.file = "dropout";
-  source.operands = {
-      {.name = "out", .dtype = dtype, .slot = 0, .writable = true, .owns_words = true},
-      {.name = "mask", .dtype = DType::kBool, .slot = 1, .writable = true, .owns_words = true},
-      {.name = "x", .dtype = dtype, .slot = 2}};
-  source.hooks = {{"FORMAT", "const kLanes = " + std::to_string(lanes) +
-                                 "u;\nfn bits_of(v: f32) -> u32 { return " + to_word(dtype, "v") +
-                                 "; }"}};
-  return build_kernel("native_dropout", source);
-}
 
 Tensor native_dropout_backward(const Tensor& grad, const Tensor& mask, double scale) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "Mask should be Bool Scalar Type, got ",
@@ -85,25 +61,24 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p,
   const Tensor x =
       input.is_non_overlapping_and_dense() ? input : at::empty_like(input).copy_(input);
   const double scale = p == 1.0 ? 0.0 : 1.0 / (1.0 - p);
-  Context& ctx = context();
   Tensor mask = at::empty_like(x, mask_options);
-  if (buffer_of(x).size > ctx.device.caps().max_storage_binding_size) {
+  if (buffer_of(x).size > context().device.caps().max_storage_binding_size) {
     mask.bernoulli_(1.0 - p); // this and the product split themselves
     return {native_dropout_backward(x, mask, scale), mask};
   }
   Tensor out = at::empty_like(x);
   const PhiloxState philox = generator_of(std::nullopt).philox_state(kBlock);
-  Params params{};
-  params.count = static_cast<uint32_t>(x.numel());
-  params.input_offset = static_cast<uint32_t>(byte_offset(x) / x.itemsize());
-  params.keep = static_cast<float>(1.0 - p);
-  params.scale = static_cast<float>(scale);
-  params.seed = philox.key_words();
-  params.stream = philox.counter_words();
-  const Pipeline& pipeline = ctx.pipelines.get({kFamily, static_cast<uint64_t>(*dtype), 0},
-                                               [&] { return make_pipeline(*dtype); });
-  ctx.stream.dispatch(pipeline, {{&buffer_of(out)}, {&buffer_of(mask)}, {&buffer_of(x)}}, params,
-                      ctx.stream.grid_1d((params.count + kBlock - 1) / kBlock, kWorkgroup));
+  const auto count = static_cast<uint32_t>(x.numel());
+  kernels::dropout::Launch launch("native_dropout");
+  launch.out(out).mask(mask).x(x).own_words_of_mask();
+  if (x.itemsize() < 4) {
+    launch.own_words_of_out();
+  }
+  launch.run({.count = count,
+              .keep = static_cast<float>(1.0 - p),
+              .scale = static_cast<float>(scale),
+              .philox = philox_words(philox)},
+             launch.grid_of((count + kBlock - 1) / kBlock));
   return {out, mask};
 }
 

@@ -1,31 +1,16 @@
-// Dropout in one pass: draws, scales what is kept, and writes the mask for the backward pass. The
-// outputs are new and dense; an invocation makes four elements and owns the words they lie in.
+// Dropout in one pass: draws, scales what is kept, and writes the mask for the backward pass. The outputs are new
+// and dense: an invocation makes four elements and writes whole words, the last of which nobody else has.
+//
+// @operand out: words float
+// @operand mask: words {bool}
+// @operand x: in like out
 
 struct Params {
   count: u32,
-  input_offset: u32,
   keep: f32, // probability
   scale: f32,
-  seed: vec2<u32>,
-  stream: vec2<u32>,
+  philox: vec4<u32>, // key, counter
 }
-@group(0) @binding(31) var<uniform> p: Params;
-
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<u32>;
-@group(0) @binding(1) var<storage, read_write> b1: array<u32>;
-@group(0) @binding(2) var<storage, read> b2: array<u32>;
-fn load_x(i: u32) -> f32 {
-  return bitcast<f32>(b2[i]);
-}
-// @end
-
-// @hook FORMAT
-const kLanes = 1u; // elements in a word
-fn bits_of(v: f32) -> u32 {
-  return bitcast<u32>(v);
-}
-// @end
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
@@ -36,18 +21,30 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     return;
   }
   let left = min(p.count - start, 4u);
-  var random = philox_at(p.seed, id, p.stream);
-  var mask = 0u;
-  for (var lane = 0u; lane < left; lane += kLanes) {
-    var word = 0u;
-    for (var k = 0u; k < kLanes && lane + k < left; k++) {
-      let kept = uniform_f(random[lane + k]) < p.keep;
-      // A select, not a product: what is dropped is 0 also where the input is not finite.
-      let value = select(0.0, load_x(p.input_offset + start + lane + k) * p.scale, kept);
-      word |= bits_of(value) << (k * (32u / kLanes));
-      mask |= select(0u, 1u, kept) << (8u * (lane + k));
-    }
-    b0[(start + lane) / kLanes] = word;
+  let random = philox_at(p.philox.xy, id, p.philox.zw);
+  var v = vec4<f32>(0.0);
+  var mask = vec4<i32>(0);
+  for (var k = 0u; k < left; k++) {
+    let kept = uniform_f(random[k]) < p.keep;
+    // A select, not a product: what is dropped is 0 also where the input is not finite.
+    v[k] = select(0.0, load_x(p.x_at + start + k) * p.scale, kept);
+    mask[k] = select(0, 1, kept);
   }
-  b1[id] = mask;
+  store4_mask(p.mask_at + start, mask.x, mask.y, mask.z, mask.w);
+  let at = p.out_at + start;
+  if (left == 4u) {
+    store4_out(at, v.x, v.y, v.z, v.w);
+    return;
+  }
+  @if(out_is_f32) {
+    for (var k = 0u; k < left; k++) {
+      store_out(at + k, v[k]);
+    }
+  }
+  @else {
+    store2_out(at, v.x, v.y);
+    if (left == 3u) {
+      store2_out(at + 2u, v.z, v.w);
+    }
+  }
 }
