@@ -1,23 +1,13 @@
 // Binomial numbers. Each element has a sequence of draws of its own.
+//
+// @operand out: out {f32}
+// @operand trials: in {f32}
+// @operand prob: in {f32}
 
 struct Params {
   size: u32,
-  out_offset: u32,
-  count_offset: u32,
-  prob_offset: u32,
-  seed: vec2<u32>,
-  stream: vec2<u32>, // position in the Philox stream
+  philox: vec4<u32>, // key, counter
 }
-@group(0) @binding(31) var<uniform> p: Params;
-
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
-@group(0) @binding(1) var<storage, read> b1: array<f32>;
-@group(0) @binding(2) var<storage, read> b2: array<f32>;
-fn store_out(i: u32, v: f32) { b0[i] = v; }
-fn load_n(i: u32) -> f32 { return b1[i]; }
-fn load_p(i: u32) -> f32 { return b2[i]; }
-// @end
 
 const kTrials = 1000;
 
@@ -97,8 +87,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         @builtin(local_invocation_index) local: u32) {
   let element = (group.y * groups.x + group.x) * 256u + local;
   if (element < p.size) {
-    var draws = Draws(p.seed, p.stream, element, 0u, vec4<u32>(0u));
-    store_out(p.out_offset + element, binomial_sample(&draws, load_n(p.count_offset + element),
-                                                      load_p(p.prob_offset + element)));
+    var draws = Draws(p.philox.xy, p.philox.zw, element, 0u, vec4<u32>(0u));
+    store_out(p.out_at + element, binomial_sample(&draws, load_trials(p.trials_at + element),
+                                                  load_prob(p.prob_at + element)));
   }
 }

@@ -7,26 +7,16 @@
 #include "backend/empty.h"
 #include "backend/fallback.h"
 #include "backend/generator.h"
+#include "kernels/binomial.h"
+#include "launch/common.h"
 #include "launch/dtypes.h"
-#include "launch/kernel_call.h"
+#include "ops/random/philox.h"
 
 namespace torch_webgpu {
 namespace {
 
 using at::Tensor;
 using OptionalGenerator = std::optional<at::Generator>;
-
-constexpr PipelineFamily kFamily = PipelineFamily::kBinomial;
-
-// Mirrors Params of binomial.wgsl.
-struct Params {
-  uint32_t size;
-  uint32_t out_offset;
-  uint32_t count_offset;
-  uint32_t prob_offset;
-  std::array<uint32_t, 2> seed;
-  std::array<uint32_t, 2> stream;
-};
 
 Tensor binomial(const Tensor& count, const Tensor& prob, OptionalGenerator generator) {
   check_same_device("binomial", {{count, "count"}, {prob, "prob"}});
@@ -48,17 +38,10 @@ Tensor binomial(const Tensor& count, const Tensor& prob, OptionalGenerator gener
   const PhiloxState philox = generator_of(generator).philox_state(4);
   if (out.numel() != 0) {
     const Tensor n = count.expand(sizes).to(at::kFloat).contiguous();
-    const Params params{static_cast<uint32_t>(out.numel()),
-                        element_begin(out),
-                        element_begin(n),
-                        element_begin(p),
-                        philox.key_words(),
-                        philox.counter_words()};
-    KernelCall call("binomial", "binomial");
-    call.add_output("out", out, DType::kF32);
-    call.add_input("n", n, DType::kF32);
-    call.add_input("p", p, DType::kF32);
-    call.run({kFamily, 0, 0}, params, params.size, [] { return KernelCall::Hooks(); });
+    const auto size = static_cast<uint32_t>(out.numel());
+    kernels::binomial::Launch launch("binomial");
+    launch.out(out).trials(n).prob(p);
+    launch.run({.size = size, .philox = philox_words(philox)}, launch.grid_of(size));
   }
   return out.to(count.scalar_type());
 }

@@ -10,29 +10,16 @@
 #include "backend/empty.h"
 #include "backend/fallback.h"
 #include "backend/generator.h"
+#include "kernels/multinomial.h"
 #include "launch/dtypes.h"
-#include "launch/kernel_call.h"
 #include "launch/stub.h"
+#include "ops/random/philox.h"
 
 namespace torch_webgpu {
 namespace {
 
 using namespace at::native;
 using at::Tensor;
-
-constexpr PipelineFamily kFamily = PipelineFamily::kMultinomial;
-
-// Mirrors Params of multinomial.wgsl.
-struct Params {
-  uint32_t count;
-  uint32_t draws;
-  uint32_t weights;
-  uint32_t out_offset;
-  uint32_t weight_offset;
-  uint32_t sum_offset;
-  std::array<uint32_t, 2> seed;
-  std::array<uint32_t, 2> stream;
-};
 
 void check_weights(const Tensor& weights, const Tensor& totals) {
   const Tensor facts = at::stack({weights.amin(), weights.amax(), totals.amin()}).cpu();
@@ -69,20 +56,14 @@ void multinomial(Tensor& result, const Tensor& self, int64_t draws,
   check_weights(weights, sums.select(-1, -1));
   const Tensor packed = result.is_contiguous() ? result : empty_webgpu(result.sizes(), at::kLong);
   const PhiloxState philox = state.philox_state(4);
-  Params params{};
-  params.count = static_cast<uint32_t>(result.numel());
-  params.draws = static_cast<uint32_t>(draws);
-  params.weights = static_cast<uint32_t>(weights.size(-1));
-  params.out_offset = element_begin(packed);
-  params.weight_offset = element_begin(weights);
-  params.sum_offset = element_begin(sums);
-  params.seed = philox.key_words();
-  params.stream = philox.counter_words();
-  KernelCall call("multinomial", "multinomial");
-  call.add_output("out", packed, DType::kI64);
-  call.add_input("weight", weights, DType::kF32);
-  call.add_input("sum", sums, DType::kF32);
-  call.run({kFamily, 0, 0}, params, params.count, [] { return KernelCall::Hooks{}; });
+  kernels::multinomial::Launch launch("multinomial");
+  launch.out(packed).weight(weights).sum(sums);
+  const auto count = static_cast<uint32_t>(result.numel());
+  launch.run({.count = count,
+              .draws = static_cast<uint32_t>(draws),
+              .weights = static_cast<uint32_t>(weights.size(-1)),
+              .philox = philox_words(philox)},
+             launch.grid_of(count));
   if (!packed.is_same(result)) {
     result.copy_(packed);
   }
