@@ -4,19 +4,15 @@
 #include <torch/library.h>
 
 #include "backend/fallback.h"
-#include "backend/tensor.h"
-#include "wgsl/kernel_source.h"
+#include "kernels/amp_update_scale.h"
 #include "launch/dtypes.h"
 #include "ops/foreach/foreach_launch.h"
-#include "runtime/context.h"
 
 namespace torch_webgpu {
 namespace {
 
 using at::Tensor;
 using at::TensorList;
-
-constexpr PipelineFamily kFamily = PipelineFamily::kAmp;
 
 std::string unscale_body(const MultiTensorOp&) {
   return R"(
@@ -57,25 +53,6 @@ void unscale(TensorList self, Tensor& found_inf, const Tensor& inv_scale) {
   multi_tensor_staged(op, operands);
 }
 
-// As `Params` in amp_update_scale.wgsl.
-struct Params {
-  uint32_t scale_offset;
-  uint32_t tracker_offset;
-  uint32_t found_offset;
-  int32_t interval;
-  float growth;
-  float backoff;
-};
-
-PipelineSpec update_scale_pipeline() {
-  KernelSource source;
-  source.file = "amp_update_scale";
-  source.operands = {{.name = "scale", .dtype = DType::kF32, .slot = 0, .writable = true},
-                     {.name = "tracker", .dtype = DType::kI32, .slot = 1, .writable = true},
-                     {.name = "found", .dtype = DType::kF32, .slot = 2}};
-  return build_kernel("_amp_update_scale_", source);
-}
-
 Tensor& update_scale(Tensor& self, Tensor& growth_tracker, const Tensor& found_inf, double growth,
                      double backoff, int64_t interval) {
   TORCH_CHECK(growth_tracker.numel() == 1, "growth_tracker must be a 1-element tensor.");
@@ -84,18 +61,12 @@ Tensor& update_scale(Tensor& self, Tensor& growth_tracker, const Tensor& found_i
   TORCH_CHECK(growth_tracker.scalar_type() == at::kInt, "growth_tracker must be an int tensor.");
   TORCH_CHECK(self.scalar_type() == at::kFloat, "current_scale must be a float tensor.");
   TORCH_CHECK(found_inf.scalar_type() == at::kFloat, "found_inf must be a float tensor.");
-  auto word = [](const Tensor& tensor) { return static_cast<uint32_t>(byte_offset(tensor) / 4); };
-  const Params params{word(self),
-                      word(growth_tracker),
-                      word(found_inf),
-                      static_cast<int32_t>(interval),
-                      static_cast<float>(growth),
-                      static_cast<float>(backoff)};
-  Context& ctx = context();
-  const Pipeline& pipeline = ctx.pipelines.get({kFamily, 0, 0}, &update_scale_pipeline);
-  ctx.stream.dispatch(pipeline,
-                      {{&buffer_of(self)}, {&buffer_of(growth_tracker)}, {&buffer_of(found_inf)}},
-                      params, {1, 1, 1});
+  kernels::amp_update_scale::Launch launch("_amp_update_scale_");
+  launch.scale(self).tracker(growth_tracker).found(found_inf);
+  launch.run({.interval = static_cast<int32_t>(interval),
+              .growth = static_cast<float>(growth),
+              .backoff = static_cast<float>(backoff)},
+             launch.grid_of_groups(1));
   return self;
 }
 
