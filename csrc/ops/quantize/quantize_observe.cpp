@@ -11,27 +11,14 @@
 #include <numeric>
 
 #include "backend/fallback.h"
+#include "kernels/quantize_observe.h"
+#include "launch/common.h"
 #include "launch/dtypes.h"
-#include "launch/kernel_call.h"
 
 namespace torch_webgpu {
 namespace {
 
 using at::Tensor;
-
-constexpr PipelineFamily kFamily = PipelineFamily::kQuantizeObserve;
-
-// Mirrors Params of quantize_observe.wgsl.
-struct Params {
-  uint32_t count;
-  uint32_t symmetric;
-  int32_t least, greatest;
-  float rate;
-  uint32_t low, high;
-  uint32_t observes, quantizes;
-  uint32_t running_low, running_high;
-  uint32_t scale, zero_point;
-};
 
 // The tensor with channel `axis` first, and all else behind it.
 Tensor by_channels(const Tensor& x, int64_t axis) {
@@ -60,8 +47,7 @@ std::tuple<Tensor, Tensor> observe_and_quantize(const Tensor& self, const Tensor
                          {zero_point, "zero_point"}});
   TORCH_CHECK(ch_axis < self.dim(),
               "Error in fused_moving_avg_obs_fake_quant_cpu: ch_axis must be < self.dim()");
-  const auto dtype = native_float_dtype(self.scalar_type());
-  if (!dtype) {
+  if (!is_native_float(self)) {
     return call_cpu_fallback<at::_ops::_fused_moving_avg_obs_fq_helper>::call(
         self, observer_on, fake_quant_on, running_min, running_max, scale, zero_point,
         averaging_const, quant_min, quant_max, ch_axis, per_row, symmetric);
@@ -95,30 +81,16 @@ std::tuple<Tensor, Tensor> observe_and_quantize(const Tensor& self, const Tensor
   }
   const Tensor observes = observer_on.to(at::kInt);
   const Tensor quantizes = fake_quant_on.to(at::kInt);
-  const Params params{static_cast<uint32_t>(channels),
-                      symmetric ? 1u : 0u,
-                      static_cast<int32_t>(quant_min),
-                      static_cast<int32_t>(quant_max),
-                      static_cast<float>(averaging_const),
-                      element_begin(low),
-                      element_begin(high),
-                      element_begin(observes),
-                      element_begin(quantizes),
-                      element_begin(running_min),
-                      element_begin(running_max),
-                      element_begin(scale),
-                      element_begin(zero_point)};
-  KernelCall call(op, "quantize_observe");
-  call.add_output("running_low", running_min, DType::kF32);
-  call.add_output("running_high", running_max, DType::kF32);
-  call.add_output("scale", scale, DType::kF32);
-  call.add_output("zero_point", zero_point, DType::kI32);
-  call.add_input("low", low, *dtype);
-  call.add_input("high", high, *dtype);
-  call.add_input("observes", observes, DType::kI32);
-  call.add_input("quantizes", quantizes, DType::kI32);
-  call.run({kFamily, 0, 0}, params, static_cast<uint64_t>(channels),
-           [] { return KernelCall::Hooks{}; });
+  kernels::quantize_observe::Launch launch(op);
+  launch.running_low(running_min).running_high(running_max).scale(scale).zero_point(zero_point);
+  launch.low(low).high(high).observes(observes).quantizes(quantizes);
+  const auto count = static_cast<uint32_t>(channels);
+  launch.run({.count = count,
+              .symmetric = symmetric ? 1u : 0u,
+              .least = static_cast<int32_t>(quant_min),
+              .greatest = static_cast<int32_t>(quant_max),
+              .rate = static_cast<float>(averaging_const)},
+             launch.grid_of(count));
   if (!per_row) {
     return at::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams(
         self, scale, zero_point, fake_quant_on, quant_min, quant_max);
