@@ -14,8 +14,10 @@
 #include "backend/empty.h"
 #include "backend/fallback.h"
 #include "backend/tensor.h"
+#include "kernels/norm_batch.h"
+#include "kernels/norm_batch_backward.h"
 #include "launch/common.h"
-#include "launch/kernel_args.h"
+#include "launch/dtypes.h"
 #include "ops/norm/norm.h"
 #include "ops/pointwise/pointwise.h"
 
@@ -26,35 +28,11 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
 
-constexpr PipelineFamily kForward = PipelineFamily::kNormBatch;
-constexpr PipelineFamily kBackward = PipelineFamily::kNormBatchBackward;
-
-struct ScaleParams {
-  uint32_t channels, invstd_at, scales_at, mean_at, var_at, weight_at, bias_at, running_mean_at,
-      running_var_at;
-  float eps, momentum, unbias;
-};
-
-struct GradientParams {
-  uint32_t channels, scales_at, sum_at, product_at, mean_at, invstd_at, weight_at;
-  float per_element;
-};
-
 // A tensor of one value per channel, shaped to broadcast over the input.
 Tensor per_channel(const Tensor& values, const Tensor& input) {
   at::DimVector shape(input.dim(), 1);
   shape[1] = input.size(1);
   return values.view(shape);
-}
-
-std::string loader(const std::string& name) {
-  return "fn " + name + "(c: u32) -> f32 { return load_" + name + "(p." + name + "_at + c); }";
-}
-
-std::string updater(const std::string& name) {
-  return "fn update_" + name + "(c: u32, fresh: f32) {\n  let i = p." + name +
-         "_at + c;\n  store_" + name + "(i, (1.0 - p.momentum) * load_" + name +
-         "(i) + p.momentum * fresh);\n}";
 }
 
 struct Stats {
@@ -95,44 +73,26 @@ Tensor scales_of(const Tensor& input, const Stats& stats, const Tensor& invstd,
   check_per_channel(bias, "bias", input);
   check_per_channel(running_mean, "running_mean", input);
   check_per_channel(running_var, "running_var", input);
-  ScaleParams params{};
   const float n = n_per_channel(input);
-  params.channels = static_cast<uint32_t>(channels);
-  params.eps = static_cast<float>(eps);
-  params.momentum = static_cast<float>(momentum);
-  params.unbias = n / (n - 1);
-  KernelArgs args("native_batch_norm");
-  params.invstd_at = args.add("invstd", invstd, true);
-  params.scales_at = args.add("scales", scales, true);
-  params.mean_at = args.add("mean", stats.mean);
-  params.var_at = args.add("var", stats.var);
-  uint64_t given = 0;
-  auto add = [&](const char* name, const Tensor& tensor, bool writable, uint32_t& at) {
-    given <<= 1;
-    if (tensor.defined()) {
-      at = args.add(name, tensor, writable);
-      given |= 1;
-    }
-  };
-  add("weight", weight, false, params.weight_at);
-  add("bias", bias, false, params.bias_at);
-  add("running_mean", running_mean, true, params.running_mean_at);
-  add("running_var", running_var, true, params.running_var_at);
-  args.dispatch(kForward, given, "norm_batch", params,
-                stream().grid_1d(params.channels, RowLanes::kWorkgroup), [&](KernelSource& source) {
-                  if (weight.defined()) {
-                    source.hooks.emplace_back("weight", loader("weight"));
-                  }
-                  if (bias.defined()) {
-                    source.hooks.emplace_back("bias", loader("bias"));
-                  }
-                  if (running_mean.defined()) {
-                    source.hooks.emplace_back("running_mean", updater("running_mean"));
-                  }
-                  if (running_var.defined()) {
-                    source.hooks.emplace_back("running_var", updater("running_var"));
-                  }
-                });
+  kernels::norm_batch::Launch launch("native_batch_norm");
+  launch.invstd(invstd).scales(scales).mean(stats.mean).var(stats.var);
+  if (weight.defined()) {
+    launch.weight(weight);
+  }
+  if (bias.defined()) {
+    launch.bias(bias);
+  }
+  if (running_mean.defined()) {
+    launch.running_mean(running_mean);
+  }
+  if (running_var.defined()) {
+    launch.running_var(running_var);
+  }
+  launch.run({.channels = static_cast<uint32_t>(channels),
+              .eps = static_cast<float>(eps),
+              .momentum = static_cast<float>(momentum),
+              .unbias = n / (n - 1)},
+             launch.grid_of(static_cast<uint64_t>(channels)));
   return scales;
 }
 
@@ -345,26 +305,15 @@ ThreeTensors batch_norm_backward(const Tensor& gradient, const Tensor& input,
   if (mask[0]) {
     grad_input = at::empty_like(input, input.suggest_memory_format());
     const Tensor scales = empty_webgpu({3, channels}, at::kFloat);
-    GradientParams params{};
-    params.channels = static_cast<uint32_t>(channels);
-    params.per_element = train ? 1.0f / n_per_channel(input) : 0.0f;
-    KernelArgs args("native_batch_norm_backward");
-    params.scales_at = args.add("scales", scales, true);
-    params.sum_at = args.add("sum", sum);
-    params.product_at = args.add("product", product);
-    params.mean_at = args.add("mean", mean);
-    params.invstd_at = args.add("invstd", invstd);
-    if (weight.defined()) {
-      params.weight_at = args.add("weight", weight);
-    }
     if (input.numel() != 0) {
-      args.dispatch(kBackward, weight.defined() ? 1 : 0, "norm_batch_backward", params,
-                    stream().grid_1d(params.channels, RowLanes::kWorkgroup),
-                    [&](KernelSource& source) {
-                      if (weight.defined()) {
-                        source.hooks.emplace_back("weight", loader("weight"));
-                      }
-                    });
+      kernels::norm_batch_backward::Launch launch("native_batch_norm_backward");
+      launch.scales(scales).sum(sum).product(product).mean(mean).invstd(invstd);
+      if (weight.defined()) {
+        launch.weight(weight);
+      }
+      launch.run({.channels = static_cast<uint32_t>(channels),
+                  .per_element = train ? 1.0f / n_per_channel(input) : 0.0f},
+                 launch.grid_of(static_cast<uint64_t>(channels)));
       auto iter = channel_iterator(grad_input,
                                    {gradient, input, per_channel(scales[0], input),
                                     per_channel(scales[1], input), per_channel(scales[2], input)});

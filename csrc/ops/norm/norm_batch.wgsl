@@ -1,48 +1,25 @@
 // What batch normalization needs per channel, from mean and variance: the reciprocal of the deviation, the result as
 // scale * x + shift, and the running statistics.
-
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<u32>;
-@group(0) @binding(1) var<storage, read_write> b1: array<u32>;
-@group(0) @binding(2) var<storage, read> b2: array<u32>;
-@group(0) @binding(3) var<storage, read> b3: array<u32>;
-fn store_invstd(i: u32, v: f32) { b0[i] = bitcast<u32>(v); }
-fn store_scales(i: u32, v: f32) { b1[i] = bitcast<u32>(v); }
-fn load_mean(i: u32) -> f32 { return bitcast<f32>(b2[i]); }
-fn load_var(i: u32) -> f32 { return bitcast<f32>(b3[i]); }
-// @end
+//
+// @operand invstd: out {f32}
+// @operand scales: out {f32} // the scales of all channels, then the shifts
+// @operand mean: in float
+// @operand var: in float
+// @operand weight: in float optional
+// @operand bias: in float optional
+// @operand running_mean: out float optional
+// @operand running_var: out float optional
 
 struct Params {
   channels: u32,
-  invstd_at: u32,
-  scales_at: u32,
-  mean_at: u32,
-  var_at: u32,
-  weight_at: u32,
-  bias_at: u32,
-  running_mean_at: u32,
-  running_var_at: u32,
   eps: f32,
   momentum: f32,
   unbias: f32, // n / (n - 1)
 }
-@group(0) @binding(31) var<uniform> p: Params;
 
-// @hook weight
-fn weight(c: u32) -> f32 { return 1.0; }
-// @end
-
-// @hook bias
-fn bias(c: u32) -> f32 { return 0.0; }
-// @end
-
-// @hook running_mean
-fn update_running_mean(c: u32, mean: f32) {}
-// @end
-
-// @hook running_var
-fn update_running_var(c: u32, unbiased: f32) {}
-// @end
+fn updated(running: f32, fresh: f32) -> f32 {
+  return (1.0 - p.momentum) * running + p.momentum * fresh;
+}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -54,10 +31,20 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let mean = load_mean(p.mean_at + c);
   let variance = load_var(p.var_at + c);
   let invstd = rsqrt_f(variance + p.eps);
-  let scale = invstd * weight(c);
+  var scale = invstd;
+  @if(has_weight) scale *= load_weight(p.weight_at + c);
+  var shift = 0.0;
+  @if(has_bias) shift = load_bias(p.bias_at + c);
+  shift -= mean * scale;
   store_invstd(p.invstd_at + c, invstd);
   store_scales(p.scales_at + c, scale);
-  store_scales(p.scales_at + p.channels + c, bias(c) - mean * scale);
-  update_running_mean(c, mean);
-  update_running_var(c, variance * p.unbias);
+  store_scales(p.scales_at + p.channels + c, shift);
+  @if(has_running_mean) {
+    let i = p.running_mean_at + c;
+    store_running_mean(i, updated(load_running_mean(i), mean));
+  }
+  @if(has_running_var) {
+    let i = p.running_var_at + c;
+    store_running_var(i, updated(load_running_var(i), variance * p.unbias));
+  }
 }
