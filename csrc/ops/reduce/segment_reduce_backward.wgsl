@@ -1,4 +1,11 @@
 // Gradient of segment_reduce: p.lanes invocations write the elements of one segment of one row.
+//
+// @operand out: out float
+// @operand x: in like out
+// @operand bound: in {i32} // segments + 1 of each row
+// @operand gradient: in like out
+// @operand result: in like out
+// @const   reduction: {sum, mean, maximum, minimum, product}
 
 struct Params {
   results: u32, // rows * segments * inner
@@ -6,42 +13,51 @@ struct Params {
   inner: u32, // interleaved elements
   size: u32, // of the dimension
   lanes: u32, // 1 or 64
-  mean: u32,
   has_initial: u32,
   initial: f32,
-  out_offset: u32,
-  x_offset: u32,
-  bound_offset: u32,
-  gradient_offset: u32,
-  result_offset: u32,
 }
-@group(0) @binding(31) var<uniform> p: Params;
-
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
-@group(0) @binding(1) var<storage, read> b1: array<f32>;
-@group(0) @binding(2) var<storage, read> b2: array<i32>;
-@group(0) @binding(3) var<storage, read> b3: array<f32>;
-@group(0) @binding(4) var<storage, read> b4: array<f32>;
-fn store_out(i: u32, v: f32) { b0[i] = v; }
-fn load_x(i: u32) -> f32 { return b1[i]; }
-fn load_bound(i: u32) -> i32 { return b2[i]; } // segments + 1 of each row
-fn load_gradient(i: u32) -> f32 { return b3[i]; }
-fn load_result(i: u32) -> f32 { return b4[i]; }
-// @end
 
 // How many elements share the gradient, as far as element x says.
-// @hook counted
-fn counted(x: f32, result: f32) -> u32 { return 0u; }
-// @end
+fn counted(x: f32, result: f32) -> u32 {
+  @if(maximum || minimum) return select(0u, 1u, is_nan_f(x) || x == result);
+  @else return 0u;
+}
 
 // The gradient of element i of begin..end, x its position at i = 0.
-// @hook element_gradient
+@if(maximum || minimum)
+fn element_gradient(x: u32, i: u32, begin: u32, end: u32, result: f32, gradient: f32,
+                    count: u32) -> f32 {
+  if (counted(load_x(x + i * p.inner), result) == 0u) {
+    return 0.0;
+  }
+  // Only positive gradients are divided among equal elements: ATen's kernels do so.
+  return select(gradient, gradient / f32(count), gradient > 0.0);
+}
+@elif(mean)
+fn element_gradient(x: u32, i: u32, begin: u32, end: u32, result: f32, gradient: f32,
+                    count: u32) -> f32 {
+  return div_f(gradient, f32(end - begin));
+}
+@elif(product)
+fn element_gradient(x: u32, i: u32, begin: u32, end: u32, result: f32, gradient: f32,
+                    count: u32) -> f32 {
+  let here = load_x(x + i * p.inner);
+  if (!is_nan_f(here) && here != 0.0) {
+    return div_f(gradient * result, here);
+  }
+  var others = select(1.0, p.initial, p.has_initial != 0u);
+  for (var j = begin; j < end; j++) {
+    if (j != i) {
+      others *= load_x(x + j * p.inner);
+    }
+  }
+  return gradient * others;
+}
+@else
 fn element_gradient(x: u32, i: u32, begin: u32, end: u32, result: f32, gradient: f32,
                     count: u32) -> f32 {
   return gradient;
 }
-// @end
 
 const kWorkgroup = 64u;
 var<workgroup> counts: array<u32, kWorkgroup>;
@@ -61,13 +77,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   var gradient = 0.0;
   var count = 0u;
   if (at < p.results) {
-    let bound = p.bound_offset + row * (p.segments + 1u) + segment;
+    let bound = p.bound_at + row * (p.segments + 1u) + segment;
     begin = u32(clamp(load_bound(bound), 0, i32(p.size)));
     end = u32(clamp(load_bound(bound + 1u), i32(begin), i32(p.size)));
-    result = load_result(p.result_offset + at);
-    gradient = load_gradient(p.gradient_offset + at);
+    result = load_result(p.result_at + at);
+    gradient = load_gradient(p.gradient_at + at);
     for (var i = begin + lane; i < end; i += p.lanes) {
-      count += counted(load_x(p.x_offset + x + i * p.inner), result);
+      count += counted(load_x(p.x_at + x + i * p.inner), result);
     }
   }
   if (p.lanes > 1u) {
@@ -82,7 +98,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     count = counts[0u];
   }
   for (var i = begin + lane; i < end; i += p.lanes) {
-    store_out(p.out_offset + x + i * p.inner,
-              element_gradient(p.x_offset + x, i, begin, end, result, gradient, count));
+    store_out(p.out_at + x + i * p.inner,
+              element_gradient(p.x_at + x, i, begin, end, result, gradient, count));
   }
 }
