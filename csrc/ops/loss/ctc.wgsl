@@ -2,53 +2,41 @@
 // logarithms: a workgroup walks one sequence, forwards (alpha) or backwards (beta), which is the
 // same walk with the order of steps and states turned round. A target of n labels has 2n + 1
 // states: a blank before, between and after the labels.
+//
+// @operand out: out {f32} // alpha or beta
+// @operand loss: out {f32} optional // forwards only
+// @operand x: in {f32}
+// @operand label: in {i32}
+// @operand sequence: in {i32} // steps, labels, first label; of each sequence
 
 struct Params {
   steps: u32, // of the longest sequence
   states: u32, // of the longest target
   classes: u32,
   blank: u32,
-  backwards: u32,
-  x_offset: u32,
   x_step: u32,
   x_batch: u32,
   x_class: u32,
-  out_offset: u32,
-  loss_offset: u32,
-  label_offset: u32,
-  sequence_offset: u32,
 }
-@group(0) @binding(31) var<uniform> p: Params;
-
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
-@group(0) @binding(1) var<storage, read_write> b1: array<f32>;
-@group(0) @binding(2) var<storage, read> b2: array<f32>;
-@group(0) @binding(3) var<storage, read> b3: array<i32>;
-@group(0) @binding(4) var<storage, read> b4: array<i32>;
-fn load_out(i: u32) -> f32 { return b0[i]; }
-fn store_out(i: u32, v: f32) { b0[i] = v; }
-fn store_loss(i: u32, v: f32) { b1[i] = v; }
-fn load_x(i: u32) -> f32 { return b2[i]; }
-fn load_label(i: u32) -> i32 { return b3[i]; }
-fn load_sequence(i: u32) -> i32 { return b4[i]; } // steps, labels, first label; of each sequence
-// @end
 
 const kLanes = 256u;
+
+@if(has_loss) const backwards = false;
+@else const backwards = true;
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let batch = group.x;
-  let steps = u32(load_sequence(p.sequence_offset + 3u * batch));
-  let labels = u32(load_sequence(p.sequence_offset + 3u * batch + 1u));
-  let first_label = p.label_offset + u32(load_sequence(p.sequence_offset + 3u * batch + 2u));
+  let steps = u32(load_sequence(p.sequence_at + 3u * batch));
+  let labels = u32(load_sequence(p.sequence_at + 3u * batch + 1u));
+  let first_label = p.label_at + u32(load_sequence(p.sequence_at + 3u * batch + 2u));
   let last_state = 2u * labels;
-  let out = p.out_offset + batch * p.steps * p.states;
+  let out = p.out_at + batch * p.steps * p.states;
   for (var k = 0u; k < p.steps; k++) {
-    let step = select(k, steps - 1u - k, p.backwards != 0u);
-    let before = select(step - 1u, step + 1u, p.backwards != 0u);
+    let step = select(k, steps - 1u - k, backwards);
+    let before = select(step - 1u, step + 1u, backwards);
     for (var i = lane; i <= last_state && k < steps; i += kLanes) {
-      let s = select(i, last_state - i, p.backwards != 0u);
+      let s = select(i, last_state - i, backwards);
       let class_here = class_of(first_label, s);
       var sum = -inf_f();
       if (k == 0u) {
@@ -58,32 +46,34 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         var one = -inf_f();
         var two = -inf_f();
         if (i > 0u) {
-          one = load_out(row + select(s - 1u, s + 1u, p.backwards != 0u));
+          one = load_out(row + select(s - 1u, s + 1u, backwards));
         }
         if (i > 1u) {
-          let s2 = select(s - 2u, s + 2u, p.backwards != 0u);
+          let s2 = select(s - 2u, s + 2u, backwards);
           if (class_of(first_label, s2) != class_here) {
             two = load_out(row + s2);
           }
         }
         sum = log_sum_of_three_f(load_out(row + s), one, two);
       }
-      let x = load_x(p.x_offset + step * p.x_step + batch * p.x_batch + class_here * p.x_class);
+      let x = load_x(p.x_at + step * p.x_step + batch * p.x_batch + class_here * p.x_class);
       store_out(out + step * p.states + s, sum + x);
     }
     storageBarrier();
   }
-  if (lane == 0u && p.backwards == 0u) {
-    var likelihood = select(-inf_f(), 0.0, labels == 0u);
-    if (steps > 0u) {
-      let row = out + (steps - 1u) * p.states;
-      var other = -inf_f();
-      if (labels > 0u) {
-        other = load_out(row + last_state - 1u);
+  @if(has_loss) {
+    if (lane == 0u) {
+      var likelihood = select(-inf_f(), 0.0, labels == 0u);
+      if (steps > 0u) {
+        let row = out + (steps - 1u) * p.states;
+        var other = -inf_f();
+        if (labels > 0u) {
+          other = load_out(row + last_state - 1u);
+        }
+        likelihood = log_sum_of_three_f(load_out(row + last_state), other, -inf_f());
       }
-      likelihood = log_sum_of_three_f(load_out(row + last_state), other, -inf_f());
+      store_loss(p.loss_at + batch, -likelihood);
     }
-    store_loss(p.loss_offset + batch, -likelihood);
   }
 }
 

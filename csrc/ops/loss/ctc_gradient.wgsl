@@ -1,47 +1,27 @@
 // Gradient of the connectionist temporal classification loss from alpha and beta (see ctc.wgsl): a
 // workgroup computes one step of one sequence. Of the labels that name one class, the first one's
 // invocation sums the probability of all.
+//
+// @operand out: out {f32}
+// @operand x: in {f32}
+// @operand gradient: in {f32}
+// @operand loss: in {f32}
+// @operand alpha: in {f32}
+// @operand beta: in {f32}
+// @operand label: in {i32}
+// @operand sequence: in {i32} // steps, labels, first label; of each sequence
 
 struct Params {
   steps: u32, // of the longest sequence
   states: u32, // of the longest target
   classes: u32,
   blank: u32,
-  batches: u32,
-  zero_infinity: u32,
-  x_offset: u32,
   x_step: u32,
   x_batch: u32,
   x_class: u32,
-  out_offset: u32,
-  gradient_offset: u32,
-  loss_offset: u32,
-  alpha_offset: u32,
-  beta_offset: u32,
-  label_offset: u32,
-  sequence_offset: u32,
+  batches: u32,
+  zero_infinity: u32,
 }
-@group(0) @binding(31) var<uniform> p: Params;
-
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
-@group(0) @binding(1) var<storage, read> b1: array<f32>;
-@group(0) @binding(2) var<storage, read> b2: array<f32>;
-@group(0) @binding(3) var<storage, read> b3: array<f32>;
-@group(0) @binding(4) var<storage, read> b4: array<f32>;
-@group(0) @binding(5) var<storage, read> b5: array<f32>;
-@group(0) @binding(6) var<storage, read> b6: array<i32>;
-@group(0) @binding(7) var<storage, read> b7: array<i32>;
-fn load_out(i: u32) -> f32 { return b0[i]; }
-fn store_out(i: u32, v: f32) { b0[i] = v; }
-fn load_x(i: u32) -> f32 { return b1[i]; }
-fn load_gradient(i: u32) -> f32 { return b2[i]; }
-fn load_loss(i: u32) -> f32 { return b3[i]; }
-fn load_alpha(i: u32) -> f32 { return b4[i]; }
-fn load_beta(i: u32) -> f32 { return b5[i]; }
-fn load_label(i: u32) -> i32 { return b6[i]; }
-fn load_sequence(i: u32) -> i32 { return b7[i]; } // steps, labels, first label; of each sequence
-// @end
 
 const kLanes = 256u;
 
@@ -54,13 +34,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   }
   let step = cell / p.batches;
   let batch = cell % p.batches;
-  let sequence = p.sequence_offset + 3u * batch;
+  let sequence = p.sequence_at + 3u * batch;
   let labels = u32(load_sequence(sequence + 1u));
-  let first_label = p.label_offset + u32(load_sequence(sequence + 2u));
-  let loss = load_loss(p.loss_offset + batch);
-  let gradient = load_gradient(p.gradient_offset + batch);
-  let x = p.x_offset + step * p.x_step + batch * p.x_batch;
-  let out = p.out_offset + cell * p.classes;
+  let first_label = p.label_at + u32(load_sequence(sequence + 2u));
+  let loss = load_loss(p.loss_at + batch);
+  let gradient = load_gradient(p.gradient_at + batch);
+  let x = p.x_at + step * p.x_step + batch * p.x_batch;
+  let out = p.out_at + cell * p.classes;
   let impossible = is_inf_f(loss);
   let none = step >= u32(load_sequence(sequence)) || (impossible && p.zero_infinity != 0u);
   for (var c = lane; c < p.classes; c += kLanes) {
@@ -112,7 +92,7 @@ fn class_at(first_label: u32, labels: u32, k: u32) -> u32 {
 
 fn state_at(step: u32, batch: u32, state: u32) -> f32 {
   let i = (batch * p.steps + step) * p.states + state;
-  return load_alpha(p.alpha_offset + i) + load_beta(p.beta_offset + i);
+  return load_alpha(p.alpha_at + i) + load_beta(p.beta_at + i);
 }
 
 // The logarithm of a sum: sum * e^greatest.

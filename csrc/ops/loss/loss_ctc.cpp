@@ -10,7 +10,9 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
-#include "launch/kernel_call.h"
+#include "kernels/ctc.h"
+#include "kernels/ctc_gradient.h"
+#include "launch/common.h"
 
 namespace torch_webgpu {
 namespace {
@@ -18,58 +20,15 @@ namespace {
 using at::IntArrayRef;
 using at::Tensor;
 
-constexpr PipelineFamily kWalk = PipelineFamily::kCtcWalk;
-constexpr PipelineFamily kGradient = PipelineFamily::kCtcGradient;
-
 uint32_t word(int64_t value) { return static_cast<uint32_t>(value); }
-
-// Mirrors the beginning of the parameters of both kernels.
-struct Sizes {
-  uint32_t steps;
-  uint32_t states;
-  uint32_t classes;
-  uint32_t blank;
-};
-
-struct Strides {
-  uint32_t offset;
-  uint32_t step;
-  uint32_t batch;
-  uint32_t cls;
-};
-
-// Mirrors Params of ctc.wgsl.
-struct WalkParams {
-  Sizes sizes;
-  uint32_t backwards;
-  Strides x;
-  uint32_t out_offset;
-  uint32_t loss_offset;
-  uint32_t label_offset;
-  uint32_t sequence_offset;
-};
-
-// Mirrors Params of ctc_gradient.wgsl.
-struct GradientParams {
-  Sizes sizes;
-  uint32_t batches;
-  uint32_t zero_infinity;
-  Strides x;
-  uint32_t out_offset;
-  uint32_t gradient_offset;
-  uint32_t loss_offset;
-  uint32_t alpha_offset;
-  uint32_t beta_offset;
-  uint32_t label_offset;
-  uint32_t sequence_offset;
-};
 
 // Arguments as the kernels take them.
 class Problem {
 public:
   Problem(const Tensor& log_probs, const Tensor& targets, IntArrayRef input_lengths,
           IntArrayRef target_lengths, int64_t blank, int64_t max_target)
-      : x_(log_probs), labels_(targets.to(at::kInt).contiguous()) {
+      : x_(log_probs), labels_(targets.to(at::kInt).contiguous()),
+        states_(word(2 * max_target + 1)), blank_(word(blank)) {
     const int64_t batches = log_probs.size(1);
     std::vector<int32_t> sequences;
     int64_t first = 0;
@@ -80,51 +39,59 @@ public:
       first += targets.dim() == 1 ? target_lengths[b] : targets.size(1);
     }
     sequences_ = at::tensor(sequences, at::kInt).to(log_probs.device());
-    sizes = {word(log_probs.size(0)), word(2 * max_target + 1), word(log_probs.size(2)),
-             word(blank)};
-    strides = {element_begin(log_probs), word(log_probs.stride(0)), word(log_probs.stride(1)),
-               word(log_probs.stride(2))};
     TORCH_CHECK_NOT_IMPLEMENTED(log_probs.numel() < int64_t{1} << 31 &&
                                     batches * log_probs.size(0) * (2 * max_target + 1) < int64_t{1}
                                                                                              << 31,
                                 "ctc_loss(): more than 2^31 elements");
   }
 
-  // alpha, and the loss with it; or beta.
-  void walk(const Tensor& out, const Tensor& loss, bool backwards) const {
-    KernelCall call("ctc_loss", "ctc");
-    call.add_output("out", out, DType::kF32);
-    call.add_output("loss", loss, DType::kF32);
-    add_inputs(call);
-    const WalkParams params{sizes,
-                            backwards ? 1u : 0u,
-                            strides,
-                            element_begin(out),
-                            element_begin(loss),
-                            element_begin(labels_),
-                            element_begin(sequences_)};
-    call.run_groups({kWalk, 0, 0}, params, {word(x_.size(1)), 1, 1},
-                    [] { return KernelCall::Hooks{}; });
+  // Fills `out` with alpha, and the losses; without `loss`, with beta.
+  void walk(const Tensor& out, const Tensor& loss) const {
+    kernels::ctc::Launch launch("ctc_loss");
+    launch.out(out);
+    if (loss.defined()) {
+      launch.loss(loss);
+    }
+    add_inputs(launch);
+    launch.run(params<kernels::ctc::Params>(), {word(x_.size(1)), 1, 1});
   }
 
-  void add_inputs(KernelCall& call) const {
-    call.add_input("x", x_, DType::kF32);
-    add_sequences(call);
+  void gradient(const Tensor& out, const Tensor& gradient, const Tensor& loss, const Tensor& alpha,
+                const Tensor& beta, bool zero_infinity) const {
+    kernels::ctc_gradient::Launch launch("ctc_loss_backward");
+    launch.out(out).gradient(gradient).loss(loss).alpha(alpha).beta(beta);
+    add_inputs(launch);
+    auto params = this->params<kernels::ctc_gradient::Params>();
+    params.batches = word(x_.size(1));
+    params.zero_infinity = zero_infinity ? 1 : 0;
+    launch.run(params, launch.grid_of_groups(static_cast<uint64_t>(x_.size(0) * x_.size(1))));
   }
-  void add_sequences(KernelCall& call) const {
-    call.add_input("label", labels_, DType::kI32);
-    call.add_input("sequence", sequences_, DType::kI32);
-  }
-  uint32_t label_offset() const { return element_begin(labels_); }
-  uint32_t sequence_offset() const { return element_begin(sequences_); }
-
-  Sizes sizes;
-  Strides strides;
 
 private:
+  template <class Launch>
+  void add_inputs(Launch& launch) const {
+    launch.x(x_).label(labels_).sequence(sequences_);
+  }
+
+  // What both kernels have.
+  template <class Params>
+  Params params() const {
+    Params params;
+    params.steps = word(x_.size(0));
+    params.states = states_;
+    params.classes = word(x_.size(2));
+    params.blank = blank_;
+    params.x_step = word(x_.stride(0));
+    params.x_batch = word(x_.stride(1));
+    params.x_class = word(x_.stride(2));
+    return params;
+  }
+
   const Tensor& x_;
   Tensor labels_;
   Tensor sequences_;
+  uint32_t states_;
+  uint32_t blank_;
 };
 
 void check_lengths(const char* name, IntArrayRef lengths, int64_t batches, int64_t limit) {
@@ -184,8 +151,7 @@ std::tuple<Tensor, Tensor> ctc_loss(const Tensor& log_probs, const Tensor& targe
   const int64_t batches = log_probs.size(1);
   Tensor loss = empty_webgpu({batches}, at::kFloat);
   Tensor alpha = empty_webgpu({batches, log_probs.size(0), 2 * longest + 1}, at::kFloat);
-  Problem(log_probs, targets, input_lengths, target_lengths, blank, longest)
-      .walk(alpha, loss, /*backwards=*/false);
+  Problem(log_probs, targets, input_lengths, target_lengths, blank, longest).walk(alpha, loss);
   return {loss, alpha};
 }
 
@@ -212,27 +178,9 @@ Tensor ctc_loss_backward(const Tensor& grad, const Tensor& log_probs, const Tens
   const Problem problem(log_probs, targets, input_lengths, target_lengths, blank, longest);
   const Tensor alpha = log_alpha.contiguous();
   const Tensor beta = empty_webgpu(alpha.sizes(), at::kFloat);
-  Tensor unused = empty_webgpu({1}, at::kFloat);
-  problem.walk(beta, unused, /*backwards=*/true);
-
-  const Tensor gradient = grad.contiguous();
-  const Tensor losses = loss.contiguous();
+  problem.walk(beta, {});
   Tensor out = empty_webgpu(log_probs.sizes(), at::kFloat);
-  KernelCall call("ctc_loss_backward", "ctc_gradient");
-  call.add_output("out", out, DType::kF32);
-  call.add_input("x", log_probs, DType::kF32);
-  call.add_input("gradient", gradient, DType::kF32);
-  call.add_input("loss", losses, DType::kF32);
-  call.add_input("alpha", alpha, DType::kF32);
-  call.add_input("beta", beta, DType::kF32);
-  problem.add_sequences(call);
-  const GradientParams params{
-      problem.sizes,       word(log_probs.size(1)), zero_infinity ? 1u : 0u,  problem.strides,
-      element_begin(out),  element_begin(gradient), element_begin(losses),    element_begin(alpha),
-      element_begin(beta), problem.label_offset(),  problem.sequence_offset()};
-  const uint64_t cells = static_cast<uint64_t>(log_probs.size(0) * log_probs.size(1));
-  call.run_groups({kGradient, 0, 0}, params, context().stream.grid_1d(cells, 1),
-                  [] { return KernelCall::Hooks{}; });
+  problem.gradient(out, grad.contiguous(), loss.contiguous(), alpha, beta, zero_infinity);
   return out;
 }
 

@@ -10,10 +10,13 @@
 #include <ATen/ops/multilabel_margin_loss_forward_ops.h>
 #include <torch/library.h>
 
+#include <tuple>
+
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "kernels/loss_margin.h"
+#include "launch/common.h"
 #include "launch/dtypes.h"
-#include "launch/kernel_call.h"
 
 namespace torch_webgpu {
 namespace {
@@ -22,29 +25,14 @@ using at::Scalar;
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-constexpr PipelineFamily kFamily = PipelineFamily::kLossMargin;
-
-// Mirrors Params of loss_margin.wgsl.
-struct Params {
-  uint32_t count;
-  uint32_t classes;
-  uint32_t targets;
-  uint32_t squared;
-  std::array<uint32_t, 4> x;
-  std::array<uint32_t, 4> labels;
-  std::array<uint32_t, 4> out;
-  std::array<uint32_t, 2> gradient;
-  std::array<uint32_t, 2> weight;
-  std::array<uint32_t, 4> marks;
-  float margin;
-  float scale;
-  uint32_t error;
-  uint32_t unused;
-};
-
 // A matrix with a row per sample.
 Tensor samples(const Tensor& tensor, int64_t count) {
   return tensor.dim() == 2 ? tensor : tensor.reshape({count, -1});
+}
+
+// Of a matrix.
+std::pair<uint32_t, uint32_t> strides(const Tensor& matrix) {
+  return {static_cast<uint32_t>(matrix.stride(0)), static_cast<uint32_t>(matrix.stride(1))};
 }
 
 struct Margin {
@@ -64,60 +52,42 @@ struct Margin {
     }
     TORCH_CHECK_NOT_IMPLEMENTED(out.numel() < int64_t{1} << 31, op, "(): more than 2^31 elements");
     check_dtype(target, at::kLong);
-    if (weight.defined()) {
-      check_dtype(weight, x.scalar_type());
+    for (const Tensor& other : {weight, gradient}) {
+      if (other.defined()) {
+        check_dtype(other, x.scalar_type());
+      }
     }
     const Tensor in = samples(x, frames);
     const Tensor labels = samples(target, frames);
-    Params params = {};
+    const Tensor rows = samples(out, frames);
+    const Tensor weights = weight.defined() ? weight.reshape({-1}) : weight;
+    const Tensor marked = marks.defined() ? samples(marks, frames) : marks;
+    kernels::loss_margin::Launch launch(op);
+    kernels::loss_margin::Params params;
     params.count = static_cast<uint32_t>(out.numel());
     params.classes = static_cast<uint32_t>(classes);
     params.targets = static_cast<uint32_t>(labels.size(1));
     params.squared = squared ? 1 : 0;
     params.margin = static_cast<float>(margin);
     params.scale = static_cast<float>(scale);
-    params.x = place_words(op, in);
-    params.labels = place_words(op, labels);
-    params.out = place_words(op, samples(out, frames));
-    const DType dtype = *native_dtype(x.scalar_type());
-    KernelCall call(op, "loss_margin");
-    call.add_output("out", out, *native_dtype(out.scalar_type()));
-    call.add_input("x", in, dtype);
-    call.add_input("labels", labels, DType::kI64);
+    params.error = launch.error(std::string(op) + "(): a target is out of range");
+    launch.out(out).x(in).label(labels);
+    std::tie(params.x_sample, params.x_class) = strides(in);
+    std::tie(params.label_sample, params.label_step) = strides(labels);
+    std::tie(params.out_sample, params.out_class) = strides(rows);
     if (gradient.defined()) {
-      params.gradient = place_words<2>(op, gradient);
-      call.add_input("gradient", gradient, dtype);
+      launch.gradient(gradient);
+      params.gradient_sample = static_cast<uint32_t>(gradient.stride(0));
     }
     if (weight.defined()) {
-      params.weight = place_words<2>(op, weight.reshape({-1}));
-      call.add_input("weight", weight, dtype);
+      launch.weight(weights);
+      params.weight_class = static_cast<uint32_t>(weights.stride(0));
     }
     if (marks.defined()) {
-      params.marks = place_words(op, samples(marks, frames));
-      call.add_output("marks", marks, dtype);
+      launch.marks(marks);
+      std::tie(params.marks_sample, params.marks_class) = strides(marked);
     }
-    params.error = call.check_indices(std::string(op) + "(): a target is out of range");
-    const uint64_t variant =
-        (gradient.defined() ? 1u : 0u) | (weight.defined() ? 2u : 0u) | (marks.defined() ? 4u : 0u);
-    call.run({kFamily, variant, 0}, params, params.count, [&] {
-      KernelCall::Hooks hooks;
-      if (gradient.defined()) {
-        hooks.emplace_back("element",
-                           "fn element(sample: u32, class_index: u32) -> f32 {\n"
-                           "  return slope(sample, class_index) * load_gradient(p.gradient.x + "
-                           "sample * p.gradient.y);\n}");
-      }
-      if (weight.defined()) {
-        hooks.emplace_back("class_weight", "fn class_weight(class_index: u32) -> f32 { return "
-                                           "load_weight(p.weight.x + class_index * p.weight.y); }");
-      }
-      if (marks.defined()) {
-        hooks.emplace_back("mark", "fn mark(sample: u32, class_index: u32, is_target: bool) {\n"
-                                   "  store_marks(p.marks.x + sample * p.marks.y + class_index * "
-                                   "p.marks.z, select(0.0, 1.0, is_target));\n}");
-      }
-      return hooks;
-    });
+    launch.run(params, launch.grid_of(params.count));
   }
 
   // The loss per sample, or their mean or sum.

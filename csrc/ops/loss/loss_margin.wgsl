@@ -1,45 +1,43 @@
 // Hinge losses between the target classes of a sample and all its other classes:
-// sum of max(0, margin - x[target] + x[other]) ^ power. One invocation per sample and class.
+// sum of max(0, margin - x[target] + x[other]) ^ power. With `gradient`, of the sample's loss, the result is the
+// gradient of x. One invocation per sample and class.
+//
+// @operand out: out float
+// @operand x: in float
+// @operand label: in {i64}
+// @operand gradient: in like x optional
+// @operand weight: in like x optional // of the classes
+// @operand marks: out float optional  // 1 where a class is a target, else 0
+// @errors
 
+// Distances of samples and classes (of labels: targets) in elements.
 struct Params {
   count: u32,
   classes: u32,
   targets: u32, // per sample at most; a negative one ends the list
   squared: u32,
-  x: vec4<u32>, // offset, strides of sample and class
-  labels: vec4<u32>,
-  out: vec4<u32>,
-  gradient: vec2<u32>, // offset, stride of sample
-  weight: vec2<u32>,   // offset, stride
-  marks: vec4<u32>,
+  x_sample: u32,
+  x_class: u32,
+  label_sample: u32,
+  label_step: u32,
+  out_sample: u32,
+  out_class: u32,
+  gradient_sample: u32,
+  weight_class: u32,
+  marks_sample: u32,
+  marks_class: u32,
   margin: f32,
   scale: f32,
-  error: u32,
+  error: u32, // the code for a target that is no class
 }
 
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
-@group(0) @binding(1) var<storage, read> b1: array<f32>;
-@group(0) @binding(2) var<storage, read> b2: array<vec2<u32>>;
-fn store_out(i: u32, v: f32) { b0[i] = v; }
-fn load_x(i: u32) -> f32 { return b1[i]; }
-fn load_labels(i: u32) -> vec2<u32> { return b2[i]; }
-// @end
-
-@group(0) @binding(30) var<storage, read_write> errors: array<atomic<u32>>;
-@group(0) @binding(31) var<uniform> p: Params;
-
-// @hook class_weight
-fn class_weight(class_index: u32) -> f32 { return 1.0; }
-// @end
-
-// What is done with whether a class is a target.
-// @hook mark
-fn mark(sample: u32, class_index: u32, is_target: bool) {}
-// @end
+fn class_weight(class_index: u32) -> f32 {
+  @if(has_weight) return load_weight(p.weight_at + class_index * p.weight_class);
+  @else return 1.0;
+}
 
 fn value_of(sample: u32, class_index: u32) -> f32 {
-  return load_x(p.x.x + sample * p.x.y + class_index * p.x.z);
+  return load_x(p.x_at + sample * p.x_sample + class_index * p.x_class);
 }
 
 // Target k of the sample; the number of classes behind the end of the list.
@@ -47,7 +45,7 @@ fn target_of(sample: u32, k: u32) -> u32 {
   if (k >= p.targets) {
     return p.classes;
   }
-  let label = load_labels(p.labels.x + sample * p.labels.y + k * p.labels.z);
+  let label = load_label(p.label_at + sample * p.label_sample + k * p.label_step);
   if (label.y == 0u && label.x < p.classes) {
     return label.x;
   }
@@ -83,7 +81,10 @@ fn hinge_slope(difference: f32) -> f32 {
 // The loss that this class is the other side of.
 fn loss(sample: u32, class_index: u32) -> f32 {
   let is_target = times_target(sample, class_index) != 0u;
-  mark(sample, class_index, is_target);
+  @if(has_marks) {
+    store_marks(p.marks_at + sample * p.marks_sample + class_index * p.marks_class,
+                select(0.0, 1.0, is_target));
+  }
   var sum = 0.0;
   if (!is_target) {
     let value = value_of(sample, class_index);
@@ -122,10 +123,6 @@ fn slope(sample: u32, class_index: u32) -> f32 {
   return sum * p.scale;
 }
 
-// @hook element
-fn element(sample: u32, class_index: u32) -> f32 { return loss(sample, class_index); }
-// @end
-
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_id) local: vec3<u32>) {
@@ -135,5 +132,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   }
   let sample = i / p.classes;
   let class_index = i % p.classes;
-  store_out(p.out.x + sample * p.out.y + class_index * p.out.z, element(sample, class_index));
+  let at = p.out_at + sample * p.out_sample + class_index * p.out_class;
+  @if(has_gradient) {
+    let gradient = load_gradient(p.gradient_at + sample * p.gradient_sample);
+    store_out(at, slope(sample, class_index) * gradient);
+  }
+  @else store_out(at, loss(sample, class_index));
 }

@@ -7,11 +7,15 @@
 #include <ATen/ops/nll_loss_forward.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "kernels/loss_nll.h"
+#include "kernels/loss_nll_backward.h"
+#include "launch/common.h"
 #include "launch/dtypes.h"
-#include "launch/kernel_call.h"
-#include "launch/spatial.h"
+#include "launch/spatial_params.h"
 #include "structured_ops.h"
 
 namespace torch_webgpu {
@@ -20,26 +24,9 @@ namespace {
 using at::OptionalTensorRef;
 using at::Tensor;
 
-constexpr PipelineFamily kForward = PipelineFamily::kLossNll;
-constexpr PipelineFamily kBackward = PipelineFamily::kLossNllBackward;
 // One workgroup sums up to this many terms by itself.
 constexpr uint32_t kOneGroup = 8192;
 constexpr uint32_t kMaxGroups = 1024;
-
-// Mirrors Params of loss_nll.wgsl and, with other names, of loss_nll_backward.wgsl.
-struct Params {
-  SpatialLayout x;
-  SpatialLayout label;
-  SpatialLayout out;
-  Triple size; // extra: count
-  uint32_t ignored[2];
-  uint32_t classes;
-  uint32_t error; // backward: channels_last
-  uint32_t weight_offset = 0;
-  uint32_t weight_step = 0;
-  uint32_t total_offset = 0;
-  uint32_t reduction;
-};
 
 // The operands that forward and backward have in common, after two of their own.
 struct Problem {
@@ -55,19 +42,20 @@ struct Problem {
     return Spatial(tensor.dim() == 0 ? tensor : tensor.unsqueeze(1), dims);
   }
 
+  // What both kernels have; `input` is `x`.
+  template <class Params>
   Params params(const Spatial& input, uint64_t count) const {
     TORCH_CHECK_NOT_IMPLEMENTED(input.numel() < uint64_t{1} << 31,
                                 "nll_loss(): more than 2^31 elements");
     Params params;
-    params.x = input.layout();
-    params.label = without_classes(label).layout();
-    params.size = input.sizes(static_cast<uint32_t>(count));
-    params.ignored[0] = static_cast<uint32_t>(ignore_index);
-    params.ignored[1] = static_cast<uint32_t>(static_cast<uint64_t>(ignore_index) >> 32);
+    params.count = static_cast<uint32_t>(count);
     params.classes = input.channels();
+    params.ignored_low = static_cast<uint32_t>(ignore_index);
+    params.ignored_high = static_cast<uint32_t>(static_cast<uint64_t>(ignore_index) >> 32);
     params.reduction = static_cast<uint32_t>(reduction);
+    params.size = sizes_of(input);
+    set_strides(without_classes(label), params.label_step, params.label_batch);
     if (has_weight()) {
-      params.weight_offset = static_cast<uint32_t>(byte_offset(*weight) / weight->itemsize());
       params.weight_step = weight->dim() == 0 ? 0 : static_cast<uint32_t>(weight->stride(0));
     }
     return params;
@@ -75,25 +63,12 @@ struct Problem {
 
   bool has_weight() const { return weight.has_value() && weight->defined(); }
 
-  void add_operands(KernelCall& call) const {
-    call.add_input("label", label, *native_dtype(label.scalar_type()));
+  template <class Launch>
+  void add_operands(Launch& launch) const {
+    launch.label(label);
     if (has_weight()) {
-      call.add_input("weight", *weight, *native_dtype(weight->scalar_type()));
+      launch.weight(*weight);
     }
-  }
-
-  KernelCall::Hooks hooks() const {
-    KernelCall::Hooks hooks;
-    if (label.scalar_type() == at::kByte) {
-      hooks.emplace_back("label_at",
-                         "fn label_at(i: u32) -> vec2<u32> { return l_from_i(load_label(i)); }");
-    }
-    if (has_weight()) {
-      hooks.emplace_back("class_weight",
-                         "fn class_weight(class_index: u32) -> f32 { return "
-                         "load_weight(p.weight_offset + class_index * p.weight_step); }");
-    }
-    return hooks;
   }
 };
 
@@ -106,13 +81,13 @@ void check_types(const Problem& problem) {
 }
 
 void forward(const char* op, const Problem& problem, const Tensor& out, const Tensor& total) {
+  namespace kernel = kernels::loss_nll;
   check_types(problem);
-  const DType dtype = *native_dtype(problem.x.scalar_type());
   const Spatial input(problem.x, problem.dims);
   const uint64_t count = problem.without_classes(problem.label).numel();
-  Params params = problem.params(input, count);
-  params.out = problem.without_classes(out).layout();
-  params.total_offset = element_begin(total);
+  auto params = problem.params<kernel::Params>(input, count);
+  set_strides(input, params.x_step, params.x_batch);
+  set_strides(problem.without_classes(out), params.out_step, params.out_batch);
 
   // A single term is its own sum.
   const bool none = problem.reduction == at::Reduction::None && problem.x.dim() > 1;
@@ -120,63 +95,45 @@ void forward(const char* op, const Problem& problem, const Tensor& out, const Te
     params.reduction = at::Reduction::Sum;
   }
   const bool staged = !none && count > kOneGroup;
-  KernelCall call(op, "loss_nll");
-  call.add_output("out", out, dtype);
-  call.add_output("total", total, dtype);
-  uint64_t invocations = none ? std::max<uint64_t>(count, 1) : KernelCall::kWorkgroup;
-  Tensor partial;
-  if (staged) {
-    invocations = std::min(count / 8, uint64_t{KernelCall::kWorkgroup} * kMaxGroups);
-    const int64_t groups = (invocations + KernelCall::kWorkgroup - 1) / KernelCall::kWorkgroup;
-    partial = empty_webgpu({groups, 2}, at::kFloat);
-    call.add_output("partial", partial, DType::kF32);
-  }
-  call.add_input("x", problem.x, dtype);
-  problem.add_operands(call);
-  params.error = call.check_indices("nll_loss(): a target is out of bounds");
-  call.run({kForward, staged ? 1u : 0u, 0}, params, invocations, [&] {
-    KernelCall::Hooks hooks = problem.hooks();
-    if (staged) {
-      hooks.emplace_back("deliver", "fn deliver(group: u32, sum: vec2<f32>) {\n"
-                                    "  store_partial(group * 2u, sum.x);\n"
-                                    "  store_partial(group * 2u + 1u, sum.y);\n}");
-    }
-    return hooks;
-  });
+  kernel::Launch launch(op);
+  params.error = launch.error("nll_loss(): a target is out of bounds");
+  launch.out(out).total(total).x(problem.x);
+  problem.add_operands(launch);
   if (!staged) {
+    launch.stage(kernel::Stage::whole);
+    launch.run(params,
+               none ? launch.grid_of(std::max<uint64_t>(count, 1)) : launch.grid_of_groups(1));
     return;
   }
-  KernelCall last(op, "loss_nll");
-  last.add_output("out", out, dtype);
-  last.add_output("total", total, dtype);
-  last.add_input("partial", partial, DType::kF32);
-  params.size.extra = static_cast<uint32_t>(partial.size(0));
-  last.run({kForward, 2, 0}, params, KernelCall::kWorkgroup, [] {
-    return KernelCall::Hooks{
-        {"label_at", ""},
-        {"term", "fn term(i: u32) -> vec2<f32> {\n"
-                 "  return vec2<f32>(load_partial(i * 2u), load_partial(i * 2u + 1u));\n}"}};
-  });
+  const uint64_t groups =
+      std::min<uint64_t>((count / 8 + kernel::kWorkgroup - 1) / kernel::kWorkgroup, kMaxGroups);
+  const Tensor partial = empty_webgpu({static_cast<int64_t>(groups), 2}, at::kFloat);
+  launch.partial(partial).stage(kernel::Stage::parts);
+  launch.run(params, launch.grid_of_groups(groups));
+  kernel::Launch last(op);
+  last.out(out).total(total).partial(partial).stage(kernel::Stage::rest);
+  params.count = static_cast<uint32_t>(groups);
+  last.run(params, last.grid_of_groups(1));
 }
 
 void backward(const char* op, const Problem& problem, const Tensor& grad_out, const Tensor& total) {
+  namespace kernel = kernels::loss_nll_backward;
   check_types(problem);
   const Tensor& grad_x = problem.x;
   if (grad_x.numel() == 0) {
     return;
   }
-  const DType dtype = *native_dtype(grad_x.scalar_type());
+  check_dtype(grad_out, grad_x.scalar_type());
+  check_dtype(total, grad_x.scalar_type());
   const Spatial gradient(grad_x, problem.dims);
-  Params params = problem.params(gradient, gradient.numel());
-  params.out = problem.without_classes(grad_out).layout();
-  params.error = gradient.channels_last() ? 1 : 0;
-  params.total_offset = element_begin(total);
-  KernelCall call(op, "loss_nll_backward");
-  call.add_output("grad_x", grad_x, dtype);
-  call.add_input("grad_out", grad_out, dtype);
-  call.add_input("total", total, dtype);
-  problem.add_operands(call);
-  call.run({kBackward, 0, 0}, params, gradient.numel(), [&] { return problem.hooks(); });
+  auto params = problem.params<kernel::Params>(gradient, gradient.numel());
+  set_strides(gradient, params.grad_x_step, params.grad_x_batch);
+  set_strides(problem.without_classes(grad_out), params.grad_out_step, params.grad_out_batch);
+  params.channels_last = gradient.channels_last() ? 1 : 0;
+  kernel::Launch launch(op);
+  launch.grad_x(grad_x).grad_out(grad_out).total(total);
+  problem.add_operands(launch);
+  launch.run(params, launch.grid_of(params.count));
 }
 
 // What nll_loss2d is asked to work on.

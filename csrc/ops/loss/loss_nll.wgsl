@@ -1,49 +1,62 @@
 // Negative log likelihood: the input at each target's class, weighted by class, then summed up or
 // averaged. Many terms are summed in two stages: sums of workgroups, and the sum of those.
+//
+// @operand out: out float
+// @operand total: out like out         // the sum of the weights
+// @operand partial: out {f32} optional // sum and weight of each workgroup
+// @operand x: in like out optional     // channels are classes
+// @operand label: in {i64, u8} optional
+// @operand weight: in like out optional // of the classes
+// @const   stage: {whole, parts, rest}  // all terms; sums of workgroups; the sum of those
+// @require has_x != rest
+// @require has_label == has_x
+// @require has_partial != whole
+// @require !(rest && has_weight)
+// @errors
 
+// Strides: depth, row, column, channel.
 struct Params {
-  x: Layout, // channels are classes
-  label: Layout,
-  out: Layout,
-  size: vec3<u32>,
-  count: u32,
-  ignored: vec2<u32>,
+  count: u32, // terms
   classes: u32,
-  error: u32,
-  weight_offset: u32,
-  weight_step: u32,
-  total_offset: u32,
+  ignored_low: u32,
+  ignored_high: u32,
   reduction: u32, // at::Reduction: 0 none, 1 mean, 2 sum
+  weight_step: u32,
+  x_batch: u32,
+  label_batch: u32,
+  out_batch: u32,
+  error: u32, // the code for a label that is no class
+  size: vec4<u32>,
+  x_step: vec4<u32>,
+  label_step: vec4<u32>,
+  out_step: vec4<u32>,
 }
 
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
-@group(0) @binding(1) var<storage, read_write> b1: array<f32>;
-@group(0) @binding(2) var<storage, read> b2: array<f32>;
-@group(0) @binding(3) var<storage, read> b3: array<vec2<u32>>;
-fn store_out(i: u32, v: f32) { b0[i] = v; }
-fn store_total(i: u32, v: f32) { b1[i] = v; }
-fn load_x(i: u32) -> f32 { return b2[i]; }
-fn load_label(i: u32) -> vec2<u32> { return b3[i]; }
-// @end
+fn out_layout() -> Layout { return layout_of(p.out_at, p.out_batch, p.out_step); }
 
-@group(0) @binding(30) var<storage, read_write> errors: array<atomic<u32>>;
-@group(0) @binding(31) var<uniform> p: Params;
+@if(!rest)
+fn label_at(cell: Cell) -> vec2<u32> {
+  let label = load_label(element_of(layout_of(p.label_at, p.label_batch, p.label_step), cell));
+  @if(label_is_u8) return l_from_i(label);
+  @else return label;
+}
 
-// @hook class_weight
-fn class_weight(class_index: u32) -> f32 { return 1.0; }
-// @end
-
-// @hook label_at
-fn label_at(i: u32) -> vec2<u32> { return load_label(i); }
-// @end
+@if(!rest)
+fn class_weight(class_index: u32) -> f32 {
+  @if(has_weight) return load_weight(p.weight_at + class_index * p.weight_step);
+  @else return 1.0;
+}
 
 // Term i and its weight.
-// @hook term
+@if(rest)
 fn term(i: u32) -> vec2<f32> {
-  let cell = cell_of(i, 1u, p.size, false);
-  let label = label_at(element_of(p.label, cell));
-  if (all(label == p.ignored)) {
+  return vec2<f32>(load_partial(p.partial_at + i * 2u), load_partial(p.partial_at + i * 2u + 1u));
+}
+@else
+fn term(i: u32) -> vec2<f32> {
+  let cell = cell_of(i, 1u, p.size.xyz, false);
+  let label = label_at(cell);
+  if (all(label == vec2<u32>(p.ignored_low, p.ignored_high))) {
     return vec2<f32>(0.0);
   }
   if (label.y != 0u || label.x >= p.classes) {
@@ -51,19 +64,9 @@ fn term(i: u32) -> vec2<f32> {
     return vec2<f32>(0.0);
   }
   let weight = class_weight(label.x);
-  return vec2<f32>(-weight * load_x(element_of(p.x, cell) + label.x * p.x.channel), weight);
+  let x = element_of(layout_of(p.x_at, p.x_batch, p.x_step), cell) + label.x * p.x_step.w;
+  return vec2<f32>(-weight * load_x(x), weight);
 }
-// @end
-
-fn finish(sum: vec2<f32>) {
-  store_total(p.total_offset, sum.y);
-  store_out(p.out.offset, select(sum.x, div_f(sum.x, sum.y), p.reduction == 1u));
-}
-
-// What becomes of a workgroup's sum.
-// @hook deliver
-fn deliver(group: u32, sum: vec2<f32>) { finish(sum); }
-// @end
 
 var<workgroup> sums: array<vec2<f32>, 256>;
 
@@ -73,10 +76,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   let first = (group.y * groups.x + group.x) * 256u + local.x;
   if (p.reduction == 0u) {
     if (first < p.count) {
-      store_out(element_of(p.out, cell_of(first, 1u, p.size, false)), term(first).x);
+      store_out(element_of(out_layout(), cell_of(first, 1u, p.size.xyz, false)), term(first).x);
     }
     if (first == 0u) {
-      store_total(p.total_offset, 0.0);
+      store_total(p.total_at, 0.0);
     }
     return;
   }
@@ -92,6 +95,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     }
   }
   if (local.x == 0u) {
-    deliver(group.y * groups.x + group.x, sums[0]);
+    @if(parts) {
+      let at = p.partial_at + (group.y * groups.x + group.x) * 2u;
+      store_partial(at, sums[0].x);
+      store_partial(at + 1u, sums[0].y);
+    }
+    @else {
+      store_total(p.total_at, sums[0].y);
+      store_out(p.out_at, select(sums[0].x, div_f(sums[0].x, sums[0].y), p.reduction == 1u));
+    }
   }
 }

@@ -1,41 +1,40 @@
 // Gradient of the negative log likelihood: nonzero at each target's class only. One invocation per
 // element of the gradient.
+//
+// @operand grad_x: out float // channels are classes
+// @operand grad_out: in like grad_x
+// @operand label: in {i64, u8}
+// @operand total: in like grad_x // the sum of the weights
+// @operand weight: in like grad_x optional // of the classes
 
+// Strides: depth, row, column, channel.
 struct Params {
-  grad_x: Layout, // channels are classes
-  label: Layout,
-  grad_out: Layout,
-  size: vec3<u32>,
-  count: u32,
-  ignored: vec2<u32>,
+  count: u32, // elements of grad_x
   classes: u32,
-  channels_last: u32,
-  weight_offset: u32,
-  weight_step: u32,
-  total_offset: u32,
+  ignored_low: u32,
+  ignored_high: u32,
   reduction: u32, // at::Reduction: 0 none, 1 mean, 2 sum
+  weight_step: u32,
+  channels_last: u32,
+  grad_x_batch: u32,
+  label_batch: u32,
+  grad_out_batch: u32,
+  size: vec4<u32>,
+  grad_x_step: vec4<u32>,
+  label_step: vec4<u32>,
+  grad_out_step: vec4<u32>,
 }
 
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
-@group(0) @binding(1) var<storage, read> b1: array<f32>;
-@group(0) @binding(2) var<storage, read> b2: array<vec2<u32>>;
-@group(0) @binding(3) var<storage, read> b3: array<f32>;
-fn store_grad_x(i: u32, v: f32) { b0[i] = v; }
-fn load_grad_out(i: u32) -> f32 { return b1[i]; }
-fn load_label(i: u32) -> vec2<u32> { return b2[i]; }
-fn load_total(i: u32) -> f32 { return b3[i]; }
-// @end
+fn label_at(cell: Cell) -> vec2<u32> {
+  let label = load_label(element_of(layout_of(p.label_at, p.label_batch, p.label_step), cell));
+  @if(label_is_u8) return l_from_i(label);
+  @else return label;
+}
 
-@group(0) @binding(31) var<uniform> p: Params;
-
-// @hook class_weight
-fn class_weight(class_index: u32) -> f32 { return 1.0; }
-// @end
-
-// @hook label_at
-fn label_at(i: u32) -> vec2<u32> { return load_label(i); }
-// @end
+fn class_weight(class_index: u32) -> f32 {
+  @if(has_weight) return load_weight(p.weight_at + class_index * p.weight_step);
+  @else return 1.0;
+}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
@@ -44,18 +43,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   if (i >= p.count) {
     return;
   }
-  let cell = cell_of(i, p.classes, p.size, p.channels_last != 0u);
+  let cell = cell_of(i, p.classes, p.size.xyz, p.channels_last != 0u);
   var at = cell;
   at.channel = 0u;
-  let label = label_at(element_of(p.label, at));
+  let label = label_at(at);
+  let ignored = vec2<u32>(p.ignored_low, p.ignored_high);
   var gradient = 0.0;
-  if (all(label == vec2<u32>(cell.channel, 0u)) && any(label != p.ignored)) {
-    var scale = load_grad_out(select(element_of(p.grad_out, at), p.grad_out.offset,
-                                     p.reduction != 0u));
+  if (all(label == vec2<u32>(cell.channel, 0u)) && any(label != ignored)) {
+    let grad_out = layout_of(p.grad_out_at, p.grad_out_batch, p.grad_out_step);
+    var scale = load_grad_out(select(element_of(grad_out, at), p.grad_out_at, p.reduction != 0u));
     if (p.reduction == 1u) {
-      scale = div_f(scale, load_total(p.total_offset));
+      scale = div_f(scale, load_total(p.total_at));
     }
     gradient = -class_weight(cell.channel) * scale;
   }
-  store_grad_x(element_of(p.grad_x, cell), gradient);
+  let grad_x = layout_of(p.grad_x_at, p.grad_x_batch, p.grad_x_step);
+  store_grad_x(element_of(grad_x, cell), gradient);
 }

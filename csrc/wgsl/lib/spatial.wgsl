@@ -15,6 +15,11 @@ struct Layout {
   channel: u32,
 }
 
+// The layout of a tensor that starts at element `at`; `step` has the strides of depth, row, column and channel.
+fn layout_of(at: u32, batch: u32, step: vec4<u32>) -> Layout {
+  return Layout(step.xyz, at, batch, step.w);
+}
+
 // Cell i of a tensor that is walked in the order of its memory.
 fn cell_of(i: u32, channels: u32, size: vec3<u32>, channels_last: bool) -> Cell {
   var cell: Cell;
