@@ -1,25 +1,20 @@
 // Mean of each window. One invocation per output cell.
+//
+// @operand out: out float i64
+// @operand in: in like out
+// @const   windows: {fixed, adaptive}
 
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
-@group(0) @binding(1) var<storage, read> b1: array<f32>;
-alias in_t = f32;
-fn store_out(i: u32, v: f32) { b0[i] = v; }
-fn load_in(i: u32) -> f32 { return b1[i]; }
-// @end
+import package::pool::windows::{Params, in_layout, out_layout, window};
 
-@group(0) @binding(31) var<uniform> p: PoolParams;
-
-// @hook window
-fn window(cell: Cell, d: u32) -> Window {
-  return fixed_window(cell.at[d], p.in_size[d], p.kernel[d], p.stride[d], p.padding[d], 1u);
+fn plus(a: in_t, b: in_t) -> in_t {
+  @if(in_is_i64) return add_l(a, b);
+  @else return a + b;
 }
-// @end
 
-// @hook mean
-fn plus(a: in_t, b: in_t) -> in_t { return a + b; }
-fn mean(sum: in_t, divisor: i32) -> in_t { return sum / f32(divisor); }
-// @end
+fn mean(sum: in_t, divisor: i32) -> in_t {
+  @if(in_is_i64) return div_l(sum, l_from_i(divisor));
+  @else return sum / f32(divisor);
+}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
@@ -28,11 +23,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   if (i >= p.count) {
     return;
   }
-  let cell = cell_of(i, p.channels, p.out_size, p.channels_last != 0u);
-  let depth = window(cell, 0u);
-  let row = window(cell, 1u);
-  let column = window(cell, 2u);
-  let plane = plane_of(p.in, cell);
+  let cell = cell_of(i, p.channels, p.out_size.xyz, p.channels_last != 0u);
+  let depth = window(cell, 0u, 1u);
+  let row = window(cell, 1u, 1u);
+  let column = window(cell, 2u, 1u);
+  let plane = plane_of(in_layout(), cell);
   // Sums of rows, of planes and of the whole: large windows lose less.
   var sum = in_t();
   for (var z = depth.first; z < depth.last; z++) {
@@ -40,7 +35,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     for (var y = row.first; y < row.last; y++) {
       var row_sum = in_t();
       for (var x = column.first; x < column.last; x++) {
-        row_sum = plus(row_sum, load_in(plane + dot(vec3<u32>(z, y, x), p.in.step)));
+        row_sum = plus(row_sum, load_in(plane + dot(vec3<u32>(z, y, x), p.in_step.xyz)));
       }
       plane_sum = plus(plane_sum, row_sum);
     }
@@ -50,5 +45,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   if (depth.first < depth.last && row.first < row.last && column.first < column.last) {
     result = mean(sum, pool_divisor(p.divisor, p.count_include_pad != 0u, depth, row, column));
   }
-  store_out(element_of(p.out, cell), result);
+  store_out(element_of(out_layout(), cell), result);
 }

@@ -1,23 +1,5 @@
 // The windows of pooling along one dimension.
 
-struct PoolParams {
-  count: u32,
-  channels: u32,
-  channels_last: u32,
-  divisor: u32, // of averages; 0: the number of cells
-  in_size: vec3<u32>,
-  count_include_pad: u32,
-  out_size: vec3<u32>,
-  kernel: vec3<u32>,
-  stride: vec3<u32>,
-  padding: vec3<u32>,
-  dilation: vec3<u32>,
-  out: Layout,
-  in: Layout,
-  index: Layout,
-  samples: Layout,
-}
-
 // Input cells first, first + step, ... below last; `padded` counts those in the padding, too.
 struct Window {
   first: u32,
