@@ -11,57 +11,46 @@
 #include <torch/library.h>
 
 #include "backend/fallback.h"
+#include "kernels/grid_sample.h"
+#include "kernels/grid_sample_backward.h"
+#include "launch/common.h"
 #include "launch/dtypes.h"
-#include "launch/kernel_call.h"
-#include "launch/spatial.h"
+#include "launch/spatial_params.h"
 
 namespace torch_webgpu {
 namespace {
 
 using at::Tensor;
 
-constexpr PipelineFamily kForward = PipelineFamily::kGridSample;
-constexpr PipelineFamily kBackward = PipelineFamily::kGridSampleBackward;
-
-// Mirrors GridParams of lib/grid_sample.wgsl.
-struct Params {
-  uint32_t count;
-  uint32_t channels;
-  uint32_t padding;
-  uint32_t align_corners;
-  Triple in_size; // extra: dims
-  Triple out_size;
-  SpatialLayout in;
-  SpatialLayout grid;
-  SpatialLayout out;
-  SpatialLayout grad_in;
-  SpatialLayout grad_grid;
-};
-
 // The coordinates, which are last in memory, where channels are.
 Spatial grid_layout(const Tensor& grid) { return {grid.movedim(-1, 1), grid.dim() - 2}; }
 
-Params make_params(const Tensor& input, const Tensor& grid, const Spatial& out, int64_t padding,
-                   bool align_corners) {
+// What both kernels have.
+template <class Params>
+Params make_params(const Tensor& input, const Tensor& grid, const Spatial& out, uint64_t count,
+                   int64_t padding, bool align_corners) {
   const int64_t dims = input.dim() - 2;
   const Spatial in(input, dims);
   Params params;
+  params.count = static_cast<uint32_t>(count);
   params.channels = in.channels();
   params.padding = static_cast<uint32_t>(padding);
   params.align_corners = align_corners ? 1 : 0;
-  params.in_size = in.sizes(static_cast<uint32_t>(dims));
-  params.out_size = out.sizes();
-  params.in = in.layout();
-  params.grid = grid_layout(grid).layout();
-  params.out = out.layout();
+  params.dims = static_cast<uint32_t>(dims);
+  params.in_size = sizes_of(in);
+  params.out_size = sizes_of(out);
+  set_strides(in, params.in_step, params.in_batch);
+  set_strides(grid_layout(grid), params.grid_step, params.grid_batch);
+  set_strides(out, params.out_step, params.out_batch);
   return params;
 }
 
-std::pair<std::string_view, std::string> interpolation_hook(int64_t mode) {
-  constexpr const char* names[] = {"grid_linear", "grid_nearest", "grid_cubic"};
-  return {"interpolation",
-          std::string("fn axis_of(coordinate: f32, size: u32) -> GridAxis { return ") +
-              names[mode] + "(coordinate, size, p.padding, p.align_corners != 0u); }"};
+// From at::native::detail::GridSamplerInterpolation.
+template <class Interpolation>
+Interpolation interpolation_of(int64_t mode) {
+  constexpr Interpolation modes[] = {Interpolation::linear, Interpolation::nearest,
+                                     Interpolation::cubic};
+  return modes[mode];
 }
 
 Tensor sample(const char* op, const Tensor& input, const Tensor& grid, int64_t mode,
@@ -76,15 +65,13 @@ Tensor sample(const char* op, const Tensor& input, const Tensor& grid, int64_t m
   }
   const Spatial out(result, dims);
   TORCH_CHECK_NOT_IMPLEMENTED(out.numel() < uint64_t{1} << 31, op, "(): more than 2^31 elements");
-  Params params = make_params(input, grid, out, padding, align_corners);
-  params.count = static_cast<uint32_t>(out.numel());
-  const DType dtype = *native_dtype(input.scalar_type());
-  KernelCall call(op, "grid_sample");
-  call.add_output("out", result, dtype);
-  call.add_input("in", input, dtype);
-  call.add_input("grid", grid, dtype);
-  call.run({kForward, static_cast<uint64_t>(mode), 0}, params, params.count,
-           [&] { return KernelCall::Hooks{interpolation_hook(mode)}; });
+  namespace kernel = kernels::grid_sample;
+  const auto params =
+      make_params<kernel::Params>(input, grid, out, out.numel(), padding, align_corners);
+  kernel::Launch launch(op);
+  launch.out(result).in(input).grid(grid);
+  launch.interpolation(interpolation_of<kernel::Interpolation>(mode));
+  launch.run(params, launch.grid_of(params.count));
   return result;
 }
 
@@ -110,27 +97,17 @@ std::tuple<Tensor, Tensor> sample_backward(const char* op, const Tensor& grad_ou
   if (points == 0) {
     grad_grid.zero_();
   } else {
-    Params params = make_params(input, grid, out, padding, align_corners);
-    params.count = static_cast<uint32_t>(points);
-    params.grad_grid = grid_layout(grad_grid).layout();
-    const DType dtype = *native_dtype(input.scalar_type());
-    KernelCall call(op, "grid_sample_backward");
+    namespace kernel = kernels::grid_sample_backward;
+    auto params = make_params<kernel::Params>(input, grid, out, points, padding, align_corners);
+    set_strides(grid_layout(grad_grid), params.grad_grid_step, params.grad_grid_batch);
+    kernel::Launch launch(op);
+    launch.out(grad_output).in(input).grid(grid).grad_grid(grad_grid);
     if (output_mask[0]) {
-      params.grad_in = Spatial(grad_input, dims).layout();
-      call.add_sum("grad_in", grad_input, DType::kF32);
+      launch.grad_in(grad_input);
+      set_strides(Spatial(grad_input, dims), params.grad_in_step, params.grad_in_batch);
     }
-    call.add_output("grad_grid", grad_grid, dtype);
-    call.add_input("out", grad_output, dtype);
-    call.add_input("in", input, dtype);
-    call.add_input("grid", grid, dtype);
-    const uint64_t variant = static_cast<uint64_t>(mode) | (output_mask[0] ? 4u : 0u);
-    call.run({kBackward, variant, 0}, params, points, [&] {
-      KernelCall::Hooks hooks = {interpolation_hook(mode)};
-      if (!output_mask[0]) {
-        hooks.emplace_back("spread", "fn spread(i: u32, v: f32) {}");
-      }
-      return hooks;
-    });
+    launch.interpolation(interpolation_of<kernel::Interpolation>(mode));
+    launch.run(params, launch.grid_of(points));
   }
   return {output_mask[0] ? grad_input.to(input.scalar_type()) : Tensor(), grad_grid};
 }

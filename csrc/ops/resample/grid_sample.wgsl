@@ -1,29 +1,28 @@
 // Samples the input at the coordinates that the grid holds. One invocation per output element.
+//
+// @operand out: out float
+// @operand in: in like out
+// @operand grid: in like out
+// @const   interpolation: {linear, nearest, cubic}
 
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
-@group(0) @binding(1) var<storage, read> b1: array<f32>;
-@group(0) @binding(2) var<storage, read> b2: array<f32>;
-fn store_out(i: u32, v: f32) { b0[i] = v; }
-fn load_in(i: u32) -> f32 { return b1[i]; }
-fn load_grid(i: u32) -> f32 { return b2[i]; }
-// @end
+import package::resample::grid_axis::{axis};
 
-@group(0) @binding(31) var<uniform> p: GridParams;
-
-// @hook interpolation
-fn axis_of(coordinate: f32, size: u32) -> GridAxis {
-  return grid_linear(coordinate, size, p.padding, p.align_corners != 0u);
-}
-// @end
-
-fn axis(cell: Cell, d: u32) -> GridAxis {
-  if (d + p.dims < 3u) {
-    return grid_single();
-  }
-  var at = cell;
-  at.channel = 2u - d;
-  return axis_of(load_grid(element_of(p.grid, at)), p.in_size[d]);
+// Vectors: depth, row, column; of steps, then the channel's stride. Channels of the grid are coordinates: column,
+// row, depth.
+struct Params {
+  count: u32,
+  channels: u32,
+  padding: u32, // 0 zeros, 1 border, 2 reflection
+  align_corners: u32,
+  dims: u32,
+  in_batch: u32,
+  grid_batch: u32,
+  out_batch: u32,
+  in_size: vec4<u32>,
+  out_size: vec4<u32>,
+  in_step: vec4<u32>,
+  grid_step: vec4<u32>,
+  out_step: vec4<u32>,
 }
 
 @compute @workgroup_size(256)
@@ -33,11 +32,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   if (i >= p.count) {
     return;
   }
-  let cell = cell_of(i, p.channels, p.out_size, false);
+  let cell = cell_of(i, p.channels, p.out_size.xyz, false);
   var depth = axis(cell, 0u);
   var row = axis(cell, 1u);
   var column = axis(cell, 2u);
-  let plane = plane_of(p.in, cell);
+  let plane = plane_of(layout_of(p.in_at, p.in_batch, p.in_step), cell);
   var sum = depth.base + row.base + column.base;
   for (var z = 0u; z < depth.count; z++) {
     for (var y = 0u; y < row.count; y++) {
@@ -45,10 +44,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         let at = vec3<i32>(depth.cells[z], row.cells[y], column.cells[x]);
         if (all(at >= vec3<i32>(0))) {
           sum += depth.weights[z] * row.weights[y] * column.weights[x] *
-                 load_in(plane + dot(vec3<u32>(at), p.in.step));
+                 load_in(plane + dot(vec3<u32>(at), p.in_step.xyz));
         }
       }
     }
   }
-  store_out(element_of(p.out, cell), sum);
+  store_out(element_of(layout_of(p.out_at, p.out_batch, p.out_step), cell), sum);
 }

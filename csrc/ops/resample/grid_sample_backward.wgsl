@@ -1,38 +1,35 @@
 // Gradients of sampling by coordinates. One invocation per point of the grid, over all channels. The
 // input's gradient is summed with atomics: which points touch a cell is not known beforehand.
+//
+// @operand out: in float // the gradient of the result
+// @operand in: in like out
+// @operand grid: in like out
+// @operand grad_grid: out like out
+// @operand grad_in: sum {f32} optional
+// @const   interpolation: {linear, nearest, cubic}
 
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<atomic<u32>>;
-@group(0) @binding(1) var<storage, read_write> b1: array<f32>;
-@group(0) @binding(2) var<storage, read> b2: array<f32>;
-@group(0) @binding(3) var<storage, read> b3: array<f32>;
-@group(0) @binding(4) var<storage, read> b4: array<f32>;
-fn atomic_add_grad_in(i: u32, v: f32) { atomicStore(&b0[i], bitcast<u32>(v)); }
-fn store_grad_grid(i: u32, v: f32) { b1[i] = v; }
-fn load_out(i: u32) -> f32 { return b2[i]; }
-fn load_in(i: u32) -> f32 { return b3[i]; }
-fn load_grid(i: u32) -> f32 { return b4[i]; }
-// @end
+import package::resample::grid_axis::{axis};
 
-@group(0) @binding(31) var<uniform> p: GridParams;
-
-// @hook interpolation
-fn axis_of(coordinate: f32, size: u32) -> GridAxis {
-  return grid_linear(coordinate, size, p.padding, p.align_corners != 0u);
-}
-// @end
-
-// @hook spread
-fn spread(i: u32, v: f32) { atomic_add_grad_in(i, v); }
-// @end
-
-fn axis(cell: Cell, d: u32) -> GridAxis {
-  if (d + p.dims < 3u) {
-    return grid_single();
-  }
-  var at = cell;
-  at.channel = 2u - d;
-  return axis_of(load_grid(element_of(p.grid, at)), p.in_size[d]);
+// Vectors: depth, row, column; of steps, then the channel's stride. Channels of the grid are coordinates: column,
+// row, depth.
+struct Params {
+  count: u32,
+  channels: u32,
+  padding: u32, // 0 zeros, 1 border, 2 reflection
+  align_corners: u32,
+  dims: u32,
+  in_batch: u32,
+  grid_batch: u32,
+  out_batch: u32,
+  grad_in_batch: u32,
+  grad_grid_batch: u32,
+  in_size: vec4<u32>,
+  out_size: vec4<u32>,
+  in_step: vec4<u32>,
+  grid_step: vec4<u32>,
+  out_step: vec4<u32>,
+  grad_in_step: vec4<u32>,
+  grad_grid_step: vec4<u32>,
 }
 
 @compute @workgroup_size(256)
@@ -42,10 +39,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   if (i >= p.count) {
     return;
   }
-  var cell = cell_of(i, 1u, p.out_size, false);
+  var cell = cell_of(i, 1u, p.out_size.xyz, false);
   var depth = axis(cell, 0u);
   var row = axis(cell, 1u);
   var column = axis(cell, 2u);
+  let out = layout_of(p.out_at, p.out_batch, p.out_step);
+  let in_layout = layout_of(p.in_at, p.in_batch, p.in_step);
+  @if(has_grad_in) let grad_in = layout_of(p.grad_in_at, p.grad_in_batch, p.grad_in_step);
   var slope = vec3<f32>(0.0);
   for (var z = 0u; z < depth.count; z++) {
     for (var y = 0u; y < row.count; y++) {
@@ -54,16 +54,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         if (any(at < vec3<i32>(0))) {
           continue;
         }
-        let place = dot(vec3<u32>(at), p.in.step);
-        let grad_place = dot(vec3<u32>(at), p.grad_in.step);
+        let place = dot(vec3<u32>(at), p.in_step.xyz);
+        @if(has_grad_in) let grad_place = dot(vec3<u32>(at), p.grad_in_step.xyz);
         let weight = vec3<f32>(depth.weights[z], row.weights[y], column.weights[x]);
-        let share = weight.x * weight.y * weight.z;
+        @if(has_grad_in) let share = weight.x * weight.y * weight.z;
         var sum = 0.0;
         for (var c = 0u; c < p.channels; c++) {
           cell.channel = c;
-          let gradient = load_out(element_of(p.out, cell));
-          spread(plane_of(p.grad_in, cell) + grad_place, share * gradient);
-          sum += gradient * load_in(plane_of(p.in, cell) + place);
+          let gradient = load_out(element_of(out, cell));
+          @if(has_grad_in) {
+            atomic_add_grad_in(plane_of(grad_in, cell) + grad_place, share * gradient);
+          }
+          sum += gradient * load_in(plane_of(in_layout, cell) + place);
         }
         slope += sum * vec3<f32>(depth.slopes[z] * weight.y * weight.z,
                                  weight.x * row.slopes[y] * weight.z,
@@ -73,6 +75,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   }
   for (var d = 0u; d < p.dims; d++) {
     cell.channel = d;
-    store_grad_grid(element_of(p.grad_grid, cell), slope[2u - d]);
+    let grad_grid = layout_of(p.grad_grid_at, p.grad_grid_batch, p.grad_grid_step);
+    store_grad_grid(element_of(grad_grid, cell), slope[2u - d]);
   }
 }

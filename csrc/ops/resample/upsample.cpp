@@ -26,9 +26,10 @@
 #include <ATen/ops/upsample_trilinear3d_backward.h>
 
 #include "backend/fallback.h"
+#include "kernels/upsample.h"
+#include "kernels/upsample_backward.h"
 #include "launch/dtypes.h"
-#include "launch/kernel_call.h"
-#include "launch/spatial.h"
+#include "launch/spatial_params.h"
 #include "structured_ops.h"
 
 namespace torch_webgpu {
@@ -38,32 +39,12 @@ using at::IntArrayRef;
 using at::Tensor;
 using Scale = std::optional<double>;
 
-constexpr PipelineFamily kForward = PipelineFamily::kUpsample;
-constexpr PipelineFamily kBackward = PipelineFamily::kUpsampleBackward;
+using Filter = kernels::upsample::Method;
 
-enum class Filter : uint8_t { nearest, nearest_exact, linear, cubic, linear_aa, cubic_aa };
-
-// By Filter: the prefix of its functions in lib/upsample.wgsl, and how many cells it reaches.
-struct FilterInfo {
-  const char* name;
-  float radius;
-};
-constexpr FilterInfo kFilters[] = {{"nearest", 1}, {"nearest_exact", 1}, {"linear", 1},
-                                   {"cubic", 2},   {"linear_aa", 1},     {"cubic_aa", 2}};
-
-// Mirrors UpsampleParams of lib/upsample.wgsl.
-struct Params {
-  uint32_t count;
-  uint32_t channels;
-  uint32_t channels_last;
-  uint32_t align_corners;
-  Triple in_size;
-  Triple out_size;
-  float scale[3];
-  float radius;
-  SpatialLayout out;
-  SpatialLayout in;
-};
+// How many cells it reaches.
+float radius_of(Filter filter) {
+  return filter == Filter::cubic || filter == Filter::cubic_aa ? 2 : 1;
+}
 
 struct Resampling {
   const char* op;
@@ -105,44 +86,54 @@ float cell_ratio(const Resampling& resampling, int64_t in, int64_t out, Scale sc
   return at::native::area_pixel_compute_scale<float>(in, out, resampling.align_corners, scale);
 }
 
-// Runs the kernel that writes `walked` (the output or the input's gradient) and reads `other`.
-void resample(const Resampling& resampling, bool backward, const Tensor& walked,
-              const Tensor& other) {
-  if (walked.numel() == 0) {
-    return;
-  }
-  const Spatial out(backward ? other : walked, resampling.dims);
-  const Spatial in(backward ? walked : other, resampling.dims);
-  const Spatial& cells = backward ? in : out;
-  TORCH_CHECK_NOT_IMPLEMENTED(cells.numel() < uint64_t{1} << 31, resampling.op,
+// What both kernels have; `walked` is the tensor that the kernel writes, one invocation per cell.
+template <class Params>
+Params make_params(const Resampling& resampling, const Spatial& in, const Spatial& out,
+                   const Spatial& walked) {
+  TORCH_CHECK_NOT_IMPLEMENTED(walked.numel() < uint64_t{1} << 31, resampling.op,
                               "(): more than 2^31 elements");
   Params params;
-  params.count = static_cast<uint32_t>(cells.numel());
-  params.channels = cells.channels();
-  params.channels_last = cells.channels_last() ? 1 : 0;
+  params.count = static_cast<uint32_t>(walked.numel());
+  params.channels = walked.channels();
+  params.channels_last = walked.channels_last() ? 1 : 0;
   params.align_corners = resampling.align_corners ? 1 : 0;
-  params.in_size = in.sizes();
-  params.out_size = out.sizes();
+  params.radius = radius_of(resampling.filter);
+  params.in_size = sizes_of(in);
+  params.out_size = sizes_of(out);
   for (int64_t d = 0; d < 3; ++d) {
     params.scale[d] = cell_ratio(resampling, in.size(d), out.size(d), resampling.scales[d]);
   }
-  const FilterInfo& filter = kFilters[static_cast<size_t>(resampling.filter)];
-  params.radius = filter.radius;
-  params.out = out.layout();
-  params.in = in.layout();
-  const DType dtype = *native_dtype(walked.scalar_type());
-  KernelCall call(resampling.op, backward ? "upsample_backward" : "upsample");
-  call.add_output(backward ? "in" : "out", walked, dtype);
-  call.add_input(backward ? "out" : "in", other, dtype);
-  const auto variant = static_cast<uint64_t>(resampling.filter);
-  call.run({backward ? kBackward : kForward, variant, 0}, params, params.count, [&] {
-    const std::string name = filter.name;
-    return KernelCall::Hooks{
-        {"filter", "fn taps_of(o: u32, d: u32) -> Taps { return " + name +
-                       "_taps(o, p.in_size[d], p.scale[d], p.align_corners != 0u); }\n"
-                       "fn weight_of(taps: Taps, k: i32) -> f32 { return " +
-                       name + "_weight(taps, k); }"}};
-  });
+  set_strides(in, params.in_step, params.in_batch);
+  set_strides(out, params.out_step, params.out_batch);
+  return params;
+}
+
+void resample(const Resampling& resampling, const Tensor& self, const Tensor& result) {
+  if (result.numel() == 0) {
+    return;
+  }
+  namespace kernel = kernels::upsample;
+  const Spatial out(result, resampling.dims);
+  const auto params =
+      make_params<kernel::Params>(resampling, Spatial(self, resampling.dims), out, out);
+  kernel::Launch launch(resampling.op);
+  launch.out(result).in(self).method(resampling.filter);
+  launch.run(params, launch.grid_of(params.count));
+}
+
+void resample_backward(const Resampling& resampling, const Tensor& grad_output,
+                       const Tensor& grad_input) {
+  if (grad_input.numel() == 0) {
+    return;
+  }
+  namespace kernel = kernels::upsample_backward;
+  const Spatial in(grad_input, resampling.dims);
+  const auto params =
+      make_params<kernel::Params>(resampling, in, Spatial(grad_output, resampling.dims), in);
+  kernel::Launch launch(resampling.op);
+  launch.in(grad_input).out(grad_output);
+  launch.method(static_cast<kernel::Method>(resampling.filter)); // the same list in both files
+  launch.run(params, launch.grid_of(params.count));
 }
 
 template <class Op, class... Arguments>
@@ -155,7 +146,7 @@ void forward(Resampling resampling, const Tensor& self, IntArrayRef output_size,
     return;
   }
   resampling.set(arguments...);
-  resample(resampling, false, out, self);
+  resample(resampling, self, out);
 }
 
 template <class Op, class... Arguments>
@@ -168,7 +159,7 @@ void backward(Resampling resampling, const Tensor& grad_output, IntArrayRef outp
     return;
   }
   resampling.set(arguments...);
-  resample(resampling, true, grad_input, grad_output);
+  resample_backward(resampling, grad_output, grad_input);
 }
 
 } // namespace

@@ -1,21 +1,11 @@
 // Gradient of resampling: each input cell sums the output cells that it is a part of, in a fixed
 // order and without atomics.
+//
+// @operand in: out float
+// @operand out: in like in
+// @const   method: {nearest, nearest_exact, linear, cubic, linear_aa, cubic_aa}
 
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
-@group(0) @binding(1) var<storage, read> b1: array<f32>;
-fn store_in(i: u32, v: f32) { b0[i] = v; }
-fn load_out(i: u32) -> f32 { return b1[i]; }
-// @end
-
-@group(0) @binding(31) var<uniform> p: UpsampleParams;
-
-// @hook filter
-fn taps_of(o: u32, d: u32) -> Taps {
-  return linear_taps(o, p.in_size[d], p.scale[d], p.align_corners != 0u);
-}
-fn weight_of(taps: Taps, k: i32) -> f32 { return linear_weight(taps, k); }
-// @end
+import package::resample::taps::{Params, in_layout, out_layout, taps_of, weight_of};
 
 // What part of output cell o is input cell i.
 fn share(i: u32, o: u32, d: u32) -> f32 {
@@ -49,11 +39,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   if (i >= p.count) {
     return;
   }
-  let cell = cell_of(i, p.channels, p.in_size, p.channels_last != 0u);
+  let cell = cell_of(i, p.channels, p.in_size.xyz, p.channels_last != 0u);
   let depth = cover(cell.at.x, 0u);
   let row = cover(cell.at.y, 1u);
   let column = cover(cell.at.z, 2u);
-  let plane = plane_of(p.out, cell);
+  let plane = plane_of(out_layout(), cell);
   var sum = 0.0;
   for (var z = depth.x; z < depth.y; z++) {
     let depth_share = share(cell.at.x, z, 0u);
@@ -66,11 +56,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
       for (var x = column.x; x < column.y; x++) {
         let column_share = share(cell.at.z, x, 2u);
         if (column_share != 0.0) {
-          row_sum += column_share * load_out(plane + dot(vec3<u32>(z, y, x), p.out.step));
+          row_sum += column_share * load_out(plane + dot(vec3<u32>(z, y, x), p.out_step.xyz));
         }
       }
       sum += row_share * row_sum;
     }
   }
-  store_in(element_of(p.in, cell), sum);
+  store_in(element_of(in_layout(), cell), sum);
 }

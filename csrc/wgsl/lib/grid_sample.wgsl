@@ -1,21 +1,6 @@
 // Sampling at coordinates, one dimension of it: which cells a coordinate is made of. Coordinates
 // run from -1 to 1.
 
-struct GridParams {
-  count: u32,
-  channels: u32,
-  padding: u32, // 0 zeros, 1 border, 2 reflection
-  align_corners: u32,
-  in_size: vec3<u32>,
-  dims: u32,
-  out_size: vec3<u32>,
-  in: Layout,
-  grid: Layout, // channels are coordinates: column, row, depth
-  out: Layout,
-  grad_in: Layout,
-  grad_grid: Layout,
-}
-
 // Cells, their weights and the derivative of those by the coordinate. Cells outside are -1.
 struct GridAxis {
   cells: vec4<i32>,

@@ -99,19 +99,6 @@ fn cubic_aa_weight(taps: Taps, k: i32) -> f32 {
   return cubic_convolution_f((taps.at + f32(k)) * taps.scale, -0.5) * taps.factor;
 }
 
-struct UpsampleParams {
-  count: u32,
-  channels: u32,
-  channels_last: u32,
-  align_corners: u32,
-  in_size: vec3<u32>,
-  out_size: vec3<u32>,
-  scale: vec3<f32>, // input cells per output cell
-  radius: f32,      // of the filter at scale 1
-  out: Layout,
-  in: Layout,
-}
-
 // The output cells that may hold input cell i: from .x to below .y. `shift` is 0.0 where corners
 // are aligned, else 0.5.
 fn upsample_cover(i: u32, size: u32, outs: u32, scale: f32, shift: f32, radius: f32) -> vec2<u32> {
