@@ -6,93 +6,52 @@
 #include <torch/library.h>
 
 #include "backend/empty.h"
+#include "kernels/weight_mm.h"
+#include "kernels/weight_mv.h"
+#include "launch/common.h"
 #include "launch/dtypes.h"
-#include "launch/kernel_call.h"
 
 namespace torch_webgpu {
 namespace {
 
 using at::Tensor;
 
-constexpr PipelineFamily kFamily = PipelineFamily::kWeightMm;
-
-// Mirrors WeightParams of lib/weight.wgsl.
-struct Params {
-  uint32_t m, n, k;
-  uint32_t group_size;
-  uint32_t out_offset;
-  uint32_t a_offset, a_row;
-  uint32_t w_offset;
-  uint32_t scale_offset;
-  uint32_t tiles_n;
-};
-
-// How weights are stored.
-enum class Packing : uint8_t {
-  kInt8,        // rows of bytes, one scale a row
-  kInt8InWords, // the same, in rows of whole words
-  kInt4,        // rows of words of eight weights; a scale and a zero point a group
-};
-
-const char* weights_hook(Packing packing) {
-  switch (packing) {
-  case Packing::kInt8:
-    return "fn weights(n: u32, k: u32) -> vec4<f32> {\n"
-           "  let i = p.w_offset + n * p.k + k;\n"
-           "  let last = i + min(p.k - k, 4u) - 1u;\n"
-           "  return vec4<f32>(vec4<i32>(load_w(i), load_w(min(i + 1u, last)),\n"
-           "                             load_w(min(i + 2u, last)), load_w(last)));\n}";
-  case Packing::kInt8InWords:
-    return "fn weights(n: u32, k: u32) -> vec4<f32> {\n"
-           "  return unpack_signed_bytes(load_w(p.w_offset + (n * p.k + k) / 4u));\n}";
-  default:
-    return "fn weights(n: u32, k: u32) -> vec4<f32> {\n"
-           "  let word = load_w(p.w_offset + (n * p.k + k) / 8u) >> (k % 8u * 4u);\n"
-           "  let at = p.scale_offset + (k / p.group_size * p.n + n) * 2u;\n"
-           "  return unpack_signed_nibbles(word) * load_scale(at) + vec4<f32>(load_scale(at + "
-           "1u));\n}";
-  }
+// Runs a kernel that computes `rows` x `columns` elements in a workgroup.
+template <class Params, class Launch>
+void run(Launch& launch, const Tensor& out, const Tensor& a, const Tensor& w, const Tensor& scale,
+         int64_t group_size, int64_t rows, int64_t columns) {
+  const int64_t tiles_m = (out.size(0) + rows - 1) / rows;
+  const int64_t tiles_n = (out.size(1) + columns - 1) / columns;
+  launch.out(out).a(a).w(w).scale(scale);
+  launch.run(Params{.m = static_cast<uint32_t>(out.size(0)),
+                    .n = static_cast<uint32_t>(out.size(1)),
+                    .k = static_cast<uint32_t>(a.size(1)),
+                    .group_size = static_cast<uint32_t>(group_size),
+                    .a_row = static_cast<uint32_t>(a.stride(0)),
+                    .tiles_n = static_cast<uint32_t>(tiles_n)},
+             launch.grid_of_groups(static_cast<uint64_t>(tiles_m * tiles_n)));
 }
 
-// out = a @ dequantized(w)^T. `w` is seen as n rows of k weights.
-Tensor multiply(const char* op, Packing packing, const Tensor& a, const Tensor& w,
-                const Tensor& scale, int64_t n, int64_t group_size) {
+// out = a @ dequantized(w)^T. `w` is seen as n rows of k weights: of 4 bits, eight in a word, with
+// a scale and a zero point a group; or else of 8 bits, with a scale a row.
+Tensor multiply(const char* op, bool is_int4, const Tensor& a, const Tensor& w, const Tensor& scale,
+                int64_t n, int64_t group_size) {
   Tensor out = empty_webgpu({a.size(0), n}, a.scalar_type());
   if (out.numel() == 0 || a.size(1) == 0) {
     return out.zero_();
   }
   // Few rows share what one invocation has unpacked anyway.
-  const bool few = a.size(0) <= 16;
-  const int64_t rows = few ? 4 : 64;
-  const int64_t columns = few ? 8 : 64;
-  const int64_t tiles_m = (a.size(0) + rows - 1) / rows;
-  const int64_t tiles_n = (n + columns - 1) / columns;
-  Params params{};
-  params.m = static_cast<uint32_t>(a.size(0));
-  params.n = static_cast<uint32_t>(n);
-  params.k = static_cast<uint32_t>(a.size(1));
-  params.group_size = static_cast<uint32_t>(group_size);
-  params.out_offset = element_begin(out);
-  params.a_offset = element_begin(a);
-  params.a_row = static_cast<uint32_t>(a.stride(0));
-  params.w_offset = static_cast<uint32_t>(byte_offset(w) / (packing == Packing::kInt8 ? 1 : 4));
-  params.scale_offset = element_begin(scale);
-  params.tiles_n = static_cast<uint32_t>(tiles_n);
-  KernelCall call(op, few ? "weight_mv" : "weight_mm");
-  call.add_output("out", out, *native_dtype(out.scalar_type()));
-  call.add_input("a", a, *native_dtype(a.scalar_type()));
-  call.add_input("w", w, packing == Packing::kInt8 ? DType::kI8 : DType::kBits32);
-  call.add_input("scale", scale, *native_dtype(scale.scalar_type()));
-  const bool scales_sums = packing != Packing::kInt4;
-  call.run_groups({kFamily, static_cast<uint64_t>(packing) | (few ? 8u : 0u), 0}, params,
-                  context().stream.grid_1d(static_cast<uint64_t>(tiles_m * tiles_n), 1), [&] {
-                    return KernelCall::Hooks{
-                        {"weights", weights_hook(packing)},
-                        {"finish", scales_sums ? "fn finish(sum: f32, n: u32) -> f32 "
-                                                 "{ return sum * load_scale(p.scale_offset + n); }"
-                                               : "fn finish(sum: f32, n: u32) -> f32 "
-                                                 "{ return sum; }"}};
-                  });
+  if (a.size(0) <= 16) {
+    namespace kernel = kernels::weight_mv;
+    kernel::Launch launch(op);
+    launch.packing(is_int4 ? kernel::Packing::int4 : kernel::Packing::int8);
+    run<kernel::Params>(launch, out, a, w, scale, group_size, 4, 8);
+  } else {
+    namespace kernel = kernels::weight_mm;
+    kernel::Launch launch(op);
+    launch.packing(is_int4 ? kernel::Packing::int4 : kernel::Packing::int8);
+    run<kernel::Params>(launch, out, a, w, scale, group_size, 64, 64);
+  }
   return out;
 }
 
@@ -113,8 +72,8 @@ Tensor weight_int8pack_mm(const Tensor& a, const Tensor& w, const Tensor& scales
               " : expect scales to be 1d tensor with size ", w.size(0));
   TORCH_CHECK(is_native_float(scales), op, " : expect scales to be a float tensor.");
   const bool in_words = a.size(1) % 4 == 0 && byte_offset(w) % 4 == 0;
-  return multiply("_weight_int8pack_mm", in_words ? Packing::kInt8InWords : Packing::kInt8, a,
-                  in_words ? w.view(at::kInt) : w, scales.contiguous(), w.size(0), a.size(1));
+  return multiply("_weight_int8pack_mm", /*is_int4=*/false, a, in_words ? w.view(at::kInt) : w,
+                  scales.contiguous(), w.size(0), a.size(1));
 }
 
 // The shape is CUDA's, which programs compute with; inside, a word has eight weights of one row of
@@ -161,7 +120,7 @@ Tensor weight_int4pack_mm(const Tensor& a, const Tensor& w, int64_t group_size,
               ", 2]");
   TORCH_CHECK(is_native_float(scale_and_zeros), op,
               ": expect qScaleAndZeros to be a float tensor.");
-  return multiply(op, Packing::kInt4, a, w, scale_and_zeros.contiguous(), n, group_size);
+  return multiply(op, /*is_int4=*/true, a, w, scale_and_zeros.contiguous(), n, group_size);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -1,31 +1,14 @@
 // out = a @ dequantized(w)^T for many rows of `a`: weights of 4 or 8 bits become float32 on their
 // way to workgroup memory. A workgroup computes 64 x 64 elements, 16 steps of K at a time; an
 // invocation 4 x 4 of them.
+//
+// @operand out: out float
+// @operand a: in like out
+// @operand w: in {i8, bits32} // n rows of k weights; bits32: rows of whole words
+// @operand scale: in float
+// @const   packing: {int8, int4} // a scale a row; a scale and a zero point a group, in words of eight weights
 
-@group(0) @binding(31) var<uniform> p: WeightParams;
-
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
-@group(0) @binding(1) var<storage, read> b1: array<f32>;
-@group(0) @binding(2) var<storage, read> b2: array<u32>;
-@group(0) @binding(3) var<storage, read> b3: array<f32>;
-fn store_out(i: u32, v: f32) { b0[i] = v; }
-fn load_a(i: u32) -> f32 { return b1[i]; }
-fn load_w(i: u32) -> u32 { return b2[i]; }
-fn load_scale(i: u32) -> f32 { return b3[i]; }
-// @end
-
-// Four weights of row n, from column k on, a multiple of 4; those beyond the row are not used.
-// @hook weights
-fn weights(n: u32, k: u32) -> vec4<f32> {
-  return vec4<f32>(f32(load_w(p.w_offset + n * p.k + k))) * load_scale(p.scale_offset + n);
-}
-// @end
-
-// What is left to do with a sum of row n.
-// @hook finish
-fn finish(sum: f32, n: u32) -> f32 { return sum; }
-// @end
+import package::quantize::weights::{Params, weights, finish};
 
 const kTile = 64u;
 const kStep = 16u;
@@ -39,7 +22,7 @@ fn elements(m: u32, k: u32) -> vec4<f32> {
   var result = vec4<f32>();
   for (var j = 0u; j < 4u; j++) {
     if (m < p.m && k + j < p.k) {
-      result[j] = load_a(p.a_offset + m * p.a_row + k + j);
+      result[j] = load_a(p.a_at + m * p.a_row + k + j);
     }
   }
   return result;
@@ -85,7 +68,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
       let m = m_first + tm + i;
       let n = n_first + tn + j;
       if (m < p.m && n < p.n) {
-        store_out(p.out_offset + m * p.n + n, finish(sums[i][j], n));
+        store_out(p.out_at + m * p.n + n, finish(sums[i][j], n));
       }
     }
   }

@@ -1,19 +1,5 @@
 // Weights of 8 and 4 bits, unpacked to float32.
 
-// Products with them, out = a @ w^T.
-struct WeightParams {
-  m: u32,
-  n: u32,
-  k: u32,
-  group_size: u32, // weights along K that share a scale
-  out_offset: u32,
-  a_offset: u32,
-  a_row: u32,
-  w_offset: u32,
-  scale_offset: u32,
-  tiles_n: u32,
-}
-
 // The four signed bytes of a word, the lowest first.
 fn unpack_signed_bytes(word: u32) -> vec4<f32> {
   return vec4<f32>((vec4<i32>(bitcast<i32>(word)) << vec4<u32>(24u, 16u, 8u, 0u)) >> vec4<u32>(24u));
