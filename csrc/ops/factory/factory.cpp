@@ -63,8 +63,8 @@ constexpr RangeRow rows[] = {
     // Two rows of b.y elements: the rows of the matrix, then its columns.
     {"tril_indices", Kind::kInt,
      "i32(triangle_position_u(i % b.y, a.x, a.y, bitcast<i32>(a.z), a.w == 1u)[i / b.y])"},
-    {"randperm", Kind::kLong, "vec2<u32>(random_rank_u(p.seed, p.stream, i, a.x), 0u)"},
-    {"randperm", Kind::kLong, "vec2<u32>(random_permuted_u(p.seed, p.stream, i, a.x), 0u)"},
+    {"randperm", Kind::kLong, "vec2<u32>(random_rank_u(p.philox.xy, p.philox.zw, i, a.x), 0u)"},
+    {"randperm", Kind::kLong, "vec2<u32>(random_permuted_u(p.philox.xy, p.philox.zw, i, a.x), 0u)"},
 };
 
 std::string values_hook(const GenerateSpec& spec) {

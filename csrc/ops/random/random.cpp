@@ -33,7 +33,7 @@ std::string values_hook(const GenerateSpec& spec) {
   const bool wide = op_row.source == RandomSource::kBits64;
   const std::string type(kind_wgsl(spec.kind));
   std::string text = "fn value(";
-  std::string words = "  let w = philox_at(p.seed, block, p.stream);\n";
+  std::string words = "  let w = philox_at(p.philox.xy, block, p.philox.zw);\n";
   std::array<std::string, 4> x = {"w.x", "w.y", "w.z", "w.w"};
   switch (op_row.source) {
   case RandomSource::kBits:
@@ -43,8 +43,7 @@ std::string values_hook(const GenerateSpec& spec) {
     text += "x: u32, y: f32";
     for (uint32_t lane = 0; lane < 4; ++lane) {
       // The last invocation has fewer elements; it may read the last one more than once.
-      x[lane] +=
-          ", load_x(p.input_offset + min(index + " + std::to_string(lane) + "u, p.count - 1u))";
+      x[lane] += ", load_x(p.x_at + min(index + " + std::to_string(lane) + "u, p.count - 1u))";
     }
     break;
   case RandomSource::kNormal:
@@ -54,7 +53,7 @@ std::string values_hook(const GenerateSpec& spec) {
     break;
   case RandomSource::kBits64:
     text += "x: vec2<u32>";
-    words += "  let v = philox_at(p.seed, block, add_l(p.stream, vec2<u32>(1u, 0u)));\n";
+    words += "  let v = philox_at(p.philox.xy, block, add_l(p.philox.zw, vec2<u32>(1u, 0u)));\n";
     x = {"w.xy", "w.zw", "v.xy", "v.zw"};
     break;
   }

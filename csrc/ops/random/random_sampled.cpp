@@ -11,8 +11,8 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
-#include "ops/random/check_values.h"
 #include "launch/dtypes.h"
+#include "ops/random/check_values.h"
 #include "ops/random/generate.h"
 
 namespace torch_webgpu {
@@ -27,10 +27,10 @@ std::string values(const GenerateSpec& spec) {
   return "fn values(block: u32, index: u32) -> array<f32, 4> {\n"
          "  var v = array<f32, 4>();\n"
          "  for (var k = 0u; k < min(p.count - index, 4u); k++) {\n"
-         "    var draws = Draws(p.seed, p.stream, 4u * block + k, 0u, vec4<u32>(0u));\n"
+         "    var draws = Draws(p.philox.xy, p.philox.zw, 4u * block + k, 0u, vec4<u32>(0u));\n"
          "    v[k] = " +
          std::string(spec.name) +
-         "_f(&draws, load_x(p.input_offset + index + k));\n"
+         "_f(&draws, load_x(p.x_at + index + k));\n"
          "  }\n  return v;\n}";
 }
 
