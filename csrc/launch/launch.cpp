@@ -38,21 +38,26 @@ void Launch::bind(uint32_t k, const at::TensorBase& tensor) {
 
 void Launch::bind_as(uint32_t k, const at::TensorBase& tensor, DType dtype) {
   const OperandInfo& operand = kernel_.operands[k];
-  TORCH_INTERNAL_ASSERT(info(dtype).bytes == tensor.itemsize(), op_, "(): operand '", operand.name,
-                        "' of ", tensor.scalar_type(), " cannot be taken for ", info(dtype).name);
-  TORCH_CHECK_NOT_IMPLEMENTED((operand.dtypes & dtype_bit(dtype)) != 0, op_, "(): ",
-                              info(dtype).name, " is not supported for '", operand.name, "'");
+  const Buffer& buffer = buffer_of(tensor);
+  const uint64_t begin = byte_offset(tensor);
+  // Several neighbours may be moved together, as raw bits.
+  const bool units =
+      is_raw(dtype) && info(dtype).bytes % tensor.itemsize() == 0 && begin % info(dtype).bytes == 0;
+  TORCH_INTERNAL_ASSERT(info(dtype).bytes == tensor.itemsize() || units, op_, "(): operand '",
+                        operand.name, "' of ", tensor.scalar_type(), " cannot be taken for ",
+                        info(dtype).name);
+  TORCH_CHECK_NOT_IMPLEMENTED((operand.dtypes & dtype_bit(dtype)) != 0, op_,
+                              "(): ", info(dtype).name, " is not supported for '", operand.name,
+                              "'");
   TORCH_INTERNAL_ASSERT(operand.like < 0 || !has(operand.like) ||
                             operands_[operand.like].dtype == dtype,
                         op_, "(): operand '", operand.name, "' is ", info(dtype).name, ", not as '",
                         kernel_.operands[operand.like].name, "'");
   TORCH_INTERNAL_ASSERT(!has(k), op_, "(): operand '", operand.name, "' is given twice");
-  const Buffer& buffer = buffer_of(tensor);
-  const uint64_t begin = byte_offset(tensor);
   const bool whole = buffer.size <= context().device.caps().max_storage_binding_size;
-  const uint32_t slot = whole ? bindings_.add(buffer, info(dtype).bytes)
-                              : bindings_.add(buffer, info(dtype).bytes, begin,
-                                              end_of(tensor, begin));
+  const uint32_t slot =
+      whole ? bindings_.add(buffer, info(dtype).bytes)
+            : bindings_.add(buffer, info(dtype).bytes, begin, end_of(tensor, begin));
   at_[k] = static_cast<uint32_t>((begin - bindings_.base(slot)) / info(dtype).bytes);
   operands_[k] = {.present = true, .dtype = dtype, .slot = static_cast<uint8_t>(slot)};
   const uint64_t bits = (static_cast<uint64_t>(dtype) + 1) | uint64_t{slot} << kDTypeBits;
