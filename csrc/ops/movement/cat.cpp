@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
+#include <tuple>
 
-#include "wgsl/kernel_source.h"
-#include "launch/binding_list.h"
-#include "launch/common.h"
-#include "launch/dtypes.h"
+#include "backend/tensor.h"
+#include "kernels/cat.h"
 #include "structured_ops.h"
 
 namespace torch_webgpu {
@@ -16,27 +14,11 @@ namespace {
 
 using at::Tensor;
 
-constexpr PipelineFamily kFamily = PipelineFamily::kCat;
-constexpr uint32_t kMaxInputs = 11; // SwiftShader's 12 bindings, less the output
-constexpr uint32_t kMaxDims = 8;
-constexpr uint32_t kWorkgroup = 256;
+namespace kernel = kernels::cat;
 
-// Mirrors Params of cat.wgsl.
-struct Params {
-  uint32_t count;
-  uint32_t rank;
-  uint32_t out_offset;
-  uint32_t cat_inner;
-  uint32_t cat_size;
-  uint32_t unused[3];
-  uint32_t dims[kMaxDims][4];
-  struct Input {
-    uint32_t end;
-    uint32_t offset;
-    uint32_t unused[2];
-    uint32_t strides[kMaxDims];
-  } inputs[kMaxInputs];
-};
+constexpr uint32_t kMaxInputs = 11; // SwiftShader's 12 bindings, less the output
+constexpr uint32_t kMaxDims = std::tuple_size_v<decltype(kernel::Params::dims)>;
+static_assert(std::tuple_size_v<decltype(kernel::Params::inputs)> == 3 * kMaxInputs);
 
 struct Part {
   int64_t size = 0;                     // along the concatenated dimension; unused for the output
@@ -122,13 +104,12 @@ void Piece::widen() {
   });
 }
 
-Params make_params(const Piece& piece) {
-  Params params{};
+kernel::Params make_params(const Piece& piece) {
+  kernel::Params params;
   params.count = 1;
   params.cat_inner = 1;
   params.rank = static_cast<uint32_t>(piece.sizes.size());
   params.cat_size = static_cast<uint32_t>(piece.sizes[piece.cat_dim]);
-  params.out_offset = static_cast<uint32_t>(piece.out.begin / piece.element_bytes);
   for (size_t d = 0; d < piece.sizes.size(); ++d) {
     params.dims[d][0] = static_cast<uint32_t>(piece.sizes[d]);
     params.dims[d][1] = static_cast<uint32_t>(piece.out.strides[d]);
@@ -138,31 +119,27 @@ Params make_params(const Piece& piece) {
   uint32_t start = 0;
   for (size_t k = 0; k < piece.inputs.size(); ++k) {
     const Part& part = piece.inputs[k];
-    Params::Input& input = params.inputs[k];
+    auto* words = &params.inputs[3 * k];
     for (size_t d = 0; d < piece.sizes.size(); ++d) {
-      input.strides[d] = static_cast<uint32_t>(part.strides[d]);
+      words[1 + d / 4][d % 4] = static_cast<uint32_t>(part.strides[d]);
     }
     // Counted from the start of the piece, so that no coordinate needs to be shifted.
-    input.offset = static_cast<uint32_t>(part.begin / piece.element_bytes) -
-                   start * input.strides[piece.cat_dim];
+    words[0][1] = 0u - start * static_cast<uint32_t>(part.strides[piece.cat_dim]);
     start += static_cast<uint32_t>(part.size);
-    input.end = start;
+    words[0][0] = start;
   }
   return params;
 }
 
-PipelineSpec make_spec(const std::vector<Operand>& operands) {
-  KernelSource source;
-  source.file = "cat";
-  source.operands = operands;
-  std::string load = "fn load_input(number: u32, i: u32) -> out_t {\n  switch (number) {\n";
-  for (size_t k = 1; k < operands.size(); ++k) {
-    const bool last = k + 1 == operands.size();
-    load += last ? "    default" : "    case " + std::to_string(k - 1) + "u";
-    load += ": { return load_" + std::string(operands[k].name) + "(i); }\n";
-  }
-  source.hooks = {{"load_input", load + "  }\n}"}};
-  return build_kernel("cat", source);
+// Adds input `number`, as elements of `dtype`.
+void bind_input(kernel::Launch& launch, size_t number, DType dtype, const Tensor& tensor) {
+  using Bind = kernel::Launch& (kernel::Launch::*)(DType, const at::TensorBase&);
+  static constexpr std::array<Bind, kMaxInputs> binds = {
+      &kernel::Launch::in0_as, &kernel::Launch::in1_as, &kernel::Launch::in2_as,
+      &kernel::Launch::in3_as, &kernel::Launch::in4_as, &kernel::Launch::in5_as,
+      &kernel::Launch::in6_as, &kernel::Launch::in7_as, &kernel::Launch::in8_as,
+      &kernel::Launch::in9_as, &kernel::Launch::in10_as};
+  (launch.*binds[number])(dtype, tensor);
 }
 
 Part part_of(const Tensor& tensor, c10::ArrayRef<size_t> order, int64_t dim) {
@@ -177,8 +154,6 @@ Part part_of(const Tensor& tensor, c10::ArrayRef<size_t> order, int64_t dim) {
 
 // One dispatch: `inputs` into the part of `out` that starts at `start` along `dim`.
 void cat_piece(c10::ArrayRef<Tensor> inputs, const Tensor& out, int64_t dim, int64_t start) {
-  static constexpr std::array<std::string_view, 1 + kMaxInputs> names = {
-      "out", "in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9", "in10"};
   c10::SmallVector<size_t, 8> order(out.dim());
   for (size_t d = 0; d < order.size(); ++d) {
     order[d] = order.size() - 1 - d;
@@ -189,19 +164,12 @@ void cat_piece(c10::ArrayRef<Tensor> inputs, const Tensor& out, int64_t dim, int
   Piece piece;
   piece.element_bytes = static_cast<uint32_t>(out.element_size());
   int64_t length = 0;
-  BindingList bindings("cat");
-  PipelineKey key{kFamily};
-  static_assert(4 * kMaxInputs <= 64 && kMaxBindings <= 16); // 4 bits for each input's slot
-  std::array<uint32_t, 1 + kMaxInputs> slots;
-  slots[0] = bindings.add(out);
-  for (size_t k = 0; k < inputs.size(); ++k) {
-    piece.inputs.push_back(part_of(inputs[k], order, dim));
-    length += inputs[k].size(dim);
-    check_operand_dtype("cat", names[1 + k], inputs[k].scalar_type(), raw_dtype(out.scalar_type()));
-    slots[1 + k] = bindings.add(inputs[k]);
-    key.lo |= static_cast<uint64_t>(slots[1 + k]) << (4 * k);
+  for (const Tensor& input : inputs) {
+    piece.inputs.push_back(part_of(input, order, dim));
+    length += input.size(dim);
   }
-  piece.out = part_of(out.narrow(dim, start, length), order, dim);
+  const Tensor written = out.narrow(dim, start, length);
+  piece.out = part_of(written, order, dim);
   for (size_t d = 0; d < order.size(); ++d) {
     const bool is_cat = order[d] == static_cast<size_t>(dim);
     piece.sizes.push_back(is_cat ? length : out.size(static_cast<int64_t>(order[d])));
@@ -217,18 +185,15 @@ void cat_piece(c10::ArrayRef<Tensor> inputs, const Tensor& out, int64_t dim, int
   }
   piece.widen();
 
-  const Params params = make_params(piece);
-  key.hi = inputs.size() | static_cast<uint64_t>(piece.element_bytes) << 8;
-  Context& ctx = context();
-  const Pipeline& pipeline = ctx.pipelines.get(bindings.key(key), [&] {
-    std::vector<Operand> operands(1 + inputs.size());
-    for (size_t k = 0; k < operands.size(); ++k) {
-      operands[k] = {names[k], bits_dtype(piece.element_bytes), slots[k]};
-    }
-    operands[0].writable = true;
-    return make_spec(operands);
-  });
-  bindings.dispatch(pipeline, params, ctx.stream.grid_1d(params.count, kWorkgroup));
+  const kernel::Params params = make_params(piece);
+  const DType dtype = bits_dtype(piece.element_bytes);
+  kernel::Launch launch("cat");
+  launch.out_as(dtype, written);
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    bind_input(launch, k, dtype, inputs[k]);
+  }
+  launch.run(params, launch.grid_of(params.count),
+             kernel::params_bytes(3 * static_cast<uint32_t>(inputs.size())));
 }
 
 } // namespace

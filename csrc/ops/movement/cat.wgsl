@@ -1,47 +1,52 @@
-// Concatenation: one invocation per element of the output. As many inputs as there are storage
-// bindings take part in one dispatch.
-
-struct Input {
-  end: u32,    // of its part of the concatenated dimension
-  offset: u32, // of the element where that dimension starts, also for a part behind others
-  unused0: u32,
-  unused1: u32,
-  strides: array<vec4<u32>, 2>,
-}
+// Concatenation: one invocation per element of the output.
+//
+// @operand out: out bits
+// @operand in0: in like out
+// @operand in1: in like out optional
+// @operand in2: in like out optional
+// @operand in3: in like out optional
+// @operand in4: in like out optional
+// @operand in5: in like out optional
+// @operand in6: in like out optional
+// @operand in7: in like out optional
+// @operand in8: in like out optional
+// @operand in9: in like out optional
+// @operand in10: in like out optional
+// @require has_in1 || !has_in2
+// @require has_in2 || !has_in3
+// @require has_in3 || !has_in4
+// @require has_in4 || !has_in5
+// @require has_in5 || !has_in6
+// @require has_in6 || !has_in7
+// @require has_in7 || !has_in8
+// @require has_in8 || !has_in9
+// @require has_in9 || !has_in10
 
 struct Params {
   count: u32,
   rank: u32,
-  out_offset: u32,
   cat_inner: u32, // elements of the dimensions inside of the concatenated one
   cat_size: u32,
-  unused0: u32,
-  unused1: u32,
-  unused2: u32,
-  dims: array<vec4<u32>, 8>, // innermost first: size, stride in `out`
-  inputs: array<Input, 11>,
+  dims: array<vec4<u32>, 8>,    // innermost first: size, stride in `out`
+  inputs: array<vec4<u32>, 33>, // three each: ends of its part of the concatenated dimension; strides, innermost first
 }
 
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
-@group(0) @binding(1) var<storage, read> b1: array<f32>;
-@group(0) @binding(2) var<storage, read> b2: array<f32>;
-alias out_t = f32;
-fn store_out(i: u32, v: f32) { b0[i] = v; }
-fn load_in0(i: u32) -> f32 { return b1[i]; }
-fn load_in1(i: u32) -> f32 { return b2[i]; }
-// @end
-
-@group(0) @binding(31) var<uniform> p: Params;
-
-// @hook load_input
+// `i` counts from the start of the input.
 fn load_input(number: u32, i: u32) -> out_t {
   switch (number) {
-    case 0u: { return load_in0(i); }
-    default: { return load_in1(i); }
+    @if(has_in1) case 1u: { return load_in1(p.in1_at + i); }
+    @if(has_in2) case 2u: { return load_in2(p.in2_at + i); }
+    @if(has_in3) case 3u: { return load_in3(p.in3_at + i); }
+    @if(has_in4) case 4u: { return load_in4(p.in4_at + i); }
+    @if(has_in5) case 5u: { return load_in5(p.in5_at + i); }
+    @if(has_in6) case 6u: { return load_in6(p.in6_at + i); }
+    @if(has_in7) case 7u: { return load_in7(p.in7_at + i); }
+    @if(has_in8) case 8u: { return load_in8(p.in8_at + i); }
+    @if(has_in9) case 9u: { return load_in9(p.in9_at + i); }
+    @if(has_in10) case 10u: { return load_in10(p.in10_at + i); }
+    default: { return load_in0(p.in0_at + i); }
   }
 }
-// @end
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
@@ -52,17 +57,19 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   }
   let along = (i / p.cat_inner) % p.cat_size;
   var number = 0u;
-  while (along >= p.inputs[number].end) {
+  while (along >= p.inputs[3u * number].x) {
     number++;
   }
-  var out = p.out_offset;
-  var in = p.inputs[number].offset;
+  var out = p.out_at;
+  // Of the input's first element, were it to start where the concatenated dimension does. It may wrap around below
+  // zero.
+  var in = p.inputs[3u * number].y;
   var rest = i;
   for (var d = 0u; d < p.rank; d++) {
     let c = rest % p.dims[d].x;
     rest /= p.dims[d].x;
     out += c * p.dims[d].y;
-    in += c * p.inputs[number].strides[d / 4u][d % 4u];
+    in += c * p.inputs[3u * number + 1u + d / 4u][d % 4u];
   }
   store_out(out, load_input(number, in));
 }

@@ -5,11 +5,16 @@
 #include <ATen/ops/im2col.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "kernels/fold_col2im.h"
+#include "kernels/fold_im2col.h"
+#include "launch/common.h"
 #include "launch/dtypes.h"
-#include "launch/kernel_call.h"
-#include "launch/spatial.h"
 
 namespace torch_webgpu {
 namespace {
@@ -17,20 +22,19 @@ namespace {
 using at::IntArrayRef;
 using at::Tensor;
 
-constexpr PipelineFamily kUnfold = PipelineFamily::kIm2col;
-constexpr PipelineFamily kFold = PipelineFamily::kCol2im;
+using Words = std::array<uint32_t, 4>;
 
-// Mirrors FoldParams of lib/fold.wgsl.
-struct Params {
-  SpatialLayout image;
-  SpatialLayout columns;
-  Triple size; // extra: count
-  Triple grid; // extra: channels
-  Triple kernel;
-  Triple stride;
-  Triple padding;
-  Triple dilation;
-};
+Words words_of(std::initializer_list<int64_t> values) {
+  Words words{};
+  std::transform(values.begin(), values.end(), words.begin(),
+                 [](int64_t value) { return static_cast<uint32_t>(value); });
+  return words;
+}
+
+// The stride of a dimension counted from the last; 0 for a missing batch.
+int64_t stride_from_last(const Tensor& tensor, int64_t number) {
+  return number < tensor.dim() ? tensor.stride(-1 - number) : 0;
+}
 
 // The sliding windows over an image.
 struct Sliding {
@@ -43,25 +47,23 @@ struct Sliding {
     return (size + 2 * padding[d] - (dilation[d] * (kernel[d] - 1) + 1)) / stride[d] + 1;
   }
 
-  Params params(const Tensor& image, const Tensor& columns, uint64_t count) const {
-    TORCH_CHECK_NOT_IMPLEMENTED(count < uint64_t{1} << 31, "unfold(): more than 2^31 elements");
-    const Spatial pixels(image, 2);
+  // The fields that both kernels have.
+  template <class Params>
+  Params params(const char* op, const Tensor& image, const Tensor& columns,
+                const Tensor& out) const {
+    TORCH_CHECK_NOT_IMPLEMENTED(out.numel() < int64_t{1} << 31, op, "(): more than 2^31 elements");
+    const int64_t height = image.size(-2);
+    const int64_t width = image.size(-1);
     Params params;
-    params.image = pixels.layout();
-    params.columns = Spatial(columns, 1).layout();
-    params.size = pixels.sizes(static_cast<uint32_t>(count));
-    params.grid = pair(places(0, pixels.size(1)), places(1, pixels.size(2)));
-    params.grid.extra = pixels.channels();
-    params.kernel = pair(kernel[0], kernel[1]);
-    params.stride = pair(stride[0], stride[1]);
-    params.padding = pair(padding[0], padding[1]);
-    params.padding.depth = 0;
-    params.dilation = pair(dilation[0], dilation[1]);
+    params.count = static_cast<uint32_t>(out.numel());
+    params.image = words_of(
+        {stride_from_last(image, 3), image.stride(-3), image.stride(-2), image.stride(-1)});
+    params.columns =
+        words_of({stride_from_last(columns, 2), columns.stride(-2), columns.stride(-1)});
+    params.sizes = words_of({height, width, places(0, height), places(1, width)});
+    params.kernel = words_of({kernel[0], kernel[1], dilation[0], dilation[1]});
+    params.sliding = words_of({stride[0], stride[1], padding[0], padding[1]});
     return params;
-  }
-
-  static Triple pair(int64_t row, int64_t column) {
-    return {1, static_cast<uint32_t>(row), static_cast<uint32_t>(column)};
   }
 };
 
@@ -91,12 +93,12 @@ Tensor& im2col_out(const Tensor& self, IntArrayRef kernel_size, IntArrayRef dila
   if (out.numel() == 0) {
     return out;
   }
-  const Params params = sliding.params(self, out, out.numel());
-  const DType bits = raw_dtype(self.scalar_type());
-  KernelCall call("im2col", "fold_im2col");
-  call.add_output("columns", out, bits);
-  call.add_input("image", self, bits);
-  call.run({kUnfold, 0, 0}, params, out.numel(), [] { return KernelCall::Hooks{}; });
+  namespace kernel = kernels::fold_im2col;
+  auto params = sliding.params<kernel::Params>("im2col", self, out, out);
+  params.rows = static_cast<uint32_t>(out.size(-2));
+  kernel::Launch launch("im2col");
+  launch.columns(out).image(self);
+  launch.run(params, launch.grid_of(params.count));
   return out;
 }
 
@@ -134,11 +136,12 @@ Tensor& col2im_out(const Tensor& self, IntArrayRef output_size, IntArrayRef kern
     return out;
   }
   const Sliding sliding{kernel_size, dilation, padding, stride};
-  const Params params = sliding.params(out, self, out.numel());
-  KernelCall call("col2im", "fold_col2im");
-  call.add_output("image", out, *dtype);
-  call.add_input("columns", self, *dtype);
-  call.run({kFold, 0, 0}, params, out.numel(), [] { return KernelCall::Hooks{}; });
+  namespace kernel = kernels::fold_col2im;
+  auto params = sliding.params<kernel::Params>("col2im", out, self, out);
+  params.channels = static_cast<uint32_t>(out.size(-3));
+  kernel::Launch launch("col2im");
+  launch.image(out).columns(self);
+  launch.run(params, launch.grid_of(params.count));
   return out;
 }
 

@@ -1,14 +1,17 @@
 // fold: each pixel sums its copies in the columns. One invocation per pixel.
+//
+// @operand image: out {float, i32, i16, i8, u8, bool, c64}
+// @operand columns: in like image
 
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
-@group(0) @binding(1) var<storage, read> b1: array<f32>;
-alias image_t = f32;
-fn store_image(i: u32, v: f32) { b0[i] = v; }
-fn load_columns(i: u32) -> f32 { return b1[i]; }
-// @end
-
-@group(0) @binding(31) var<uniform> p: FoldParams;
+struct Params {
+  count: u32,          // pixels of all channels
+  channels: u32,
+  image: vec4<u32>,    // strides of batch, channel, row and column
+  columns: vec4<u32>,  // strides of batch, row and column
+  sizes: vec4<u32>,    // height and width of the image, then places of the kernel along both
+  kernel: vec4<u32>,   // height and width, then the dilation
+  sliding: vec4<u32>,  // stride, then padding
+}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
@@ -17,20 +20,24 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   if (i >= p.count) {
     return;
   }
-  let cell = cell_of(i, p.channels, p.size, false);
-  var column = cell;
+  let area = p.sizes.x * p.sizes.y;
+  let pixel = vec2<u32>(i % area / p.sizes.y, i % area % p.sizes.y);
+  let channel = i / area % p.channels;
+  let batch = i / area / p.channels;
   var sum = image_t();
-  for (var y = 0u; y < p.kernel.y; y++) {
-    for (var x = 0u; x < p.kernel.z; x++) {
-      // Wraps around below zero, and is then past the last place, too.
-      let offset = cell.at + p.padding - vec3<u32>(0u, y, x) * p.dilation;
-      let place = offset / p.stride;
-      if (all(place * p.stride == offset) && all(place < p.grid)) {
-        column.channel = (cell.channel * p.kernel.y + y) * p.kernel.z + x;
-        sum += load_columns(plane_of(p.columns, column) +
-                            (place.y * p.grid.z + place.z) * p.columns.step.z);
+  for (var y = 0u; y < p.kernel.x; y++) {
+    for (var x = 0u; x < p.kernel.y; x++) {
+      // A distance below zero wraps around, and is then past the last place, too.
+      let distance = pixel + p.sliding.zw - vec2<u32>(y, x) * p.kernel.zw;
+      let place = distance / p.sliding.xy;
+      if (all(place * p.sliding.xy == distance) && all(place < p.sizes.zw)) {
+        let row = (channel * p.kernel.x + y) * p.kernel.y + x;
+        sum += load_columns(p.columns_at + batch * p.columns.x + row * p.columns.y +
+                            (place.x * p.sizes.w + place.y) * p.columns.z);
       }
     }
   }
-  store_image(element_of(p.image, cell), sum);
+  store_image(p.image_at + batch * p.image.x + channel * p.image.y + pixel.x * p.image.z +
+                  pixel.y * p.image.w,
+              sum);
 }

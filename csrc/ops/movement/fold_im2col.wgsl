@@ -1,14 +1,17 @@
-// unfold: the columns of an image, one invocation per element of them.
+// unfold: the columns of images, one invocation per element of them. What lies in the padding is zero.
+//
+// @operand columns: out bits
+// @operand image: in like columns
 
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
-@group(0) @binding(1) var<storage, read> b1: array<f32>;
-alias columns_t = f32;
-fn store_columns(i: u32, v: f32) { b0[i] = v; }
-fn load_image(i: u32) -> f32 { return b1[i]; }
-// @end
-
-@group(0) @binding(31) var<uniform> p: FoldParams;
+struct Params {
+  count: u32,          // elements of the columns
+  rows: u32,           // of a matrix of columns: channels times elements of the kernel
+  image: vec4<u32>,    // strides of batch, channel, row and column
+  columns: vec4<u32>,  // strides of batch, row and column
+  sizes: vec4<u32>,    // height and width of the image, then places of the kernel along both
+  kernel: vec4<u32>,   // height and width, then the dilation
+  sliding: vec4<u32>,  // stride, then padding
+}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
@@ -17,18 +20,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   if (i >= p.count) {
     return;
   }
-  let area = p.kernel.y * p.kernel.z;
-  let cell = cell_of(i, p.channels * area, p.grid, false);
-  let tap = cell.channel % area;
-  var pixel = cell;
-  pixel.channel = cell.channel / area;
-  // Wraps around below zero, and is then past the image, too.
-  pixel.at = cell.at * p.stride + vec3<u32>(0u, tap / p.kernel.z, tap % p.kernel.z) * p.dilation -
-             p.padding;
+  let places = p.sizes.z * p.sizes.w;
+  let number = i % places;
+  let row = i / places % p.rows;
+  let batch = i / places / p.rows;
+  let area = p.kernel.x * p.kernel.y;
+  let tap = vec2<u32>(row % area / p.kernel.y, row % area % p.kernel.y);
+  let place = vec2<u32>(number / p.sizes.w, number % p.sizes.w);
+  // A coordinate below zero wraps around, and is then past the image, too.
+  let pixel = place * p.sliding.xy + tap * p.kernel.zw - p.sliding.zw;
   var value = columns_t();
-  if (all(pixel.at < p.size)) {
-    value = load_image(element_of(p.image, pixel));
+  if (all(pixel < p.sizes.xy)) {
+    value = load_image(p.image_at + batch * p.image.x + row / area * p.image.y +
+                       pixel.x * p.image.z + pixel.y * p.image.w);
   }
-  store_columns(plane_of(p.columns, cell) + (cell.at.y * p.grid.z + cell.at.z) * p.columns.step.z,
+  store_columns(p.columns_at + batch * p.columns.x + row * p.columns.y + number * p.columns.z,
                 value);
 }

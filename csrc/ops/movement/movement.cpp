@@ -1,4 +1,4 @@
-// Moving elements about: roll, triangles, repetition, and the gradient of unfold.
+// Moving elements about: roll, repetition, and the gradient of unfold.
 #include <ATen/Context.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
@@ -9,27 +9,21 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
+#include <string>
+#include <utility>
 
 #include "backend/fallback.h"
-#include "wgsl/kernel_source.h"
-#include "launch/binding_list.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
+#include "launch/stub.h"
 #include "ops/index/index_move.h"
 #include "ops/movement/movement_map.h"
-#include "launch/stub.h"
-#include "structured_ops.h"
 
 namespace torch_webgpu {
 namespace {
 
 using at::Tensor;
-
-constexpr PipelineFamily kTriangleFamily = PipelineFamily::kTriangle;
-constexpr uint32_t kMaxDims = 12;
-constexpr uint32_t kWorkgroup = 256;
 
 Tensor roll(const Tensor& self, at::IntArrayRef shifts, at::IntArrayRef dims) {
   TORCH_CHECK(!shifts.empty(), "`shifts` required");
@@ -48,7 +42,7 @@ Tensor roll(const Tensor& self, at::IntArrayRef shifts, at::IntArrayRef dims) {
     const int64_t size = self.size(d);
     wrapped[d] = ((wrapped[d] + shifts[k]) % size + size) % size;
   }
-  if (self.dim() <= kMaxDims) {
+  if (self.dim() <= kMaxMappedDims) {
     map_elements("roll", CoordinateMap::kWrap, out, self, wrapped);
     return out;
   }
@@ -61,61 +55,6 @@ Tensor roll(const Tensor& self, at::IntArrayRef shifts, at::IntArrayRef dims) {
     }
   }
   return out.copy_(rolled);
-}
-
-// Mirrors Params of triangular.wgsl.
-struct TriangleParams {
-  uint32_t count;
-  uint32_t rank;
-  uint32_t out_offset;
-  uint32_t in_offset;
-  int32_t diagonal;
-  uint32_t upper;
-  uint32_t unused[2];
-  uint32_t dims[kMaxDims][4];
-};
-
-void triangle(const char* name, bool upper, const Tensor& self, int64_t diagonal,
-              const Tensor& out) {
-  if (self.numel() == 0) {
-    return;
-  }
-  TORCH_CHECK_NOT_IMPLEMENTED(self.numel() < int64_t{1} << 31, name, "(): more than 2^31 elements");
-  if (self.dim() > kMaxDims) { // as one batch
-    const Tensor matrices = self.contiguous().view({-1, self.size(-2), self.size(-1)});
-    const Tensor result = at::empty_like(matrices);
-    triangle(name, upper, matrices, diagonal, result);
-    out.copy_(result.view(out.sizes()));
-    return;
-  }
-  TriangleParams params{};
-  params.count = static_cast<uint32_t>(self.numel());
-  params.rank = bounded_rank(name, self.dim(), kMaxDims);
-  params.out_offset = static_cast<uint32_t>(byte_offset(out) / out.itemsize());
-  params.in_offset = static_cast<uint32_t>(byte_offset(self) / self.itemsize());
-  params.diagonal =
-      static_cast<int32_t>(std::clamp<int64_t>(diagonal, -(int64_t{1} << 31), INT32_MAX));
-  params.upper = upper ? 1 : 0;
-  for (uint32_t k = 0; k < params.rank; ++k) {
-    const int64_t d = params.rank - 1 - k;
-    params.dims[k][0] = static_cast<uint32_t>(self.size(d));
-    params.dims[k][1] = static_cast<uint32_t>(out.stride(d));
-    params.dims[k][2] = static_cast<uint32_t>(self.stride(d));
-  }
-  BindingList bindings(name);
-  const DType bits = raw_dtype(self.scalar_type());
-  bindings.operand("out", out, bits, true);
-  const uint32_t in_slot = bindings.operand("in", self, bits).slot;
-  Context& ctx = context();
-  const Pipeline& pipeline =
-      ctx.pipelines.get(bindings.key({kTriangleFamily, static_cast<uint64_t>(bits), in_slot}), [&] {
-        KernelSource source;
-        source.file = "triangular";
-        source.operands = {{"out", bits, 0, true}, {"in", bits, in_slot}};
-        source.windows = bindings.windows();
-        return build_kernel("triangular", source);
-      });
-  bindings.dispatch(pipeline, params, ctx.stream.grid_1d(params.count, kWorkgroup));
 }
 
 // The indices that repeat each position as often as `repeats` says.
@@ -177,15 +116,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 } // namespace
-
-void structured_tril_out::impl(const Tensor& self, int64_t diagonal, const Tensor& out) {
-  triangle("tril", false, self, diagonal, out);
-}
-
-void structured_triu_out::impl(const Tensor& self, int64_t diagonal, const Tensor& out) {
-  triangle("triu", true, self, diagonal, out);
-}
-
 } // namespace torch_webgpu
 
 namespace at::native {

@@ -1,13 +1,14 @@
-// Launching csrc/kernels/pad_map.wgsl.
+// Launching movement_map.wgsl.
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/SmallVector.h>
 
 namespace torch_webgpu {
 
 /// How a coordinate beyond the mapped tensor comes back into it.
 enum class CoordinateMap : uint8_t { kReflect, kReplicate, kWrap };
+
+inline constexpr int64_t kMaxMappedDims = 12;
 
 /// out[c] = in[map(c - shift)] for every coordinate c of `out`; one shift per dimension.
 void map_elements(const char* name, CoordinateMap map, const at::Tensor& out, const at::Tensor& in,

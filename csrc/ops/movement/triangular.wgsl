@@ -1,26 +1,15 @@
-// One triangle of every matrix of a batch; zeros elsewhere. May work in place.
+// One triangle of every matrix of a batch, and zeros elsewhere. May work in place.
+//
+// @operand out: out bits
+// @operand in: in like out
+// @const   upper: bool // the upper triangle, else the lower one
 
 struct Params {
   count: u32,
   rank: u32,
-  out_offset: u32,
-  in_offset: u32,
   diagonal: i32,
-  upper: u32,
-  unused0: u32,
-  unused1: u32,
   dims: array<vec4<u32>, 12>, // innermost first: size, stride in `out`, stride in `in`
 }
-
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
-@group(0) @binding(1) var<storage, read> b1: array<f32>;
-alias out_t = f32;
-fn store_out(i: u32, v: f32) { b0[i] = v; }
-fn load_in(i: u32) -> f32 { return b1[i]; }
-// @end
-
-@group(0) @binding(31) var<uniform> p: Params;
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
@@ -31,8 +20,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   }
   let column = i32(i % p.dims[0].x);
   let row = i32(i / p.dims[0].x % p.dims[1].x);
-  var out = p.out_offset;
-  var in = p.in_offset;
+  var out = p.out_at;
+  var in = p.in_at;
   var rest = i;
   for (var d = 0u; d < p.rank; d++) {
     let c = rest % p.dims[d].x;
@@ -41,7 +30,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     in += c * p.dims[d].z;
   }
   let distance = column - row;
-  let kept = select(distance <= p.diagonal, distance >= p.diagonal, p.upper != 0u);
+  @if(upper) let kept = distance >= p.diagonal;
+  @else let kept = distance <= p.diagonal;
   if (kept) {
     store_out(out, load_in(in));
   } else {
