@@ -5,13 +5,10 @@
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
 
-#include <algorithm>
-#include <array>
-#include <string>
-
 #include "backend/empty.h"
-#include "wgsl/kernel_source.h"
-#include "launch/binding_list.h"
+#include "kernels/index_nonzero_count.h"
+#include "kernels/index_nonzero_scan.h"
+#include "kernels/index_nonzero_write.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
 
@@ -20,66 +17,20 @@ namespace {
 
 using at::Tensor;
 
-constexpr PipelineFamily kFamily = PipelineFamily::kSelect;
-constexpr int64_t kBlock = 2048;
-constexpr uint32_t kMaxDims = 16;
+constexpr int64_t kBlock = 2048; // elements of a mask that a workgroup takes
 
-enum class Stage : uint8_t { kCount, kScan, kNonzero, kSelect, kScatter };
-
-// Mirrors Params of select_write.wgsl.
-struct WriteParams {
-  uint32_t count;
-  uint32_t mask_offset;
-  uint32_t limit;
-  uint32_t out_offset;
-  uint32_t in_offset;
-  uint32_t rank;
-  uint32_t row_stride;
-  uint32_t column_stride;
-  uint32_t sizes[kMaxDims][4];
-};
-
-std::string is_selected_hook(DType dtype, const char* operand) {
-  return std::string("fn is_selected(i: u32) -> bool { return ") +
-         convert(info(dtype).kind, Kind::kBool, std::string("load_") + operand + "(i)") + "; }";
-}
+int64_t blocks_of(const Tensor& mask) { return (mask.numel() + kBlock - 1) / kBlock; }
 
 // The number of nonzero elements before each block of `mask`, then their total.
-Tensor count_selected(const Tensor& mask) {
-  const int64_t blocks = (mask.numel() + kBlock - 1) / kBlock;
+Tensor count_selected(const char* name, const Tensor& mask) {
+  const int64_t blocks = blocks_of(mask);
   const Tensor counts = empty_webgpu({blocks + 1}, at::kInt);
-  Context& ctx = context();
-  const DType dtype = operand_dtype("nonzero", "mask", mask.scalar_type());
-  struct {
-    uint32_t count, in_offset;
-  } params{static_cast<uint32_t>(mask.numel()), element_begin(mask)};
-  BindingList bindings("nonzero");
-  bindings.add(counts);
-  bindings.add(mask);
-  const PipelineKey key{kFamily, static_cast<uint64_t>(Stage::kCount),
-                        static_cast<uint64_t>(dtype)};
-  const Pipeline& count = ctx.pipelines.get(bindings.key(key), [&] {
-    KernelSource source;
-    source.file = "select_count";
-    source.operands = {{"out", DType::kBits32, 0, true}, {"in", dtype, 1}};
-    source.hooks = {{"is_selected", is_selected_hook(dtype, "in")}};
-    source.windows = bindings.windows();
-    return build_kernel("select_count", source);
-  });
-  bindings.dispatch(count, params, ctx.stream.grid_1d(blocks, 1));
-
-  const auto scan_count = static_cast<uint32_t>(blocks);
-  BindingList sums("nonzero");
-  sums.add(counts);
-  const PipelineKey scan_key{kFamily, static_cast<uint64_t>(Stage::kScan), 0};
-  const Pipeline& scan = ctx.pipelines.get(sums.key(scan_key), [&] {
-    KernelSource source;
-    source.windows = sums.windows();
-    source.file = "select_scan";
-    source.operands = {{"out", DType::kBits32, 0, true}};
-    return build_kernel("select_scan", source);
-  });
-  sums.dispatch(scan, scan_count, {1, 1, 1});
+  kernels::index_nonzero_count::Launch count(name);
+  count.counts_as(DType::kBits32, counts).mask(mask);
+  count.run({.count = static_cast<uint32_t>(mask.numel())}, count.grid_of_groups(blocks));
+  kernels::index_nonzero_scan::Launch scan(name);
+  scan.counts_as(DType::kBits32, counts);
+  scan.run({.count = static_cast<uint32_t>(blocks)}, scan.grid_of_groups(1));
   return counts;
 }
 
@@ -89,62 +40,33 @@ int64_t read_total(const Tensor& counts) {
   return total;
 }
 
-std::string emit_hook(Stage stage) {
-  if (stage == Stage::kSelect) {
-    return "fn emit(i: u32, number: u32) {\n"
-           "  if (number < p.limit) { store_out(p.out_offset + number, load_in(p.in_offset + i)); }"
-           "\n}";
-  }
-  return "fn emit(i: u32, number: u32) {\n"
-         "  if (number < p.limit) { store_out(p.out_offset + i, load_in(p.in_offset + number)); }"
-         "\n}";
-}
-
-// `in` is not used by kNonzero, whose `out` may have any strides. All other tensors are contiguous.
-void write_selected(Stage stage, const char* name, const Tensor& mask, const Tensor& counts,
-                    const Tensor& out, const Tensor& in, int64_t limit) {
-  WriteParams params{};
+// The coordinates of the first `limit` selected elements, one row each. `mask` is contiguous.
+void write_coordinates(const char* name, const Tensor& mask, const Tensor& counts,
+                       const Tensor& out, int64_t limit) {
+  namespace kernel = kernels::index_nonzero_write;
+  kernel::Params params;
   params.count = static_cast<uint32_t>(mask.numel());
-  params.mask_offset = element_begin(mask);
   params.limit = static_cast<uint32_t>(limit);
-  params.out_offset = element_begin(out);
-  params.rank = bounded_rank(name, mask.dim(), kMaxDims);
+  params.rank = bounded_rank(name, mask.dim(), static_cast<uint32_t>(params.sizes.size()));
+  params.row_stride = static_cast<uint32_t>(out.stride(0));
+  params.column_stride = static_cast<uint32_t>(out.stride(1));
   for (uint32_t d = 0; d < params.rank; ++d) {
     params.sizes[d][0] = static_cast<uint32_t>(mask.size(params.rank - 1 - d));
   }
-  if (stage == Stage::kNonzero) {
-    params.row_stride = static_cast<uint32_t>(out.stride(0));
-    params.column_stride = static_cast<uint32_t>(out.stride(1));
-  }
-  BindingList bindings(name);
-  const DType mask_dtype = operand_dtype(name, "mask", mask.scalar_type());
-  const DType bits = raw_dtype(out.scalar_type());
-  std::vector<Operand> operands = {bindings.operand("out", out, bits, true),
-                                   bindings.operand("mask", mask, mask_dtype),
-                                   bindings.operand("before", counts, DType::kBits32)};
-  if (stage != Stage::kNonzero) {
-    params.in_offset = element_begin(in);
-    operands.push_back(bindings.operand("in", in, bits));
-  }
-  Context& ctx = context();
-  OperandKey key;
-  for (const Operand& operand : operands) {
-    key.add(operand.dtype, operand.slot);
-  }
-  const PipelineKey stage_key = key.in({kFamily, static_cast<uint64_t>(stage)});
-  const Pipeline& pipeline = ctx.pipelines.get(bindings.key(stage_key), [&] {
-    KernelSource source;
-    source.windows = bindings.windows();
-    source.file = "select_write";
-    source.operands = operands;
-    source.hooks = {{"is_selected", is_selected_hook(mask_dtype, "mask")}};
-    if (stage != Stage::kNonzero) {
-      source.hooks.emplace_back("emit", emit_hook(stage));
-    }
-    return build_kernel(name, source);
-  });
-  const int64_t blocks = (mask.numel() + kBlock - 1) / kBlock;
-  bindings.dispatch(pipeline, params, ctx.stream.grid_1d(blocks, 1));
+  kernel::Launch launch(name);
+  launch.coordinates(out).mask(mask).before_as(DType::kBits32, counts).scatters(false);
+  launch.run(params, launch.grid_of_groups(blocks_of(mask)), kernel::params_bytes(params.rank));
+}
+
+// Moves selected elements of `in` to the front of `out`, or scatters those at the front of `in` to
+// the selected places of `out`, `limit` of them at most. All tensors are contiguous.
+void move_selected(const char* name, bool scatters, const Tensor& mask, const Tensor& counts,
+                   const Tensor& out, const Tensor& in, int64_t limit) {
+  namespace kernel = kernels::index_nonzero_write;
+  kernel::Launch launch(name);
+  launch.out(out).in(in).mask(mask).before_as(DType::kBits32, counts).scatters(scatters);
+  launch.run({.count = static_cast<uint32_t>(mask.numel()), .limit = static_cast<uint32_t>(limit)},
+             launch.grid_of_groups(blocks_of(mask)), kernel::params_bytes(0));
 }
 
 // Copies into `result` if the kernel could not write to it directly.
@@ -176,14 +98,14 @@ Tensor& nonzero_out(const Tensor& self, Tensor& result) {
   int64_t total = 0;
   if (self.numel() != 0) {
     mask = native_dtype(self.scalar_type()) ? self.contiguous() : self.ne(0).contiguous();
-    counts = count_selected(mask);
+    counts = count_selected("nonzero", mask);
     total = read_total(counts);
   }
   if (at::native::resize_output(result, {total, self.dim()})) {
     result.as_strided_({total, self.dim()}, {1, total}); // a dense column for each dimension
   }
   if (result.numel() != 0) {
-    write_selected(Stage::kNonzero, "nonzero", mask, counts, result, {}, total);
+    write_coordinates("nonzero", mask, counts, result, total);
   }
   return result;
 }
@@ -205,7 +127,7 @@ Tensor& nonzero_static_out(const Tensor& self, int64_t size, int64_t fill_value,
   if (result.numel() != 0 && self.numel() != 0) {
     const Tensor mask =
         native_dtype(self.scalar_type()) ? self.contiguous() : self.ne(0).contiguous();
-    write_selected(Stage::kNonzero, "nonzero_static", mask, count_selected(mask), result, {}, size);
+    write_coordinates("nonzero_static", mask, count_selected("nonzero_static", mask), result, size);
   }
   return result;
 }
@@ -231,12 +153,12 @@ Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& result
     at::native::resize_output(result, {0});
     return result;
   }
-  const Tensor counts = count_selected(chosen);
+  const Tensor counts = count_selected("masked_select", chosen);
   const int64_t total = read_total(counts);
   at::native::resize_output(result, {total});
   if (total != 0) {
     const Tensor written = writable(result);
-    write_selected(Stage::kSelect, "masked_select", chosen, counts, written, in, total);
+    move_selected("masked_select", false, chosen, counts, written, in, total);
     deliver(result, written);
   }
   return result;
@@ -261,14 +183,14 @@ Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) 
   if (self.numel() == 0) {
     return self;
   }
-  const Tensor counts = count_selected(chosen);
+  const Tensor counts = count_selected("masked_scatter_", chosen);
   // Whoever brings fewer elements than there could be ones waits for the count of them.
   TORCH_CHECK(source.numel() >= chosen.numel() || read_total(counts) <= source.numel(),
               "Number of elements of source < number of ones in mask");
   const Tensor in =
       same_buffer(source, self) ? source.clone(at::MemoryFormat::Contiguous) : source.contiguous();
   const Tensor out = self.contiguous();
-  write_selected(Stage::kScatter, "masked_scatter_", chosen, counts, out, in, in.numel());
+  move_selected("masked_scatter_", true, chosen, counts, out, in, in.numel());
   deliver(self, out);
   return self;
 }

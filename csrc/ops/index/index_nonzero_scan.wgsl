@@ -1,17 +1,11 @@
-// Turns the counts of blocks into the number of elements before each block, and appends the total.
-// One workgroup walks over all of them.
+// Turns the counts of blocks into the number of elements before each block, and appends the total. One workgroup
+// walks over all of them.
+//
+// @operand counts: out {bits32}
 
 struct Params {
-  count: u32,
+  count: u32, // blocks
 }
-
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<u32>;
-fn load_out(i: u32) -> u32 { return b0[i]; }
-fn store_out(i: u32, v: u32) { b0[i] = v; }
-// @end
-
-@group(0) @binding(31) var<uniform> p: Params;
 
 var<workgroup> sums: array<u32, 256>;
 
@@ -22,7 +16,7 @@ fn main(@builtin(local_invocation_index) local: u32) {
     let i = base + local;
     var own = 0u;
     if (i < p.count) {
-      own = load_out(i);
+      own = load_counts(p.counts_at + i);
     }
     sums[local] = own;
     for (var step = 1u; step < 256u; step *= 2u) {
@@ -36,12 +30,12 @@ fn main(@builtin(local_invocation_index) local: u32) {
     }
     workgroupBarrier();
     if (i < p.count) {
-      store_out(i, before + sums[local] - own);
+      store_counts(p.counts_at + i, before + sums[local] - own);
     }
     before += sums[255];
     workgroupBarrier();
   }
   if (local == 0u) {
-    store_out(p.count, before);
+    store_counts(p.counts_at + p.count, before);
   }
 }
