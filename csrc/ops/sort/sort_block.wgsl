@@ -1,81 +1,105 @@
-// Sorts blocks of up to 1024 elements in workgroup memory (a bitonic network). Elements are compared
-// by a key that orders their values (hook `key`), and equal keys by their positions, which makes the
-// order stable. Short rows share a workgroup; a long row is several blocks, merged by sort_merge or,
-// where only the first `limit` of each block matter, sorted again.
+// Sorts blocks of up to 1024 elements in workgroup memory (a bitonic network). Elements are compared by a key that
+// orders their values, and equal keys by their positions, which makes the order stable. Short rows share a workgroup; a
+// long row is several blocks, merged by sort_merge or, where only the first `limit` of each block matter, sorted again.
+//
+// The elements come from the rows of `in`, or are keys and positions of an earlier pass. Keys of int64 take two words.
+//
+// @operand out_keys: out {bits32} optional // for another pass
+// @operand out_indices: out {bits32} optional
+// @operand values: out bits optional // the results
+// @operand positions: out {i64} optional
+// @operand keys: in {bits32} optional // of an earlier pass
+// @operand indices: in {bits32} optional
+// @operand in: in {float, integer, bool}
+// @operand raw: in like values optional // `in` for results: a key does not tell which zero or NaN an element was
+// @require has_out_keys == has_out_indices
+// @require has_values == has_positions
+// @require has_values == has_raw
+// @require has_values != has_out_keys
+// @require has_keys == has_indices
+
+import package::sort::sort_key::{key_from_f, key_from_i, key_from_l};
 
 struct Params {
-  segments: u32, // blocks of all rows
-  row: u32,      // elements of a row of the source
-  blocks: u32,   // of a row
-  width: u32,    // elements of a block: a power of two, at most 1024
-  limit: u32,    // elements of a block that are written
+  segments: u32,   // blocks of all rows
+  row: u32,        // elements of a row of the source
+  blocks: u32,     // of a row
+  width: u32,      // elements of a block: a power of two, at most 1024
+  limit: u32,      // elements of a block that are written
   out_row: u32,
   descending: u32,
-  in_offset: u32,
   in_row: u32,
-  values_offset: u32,
-  indices_offset: u32,
 }
 
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
-@group(0) @binding(1) var<storage, read_write> b1: array<vec2<u32>>;
-@group(0) @binding(2) var<storage, read> b2: array<f32>;
-alias in_t = f32;
-fn store_values(i: u32, v: f32) { b0[i] = v; }
-fn store_indices(i: u32, v: vec2<u32>) { b1[i] = v; }
-fn load_in(i: u32) -> f32 { return b2[i]; }
-// @end
+const no_position = 0xffffffffu;
 
-@group(0) @binding(31) var<uniform> p: Params;
+@if(in_is_long) alias key_t = vec2<u32>;
+@else alias key_t = u32;
 
-const no_index = 0xffffffffu;
-
-// @hook key
-alias key_t = u32;
-const last_key = 0xffffffffu;
-fn key_less(a: u32, b: u32) -> bool { return a < b; }
-fn key_of(v: f32) -> u32 {
-  let bits = bitcast<u32>(v);
-  return select(bits | 0x80000000u, ~bits, (bits >> 31u) == 1u);
+fn key_of(v: in_t) -> key_t {
+  @if(in_is_float) return key_from_f(v);
+  @elif(in_is_int) return key_from_i(v);
+  @else return key_from_l(v);
 }
-// @end
+
+fn key_less(a: key_t, b: key_t) -> bool {
+  @if(in_is_long) return lt_ul(a, b);
+  @else return a < b;
+}
 
 struct Item {
   key: key_t,
-  index: u32,
+  index: u32, // position in the row of `in`
 }
 
-// @hook source
-// Element `position` of a row.
-fn source(row: u32, position: u32) -> Item {
-  let key = key_of(load_in(p.in_offset + row * p.in_row + position));
-  return Item(select(key, ~key, p.descending != 0u), position);
-}
-// @end
-
-// @hook emit
-fn emit(row: u32, i: u32, item: Item) {
-  if (item.index != no_index) {
-    store_values(p.values_offset + i, load_in(p.in_offset + row * p.in_row + item.index));
-    store_indices(p.indices_offset + i, vec2<u32>(item.index, 0u));
+// Element `position` of a row of the source.
+fn item_at(row: u32, position: u32) -> Item {
+  @if(has_keys) {
+    let i = row * p.row + position;
+    let index = load_indices(p.indices_at + i);
+    @if(in_is_long) {
+      let at = p.keys_at + 2u * i;
+      return Item(vec2<u32>(load_keys(at), load_keys(at + 1u)), index);
+    }
+    @else return Item(load_keys(p.keys_at + i), index);
+  }
+  @else {
+    let key = key_of(load_in(p.in_at + row * p.in_row + position));
+    return Item(select(key, ~key, p.descending != 0u), position);
   }
 }
-// @end
 
-var<workgroup> keys: array<key_t, 1024>;
-var<workgroup> indices: array<u32, 1024>;
+// Writes an element of a row as element i of the output.
+fn emit(row: u32, i: u32, item: Item) {
+  @if(has_values) {
+    if (item.index != no_position) {
+      store_values(p.values_at + i, load_raw(p.raw_at + row * p.in_row + item.index));
+      store_positions(p.positions_at + i, vec2<u32>(item.index, 0u));
+    }
+  }
+  @else {
+    store_out_indices(p.out_indices_at + i, item.index);
+    @if(in_is_long) {
+      store_out_keys(p.out_keys_at + 2u * i, item.key.x);
+      store_out_keys(p.out_keys_at + 2u * i + 1u, item.key.y);
+    }
+    @else store_out_keys(p.out_keys_at + i, item.key);
+  }
+}
+
+var<workgroup> block_keys: array<key_t, 1024>;
+var<workgroup> block_indices: array<u32, 1024>;
 
 fn order(i: u32, j: u32, ascending: bool) {
-  let a = keys[i];
-  let b = keys[j];
-  let wrong = key_less(b, a) || (!key_less(a, b) && indices[j] < indices[i]);
+  let a = block_keys[i];
+  let b = block_keys[j];
+  let wrong = key_less(b, a) || (!key_less(a, b) && block_indices[j] < block_indices[i]);
   if (wrong == ascending) {
-    keys[i] = b;
-    keys[j] = a;
-    let index = indices[i];
-    indices[i] = indices[j];
-    indices[j] = index;
+    block_keys[i] = b;
+    block_keys[j] = a;
+    let index = block_indices[i];
+    block_indices[i] = block_indices[j];
+    block_indices[j] = index;
   }
 }
 
@@ -86,12 +110,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   for (var e = local; e < 1024u; e += 256u) {
     let segment = first + e / p.width;
     let position = segment % p.blocks * p.width + e % p.width;
-    var item = Item(last_key, no_index);
+    var item = Item(~key_t(), no_position); // behind every other
     if (segment < p.segments && position < p.row) {
-      item = source(segment / p.blocks, position);
+      item = item_at(segment / p.blocks, position);
     }
-    keys[e] = item.key;
-    indices[e] = item.index;
+    block_keys[e] = item.key;
+    block_indices[e] = item.index;
   }
   for (var size = 2u; size <= p.width; size *= 2u) {
     for (var step = size / 2u; step > 0u; step /= 2u) {
@@ -109,7 +133,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     let place = segment % p.blocks * p.limit + position;
     if (segment < p.segments && position < p.limit && place < p.out_row) {
       let row = segment / p.blocks;
-      emit(row, row * p.out_row + place, Item(keys[e], indices[e]));
+      emit(row, row * p.out_row + place, Item(block_keys[e], block_indices[e]));
     }
   }
 }

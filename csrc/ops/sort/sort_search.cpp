@@ -7,13 +7,11 @@
 #include <ATen/ops/sort.h>
 #include <torch/library.h>
 
-#include <array>
 #include <string>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
-#include "wgsl/kernel_source.h"
-#include "launch/binding_list.h"
+#include "kernels/sort_search.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
 #include "ops/sort/sort_launch.h"
@@ -25,83 +23,27 @@ using at::Scalar;
 using at::Tensor;
 using Side = std::optional<std::string_view>;
 
-constexpr PipelineFamily kFamily = PipelineFamily::kSearchSorted;
-constexpr uint32_t kWorkgroup = 256;
-
-// Mirrors Params of sort_search.wgsl.
-struct Params {
-  uint32_t count;
-  uint32_t values_row;
-  uint32_t boundaries_row;
-  uint32_t shared_row;
-  uint32_t right;
-  uint32_t values_offset;
-  uint32_t boundaries_offset;
-  uint32_t sorter_offset;
-  uint32_t out_offset;
-};
-
-// How NaN compares with other values.
-enum class NanOrder : uint8_t {
-  kLast,    // as in sorting: greater than all, and equal to another NaN
-  kNothing, // as the CPU and CUDA search: no boundary is to the right of NaN, nor NaN of a value
-};
-
 // All tensors contiguous, values and boundaries of one native dtype; `sorter` may be undefined.
+// `nan_is_last`: NaN compares as in sorting, greater than all and equal to another NaN. Otherwise
+// as the CPU and CUDA search: no boundary is to the right of NaN, nor NaN of a value.
 void search_rows(const Tensor& boundaries, const Tensor& values, const Tensor& sorter, bool right,
-                 NanOrder nans, const Tensor& out) {
+                 bool nan_is_last, const Tensor& out) {
   TORCH_CHECK_NOT_IMPLEMENTED(values.numel() < int64_t{1} << 31 && boundaries.numel() < int64_t{1}
                                                                                             << 31,
                               "searchsorted(): more than 2^31 elements");
-  Params params{};
+  namespace kernel = kernels::sort_search;
+  kernel::Params params;
   params.count = static_cast<uint32_t>(values.numel());
   params.values_row = values.dim() == 0 ? 1 : static_cast<uint32_t>(values.size(-1));
   params.boundaries_row = static_cast<uint32_t>(boundaries.size(-1));
   params.shared_row = boundaries.dim() == 1 ? 1 : 0;
   params.right = right ? 1 : 0;
-  params.values_offset = element_begin(values);
-  params.boundaries_offset = element_begin(boundaries);
-  params.out_offset = element_begin(out);
-  BindingList bindings("searchsorted");
-  const DType dtype = operand_dtype("searchsorted", "values", values.scalar_type());
-  const bool out_int32 = out.scalar_type() == at::kInt;
-  const bool skips_nans = nans == NanOrder::kNothing && info(dtype).kind == Kind::kFloat;
-  std::vector<Operand> operands = {
-      bindings.operand("out", out, out_int32 ? DType::kBits32 : DType::kBits64, true),
-      bindings.operand("values", values, dtype), bindings.operand("boundaries", boundaries, dtype)};
+  kernel::Launch launch("searchsorted");
+  launch.out(out).values(values).boundaries(boundaries).nan_is_last(nan_is_last);
   if (sorter.defined()) {
-    params.sorter_offset = element_begin(sorter);
-    operands.push_back(bindings.operand("sorter", sorter, DType::kBits64));
+    launch.sorter(sorter);
   }
-  OperandKey key;
-  for (const Operand& operand : operands) {
-    key.add(operand.dtype, operand.slot);
-  }
-  Context& ctx = context();
-  const Pipeline& pipeline = ctx.pipelines.get(bindings.key(key.in({kFamily, skips_nans ? 1u : 0u})), [&] {
-    KernelSource source;
-    source.file = "sort_search";
-    source.operands = operands;
-    source.windows = bindings.windows();
-    source.hooks = {{"key", sort_key_hook(dtype)}};
-    if (sorter.defined()) {
-      source.hooks.emplace_back(
-          "boundary", "fn boundary(row: u32, position: u32) -> key_t {\n"
-                      "  let place = load_sorter(p.sorter_offset + row + position).x;\n"
-                      "  return key_of(load_boundaries(p.boundaries_offset + row + place));\n}");
-    }
-    if (skips_nans) {
-      // The key of NaN, and of nothing else.
-      source.hooks.emplace_back("unordered", "fn unordered(a: key_t, b: key_t) -> bool {\n"
-                                             "  return a == last_key || b == last_key;\n}");
-    }
-    if (out_int32) {
-      source.hooks.emplace_back(
-          "emit", "fn emit(i: u32, place: u32) { store_out(p.out_offset + i, place); }");
-    }
-    return build_kernel("searchsorted", source);
-  });
-  bindings.dispatch(pipeline, params, ctx.stream.grid_1d(params.count, kWorkgroup));
+  launch.run(params, launch.grid_of(params.count));
 }
 
 Tensor& searchsorted_out(const Tensor& boundaries, const Tensor& values, bool out_int32, bool right,
@@ -129,7 +71,7 @@ Tensor& searchsorted_out(const Tensor& boundaries, const Tensor& values, bool ou
   const Tensor rows = boundaries.to(type).contiguous();
   const Tensor sought = values.to(type).contiguous();
   const Tensor written = out.is_contiguous() ? out : empty_webgpu(out.sizes(), out.options());
-  search_rows(rows, sought, sorter, is_right, NanOrder::kNothing, written);
+  search_rows(rows, sought, sorter, is_right, /*nan_is_last=*/false, written);
   if (!written.is_same(out)) {
     out.copy_(written);
   }
@@ -206,7 +148,7 @@ void isin(const Tensor& elements, const Tensor& test_elements, bool invert, cons
 Tensor search_sorted(const Tensor& boundaries, const Tensor& values) {
   Tensor out = empty_webgpu(values.sizes(), at::kLong);
   if (values.numel() != 0) {
-    search_rows(boundaries.contiguous(), values.contiguous(), {}, false, NanOrder::kLast, out);
+    search_rows(boundaries.contiguous(), values.contiguous(), {}, false, /*nan_is_last=*/true, out);
   }
   return out;
 }

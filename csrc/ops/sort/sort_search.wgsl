@@ -1,4 +1,12 @@
 // searchsorted: where a value belongs in its row of sorted boundaries, by bisection.
+//
+// @operand out: out index
+// @operand values: in {float, integer, bool}
+// @operand boundaries: in like values
+// @operand sorter: in {i64} optional
+// @const   nan_is_last: bool // and equal to another NaN; else no boundary is to the right of NaN, nor NaN of a value
+
+import package::sort::sort_key::{key_from_f, key_from_i, key_from_l, nan_key};
 
 struct Params {
   count: u32,      // values
@@ -6,43 +14,33 @@ struct Params {
   boundaries_row: u32,
   shared_row: u32, // all values search the same row
   right: u32,
-  values_offset: u32,
-  boundaries_offset: u32,
-  sorter_offset: u32,
-  out_offset: u32,
 }
 
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<vec2<u32>>;
-@group(0) @binding(1) var<storage, read> b1: array<f32>;
-@group(0) @binding(2) var<storage, read> b2: array<f32>;
-fn store_out(i: u32, v: vec2<u32>) { b0[i] = v; }
-fn load_values(i: u32) -> f32 { return b1[i]; }
-fn load_boundaries(i: u32) -> f32 { return b2[i]; }
-// @end
+@if(values_is_long) alias key_t = vec2<u32>;
+@else alias key_t = u32;
 
-@group(0) @binding(31) var<uniform> p: Params;
+fn key_of(v: values_t) -> key_t {
+  @if(values_is_float) return key_from_f(v);
+  @elif(values_is_int) return key_from_i(v);
+  @else return key_from_l(v);
+}
 
-// @hook key
-alias key_t = f32;
-fn key_less(a: f32, b: f32) -> bool { return a < b; }
-fn key_of(v: f32) -> f32 { return v; }
-// @end
+fn key_less(a: key_t, b: key_t) -> bool {
+  @if(values_is_long) return lt_ul(a, b);
+  @else return a < b;
+}
 
-// @hook boundary
 fn boundary(row: u32, position: u32) -> key_t {
-  return key_of(load_boundaries(p.boundaries_offset + row + position));
+  @if(has_sorter) let place = load_sorter(p.sorter_at + row + position).x;
+  @else let place = position;
+  return key_of(load_boundaries(p.boundaries_at + row + place));
 }
-// @end
 
 // Whether the two compare as neither less nor greater nor equal.
-// @hook unordered
-fn unordered(a: key_t, b: key_t) -> bool { return false; }
-// @end
-
-// @hook emit
-fn emit(i: u32, place: u32) { store_out(p.out_offset + i, vec2<u32>(place, 0u)); }
-// @end
+fn unordered(a: key_t, b: key_t) -> bool {
+  @if(values_is_float && !nan_is_last) return a == nan_key || b == nan_key;
+  @else return false;
+}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
@@ -52,7 +50,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     return;
   }
   let row = select(i / p.values_row * p.boundaries_row, 0u, p.shared_row != 0u);
-  let value = key_of(load_values(p.values_offset + i));
+  let value = key_of(load_values(p.values_at + i));
   var low = 0u;
   var high = p.boundaries_row;
   while (low < high) {
@@ -65,5 +63,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
       high = probe;
     }
   }
-  emit(i, low);
+  @if(out_is_i64) store_out(p.out_at + i, vec2<u32>(low, 0u));
+  @else store_out(p.out_at + i, i32(low));
 }
