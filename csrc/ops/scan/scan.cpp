@@ -14,9 +14,10 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "kernels/scan.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
-#include "launch/kernel_args.h"
+#include "launch/kernel_args.h" // RowLanes
 #include "launch/stub.h"
 #include "ops/scan/scan_table.h"
 
@@ -25,14 +26,8 @@ namespace {
 
 using at::Tensor;
 using namespace at::native;
+namespace kernel = kernels::scan;
 
-struct ScanParams {
-  uint32_t rows, length, inner, segments, segment, lanes_log2, lanes_first, y_at, z_at, x_at;
-};
-
-enum class Stage : uint32_t { kWhole, kTotals, kSegments };
-
-constexpr PipelineFamily kFamily = PipelineFamily::kScan;
 constexpr uint32_t kPerLane = 4; // elements of a tile, as in scan.wgsl
 constexpr uint32_t kTilesPerSegment = 8;
 constexpr uint32_t kMaxSegments = 1024;
@@ -40,32 +35,6 @@ constexpr uint32_t kMaxSegments = 1024;
 bool can_scan(ScanOp op, const Tensor& tensor) {
   const auto dtype = native_dtype(tensor.scalar_type());
   return dtype && !row(op).texts[static_cast<size_t>(info(*dtype).kind)].combine.empty();
-}
-
-std::string str(std::string_view text) { return std::string(text); }
-
-std::string scan_text(ScanOp op, Kind kind) {
-  const ScanTexts& texts = row(op).texts[static_cast<size_t>(kind)];
-  const std::string accumulator =
-      row(op).indexed ? std::string("Indexed_") + kind_letter(kind) : str(kind_wgsl(kind));
-  return "alias acc_t = " + accumulator + ";\nfn identity() -> acc_t { return " +
-         str(texts.identity) + "; }\nfn lift(x: x_t, i: u32) -> acc_t { return " +
-         (row(op).indexed ? accumulator + "(x, i)" : "x") +
-         "; }\nfn combine(a: acc_t, b: acc_t) -> acc_t { return " + str(texts.combine) + "; }";
-}
-
-// Totals lie in tensors of their own, whole buffers: t their values, n their indices.
-std::string totals_text(bool indexed, bool stores) {
-  if (stores) { // nothing stands before a segment yet
-    return std::string("fn load_total(i: u32) -> acc_t { return identity(); }\n"
-                       "fn store_total(i: u32, a: acc_t) { ") +
-           (indexed ? "store_t(i, a.value); store_n(i, bitcast<i32>(a.index));"
-                    : "store_t(i, a);") +
-           " }";
-  }
-  return std::string("fn load_total(i: u32) -> acc_t { return ") +
-         (indexed ? "acc_t(load_t(i), bitcast<u32>(load_n(i)))" : "load_t(i)") +
-         "; }\nfn store_total(i: u32, a: acc_t) {}";
 }
 
 at::ScalarType accumulator_type(Kind kind) {
@@ -86,39 +55,38 @@ struct Totals {
   Tensor indices;
 };
 
-void dispatch(ScanOp op, Stage stage, ScanParams params, uint64_t workgroups, const Tensor& y,
-              const Tensor& z, const Tensor& x, const Totals& totals) {
-  KernelArgs args(row(op).name);
-  const bool results = stage != Stage::kTotals;
-  if (results) {
-    params.y_at = args.add("y", y, true);
-    if (z.defined()) {
-      params.z_at = args.add("z", z, true);
+// Two dispatches for rows of several segments: the first writes their totals, the second reads them
+// and writes the results. One dispatch, without totals, for others.
+enum class Stage : uint8_t { kWhole, kTotals, kSegments };
+
+void dispatch(ScanOp op, Stage stage, const kernel::Params& params, uint64_t workgroups,
+              const Tensor& y, const Tensor& z, const Tensor& x, const Totals& totals) {
+  const bool indexed = row(op).indexed;
+  kernel::Launch launch(row(op).name);
+  launch.x(x).table_row(static_cast<uint32_t>(op)).indexed(indexed);
+  if (stage != Stage::kTotals) {
+    launch.y(y);
+    if (indexed) {
+      launch.z(z);
+    }
+  } else {
+    launch.new_totals(totals.values);
+    if (indexed) {
+      launch.new_total_indices(totals.indices);
     }
   }
-  params.x_at = args.add("x", x);
-  if (stage != Stage::kWhole) {
-    args.add("t", totals.values, !results);
-    if (totals.indices.defined()) {
-      args.add("n", totals.indices, !results);
+  if (stage == Stage::kSegments) {
+    launch.totals(totals.values);
+    if (indexed) {
+      launch.total_indices(totals.indices);
     }
   }
-  const Kind kind = info(*native_dtype(x.scalar_type())).kind;
-  args.dispatch(kFamily, static_cast<uint64_t>(op) | static_cast<uint64_t>(stage) << 8, "scan",
-                params, stream().grid_1d(workgroups, 1), [&](KernelSource& source) {
-                  const bool indexed = row(op).indexed;
-                  source.hooks.emplace_back("scan", scan_text(op, kind));
-                  if (stage != Stage::kWhole) {
-                    source.hooks.emplace_back("totals", totals_text(indexed, !results));
-                  }
-                  if (!results) {
-                    source.hooks.emplace_back("emit", "fn emit(at: u32, a: acc_t) {}");
-                  } else if (indexed) {
-                    source.hooks.emplace_back(
-                        "emit", "fn emit(at: u32, a: acc_t) { store_y(p.y_at + at, a.value); "
-                                "store_z(p.z_at + at, l_from_index(a.index)); }");
-                  }
-                });
+  launch.run(params, launch.grid_of_groups(workgroups), [&] {
+    const Kind kind = info(*native_dtype(x.scalar_type())).kind;
+    const ScanTexts& texts = row(op).texts[static_cast<size_t>(kind)];
+    return kernel::Regions{.identity = std::string(texts.identity),
+                           .combine = std::string(texts.combine)};
+  });
 }
 
 // y, and z where the op gives indices, are written; y has x's dtype.
@@ -144,7 +112,7 @@ void scan(ScanOp op, const Tensor& y, const Tensor& z, const Tensor& self, int64
                               "(): more than 2^31 elements");
   const Tensor x = self.contiguous();
   const int64_t d = c10::maybe_wrap_dim(dim, x.dim());
-  ScanParams params{};
+  kernel::Params params;
   params.length = x.dim() == 0 ? 1 : static_cast<uint32_t>(x.size(d));
   params.inner =
       x.dim() == 0 ? 1 : static_cast<uint32_t>(c10::multiply_integers(x.sizes().slice(d + 1)));

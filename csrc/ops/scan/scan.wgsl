@@ -1,15 +1,21 @@
 // Inclusive scans of rows of `length` elements, `inner` apart. `lanes` invocations walk a row in tiles of four
 // elements each. A long row is cut into segments for several workgroups: a first dispatch finds the segments' totals,
 // the second scans each segment from the total of those before it.
-
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<u32>;
-@group(0) @binding(1) var<storage, read> b1: array<u32>;
-alias y_t = f32;
-alias x_t = f32;
-fn store_y(i: u32, v: y_t) { b0[i] = bitcast<u32>(v); }
-fn load_x(i: u32) -> x_t { return bitcast<f32>(b1[i]); }
-// @end
+//
+// @operand y: out any optional // the results
+// @operand z: out {i64} optional // indices of cummax and cummin
+// @operand x: in any
+// @operand totals: in {f32, i64, i32, c64} optional // of the segments, for the second dispatch
+// @operand total_indices: in {i32} optional
+// @operand new_totals: out {f32, i64, i32, c64} optional // of the first dispatch
+// @operand new_total_indices: out {i32} optional
+// @const   table_row: u32 in 0..15 // of rows.yaml
+// @const   indexed: bool // accumulators have an index
+// @require has_y != has_new_totals
+// @require !has_totals || has_y
+// @require has_z == (has_y && indexed)
+// @require has_total_indices == (has_totals && indexed)
+// @require has_new_total_indices == (has_new_totals && indexed)
 
 struct Params {
   rows: u32,
@@ -19,28 +25,54 @@ struct Params {
   segment: u32,     // elements
   lanes_log2: u32,
   lanes_first: u32, // neighbouring invocations share a row (else take neighbouring rows)
-  y_at: u32,
-  z_at: u32,
-  x_at: u32,
 }
-@group(0) @binding(31) var<uniform> p: Params;
 
-// @hook scan
-alias acc_t = f32;
-fn identity() -> acc_t { return 0.0; }
-fn lift(x: x_t, i: u32) -> acc_t { return x; }
-fn combine(a: acc_t, b: acc_t) -> acc_t { return a + b; }
-// @end
+@if(indexed && x_is_float) alias acc_t = Indexed_f;
+@elif(indexed && x_is_int) alias acc_t = Indexed_i;
+@elif(indexed) alias acc_t = Indexed_l;
+@else alias acc_t = x_t;
 
-// @hook totals
-// Totals of segments: read by the second dispatch, written by the first, which writes no results.
-fn load_total(i: u32) -> acc_t { return identity(); }
-fn store_total(i: u32, a: acc_t) {}
-// @end
+fn lift(x: x_t, i: u32) -> acc_t {
+  @if(indexed) return acc_t(x, i);
+  @else return x;
+}
 
-// @hook emit
-fn emit(at: u32, a: acc_t) { store_y(p.y_at + at, a); }
-// @end
+fn identity() -> acc_t {
+  return (
+// @region identity: an expression
+  );
+}
+
+// `a` stands before `b`.
+fn combine(a: acc_t, b: acc_t) -> acc_t {
+  return (
+// @region combine: an expression of a and b
+  );
+}
+
+fn load_total(i: u32) -> acc_t {
+  @if(has_totals && indexed) {
+    return acc_t(load_totals(p.totals_at + i), bitcast<u32>(load_total_indices(p.total_indices_at + i)));
+  }
+  @elif(has_totals) return load_totals(p.totals_at + i);
+  @else return identity(); // nothing stands before a segment yet
+}
+
+fn store_total(i: u32, a: acc_t) {
+  @if(has_new_totals && indexed) {
+    store_new_totals(p.new_totals_at + i, a.value);
+    store_new_total_indices(p.new_total_indices_at + i, bitcast<i32>(a.index));
+  }
+  @elif(has_new_totals) store_new_totals(p.new_totals_at + i, a);
+}
+
+fn emit(i: u32, a: acc_t) {
+  @if(has_y && indexed) {
+    store_y(p.y_at + i, a.value);
+    store_z(p.z_at + i, l_from_index(a.index));
+  }
+  @elif(has_y) store_y(p.y_at + i, a);
+}
 
 var<workgroup> shared_accs: array<acc_t, 256>;
 
