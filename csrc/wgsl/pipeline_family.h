@@ -5,49 +5,14 @@
 
 namespace torch_webgpu {
 
-/// One name for each host file's kernel: pipelines of two families never share a key. The compiler
-/// numbers them, so no two can be equal.
+/// Pipelines of two families never share a key. The compiler numbers the families, so no two can be
+/// equal. Kernels whose file states a contract have their ids; the names are those of generators.
 enum class PipelineFamily : uint32_t {
-  kAmp,
-  kBinomial,
-  kCat,
-  kCheckValues,
-  kCol2im,
-  kCtcGradient,
-  kCtcWalk,
-  kDropout,
   kGemm,
-  kGenerate,
-  kGridSample,
-  kGridSampleBackward,
-  kIm2col,
   kIndexMove,
-  kLossMargin,
-  kLossNll,
-  kLossNllBackward,
   kMultiTensor,
-  kMultinomial,
-  kNormBatch,
-  kNormBatchBackward,
-  kPadMap,
   kPointwise,
-  kPoolAverage,
-  kPoolAverageBackward,
-  kPoolMax,
-  kPoolMaxBackward,
-  kQuantizeObserve,
-  kReciprocalDouble,
   kReduce,
-  kScan,
-  kSearchSorted,
-  kSegmentReduce,
-  kSegmentReduceBackward,
-  kSelect,
-  kSort,
-  kTriangle,
-  kUpsample,
-  kUpsampleBackward,
-  kWeightMm,
   // Behind them, the kernels of KernelInfo by their ids.
   kKernels,
 };

@@ -11,7 +11,7 @@
 #include "launch/dtypes.h"
 #include "kernels/norm_rows.h"
 #include "kernels/norm_rows_backward.h"
-#include "launch/kernel_args.h"
+#include "launch/row_lanes.h"
 #include "ops/reduce/reduce.h"
 
 namespace torch_webgpu {

@@ -17,7 +17,7 @@
 #include "kernels/scan.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
-#include "launch/kernel_args.h" // RowLanes
+#include "launch/row_lanes.h"
 #include "launch/stub.h"
 #include "ops/scan/scan_table.h"
 

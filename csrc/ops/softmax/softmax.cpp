@@ -14,7 +14,7 @@
 #include "backend/tensor.h"
 #include "launch/dtypes.h"
 #include "kernels/softmax_rows.h"
-#include "launch/kernel_args.h"
+#include "launch/row_lanes.h"
 #include "structured_ops.h"
 
 namespace torch_webgpu {
