@@ -160,6 +160,54 @@ def test_instance_norm():
     torch.testing.assert_close(other.running_var.cpu(), module.running_var)
 
 
-def test_rms_norm():
-    x, w = leaf(3, 4, 33), leaf(33)
-    check_gradients(lambda t, w: F.rms_norm(t, (33,), w), x, w, **NEAR[torch.float32])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(4, 10), (3, 5, 33), (2, 8192), (2, 9001), (40, 17), (1, 1)])
+def test_rms_norm(shape, dtype):
+    width = shape[-1]
+    x, w = leaf(*shape, dtype=dtype, shift=0.5), leaf(width, dtype=dtype)
+    check_gradients(lambda t, w: F.rms_norm(t, (width,), w), x, w, **NEAR[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_rms_norm_is_rounded_once(dtype):
+    x, w = torch.randn(50, 300).to(dtype), torch.randn(300).to(dtype)
+    exact = F.rms_norm(x.double(), (300,), w.double(), 1e-5)
+    actual = F.rms_norm(to_device(x), (300,), to_device(w), 1e-5).cpu()
+    # Half a unit in the last place, and what float32 computes wrongly.
+    info = torch.finfo(dtype)
+    unit = info.eps * torch.exp2(torch.floor(torch.log2(exact.abs()))).clamp(min=info.tiny)
+    assert ((actual.double() - exact).abs() <= 0.5 * unit * 1.01).all()
+
+
+def test_rms_norm_arguments():
+    x = leaf(2, 3, 4, 5)
+    w = leaf(4, 5)
+    near = NEAR[torch.float32]
+    check_gradients(lambda t: F.rms_norm(t, (5,)), x, **near)
+    check_gradients(lambda t: F.rms_norm(t, (5,), None, 0.1), x, **near)
+    check_gradients(lambda t, w: F.rms_norm(t, (4, 5), w), x, w, **near)
+    check_gradients(lambda t: F.rms_norm(t.transpose(1, 3), (3,)), x, **near)
+    check(lambda t: F.rms_norm(t, (4,)), torch.empty(0, 4))
+    check(lambda t: F.rms_norm(t, (4,)), torch.zeros(3, 4))
+    check_error(lambda t: F.rms_norm(t, (3,)), torch.ones(2, 4))
+    # In half types the default eps is that of float32, as the tiny row shows.
+    for dtype in FLOATS:
+        check(lambda t: F.rms_norm(t, (4,)), torch.full((2, 4), 1e-3).to(dtype), **NEAR[dtype])
+
+
+def test_gradients_of_rms_norm_can_be_differentiated():
+    x, w = leaf(3, 7), leaf(7)
+
+    def second(t, w):
+        (first,) = torch.autograd.grad(F.rms_norm(t, (7,), w).pow(3).sum(), t, create_graph=True)
+        return first
+
+    check_gradients(second, x, w, rtol=1e-3, atol=1e-4)
+
+
+def test_rms_norm_is_one_dispatch():
+    x, w = to_device(torch.randn(30, 64)), to_device(torch.randn(64))
+    F.rms_norm(x, (64,), w)
+    before = torch.webgpu.stats()["dispatches"]
+    F.rms_norm(x, (64,), w)
+    assert torch.webgpu.stats()["dispatches"] - before == 1
