@@ -55,24 +55,53 @@ void Launch::bind_as(uint32_t k, const at::TensorBase& tensor, DType dtype) {
                         kernel_.operands[operand.like].name, "'");
   TORCH_INTERNAL_ASSERT(!has(k), op_, "(): operand '", operand.name, "' is given twice");
   const bool whole = buffer.size <= context().device.caps().max_storage_binding_size;
-  const uint32_t slot =
-      whole ? bindings_.add(buffer, info(dtype).bytes)
-            : bindings_.add(buffer, info(dtype).bytes, begin, end_of(tensor, begin));
-  at_[k] = static_cast<uint32_t>((begin - bindings_.base(slot)) / info(dtype).bytes);
-  operands_[k] = {.present = true, .dtype = dtype, .slot = static_cast<uint8_t>(slot)};
-  const uint64_t bits = (static_cast<uint64_t>(dtype) + 1) | uint64_t{slot} << kDTypeBits;
-  operand_key_[k / kOperandsPerWord] |= bits << key_place(k);
+  ranges_[k] = {&buffer, begin, whole ? buffer.size : end_of(tensor, begin), whole};
+  operands_[k] = {.present = true, .dtype = dtype};
   present_ |= 1u << k;
 }
 
 void Launch::own_words(uint32_t k) {
   TORCH_INTERNAL_ASSERT(has(k) && kernel_.operands[k].access == Access::kWords);
-  const uint64_t address = uint64_t{at_[k]} * info(operands_[k].dtype).bytes;
-  TORCH_INTERNAL_ASSERT(address % 4 == 0, op_, "(): operand '", kernel_.operands[k].name,
+  TORCH_INTERNAL_ASSERT(ranges_[k].begin % 4 == 0, op_, "(): operand '", kernel_.operands[k].name,
                         "' starts within a word");
-  bindings_.require_one_binding(operands_[k].slot);
   operands_[k].whole_words = true;
   const_key_ |= uint64_t{1} << (kConstBits + k);
+}
+
+uint32_t Launch::slot_of(uint32_t k) {
+  const Range& range = ranges_[k];
+  const uint32_t bytes = info(operands_[k].dtype).bytes;
+  if (range.whole) {
+    return bindings_.add(*range.buffer, bytes);
+  }
+  // The operands that lie in this buffer share its slot, which therefore holds them all.
+  uint64_t begin = range.begin;
+  uint64_t end = range.end;
+  for (uint32_t other = 0; other < kernel_.operands.size(); ++other) {
+    if (has(other) && ranges_[other].buffer == range.buffer) {
+      begin = std::min(begin, ranges_[other].begin);
+      end = std::max(end, ranges_[other].end);
+    }
+  }
+  return bindings_.add(*range.buffer, bytes, begin, end);
+}
+
+void Launch::place_operands() {
+  for (uint32_t k = 0; k < kernel_.operands.size(); ++k) {
+    if (!has(k)) {
+      continue;
+    }
+    KernelForm::Operand& operand = operands_[k];
+    const uint32_t slot = slot_of(k);
+    if (operand.whole_words) {
+      bindings_.require_one_binding(slot);
+    }
+    operand.slot = static_cast<uint8_t>(slot);
+    at_[k] = static_cast<uint32_t>((ranges_[k].begin - bindings_.base(slot)) /
+                                   info(operand.dtype).bytes);
+    const uint64_t bits = (static_cast<uint64_t>(operand.dtype) + 1) | uint64_t{slot} << kDTypeBits;
+    operand_key_[k / kOperandsPerWord] |= bits << key_place(k);
+  }
 }
 
 void Launch::set(uint32_t constant, uint32_t value) {

@@ -53,7 +53,10 @@ protected:
 
   void set(uint32_t constant, uint32_t value);
 
-  /// Where operand `k` starts in its binding, in elements; 0 for an absent one.
+  /// Gives every operand its binding; once, when all are known.
+  void place_operands();
+  /// Where operand `k` starts in its binding, in elements; 0 for an absent one. After
+  /// place_operands().
   uint32_t at(uint32_t k) const { return at_[k]; }
   bool has(uint32_t k) const { return (present_ >> k & 1) != 0; }
 
@@ -85,6 +88,15 @@ private:
   static_assert(kMaxBindings <= 1u << kSlotBits);
   static_assert(kMaxOperands <= 2 * kOperandsPerWord);
 
+  // What an operand's elements take of its buffer, in bytes; the whole buffer if that fits a binding.
+  struct Range {
+    const Buffer* buffer = nullptr;
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    bool whole = true;
+  };
+
+  uint32_t slot_of(uint32_t k);
   static uint32_t key_place(uint32_t k) { return k % kOperandsPerWord * kOperandBits; }
   void check_complete() const;
   PipelineKey key() const;
@@ -94,6 +106,7 @@ private:
   const char* op_;
   BindingList bindings_;
   std::array<KernelForm::Operand, kMaxOperands> operands_{};
+  std::array<Range, kMaxOperands> ranges_{};
   std::array<uint32_t, kMaxOperands> at_{};
   std::array<uint64_t, 2> operand_key_{};
   uint64_t const_key_ = 0;

@@ -381,3 +381,14 @@ def test_a_reduction_into_the_buffer_of_its_expanded_input():
         return x[50000:50010]
 
     check(run, torch.arange(6.0).repeat(10000))
+
+
+@pytest.mark.usefixtures("small_bindings")
+def test_operands_of_a_kernel_far_apart_in_one_buffer():
+    def run(buffer):
+        torch.cumsum(buffer[:60], 0, out=buffer[4900:4960])
+        torch.softmax(buffer[100:160], 0, out=buffer[3000:3060])
+        torch.triu(buffer[400:500].view(10, 10), out=buffer[4500:4600].view(10, 10))
+        return buffer
+
+    check(run, large(5000))

@@ -1,6 +1,6 @@
 """From the text of a kernel file to its contract.
 
-The syntax is described in csrc/ops/README.md. Only module-level text in the house's layout is
+The syntax is described in csrc/wgsl/README.md. Only module-level text in the house's layout is
 understood: a declaration starts in column 0 and ends with `;` or with `}` in column 0.
 """
 
