@@ -23,7 +23,7 @@ void check_options(const at::TensorOptions& options) {
               static_cast<int>(device.index()), ", there is one device, webgpu:0");
 }
 
-// What torch.use_deterministic_algorithms promises of tensors that nobody has written yet.
+// Fills a new tensor if torch.use_deterministic_algorithms asks for it.
 at::Tensor filled_if_deterministic(at::Tensor tensor) {
   const auto& settings = at::globalContext();
   if (C10_UNLIKELY(settings.deterministicAlgorithms() &&

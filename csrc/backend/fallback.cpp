@@ -68,9 +68,9 @@ void replace_generators(const c10::FunctionSchema& schema, torch::jit::Stack* st
   }
 }
 
-// Copies on the CPU would hide that an argument was there from the start, which PyTorch refuses.
-// 0-d tensors may be anywhere, and so may the indices of index_put_, the only lists of optional
-// tensors; what ops of other libraries accept is theirs to say.
+// Raises for arguments on the CPU, as PyTorch does. Once all arguments are copied to the CPU, these
+// would not be noticed. 0-d tensors may be on any device, and so may the indices of index_put_, the
+// only lists of optional tensors; ops of other libraries check their own arguments.
 void check_common_device(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const c10::FunctionSchema& schema = op.schema();
   if (schema.operator_name().getNamespace() != "aten") {

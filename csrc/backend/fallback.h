@@ -1,4 +1,4 @@
-// Running on the CPU what has no kernel here: counted, told of once per op, or refused.
+// The CPU fallback for ops without a kernel: counted, with one warning per op, or refused.
 #pragma once
 
 #include <ATen/TensorIterator.h>

@@ -37,7 +37,7 @@ uint32_t BindingList::add(const Buffer& buffer, uint64_t element_bytes, uint64_t
   TORCH_CHECK_NOT_IMPLEMENTED((slot.end - slot.begin) / element_bytes <= kMaxElements, op_,
                               "(): a tensor of more than 2^32 elements");
   const uint64_t step = fits ? slot.end : window_bytes();
-  // Kernels that check indices bind a buffer more.
+  // Kernels that check indices bind one buffer more, the error words.
   const uint64_t most = std::min(caps.max_storage_buffers, kMaxBindings) - 1;
   const uint64_t wanted = (slot.end - slot.begin + step - 1) / step;
   TORCH_CHECK_NOT_IMPLEMENTED(

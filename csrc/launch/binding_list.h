@@ -22,10 +22,10 @@ public:
   /// `op` names the op in errors.
   explicit BindingList(const char* op) : op_(op) {}
 
-  /// What a binding holds of a buffer that needs several.
+  /// The bytes per binding of a buffer that needs several.
   static uint64_t window_bytes();
-  /// What one binding surely reaches of a larger buffer, wherever that lies: bindings start at
-  /// aligned offsets and end at whole words.
+  /// The bytes of a larger buffer that one binding can cover, wherever they start: bindings start
+  /// at aligned offsets and end at whole words.
   static uint64_t safe_reach() {
     const uint64_t limit = context().device.caps().max_storage_binding_size;
     return std::max(limit - std::min<uint64_t>(limit, 512), limit / 2);

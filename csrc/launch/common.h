@@ -65,7 +65,7 @@ inline at::Tensor& write_out(const at::Tensor& result, at::Tensor& out) {
   return out.copy_(result);
 }
 
-/// A view with a dimension where there is none: kernels need not know 0-d tensors.
+/// A 0-d tensor as a view of one dimension, so that kernels need not handle 0-d tensors.
 inline at::Tensor at_least_1d(const at::Tensor& tensor) {
   return tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
 }

@@ -90,7 +90,7 @@ inline void check_operand_dtype(std::string_view op, std::string_view operand, a
   }
 }
 
-/// The kernel dtype of an operand that is read as what it is. Refuses types without one.
+/// The kernel dtype of an operand that is read in its own dtype. Raises for types without one.
 [[noreturn]] void raise_no_dtype(std::string_view op, std::string_view operand,
                                  at::ScalarType type);
 inline DType operand_dtype(std::string_view op, std::string_view operand, at::ScalarType type) {

@@ -8,7 +8,7 @@
 namespace torch_webgpu {
 namespace {
 
-// Behind the last element, in bytes of the buffer.
+// The end of the last element, in bytes from the start of the buffer.
 uint64_t end_of(const at::TensorBase& tensor, uint64_t begin) {
   if (tensor.numel() == 0) {
     return begin;

@@ -7,8 +7,8 @@
 namespace torch_webgpu {
 
 /// The elements that the iterator (maybe a part of one, after splits) reads or writes, with its
-/// dimensions in row-major order; those along which the operand stands still have size 1. Raises
-/// for negative strides, which tensors do not have.
+/// dimensions in row-major order; dimensions of stride 0 have size 1. Raises for negative strides,
+/// which tensors do not have.
 at::Tensor operand_view(const at::TensorIteratorBase& iter, int operand);
 
 } // namespace torch_webgpu

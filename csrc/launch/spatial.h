@@ -1,5 +1,5 @@
 // Tensors of up to three spatial dimensions behind optional batch and channel dimensions, as
-// kernels/lib/spatial.wgsl sees them.
+// csrc/wgsl/lib/spatial.wgsl sees them.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -21,7 +21,8 @@ constexpr uint64_t kSmallestBuffer = 256;
 // peak is still there for the next step: a buffer costs the driver more than ten dispatches.
 constexpr uint64_t kSlackDivisor = 10;
 constexpr uint64_t kSlackFloor = 64ull << 20;
-// A cached buffer that this many others were freed after is no part of what the program repeats.
+// A cached buffer is stale once this many others were freed after it: the program's repeated steps
+// do not use it.
 constexpr uint64_t kStale = 10'000;
 
 std::string megabytes(uint64_t bytes) {
@@ -158,8 +159,8 @@ void Allocator::trim_cache(uint64_t keep_bytes) {
   for (auto& [size, buffers] : cached_) {
     order.insert(order.end(), buffers.begin(), buffers.end());
   }
-  // What is stale goes first, then the largest, which leaves most buffers for use again. By age
-  // alone the next to go would be the next to be wanted, for training repeats its steps.
+  // Releases stale buffers first, then the largest ones, so that most buffers stay. By age alone it
+  // would release the buffer that is needed next, because training repeats its steps.
   const auto is_stale = [&](const Buffer* buffer) { return clock_ - buffer->last_use > kStale; };
   std::stable_sort(order.begin(), order.end(), [&](const Buffer* a, const Buffer* b) {
     return is_stale(a) != is_stale(b) ? is_stale(a) : a->size > b->size;

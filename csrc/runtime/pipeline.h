@@ -56,7 +56,7 @@ struct PipelineSpec {
   std::vector<std::pair<std::string, double>> constants; // override values
 };
 
-/// The users of the cache, numbered where the kernels are: kernels/pipeline_family.h.
+/// The users of the cache, numbered in csrc/wgsl/pipeline_family.h.
 enum class PipelineFamily : uint32_t;
 
 /// Packed description of a pipeline. `family` separates the users of the cache; what the words mean

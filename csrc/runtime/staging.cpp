@@ -51,7 +51,7 @@ UploadStaging::Chunk* UploadStaging::create_chunk() {
       [&] { chunk->buffer = device_.api().DeviceCreateBuffer(device_.handle(), &descriptor); });
   if (!error.message.empty() || chunk->buffer == nullptr) {
     if (!chunks_.empty()) {
-      return nullptr; // go on with those there are
+      return nullptr; // continue with the existing chunks
     }
     raise(ErrorKind::kOutOfMemory, "could not create an upload buffer: " + error.message);
   }

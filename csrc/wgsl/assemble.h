@@ -1,4 +1,4 @@
-// From a kernel and what a launch chose of it to the shader.
+// Makes the shader of a kernel for the operands and constants that a launch chose.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,9 @@ struct KernelForm {
   SlotWindows windows;
 };
 
-/// The complete shader: constants, the kernel's text with conditions resolved and regions filled in,
-/// bindings and accessors of the operands, and what it uses of the library. Raises kRuntime, with
-/// the names of kernel and operand, if the form is none of the kernel's.
+/// The complete shader: constants, the kernel's text with conditions resolved and regions filled
+/// in, bindings and accessors of the operands, and what it uses of the library. Raises kRuntime,
+/// with the names of kernel and operand, if the kernel does not allow these choices.
 PipelineSpec assemble(std::string label, const KernelInfo& kernel, const KernelForm& form,
                       const ShaderTarget& target);
 

@@ -21,7 +21,7 @@ enum class DType : uint8_t {
   kF64,
   kU16,
   kU32,
-  // Raw bits, for ops that only move elements: any dtype of that width goes.
+  // Raw bits, for ops that only move elements: they stand for any dtype of that width.
   kBits8,
   kBits16,
   kBits32,
@@ -34,7 +34,7 @@ inline constexpr uint32_t kNumDTypes = static_cast<uint32_t>(DType::kBits128) + 
 constexpr bool is_raw(DType dtype) { return dtype >= DType::kBits8; }
 
 /// The WGSL type a value has in registers. The letter is the suffix of the library functions that
-/// work on it (csrc/kernels/lib).
+/// work on it (csrc/wgsl/lib).
 enum class Kind : uint8_t {
   kFloat,   // f: f32
   kInt,     // i: i32

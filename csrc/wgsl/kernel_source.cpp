@@ -20,7 +20,8 @@ struct Slot {
   uint32_t windows = 1;
 };
 
-// Where an accessor's words lie: a binding's name, and what sets the accessor's own name apart.
+// Where an accessor finds its words: the name of a binding, and a suffix for the accessor's own
+// name.
 struct Place {
   std::string buffer;
   std::string suffix;
@@ -46,7 +47,7 @@ std::vector<Slot> slots_of(const std::vector<Operand>& operands, const SlotWindo
     slot.atomic |= operand.writable && !operand.owns_words &&
                    (info(operand.dtype).bytes < 4 || operand.atomic_add || operand.atomic_update);
   }
-  // The bit behind the last slot's bindings ends it.
+  // The bit after the last slot's bindings marks its end.
   uint32_t rest = windows.firsts;
   for (uint32_t s = 0; s < slots.size(); ++s) {
     slots[s].binding = rest == 0 ? s : static_cast<uint32_t>(std::countr_zero(rest));
@@ -159,7 +160,8 @@ std::string atomic_add_function(const Operand& operand, const Place& place) {
            "[i * 2u], v.x); let carry = select(0u, 1u, old + v.x < old);" + " atomicAdd(&" +
            buffer + "[i * 2u + 1u], v.y + carry);";
   } else {
-    // WGSL has integer atomics only: replace the word until nobody interfered.
+    // WGSL has integer atomics only. Tries to replace the word until no other invocation has
+    // changed it in between.
     const bool narrow = dtype.bytes < 4;
     auto add = [&](const std::string& index, const std::string& value, DType type) {
       const std::string word = narrow ? "((old >> shift) & " + bit_mask(dtype.bytes) + ")" : "old";
@@ -184,7 +186,8 @@ std::string atomic_add_function(const Operand& operand, const Place& place) {
   return "fn atomic_add_" + name + place.suffix + "(i: u32, v: " + name + "_t) { " + body + " }\n";
 }
 
-// WGSL has integer atomics only: replace the word until nobody interfered.
+// WGSL has integer atomics only. Tries to replace the word until no other invocation has changed it
+// in between.
 std::string atomic_update_function(const Operand& operand, const Place& place) {
   const uint32_t bytes = info(operand.dtype).bytes;
   const bool narrow = bytes < 4;
@@ -203,7 +206,7 @@ std::string atomic_update_function(const Operand& operand, const Place& place) {
          "if (swap.exchanged) { break; } old = swap.old_value; } }\n";
 }
 
-// The accessor that hands an element to its window's.
+// The accessor that calls the accessor of the window which holds the element.
 std::string across_windows(const std::string& accessor, const Operand& operand, uint32_t windows,
                            uint64_t window_bytes) {
   const bool loads = accessor.starts_with("load");

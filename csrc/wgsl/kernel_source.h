@@ -90,7 +90,7 @@ struct SlotWindows {
 };
 
 struct KernelSource {
-  std::string_view file; // name under csrc/kernels without .wgsl
+  std::string_view file; // name of the kernel file without .wgsl
   std::vector<Operand> operands;
   std::vector<std::pair<std::string_view, std::string>> hooks;
   bool checks_indices = false; // the file declares and uses `errors`

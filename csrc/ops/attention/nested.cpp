@@ -1,6 +1,6 @@
-// Nested tensors, as far as nn.TransformerEncoder makes them: of a padding mask it makes sequences
-// of different lengths, runs its layers on them, and pads the result. The layers compute on padded
-// tensors here, so that padded places cost time, but the results are the same.
+// The operators on nested tensors that nn.TransformerEncoder uses. From a padding mask it makes a
+// nested tensor (sequences of different lengths), runs its layers on it, and pads the result. Here
+// the layers compute on padded tensors. Padding costs time, but the results are the same.
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_native_multi_head_attention.h>
@@ -21,15 +21,16 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// Sequences of `width` numbers each, one behind the other in the rows of a padded tensor.
+// The sequences of a nested tensor. Sequence n has lengths[n] rows of `width` numbers. In the
+// padded tensor every sequence takes `longest` rows.
 struct Sequences {
   std::vector<int64_t> lengths;
   int64_t longest = 0;
   int64_t width = 0;
 
   int64_t count() const { return static_cast<int64_t>(lengths.size()); }
-  // The rows of the padded tensor that are no padding. Made at the first call: `longest` must not
-  // change from then on.
+  // The indices of those rows of the padded tensor that are not padding. Computed at the first
+  // call; `longest` must not change afterwards.
   const Tensor& rows() const {
     if (!rows_.defined()) {
       std::vector<int64_t> rows;
@@ -47,7 +48,7 @@ private:
   mutable Tensor rows_;
 };
 
-// True where a padded tensor has no number of a sequence.
+// A mask over the rows of the padded tensor: true where a row is padding.
 Tensor padding_mask(const Sequences& sequences) {
   return at::full({sequences.count() * sequences.longest}, true,
                   at::TensorOptions(webgpu_device()).dtype(at::kBool))
@@ -91,7 +92,7 @@ Tensor unpad(const Tensor& padded, const Sequences& sequences) {
       buffer, at::tensor(sizes, at::kLong).view({sequences.count(), 2}));
 }
 
-// A bool that the host asks for: it is found there, from the mask (on the CPU).
+// Computed on the CPU, because the caller needs the bool on the host. `mask` is a CPU tensor.
 bool is_left_aligned_on_cpu(const Tensor& t, const Tensor& mask) {
   TORCH_CHECK(t.dim() == 3, "Input should be a 3D tensor, N * L * D");
   const Tensor shape = at::full({1}, false, at::kBool).expand(t.sizes());

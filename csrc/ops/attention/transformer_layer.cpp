@@ -26,11 +26,11 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// What a mask's shape says: one for all of (rows, columns), one for each batch (columns), or the
-// scores' own.
+// The shape of a mask: (rows, columns) for all batches, (batch, columns), or the shape of the
+// scores.
 enum MaskType : int64_t { kSourceMask = 0, kPaddingMask = 1, kWholeMask = 2 };
 
-// `mask` as it broadcasts to the scores.
+// `mask` as a view that broadcasts to the scores.
 Tensor scores_mask(const Tensor& scores, const Tensor& mask, std::optional<int64_t> type) {
   if (mask.dim() != 2 || scores.dim() != 4) {
     type = kWholeMask;
@@ -148,8 +148,8 @@ multi_head_attention(const Tensor& query, const Tensor& key, const Tensor& value
   }
   const auto [q, k, v] = transform_bias_rescale(qkv, qkv_bias, heads);
   const Tensor scores = at::matmul(q, k.transpose(-2, -1));
-  // A row that is masked altogether becomes NaN, as on the CPU; scaled_dot_product_attention's is
-  // 0.
+  // A row in which everything is masked becomes NaN, as on the CPU. (scaled_dot_product_attention
+  // gives 0 for such a row.)
   const bool has_mask = mask.has_value() && mask->defined();
   const Tensor weights =
       at::_softmax(has_mask ? masked_scores(scores, mask->to(at::kBool), mask_type) : scores, -1,

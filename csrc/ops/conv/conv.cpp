@@ -50,8 +50,8 @@ void check_types(const Tensor& input, const Tensor& weight) {
                               "\"slow_conv2d_cpu\" not implemented for 'Bool'");
 }
 
-// What at::convolution has checked before it calls, and what the CPU's kernels check. Other callers
-// may pass anything.
+// Repeats the checks of at::convolution and of the CPU's kernels, because programs can also call
+// these operators directly, with any arguments.
 void check_geometry(const Tensor& input, const Tensor& weight, const Tensor& bias,
                     const ConvGeometry& geometry, bool transposed, at::IntArrayRef output_padding) {
   const int64_t dims = input.dim() - 2;
@@ -102,7 +102,7 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
     check_dtype(given_bias, input.scalar_type());
   }
   if (!is_gemm_dtype(input.scalar_type())) {
-    // Not the overrideable form, which the CPU does not have.
+    // Calls `convolution`, because the overrideable form has no CPU kernel.
     return call_cpu_fallback_symint<at::_ops::convolution>::call(
         input, weight, bias, c10::fromIntArrayRefSlow(stride), c10::fromIntArrayRefSlow(padding),
         c10::fromIntArrayRefSlow(dilation), transposed, c10::fromIntArrayRefSlow(output_padding),

@@ -14,7 +14,8 @@ namespace {
 using at::Tensor;
 using Words = ConvParams::Words;
 
-// Missing spatial dimensions come first, as ones.
+// Every tensor is treated as having three spatial dimensions. Missing ones come first and have size
+// 1.
 constexpr int64_t kSpatial = 3;
 
 int64_t spatial(at::IntArrayRef values, int64_t d, int64_t missing) {
@@ -30,7 +31,7 @@ void set(Words& words, at::IntArrayRef values, int64_t missing) {
 
 at::IntArrayRef spatial_sizes(const Tensor& tensor) { return tensor.sizes().slice(2); }
 
-// Divisors that take a flat index over these sizes apart.
+// Divisors that split a flat index over `sizes` into coordinates.
 void set_divisors(at::IntArrayRef sizes, Words& volume, Words& plane, Words& row) {
   const int64_t width = spatial(sizes, 2, 1);
   const int64_t area = spatial(sizes, 1, 1) * width;
@@ -39,7 +40,7 @@ void set_divisors(at::IntArrayRef sizes, Words& volume, Words& plane, Words& row
   volume = divisor_words(static_cast<uint32_t>(spatial(sizes, 0, 1) * area));
 }
 
-// Whether the spatial dimensions are one dimension of stride tensor.stride(-1).
+// Whether the spatial dimensions can be viewed as one dimension with stride tensor.stride(-1).
 bool is_collapsible(const Tensor& tensor) {
   int64_t expected = tensor.stride(-1);
   for (int64_t d = tensor.dim() - 1; d >= 2; --d) {
@@ -52,7 +53,7 @@ bool is_collapsible(const Tensor& tensor) {
 }
 
 Tensor collapsible(const Tensor& tensor) {
-  // A last dimension of size 1 may have any stride, which would then mean nothing.
+  // A last dimension of size 1 may have any stride, so its stride says nothing about the others.
   return tensor.size(-1) != 1 && is_collapsible(tensor) ? tensor : tensor.contiguous();
 }
 
@@ -66,7 +67,7 @@ int64_t reach(const Tensor& tensor) {
 
 int64_t numel(at::IntArrayRef sizes) { return c10::multiply_integers(sizes); }
 
-// Channels as rows, images and positions as columns, groups as the batch.
+// The matrix with channels as rows, and images and positions as columns. Groups are the batch.
 MatrixView by_positions(const Tensor& tensor, int64_t groups) {
   return {.tensor = &tensor,
           .offset = tensor.storage_offset(),
@@ -76,8 +77,9 @@ MatrixView by_positions(const Tensor& tensor, int64_t groups) {
           .reach = reach(tensor)};
 }
 
-// The operand that is found by taps and positions together. Of row and column only the order
-// matters: the smaller one is walked along.
+// The operand whose elements are addressed by tap and position together. The kernel computes the
+// addresses. The strides `row` and `column` only say, by which of them is smaller, along which
+// dimension to load.
 MatrixView gathered(const Tensor& tensor, int64_t groups, bool positions_are_rows) {
   return {.tensor = &tensor,
           .offset = tensor.storage_offset(),
@@ -87,7 +89,8 @@ MatrixView gathered(const Tensor& tensor, int64_t groups, bool positions_are_row
           .reach = reach(tensor)};
 }
 
-// What the three forms have in common. `positions` are the sizes that positions run over.
+// The fields that the three forms share. `positions` are the sizes of the dimensions in which
+// positions are counted.
 Gemm start(ConvForm form, const Tensor& w, const Tensor& b, at::IntArrayRef positions,
            const ConvGeometry& geometry) {
   Gemm problem;
@@ -118,7 +121,7 @@ void add_bias(Gemm& problem, const Tensor& bias, int64_t groups) {
   }
 }
 
-// Whether images must be taken a few at a time for x and y to fit a storage binding.
+// Whether x or y is larger than a storage binding, so that the images must be processed in parts.
 bool needs_split(const Tensor& x, const Tensor& y) {
   const uint64_t limit = context().device.caps().max_storage_binding_size;
   const auto is_large = [&](const Tensor& tensor) {
@@ -201,7 +204,7 @@ void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor&
 
 void conv_weight(const Tensor& w, const Tensor& x, const Tensor& y, const ConvGeometry& geometry) {
   if (needs_split(x, y)) {
-    Tensor sum = w; // then of the second half of the images
+    Tensor sum = w; // w for the first half of the images, a new tensor for the second
     for_halves(x, y, [&](const Tensor& x_half, const Tensor& y_half) {
       conv_weight(sum, x_half, y_half, geometry);
       if (!sum.is_same(w)) {

@@ -24,7 +24,7 @@ namespace {
 
 using at::Tensor;
 
-// Norm of one of the kernels.
+// The value of a kernel's constant `norm` for this power.
 template <class Norm>
 Norm norm_of(double power) {
   if (std::isinf(power)) {
@@ -46,8 +46,8 @@ std::array<uint32_t, 4> strides_of(const Tensor& tensor) {
   return strides;
 }
 
-// Distances of the rows of x1 (batch, row, element) and x2. For pdist both are the same and out is
-// a vector: of each pair one distance.
+// Distances of the rows of x1 (batch, row, element) and x2. For pdist x1 and x2 are the same
+// tensor, and out is a vector with one distance per pair.
 void forward(const char* op, const Tensor& x1, const Tensor& x2, double power, const Tensor& out) {
   const bool one_set = out.dim() == 1;
   const uint64_t pairs = static_cast<uint64_t>(x1.size(0) * x1.size(1) * x2.size(1));
@@ -108,7 +108,8 @@ void check_matrices(const Tensor& x1, const Tensor& x2) {
               " X2: ", x2.size(-1));
 }
 
-// Both sets with equal batches, as one dimension; and the common shape of the batches.
+// Both sets with their batch dimensions broadcast and flattened into one, and the broadcast shape
+// of the batch.
 struct Sets {
   Tensor x1;
   Tensor x2;

@@ -21,7 +21,7 @@ struct Params {
   out_strides: vec4<u32>, // of batch, row 1, row 2
 }
 
-// What a difference contributes, how contributions are joined, and the distance that all make.
+// For each norm: the term of one difference, how two terms are combined, and the distance from all terms combined.
 @if(zero)
 fn term(d: f32) -> f32 { return select(0.0, 1.0, b_from_f(d)); }
 @elif(one || infinity)
@@ -58,7 +58,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     if (row2 <= row1) {
       return;
     }
-    // The place in the vector of distances.
+    // The index of the pair in the vector of distances.
     pair = vec3<u32>(row1 * (2u * p.rows1 - row1 - 1u) / 2u + row2 - row1 - 1u, 0u, 0u);
   }
   let at1 = p.x1_at + batch * p.x1_strides.x + row1 * p.x1_strides.y;

@@ -53,7 +53,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
       if (row2 == row1) {
         continue;
       }
-      // The place in the vectors of distances and gradients.
+      // The index of the pair in the vectors of distances and gradients.
       let low = min(row1, row2);
       pair = vec3<u32>(low * (2u * p.rows1 - low - 1u) / 2u + max(row1, row2) - low - 1u, 0u, 0u);
     }

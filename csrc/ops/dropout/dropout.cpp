@@ -56,14 +56,15 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p,
   if (!dtype) {
     return call_cpu_fallback<at::_ops::native_dropout>::call(input, p, train);
   }
-  // Memory order is as good as any: the order of the input's dimensions is kept (channels last,
-  // say), gaps between its elements are not.
+  // The kernel draws in memory order. The output keeps the order of the input's dimensions
+  // (channels last, for example). An input with gaps between its elements is copied without them
+  // first.
   const Tensor x =
       input.is_non_overlapping_and_dense() ? input : at::empty_like(input).copy_(input);
   const double scale = p == 1.0 ? 0.0 : 1.0 / (1.0 - p);
   Tensor mask = at::empty_like(x, mask_options);
   if (buffer_of(x).size > context().device.caps().max_storage_binding_size) {
-    mask.bernoulli_(1.0 - p); // this and the product split themselves
+    mask.bernoulli_(1.0 - p); // both operators split tensors larger than a binding
     return {native_dropout_backward(x, mask, scale), mask};
   }
   Tensor out = at::empty_like(x);

@@ -1,5 +1,5 @@
-// Dropout in one pass: draws, scales what is kept, and writes the mask for the backward pass. The outputs are new
-// and dense: an invocation makes four elements and writes whole words, the last of which nobody else has.
+// Dropout in one pass: draws, scales what is kept, and writes the mask for the backward pass. The outputs are new and
+// dense. An invocation makes four elements and writes whole words. It may overwrite the unused rest of the last word.
 //
 // @operand out: words float
 // @operand mask: words {bool}

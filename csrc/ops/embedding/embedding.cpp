@@ -47,7 +47,7 @@ Tensor embedding_dense_backward(const Tensor& grad_output, const Tensor& indices
         grad_output, indices, num_weights, padding_idx, scale_grad_by_freq);
   }
   const int64_t width = grad_output.size(-1);
-  // Many small gradients meet in one row: their sum is kept in float32.
+  // Many gradients may be added to one row, so sums of half types are kept in float32.
   const at::ScalarType sum_type = at::toOpMathType(type);
   const Tensor index = indices.reshape({-1}).contiguous();
   Tensor grad = grad_output.reshape({-1, width}).to(sum_type);

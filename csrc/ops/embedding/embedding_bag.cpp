@@ -51,7 +51,8 @@ void check_arguments(const Tensor& weight, const Tensor& indices, const Tensor& 
   }
 }
 
-// The greatest row elements of each bag and the indices they come from (-1 for empty bags).
+// Element by element, the maximum over the rows of each bag, and the index that it comes from (-1
+// for empty bags).
 std::pair<Tensor, Tensor> bag_maxima(const Tensor& rows, const Tensor& bag, const Tensor& indices,
                                      const Tensor& kept, int64_t bags) {
   const double lowest = -std::numeric_limits<double>::infinity();
@@ -59,7 +60,7 @@ std::pair<Tensor, Tensor> bag_maxima(const Tensor& rows, const Tensor& bag, cons
   const Tensor candidates = rows.masked_fill(kept.logical_not().unsqueeze(1), lowest);
   const Tensor maxima = at::full({bags, rows.size(1)}, lowest, rows.options());
   index_combine("embedding_bag", Placing::kMaximum, maxima, 0, bag, candidates);
-  // The first position that holds the maximum.
+  // Of equal maxima, the first position counts.
   const Tensor place = at::arange(none, bag.options().dtype(at::kInt)).unsqueeze(1);
   const Tensor is_maximum =
       candidates.eq(maxima.index_select(0, bag)).logical_and_(kept.unsqueeze(1));
@@ -143,7 +144,7 @@ Tensor embedding_bag_dense_backward(const Tensor& grad, const Tensor& indices,
   if (indices.numel() == 0) {
     return table.to(grad.scalar_type());
   }
-  if (mode == kMax) { // element by element: each goes back to the row it came from
+  if (mode == kMax) { // each element goes to the row that its maximum came from
     const Tensor none = maximum_indices.lt(0);
     table.scatter_add_(0, maximum_indices.clamp_min(0).to(at::kLong), from.masked_fill(none, 0));
     return table.to(grad.scalar_type());
@@ -187,7 +188,7 @@ Tensor& embedding_renorm_(Tensor& self, const Tensor& indices, double max_norm, 
   TORCH_CHECK(self.dim() == 2, "Expected 2-dimensional tensor, but got ", self.dim(),
               "-dimensional tensor for argument #1 'self' (while checking arguments for ",
               "embedding_renorm_)");
-  // Rows that occur twice are computed twice, to the same values.
+  // A row whose index occurs twice is computed twice, with the same result.
   const Tensor index = indices.reshape({-1});
   const Tensor rows = self.index_select(0, index);
   const Tensor norms = at::linalg_vector_norm(rows, norm_type, 1, /*keepdim=*/true);

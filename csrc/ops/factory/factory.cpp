@@ -101,8 +101,8 @@ uint32_t low(int64_t value) { return static_cast<uint32_t>(value); }
 uint32_t high(int64_t value) { return static_cast<uint32_t>(static_cast<uint64_t>(value) >> 32); }
 uint32_t bits(double value) { return std::bit_cast<uint32_t>(static_cast<float>(value)); }
 
-// Float32 would lose digits of start + i * step that the float64 of CPU's kernel keeps. 64-bit
-// integers keep them: 2^61 units for the largest element.
+// Computes start + i * step in 64-bit fixed point. The CPU's kernel computes in float64, and
+// float32 would lose digits. The unit is such that the largest element has 2^61 of them.
 void fixed_point(const at::TensorBase& out, double start, double step) {
   const double last = start + step * static_cast<double>(out.numel() - 1);
   const double largest = std::max({std::abs(start), std::abs(last), std::abs(step)});
@@ -146,7 +146,7 @@ void linspace(TensorIterator& iter, const Scalar& start, const Scalar& end, int6
   }
   const auto first = start.to<int64_t>();
   const auto last = end.to<int64_t>();
-  // Unsigned: the distance may be longer than an int64_t counts.
+  // Unsigned, because the distance may exceed the range of int64_t.
   const auto divisor = static_cast<uint64_t>(gaps);
   const uint64_t rise = static_cast<uint64_t>(last) - static_cast<uint64_t>(first);
   const uint64_t distance = last < first ? 0 - rise : rise;
@@ -161,7 +161,7 @@ void linspace(TensorIterator& iter, const Scalar& start, const Scalar& end, int6
       {low(first), high(first), low(step), high(step), static_cast<uint32_t>(part), low(gaps)});
 }
 
-// Iterator: output, positions. The modified Bessel function of a half circle.
+// Iterator: output, positions. The window is the modified Bessel function I0 of a half circle.
 void kaiser_window(at::TensorIteratorBase& iter, int64_t length, double beta) {
   const Tensor& positions = iter.tensor(1);
   if (!is_native(positions.scalar_type())) {
@@ -196,7 +196,8 @@ Tensor& range_out(const Scalar& start, const Scalar& end, const Scalar& step, Te
   if (!is_native(result.scalar_type())) {
     return result.copy_(at::range(start, end, step, result.options().device(at::kCPU)));
   }
-  // Both ends are included. The CPU counts in the type that it adds in.
+  // Both ends are included. As on the CPU, the number of elements is computed in the type in which
+  // elements are added.
   const bool floating = at::isFloatingType(result.scalar_type());
   const double first = floating ? start.to<double>() : static_cast<double>(start.to<int64_t>());
   const double last = floating ? end.to<double>() : static_cast<double>(end.to<int64_t>());
@@ -245,7 +246,7 @@ Tensor triangle_indices(int64_t row, int64_t col, int64_t offset, int64_t size, 
   Tensor result = empty_webgpu({2, size}, dtype.value_or(at::kLong));
   constexpr int64_t kLimit = int64_t{1} << 31;
   TORCH_CHECK_NOT_IMPLEMENTED(row * col < kLimit, "tril_indices: the matrix has too many elements");
-  // Further off, all rows are whole or empty anyway.
+  // With offsets beyond these bounds every row is complete or empty.
   const int64_t near = std::clamp(offset, -row - 1, col + 1);
   run(result, RangeOp::kTriangle, {low(row), low(col), low(near), upper ? 1u : 0u, 0, low(size)});
   return result;
@@ -272,7 +273,7 @@ Tensor& randperm_out(int64_t n, std::optional<at::Generator> generator, Tensor& 
   TORCH_CHECK_NOT_IMPLEMENTED(n < int64_t{1} << 31, "randperm of ", n, " elements is too long");
   at::native::check_supported_max_int_with_precision(n, result);
   result.resize_({n});
-  // Small ones are exact: all n! permutations are equally likely.
+  // For small n, ranks of random keys make all n! permutations equally likely.
   constexpr int64_t kRanked = 2048;
   const RangeOp op = n <= kRanked ? RangeOp::kRank : RangeOp::kPermutation;
   run(result, op, {low(n)}, generator_of(generator).philox_state(4));

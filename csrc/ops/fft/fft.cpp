@@ -36,20 +36,21 @@ double norm_factor(int64_t normalization, int64_t points) {
 }
 
 DimVector wrapped(IntArrayRef dims, const Tensor& self) {
-  at::dim_list_to_bitset(dims, self.dim()); // refuses a dimension that is there twice
+  at::dim_list_to_bitset(dims, self.dim()); // raises if a dimension occurs twice
   DimVector result(dims);
   at::maybe_wrap_dims(result, self.dim());
   return result;
 }
 
-// Like the tensor's memory, outermost dimension first.
+// Sorts dimensions by their strides in `self`, the outermost first.
 void sort_by_stride(int64_t* begin, int64_t* end, const Tensor& self) {
   std::stable_sort(begin, end,
                    [&](int64_t a, int64_t b) { return self.stride(a) > self.stride(b); });
 }
 
-// An output in the layout of the CPU's MKL, which meta functions assume: the transformed
-// dimensions, in this order, inside of all others. Without MKL, only complex transforms have it.
+// An output with the strides that meta functions assume, which are those of the CPU's MKL: the
+// transformed dimensions are the innermost ones, in the order of `dims`. If PyTorch was built
+// without MKL, only complex transforms have this layout.
 Tensor empty_output(const Tensor& self, IntArrayRef sizes, IntArrayRef dims, at::ScalarType dtype) {
   if (dtype != self.scalar_type() && !at::globalContext().hasMKL()) {
     return empty_webgpu(sizes, self.options().dtype(dtype));
@@ -80,7 +81,8 @@ int64_t points_of(const Tensor& tensor, IntArrayRef dims) {
   return points;
 }
 
-// Complex transforms of `from` to `to`, one dimension after the other; they may be one tensor.
+// Complex transforms of `from` to `to`, one dimension after the other. `from` and `to` may be the
+// same tensor.
 void transform_dims(const char* op, const Tensor& from, const Tensor& to, IntArrayRef dims,
                     bool forward, double scale) {
   for (size_t k = 0; k < dims.size(); ++k) {

@@ -2,15 +2,15 @@
 // elements in workgroup memory and transforms them in place: elements are put at digit-reversed places, then follow the
 // stages (decimation in time), one per factor of the length. An inverse transform conjugates on the way in and out.
 //
-// A sequence that is longer than workgroup memory is taken as `outer` x `length` x `inner` elements, with a pass for
-// each factor: all but the last leave an element where it was and multiply it by its twiddle factor, the last writes it
-// where it belongs.
+// A sequence that is longer than workgroup memory is treated as `outer` x `length` x `inner` elements, with one pass
+// per factor. All passes but the last write an element back to its position, multiplied by its twiddle factor. The last
+// pass writes each element to its position in the result.
 //
 // A length with a large prime factor becomes a convolution with a chirp (Bluestein's algorithm): the sequence is
 // multiplied by the chirp and padded with zeros, transformed, multiplied by the filter spectrum (the transform of the
 // chirp's conjugate), transformed back, and multiplied by the chirp.
 //
-// @operand y: out {f32, c64} // real: of a result with conjugate symmetry
+// @operand y: out {f32, c64} // f32: the result is real
 // @operand x: in {f32, c64}
 // @operand roots: in {c64} // the `length` roots of unity
 // @operand twiddles: in {c64} optional // for a pass that is not the last: small powers of a root, then large ones
@@ -20,9 +20,9 @@
 // @const   max_rows: u32 in {128} // that a workgroup takes
 // @const   hermitian: bool // x holds the first half of a sequence with conjugate symmetry
 // @const   chirp_in: bool // multiplies by the chirp before the transform, and pads with zeros
-// @const   chirp_out: bool // ends the way back: multiplies by the chirp
-// @const   convolves: bool // there and back in one pass; else the filter is applied to what is stored
-// @const   radix_3_or_5: bool // among the stages
+// @const   chirp_out: bool // multiplies by the chirp after the inverse transform
+// @const   convolves: bool // both transforms in one pass; else the filter is applied to what is stored
+// @const   radix_3_or_5: bool // some stage has such a radix
 // @const   radix_7_to_13: bool
 // @require has_chirp == (chirp_in || chirp_out)
 // @require !convolves || (has_filter_spectrum && chirp_in && chirp_out && !has_twiddles)
@@ -80,13 +80,13 @@ struct Row {
 var<workgroup> work: array<vec2<f32>, capacity + capacity / 16u>;
 var<workgroup> rows: array<Row, max_rows>;
 
-// Where element i of the workgroup lies in `work`. A gap after every 16 keeps the steps of a stage, powers of two, off
-// one and the same memory bank.
+// Where element i of the workgroup lies in `work`. An unused element after every 16 spreads accesses at distances of a
+// power of two over the memory banks.
 fn slot(i: u32) -> u32 {
   return i + (i >> 4u);
 }
 
-// By a factor of the length.
+// a / b, for a factor b of the length.
 fn quotient(a: u32, b: u32) -> u32 {
   if (power_of_2) {
     return a >> firstTrailingBit(b);
@@ -162,14 +162,14 @@ fn sink(row: Row, k: u32, value: vec2<f32>) {
     let large = (1u << p.root_shift) + (exponent >> p.root_shift);
     v = mul_c(v, mul_c(load_twiddles(p.twiddles_at + small), load_twiddles(p.twiddles_at + large)));
   }
-  // The conjugate makes the next transform the way back.
+  // The kernel transforms forward only. With the conjugate, the next transform is the inverse one.
   @if(has_filter_spectrum && !convolves)
   v = conj_c(mul_c(v, load_filter_spectrum(p.filter_spectrum_at + position)));
   @if(chirp_out) v = mul_c(conj_c(v), load_chirp(p.chirp_at + position));
   put(row.y + position * p.y_stride, vec2<f32>(v.x * p.scale, v.y * p.scale * p.store_sign));
 }
 
-// Where the first stage wants element j of a row.
+// The digit-reversed position of element j of a row.
 fn place_of(j: u32) -> u32 {
   var rest = j;
   var block = p.length;
@@ -299,7 +299,7 @@ fn butterfly_odd(base: u32, span: u32, step: u32, radix: u32) {
   }
 }
 
-// Transforms the rows. The barriers around it are its own.
+// Transforms the rows. It has all the barriers that it needs, before and after.
 fn transform(local: u32) {
   var span = 1u;
   for (var stage = 0u; stage < p.num_stages; stage++) {
@@ -333,8 +333,8 @@ fn transform(local: u32) {
   workgroupBarrier();
 }
 
-// Multiplies by the filter spectrum and puts elements where a transform wants them. The conjugate makes that the way
-// back.
+// Multiplies by the filter spectrum and puts the elements in digit-reversed order for the second transform. With the
+// conjugate, that is the inverse transform.
 @if(convolves)
 fn apply_filter(local: u32, elements: u32) {
   var held = array<vec2<f32>, capacity / 256u>();
@@ -381,7 +381,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     }
     work[slot(at.x * p.length + place_of(at.y))] = v;
   }
-  // A convolution transforms there and back: a loop that no compiler unrolls, it takes long enough as it is.
+  // A convolution transforms twice. The bound of the loop is a parameter, so that no compiler unrolls it: compiling one
+  // copy of the body takes long enough.
   for (var n = 0u; n < p.transforms; n++) {
     transform(local);
     @if(convolves) {

@@ -19,9 +19,9 @@ using at::Tensor;
 namespace kernel = kernels::fft;
 
 constexpr size_t kMaxDims = std::tuple_size_v<decltype(kernel::Params::dims)>;
-constexpr uint32_t kAcross = 16;              // rows side by side that fill a memory transaction
-constexpr uint32_t kElements = 1024;          // that are enough for a workgroup
-constexpr uint64_t kScratchBytes = 128 << 20; // of one intermediate result
+constexpr uint32_t kAcross = 16;              // neighbouring rows that fill a memory transaction
+constexpr uint32_t kElements = 1024;          // elements that keep a workgroup busy
+constexpr uint64_t kScratchBytes = 128 << 20; // limit for one intermediate result
 
 // What a pass does besides transforming; the constants of fft.wgsl.
 struct Steps {
@@ -33,11 +33,11 @@ struct Steps {
   bool chirp_out = false;
 };
 
-// Where sequences lie: in a tensor, or one behind the other in scratch memory.
+// Where sequences are stored: in a tensor, or contiguous in scratch memory.
 struct Place {
   Tensor tensor;
   uint32_t stride = 1;
-  uint32_t sequence = 0; // 0: the tensor's dims say
+  uint32_t sequence = 0; // distance between sequences; 0: as the tensor's dims say
 };
 
 class Passes {
@@ -52,7 +52,7 @@ public:
         sequences_ *= x.size(d);
       }
     }
-    // Neighbouring sequences lie near each other in what is written.
+    // Sorted so that sequences with neighbouring numbers are close together in the output.
     std::stable_sort(dims_.begin(), dims_.end(),
                      [](const Dim& a, const Dim& b) { return a.y < b.y; });
     merge_dims();
@@ -86,7 +86,7 @@ private:
     int64_t size, x, y;
   };
 
-  // What is special about the first and the last pass.
+  // What only the first or the last pass does.
   struct Ends {
     bool chirp_in = false;
     bool filters = false;
@@ -124,7 +124,7 @@ private:
     run_pass(params, x_, y_, steps);
   }
 
-  // The passes of one transform. All but the last leave elements where they are.
+  // The passes of one transform. All but the last keep every element at its position.
   void run_factors(const Place& from, const Place& scratch, const Place& to, const Ends& ends) {
     uint32_t outer = 1;
     uint32_t inner = plan_.length;
@@ -145,7 +145,8 @@ private:
                   .filters = last && ends.filters,
                   .chirp_out = last && ends.chirp_out};
       if (last) {
-        // Digits of `outer`, the last factor's first; the first factor counts ones in the result.
+        // The digits of an index into `outer`, the last factor's digit first. In the result, the
+        // first factor's digit has weight 1.
         uint32_t weight = outer;
         for (size_t d = k; d-- > 0;) {
           weight /= plan_.factors[d];
@@ -177,7 +178,7 @@ private:
     return params;
   }
 
-  // What a pass from x and a pass to y do besides.
+  // Sets what a pass does in addition if it reads x or writes y.
   void set_ends(kernel::Params& params, Steps& steps, bool from_x, bool to_y) const {
     const float sign = transform_.forward ? 1.0f : -1.0f;
     if (from_x) {
@@ -223,7 +224,7 @@ private:
                                            std::min(std::max(wanted, 1u), kFftMaxRows))),
                  std::bit_ceil(params.rows));
 
-    // The tables are kept until the pass is dispatched.
+    // Keeps the tables alive until the pass is dispatched.
     std::vector<Tensor> tables;
     const auto keep = [&](Tensor table) -> const Tensor& {
       return tables.emplace_back(std::move(table));
@@ -267,7 +268,7 @@ private:
   Place y_;
   std::vector<Dim> dims_; // of the sequences, innermost first
   int64_t sequences_ = 1;
-  int64_t first_ = 0; // the sequences at hand
+  int64_t first_ = 0; // the range of sequences to transform now
   int64_t count_ = 0;
 };
 
@@ -307,7 +308,7 @@ void fft_along(const char* op, const FftTransform& transform, const Tensor& x, c
   TORCH_CHECK_NOT_IMPLEMENTED(transform.points < int64_t{1} << 30, op, "(): a transform of ",
                               transform.points, " points is too long");
   Passes passes(op, transform, x, y, dim);
-  // A part of what surrounds a tensor is bound besides it: see Launch::bind_as.
+  // A binding may cover some bytes around the tensor as well: see Launch::bind_as.
   const uint64_t limit = context().device.caps().max_storage_binding_size - 512;
   if (!passes.too_many_dims() && std::max(extent(x), extent(y)) <= limit) {
     passes.run();
@@ -318,7 +319,8 @@ void fft_along(const char* op, const FftTransform& transform, const Tensor& x, c
     passes.run(); // raises
     return;
   }
-  // Interleaved sequences are as far apart as all of them: no part of them would fit either.
+  // Each of several interleaved sequences extends over almost the whole tensor, so a part of them
+  // would not fit a binding either.
   for (const Tensor* side : {&x, &y}) {
     const auto last = static_cast<uint64_t>(side->stride(dim)) * (side->size(dim) - 1);
     if (side->stride(dim) > 1 && (last + 1) * side->itemsize() > limit) {

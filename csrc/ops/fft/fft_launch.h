@@ -20,8 +20,8 @@ struct FftTransform {
   double scale = 1.0;
 };
 
-/// y = scale * the transform of x along `dim`. All strides; y may be x, but not overlap it
-/// otherwise.
+/// y = scale * the transform of x along `dim`. Any strides are allowed. y may be x, but must not
+/// overlap it in any other way.
 void fft_along(const char* op, const FftTransform& transform, const at::Tensor& x,
                const at::Tensor& y, int64_t dim);
 

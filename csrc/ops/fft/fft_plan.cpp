@@ -38,8 +38,8 @@ uint64_t without_radices(uint64_t length) {
   return length;
 }
 
-// A length from `least` on with small radices: a power of two within workgroup memory, else the
-// shortest.
+// The length of a convolution: at least `least`, and a product of small radices. It is a power of
+// two if that fits workgroup memory, else the shortest such length.
 uint64_t convolution_length(uint64_t least) {
   uint64_t best = std::bit_ceil(least);
   if (best <= fft_capacity()) {
@@ -53,8 +53,8 @@ uint64_t convolution_length(uint64_t least) {
   return best;
 }
 
-// Adds `count` factors of at most fft_capacity() to the list, as equal as they can be. Returns
-// whether there are such.
+// Adds `count` factors of at most fft_capacity() to the list, as equal as possible. Returns false
+// if there are none.
 bool split(uint32_t length, uint32_t count, std::vector<uint32_t>& factors) {
   if (count == 1) {
     if (length <= fft_capacity()) {
@@ -109,7 +109,7 @@ public:
       bytes_ += bytes;
     }
     const Tensor result = table;
-    if (bytes_ > kMaxTableBytes) { // start over rather than keep account of uses
+    if (bytes_ > kMaxTableBytes) { // drops all tables instead of tracking their use
       tables_.clear();
       bytes_ = 0;
     }
@@ -146,7 +146,7 @@ std::vector<uint32_t> fft_radices(uint32_t length) {
       length /= radix;
     }
   }
-  // 8 and 2 together: two fours are less work in as many stages.
+  // Replaces 8 and 2 by 4 and 4, which is as many stages and less work.
   const auto eight = std::find(radices.begin(), radices.end(), 8u);
   const auto two = std::find(radices.begin(), radices.end(), 2u);
   if (eight != radices.end() && two != radices.end()) {
@@ -187,7 +187,7 @@ Tensor fft_chirp(uint32_t points) {
 }
 
 Tensor fft_filter_spectrum(uint32_t points, uint32_t length) {
-  Tensor host; // made by the first element
+  Tensor host; // computed when the first element is asked for
   const c10::complex<double>* values = nullptr;
   return tables().get(Table::kFilterSpectrum, points, length, [&](uint64_t k) {
     if (values == nullptr) {

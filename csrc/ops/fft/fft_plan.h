@@ -1,4 +1,5 @@
-// How a Fourier transform of some length is taken apart, and the tables of factors it needs.
+// How a Fourier transform of some length is divided into passes, and the tables of factors it
+// needs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +19,7 @@ inline constexpr uint32_t kFftMaxRows = 128;
 std::vector<uint32_t> fft_radices(uint32_t length);
 
 struct FftPlan {
-  uint32_t length = 0;    // that the passes work on: the sequence's, or that of a convolution
+  uint32_t length = 0;    // what the passes transform: the sequence's, or a convolution's
   bool convolves = false; // Bluestein: the sequence's length has a prime factor with no radix
   std::vector<uint32_t> factors; // one pass each, their product is `length`
 
@@ -30,8 +31,8 @@ struct FftPlan {
 /// The `length` powers of exp(-2 pi i / length).
 at::Tensor fft_roots(uint32_t length);
 
-/// The same in two halves of about sqrt(length) each: power (high << shift) + low is
-/// table[(1 << shift) + high] * table[low].
+/// The same powers as products of elements of two tables, of about sqrt(length) elements each.
+/// Power (high << shift) + low is table[(1 << shift) + high] * table[low].
 struct FftSplitRoots {
   uint32_t shift;
   at::Tensor table;

@@ -61,7 +61,8 @@ using Form = ForeachForm;
 using Arguments = ForeachArguments;
 using namespace at::native;
 
-// One pair of registrations: `slow` is ATen's way, called where the fast way declines.
+// Runs the multi-tensor kernels, or `slow` (ATen's implementation) if they do not take the
+// arguments.
 template <class Slow, class... Args>
 Tensors or_slow(const Form& form, const Arguments& arguments, Slow slow, Args&&... args) {
   auto fast = foreach_functional(form, arguments);
@@ -86,7 +87,7 @@ struct Unary {
   }
 };
 
-// A difference is the only operation with a negative factor, and takes no truth values.
+// Only subtraction has a negative factor, and it does not take bool.
 template <int sign>
 void check_factor(TensorList self, Scalars scalars) {
   for (size_t i = 0; sign < 0 && i < self.size(); ++i) {
@@ -179,8 +180,8 @@ struct AddTensor {
   }
 };
 
-// a, b and c are lists, s0 is a number for each tensor: addcmul, addcdiv. `Numbers` is how these
-// are given: one, a list, or a tensor on the CPU.
+// a, b and c are lists, s0 is a number for each tensor: addcmul, addcdiv. `Numbers` is the type of
+// that argument: one number, a list, or a tensor on the CPU.
 template <PointwiseOp op, class Numbers, auto slow, auto slow_in_place>
 struct Ternary {
   static constexpr Form kForm{op, SecondOperand::kList, Factor::kPerTensor};

@@ -13,7 +13,8 @@
 namespace torch_webgpu {
 
 struct MultiTensorOp {
-  // Identifies the kernel together with the fields that follow: ops (and their flags) must differ.
+  // A number for the op and its flags. With the fields that follow it identifies the kernel, so no
+  // two ops may share it.
   uint64_t id = 0;
   std::string_view name;
   DType dtype = DType::kF32;
@@ -33,14 +34,15 @@ struct MultiTensorOperands {
   c10::ArrayRef<c10::Scalar> scalars{};             // none, one for all, or one per tensor
 };
 
-/// Whether the kernels can take the tensors: one native dtype on this device, lists of equal sizes
-/// and strides, dense, whole vectors from their start, no tensor of the op aliasing another one
-/// that it writes.
+/// The dtype of the tensors if the kernels can take them, else nothing. All tensors must be on this
+/// device and have one native dtype. Tensors at the same place of their lists must have equal sizes
+/// and strides. All must be dense and start at a multiple of the vector size. No tensor may share
+/// memory with another one that is written.
 std::optional<DType> multi_tensor_dtype(const MultiTensorOperands& operands, uint32_t written);
 
 void multi_tensor(const MultiTensorOp& op, const MultiTensorOperands& operands);
 
-/// The same on copies of one layout and dtype, where the tensors themselves do not fit the kernel.
+/// The same, on copies of one layout and dtype if the kernel cannot take the tensors themselves.
 void multi_tensor_staged(const MultiTensorOp& op, const MultiTensorOperands& operands);
 
 } // namespace torch_webgpu

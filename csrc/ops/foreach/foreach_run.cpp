@@ -38,7 +38,7 @@ std::string element_body(const MultiTensorOp& op) {
   return text + "  (*v)[0] = " + std::string(table_row.expression(kind)) + ";\n}";
 }
 
-// Whether arithmetic with the number leaves tensors of that dtype what they are.
+// Whether arithmetic between a tensor of that dtype and the number gives the tensor's dtype.
 bool keeps_dtype(const Scalar& number, DType dtype) {
   const Kind kind = info(dtype).kind;
   if (number.isComplex()) {
@@ -89,7 +89,7 @@ std::optional<DType> fast_dtype(const Form& form, const Arguments& arguments,
   return dtype;
 }
 
-// `fresh`: the outputs are new, nothing lies behind them.
+// `fresh`: the outputs are newly allocated, so bytes behind their last element may be overwritten.
 void launch(const Form& form, const Arguments& arguments, DType dtype, at::TensorList outputs,
             bool fresh) {
   MultiTensorOp op;
@@ -119,7 +119,8 @@ void launch(const Form& form, const Arguments& arguments, DType dtype, at::Tenso
   multi_tensor(op, operands);
 }
 
-// Autograd counts what is written for ops that return their result, which these do not.
+// Increases the version counters of tensors that were written. Autograd does so only for operators
+// that return their result, and these return nothing.
 void count_as_written(at::TensorList tensors) {
   for (const at::Tensor& tensor : tensors) {
     tensor.unsafeGetTensorImpl()->bump_version();

@@ -35,15 +35,15 @@ struct ForeachForm {
 };
 
 struct ForeachArguments {
-  std::array<at::TensorList, 3> inputs{}; // for the expression's a, b, c as far as they are lists
+  std::array<at::TensorList, 3> inputs{}; // the lists among the expression's a, b, c
   uint32_t num_inputs = 1;
   c10::ArrayRef<c10::Scalar> scalars{};
   c10::Scalar common = 1; // s0 of Factor::kCommon
   at::Tensor other{};     // SecondOperand::kDeviceScalar
 };
 
-/// Runs the op in place (on arguments.inputs[0]), or into new tensors. Nothing is done, and false
-/// or nothing returned, where the multi-tensor kernels do not take the arguments.
+/// Runs the op in place (on arguments.inputs[0]), or into new tensors. If the multi-tensor kernels
+/// do not take the arguments, they do nothing and return false or nullopt.
 bool foreach_in_place(ForeachForm form, const ForeachArguments& arguments);
 std::optional<std::vector<at::Tensor>> foreach_functional(ForeachForm form,
                                                           const ForeachArguments& arguments);

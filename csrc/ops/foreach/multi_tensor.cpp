@@ -86,7 +86,7 @@ private:
     const std::string buffer = "b" + str(shared_binding(i));
     const std::string offset = "p.head." + std::string(1, "yzw"[i]);
     if (number.written) {
-      // Several invocations may write, all the same.
+      // Several invocations may store this value at once.
       return declare(shared_binding(i), true, "atomic<u32>") + "fn set_" + name +
              "() { atomicStore(&" + buffer + "[" + offset + "], bitcast<u32>(1.0)); }\n";
     }
@@ -132,7 +132,7 @@ private:
            " * " + str(bytes_ * 8) + "u);\n";
   }
 
-  // A loop, and one call of it for all tensors: some elements are long functions.
+  // One loop over the elements for all tensors, because element() is long for some ops.
   std::string body() const {
     std::string text = v_.body +
                        "\nfn update(x: ptr<function, array<vec4<u32>, kRoles>>, t: u32) {\n" +
@@ -148,8 +148,9 @@ private:
     return text + "  }\n  *x = y;\n}";
   }
 
-  // Two switches around one update: the less there is in a case, the faster drivers compile it.
-  // What is read and written keeps the bytes behind its end; what is only written is new memory.
+  // One switch loads, one switch stores, and one update stands between them: drivers compile small
+  // cases faster. A role that is read and written keeps the bytes behind its end. A role that is
+  // only written is new memory, where those bytes do not matter.
   std::string apply() const {
     std::string loads = "fn apply(t: u32, at: u32, left: u32) {\n"
                         "  var x: array<vec4<u32>, kRoles>;\n  let e = p.tensors[t];\n"

@@ -29,8 +29,8 @@ struct MultiTensorVariant {
   DType dtype = DType::kF32; // of all roles
   uint32_t roles = 1;
   uint32_t read = 0; // bit r: role r is read
-  // Bit r: role r is written. Unless it is read too, its tensors must have their buffers to
-  // themselves: whole vectors are stored.
+  // Bit r: role r is written. Unless it is also read, each of its tensors must be alone in its
+  // buffer, because whole vectors are stored.
   uint32_t written = 1;
   uint32_t tensors = 1;
   bool steps = false; // each tensor has a float32 number as well, read by step(t)

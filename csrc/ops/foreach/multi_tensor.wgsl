@@ -1,6 +1,6 @@
 // One op on lists of tensors in one dispatch. Each tensor has its own buffers ("roles" of an op:
-// parameter, gradient, ...), and each workgroup works on one tensor; csrc/kernels/multi_tensor.cpp
-// writes the parts that depend on how many there are.
+// parameter, gradient, ...), and each workgroup works on one tensor; multi_tensor.cpp writes the
+// parts that depend on how many there are.
 
 struct Entry {
   head: vec4<u32>, // elements, first workgroup, scalar of this tensor (two words)

@@ -26,7 +26,8 @@ MoveIndex iterator_index(const TensorIteratorBase& iter, int operand, int64_t si
   return {move_operand(iter, operand, *native_dtype(iter.dtype(operand))), size, 0, 0};
 }
 
-// The index tensors of an iterator are its operands from 2 on. `stride` is the one that they mean.
+// Adds the index tensors of an iterator, which are its operands from 2 on. `stride` says whether
+// they index `out` or `in`.
 void add_indices(IndexMove& move, const TensorIteratorBase& iter, at::IntArrayRef sizes,
                  at::IntArrayRef byte_strides, int64_t MoveIndex::*stride) {
   const auto element = static_cast<int64_t>(iter.element_size(0));
@@ -109,7 +110,8 @@ void take(TensorIterator& iter, const at::TensorBase& input) {
   run_index_move(std::move(move));
 }
 
-// Iterator without output: source, index. index_put.cpp keeps sums in float64 from it.
+// Iterator without output: source, index. put_ in index_put.cpp handles sums in float64, so that
+// they do not get here.
 void put(TensorIterator& iter, const at::TensorBase& self, bool accumulate) {
   const Tensor target(self);
   const Tensor out = target.contiguous();
@@ -158,7 +160,8 @@ void index_fill(TensorIterator& iter, int64_t dim, int64_t size, int64_t stride,
   run_index_move(std::move(move));
 }
 
-// ATen's iterator has the mask alone as input; the kernel also reads what it keeps.
+// ATen's iterator has only the mask as input. The kernel also reads the elements that stay as they
+// are.
 void masked_fill(TensorIterator& iter, const at::Scalar& value) {
   const Tensor& self = iter.tensor(0);
   const Tensor& mask = iter.tensor(1);
@@ -178,7 +181,7 @@ void masked_fill(TensorIterator& iter, const at::Scalar& value) {
   pointwise(full, PointwiseOp::where, {bits, {bits, DType::kBool, bits, bits}});
 }
 
-// ATen has turned the strides of the flipped dimensions round already.
+// ATen has already negated the strides of the flipped dimensions.
 void flip(TensorIterator& iter, bool) {
   const DType bits = raw_dtype(iter.dtype(0));
   pointwise(iter, PointwiseOp::copy, {bits, {bits, bits}});

@@ -45,8 +45,8 @@ Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_
   return at::zeros({bins}, options).index_add_(0, self.to(at::kLong), amounts);
 }
 
-// Bins between bounds of type Bound. Those of integers are found in exact integer arithmetic, which
-// CUDA has and the CPU has not.
+// Counts the elements in bins between bounds of type Bound. The bins of integers are computed in
+// exact integer arithmetic, as on CUDA but not on the CPU.
 template <class Bound>
 Tensor& count_between(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max,
                       Tensor& out) {

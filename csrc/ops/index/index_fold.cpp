@@ -1,4 +1,4 @@
-// More index tensors than csrc/kernels/index_move.wgsl follows.
+// Combines index tensors if there are more than index_move.wgsl takes.
 #include <ATen/ops/where.h>
 
 #include <limits>

@@ -153,8 +153,9 @@ void for_each_strides(IndexMove& move, Visit&& visit) {
   }
 }
 
-// Small output strides first, serial dimensions last, neighbours merged where every operand allows.
-// Returns the number of parallel dimensions.
+// Sorts the dimensions by their strides in the output, the smallest first and serial ones last.
+// Merges neighbouring dimensions where the strides of every operand allow it. Returns the number of
+// parallel dimensions.
 uint32_t simplify(IndexMove& move) {
   const size_t rank = move.sizes.size();
   auto is_serial = [&](size_t d) { return (move.serial_dims >> d & 1) != 0; };
@@ -169,7 +170,7 @@ uint32_t simplify(IndexMove& move) {
       return is_serial(b);
     }
     if (is_serial(a)) {
-      return false; // the order of visits
+      return false; // merging would change the order of visits
     }
     return std::abs(move.out.strides[a]) < std::abs(move.out.strides[b]);
   });
@@ -206,7 +207,7 @@ uint32_t simplify(IndexMove& move) {
   return kept_parallel;
 }
 
-// Rows of raw elements that no index steers move in units of up to 16 bytes.
+// Rows of raw elements along which no index varies are moved in units of up to 16 bytes.
 void widen(IndexMove& move) {
   if (move.placing != Placing::kCopy || move.sizes.empty() || move.out.strides[0] != 1 ||
       move.in.strides[0] != 1) {
@@ -259,7 +260,7 @@ void check_dtypes(const IndexMove& move) {
   }
 }
 
-// Remembered by the literals' addresses: no text is built on the way of an op.
+// Cached by the addresses of the literals, so that an op does not build a string on every call.
 uint32_t error_code_of(const IndexMove& move) {
   struct Known {
     const char* name;
@@ -409,7 +410,7 @@ void run_index_move(IndexMove&& move) {
   Operand& out = variant.operands[0];
   out.writable = true;
   if (!variant.serial) {
-    // Two stores to one part of a word would mix.
+    // Two invocations that store to the same part of a word at once would mix their bits.
     const bool mixes = move.placing == Placing::kCopy && info(out.dtype).bytes < 4;
     out.atomic_add = move.placing == Placing::kAdd;
     out.atomic_update = mixes || move.placing >= Placing::kMultiply;

@@ -1,4 +1,4 @@
-// Launching csrc/kernels/index_move.wgsl: every op that finds elements by index tensors.
+// Launching index_move.wgsl: every op that finds elements by index tensors.
 #pragma once
 
 #include <ATen/TensorIterator.h>
@@ -16,9 +16,9 @@
 
 namespace torch_webgpu {
 
-/// How an element meets the one that is there.
+/// How an element is combined with the one at its place in `out`.
 enum class Placing : uint8_t {
-  kCopy, // of several elements for one place, one arrives
+  kCopy, // of several elements for one place, one is stored
   kFill, // a scalar instead of elements of `in`
   kAdd,
   kMultiply,
@@ -38,7 +38,7 @@ struct MoveOperand {
 struct MoveIndex {
   MoveOperand tensor; // int64 or int32
   int64_t size;       // indices must be below it
-  int64_t out_stride; // elements of `out` and of `in` that one step of the index means
+  int64_t out_stride; // strides in `out` and in `in` of one step of the index
   int64_t in_stride;
 };
 
@@ -57,8 +57,8 @@ struct IndexMove {
   c10::SmallVector<MoveIndex, 5> indices;
   bool wrap_negative = false;
   std::array<uint32_t, 4> value{}; // of kFill: an element's bits
-  /// Bit d: dimension d is walked in order by one invocation. What may hit one element of `out`
-  /// several times must lie along such dimensions for a result that does not depend on chance.
+  /// Bit d: dimension d is walked in order by one invocation. For a deterministic result, all
+  /// elements that may go to one place in `out` must lie along such dimensions.
   uint64_t serial_dims = 0;
 };
 
@@ -70,8 +70,8 @@ struct IndexList {
   c10::SmallVector<int64_t, 8> sizes;
   c10::SmallVector<int64_t, 8> strides; // elements
 
-  /// One tensor that counts elements takes the place of the last ones where there are more than
-  /// kMaxMoveIndices. Values out of range stay out of range; negative ones count from the end.
+  /// If there are more than kMaxMoveIndices tensors, replaces the last ones by one tensor of
+  /// element offsets. Values out of range stay out of range; negative ones count from the end.
   void fold();
 };
 
@@ -79,7 +79,8 @@ struct IndexList {
 inline constexpr char kOutOfSelf[] =
     "index out of range in self: {index}, for dimension {dim} with size {size}";
 
-/// The operand with strides of its own choosing (0 for dimensions that an index steers).
+/// The tensor as an operand with these strides (0 for dimensions along which an index gives the
+/// position).
 MoveOperand move_operand(const at::TensorBase& tensor, DType dtype, at::IntArrayRef strides);
 MoveOperand move_operand(const at::TensorIteratorBase& iter, int operand, DType dtype);
 MoveIndex move_index(const at::TensorBase& tensor, at::IntArrayRef strides, int64_t size);
@@ -98,12 +99,13 @@ std::array<uint32_t, 4> element_bits(const c10::Scalar& value, at::ScalarType ty
 /// Whether elements of this type can be combined atomically; otherwise only serially.
 bool combines_atomically(Placing placing, DType dtype);
 
-/// Validates nothing but the indices' values, which the device does: IndexError at the next
+/// Checks only the values of the indices. The device does that, and raises IndexError at the next
 /// synchronization. Does nothing if a dimension is empty.
 void run_index_move(IndexMove&& move);
 
-/// index_add_ and index_reduce_ themselves: source's slices along `dim` meet those of `result` that
-/// the index vector names. All arguments checked; `result` has a native dtype.
+/// The computation of index_add_ and index_reduce_: combines each slice of `source` along `dim`
+/// with the slice of `result` that the index vector names. The arguments must have been checked,
+/// and `result` must have a native dtype.
 void index_combine(const char* name, Placing placing, const at::Tensor& result, int64_t dim,
                    const at::Tensor& index, const at::Tensor& source);
 

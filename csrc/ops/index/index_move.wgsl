@@ -1,6 +1,7 @@
-// Moves elements between two tensors where index tensors say which element of `in` or `out` is
-// meant: gather, scatter, index, index_put, take and their relatives differ only in strides, in the
-// side that an index steers, and in how an element meets the one that is there (hook `place`).
+// Moves elements between two tensors where index tensors select the element of `in` or `out`:
+// gather, scatter, index, index_put, take and their relatives differ only in strides, in whether an
+// index applies to `in` or to `out`, and in how an element is combined with the one at its place
+// (hook `place`).
 //
 // An invocation handles one coordinate of the first `rank` dimensions, and in turn all coordinates
 // of the `serial_rank` dimensions behind: the order in which one element is updated is then fixed,
@@ -40,7 +41,7 @@ struct Place {
   index: vec4<u32>,
 }
 
-// Tells the host of an index out of range. The first to do so also tells which one.
+// Reports an index out of range to the host. The first invocation to do so also reports the index.
 fn complain(index: vec2<u32>, dim: u32, size: u32) {
   loop {
     let claim = atomicCompareExchangeWeak(&errors[0], 0u, p.error);
@@ -56,7 +57,7 @@ fn complain(index: vec2<u32>, dim: u32, size: u32) {
   }
 }
 
-// Adds what index tensor k says; false if it is out of range.
+// Moves `place` by the index of tensor k. False if the index is out of range.
 fn steer(place: ptr<function, Place>, k: u32, index: vec2<u32>) -> bool {
   let goal = p.indices[k];
   var low = index.x;

@@ -1,5 +1,5 @@
-// nonzero, masked_select and masked_scatter_: what is chosen keeps its order. Three dispatches:
-// count by blocks, add the counts up, write.
+// nonzero, masked_select and masked_scatter_: the selected elements keep their order. Three
+// dispatches: count by blocks, add the counts up, write.
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
@@ -184,7 +184,8 @@ Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) 
     return self;
   }
   const Tensor counts = count_selected("masked_scatter_", chosen);
-  // Whoever brings fewer elements than there could be ones waits for the count of them.
+  // Waits for the device only if `source` has fewer elements than the mask. Then the number of ones
+  // in the mask is read back and compared.
   TORCH_CHECK(source.numel() >= chosen.numel() || read_total(counts) <= source.numel(),
               "Number of elements of source < number of ones in mask");
   const Tensor in =

@@ -16,14 +16,14 @@ import package::index::selected::{is_selected};
 
 struct Params {
   count: u32, // elements of the mask
-  limit: u32, // results there is room for, or elements that masked_scatter has
+  limit: u32, // number of results that fit the output, or of elements that masked_scatter reads
   rank: u32,
   row_stride: u32, // of the coordinates
   column_stride: u32,
   sizes: array<vec4<u32>, 16>, // x: sizes of the mask, innermost first
 }
 
-// Selected element i is the one of this number.
+// Handles selected element i. `number` counts the selected elements before it.
 fn emit(i: u32, number: u32) {
   if (number >= p.limit) {
     return;

@@ -1,5 +1,5 @@
-// index_put_ where elements may meet: accumulating, or deterministic. And what put_ and index_put_
-// add in a type that has no kernels.
+// index_put_ where several elements may go to one place: accumulating, or deterministic. Also the
+// sums of put_ and index_put_ in types that have no kernels.
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/TensorAdvancedIndexing.h>
@@ -45,8 +45,9 @@ Target resolve_indices(const Tensor& self, const c10::List<std::optional<Tensor>
   return {std::move(front), std::move(moved)};
 }
 
-// ATen's name for the accumulating and the deterministic form: CUDA sorts the indices. Here sums
-// are atomic, or the indices are walked in order where the result must not depend on chance.
+// The kernel of index_put_with_sort_stub, which ATen calls for the accumulating and for the
+// deterministic form (CUDA sorts the indices there). Here sums are atomic. If the result must be
+// deterministic, the indices are walked in order.
 void index_put_in_order(Tensor& self, const c10::List<std::optional<Tensor>>& original,
                         const Tensor& value, bool accumulate, bool /*unsafe*/) {
   const Target target = resolve_indices(self, original);
@@ -55,7 +56,7 @@ void index_put_in_order(Tensor& self, const c10::List<std::optional<Tensor>>& or
       accumulate ? *native_dtype(self.scalar_type()) : raw_dtype(self.scalar_type());
   IndexMove move("index_put_", accumulate ? Placing::kAdd : Placing::kCopy);
   c10::SmallVector<int64_t, 8> out_strides;
-  int64_t first = -1; // of the dimensions of the move that are the indices'
+  int64_t first = -1; // first dimension of the move that the indices have
   int64_t index_rank = 0;
   for (int64_t d = 0; d < out.dim(); ++d) {
     const Tensor& index = target.indices[d];
@@ -105,7 +106,8 @@ Tensor& index_put_impl(Tensor& self, const c10::List<std::optional<Tensor>>& ind
   const bool same = values.scalar_type() == self.scalar_type(); // else refused below
   if (accumulate && same && at::isReducedFloatingType(self.scalar_type())) {
     at::assert_no_overlap(self, values);
-    // Sums of many elements in a half would stop growing; CUDA adds in float32, too.
+    // A sum in a half type stops growing once it is large compared with its terms. It is kept in
+    // float32, as on CUDA.
     Tensor sums = self.to(at::kFloat);
     at::native::_index_put_impl_(sums, indices, values.to(at::kFloat), accumulate, unsafe);
     return self.copy_(sums);

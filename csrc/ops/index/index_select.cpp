@@ -84,7 +84,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("index_select.out", TORCH_FN(index_select_out));
 }
 
-// The value that leaves the other operand alone.
+// The identity of the operation: a combination with it changes nothing.
 c10::Scalar neutral_element(Placing placing, at::ScalarType type) {
   if (placing == Placing::kAdd) {
     return 0;
@@ -102,8 +102,8 @@ c10::Scalar neutral_element(Placing placing, at::ScalarType type) {
   });
 }
 
-// Of integers and bool, alpha is a number of their dtype, and the product then is too. A floating
-// point alpha would promote it.
+// For integer and bool tensors: alpha as a number of their dtype, so that the product has that
+// dtype. A floating point alpha would promote it.
 c10::Scalar as_integer(const c10::Scalar& alpha, at::ScalarType type) {
   if (type == at::kBool) {
     return alpha.to<bool>();

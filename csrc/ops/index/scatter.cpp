@@ -17,7 +17,8 @@ namespace {
 using at::Tensor;
 using at::native::ReductionType;
 
-// Strides for walking the index's shape over a tensor whose place along `dim` the index tells.
+// The tensor's strides for a walk over the index's shape. Along `dim` the index gives the position,
+// so the stride there is 0.
 c10::SmallVector<int64_t, 8> strides_but(const Tensor& tensor, int64_t dim) {
   c10::SmallVector<int64_t, 8> strides(tensor.strides().begin(), tensor.strides().end());
   strides[dim] = 0;
@@ -97,7 +98,7 @@ Placing placing_of(ReductionType reduce) {
   }
 }
 
-// What at::scatter_reduce calls it; the sums of a mean are divided elsewhere.
+// The name of the reduction in at::scatter_reduce. A mean is computed as a sum; ATen divides it.
 const char* name_of(ReductionType reduce) {
   switch (reduce) {
   case ReductionType::PROD:

@@ -64,7 +64,7 @@ void subtract_product(const Tensor& c, const Tensor& a_in, const Tensor& b_in) {
 
 HostCopies::HostCopies(const char* op, const Tensor& tensor) {
   const at::ScalarType type = tensor.scalar_type();
-  if (type == at::kDouble || type == at::kComplexDouble) { // else CPU's kernel refuses
+  if (type == at::kDouble || type == at::kComplexDouble) { // the CPU's kernel raises for others
     note_fallback(op, std::string("for ") + c10::toString(type));
   }
 }

@@ -17,15 +17,16 @@ bool is_linalg_dtype(at::ScalarType type);
 /// Complex elements take twice the workgroup memory.
 int64_t linalg_block(at::ScalarType type);
 
-/// The same memory without lazy conjugation: LAPACK's interface, and so ATen's stubs, tell it by
-/// an argument.
+/// A view of the same memory without the lazy conjugate bit. ATen's stubs, like LAPACK, say by an
+/// argument whether to conjugate.
 at::Tensor raw_values(const at::Tensor& tensor);
 
-/// All batch dimensions as one: batch x rows x columns over the same memory. The matrices have to
-/// lie in memory as contiguous ones do, or as transposed ones.
+/// All batch dimensions as one: batch x rows x columns over the same memory. Each matrix must be
+/// contiguous, or the transpose of a contiguous one.
 at::Tensor matrices(const at::Tensor& tensor);
 
-/// The same for something that is only read and may be broadcast to `batch_of`'s batch.
+/// The same for a tensor that is only read. Its batch dimensions are broadcast to those of
+/// `batch_of`.
 at::Tensor matrices_like(const at::Tensor& tensor, const at::Tensor& batch_of);
 
 /// Rows and columns [row, row + rows) x [column, column + columns) of each matrix.
@@ -54,8 +55,8 @@ void solve_triangle(const at::Tensor& a, const at::Tensor& b, Triangle triangle)
 /// CPU copies of a stub's tensors, for the dtypes that have no kernel here.
 class HostCopies {
 public:
-  /// Notes the fallback, unless the CPU has no kernel either and will say so. `op` names the native
-  /// function.
+  /// Counts the fallback, unless the CPU has no kernel either and will raise. `op` is the name of
+  /// the native function.
   HostCopies(const char* op, const at::Tensor& tensor);
   at::Tensor in(const at::Tensor& tensor) const;
   at::Tensor in_out(const at::Tensor& tensor);

@@ -40,8 +40,8 @@ void cholesky(const Tensor& input, const Tensor& info, bool upper) {
   if (input.numel() == 0) {
     return;
   }
-  // The upper triangle of A, read across, is the lower one of A's conjugate, and the factor U read
-  // across is that matrix's lower factor.
+  // The transpose of the upper triangle of A is the lower triangle of A's conjugate. The transpose
+  // of the factor U is the lower factor of that conjugate.
   const Tensor a = upper ? matrices(input).mT() : matrices(input);
   const int64_t n = a.size(1);
   const int64_t block = linalg_block(a.scalar_type());
@@ -96,7 +96,7 @@ Tensor cholesky_solve_helper(const Tensor& self, const Tensor& a, bool upper) {
   check_same_device("_cholesky_solve_helper", {{self, "self"}, {a, "A"}});
   const at::ScalarType type = self.scalar_type();
   if (!is_linalg_dtype(type)) {
-    // What CPU's kernel says. The fallback would get there only after having been counted.
+    // The error of the CPU's kernel, raised here so that no fallback is counted.
     TORCH_CHECK_NOT_IMPLEMENTED(type == at::kDouble || type == at::kComplexDouble,
                                 "\"cholesky_solve_cpu\" not implemented for '", type, "'");
     return call_cpu_fallback<at::_ops::_cholesky_solve_helper>::call(self, a, upper);

@@ -47,9 +47,9 @@ void rotate(const Tensor& w, const Tensor& rotations, const kernel::Params& para
 
 // Unitary V for which the columns of A V are orthogonal, for batches of square matrices whose
 // elements are at most about 1. `rotations` (int32) has an element for each matrix: not zero if its
-// columns still turn after many sweeps.
+// rotations have not converged after kMaxSweeps sweeps.
 Tensor orthogonalize(const Tensor& a, const Tensor& rotations) {
-  constexpr int kMaxSweeps = 40;                         // ten are many
+  constexpr int kMaxSweeps = 40;                         // more than ten are rare
   constexpr int64_t kTeams = kernel::kWorkgroup / kTeam; // pairs that a workgroup takes
   constexpr int64_t kOneGroup = 32;
   const int64_t batches = a.size(0);
@@ -99,7 +99,7 @@ Scaled scale(const Tensor& a) {
 
 Tensor rotations_of(const Tensor& a) { return at::zeros({a.size(0)}, a.options().dtype(at::kInt)); }
 
-// What LAPACK would have said, in ATen's reading: which matrices have failed.
+// Sets `info` as ATen expects it from LAPACK: not zero for matrices that have failed.
 void report(const Tensor& info, const Scaled& input, const Tensor& rotations, int32_t not_finite) {
   info.copy_(rotations.ne(0).view(info.sizes()));
   info.masked_fill_(input.finite.view(info.sizes()).logical_not(), not_finite);
@@ -135,7 +135,8 @@ struct Svd {
       return;
     }
     v = reorder(v, order);
-    // The columns are orthogonal, so R is diagonal; and there are vectors where they are zero, too.
+    // The columns are orthogonal, so R is diagonal. Q has orthonormal vectors even where columns
+    // are zero.
     const auto [directions, r] = at::linalg_qr(reorder(products, order));
     const Tensor diagonal = r.diagonal(0, 1, 2);
     const Tensor phase = diagonal.sgn().masked_fill(diagonal.eq(0), 1);
@@ -169,7 +170,7 @@ void svd(const Tensor& input, bool full_matrices, bool compute_uv,
   }
 }
 
-// The matrix of which only a triangle is given, and of the diagonal only the real part.
+// The Hermitian matrix that one triangle of `a` and the real part of its diagonal define.
 Tensor hermitian(const Tensor& a, bool upper) {
   const Tensor below = at::tril(upper ? a.mH() : a, -1);
   Tensor whole = below.add(below.mH());
@@ -178,8 +179,9 @@ Tensor hermitian(const Tensor& a, bool upper) {
   return whole;
 }
 
-// A + bound I. Eigenvalues that differ in sign only are one singular value: a bound of them moves
-// them to where all are positive.
+// A + bound I. Singular values do not distinguish eigenvalues that differ only in sign. Adding a
+// bound on their size to all eigenvalues makes them positive, so that eigenvalues of opposite sign
+// become different.
 Tensor add_to_diagonal(const Tensor& a, const Tensor& bound) {
   Tensor sum = a.clone();
   sum.diagonal(0, 1, 2).add_(bound.unsqueeze(1));
@@ -209,8 +211,8 @@ void eigh(const Tensor& values, const Tensor& vectors, const Tensor& info, bool 
       at::minimum(size.sum(2).amax(1), at::linalg_vector_norm(size, 2, at::IntArrayRef{1, 2}));
   const Tensor rotations = rotations_of(a);
   Tensor v = orthogonalize(add_to_diagonal(a, bound), rotations);
-  // Rotations have rounded numbers as large as the bound. From where they led, a few with a closer
-  // bound are enough.
+  // The rounding errors so far are relative to the bound, which may be much larger than the
+  // eigenvalues. A few more rotations with a closer bound reduce these errors.
   const Tensor largest = rayleigh_quotients(a, v).abs().amax(1);
   v = at::bmm(v, orthogonalize(at::bmm(add_to_diagonal(a, largest.mul(1.0625)), v), rotations));
   report(info, input, rotations, /*not_finite=*/1);
@@ -221,8 +223,8 @@ void eigh(const Tensor& values, const Tensor& vectors, const Tensor& info, bool 
   }
 }
 
-// ATen's implementation compares with tolerances that it makes of float64 where there is no MPS.
-// They are as good in the dtype of the singular values.
+// ATen's implementation makes float64 tolerances on every device but MPS. Here the tolerances have
+// the dtype of the singular values.
 Tensor pinv(const Tensor& self, const std::optional<Tensor>& atol,
             const std::optional<Tensor>& rtol, bool hermitian) {
   if (!is_linalg_dtype(self.scalar_type()) || self.dim() < 2) {

@@ -1,8 +1,9 @@
 // One-sided Jacobi rotations (Hestenes 1958): of each pair of columns in the rounds of a
 // tournament, so that the pairs of a round share no column. Columns whose product is not small are
-// rotated to be orthogonal; below a square matrix lies another, which turns with it. Columns are
-// contiguous. A team of invocations works on a pair; one workgroup does all pairs of a matrix, and
-// then several rounds in a row, or takes `teams` pairs of one round.
+// rotated to be orthogonal. Below each square matrix is stored a second one, to which the same
+// rotations are applied. Columns are contiguous. A team of invocations works on a pair; one
+// workgroup does all pairs of a matrix, and then several rounds in a row, or takes `teams` pairs of
+// one round.
 //
 // @operand w: out {f32, c64} // both matrices, column after column; read too
 // @operand rotations: sum {i32} // of each matrix
@@ -23,8 +24,8 @@ struct Params {
 
 const lanes = 256u;
 const teams = lanes / team;
-// Of squared lengths, where the largest elements are about 1: what is shorter is rounding, and may
-// have a product that is larger than its length, which is zero.
+// Columns with a smaller squared length count as zero (the largest elements are about 1). They
+// consist of rounding errors, and their computed product may be larger than their length.
 const negligible = 1e-30;
 
 // Squared lengths of both columns, and their product.
@@ -49,7 +50,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: ve
   }
   let height = 2u * p.columns;
   let matrix = p.w_at + batch * p.columns * height;
-  let players = p.columns + p.columns % 2u; // with an odd number, one has a round off
+  let players = p.columns + p.columns % 2u; // with an odd number of columns, one has no partner in a round
   let member = lane % team;
   for (var round = p.first_round; round < p.first_round + p.rounds; round++) {
     for (var first = id % p.groups * teams; first < players / 2u; first += p.groups * teams) {

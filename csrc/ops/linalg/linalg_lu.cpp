@@ -36,7 +36,8 @@ void factor_panel(const Tensor& a, const Tensor& pivots, const Tensor& info, int
              launch.grid_of_groups(batches));
 }
 
-// `pivots` (batch x count) says which row, counted from 1, each row from `first` on changes with.
+// Interchanges rows of `b`. `pivots` (batch x count) gives, for each row from `first` on, the row
+// to change it with, counted from 1.
 void swap_rows(const Tensor& b, const Tensor& pivots, int64_t first, bool reverse) {
   if (b.numel() == 0) {
     return;

@@ -26,7 +26,8 @@ var<workgroup> best_size: array<u32, lanes>;
 var<workgroup> best_row: array<u32, lanes>;
 var<workgroup> pivot_row: array<num, block>;
 
-// Orders numbers by size, NaN last: what LAPACK compares, as bits.
+// The size |re| + |im| by which LAPACK compares numbers, as bits. Compared as unsigned integers, the bits have the
+// order of the sizes, with NaN last.
 fn size_of(a: num) -> u32 {
   return bitcast<u32>(abs_f(real_part(a)) + abs_f(imaginary_part(a)));
 }
@@ -39,7 +40,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     return;
   }
   let a = matrix_begin(p.a_at, p.a_strides, batch);
-  var width = lanes; // invocations that have a row at all, as a power of two
+  var width = lanes; // number of invocations that have a row, as a power of two
   while (width / 2u >= p.rows && width > 1u) {
     width /= 2u;
   }
@@ -63,7 +64,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
       if (lane < half) {
         let other_size = best_size[lane + half];
         let other_row = best_row[lane + half];
-        // Of equals the first row, as LAPACK does.
+        // Of equal sizes the first row is taken, as in LAPACK.
         if (other_size > size || (other_size == size && other_row < row)) {
           size = other_size;
           row = other_row;

@@ -33,7 +33,7 @@ void factor_panel(const Tensor& a, const Tensor& tau) {
              launch.grid_of_groups(batches));
 }
 
-// Neighbouring reflectors H1 H2 ... as one: I - V T V^H.
+// The product of neighbouring reflectors H1 H2 ..., as I - V T V^H.
 struct Block {
   Tensor v;
   Tensor t;
@@ -122,7 +122,7 @@ Tensor& orgqr(Tensor& result, const Tensor& tau_in) {
   q.zero_();
   q.diagonal(0, -2, -1).fill_(1);
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-    // The columns before are the identity's still.
+    // The columns before `first` are still those of the identity.
     const int64_t first = block->first;
     block->apply(submatrix(q, first, q.size(1) - first, first, q.size(2) - first), false);
   }

@@ -22,7 +22,8 @@ const lanes = 256u;
 const team = 32u; // invocations to a column
 const teams = lanes / team;
 
-// Squares of numbers near the ends of float32's range leave it: they are summed scaled, apart.
+// Squares of very large and very small numbers leave the range of float32. Such numbers are scaled, and their squares
+// summed separately.
 const large = 1e15;
 const small = 1e-15;
 const scale = 1.1529215e18; // 2^60
@@ -40,7 +41,7 @@ fn add_square(sums: vec3<f32>, x: f32) -> vec3<f32> {
     let y = x * scale;
     return vec3<f32>(sums.x, sums.y, sums.z + y * y);
   }
-  return vec3<f32>(sums.x, sums.y + x * x, sums.z); // NaN comes here
+  return vec3<f32>(sums.x, sums.y + x * x, sums.z); // also for NaN
 }
 
 fn root_of(sums: vec3<f32>) -> f32 {
@@ -61,7 +62,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     return;
   }
   let a = matrix_begin(p.a_at, p.a_strides, batch);
-  var width = lanes; // invocations that have a row at all, as a power of two
+  var width = lanes; // number of invocations that have a row, as a power of two
   while (width / 2u >= p.rows && width > 1u) {
     width /= 2u;
   }

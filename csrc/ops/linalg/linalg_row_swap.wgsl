@@ -1,4 +1,4 @@
-// Applies LAPACK's row interchanges, one after the other or in reverse order. An invocation has a
+// Applies LAPACK's row interchanges, one after the other or in reverse order. One invocation per
 // column.
 //
 // @operand b: out {bits32, bits64} // read too

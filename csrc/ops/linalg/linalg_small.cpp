@@ -29,7 +29,7 @@ void cross_webgpu(const Tensor& result, const Tensor& a, const Tensor& b, int64_
   for (int64_t k = 0; k < 3; ++k) {
     const int64_t next = (k + 1) % 3;
     const int64_t last = (k + 2) % 3;
-    // Both products in one kernel: a half rounds their difference only.
+    // Both products in one kernel, so that half types round only their difference.
     auto iter = at::TensorIteratorConfig()
                     .add_owned_output(result.select(dim, k))
                     .add_owned_const_input(a.select(dim, next))

@@ -15,7 +15,7 @@ using at::Tensor;
 using at::native::TransposeType;
 using at::native::triangular_solve_stub;
 
-// Of at most a block of rows.
+// Solves for a triangular matrix of at most linalg_block() rows.
 void solve_block(const Tensor& a, const Tensor& b, Triangle triangle) {
   namespace kernel = kernels::linalg_triangular;
   const auto batches = static_cast<uint32_t>(b.size(0));
@@ -35,8 +35,8 @@ void solve_block(const Tensor& a, const Tensor& b, Triangle triangle) {
              launch.grid_of_groups(uint64_t{batches} * column_groups));
 }
 
-// The stub's arguments describe memory as LAPACK reads it, column after column: where rows lie
-// together, it holds the transposed matrix.
+// The stub's arguments describe memory in column-major order, as LAPACK reads it. In row-major
+// memory that is the transposed matrix.
 Tensor in_columns(const Tensor& m) { return matrices(m.mT().is_contiguous() ? m : m.mT()); }
 
 void triangular_solve(const Tensor& a_in, const Tensor& b_in, bool left, bool upper,
@@ -80,7 +80,7 @@ void solve_triangle(const Tensor& a, const Tensor& b, Triangle triangle) {
     const int64_t end = std::min(begin + block, n);
     const Tensor solved = b.narrow(1, begin, end - begin);
     solve_block(submatrix(a, begin, end - begin, begin, end - begin), solved, triangle);
-    // What remains: the rows above or below.
+    // The remaining rows, above or below the block.
     const int64_t rest_begin = triangle.upper ? 0 : end;
     const int64_t rest = triangle.upper ? begin : n - end;
     if (rest > 0) {

@@ -1,5 +1,5 @@
-// Solves A X = B for a triangular A of at most `block` rows, in place of B. An invocation has a
-// column of B; A lies in workgroup memory.
+// Solves A X = B for a triangular A of at most `block` rows, in place of B. One invocation per
+// column of B. A is kept in workgroup memory.
 //
 // @operand b: out {f32, c64} // read too
 // @operand a: in like b

@@ -1,5 +1,5 @@
-// Turns LAPACK's row interchanges into permutations: applies them to rows of 0, 1, 2, ... An
-// invocation has a matrix's.
+// Turns LAPACK's row interchanges into permutations: applies them to rows of 0, 1, 2, ... One
+// invocation per matrix.
 //
 // @operand out: out {i64}
 // @operand pivots: in {i32} // counted from 1

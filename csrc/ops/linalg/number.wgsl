@@ -38,7 +38,7 @@ fn from_parts(real: f32, imaginary: f32) -> num { return vec2<f32>(real, imagina
 @else
 fn from_parts(real: f32, imaginary: f32) -> num { return real; }
 
-// By the bits: a comparison may take a denormal number for 0.
+// Compares bits, because a floating point comparison may treat a denormal number as 0.
 @if(is_complex)
 fn is_zero(a: num) -> bool { return magnitude_bits_f(a.x) == 0u && magnitude_bits_f(a.y) == 0u; }
 @else

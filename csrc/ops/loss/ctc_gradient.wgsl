@@ -56,7 +56,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   if (none || impossible) {
     return;
   }
-  // Beyond the labels is the blank's turn.
+  // After the labels (k == labels) comes the blank.
   for (var k = lane; k <= labels; k += kLanes) {
     let c = class_at(first_label, labels, k);
     var total = LogSum(-inf_f(), 0.0);

@@ -19,7 +19,7 @@ using OptionalTensor = std::optional<Tensor>;
 
 bool has(const OptionalTensor& tensor) { return tensor.has_value() && tensor->defined(); }
 
-// An iterator's text, which is what the CPU's operator computes with.
+// The error text is that of a TensorIterator, which the CPU's operator uses.
 void check_found(const Tensor& out, const Tensor& self) {
   TORCH_CHECK(out.scalar_type() == self.scalar_type(), "Found dtype ", out.scalar_type(),
               " but expected ", self.scalar_type());

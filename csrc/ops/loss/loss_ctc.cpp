@@ -73,7 +73,7 @@ private:
     launch.x(x_).label(labels_).sequence(sequences_);
   }
 
-  // What both kernels have.
+  // The parameters that both kernels share.
   template <class Params>
   Params params() const {
     Params params;

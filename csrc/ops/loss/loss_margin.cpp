@@ -30,7 +30,7 @@ Tensor samples(const Tensor& tensor, int64_t count) {
   return tensor.dim() == 2 ? tensor : tensor.reshape({count, -1});
 }
 
-// Of a matrix.
+// The strides of the rows and columns of a matrix.
 std::pair<uint32_t, uint32_t> strides(const Tensor& matrix) {
   return {static_cast<uint32_t>(matrix.stride(0)), static_cast<uint32_t>(matrix.stride(1))};
 }
@@ -108,7 +108,7 @@ struct Margin {
     at::native::resize_output(grad_input, x.sizes());
     const bool mean = reduction == at::Reduction::Mean;
     const double parts = static_cast<double>(classes) * (mean ? static_cast<double>(frames) : 1.0);
-    // Dense, and not in the place of an input.
+    // A new dense tensor, which shares no memory with an input.
     const Tensor result = at::empty_like(x, at::MemoryFormat::Contiguous);
     run(result, 1.0 / parts, grad_output.reshape({-1}).expand({frames}), {});
     grad_input.copy_(result);

@@ -40,7 +40,7 @@ fn value_of(sample: u32, class_index: u32) -> f32 {
   return load_x(p.x_at + sample * p.x_sample + class_index * p.x_class);
 }
 
-// Target k of the sample; the number of classes behind the end of the list.
+// Target k of the sample, or the number of classes if the list is shorter.
 fn target_of(sample: u32, k: u32) -> u32 {
   if (k >= p.targets) {
     return p.classes;
@@ -78,7 +78,7 @@ fn hinge_slope(difference: f32) -> f32 {
   return select(0.0, select(1.0, 2.0 * z, p.squared != 0u), z > 0.0);
 }
 
-// The loss that this class is the other side of.
+// The sum of the loss's terms in which this class is the `other` one.
 fn loss(sample: u32, class_index: u32) -> f32 {
   let is_target = times_target(sample, class_index) != 0u;
   @if(has_marks) {

@@ -28,7 +28,7 @@ using at::Tensor;
 constexpr uint32_t kOneGroup = 8192;
 constexpr uint32_t kMaxGroups = 1024;
 
-// The operands that forward and backward have in common, after two of their own.
+// The operands that forward and backward share.
 struct Problem {
   const Tensor& x; // (N, C, spatial...) or (C): the input, or its gradient
   const Tensor& label;
@@ -42,7 +42,7 @@ struct Problem {
     return Spatial(tensor.dim() == 0 ? tensor : tensor.unsqueeze(1), dims);
   }
 
-  // What both kernels have; `input` is `x`.
+  // The parameters that both kernels share; `input` describes `x`.
   template <class Params>
   Params params(const Spatial& input, uint64_t count) const {
     TORCH_CHECK_NOT_IMPLEMENTED(input.numel() < uint64_t{1} << 31,
@@ -89,7 +89,7 @@ void forward(const char* op, const Problem& problem, const Tensor& out, const Te
   set_strides(input, params.x_step, params.x_batch);
   set_strides(problem.without_classes(out), params.out_step, params.out_batch);
 
-  // A single term is its own sum.
+  // A single term without a reduction is computed as a sum of one term.
   const bool none = problem.reduction == at::Reduction::None && problem.x.dim() > 1;
   if (problem.reduction == at::Reduction::None && !none) {
     params.reduction = at::Reduction::Sum;
@@ -136,7 +136,7 @@ void backward(const char* op, const Problem& problem, const Tensor& grad_out, co
   launch.run(params, launch.grid_of(params.count));
 }
 
-// What nll_loss2d is asked to work on.
+// Checks the arguments of nll_loss2d.
 void check_2d(const Tensor& self, const Tensor& target, const OptionalTensorRef& weight) {
   TORCH_CHECK(target.dim() == 3,
               "only batches of spatial targets supported (3D tensors) but got targets of size: : ",

@@ -54,12 +54,12 @@ fn b_column(batch: u32, n: u32) -> b_column_t {
   return p.b_offset + batch * p.b_batch + n * p.b_column;
 }
 fn b_element(row: b_row_t, column: b_column_t) -> b_t { return load_b(row + column); }
-// Whether there is such an element. Where there is none it is zero, and no term of the sum.
+// Whether B has such an element. A missing element is loaded as zero and must add nothing to the sum.
 fn b_exists(row: b_row_t, column: b_column_t) -> bool { return true; }
 // @end
 
-// Whether elements of B may not exist in a type that knows NaN and infinity, whose product with zero
-// is NaN.
+// For elements of B that may be missing, in types with NaN and infinity. A missing element is zero, but zero times NaN
+// or infinity in A is NaN, so these functions record whether A has such values.
 // @hook MASK
 fn forget_not_finite() {}
 fn note_not_finite(a: row_t) {}
@@ -160,7 +160,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     note_not_finite(a);
     workgroupBarrier();
     if (found_not_finite()) {
-      // Rare, so that nothing is kept for it.
+      // This is rare, so the columns are computed again here instead of being kept.
       let own = min(vec4<u32>(n0 + column * kColumnGroup) +
                     vec4<u32>(0u, kColumnStep, 2u * kColumnStep, 3u * kColumnStep),
                     vec4<u32>(p.n - 1u));

@@ -39,7 +39,7 @@ fn b_column(batch: u32, n: u32) -> b_column_t {
   return p.b_offset + batch * p.b_batch + n * p.b_column;
 }
 fn b_element(row: b_row_t, column: b_column_t) -> b_t { return load_b(row + column); }
-// Whether there is such an element. Where there is none it is zero, and no term of the sum.
+// Whether B has such an element. A missing element is loaded as zero and must add nothing to the sum.
 fn b_exists(row: b_row_t, column: b_column_t) -> bool { return true; }
 // @end
 

@@ -130,7 +130,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   if (piece >= p.splits) {
     return;
   }
-  // Tiles go down bands of eight rows, so that neighbours in time share A and B in the cache.
+  // Tiles are numbered down bands of eight rows of tiles, so that workgroups that run at the same time share parts of A
+  // and B in the cache.
   let in_batch = id % tiles;
   let band = in_batch / (8u * p.tiles_n);
   let band_rows = min(8u, p.tiles_m - 8u * band);

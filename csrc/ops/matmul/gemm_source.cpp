@@ -61,8 +61,8 @@ std::string epilogue_hook(GemmEpilogue epilogue) {
 }
 
 std::string tile_hook(const GemmVariant& variant) {
-  // Rows of 16 bytes get a padding one, against bank conflicts of walks along K; with rows of 32
-  // bytes that would take more than 16 KiB.
+  // Values of 16 bytes get one of padding per row, against bank conflicts of walks along K. With
+  // values of 32 bytes the padding would exceed 16 KiB of workgroup memory.
   const Kind kind = info(variant.dtype).kind;
   const bool wide = kind == Kind::kLong || kind == Kind::kComplex;
   return "const kTile = " + str(variant.tile) +
@@ -125,7 +125,8 @@ void add_conv_hooks(const GemmVariant& variant, KernelSource& source) {
   }
 }
 
-// What does not exist of B: padding, and what lies between or beyond the elements of a strided y.
+// Which elements of B are missing: those in the padding, and those between or beyond the elements
+// of a strided y.
 void add_mask_hook(const GemmVariant& variant, KernelSource& source) {
   const Kind kind = info(variant.dtype).kind;
   if (variant.conv == ConvForm::kNone || (kind != Kind::kFloat && kind != Kind::kComplex)) {

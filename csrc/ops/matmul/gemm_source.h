@@ -11,7 +11,7 @@
 
 namespace torch_webgpu {
 
-/// What C becomes of the product: alpha * product + beta * D.
+/// How C is computed from the product: alpha * product + beta * D.
 enum class GemmEpilogue : uint8_t {
   kProduct,   // alpha = 1, no D
   kScaled,    // no D
@@ -43,7 +43,7 @@ struct GemmVariant {
   // Four neighbouring elements of C are whole words: no atomics for 1- and 2-byte types.
   bool packed = false;
   ConvForm conv = ConvForm::kNone;
-  bool pieces = false;       // C is the sums of pieces of K, in plain order
+  bool pieces = false;       // C holds the sums of the pieces of K, contiguous
   bool conv_strided = false; // the convolution's stride is not 1
   uint32_t tile = 16;        // kTiled: the K step, and a fourth of a workgroup's rows and columns
 

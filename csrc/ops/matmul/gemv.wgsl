@@ -1,6 +1,6 @@
 // gemm.wgsl for one column: C's rows are dot products of A's rows with the column B. p.lanes
-// invocations work on a row together, side by side if its elements are (a_along_k); else
-// neighbouring invocations take neighbouring rows.
+// invocations share a row. If the elements of a row are contiguous (a_along_k), these are
+// neighbouring invocations; else neighbouring invocations take neighbouring rows.
 
 @group(0) @binding(31) var<uniform> p: GemmParams;
 

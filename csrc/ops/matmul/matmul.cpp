@@ -32,8 +32,8 @@ bool same_view(const Tensor& a, const Tensor& b) {
          a.strides() == b.strides();
 }
 
-// CPU raises for these what its kernels' names say; the CPU fallback would do so only after having
-// been counted.
+// Raises the error of the CPU's kernel, which names that kernel. The fallback would raise it only
+// after it had been counted.
 void check_not_bool(const Tensor& tensor, const char* name) {
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.scalar_type() != at::kBool, '"', name,
                               "\" not implemented for 'Bool'");

@@ -29,7 +29,7 @@ GemmEpilogue epilogue_of(const Gemm& problem) {
                                                        : GemmEpilogue::kScaledAdd;
 }
 
-// Binds what the matrices touch, and says where they start in the binding.
+// Binds the part of the buffer that the matrices use, and sets where they start in the binding.
 Binding bind(const MatrixView& view, int64_t batch, int64_t rows, int64_t columns,
              GemmParams::Layout& layout) {
   const Buffer& buffer = buffer_of(*view.tensor);
@@ -44,7 +44,7 @@ Binding bind(const MatrixView& view, int64_t batch, int64_t rows, int64_t column
   if (buffer.size > caps.max_storage_binding_size) {
     const uint64_t begin = static_cast<uint64_t>(offset * bytes);
     binding.offset = begin - begin % caps.storage_offset_alignment;
-    // A word more than needed, in whole words: 1- and 2-byte elements are read with their word.
+    // Ends at a whole word, because 1- and 2-byte elements are read with their word.
     const uint64_t end = static_cast<uint64_t>((offset + last + 1) * bytes + 3) / 4 * 4;
     binding.size = std::min(end, buffer.size) - binding.offset;
     offset -= static_cast<int64_t>(binding.offset) / bytes;
@@ -116,7 +116,7 @@ public:
     int64_t rows = 128; // of C that a workgroup computes
     int64_t columns = 128;
     if (kernel_ == GemmKernel::kTiled) {
-      // Large tiles of complex numbers leave no workgroup memory to what convolutions keep there.
+      // Large tiles of complex numbers leave no workgroup memory for the data of convolutions.
       const bool full =
           info(variant_.dtype).kind == Kind::kComplex && problem.conv != ConvForm::kNone;
       variant_.tile = problem.m <= 32 || problem.n <= 32 || full ? 8 : 16;
@@ -131,7 +131,7 @@ public:
     }
     const int64_t tiles_m = ceil_div(problem.m, rows);
     const int64_t tiles_n = ceil_div(problem.n, columns);
-    // Without tiles, a workgroup has the elements of 64 invocations.
+    // The kernel without tiles computes 64 elements per workgroup, one per invocation.
     tiles_ = kernel_ == GemmKernel::kDirect ? ceil_div(problem.batch * problem.m * problem.n, 64)
                                             : problem.batch * tiles_m * tiles_n;
     int64_t splits = choose_splits(tiles_, problem.k);
@@ -208,7 +208,7 @@ private:
     if (g.n == 1) {
       return GemmKernel::kVector;
     }
-    // Below this much of a tile is beyond the edge.
+    // For smaller matrices much of a tile would lie beyond the edge.
     constexpr int64_t kLarge = 96;
     const bool fits = context().device.caps().max_workgroup_storage >= kGemmF32Storage;
     const bool groups = has_groups(g.a, g.m, g.k, params_.a_along_k != 0) &&
@@ -219,7 +219,7 @@ private:
                : GemmKernel::kTiled;
   }
 
-  // Few lanes leave invocations to more rows, many share long rows.
+  // With fewer lanes a workgroup computes more rows; with more lanes a long row is shared.
   uint32_t vector_lanes() const {
     if (params_.a_along_k == 0) {
       return problem_.m >= 4096 ? 4 : problem_.m >= 128 ? 16 : 64;
@@ -270,7 +270,7 @@ private:
   int64_t tiles_ = 0;
 };
 
-// The product of each part of K by itself, and their sum.
+// Computes the product of each part of K, then the sum of these products.
 void gemm_in_parts(const Gemm& problem, int64_t k_part) {
   Launch whole(problem);
   const int64_t elements = problem.batch * problem.m * problem.n;
@@ -313,7 +313,8 @@ void gemm(const Gemm& problem) {
     gemm(part_of(problem, cut.dim, cut.at, size - cut.at));
     return;
   }
-  // Kernels store along rows: see to it that rows are what lies together; and a vector is a column.
+  // The kernels store along the rows of C, and take a vector as a column. If C's columns are
+  // contiguous, or C is one row, the transposed product is computed.
   const bool by_columns = problem.c.row == 1 && problem.c.column != 1;
   if (problem.conv == ConvForm::kNone && problem.n != 1 && (problem.m == 1 || by_columns)) {
     Gemm flipped = problem;

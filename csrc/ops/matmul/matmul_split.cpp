@@ -37,7 +37,8 @@ bool fits(const Gemm& problem, const Side& side) {
          bytes_of(problem, side) <= limit();
 }
 
-// The larger stride makes the extent, so that dimension is cut; of those that can be.
+// The dimension to cut. It is the batch, if there are several matrices. Else it is the rows or the
+// columns, whichever reach further in memory.
 Dim longest(const Gemm& problem, const Side& side) {
   const MatrixView& view = side.view;
   if (problem.batch > 1 && view.batch != 0) {
@@ -48,7 +49,7 @@ Dim longest(const Gemm& problem, const Side& side) {
   return rows >= columns ? side.rows : side.columns;
 }
 
-// Halves in whole tiles of the kernels, where there are several.
+// Half of `size`, rounded up to whole tiles if it is more than one tile.
 int64_t half(int64_t size, int64_t tile) {
   const int64_t middle = (size + 1) / 2;
   return middle <= tile ? middle : at::ceil_div(middle, tile) * tile;
@@ -94,7 +95,8 @@ GemmCut choose_cut(const Gemm& problem) {
     const int64_t least = bytes_of(problem, side) / limit() + 1;
     const int64_t exact = at::ceil_div(size, least);
     const int64_t part = exact <= kStep ? exact : exact / kStep * kStep;
-    // The parts' products are summed up in the end, from one tensor.
+    // The products of all parts are stored in one tensor before they are added. It must fit a
+    // binding.
     const int64_t parts = at::ceil_div(size, part);
     if (parts * problem.batch * problem.m * problem.n * 8 > limit()) {
       if (problem.batch > 1) {

@@ -11,11 +11,11 @@ struct GemmCut {
   int64_t at = 0; // the first part's size; of a cut of K, every part's but the last
 };
 
-/// How far a product reaches along a dimension.
+/// The size of a product along a dimension.
 int64_t size_of(const Gemm& problem, GemmCut::Dim dim);
 
-/// How to make the matrices that do not fit a binding smaller; kNone if all fit, or if nothing can
-/// be done (binding them says so).
+/// How to make the matrices that do not fit a binding smaller; kNone if all fit, or if no cut helps
+/// (then binding the matrices raises).
 GemmCut choose_cut(const Gemm& problem);
 
 /// The part [begin, begin + size) of a product along a dimension.

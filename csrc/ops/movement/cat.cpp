@@ -53,7 +53,7 @@ void Piece::erase_dim(size_t d) {
   for_each_part([&](Part& part) { part.strides.erase(part.strides.begin() + d); });
 }
 
-// Joins dimension d to the one inside of it wherever all tensors walk through both as through one.
+// Merges dimension d with the next inner one if the strides of all tensors allow it.
 void Piece::merge_dims() {
   for (size_t d = sizes.size(); d-- > 0;) {
     if (sizes[d] == 1 && d != cat_dim) {
@@ -123,7 +123,8 @@ kernel::Params make_params(const Piece& piece) {
     for (size_t d = 0; d < piece.sizes.size(); ++d) {
       words[1 + d / 4][d % 4] = static_cast<uint32_t>(part.strides[d]);
     }
-    // Counted from the start of the piece, so that no coordinate needs to be shifted.
+    // The offset is that of coordinate 0 of the piece, so that the kernel need not shift
+    // coordinates.
     words[0][1] = 0u - start * static_cast<uint32_t>(part.strides[piece.cat_dim]);
     start += static_cast<uint32_t>(part.size);
     words[0][0] = start;
@@ -176,7 +177,7 @@ void cat_piece(c10::ArrayRef<Tensor> inputs, const Tensor& out, int64_t dim, int
     piece.cat_dim = is_cat ? d : piece.cat_dim;
   }
   piece.merge_dims();
-  if (piece.sizes.size() > kMaxDims) { // copies take any number
+  if (piece.sizes.size() > kMaxDims) { // a copy takes any number of dimensions
     for (const Tensor& input : inputs) {
       out.narrow(dim, start, input.size(dim)).copy_(input);
       start += input.size(dim);
@@ -226,7 +227,7 @@ void structured_cat_out::impl(const at::ITensorListRef& tensors, int64_t dim, in
     }
     if (splits || buffer_of(tensor).size > caps.max_storage_binding_size) {
       flush();
-      out.narrow(dim, start, tensor.size(dim)).copy_(tensor); // copies split themselves
+      out.narrow(dim, start, tensor.size(dim)).copy_(tensor); // copy_ splits large tensors
       start += tensor.size(dim);
       continue;
     }

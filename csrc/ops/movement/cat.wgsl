@@ -61,8 +61,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     number++;
   }
   var out = p.out_at;
-  // Of the input's first element, were it to start where the concatenated dimension does. It may wrap around below
-  // zero.
+  // The input's offset for coordinate 0 of the concatenated dimension. That may lie before the input's first element,
+  // and then wraps around below zero.
   var in = p.inputs[3u * number].y;
   var rest = i;
   for (var d = 0u; d < p.rank; d++) {

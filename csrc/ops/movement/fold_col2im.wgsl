@@ -27,7 +27,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   var sum = image_t();
   for (var y = 0u; y < p.kernel.x; y++) {
     for (var x = 0u; x < p.kernel.y; x++) {
-      // A distance below zero wraps around, and is then past the last place, too.
+      // A negative distance wraps around to a large number, which the test for the last place rejects as well.
       let distance = pixel + p.sliding.zw - vec2<u32>(y, x) * p.kernel.zw;
       let place = distance / p.sliding.xy;
       if (all(place * p.sliding.xy == distance) && all(place < p.sizes.zw)) {

@@ -27,7 +27,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   let area = p.kernel.x * p.kernel.y;
   let tap = vec2<u32>(row % area / p.kernel.y, row % area % p.kernel.y);
   let place = vec2<u32>(number / p.sizes.w, number % p.sizes.w);
-  // A coordinate below zero wraps around, and is then past the image, too.
+  // A negative coordinate wraps around to a large number, which the test for the image's size rejects as well.
   let pixel = place * p.sliding.xy + tap * p.kernel.zw - p.sliding.zw;
   var value = columns_t();
   if (all(pixel < p.sizes.xy)) {

@@ -46,7 +46,8 @@ Tensor roll(const Tensor& self, at::IntArrayRef shifts, at::IntArrayRef dims) {
     map_elements("roll", CoordinateMap::kWrap, out, self, wrapped);
     return out;
   }
-  // One dimension after the other, of three: all in front of it, itself, all behind it.
+  // Rolls one dimension at a time, on a view of three dimensions: all before it, itself, all after
+  // it.
   Tensor rolled = self.contiguous();
   for (int64_t d = 0; d < self.dim(); ++d) {
     if (wrapped[d] != 0) {

@@ -28,7 +28,7 @@ void check_padding(const Tensor& tensor, IntArrayRef padding) {
               tensor.dim(), " dimensions");
 }
 
-// Padding starts with the last dimension's front.
+// The padding before each dimension. `padding` starts with the front of the last dimension.
 c10::SmallVector<int64_t, 8> front_padding(const Tensor& tensor, IntArrayRef padding) {
   check_padding(tensor, padding);
   c10::SmallVector<int64_t, 8> shifts(tensor.dim(), 0);
@@ -38,7 +38,7 @@ c10::SmallVector<int64_t, 8> front_padding(const Tensor& tensor, IntArrayRef pad
   return shifts;
 }
 
-// Channels last stay last. (The meta functions ask for contiguous results.)
+// Makes `result` channels last if `self` is. (The meta functions ask for contiguous results.)
 void restride_like(const Tensor& result, const Tensor& self) {
   if (result.is_contiguous() && result.dim() == self.dim()) {
     result.unsafeGetTensorImpl()->empty_tensor_restride(self.suggest_memory_format());
@@ -51,7 +51,7 @@ void pad(const char* name, CoordinateMap map, const Tensor& self, IntArrayRef pa
   map_elements(name, map, out, self, front_padding(self, padding));
 }
 
-// The place in `size` elements of the one that lies `at` elements behind the first.
+// The index in [0, size) to which index `at` is mapped.
 int64_t mapped(CoordinateMap map, int64_t at, int64_t size) {
   if (map == CoordinateMap::kReplicate) {
     return std::clamp<int64_t>(at, 0, size - 1);
@@ -88,7 +88,7 @@ void pad_backward(const char* name, CoordinateMap map, const Tensor& grad_output
     grad_input.copy_(sums);
     return;
   }
-  // index_add knows the way to the CPU for what has no kernel here.
+  // For dtypes without a kernel, index_add falls back to the CPU.
   if (at::globalContext().deterministicAlgorithms() || !native_dtype(grad_input.scalar_type())) {
     grad_input.copy_(pad_backward_in_order(map, grad_output, padding, grad_input.sizes()));
     return;

@@ -22,11 +22,11 @@ void normalized_sums(const at::Tensor& sum, const at::Tensor& product, const at:
 /// floating point.
 bool are_native_floats(std::initializer_list<at::Tensor> tensors);
 
-/// Contiguous rows whose elements share weights in runs.
+/// The shape of contiguous rows and of their weights.
 struct Rows {
   int64_t rows;
   int64_t length;
-  int64_t groups;   // consecutive rows that have weights of their own
+  int64_t groups;   // number of rows after which the weights repeat
   int64_t channels; // weights per group
   int64_t inner;    // consecutive elements of one weight
 };
@@ -42,7 +42,7 @@ void gradient_of_rows(const char* op, const Rows& rows, const at::Tensor& gradie
                       const at::Tensor& x, const at::Tensor& mean, const at::Tensor& rstd,
                       const at::Tensor& weight, const at::Tensor& y);
 
-/// A contiguous tensor, undefined where there is none.
+/// The tensor as a contiguous one; undefined if there is none.
 at::Tensor packed(const std::optional<at::Tensor>& tensor);
 
 /// An optional argument as a tensor, undefined where there is none.

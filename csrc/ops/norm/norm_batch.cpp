@@ -52,7 +52,7 @@ float n_per_channel(const Tensor& input) {
          static_cast<float>(std::max<int64_t>(input.size(1), 1));
 }
 
-// Refuses what does not have a value per channel.
+// Raises unless `values` is undefined or has one value per channel.
 void check_per_channel(const Tensor& values, const char* name, const Tensor& input) {
   TORCH_CHECK(!values.defined() || (values.dim() == 1 && values.size(0) == input.size(1)), name,
               " should contain ", input.size(1), " elements not ", values.numel());
@@ -113,7 +113,7 @@ void normalize(const Tensor& out, const Tensor& input, const Tensor& scales) {
             {DType::kF32, {*native_dtype(out.scalar_type()), type, DType::kF32, DType::kF32}});
 }
 
-// Fallback by hand: the schemas do not tell that running statistics are written.
+// Calls the CPU by hand, because the schemas do not mark the running statistics as written.
 ThreeTensors batch_norm_on_cpu(const Tensor& input, const OptionalTensor& weight,
                                const OptionalTensor& bias, const Tensor& running_mean,
                                const Tensor& running_var, bool training, double momentum,

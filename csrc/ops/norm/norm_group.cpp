@@ -19,7 +19,7 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
 
-// Kernels trust these sizes.
+// The kernels rely on these sizes.
 void check_sizes(const Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias,
                  int64_t n, int64_t c, int64_t hw, int64_t groups) {
   TORCH_CHECK(groups > 0, "Expected num groups to be greater than 0, got ", groups);

@@ -36,7 +36,7 @@ TwoTensors rms_norm(const Tensor& input, at::IntArrayRef normalized_shape,
   std::fill(stats.end() - static_cast<int64_t>(normalized_shape.size()), stats.end(), 1);
   const Tensor rstd = empty_webgpu(stats, at::kFloat);
   if (input.numel() > 0) {
-    // As on CUDA, the default is that of the type that is computed in.
+    // As on CUDA, the default eps is the epsilon of the type that is computed in.
     normalize_rows("_fused_rms_norm", {m, n, 1, n, 1}, input.contiguous(), weight, {},
                    eps.value_or(std::numeric_limits<float>::epsilon()), y, {}, rstd);
   }
@@ -73,7 +73,8 @@ TwoTensors rms_norm_backward(const Tensor& gradient, const Tensor& input,
   Tensor grad_weight;
   if (mask[1] && weight.defined()) {
     grad_weight = empty_webgpu(normalized_shape, weight.scalar_type());
-    // The sum of the gradients themselves, which a bias would have, comes along.
+    // normalized_sums also gives the sum of the gradients, which a bias would need. It is not used
+    // here.
     const Tensor sum = empty_webgpu({1, n}, weight.scalar_type());
     const Tensor zero = at::zeros({1, 1}, row_rstd.options());
     normalized_sums(sum, grad_weight.view({1, n}), g.view({m, n}), x.view({m, n}), zero,

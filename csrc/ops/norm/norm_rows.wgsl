@@ -19,7 +19,7 @@ struct Params {
   rows: u32,
   length: u32,
   lanes_log2: u32,
-  groups: u32,   // consecutive rows that have weights of their own
+  groups: u32,   // number of rows after which the weights repeat
   channels: u32, // weights per group
   inner: u32,    // consecutive elements of one weight
   eps: f32,
@@ -73,7 +73,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     mean = row_sum(sum, lid, 1u, lane, lanes) / f32(p.length);
   }
 
-  // Distances from the mean, and not a difference of squares: that would cancel.
+  // Squared distances from the mean. The mean of squares less the squared mean would lose digits.
   var squares = 0.0;
   for (var k = 0u; k < items; k++) {
     if ((k / unit * lanes + lane) * unit + k % unit < length) {

@@ -18,7 +18,7 @@ struct Params {
   rows: u32,
   length: u32,
   lanes_log2: u32,
-  groups: u32,   // consecutive rows that have weights of their own
+  groups: u32,   // number of rows after which the weights repeat
   channels: u32, // weights per group
   inner: u32,    // consecutive elements of one weight
 }

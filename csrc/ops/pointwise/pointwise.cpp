@@ -65,7 +65,8 @@ public:
       : iter_(iter), types_(types), context_(context()) {
     variant_.op = op;
     variant_.compute = types.compute;
-    // ATen's iterator for flip has an operand that is none.
+    // An iterator may have more inputs than the row takes, such as the one that ATen builds for
+    // flip.
     variant_.num_inputs = std::min(static_cast<uint32_t>(iter.ninputs()), row(op).arity);
     variant_.dtypes = types.dtypes;
   }
@@ -79,7 +80,7 @@ public:
     for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
       if (k > 0 && iter_.is_cpu_scalar(static_cast<int>(k))) {
         variant_.host_scalars |= 1u << k;
-        variant_.dtypes[k] = types_.compute; // its own type does not change the kernel
+        variant_.dtypes[k] = types_.compute; // a host scalar's dtype does not change the kernel
         continue;
       }
       check_operand_dtype(row(variant_.op).name, kPointwiseOperands[k],
@@ -100,8 +101,8 @@ public:
     return all_whole || bind_windows(limit);
   }
 
-  /// Of an iterator that cannot be bound: every operand fits by itself, but not those that share a
-  /// buffer together.
+  /// After bind() has returned false: every operand fits a binding by itself, but operands that
+  /// share a buffer do not fit one together.
   bool far_apart() const { return far_apart_; }
   bool shares_buffer(uint32_t k) const {
     for (uint32_t other = 0; other <= variant_.num_inputs; ++other) {
@@ -191,8 +192,9 @@ private:
 
   int64_t stride(uint32_t k, uint32_t d) const { return iter_.strides(static_cast<int>(k))[d]; }
 
-  // Vectors are used where the elements of each operand run consecutively along the first dimension
-  // (or an input stays put), aligned to whole vectors; else one element at a time.
+  // Vectors are used where the elements of each operand are consecutive along the first dimension
+  // and aligned to whole vectors (an input may also have stride 0 there); else one element at a
+  // time.
   void choose_form() {
     const auto ndim = static_cast<uint32_t>(iter_.ndim());
     if (fits_vectors(ndim)) {

@@ -25,8 +25,8 @@ std::optional<PointwiseTypes> pointwise_types(const at::TensorIteratorBase& iter
 void pointwise(at::TensorIteratorBase& iter, PointwiseOp op, const PointwiseTypes& types,
                c10::ArrayRef<c10::Scalar> scalars = {});
 
-/// The same of tensors of one dtype. An undefined `out` becomes the result, another is not resized.
-/// False, and nothing has run, where the dtype has no kernel.
+/// The same for tensors of one dtype. An undefined `out` is allocated; a defined one is not
+/// resized. Returns false without running anything if the dtype has no kernel.
 bool run_pointwise(PointwiseOp op, at::Tensor& out, at::ArrayRef<at::Tensor> inputs,
                    c10::ArrayRef<c10::Scalar> scalars = {});
 

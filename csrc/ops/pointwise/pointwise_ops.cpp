@@ -65,7 +65,7 @@ std::array<c10::Scalar, 2> bits_of(const c10::Scalar& value, at::ScalarType type
     break;
     AT_FORALL_SCALAR_TYPES_WITH_COMPLEX(TW_CASE)
 #undef TW_CASE
-  default: { // float8 and other rarities
+  default: { // float8 and other rare dtypes
     const Tensor element = c10::scalar_to_tensor(value).to(type);
     std::memcpy(bits.data(), element.const_data_ptr(), element.itemsize());
   }
@@ -170,8 +170,8 @@ REGISTER_PRIVATEUSE1_DISPATCH(where_kernel, &where_webgpu)
 
 } // namespace
 
-// With an iterator of its own: the one that the meta function leaves refers to halves of `self`
-// that were its local variables.
+// Builds its own iterator. That of the meta function refers to halves of `self` that were local
+// variables there.
 void structured_glu_out::impl(const Tensor& self, int64_t dim, const Tensor& out) {
   const int64_t half = self.size(dim) / 2;
   at::TensorIterator iter = at::TensorIteratorConfig()

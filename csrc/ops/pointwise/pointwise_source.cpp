@@ -120,8 +120,8 @@ private:
       return value;
     }
     std::string out = convert(info(v_.dtypes[k]).kind, kind_, value);
-    // A wider type enters a half or small integer computation as a cast to the common dtype would
-    // leave it.
+    // In a computation in a half or small integer type, an input of a wider type is first cast to
+    // the common dtype.
     const DType own = v_.dtypes[k];
     const bool wider = own != v_.compute && info(own).bytes >= info(v_.compute).bytes &&
                        info(own).bytes > 1 && !row_.is_cast;
@@ -147,8 +147,8 @@ private:
     return convert(result_kind(), info(out).kind, rounded(value));
   }
 
-  // Half and small integer types are computed in wider ones. An output of another dtype gets what
-  // the compute type would hold.
+  // Half and small integer types are computed in wider ones. An output of another dtype gets the
+  // result after rounding to the compute type.
   std::string rounded(const std::string& value) const {
     const bool wider = !row_.is_cast && info(v_.compute).bytes < 4 && v_.dtypes[0] != v_.compute &&
                        result_kind() == kind_ &&

@@ -51,7 +51,8 @@ PointwiseOp row_for(const TensorIteratorBase& iter, PointwiseOp op,
   return op;
 }
 
-// The dtypes that halves are computed in may hold what a half does not, as on CUDA.
+// Raises for an argument that the dtype cannot hold. For half types, the argument need only fit the
+// wider type that they are computed in, as on CUDA.
 template <class Value>
 void check_argument(const Value& value, at::ScalarType common) {
   if constexpr (std::is_same_v<Value, c10::Scalar>) {

@@ -10,7 +10,7 @@ namespace torch_webgpu {
 
 enum class Windows : uint8_t { kFixed, kAdaptive, kFractional };
 
-/// What windows there are. The arrays are depth, row, column; fewer spatial dimensions use the
+/// The windows of a pooling op. The arrays are depth, row, column; fewer spatial dimensions use the
 /// last ones.
 struct Pooling {
   const char* op; // for errors and profiles

@@ -28,7 +28,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   let row = window(cell, 1u, 1u);
   let column = window(cell, 2u, 1u);
   let plane = plane_of(in_layout(), cell);
-  // Sums of rows, of planes and of the whole: large windows lose less.
+  // Adds up rows, then planes, then the window, so that large windows lose less to rounding.
   var sum = in_t();
   for (var z = depth.first; z < depth.last; z++) {
     var plane_sum = in_t();

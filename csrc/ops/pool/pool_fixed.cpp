@@ -76,7 +76,7 @@ std::array<int64_t, 3> output_size_3d(const Pooling& pooling, const Tensor& in, 
   return out;
 }
 
-// Channels last stay last, also of an input without a batch.
+// Makes `result` channels last if `self` is, also without a batch dimension.
 void restride_like(const Tensor& result, const Tensor& self) {
   constexpr auto last = at::MemoryFormat::ChannelsLast3d;
   c10::TensorImpl* impl = result.unsafeGetTensorImpl();

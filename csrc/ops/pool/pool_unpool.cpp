@@ -31,7 +31,7 @@ void check_unpool(const Tensor& self, const Tensor& indices, int64_t dims) {
                               "d\" not implemented for '", self.scalar_type(), "'");
 }
 
-// Where several values have one index, one of them arrives, as on every GPU.
+// Where several values have one index, one of them is stored, as on every GPU.
 Tensor& unpool(const Tensor& self, const Tensor& indices, IntArrayRef output_size, Tensor& out) {
   check_dtype(out, self.scalar_type());
   const auto dims = static_cast<int64_t>(output_size.size());

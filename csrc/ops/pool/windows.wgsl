@@ -1,6 +1,6 @@
 // The parameters and windows of the pooling kernels.
 
-// Vectors: depth, row, column; of steps, then the channel's stride.
+// Vectors hold depth, row, column. The `step` vectors hold the channel's stride behind these.
 struct Params {
   count: u32, // cells that the kernel writes
   channels: u32,

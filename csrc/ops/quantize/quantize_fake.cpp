@@ -69,7 +69,7 @@ void per_tensor_of_tensors(Tensor& output, Tensor& mask, const Tensor& input, co
   const Tensor z = zero_point.reshape({});
   if (run(PointwiseOp::fake_quantize_by, output, {input, s, z}, {least, greatest})) {
     run(PointwiseOp::fake_quantize_mask_by, mask, {input, s, z}, {least, greatest});
-    // Known to the device only.
+    // `enabled` is known only on the device, so both results are computed and one is chosen there.
     const Tensor off = enabled.reshape({}).eq(0);
     output.copy_(input.where(off, output));
     mask.logical_or_(off);

@@ -95,7 +95,8 @@ std::tuple<Tensor, Tensor> observe_and_quantize(const Tensor& self, const Tensor
     return at::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams(
         self, scale, zero_point, fake_quant_on, quant_min, quant_max);
   }
-  // This one looks at the zero points on the host anyway.
+  // The per-channel operator reads the zero points on the host anyway, so reading the flag costs
+  // little.
   if (quantizes.item<int>() == 0) {
     return {self.clone(), at::ones_like(self, at::kBool)};
   }

@@ -18,7 +18,7 @@ struct Params {
   rate: f32, // of the moving averages
 }
 
-// An infinite average is one that has not begun.
+// An infinite running value means that nothing was observed yet.
 fn averaged(running: f32, value: f32) -> f32 {
   let begun = (bitcast<u32>(running) & 0x7fffffffu) != 0x7f800000u;
   return select(value, running + p.rate * (value - running), begun);
@@ -59,7 +59,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     scale = 0.1;
   }
   store_scale(p.scale_at + i, scale);
-  // From the end that loses less by rounding.
+  // The zero point is computed from that end of the range which loses less by rounding.
   let steps_low = div_f(low, scale);
   let steps_high = div_f(high, scale);
   let from_low = abs(least) + abs(steps_low) < abs(greatest) + abs(steps_high);

@@ -38,7 +38,7 @@ Tensor like(const Tensor& self, const Tensor& integers) {
   return at::_make_per_tensor_quantized_tensor(integers, self.q_scale(), self.q_zero_point());
 }
 
-// What a number or tensor is in the quantization of `self`, as integers.
+// A number or tensor as integers, in the quantization of `self`.
 Scalar integer_of(const Tensor& self, const Scalar& value) {
   const int64_t integer =
       AT_DISPATCH_QINT_TYPES(self.scalar_type(), "integer_of", [&]() -> int64_t {

@@ -32,15 +32,16 @@ void run(Launch& launch, const Tensor& out, const Tensor& a, const Tensor& w, co
              launch.grid_of_groups(static_cast<uint64_t>(tiles_m * tiles_n)));
 }
 
-// out = a @ dequantized(w)^T. `w` is seen as n rows of k weights: of 4 bits, eight in a word, with
-// a scale and a zero point a group; or else of 8 bits, with a scale a row.
+// out = a @ dequantized(w)^T. `w` has n rows of k weights. Weights of 4 bits lie eight in a word,
+// with a scale and a zero point per group. Weights of 8 bits have a scale per row.
 Tensor multiply(const char* op, bool is_int4, const Tensor& a, const Tensor& w, const Tensor& scale,
                 int64_t n, int64_t group_size) {
   Tensor out = empty_webgpu({a.size(0), n}, a.scalar_type());
   if (out.numel() == 0 || a.size(1) == 0) {
     return out.zero_();
   }
-  // Few rows share what one invocation has unpacked anyway.
+  // With few rows of `a` tiles do not pay. This kernel uses each unpacked weight for up to four
+  // rows.
   if (a.size(0) <= 16) {
     namespace kernel = kernels::weight_mv;
     kernel::Launch launch(op);
@@ -76,8 +77,9 @@ Tensor weight_int8pack_mm(const Tensor& a, const Tensor& w, const Tensor& scales
                   scales.contiguous(), w.size(0), a.size(1));
 }
 
-// The shape is CUDA's, which programs compute with; inside, a word has eight weights of one row of
-// the matrix, and rows follow one another. Two weights come in a byte, the first in its high half.
+// The result has the shape that it has on CUDA, because programs compute with that shape. In it, a
+// word has eight weights of one row of the matrix, and rows follow one another. Two weights come in
+// a byte, the first in its high half.
 Tensor convert_weight_to_int4pack(const Tensor& weight, int64_t inner_k_tiles) {
   constexpr const char* op = "_convert_weight_to_int4pack";
   constexpr int64_t kTileN = 8;

@@ -51,7 +51,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     workgroupBarrier();
     for (var j = 0u; j < 4u; j++) {
       tile_a[(column + j) * kPitch + row] = a[j];
-      // Beyond the row's end `a` is zero, but a weight may be no number.
+      // Beyond the row's end `a` is zero, but a weight there may be NaN or infinite.
       tile_w[(column + j) * kPitch + row] = select(0.0, w[j], k + column + j < p.k);
     }
     workgroupBarrier();

@@ -1,4 +1,4 @@
-// Writes an error code if some element is zero. NaN is not.
+// Writes an error code if some element is zero. NaN does not count as zero.
 //
 // @operand x: in any
 // @errors

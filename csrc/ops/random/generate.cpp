@@ -71,7 +71,7 @@ void generate(const at::TensorBase& out, const GenerateSpec& spec,
   for (uint64_t first = 0; first < total; first += count) {
     count = std::min(chunk, total - first);
     if (narrow && count > kBlock) {
-      count = count / kBlock * kBlock; // whole words; the rest, which needs atomics, by itself
+      count = count / kBlock * kBlock; // whole words; a second dispatch stores the rest
     }
     const bool whole = count % kBlock == 0;
     kernel::Launch launch(spec.name.data());

@@ -32,8 +32,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
       low = probe + 1u;
     }
   }
-  // Sums of a parallel scan may differ by their rounding where a weight is 0, which must not be
-  // drawn: take a neighbour.
+  // Because of rounding in the parallel scan, neighbouring sums may differ where a weight is 0.
+  // Such an element must not be drawn, so a neighbour is taken.
   let found = low;
   while (low < p.weights - 1u && load_weight(p.weight_at + row + low) <= 0.0) {
     low++;

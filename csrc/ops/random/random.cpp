@@ -68,8 +68,8 @@ std::string values_hook(const GenerateSpec& spec) {
   return text + ");\n}";
 }
 
-// What is not native is drawn by the CPU's kernel, from a generator that is seeded by the state of
-// the device's.
+// Draws numbers of dtypes without a kernel on the CPU, from a generator that is seeded from the
+// state of the device's generator.
 void draw_on_cpu(std::string_view op, const TensorBase& out, GeneratorImpl& generator,
                  c10::function_ref<void(const at::Tensor&, at::Generator)> draw) {
   note_fallback(op, std::string("for ") + c10::toString(out.scalar_type()));
@@ -100,7 +100,7 @@ const TensorBase& tensor_of(const TensorIteratorBase& iter) { return iter.tensor
 
 uint32_t float_bits(double value) { return std::bit_cast<uint32_t>(static_cast<float>(value)); }
 
-// The CPU's refusal.
+// Raises the CPU's error for complex dtypes.
 void require_real(RandomOp op, at::ScalarType type) {
   const std::string_view name = row(op).complex_refused_by;
   TORCH_CHECK_NOT_IMPLEMENTED(name.empty() || !at::isComplexType(type), "\"", name,
@@ -166,7 +166,7 @@ struct Kernel<stub, op, void (*)(const TensorBase&, const TensorBase&, OptionalG
   }
 };
 
-// base + [0, range), or with `mask` a power of two's range.
+// Draws integers from [base, base + range).
 void draw_integers(TensorIteratorBase& iter, RandomOp op, int64_t base, uint64_t range,
                    const OptionalGenerator& generator) {
   const auto start = static_cast<uint64_t>(base);

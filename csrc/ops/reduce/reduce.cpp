@@ -15,7 +15,7 @@ namespace {
 
 using at::TensorIteratorBase;
 
-// The same with outputs of their own, and copies of the inputs, whose elements then lie together.
+// The same on dense copies of the inputs, with new outputs that are copied to the iterator's.
 void reduce_copies(const TensorIteratorBase& iter, ReduceOp op,
                    c10::ArrayRef<c10::Scalar> scalars) {
   at::TensorIteratorConfig config;
@@ -24,14 +24,15 @@ void reduce_copies(const TensorIteratorBase& iter, ReduceOp op,
       .check_all_same_dtype(false)
       .is_reduction(true);
   const at::DimVector shape(iter.shape().rbegin(), iter.shape().rend()); // outermost first
-  std::vector<std::pair<at::Tensor, at::Tensor>> outputs; // where they belong, and our own
+  std::vector<std::pair<at::Tensor, at::Tensor>> outputs; // the iterator's, and new ones
   for (int k = 0; k < iter.ntensors(); ++k) {
     const at::Tensor view = operand_view(iter, k);
     if (k < iter.noutputs()) {
       outputs.emplace_back(view, empty_webgpu(view.sizes(), view.scalar_type()));
       config.add_output(outputs.back().second);
     } else {
-      // The view has one element where strides are zero. Of a reduction all count.
+      // The view has size 1 where the stride is zero. A reduction counts every repeated element, so
+      // the copy is expanded again.
       config.add_owned_const_input(view.clone().expand(shape));
     }
   }
@@ -58,7 +59,7 @@ void reduce(TensorIteratorBase& iter, ReduceOp op, c10::ArrayRef<c10::Scalar> sc
   }
   at::TensorIterator rest(iter);
   int dim = rest.ndim() - 1;
-  while (rest.strides(0)[dim] == 0 || rest.shape()[dim] < 2) { // reduced, or split to the end
+  while (rest.strides(0)[dim] == 0 || rest.shape()[dim] < 2) { // is reduced, or cannot be split
     --dim;
   }
   auto first = rest.split(dim);

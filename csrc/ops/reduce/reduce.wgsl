@@ -78,7 +78,7 @@ fn emit(result: u32, split: u32, at: vec3<u32>, a: acc_t) { store_y(at.y, a); }
 
 var<workgroup> shared_accs: array<acc_t, 256>;
 
-// Combines the elements [begin, end) of the result at `base` that are this lane's.
+// Combines this lane's share of the elements [begin, end) of the result at `base`.
 fn run(base: u32, begin: u32, end: u32, lane: u32, lanes: u32) -> acc_t {
   var acc = identity();
   let first = origin(base) + begin;

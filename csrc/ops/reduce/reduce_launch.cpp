@@ -29,7 +29,7 @@ uint32_t full_device(const AdapterInfo& adapter) {
   return adapter.software ? 16 : adapter.discrete ? 2048 : 256;
 }
 
-// Also uint64, whose bits hash_tensor makes as int64.
+// uint64 counts as int64: hash_tensor computes the same bits as int64.
 at::ScalarType result_type(at::ScalarType type) { return type == at::kUInt64 ? at::kLong : type; }
 
 class Reduction {
@@ -81,7 +81,8 @@ public:
 private:
   int input() const { return iter_.noutputs(); }
 
-  // One result of elements in one row: parts of it are bound in turn.
+  // Whether there is one result, of elements in one row. Then parts of the row can be bound in
+  // turn.
   bool is_run() const {
     return params_.outer_rank == 0 && params_.inner_rank == 1 && iter_.ninputs() == 1 &&
            elements_per_binding() > 0;
@@ -92,7 +93,8 @@ private:
            row(variant_.op).at(info(variant_.inputs[0]).kind).accumulator_bytes;
   }
 
-  // What a buffer of partial results may have: the pool rounds up by an eighth at most.
+  // The largest size of a buffer of partial results. It must fit a binding, and the pool rounds
+  // sizes up by at most an eighth.
   uint64_t most_partial_bytes() const {
     return context_.device.caps().max_storage_binding_size / 9 * 8;
   }
@@ -352,7 +354,8 @@ private:
       const uint64_t offset = (begin + uint64_t{s} * params_.chunk * stride) / align * align;
       const uint64_t end = std::min((begin + last * stride + element + 15) / 16 * 16, buffer.size);
       bindings[0] = {&buffer, offset, end - offset};
-      // Counts from before the window's start: kernels add modulo 2^32.
+      // Kernels count elements from the start of the tensor, which may lie before the window. The
+      // difference then wraps around, and additions modulo 2^32 give the right place.
       params_.x_at =
           static_cast<uint32_t>(begin / element) - static_cast<uint32_t>(offset / element);
       params_.first_split = s;

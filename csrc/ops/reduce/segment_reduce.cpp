@@ -89,7 +89,7 @@ Tensor reduce_segments(ReductionType reduction, const Tensor& data, const Tensor
 
 Tensor gradient_of_segments(const Tensor& grad, const Tensor& output, const Tensor& data,
                             ReductionType reduction, const Tensor& bounds, const Initial& initial) {
-  Tensor out = at::zeros(data.sizes(), grad.options()); // also what is in no segment
+  Tensor out = at::zeros(data.sizes(), grad.options()); // elements in no segment stay 0
   if (out.numel() == 0 || output.numel() == 0) {
     return out;
   }

@@ -1,5 +1,5 @@
-// Reduces consecutive elements of a dimension, segment by segment. A segment of one row is one
-// result, to which p.lanes invocations of a workgroup give partial results.
+// Reduces consecutive elements of a dimension, segment by segment. Each segment of each row has one
+// result. p.lanes invocations of a workgroup compute partial results of it.
 //
 // @operand out: out float
 // @operand x: in like out

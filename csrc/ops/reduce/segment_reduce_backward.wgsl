@@ -17,7 +17,7 @@ struct Params {
   initial: f32,
 }
 
-// How many elements share the gradient, as far as element x says.
+// What element x adds to the number of elements that share the gradient.
 fn counted(x: f32, result: f32) -> u32 {
   @if(maximum || minimum) return select(0u, 1u, is_nan_f(x) || x == result);
   @else return 0u;

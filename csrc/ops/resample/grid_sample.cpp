@@ -22,10 +22,10 @@ namespace {
 
 using at::Tensor;
 
-// The coordinates, which are last in memory, where channels are.
+// The layout of the grid with its last dimension, the coordinates, as channels.
 Spatial grid_layout(const Tensor& grid) { return {grid.movedim(-1, 1), grid.dim() - 2}; }
 
-// What both kernels have.
+// The parameters that both kernels share.
 template <class Params>
 Params make_params(const Tensor& input, const Tensor& grid, const Spatial& out, uint64_t count,
                    int64_t padding, bool align_corners) {
@@ -84,7 +84,7 @@ std::tuple<Tensor, Tensor> sample_backward(const char* op, const Tensor& grad_ou
   if (output_mask[0]) {
     at::globalContext().alertNotDeterministic(op);
   }
-  // Sums of many points: in float32, rounded once.
+  // Many points are added to one cell, so the sums are kept in float32 and rounded once.
   const auto contiguous = at::MemoryFormat::Contiguous;
   Tensor grad_input;
   if (output_mask[0]) {

@@ -7,8 +7,8 @@
 
 import package::resample::grid_axis::{axis};
 
-// Vectors: depth, row, column; of steps, then the channel's stride. Channels of the grid are coordinates: column,
-// row, depth.
+// Vectors hold depth, row, column. The `step` vectors hold the channel's stride behind these. Channels of the grid are
+// coordinates: column, row, depth.
 struct Params {
   count: u32,
   channels: u32,

@@ -1,6 +1,6 @@
 // The parameters of upsampling and its gradient, and the taps of the chosen method.
 
-// Vectors: depth, row, column; of steps, then the channel's stride.
+// Vectors hold depth, row, column. The `step` vectors hold the channel's stride behind these.
 struct Params {
   count: u32,
   channels: u32,
@@ -20,7 +20,7 @@ fn out_layout() -> Layout { return layout_of(p.out_at, p.out_batch, p.out_step);
 
 fn in_layout() -> Layout { return layout_of(p.in_at, p.in_batch, p.in_step); }
 
-// What output cell o is made of, along dimension d.
+// The taps of output cell o along dimension d: the input cells that it is computed from.
 fn taps_of(o: u32, d: u32) -> Taps {
   let align = p.align_corners != 0u;
   @if(nearest) return nearest_taps(o, p.in_size[d], p.scale[d], align);

@@ -41,7 +41,7 @@ using Scale = std::optional<double>;
 
 using Filter = kernels::upsample::Method;
 
-// How many cells it reaches.
+// The radius of the filter, in cells.
 float radius_of(Filter filter) {
   return filter == Filter::cubic || filter == Filter::cubic_aa ? 2 : 1;
 }
@@ -66,7 +66,8 @@ struct Resampling {
   }
 };
 
-// Bytes are only copied: what the other filters weigh, the CPU rounds its own way in between.
+// Bytes have kernels only for filters that copy elements. With the other filters, the CPU rounds
+// intermediate results in its own way.
 bool copies_bytes(Filter filter, at::ScalarType type) {
   return type == at::kByte && (filter == Filter::nearest || filter == Filter::nearest_exact);
 }
@@ -74,9 +75,9 @@ bool copies_bytes(Filter filter, at::ScalarType type) {
 // Input cells per output cell.
 float cell_ratio(const Resampling& resampling, int64_t in, int64_t out, Scale scale) {
   const Filter filter = resampling.filter;
-  // In two dimensions these sizes are exact whatever the scale says, as on the CPU for images of up
-  // to 128 rows and columns together; with CUDA the first of them is. In one and three dimensions
-  // the scale counts on both.
+  // In two dimensions, an equal or doubled size has the exact ratio, whatever the scale argument
+  // is. The CPU does so for images of up to 128 rows and columns together, and CUDA for equal sizes
+  // only. In one and three dimensions both use the scale.
   if (filter == Filter::nearest && resampling.dims == 2 && (out == in || out == 2 * in)) {
     return out == in ? 1.0f : 0.5f;
   }
@@ -86,7 +87,8 @@ float cell_ratio(const Resampling& resampling, int64_t in, int64_t out, Scale sc
   return at::native::area_pixel_compute_scale<float>(in, out, resampling.align_corners, scale);
 }
 
-// What both kernels have; `walked` is the tensor that the kernel writes, one invocation per cell.
+// The parameters that both kernels share. `walked` is the tensor that the kernel writes, one
+// invocation per cell.
 template <class Params>
 Params make_params(const Resampling& resampling, const Spatial& in, const Spatial& out,
                    const Spatial& walked) {

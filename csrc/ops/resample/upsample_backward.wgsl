@@ -7,11 +7,11 @@
 
 import package::resample::taps::{Params, in_layout, out_layout, taps_of, weight_of};
 
-// What part of output cell o is input cell i.
+// The weight of input cell i in output cell o.
 fn share(i: u32, o: u32, d: u32) -> f32 {
   let taps = taps_of(o, d);
   let last = i32(p.in_size[d]) - 1;
-  // One tap inside; at the ends also those beyond.
+  // Inside, one tap means cell i. At the ends, the taps beyond the input also mean the outermost cell.
   var low = i32(i) - taps.first;
   var high = low;
   if (i == 0u) {

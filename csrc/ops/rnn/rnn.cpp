@@ -1,5 +1,5 @@
-// LSTM and GRU cells: what remains of a step after its two matrix products, in one dispatch per
-// direction. PyTorch builds nn.LSTM, nn.GRU and the cells of these.
+// LSTM and GRU cells: the part of a step after its two matrix products, with one dispatch forward
+// and one backward. PyTorch builds nn.LSTM, nn.GRU and their cell modules of these operators.
 #include <ATen/TensorUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -21,12 +21,12 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// Of a missing tensor, 0.
+// The stride along a dimension; 0 for an undefined tensor.
 uint32_t stride(const Tensor& tensor, int64_t dim) {
   return tensor.defined() ? static_cast<uint32_t>(tensor.stride(dim)) : 0;
 }
 
-// Nothing for float64 and complex types: see rnn_composed.h.
+// Whether the dtype has a kernel. float64 and complex types have none: see rnn_composed.h.
 bool has_kernel(const char* op, const Tensor& tensor) {
   const at::ScalarType type = tensor.scalar_type();
   TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(type) || at::isComplexType(type), '"', op,
@@ -47,7 +47,7 @@ void check_dtypes(const Tensor& first, std::initializer_list<Tensor> others) {
   }
 }
 
-// The arguments of a step. Both biases are there, or none is.
+// The arguments of a step. Either both biases are defined, or neither is.
 struct Step {
   const char* op;
   const Tensor& x;
@@ -84,7 +84,8 @@ struct Step {
 
   bool has_bias() const { return bias_x.defined(); }
 
-  // Adds the inputs and dispatches. `parts`: what the kernel keeps of each element of the state.
+  // Adds the inputs and dispatches. `parts` is the number of values that the kernel keeps for each
+  // element of the state.
   template <class Launch>
   void run(Launch& launch, int64_t parts) const {
     launch.x(x).h(h).state(state);

@@ -13,7 +13,7 @@ inline constexpr int64_t kLstmGates = 4;
 inline constexpr int64_t kGruGates = 3;
 inline constexpr int64_t kGruKept = 5; // parts of GRU's workspace
 
-/// New hidden state, new cell state, activated gates. Undefined biases are none.
+/// New hidden state, new cell state, activated gates. Biases may be undefined.
 std::tuple<at::Tensor, at::Tensor, at::Tensor>
 composed_lstm(const at::Tensor& x, const at::Tensor& h, const at::Tensor& cx,
               const at::Tensor& bias_x, const at::Tensor& bias_h);

@@ -89,7 +89,7 @@ void dispatch(ScanOp op, Stage stage, const kernel::Params& params, uint64_t wor
   });
 }
 
-// y, and z where the op gives indices, are written; y has x's dtype.
+// Writes y and, if the op gives indices, z. y has the dtype of `self`.
 void scan(ScanOp op, const Tensor& y, const Tensor& z, const Tensor& self, int64_t dim) {
   check_dtype(y, self.scalar_type());
   if (z.defined()) {

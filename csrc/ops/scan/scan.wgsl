@@ -43,7 +43,7 @@ fn identity() -> acc_t {
   );
 }
 
-// `a` stands before `b`.
+// `a` comes before `b` in the row.
 fn combine(a: acc_t, b: acc_t) -> acc_t {
   return (
 // @region combine: an expression of a and b

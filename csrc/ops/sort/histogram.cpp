@@ -33,7 +33,7 @@ void count_on_cpu(const Tensor& input, const std::optional<Tensor>& weight, Tens
   hist.copy_(host_hist);
 }
 
-// Bins hold their left edge but not their right one, which the last bin does, too.
+// A bin includes its left edge but not its right one. The last bin includes both.
 void count(const Tensor& input, const std::optional<Tensor>& weight, bool density, Tensor& hist,
            TensorList edges) {
   const int64_t dims = input.size(-1);
@@ -82,7 +82,7 @@ void histogramdd(const Tensor& input, const std::optional<Tensor>& weight, bool 
   });
 }
 
-// The edges are evenly spaced, which saves the CPU the search.
+// For evenly spaced edges. (The CPU then computes bins without a search; here both cases search.)
 void histogramdd_linear(const Tensor& input, const std::optional<Tensor>& weight, bool density,
                         Tensor& hist, const TensorList& edges, bool local_search) {
   if (is_native_float(input)) {

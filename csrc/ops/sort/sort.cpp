@@ -27,7 +27,8 @@ namespace {
 
 using at::Tensor;
 
-// The rows of `target` that the kernel can write: `target` itself where its rows are contiguous.
+// An output for a kernel that writes contiguous rows: `target` itself if its rows are contiguous,
+// else a new tensor that deliver() copies to it.
 class RowsOut {
 public:
   RowsOut(const Tensor& target, int64_t dim)
@@ -94,7 +95,8 @@ Sorted sort_upwards(const Tensor& self, int64_t dim) {
   return {std::move(values), std::move(indices), rows.size(dim)};
 }
 
-// What lies at `position` (one index per row, kept dimension) becomes the result.
+// Writes the element at `position` of each row to the results. `position` has one index per row,
+// and size 1 along the dimension.
 void take_along(const Sorted& sorted, const Tensor& position, const Tensor& self, int64_t dim,
                 bool keepdim, Tensor& values, Tensor& indices) {
   auto shaped = [&](const Tensor& taken) {
@@ -135,8 +137,8 @@ std::tuple<Tensor&, Tensor&> kthvalue_out(const Tensor& self, int64_t k, int64_t
   return {values, indices};
 }
 
-// Where the median lies in a sorted row. NaNs stand at its end: the first one is the median, or
-// none of them counts.
+// The position of the median in a sorted row. NaNs are at its end. If there are any, the first of
+// them is the median, or with `ignore_nan` none of them counts.
 Tensor median_position(const Sorted& sorted, int64_t dim, bool ignore_nan) {
   if (!at::isFloatingType(sorted.values.scalar_type())) {
     return same_position(sorted, dim, (sorted.size - 1) / 2);
@@ -163,7 +165,7 @@ std::tuple<Tensor&, Tensor&> median_along(const Tensor& self, int64_t dim, bool 
 
 Tensor median_of_all(const Tensor& self, bool ignore_nan) {
   if (self.numel() == 0) {
-    // Converted, as NaN is no value of an integer type that `full` would take.
+    // Made in float32 and converted, because `full` takes no NaN for an integer type.
     return at::full({}, std::numeric_limits<float>::quiet_NaN(), self.options().dtype(at::kFloat))
         .to(self.scalar_type());
   }
@@ -201,20 +203,20 @@ std::tuple<Tensor, Tensor> mode(const Tensor& self, int64_t dim, bool keepdim) {
   const Sorted sorted = sort_upwards(self, dim);
   const Tensor rows = sorted.values.movedim(dim, -1);
   const Tensor position = at::arange(sorted.size, sorted.indices.options());
-  // Where the run of an element starts: the greatest start up to there.
+  // The start of each element's run: the greatest start of a run up to the element.
   Tensor start = at::zeros(rows.sizes(), sorted.indices.options());
   const Tensor starts_run =
       rows.narrow(-1, 1, sorted.size - 1).ne(rows.narrow(-1, 0, sorted.size - 1));
   start.narrow(-1, 1, sorted.size - 1)
       .copy_(starts_run.mul(position.narrow(0, 1, sorted.size - 1)));
   start = std::get<0>(start.cummax(-1));
-  // The length so far is greatest at the end of a run.
+  // The distance from the start of the run is greatest at the end of the longest run.
   const Tensor last = position.sub(start).argmax(-1, /*keepdim=*/true).movedim(-1, dim);
   take_along(sorted, last, self, dim, keepdim, values, indices);
   return {values, indices};
 }
 
-// ATen's own, composed of mode and copies, refuses all devices but two.
+// ATen's own, composed of mode and copies, raises for every device but CPU and CUDA.
 std::tuple<Tensor&, Tensor&> mode_out(const Tensor& self, int64_t dim, bool keepdim, Tensor& values,
                                       Tensor& indices) {
   check_same_device("mode", {{self, "self"}, {values, "values"}, {indices, "indices"}});

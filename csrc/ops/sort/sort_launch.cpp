@@ -15,16 +15,17 @@ namespace {
 using at::Tensor;
 
 constexpr uint32_t kBlock = 1024;
-// Above it, keeping the first k of every block shrinks the row too slowly: sort it all.
+// For a larger k, keeping the first k elements of every block shrinks a row too slowly. The whole
+// row is sorted instead.
 constexpr int64_t kMaxSelected = 256;
 
-// Keys and positions of elements on their way.
+// An intermediate result: the keys of elements, and their positions in their rows.
 struct Items {
   Tensor keys;
   Tensor indices;
 };
 
-// What the kernels of one sort have in common.
+// The operands and sizes that all dispatches of one sort share.
 class RowSort {
 public:
   RowSort(const char* name, const Tensor& in, const Tensor& values, const Tensor& positions)
@@ -36,8 +37,9 @@ public:
             empty_webgpu({rows_ * row}, at::kInt)};
   }
 
-  // One row of the source is in_'s (from == nullptr) or `row` items; writes `limit` elements of
-  // every block, to `to` or as results.
+  // Sorts the blocks of each row and writes the first `limit` elements of every block. Rows have
+  // `row` elements and are those of `from`, or of in_ if `from` is null. Writes to `to`, or to the
+  // results if `to` is null.
   void sort_blocks(const Items* from, int64_t row, int64_t limit, bool descending,
                    const Items* to) {
     namespace kernel = kernels::sort_block;

@@ -84,7 +84,8 @@ Tensor search(const Tensor& boundaries, const Tensor& values, bool out_int32, bo
   return searchsorted_out(boundaries, values, out_int32, right, side, sorter, out);
 }
 
-// A number promotes as in arithmetic. It is converted on the host: doubles stay there.
+// A number promotes as in arithmetic. It is converted on the host, because the device has no
+// float64.
 Tensor number_tensor(const Scalar& value, const Tensor& boundaries) {
   const Tensor host = at::native::searchsorted_scalar_tensor(value, at::kCPU);
   return host.to(at::result_type(boundaries, host)).to(boundaries.device());

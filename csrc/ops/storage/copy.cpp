@@ -19,7 +19,7 @@ namespace {
 
 using at::Tensor;
 
-// What a lazy conjugation or negation bit on exactly one side asks of the copy.
+// Whether the copy must conjugate, or negate: the lazy bit is set on exactly one side.
 bool flips_conj(const Tensor& a, const Tensor& b) { return a.is_conj() != b.is_conj(); }
 bool flips_neg(const Tensor& a, const Tensor& b) { return a.is_neg() != b.is_neg(); }
 
@@ -38,7 +38,7 @@ Tensor plain(const Tensor& tensor) {
   return memory.is_neg() ? at::_neg_view(memory) : memory;
 }
 
-// Those lazy bits on other values.
+// `values` with the lazy bits of `like`.
 Tensor with_bits_of(const Tensor& like, const Tensor& values) {
   const Tensor result = like.is_conj() ? values.conj() : values;
   return like.is_neg() ? at::_neg_view(result) : result;
@@ -46,7 +46,8 @@ Tensor with_bits_of(const Tensor& like, const Tensor& values) {
 
 void copy_on_device(const Tensor& dst, const Tensor& src);
 
-// Complex types of which one has no kernel (complex32, complex128) are converted by their parts.
+// Copies real and imaginary parts separately, for complex types without a kernel (complex32,
+// complex128).
 bool copy_complex_parts(const Tensor& dst, const Tensor& src) {
   const auto has_parts = [](const Tensor& tensor) {
     return convertible_dtype(c10::toRealValueType(tensor.scalar_type())).has_value();
@@ -77,9 +78,9 @@ bool can_flip(at::ScalarType type, bool conj) {
   return native_dtype(type) && (at::isComplexType(type) || (at::isFloatingType(type) && !conj));
 }
 
-// A copy between tensors of which one is lazily conjugated or negated and the other is not. Where
-// one kernel does not do it, the number changes in a type that can express it. False if neither
-// has.
+// A copy between tensors of which one is lazily conjugated or negated and the other is not. If one
+// kernel cannot do it, the values are conjugated or negated in the dtype of that side which can.
+// False if neither can.
 bool copy_flipped(at::TensorIterator& iter, const Tensor& dst, const Tensor& src) {
   const bool conj = flips_conj(dst, src);
   const bool neg = flips_neg(dst, src);
@@ -135,7 +136,7 @@ void copy_on_device(const Tensor& dst, const Tensor& src) {
   plain(dst).copy_(host);
 }
 
-// The bytes of a dense tensor, exactly: its elements fill [begin, begin + bytes) of the buffer.
+// Whether the elements fill [begin, begin + bytes) of the buffer without gaps.
 bool is_dense(const Tensor& tensor) { return tensor.is_non_overlapping_and_dense(); }
 
 // Whether nbytes from the tensor's start can be written in whole words without touching a
@@ -148,7 +149,7 @@ bool owns_its_words(const Tensor& tensor) {
 
 void copy_from_host(const Tensor& dst, const Tensor& src) {
   if (!is_dense(dst) || !owns_its_words(dst)) {
-    // The device's copy kernel knows strides and partial words.
+    // Uploads to a dense tensor first. The copy kernel then handles strides and partial words.
     Tensor staged = empty_webgpu(dst.sizes(), dst.scalar_type());
     copy_from_host(staged, src);
     copy_on_device(dst, staged);

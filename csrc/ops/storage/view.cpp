@@ -12,12 +12,12 @@
 namespace torch_webgpu {
 namespace {
 
-// One stream: memory is never handed out ahead of the work that still uses it.
+// Nothing to do: there is one stream, so memory is reused only by later work.
 void record_stream(at::Tensor&, at::Stream) {}
 
 // Whether `self.data = from` may replace the data: between the same kinds of strided tensors, on
-// any devices, as among PyTorch's own. nn.Module.to() asks this; at "no" it makes new parameters,
-// which unties shared ones and leaves an optimizer with the old.
+// any devices, as among PyTorch's own. nn.Module.to() asks this. If the answer is false it makes
+// new parameters. Shared parameters are then no longer shared, and an optimizer keeps the old ones.
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
   using c10::BackendComponent;
   constexpr c10::DispatchKeySet backends(

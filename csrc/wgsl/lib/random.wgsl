@@ -52,7 +52,7 @@ fn geometric_f(bits: u32, p: f32) -> f32 {
   return max(ceil(log_f(uniform_open_f(bits)) / log1p_f(-p)), 1.0);
 }
 
-// A value of [low, high) that rounding has brought to `high` goes to the other end.
+// A value of [low, high) that was rounded up to `high` becomes `low`.
 fn below_f(value: f32, low: f32, high: f32) -> f32 {
   return select(value, low, value >= high);
 }

@@ -30,7 +30,7 @@ fn linear_taps(o: u32, size: u32, scale: f32, align_corners: bool) -> Taps {
   let at = max(resampled_at(o, scale, align_corners), 0.0);
   let first = min(i32(at), i32(size) - 1);
   let part = min(at - f32(first), 1.0);
-  // Nothing of a neighbour that does not count: it may be infinite.
+  // A neighbour of weight 0 is left out, because it may be infinite.
   return Taps(first, select(2, 1, part == 0.0), part, scale, 1.0);
 }
 
