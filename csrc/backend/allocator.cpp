@@ -19,7 +19,7 @@ namespace {
 
 // Buffers by address, for DataPtrs that only have one. Entered when a buffer is new, so the pool's
 // recycling costs nothing; a released buffer's entry stays until its addresses are used again,
-// which is harmless, since whoever asks about an address keeps its buffer alive.
+// which is harmless, because a caller that asks for an address keeps its buffer alive.
 class AddressTable {
 public:
   void add(const Buffer& buffer) {
@@ -205,7 +205,7 @@ private:
     self.live_.erase(it);
   }
 
-  // What a block of that size counts for.
+  // The statistics that a block of that size changes, each with the amount.
   std::array<std::pair<c10::CachingAllocator::Stat*, size_t>, 4> stats_of(size_t bytes) {
     return {{{&stats_.active_requests, 1},
              {&stats_.active_bytes, bytes},

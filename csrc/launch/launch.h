@@ -47,8 +47,8 @@ protected:
   void bind(uint32_t k, const at::TensorBase& tensor);
   /// Adds a tensor whose elements the kernel reads or writes as `dtype`, of the same size in bytes.
   void bind_as(uint32_t k, const at::TensorBase& tensor, DType dtype);
-  /// Says that what the kernel stores together of operand `k` (Access::kWords) is whole words: the
-  /// operand starts at one, and nobody else writes to its words.
+  /// Says that the neighbours of operand `k` which the kernel stores together (Access::kWords) fill
+  /// whole words: the operand starts at a word, and nothing else writes to its words.
   void own_words(uint32_t k);
 
   void set(uint32_t constant, uint32_t value);

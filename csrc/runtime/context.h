@@ -1,4 +1,4 @@
-// Everything the process has of WebGPU, created at first use.
+// The WebGPU state of the process, created at first use.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// Errors of the runtime. This room knows no PyTorch header, so it reports a kind and a text;
-// whoever embeds it decides which exception type that becomes.
+// Errors of the runtime. This folder includes no PyTorch header, so it reports a kind and a text.
+// The code that embeds it chooses the exception type.
 #pragma once
 
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// What kernels find wrong with values: their codes, and the exceptions that these become.
+// The errors that kernels find in values: their codes, and the exceptions raised for them.
 #include <algorithm>
 #include <array>
 #include <string>

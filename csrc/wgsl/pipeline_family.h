@@ -5,8 +5,8 @@
 
 namespace torch_webgpu {
 
-/// Pipelines of two families never share a key. The compiler numbers the families, so no two can be
-/// equal. Kernels whose file states a contract have their ids; the names are those of generators.
+/// Pipelines of two families never share a key. The compiler numbers the families, so all numbers
+/// differ. Kernels whose file states a contract have their ids; the names are those of generators.
 enum class PipelineFamily : uint32_t {
   kGemm,
   kIndexMove,

@@ -1,4 +1,4 @@
-// What a shader is made for.
+// The target that a shader is made for.
 #pragma once
 
 #include "runtime/device.h"

@@ -33,7 +33,7 @@ void for_each_identifier(std::string_view text, Visit&& visit) {
   }
 }
 
-// The name that a top-level declaration starting at `text` introduces, empty if it is none.
+// The name that a top-level declaration starting at `text` introduces, empty if it introduces none.
 std::string_view declared_name(std::string_view text) {
   for (std::string_view keyword :
        {"fn ", "const ", "var<private> ", "struct ", "alias ", "override "}) {

@@ -281,7 +281,7 @@ uint64_t extent(const Tensor& tensor) {
   return (last + 1) * tensor.itemsize();
 }
 
-// The dimension besides `dim` that takes the most memory; `dim` if there is no other.
+// The dimension other than `dim` that extends furthest in memory; `dim` if there is no other.
 int64_t longest_besides(const Tensor& tensor, int64_t dim) {
   int64_t longest = dim;
   for (int64_t d = 0; d < tensor.dim(); ++d) {

@@ -23,7 +23,7 @@ namespace {
 using at::Tensor;
 
 constexpr std::array<uint32_t, 8> kRadices = {8, 5, 4, 3, 2, 7, 11, 13};
-// Workgroup memory besides the elements: `rows` and the gaps of `work` in fft.wgsl.
+// Workgroup memory in addition to the elements: `rows` and the gaps of `work` in fft.wgsl.
 constexpr uint32_t kRowBytes = kFftMaxRows * 20;
 constexpr uint32_t kGap = 16;
 constexpr uint32_t kCapacity = 2048;

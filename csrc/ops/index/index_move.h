@@ -46,7 +46,8 @@ struct IndexMove {
   explicit IndexMove(const char* op, Placing how = Placing::kCopy) : name(op), placing(how) {}
 
   const char* name; // a literal; errors name the op by it
-  /// What errors say behind the name, with {index}, {dim} and {size}. A literal too.
+  /// The error text that follows the name. May contain {index}, {dim} and {size}. Must be a
+  /// literal, too.
   const char* complaint = "index {index} is out of bounds for dimension {dim} with size {size}";
   ErrorKind error = ErrorKind::kIndex;
   int64_t dim = 0; // of the first index; those of others follow it
@@ -85,11 +86,11 @@ MoveOperand move_operand(const at::TensorBase& tensor, DType dtype, at::IntArray
 MoveOperand move_operand(const at::TensorIteratorBase& iter, int operand, DType dtype);
 MoveIndex move_index(const at::TensorBase& tensor, at::IntArrayRef strides, int64_t size);
 
-/// The dimensions along which some index tensor varies. Elements of one index lie along them, so
-/// they may meet in one element of `out`.
+/// The dimensions along which some index tensor varies. Elements along these dimensions may have
+/// equal indices, and so go to one element of `out`.
 uint64_t indexed_dims(const IndexMove& move);
 
-/// Walks those dimensions in order where torch.use_deterministic_algorithms asks for it. All
+/// Sets serial_dims to indexed_dims() if torch.use_deterministic_algorithms asks for it. All
 /// indices must have been added.
 void keep_order_if_deterministic(IndexMove& move);
 

@@ -31,7 +31,7 @@ const negligible = 1e-30;
 // Squared lengths of both columns, and their product.
 var<workgroup> sums: array<vec4<f32>, lanes>;
 
-// The columns that meet as pair k of a round; the last one stays where it is, the others go round.
+// The columns that meet as pair k of a round; the last column keeps its place in all rounds, and the others rotate.
 fn meeting(k: u32, round: u32, players: u32) -> vec2<u32> {
   let ring = players - 1u;
   if (k == 0u) {

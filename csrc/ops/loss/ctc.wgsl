@@ -1,7 +1,7 @@
 // The recursion of the connectionist temporal classification loss (Graves et al., 2006), in
 // logarithms: a workgroup walks one sequence, forwards (alpha) or backwards (beta), which is the
-// same walk with the order of steps and states turned round. A target of n labels has 2n + 1
-// states: a blank before, between and after the labels.
+// same walk with the order of steps and states reversed. A target of n labels has 2n + 1 states: a
+// blank before, between and after the labels.
 //
 // @operand out: out {f32} // alpha or beta
 // @operand loss: out {f32} optional // forwards only

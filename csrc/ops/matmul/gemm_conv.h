@@ -10,8 +10,8 @@
 
 namespace torch_webgpu {
 
-// A convolution relates an input x to an output y by a weight w. Each of the three can be computed
-// from the other two; the one that is indexed by taps and positions together becomes B.
+// A convolution computes an output y from an input x and a weight w. Each of the three can be
+// computed from the other two; the one that is indexed by taps and positions together becomes B.
 enum class ConvForm : uint8_t {
   kNone,   // a plain product
   kOutput, // y: A = w, B = x

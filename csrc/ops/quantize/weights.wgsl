@@ -25,7 +25,7 @@ fn weights(n: u32, k: u32) -> vec4<f32> {
   @else return unpack_signed_bytes(load_w(p.w_at + (n * p.k + k) / 4u));
 }
 
-// What is left to do with a sum of row n.
+// The result from the sum of row n.
 fn finish(sum: f32, n: u32) -> f32 {
   @if(int8) return sum * load_scale(p.scale_at + n);
   @else return sum;

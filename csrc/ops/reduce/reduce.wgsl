@@ -17,7 +17,7 @@ struct Params {
   count: u32,       // the same in the original tensor, when partial results are reduced
   splits: u32,
   chunk: u32,       // elements per result and split
-  first_split: u32, // a dispatch may do some splits of a tensor that is larger than a binding
+  first_split: u32, // of this dispatch; a tensor larger than a binding takes several
   splits_here: u32,
   lanes_log2: u32,  // invocations per result
   lanes_first: u32, // neighbouring invocations read one result's elements (else neighbouring results')

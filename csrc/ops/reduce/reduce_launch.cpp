@@ -99,7 +99,7 @@ private:
     return context_.device.caps().max_storage_binding_size / 9 * 8;
   }
 
-  // Whether halves of the results come from halves of the input.
+  // Whether half of the results can be computed from half of the input's memory.
   bool splits_well() const {
     const auto strides = iter_.strides(input());
     const auto longest = std::max_element(strides.begin(), strides.end()) - strides.begin();

@@ -10,8 +10,8 @@ namespace torch_webgpu {
 
 enum class ReduceOutcome : uint8_t {
   kDone,
-  kSplit, // nothing was dispatched: an operand is too large, and has kept dimensions to be split
-  kCopy,  // nor here: the operands must be copied to where their elements lie together
+  kSplit, // nothing was dispatched: an operand is too large, but a kept dimension can be split
+  kCopy,  // nothing was dispatched: the operands must be copied to dense tensors first
 };
 
 /// Runs `op` on the iterator if its operands can be bound; see reduce(). The iterator has results.

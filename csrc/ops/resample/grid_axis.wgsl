@@ -1,4 +1,4 @@
-// What both kernels of grid_sample read of the grid.
+// How both kernels of grid_sample read the grid.
 
 // The input's cells for a point of the grid, along dimension d; dimensions that are not there have one cell.
 fn axis(cell: Cell, d: u32) -> GridAxis {

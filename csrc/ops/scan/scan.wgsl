@@ -109,7 +109,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let base = row / p.inner * p.inner * p.length + row % p.inner;
   let end = min((segment + 1u) * p.segment, p.length);
 
-  // What stands before this segment: each lane combines a run of totals.
+  // The combined totals of the segments before this one. Each lane combines a run of them.
   var carry = identity();
   if (segment > 0u) {
     let each = (segment + lanes - 1u) / lanes;

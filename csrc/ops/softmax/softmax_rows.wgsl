@@ -35,7 +35,7 @@ fn load(i: u32) -> value_t { return vec2<f32>(load_x(p.x_at + i), load_w(p.w_at 
 @else
 fn load(i: u32) -> value_t { return load_x(p.x_at + i); }
 
-// What is summed along the row, and the result from the sum.
+// For each kind of math: the value that is summed along the row, and the result computed from the sum.
 @if(softmax)
 fn shifted(v: value_t, maximum: f32) -> value_t { return exp_f(v - maximum); }
 @elif(log_softmax)

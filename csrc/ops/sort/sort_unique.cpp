@@ -82,8 +82,8 @@ Unique unique_rows(const Tensor& self, int64_t dim, bool sorts, Wanted wanted) {
   if (sorts) {
     // Stable sorts from the last column to the first give the lexicographic order. NaN comes last,
     // as in sorting. On the CPU and with CUDA it is neither less nor greater than anything, so that
-    // the order of rows with NaN, and whether rows around them meet, depends on the algorithm
-    // there.
+    // the order of rows with NaN, and whether equal rows around them become neighbours, depends on
+    // the algorithm there.
     order = at::arange(size, self.options().dtype(at::kLong));
     for (int64_t column = rows.size(1); column-- > 0;) {
       const Tensor key = rows.select(1, column).index_select(0, order);

@@ -32,7 +32,7 @@ at::TensorIterator copy_iterator(const Tensor& dst, const Tensor& src) {
       .build();
 }
 
-// The memory of a tensor as it is, without lazy bits.
+// A view of the tensor's memory without lazy bits.
 Tensor plain(const Tensor& tensor) {
   const Tensor memory = tensor.is_conj() ? tensor.conj() : tensor;
   return memory.is_neg() ? at::_neg_view(memory) : memory;
@@ -129,8 +129,8 @@ void copy_on_device(const Tensor& dst, const Tensor& src) {
   }
   note_fallback("aten::_copy_from", std::string("from ") + c10::toString(src.scalar_type()) +
                                         " to " + c10::toString(dst.scalar_type()));
-  // The memory of both as it is, and the lazy bits on the host: resolving them here would end up
-  // here again.
+  // Copies the memory of both without lazy bits, and resolves the bits on the host. Resolving them
+  // on the device would call this function again.
   Tensor host = with_bits_of(src, plain(src).cpu()).resolve_conj().resolve_neg();
   host = with_bits_of(dst, host.to(dst.scalar_type())).resolve_conj().resolve_neg();
   plain(dst).copy_(host);

@@ -96,7 +96,7 @@ fn standard_gamma_grad_f(alpha: f32, x: f32) -> f32 {
   return x * width * sum;
 }
 
-// The same for the density of Beta(alpha, total - alpha), over 1 - x besides.
+// The same for the density of Beta(alpha, total - alpha), divided by 1 - x as well.
 fn dirichlet_grad_f(x: f32, alpha: f32, total: f32) -> f32 {
   if (is_nan_f(x) || is_nan_f(alpha) || is_nan_f(total)) {
     return nan_f();

@@ -1,4 +1,4 @@
-// What the kernels of matrix products are told: C = alpha * A @ B + beta * D, batched, for any
+// The parameters of the kernels of matrix products: C = alpha * A @ B + beta * D, batched, for any
 // strides (in elements).
 
 struct GemmParams {

@@ -44,8 +44,8 @@ fn adaptive_cover(x: u32, size: u32, out_size: u32) -> vec2<u32> {
   return vec2<u32>(x * out_size / size, ((x + 1u) * out_size + size - 1u) / size);
 }
 
-// Without the random sample: each window starts less than one cell off o * alpha, where alpha is
-// at least 1 unless there is one place only.
+// This does not depend on the random sample: each window starts less than one cell away from o *
+// alpha. alpha is at least 1, unless there is only one possible place.
 fn fractional_cover(x: u32, size: u32, out_size: u32, kernel: u32) -> vec2<u32> {
   let places = size - kernel;
   if (places < out_size || out_size == 1u) {

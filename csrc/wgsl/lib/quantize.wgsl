@@ -17,7 +17,8 @@ fn is_quantized_inside(x: f32, inverse: f32, zero: f32, least: f32, greatest: f3
   return !is_nan_f(x) && least <= quantized && quantized <= greatest;
 }
 
-// How the quantized value follows the scale: where it is clamped, by the integer alone.
+// The derivative of the quantized value by the scale. Where the value is clamped, it is the integer less the zero
+// point.
 fn quantized_scale_grad_f(x: f32, scale: f32, zero_point: f32, least: f32, greatest: f32) -> f32 {
   let inverse = div_f(1.0, scale);
   let quantized = unbounded_quantized_f(x, inverse, zero_point);

@@ -24,7 +24,7 @@ fn linspace_l(start: vec2<u32>, whole: vec2<u32>, part: u32, parts: u32, i: u32)
 }
 
 // Elements of the lower triangle in the first `rows` rows of a matrix, `col` columns wide. Row r
-// has r + offset + 1 of them, as far as there are columns.
+// has r + offset + 1 of them, but at most `col`.
 fn tril_count_u(rows: u32, col: u32, offset: i32) -> u32 {
   let empty = u32(max(0, -offset));
   if (rows <= empty) {
