@@ -8,9 +8,9 @@
 #include <cstdint>
 
 #include "backend/tensor.h"
-#include "wgsl/kernel_source.h"
 #include "launch/dtypes.h"
 #include "runtime/context.h"
+#include "wgsl/kernel_source.h"
 
 namespace torch_webgpu {
 

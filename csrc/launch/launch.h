@@ -65,8 +65,8 @@ protected:
     return context().stream.error_code(message, kind);
   }
 
-  /// Appends the dispatch. make_regions() gives the text of the kernel's regions, in their order; it
-  /// is called for a new pipeline only, and the text must follow from operands and constants.
+  /// Appends the dispatch. make_regions() gives the text of the kernel's regions, in their order;
+  /// it is called for a new pipeline only, and the text must follow from operands and constants.
   template <typename MakeRegions>
   void dispatch(const void* params, uint32_t bytes, Grid grid, MakeRegions&& make_regions) {
     check_complete();
@@ -88,7 +88,8 @@ private:
   static_assert(kMaxBindings <= 1u << kSlotBits);
   static_assert(kMaxOperands <= 2 * kOperandsPerWord);
 
-  // What an operand's elements take of its buffer, in bytes; the whole buffer if that fits a binding.
+  // What an operand's elements take of its buffer, in bytes; the whole buffer if that fits a
+  // binding.
   struct Range {
     const Buffer* buffer = nullptr;
     uint64_t begin = 0;

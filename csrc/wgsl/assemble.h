@@ -7,15 +7,16 @@
 #include <utility>
 #include <vector>
 
-#include "wgsl/dtype.h"
-#include "wgsl/kernel_source.h"
 #include "runtime/pipeline.h"
+#include "wgsl/dtype.h"
 #include "wgsl/kernel_info.h"
+#include "wgsl/kernel_source.h"
 #include "wgsl/target.h"
 
 namespace torch_webgpu {
 
-/// The operands, constants and regions of one variant of a kernel: what its pipeline key stands for.
+/// The operands, constants and regions of one variant of a kernel: what its pipeline key stands
+/// for.
 struct KernelForm {
   struct Operand {
     bool present = false;
@@ -27,9 +28,9 @@ struct KernelForm {
     // needed for 1- and 2-byte types.
     bool whole_words = false;
   };
-  std::vector<Operand> operands;      // as KernelInfo::operands
-  std::vector<uint32_t> consts;       // as KernelInfo::consts
-  std::vector<std::string> regions;   // as KernelInfo::regions
+  std::vector<Operand> operands;    // as KernelInfo::operands
+  std::vector<uint32_t> consts;     // as KernelInfo::consts
+  std::vector<std::string> regions; // as KernelInfo::regions
   SlotWindows windows;
 };
 

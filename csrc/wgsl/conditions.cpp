@@ -36,8 +36,8 @@ public:
 
 private:
   [[noreturn]] void fail(const std::string& why, size_t at) const {
-    raise(ErrorKind::kRuntime, "conditional WGSL: " + why + " before: " +
-                                   std::string(text_.substr(at, 60)));
+    raise(ErrorKind::kRuntime,
+          "conditional WGSL: " + why + " before: " + std::string(text_.substr(at, 60)));
   }
 
   // The name of the attribute at `at`, which is an @.

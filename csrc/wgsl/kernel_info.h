@@ -32,9 +32,9 @@ enum class ConstKind : uint8_t { kNumber, kBool, kEnum };
 struct ConstInfo {
   std::string_view name;
   ConstKind kind = ConstKind::kNumber;
-  std::span<const uint32_t> values;      // all that it may have, ascending
+  std::span<const uint32_t> values;        // all that it may have, ascending
   std::span<const std::string_view> names; // of an enumeration's values
-  uint8_t key_shift = 0;                 // its bits in the key
+  uint8_t key_shift = 0;                   // its bits in the key
 };
 
 struct KernelInfo {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 
-#include "wgsl/wgsl_library.h"
 #include "runtime/error.h"
 #include "runtime/wgsl_sources.h"
+#include "wgsl/wgsl_library.h"
 
 namespace torch_webgpu {
 namespace {
@@ -140,11 +140,10 @@ std::string store_neighbours_function(const Operand& operand, const Place& place
       word += (e > first ? " | (" : "(") + to_word(operand.dtype, "v" + str(e)) + " << " +
               str((e - first) * 8 * bytes) + "u)";
     }
-    body += place.buffer + "[i / " + str(per_word) + "u + " + str(first / per_word) + "u] = " +
-            word + "; ";
+    body += place.buffer + "[i / " + str(per_word) + "u + " + str(first / per_word) +
+            "u] = " + word + "; ";
   }
-  return "fn store" + str(count) + "_" + name + "(i: u32" + parameters + ") { " +
-         body + "}\n";
+  return "fn store" + str(count) + "_" + name + "(i: u32" + parameters + ") { " + body + "}\n";
 }
 
 std::string atomic_add_function(const Operand& operand, const Place& place) {

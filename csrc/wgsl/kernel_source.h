@@ -25,9 +25,9 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/pipeline.h"
 #include "wgsl/dtype.h"
 #include "wgsl/pipeline_family.h"
-#include "runtime/pipeline.h"
 
 namespace torch_webgpu {
 

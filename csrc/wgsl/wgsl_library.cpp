@@ -157,7 +157,7 @@ std::string complete_shader(std::string_view text, const Capabilities& target) {
   std::string shader(text);
   shader += library_for(shader);
   if (target.f16_bitcast && (shader.find("f_from_f16(") != std::string::npos ||
-                 shader.find("f16_from_f(") != std::string::npos)) {
+                             shader.find("f16_from_f(") != std::string::npos)) {
     // First in the text: `enable` must come before declarations, and these names then hide the
     // library's.
     shader = find_wgsl("native_f16")->text;

@@ -15,10 +15,10 @@
 #include <limits>
 
 #include "backend/fallback.h"
-#include "ops/random/check_values.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
 #include "ops/index/index_move.h"
+#include "ops/random/check_values.h"
 
 namespace torch_webgpu {
 namespace {

@@ -20,8 +20,8 @@
 #include "backend/fallback.h"
 #include "backend/tensor.h"
 #include "launch/dtypes.h"
-#include "ops/random/generate.h"
 #include "launch/stub.h"
+#include "ops/random/generate.h"
 
 namespace torch_webgpu {
 namespace {

@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "backend/fallback.h"
-#include "ops/pointwise/pointwise.h"
 #include "launch/stub.h"
+#include "ops/pointwise/pointwise.h"
 
 namespace torch_webgpu {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "backend/tensor.h"
-#include "wgsl/pipeline_family.h"
 #include "launch/dtypes.h"
 #include "runtime/context.h"
+#include "wgsl/pipeline_family.h"
 
 namespace torch_webgpu {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "wgsl/dtype.h"
 #include "runtime/pipeline.h"
+#include "wgsl/dtype.h"
 
 namespace torch_webgpu {
 

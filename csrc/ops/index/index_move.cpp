@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "backend/tensor.h"
-#include "wgsl/kernel_source.h"
 #include "launch/binding_list.h"
 #include "launch/dtypes.h"
 #include "runtime/context.h"
+#include "wgsl/kernel_source.h"
 
 namespace torch_webgpu {
 namespace {

@@ -10,9 +10,9 @@
 #include <array>
 #include <vector>
 
-#include "wgsl/dtype.h"
 #include "runtime/buffer.h"
 #include "runtime/error.h"
+#include "wgsl/dtype.h"
 
 namespace torch_webgpu {
 

@@ -10,8 +10,8 @@
 #include <torch/library.h>
 
 #include "backend/fallback.h"
-#include "ops/pointwise/pointwise.h"
 #include "launch/stub.h"
+#include "ops/pointwise/pointwise.h"
 #include "structured_ops.h"
 
 namespace torch_webgpu {

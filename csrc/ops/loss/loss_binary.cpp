@@ -7,9 +7,9 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
-#include "ops/random/check_values.h"
 #include "launch/common.h"
 #include "ops/pointwise/pointwise.h"
+#include "ops/random/check_values.h"
 
 namespace torch_webgpu {
 namespace {

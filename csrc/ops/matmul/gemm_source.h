@@ -5,9 +5,9 @@
 #include <array>
 #include <cstdint>
 
-#include "wgsl/dtype.h"
 #include "ops/matmul/gemm_conv.h"
 #include "runtime/pipeline.h"
+#include "wgsl/dtype.h"
 
 namespace torch_webgpu {
 

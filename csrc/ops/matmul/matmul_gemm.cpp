@@ -7,8 +7,8 @@
 
 #include "backend/empty.h"
 #include "backend/tensor.h"
-#include "ops/matmul/gemm_source.h"
 #include "launch/dtypes.h"
+#include "ops/matmul/gemm_source.h"
 #include "ops/matmul/matmul_split.h"
 #include "runtime/context.h"
 

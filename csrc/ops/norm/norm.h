@@ -31,9 +31,9 @@ struct Rows {
   int64_t inner;    // consecutive elements of one weight
 };
 
-/// Normalizes rows to y, with their mean and 1 / deviation. Without a mean (an undefined tensor) rows
-/// are not centered, and rstd is 1 / root mean square. All tensors are contiguous; weight and bias
-/// may be undefined.
+/// Normalizes rows to y, with their mean and 1 / deviation. Without a mean (an undefined tensor)
+/// rows are not centered, and rstd is 1 / root mean square. All tensors are contiguous; weight and
+/// bias may be undefined.
 void normalize_rows(const char* op, const Rows& rows, const at::Tensor& x, const at::Tensor& weight,
                     const at::Tensor& bias, double eps, const at::Tensor& y, const at::Tensor& mean,
                     const at::Tensor& rstd);

@@ -29,8 +29,8 @@ TwoTensors rms_norm(const Tensor& input, at::IntArrayRef normalized_shape,
   check_same_device("_fused_rms_norm", {{input, "input"}, {value_of(weight_opt), "weight"}});
   const Tensor weight = packed(weight_opt);
   const auto [m, n] = at::native::_check_layer_norm_inputs(input, normalized_shape, weight, {});
-  TORCH_CHECK_NOT_IMPLEMENTED(are_native_floats({input, weight}), "_fused_rms_norm(): ",
-                              input.scalar_type(), " is not supported");
+  TORCH_CHECK_NOT_IMPLEMENTED(are_native_floats({input, weight}),
+                              "_fused_rms_norm(): ", input.scalar_type(), " is not supported");
   const Tensor y = empty_webgpu(input.sizes(), input.scalar_type());
   at::DimVector stats(input.sizes());
   std::fill(stats.end() - static_cast<int64_t>(normalized_shape.size()), stats.end(), 1);
@@ -46,17 +46,17 @@ TwoTensors rms_norm(const Tensor& input, at::IntArrayRef normalized_shape,
 TwoTensors rms_norm_backward(const Tensor& gradient, const Tensor& input,
                              at::IntArrayRef normalized_shape, const Tensor& rstd,
                              const OptionalTensor& weight_opt, std::array<bool, 2> mask) {
-  check_same_device("_fused_rms_norm_backward", {{gradient, "grad_out"},
-                                                 {input, "input"},
-                                                 {rstd, "rstd"},
-                                                 {value_of(weight_opt), "weight"}});
+  check_same_device(
+      "_fused_rms_norm_backward",
+      {{gradient, "grad_out"}, {input, "input"}, {rstd, "rstd"}, {value_of(weight_opt), "weight"}});
   const Tensor weight = packed(weight_opt);
   const auto [m, n] = at::native::_check_layer_norm_inputs(input, normalized_shape, weight, {});
   TORCH_CHECK_NOT_IMPLEMENTED(are_native_floats({gradient, input, rstd, weight}),
                               "_fused_rms_norm_backward(): ", input.scalar_type(),
                               " is not supported");
-  TORCH_CHECK(gradient.sizes() == input.sizes(), "_fused_rms_norm_backward(): expected grad_out of ",
-              "shape ", input.sizes(), ", but got ", gradient.sizes());
+  TORCH_CHECK(gradient.sizes() == input.sizes(),
+              "_fused_rms_norm_backward(): expected grad_out of ", "shape ", input.sizes(),
+              ", but got ", gradient.sizes());
   TORCH_CHECK(rstd.numel() == m, "_fused_rms_norm_backward(): expected rstd of ", m,
               " elements, but got ", rstd.numel());
   const Tensor g = gradient.contiguous();

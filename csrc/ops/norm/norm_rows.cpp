@@ -8,9 +8,9 @@
 #include <array>
 #include <bit>
 
-#include "launch/dtypes.h"
 #include "kernels/norm_rows.h"
 #include "kernels/norm_rows_backward.h"
+#include "launch/dtypes.h"
 #include "launch/row_lanes.h"
 #include "ops/reduce/reduce.h"
 
@@ -47,7 +47,8 @@ constexpr uint32_t kElementsPerLane = 4;
 constexpr uint32_t kMaxItems = 32; // elements of a row that an invocation keeps in registers
 
 // How a kernel shares rows among invocations, and the parameters that say so.
-template <class Params> struct RowPlan {
+template <class Params>
+struct RowPlan {
   Params params{};
   RowLanes lanes;
   bool pairs;

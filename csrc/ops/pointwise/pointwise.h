@@ -4,8 +4,8 @@
 #include <ATen/TensorIterator.h>
 #include <c10/core/Scalar.h>
 
-#include "ops/pointwise/pointwise_source.h"
 #include "launch/dtypes.h"
+#include "ops/pointwise/pointwise_source.h"
 
 namespace torch_webgpu {
 

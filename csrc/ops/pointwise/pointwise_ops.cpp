@@ -19,8 +19,8 @@
 #include "backend/empty.h"
 #include "backend/fallback.h"
 #include "launch/common.h"
-#include "ops/pointwise/pointwise.h"
 #include "launch/stub.h"
+#include "ops/pointwise/pointwise.h"
 #include "structured_ops.h"
 
 namespace torch_webgpu {

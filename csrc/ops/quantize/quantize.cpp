@@ -6,9 +6,9 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "launch/stub.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/quantize/quantize.h"
-#include "launch/stub.h"
 
 namespace torch_webgpu {
 namespace {

@@ -6,8 +6,8 @@
 #include <ATen/ops/full.h>
 
 #include "backend/fallback.h"
-#include "ops/pointwise/pointwise.h"
 #include "launch/stub.h"
+#include "ops/pointwise/pointwise.h"
 
 namespace torch_webgpu {
 namespace {

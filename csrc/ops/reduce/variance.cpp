@@ -15,8 +15,8 @@
 
 #include "backend/fallback.h"
 #include "launch/common.h"
-#include "ops/reduce/reduce.h"
 #include "launch/stub.h"
+#include "ops/reduce/reduce.h"
 
 namespace torch_webgpu {
 namespace {

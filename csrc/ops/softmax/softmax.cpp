@@ -12,8 +12,8 @@
 #include "backend/empty.h"
 #include "backend/fallback.h"
 #include "backend/tensor.h"
-#include "launch/dtypes.h"
 #include "kernels/softmax_rows.h"
+#include "launch/dtypes.h"
 #include "launch/row_lanes.h"
 #include "structured_ops.h"
 
