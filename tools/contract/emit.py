@@ -1,4 +1,4 @@
-"""Writes the C++ headers, the texts and the JSON of kernel contracts, through the templates here."""
+"""Writes the C++ headers, the texts and the JSON of kernel contracts, with the templates here."""
 
 from __future__ import annotations
 
