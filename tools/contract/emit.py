@@ -66,7 +66,7 @@ def _templates() -> jinja2.Environment:
         camel=_camel,
         wrap=lambda text: textwrap.wrap(text, 96),
         cpp_type=_cpp_type,
-        const_type=lambda c: {"u32": "uint32_t", "bool": "bool"}.get(c.kind) or _camel(c.name),
+        const_type=_const_type,
         access_enum=ACCESS_ENUM.__getitem__,
         const_enum=CONST_ENUM.__getitem__,
         dtype_mask=lambda dtypes: f"{sum(1 << DTYPES.index(dtype) for dtype in dtypes):#x}",
@@ -88,6 +88,12 @@ def _cpp_type(field: Field) -> str:
     if field.is_vector:
         kind = f"std::array<{kind}, 4>"
     return f"std::array<{kind}, {field.count}>" if field.count else kind
+
+
+def _const_type(kernel: Kernel, const: Const) -> str:
+    """Enumerations with their namespace: the class may have a member of that name."""
+    scope = f"kernels::{kernel.name}::{_camel(const.name)}"
+    return {"u32": "uint32_t", "bool": "bool"}.get(const.kind, scope)
 
 
 def _like(kernel: Kernel, operand: Operand) -> int:
