@@ -27,7 +27,7 @@ def header(kernel: Kernel) -> str:
 
 def definitions(kernels: list[Kernel]) -> str:
     """One C++ file with the text and the contract of every kernel."""
-    return _templates().get_template("kernels.cpp.j2").render(kernels=kernels)
+    return _templates().get_template("kernels.cpp.j2").render(kernels=kernels, dtypes=DTYPES)
 
 
 def contracts(kernels: list[Kernel]) -> str:
@@ -70,6 +70,9 @@ def _templates() -> jinja2.Environment:
         access_enum=ACCESS_ENUM.__getitem__,
         const_enum=CONST_ENUM.__getitem__,
         dtype_mask=lambda dtypes: f"{sum(1 << DTYPES.index(dtype) for dtype in dtypes):#x}",
+        dtype_enum=lambda name: (
+            f"k{name.capitalize() if name[:4] in ('bool', 'bits') else name.upper()}"
+        ),
         like=_like,
         key_shift=_key_shift,
         quoted=lambda names: ", ".join(f'"{name}"' for name in names),
