@@ -4,8 +4,8 @@
     python tools/kernels.py --root csrc/ops --out build/generated          # generate
     python tools/kernels.py --root csrc/ops --out build/generated --list   # name the outputs only
 
-Writes kernels/NAME.h for each kernel, kernels.cpp with their texts, and kernels.json. A file with
-an entry point is a kernel; one without is for others to import.
+Writes kernels/NAME.h for each kernel, kernels.cpp with their texts, and kernels.json. A file
+that declares operands is a kernel; one without is for others to import.
 """
 
 from __future__ import annotations
@@ -20,11 +20,7 @@ from contract.parse import parse
 
 
 def kernel_files(root: Path) -> list[Path]:
-    def is_kernel(text: str) -> bool:
-        # Files with an @operands region are assembled by kernel_source.
-        return "\n@compute" in text and "// @operands\n" not in text
-
-    files = [p for p in root.rglob("*.wgsl") if is_kernel(p.read_text(encoding="utf-8"))]
+    files = [p for p in root.rglob("*.wgsl") if "\n// @operand " in p.read_text(encoding="utf-8")]
     return sorted(files, key=lambda path: path.stem.encode())
 
 

@@ -1,6 +1,7 @@
 #include "launch/binding_list.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace torch_webgpu {
 namespace {
@@ -15,7 +16,7 @@ uint64_t BindingList::window_bytes() {
   return limit / SlotWindows::kAlignment * SlotWindows::kAlignment;
 }
 
-uint32_t BindingList::add(const Buffer& buffer, uint64_t element_bytes, uint64_t begin,
+uint32_t BindingList::add(const Buffer& buffer, uint32_t element_bytes, uint64_t begin,
                           uint64_t end) {
   for (uint32_t slot = 0; slot < num_slots_; ++slot) {
     if (bindings_[slots_[slot].binding].buffer == &buffer) {
@@ -25,30 +26,37 @@ uint32_t BindingList::add(const Buffer& buffer, uint64_t element_bytes, uint64_t
       return slot;
     }
   }
-  const Capabilities& caps = context().device.caps();
   TORCH_INTERNAL_ASSERT(num_bindings_ < kMaxBindings, op_, "(): more operands than bindings");
-  Slot& slot = slots_[num_slots_];
-  slot = {0, buffer.size, num_bindings_};
-  const bool fits = buffer.size <= caps.max_storage_binding_size;
-  if (!fits) {
-    slot.begin = begin / SlotWindows::kAlignment * SlotWindows::kAlignment;
-    slot.end = std::min((end + 15) / 16 * 16, buffer.size);
+  if (buffer.size <= context().device.caps().max_storage_binding_size) {
+    slots_[num_slots_] = {0, buffer.size, num_bindings_};
+    bindings_[num_bindings_++] = {&buffer, 0, 0};
+  } else {
+    add_windows(buffer, begin, end);
   }
-  TORCH_CHECK_NOT_IMPLEMENTED((slot.end - slot.begin) / element_bytes <= kMaxElements, op_,
-                              "(): a tensor of more than 2^32 elements");
-  const uint64_t step = fits ? slot.end : window_bytes();
+  const Slot& slot = slots_[num_slots_];
+  TORCH_CHECK_NOT_IMPLEMENTED((slot.end - slot.begin) >> std::countr_zero(element_bytes) <=
+                                  kMaxElements,
+                              op_, "(): a tensor of more than 2^32 elements");
+  return num_slots_++;
+}
+
+// Binds the windows that hold bytes [begin, end) of the buffer, as slot number num_slots_.
+void BindingList::add_windows(const Buffer& buffer, uint64_t begin, uint64_t end) {
+  const Capabilities& caps = context().device.caps();
+  Slot& slot = slots_[num_slots_];
+  slot = {begin / SlotWindows::kAlignment * SlotWindows::kAlignment,
+          std::min((std::max(end, begin + 1) + 15) / 16 * 16, buffer.size), num_bindings_};
   // Kernels that check indices bind one buffer more, the error words.
   const uint64_t most = std::min(caps.max_storage_buffers, kMaxBindings) - 1;
+  const uint64_t step = window_bytes();
   const uint64_t wanted = (slot.end - slot.begin + step - 1) / step;
   TORCH_CHECK_NOT_IMPLEMENTED(
       wanted == 1 || num_bindings_ + wanted <= most, op_, "(): a tensor of ", buffer.size,
       " bytes does not fit into the storage bindings of this adapter, ", caps.max_storage_buffers,
       " of ", caps.max_storage_binding_size, " bytes for all tensors of a kernel");
   for (uint64_t at = slot.begin; at < slot.end; at += step) {
-    bindings_[num_bindings_++] =
-        fits ? Binding{&buffer, 0, 0} : Binding{&buffer, at, std::min(step, slot.end - at)};
+    bindings_[num_bindings_++] = {&buffer, at, std::min(step, slot.end - at)};
   }
-  return num_slots_++;
 }
 
 void BindingList::require_one_binding(uint32_t slot) const {

@@ -31,21 +31,16 @@ public:
     return std::max(limit - std::min<uint64_t>(limit, 512), limit / 2);
   }
 
-  /// The slot of a buffer of elements of that size.
-  uint32_t add(const Buffer& buffer, uint64_t element_bytes) {
+  /// The slot of a buffer of elements of that size, a power of two.
+  uint32_t add(const Buffer& buffer, uint32_t element_bytes) {
     return add(buffer, element_bytes, 0, buffer.size);
   }
-  uint32_t add(const at::TensorBase& tensor) { return add(buffer_of(tensor), tensor.itemsize()); }
-  /// The tensor as operand `name` of the kernel, read as `dtype`, which must be the tensor's own or
-  /// raw bits as wide.
-  Operand operand(std::string_view name, const at::TensorBase& tensor, DType dtype,
-                  bool writable = false) {
-    check_operand_dtype(op_, name, tensor.scalar_type(), dtype);
-    return {name, dtype, add(tensor), writable};
+  uint32_t add(const at::TensorBase& tensor) {
+    return add(buffer_of(tensor), static_cast<uint32_t>(tensor.itemsize()));
   }
   /// The same where the kernel touches bytes [begin, end) of the buffer only: one that is larger
   /// than a binding is bound from base() on.
-  uint32_t add(const Buffer& buffer, uint64_t element_bytes, uint64_t begin, uint64_t end);
+  uint32_t add(const Buffer& buffer, uint32_t element_bytes, uint64_t begin, uint64_t end);
   /// Where the slot's first binding starts in its buffer, in bytes.
   uint64_t base(uint32_t slot) const { return slots_[slot].begin; }
   /// For kernels that name a binding themselves instead of using accessors: raises if the slot
@@ -68,6 +63,8 @@ public:
   }
 
 private:
+  void add_windows(const Buffer& buffer, uint64_t begin, uint64_t end);
+
   struct Slot {
     uint64_t begin, end; // bytes of the buffer that are bound
     uint32_t binding;    // the first

@@ -27,18 +27,6 @@ inline uint32_t bounded_rank(std::string_view op, int64_t rank, uint32_t limit) 
   return static_cast<uint32_t>(rank);
 }
 
-/// Offset and strides of a tensor of less than N dimensions, in elements, for a kernel's
-/// parameters. Strides of missing dimensions are 0.
-template <uint32_t N = 4>
-std::array<uint32_t, N> place_words(std::string_view op, const at::TensorBase& tensor) {
-  std::array<uint32_t, N> words = {element_begin(tensor)};
-  const uint32_t rank = bounded_rank(op, tensor.dim(), N - 1);
-  for (uint32_t d = 0; d < rank; ++d) {
-    words[1 + d] = static_cast<uint32_t>(tensor.stride(d));
-  }
-  return words;
-}
-
 /// PyTorch's device check and text, for plainly registered ops: torchgen's wrappers do it for the
 /// others.
 inline void

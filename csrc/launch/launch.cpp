@@ -1,6 +1,7 @@
 #include "launch/launch.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "backend/tensor.h"
 #include "launch/dtypes.h"
@@ -37,15 +38,21 @@ void Launch::bind(uint32_t k, const at::TensorBase& tensor) {
 }
 
 void Launch::bind_as(uint32_t k, const at::TensorBase& tensor, DType dtype) {
-  const OperandInfo& operand = kernel_.operands[k];
-  const Buffer& buffer = buffer_of(tensor);
   const uint64_t begin = byte_offset(tensor);
   // Several neighbours may be moved together, as raw bits.
-  const bool units =
-      is_raw(dtype) && info(dtype).bytes % tensor.itemsize() == 0 && begin % info(dtype).bytes == 0;
-  TORCH_INTERNAL_ASSERT(info(dtype).bytes == tensor.itemsize() || units, op_, "(): operand '",
-                        operand.name, "' of ", tensor.scalar_type(), " cannot be taken for ",
-                        info(dtype).name);
+  const uint32_t bytes = info(dtype).bytes;
+  const bool units = is_raw(dtype) && bytes % tensor.itemsize() == 0 && begin % bytes == 0;
+  TORCH_INTERNAL_ASSERT(bytes == tensor.itemsize() || units, op_, "(): operand '",
+                        kernel_.operands[k].name, "' of ", tensor.scalar_type(),
+                        " cannot be taken for ", info(dtype).name);
+  const Buffer& buffer = buffer_of(tensor);
+  const bool whole = buffer.size <= context().device.caps().max_storage_binding_size;
+  bind_range(k, buffer, begin, whole ? buffer.size : end_of(tensor, begin), dtype);
+}
+
+void Launch::bind_range(uint32_t k, const Buffer& buffer, uint64_t begin, uint64_t end,
+                        DType dtype) {
+  const OperandInfo& operand = kernel_.operands[k];
   TORCH_CHECK_NOT_IMPLEMENTED((operand.dtypes & dtype_bit(dtype)) != 0, op_,
                               "(): ", info(dtype).name, " is not supported for '", operand.name,
                               "'");
@@ -54,82 +61,85 @@ void Launch::bind_as(uint32_t k, const at::TensorBase& tensor, DType dtype) {
                         op_, "(): operand '", operand.name, "' is ", info(dtype).name, ", not as '",
                         kernel_.operands[operand.like].name, "'");
   TORCH_INTERNAL_ASSERT(!has(k), op_, "(): operand '", operand.name, "' is given twice");
-  const bool whole = buffer.size <= context().device.caps().max_storage_binding_size;
-  ranges_[k] = {&buffer, begin, whole ? buffer.size : end_of(tensor, begin), whole};
-  operands_[k] = {.present = true, .dtype = dtype};
+  operands_[k].present = true;
+  operands_[k].dtype = dtype;
   present_ |= 1u << k;
+  if (C10_LIKELY(buffer.size <= context().device.caps().max_storage_binding_size)) {
+    place(k, bindings_.add(buffer, info(dtype).bytes), begin);
+  } else {
+    windowed_ |= 1u << k;
+    ranges_[k] = {&buffer, begin, end};
+  }
+}
+
+// `begin` is in bytes from the start of the slot.
+void Launch::place(uint32_t k, uint32_t slot, uint64_t begin) {
+  const DType dtype = operands_[k].dtype;
+  operands_[k].slot = static_cast<uint8_t>(slot);
+  at_[k] = static_cast<uint32_t>(begin >> std::countr_zero(info(dtype).bytes));
+  operand_key_.set(k, dtype, slot);
+}
+
+void Launch::place_windowed() {
+  for (uint32_t k = 0; k < kernel_.operands.size(); ++k) {
+    if ((windowed_ >> k & 1) == 0) {
+      continue;
+    }
+    // The operands that lie in this buffer share its slot, which therefore holds them all.
+    const Buffer* buffer = ranges_[k].buffer;
+    uint64_t begin = ranges_[k].begin;
+    uint64_t end = ranges_[k].end;
+    for (uint32_t other = 0; other < kernel_.operands.size(); ++other) {
+      if ((windowed_ >> other & 1) != 0 && ranges_[other].buffer == buffer) {
+        begin = std::min(begin, ranges_[other].begin);
+        end = std::max(end, ranges_[other].end);
+      }
+    }
+    const uint32_t slot = bindings_.add(*buffer, info(operands_[k].dtype).bytes, begin, end);
+    if (operands_[k].whole_words) {
+      bindings_.require_one_binding(slot);
+    }
+    place(k, slot, ranges_[k].begin - bindings_.base(slot));
+  }
 }
 
 void Launch::own_words(uint32_t k) {
-  TORCH_INTERNAL_ASSERT(has(k) && kernel_.operands[k].access == Access::kWords);
-  TORCH_INTERNAL_ASSERT(ranges_[k].begin % 4 == 0, op_, "(): operand '", kernel_.operands[k].name,
+  const OperandInfo& operand = kernel_.operands[k];
+  TORCH_INTERNAL_ASSERT(has(k) && operand.access == Access::kWords);
+  const uint64_t begin = (windowed_ >> k & 1) != 0
+                             ? ranges_[k].begin
+                             : uint64_t{at_[k]} * info(operands_[k].dtype).bytes;
+  TORCH_INTERNAL_ASSERT(begin % 4 == 0, op_, "(): operand '", operand.name,
                         "' starts within a word");
   operands_[k].whole_words = true;
   const_key_ |= uint64_t{1} << (kConstBits + k);
 }
 
-uint32_t Launch::slot_of(uint32_t k) {
-  const Range& range = ranges_[k];
-  const uint32_t bytes = info(operands_[k].dtype).bytes;
-  if (range.whole) {
-    return bindings_.add(*range.buffer, bytes);
-  }
-  // The operands that lie in this buffer share its slot, which therefore holds them all.
-  uint64_t begin = range.begin;
-  uint64_t end = range.end;
-  for (uint32_t other = 0; other < kernel_.operands.size(); ++other) {
-    if (has(other) && ranges_[other].buffer == range.buffer) {
-      begin = std::min(begin, ranges_[other].begin);
-      end = std::max(end, ranges_[other].end);
-    }
-  }
-  return bindings_.add(*range.buffer, bytes, begin, end);
-}
-
-void Launch::place_operands() {
-  for (uint32_t k = 0; k < kernel_.operands.size(); ++k) {
-    if (!has(k)) {
-      continue;
-    }
-    KernelForm::Operand& operand = operands_[k];
-    const uint32_t slot = slot_of(k);
-    if (operand.whole_words) {
-      bindings_.require_one_binding(slot);
-    }
-    operand.slot = static_cast<uint8_t>(slot);
-    at_[k] = static_cast<uint32_t>((ranges_[k].begin - bindings_.base(slot)) /
-                                   info(operand.dtype).bytes);
-    const uint64_t bits = (static_cast<uint64_t>(operand.dtype) + 1) | uint64_t{slot} << kDTypeBits;
-    operand_key_[k / kOperandsPerWord] |= bits << key_place(k);
-  }
-}
-
 void Launch::set(uint32_t constant, uint32_t value) {
   const ConstInfo& declared = kernel_.consts[constant];
-  TORCH_INTERNAL_ASSERT(std::ranges::find(declared.values, value) != declared.values.end(), op_,
-                        "(): kernel ", kernel_.name, " takes no ", declared.name, " of ", value);
+  // A larger value would change its neighbours in the key. assemble() refuses the other values that
+  // the kernel does not declare.
+  TORCH_INTERNAL_ASSERT(value <= declared.values.back(), op_, "(): kernel ", kernel_.name,
+                        " takes no ", declared.name, " of ", value);
   TORCH_INTERNAL_ASSERT((consts_set_ >> constant & 1) == 0, op_, "(): ", declared.name,
                         " is given twice");
   const_key_ |= static_cast<uint64_t>(value) << declared.key_shift;
   consts_set_ |= 1u << constant;
 }
 
-void Launch::check_complete() const {
+void Launch::raise_incomplete() const {
   for (uint32_t k = 0; k < kernel_.operands.size(); ++k) {
     TORCH_INTERNAL_ASSERT(has(k) || kernel_.operands[k].optional, op_, "(): kernel ", kernel_.name,
                           " needs operand '", kernel_.operands[k].name, "'");
   }
-  TORCH_INTERNAL_ASSERT(consts_set_ == (uint64_t{1} << kernel_.consts.size()) - 1, op_,
-                        "(): a constant of kernel ", kernel_.name, " is not set");
+  TORCH_INTERNAL_ASSERT(false, op_, "(): a constant of kernel ", kernel_.name, " is not set");
 }
 
 PipelineKey Launch::key() const {
   PipelineKey key;
   key.family = family_of(kernel_.id);
   key.lo = const_key_;
-  key.hi = operand_key_[0];
-  key.more = operand_key_[1];
-  return bindings_.key(key);
+  return bindings_.key(operand_key_.in(key));
 }
 
 KernelForm Launch::form(std::vector<std::string> regions) const {

@@ -6,7 +6,6 @@
 #include <ATen/core/TensorBase.h>
 
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "runtime/context.h"
 #include "wgsl/assemble.h"
 #include "wgsl/kernel_info.h"
+#include "wgsl/kernel_source.h"
 
 namespace torch_webgpu {
 
@@ -47,6 +47,9 @@ protected:
   void bind(uint32_t k, const at::TensorBase& tensor);
   /// Adds a tensor whose elements the kernel reads or writes as `dtype`, of the same size in bytes.
   void bind_as(uint32_t k, const at::TensorBase& tensor, DType dtype);
+  /// Adds the elements of `dtype` in bytes [begin, end) of the buffer; `begin` is a multiple of
+  /// their size. For ops that have no tensor of them; they answer for the dtype.
+  void bind_range(uint32_t k, const Buffer& buffer, uint64_t begin, uint64_t end, DType dtype);
   /// Says that the neighbours of operand `k` which the kernel stores together (Access::kWords) fill
   /// whole words: the operand starts at a word, and nothing else writes to its words.
   void own_words(uint32_t k);
@@ -54,7 +57,11 @@ protected:
   void set(uint32_t constant, uint32_t value);
 
   /// Gives every operand its binding; once, when all are known.
-  void place_operands();
+  void place_operands() {
+    if (windowed_ != 0) {
+      place_windowed();
+    }
+  }
   /// Where operand `k` starts in its binding, in elements; 0 for an absent one. After
   /// place_operands().
   uint32_t at(uint32_t k) const { return at_[k]; }
@@ -77,42 +84,43 @@ protected:
   }
 
 private:
-  // Of an operand in the key: dtype + 1 (0: absent) and slot. The word of the constants holds above
-  // them a bit for each operand that owns its words.
-  static constexpr uint32_t kDTypeBits = 5;
-  static constexpr uint32_t kSlotBits = 4;
-  static constexpr uint32_t kOperandBits = kDTypeBits + kSlotBits;
-  static constexpr uint32_t kOperandsPerWord = 64 / kOperandBits;
+  // The word of the constants in the key holds above them a bit for each operand that owns its
+  // words.
   static constexpr uint32_t kConstBits = 64 - kMaxOperands; // tools/contract/parse.py checks this
-  static_assert(kNumDTypes < 1u << kDTypeBits);
-  static_assert(kMaxBindings <= 1u << kSlotBits);
-  static_assert(kMaxOperands <= 2 * kOperandsPerWord);
+  static_assert(kMaxOperands <= OperandKey::kMaxOperands);
 
-  // What an operand's elements take of its buffer, in bytes; the whole buffer if that fits a
-  // binding.
+  // What a windowed operand takes of its buffer, in bytes.
   struct Range {
-    const Buffer* buffer = nullptr;
-    uint64_t begin = 0;
-    uint64_t end = 0;
-    bool whole = true;
+    const Buffer* buffer;
+    uint64_t begin;
+    uint64_t end;
   };
 
-  uint32_t slot_of(uint32_t k);
-  static uint32_t key_place(uint32_t k) { return k % kOperandsPerWord * kOperandBits; }
-  void check_complete() const;
+  void place(uint32_t k, uint32_t slot, uint64_t begin);
+  void place_windowed();
+  void check_complete() const {
+    const uint32_t all_consts = (uint32_t{1} << kernel_.consts.size()) - 1;
+    if (C10_UNLIKELY((present_ & kernel_.required) != kernel_.required ||
+                     consts_set_ != all_consts)) {
+      raise_incomplete();
+    }
+  }
+  [[noreturn]] void raise_incomplete() const;
   PipelineKey key() const;
   KernelForm form(std::vector<std::string> regions) const;
 
   const KernelInfo& kernel_;
   const char* op_;
   BindingList bindings_;
-  std::array<KernelForm::Operand, kMaxOperands> operands_{};
-  std::array<Range, kMaxOperands> ranges_{};
-  std::array<uint32_t, kMaxOperands> at_{};
-  std::array<uint64_t, 2> operand_key_{};
+  OperandKey operand_key_;
   uint64_t const_key_ = 0;
   uint32_t present_ = 0;
   uint32_t consts_set_ = 0;
+  // Operands in buffers larger than a binding: their windows follow from all of them together.
+  uint32_t windowed_ = 0;
+  std::array<uint32_t, kMaxOperands> at_{};
+  std::array<KernelForm::Operand, kMaxOperands> operands_{};
+  std::array<Range, kMaxOperands> ranges_; // set for windowed operands only
 };
 
 } // namespace torch_webgpu

@@ -9,10 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/index_combine.h"
 #include "ops/matmul/gemm_source.h"
 #include "ops/pointwise/pointwise_source.h"
 #include "ops/reduce/reduce_source.h"
 #include "runtime/wgsl_sources.h"
+#include "wgsl/assemble.h"
 #include "wgsl/kernel_source.h"
 #include "wgsl/wgsl_library.h"
 
@@ -267,28 +269,39 @@ void add_products(DType dtype, Sources& out) {
   }
 }
 
-// Every accessor of an operand in several bindings.
+// Every accessor of an operand in several bindings: `target` is what the kernel stores to.
+void add_windows(const char* name, std::string_view target, DType dtype,
+                 std::vector<uint32_t> consts, Sources& out) {
+  const KernelInfo& kernel = *find_kernel(name);
+  KernelForm form;
+  form.consts = std::move(consts);
+  for (const OperandInfo& operand : kernel.operands) {
+    const bool is_index = operand.name == "index0";
+    const bool is_target = operand.name == target;
+    if (is_target && (operand.dtypes & dtype_bit(dtype)) == 0) {
+      return;
+    }
+    form.operands.push_back({.present = is_index || is_target || operand.name == "in",
+                             .dtype = is_index ? DType::kI64 : dtype,
+                             .slot = static_cast<uint8_t>(is_target  ? 0
+                                                          : is_index ? 2
+                                                                     : 1)});
+  }
+  form.windows = {0b10010101, 1 << 20}; // two bindings, two, and three
+  out.emplace_back(std::string(name) + " " + std::string(info(dtype).name) + ", windows, " +
+                       std::string(target),
+                   assemble(name, kernel, form, ShaderTarget{}).source);
+}
+
 void add_windows(DType dtype, Sources& out) {
-  const auto add = [&](const std::string& form, const std::string& place, bool sum, bool update) {
-    KernelSource source;
-    source.file = "index_move";
-    source.operands = {{"out", dtype, 0, true}, {"in", dtype, 1}, {"index0", DType::kI64, 2}};
-    source.operands[0].atomic_add = sum;
-    source.operands[0].atomic_update = update;
-    source.hooks = {{"place", place}};
-    source.checks_indices = true;
-    source.windows = {0b10010101, 1 << 20}; // two bindings, two, and three
-    out.emplace_back("index_move " + std::string(info(dtype).name) + ", windows, " + form,
-                     build_kernel("index_move", source).source);
-  };
-  const std::string head = "fn place_element(out: u32, in: u32) { ";
-  add("store", head + "store_out(out, load_in(in)); }", false, false);
-  add("sum", head + "atomic_add_out(out, load_in(in)); }", true, false);
-  if (info(dtype).bytes <= 4) {
-    add("update",
-        "fn combine_out(old: out_t, value: out_t) -> out_t { return value; }\n" + head +
-            "atomic_update_out(out, load_in(in)); }",
-        false, true);
+  if (is_raw(dtype)) {
+    add_windows("index_copy", "out", dtype, {}, out);
+    add_windows("index_copy", "shared", dtype, {}, out);
+  } else {
+    using kernels::index_combine::How;
+    add_windows("index_combine", "out", dtype, {static_cast<uint32_t>(How::add)}, out);
+    add_windows("index_combine", "sum", dtype, {static_cast<uint32_t>(How::add)}, out);
+    add_windows("index_combine", "result", dtype, {static_cast<uint32_t>(How::multiply)}, out);
   }
 }
 

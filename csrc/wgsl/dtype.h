@@ -1,6 +1,8 @@
 // Element types as kernels see them: how they are stored, and in which WGSL type they are computed.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -56,14 +58,40 @@ struct DTypeInfo {
   std::string_view store;
 };
 
-const DTypeInfo& info(DType dtype);
+inline constexpr std::array<DTypeInfo, kNumDTypes> kDTypes = {{
+    {"f32", 4, Kind::kFloat, "f32", "", ""},
+    {"f16", 2, Kind::kFloat, "f32", "f_from_f16", "f16_from_f"},
+    {"bf16", 2, Kind::kFloat, "f32", "f_from_bf16", "bf16_from_f"},
+    {"i64", 8, Kind::kLong, "vec2<u32>", "", ""},
+    {"i32", 4, Kind::kInt, "i32", "", ""},
+    {"i16", 2, Kind::kInt, "i32", "i_from_i16", "u32"},
+    {"i8", 1, Kind::kInt, "i32", "i_from_i8", "u32"},
+    {"u8", 1, Kind::kInt, "i32", "i_from_u8", "u32"},
+    {"bool", 1, Kind::kInt, "i32", "i_from_bool", ""},
+    {"c64", 8, Kind::kComplex, "vec2<f32>", "", ""},
+    {"f64", 8, Kind::kDouble, "vec2<u32>", "", ""},
+    {"u16", 2, Kind::kInt, "i32", "i32", "u32"},
+    {"u32", 4, Kind::kLong, "vec2<u32>", "l_from_u", "u_from_l"},
+    {"bits8", 1, Kind::kRaw, "u32", "u32", "u32"},
+    {"bits16", 2, Kind::kRaw, "u32", "u32", "u32"},
+    {"bits32", 4, Kind::kRaw, "u32", "", ""},
+    {"bits64", 8, Kind::kRaw, "vec2<u32>", "", ""},
+    {"bits128", 16, Kind::kRaw, "vec4<u32>", "", ""},
+}};
+
+constexpr const DTypeInfo& info(DType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }
 
 constexpr char kind_letter(Kind kind) {
   constexpr char letters[] = {'f', 'i', 'l', 'c', 'b', 'r', 'd'};
   return letters[static_cast<int>(kind)];
 }
 
-std::string_view kind_wgsl(Kind kind);
+/// The WGSL type of a value in registers.
+constexpr std::string_view kind_wgsl(Kind kind) {
+  constexpr std::array<std::string_view, 7> types = {"f32",  "i32", "vec2<u32>", "vec2<f32>",
+                                                     "bool", "u32", "vec2<u32>"};
+  return types[static_cast<size_t>(kind)];
+}
 
 /// The raw-bits type of that width; bytes is 1, 2, 4, 8 or 16.
 constexpr DType bits_dtype(uint32_t bytes) {

@@ -46,6 +46,7 @@ struct KernelInfo {
   std::span<const OperandInfo> operands;
   std::span<const ConstInfo> consts;
   std::span<const std::string_view> regions;
+  uint32_t required = 0; // bit k: operand k is not optional
   /// Whether constants and operands go together, as the file's @require lines say. Bit k of
   /// `present`: operand k is there; of `owned`: it has its words to itself.
   bool (*is_form)(std::span<const uint32_t> consts, uint32_t present, uint32_t owned) = nullptr;

@@ -47,16 +47,17 @@ struct Operand {
   bool stores_neighbours = false;
 };
 
-/// The part of a pipeline key that tells operands apart: dtype and slot of each, in their order.
+/// The part of a pipeline key that tells operands apart: dtype and slot of each, by its position.
 class OperandKey {
 public:
-  void add(DType dtype, uint32_t slot) {
-    // No operand is 0, so that a missing one differs from every other.
-    const uint64_t bits = (static_cast<uint64_t>(dtype) + 1) | static_cast<uint64_t>(slot)
-                                                                   << kDTypeBits;
-    words_[count_ / kPerWord] |= bits << (kBits * (count_ % kPerWord));
-    ++count_;
+  /// Operand `k`; once for each k.
+  void set(uint32_t k, DType dtype, uint32_t slot) {
+    // A present operand is never 0, so that an absent one differs from every other.
+    const uint64_t bits = (static_cast<uint64_t>(dtype) + 1) | uint64_t{slot} << kDTypeBits;
+    words_[k / kPerWord] |= bits << (k % kPerWord * kBits);
   }
+  /// The next operand, where operands are added in their order.
+  void add(DType dtype, uint32_t slot) { set(count_++, dtype, slot); }
   /// `key` with these operands as its words `hi` and `more`.
   PipelineKey in(PipelineKey key) const {
     key.hi = words_[0];

@@ -9,7 +9,6 @@ namespace torch_webgpu {
 /// differ. Kernels whose file states a contract have their ids; the names are those of generators.
 enum class PipelineFamily : uint32_t {
   kGemm,
-  kIndexMove,
   kMultiTensor,
   kPointwise,
   kReduce,

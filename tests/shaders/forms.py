@@ -87,6 +87,10 @@ def _is_form(contract: dict[str, Any], given: dict[str, Any]) -> bool:
         names[f"has_{operand['name']}"] = given.get(f"has {operand['name']}", True)
         words = given.get(f"words {operand['name']}", False) and given["alias"] == "none"
         names[f"owns_{operand['name']}"] = words
+        # A dtype `like` another operand's may be one of fewer.
+        if operand["like"] and names[f"has_{operand['name']}"]:
+            if given[f"dtype {operand['like']}"] not in operand["dtypes"]:
+                return False
     for text in contract["requirements"]:
         python = re.sub(r"!(?!=)", " not ", text).replace("&&", " and ").replace("||", " or ")
         if not eval(python, {"__builtins__": {}}, names):  # text of our own kernel files

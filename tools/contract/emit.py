@@ -74,6 +74,9 @@ def _templates() -> jinja2.Environment:
             f"k{name.capitalize() if name[:4] in ('bool', 'bits') else name.upper()}"
         ),
         like=_like,
+        required_mask=lambda kernel: hex(
+            sum(1 << k for k, operand in enumerate(kernel.operands) if not operand.optional)
+        ),
         key_shift=_key_shift,
         quoted=lambda names: ", ".join(f'"{name}"' for name in names),
         requirements=_requirements,

@@ -31,7 +31,7 @@ TYPE = re.compile(r"^(?:array<\s*)?(vec4<(u32|i32|f32)>|u32|i32|f32)(?:\s*,\s*(\
 WORKGROUP = re.compile(r"@workgroup_size\(([^)]*)\)")
 CONDITION = re.compile(r"@(?:if|elif)\(([^)]*(?:\([^)]*\)[^)]*)*)\)")
 # Stands on a line of its own before the declaration that it decorates.
-ALTERNATIVE = re.compile(r"^@(?:(?:if|elif)\(.*\)|else)\s*$")
+ATTRIBUTE = re.compile(r"^@(?:(?:if|elif)\(.*\)|else|compute @workgroup_size\(.*\))\s*$")
 PARAMS_WINDOW = 1024  # bytes of the uniform binding; kParamsWindow of runtime/pipeline.h
 MAX_OPERANDS = 14  # kMaxOperands of launch/launch.h
 CONST_BITS = 64 - MAX_OPERANDS
@@ -50,7 +50,7 @@ def declarations(text: str) -> dict[str, str]:
     i = 0
     while i < len(lines):
         start = i
-        while i < len(lines) and ALTERNATIVE.match(lines[i]):
+        while i < len(lines) and ATTRIBUTE.match(lines[i]):
             i += 1
         match = re.match(
             rf"(?:@\w+(?:\(.*?\))?\s+)*(?:fn|const|var(?:<[^>]*>)?|struct|alias|override)\s+({NAME})",
@@ -60,11 +60,13 @@ def declarations(text: str) -> dict[str, str]:
             i += 1
             continue
         # A block ends with the brace in column 0, anything else with the first `;` or `}` at a
-        # line's end.
-        opens = lines[i].rstrip().endswith(("{", "("))
-        while not (
-            lines[i] == "}" if opens else lines[i].split("//")[0].rstrip().endswith((";", "}"))
-        ):
+        # line's end. A block may open behind parameters on several lines.
+        opens = False
+        while True:
+            line = lines[i].split("//")[0].rstrip()
+            opens = opens or line.endswith(("{", "("))
+            if lines[i] == "}" if opens else line.endswith((";", "}")):
+                break
             i += 1
             if i == len(lines):
                 raise ContractError(f"the declaration of {match[1]} has no end")
@@ -127,9 +129,11 @@ class _Parser:
         rest = re.sub(rf"\blike {NAME}", "", rest).strip()
         if like:
             others = {operand.name: operand for operand in self.kernel.operands}
-            if like[1] not in others or rest:
-                self.fail("`like` names an operand above, and replaces the dtypes")
+            if like[1] not in others:
+                self.fail("`like` names an operand above")
             dtypes = others[like[1]].dtypes
+            if rest:
+                dtypes = tuple(dtype for dtype in dtypes if dtype in self._dtypes(rest))
         else:
             dtypes = self._dtypes(rest or "any")
         self.kernel.operands.append(

@@ -13,135 +13,18 @@
 #include <vector>
 
 #include "backend/tensor.h"
-#include "launch/binding_list.h"
+#include "kernels/index_combine.h"
+#include "kernels/index_copy.h"
+#include "kernels/index_fill.h"
 #include "launch/dtypes.h"
 #include "runtime/context.h"
-#include "wgsl/kernel_source.h"
 
 namespace torch_webgpu {
 namespace {
 
-constexpr PipelineFamily kFamily = PipelineFamily::kIndexMove;
 constexpr uint32_t kMaxDims = 12;
-constexpr uint32_t kWorkgroup = 256;
 
-// Mirrors Params of index_move.wgsl.
-struct Params {
-  uint32_t count;
-  uint32_t rank;
-  uint32_t serial_count;
-  uint32_t serial_rank;
-  uint32_t out_offset;
-  uint32_t in_offset;
-  uint32_t flags;
-  uint32_t error;
-  uint32_t value[4];
-  uint32_t indices[kMaxMoveIndices][4];
-  uint32_t dims[2 * kMaxDims][4];
-};
-
-constexpr std::array<std::string_view, 2 + kMaxMoveIndices> kNames = {
-    "out", "in", "index0", "index1", "index2", "index3", "index4"};
-
-// What the kernel's text depends on.
-struct Variant {
-  Placing placing;
-  bool serial;
-  uint32_t num_indices;
-  std::array<Operand, 2 + kMaxMoveIndices> operands; // out, in, indices; `in` unused by kFill
-
-  PipelineKey key() const {
-    OperandKey key;
-    for (const Operand& operand : operands) {
-      key.add(operand.dtype, operand.slot);
-    }
-    return key.in(
-        {kFamily, static_cast<uint64_t>(placing) | (serial ? 8u : 0u) | num_indices << 4});
-  }
-};
-
-// The expression of `old` and `value` that is stored.
-std::string combined(Placing placing, Kind kind) {
-  const bool is_long = kind == Kind::kLong;
-  switch (placing) {
-  case Placing::kAdd:
-    return is_long ? "add_l(old, value)" : "old + value";
-  case Placing::kMultiply:
-    return is_long                  ? "mul_l(old, value)"
-           : kind == Kind::kComplex ? "mul_c(old, value)"
-                                    : "old * value";
-  case Placing::kMinimum:
-    return is_long ? "min_l(old, value)"
-                   : (kind == Kind::kFloat ? "min_f(old, value)" : "min(old, value)");
-  case Placing::kMaximum:
-    return is_long ? "max_l(old, value)"
-                   : (kind == Kind::kFloat ? "max_f(old, value)" : "max(old, value)");
-  default:
-    return "value";
-  }
-}
-
-std::string place_hook(const Variant& variant) {
-  const DType dtype = variant.operands[0].dtype;
-  const std::string signature = "fn place_element(out: u32, in: u32) { ";
-  if (variant.placing == Placing::kFill) {
-    const uint32_t bytes = info(dtype).bytes;
-    return signature + "store_out(out, p.value" +
-           (bytes == 16  ? ""
-            : bytes == 8 ? ".xy"
-                         : ".x") +
-           "); }";
-  }
-  std::string text;
-  const bool atomic = variant.operands[0].atomic_update;
-  const bool combines = variant.placing != Placing::kCopy;
-  if (combines || atomic) {
-    text = "fn combine_out(old: out_t, value: out_t) -> out_t { return " +
-           combined(variant.placing, info(dtype).kind) + "; }\n";
-  }
-  text += signature;
-  if (variant.operands[0].atomic_add) {
-    text += "atomic_add_out(out, load_in(in)); }";
-  } else if (atomic) {
-    text += "atomic_update_out(out, load_in(in)); }";
-  } else if (combines) {
-    text += "store_out(out, combine_out(load_out(out), load_in(in))); }";
-  } else {
-    text += "store_out(out, load_in(in)); }";
-  }
-  return text;
-}
-
-std::string follow_hook(const Variant& variant) {
-  std::string text = "fn follow_indices(place: ptr<function, Place>) -> bool {\n  return true";
-  for (uint32_t k = 0; k < variant.num_indices; ++k) {
-    const std::string number = std::to_string(k);
-    const std::string at =
-        k == 0 ? "(*place).index0" : "(*place).index[" + std::to_string(k - 1) + "]";
-    const Kind kind = info(variant.operands[2 + k].dtype).kind;
-    text += "\n      && steer(place, " + number + "u, " +
-            convert(kind, Kind::kLong, "load_index" + number + "(" + at + ")") + ")";
-  }
-  return text + ";\n}";
-}
-
-PipelineSpec make_spec(const IndexMove& move, const Variant& variant, const SlotWindows& windows) {
-  KernelSource source;
-  source.file = "index_move";
-  for (uint32_t k = 0; k < 2 + variant.num_indices; ++k) {
-    if (k == 1 && variant.placing == Placing::kFill) {
-      continue;
-    }
-    source.operands.push_back(variant.operands[k]);
-    source.operands.back().name = kNames[k];
-  }
-  source.hooks = {{"follow_indices", follow_hook(variant)}, {"place", place_hook(variant)}};
-  source.checks_indices = true;
-  source.windows = windows;
-  return build_kernel(move.name, source);
-}
-
-// Calls visit(strides, steps) for the strides of every operand.
+// Calls visit(strides) for the strides of every operand.
 template <typename Visit>
 void for_each_strides(IndexMove& move, Visit&& visit) {
   visit(move.out.strides);
@@ -246,23 +129,24 @@ void widen(IndexMove& move) {
 }
 
 void check_dtypes(const IndexMove& move) {
-  const auto check = [&](const MoveOperand& operand, size_t k) {
-    check_operand_dtype(move.name, kNames[k], operand.type, operand.dtype);
+  const auto check = [&](const MoveOperand& operand, const char* name) {
+    check_operand_dtype(move.name, name, operand.type, operand.dtype);
   };
-  check(move.out, 0);
+  check(move.out, "out");
   if (move.placing != Placing::kFill) {
-    check(move.in, 1);
+    check(move.in, "in");
     TORCH_INTERNAL_ASSERT(move.in.dtype == move.out.dtype, move.name,
                           "(): elements move between different dtypes");
   }
-  for (size_t k = 0; k < move.indices.size(); ++k) {
-    check(move.indices[k].tensor, 2 + k);
+  for (const MoveIndex& index : move.indices) {
+    check(index.tensor, "index");
   }
 }
 
 // Cached by the addresses of the literals, so that an op does not build a string on every call.
 uint32_t error_code_of(const IndexMove& move) {
   struct Known {
+    const Context* context;
     const char* name;
     const char* complaint;
     uint32_t code;
@@ -271,51 +155,94 @@ uint32_t error_code_of(const IndexMove& move) {
   std::lock_guard<std::recursive_mutex> lock(ctx.mutex);
   static std::vector<Known> all;
   for (const Known& known : all) {
-    if (known.name == move.name && known.complaint == move.complaint) {
+    if (known.context == &ctx && known.name == move.name && known.complaint == move.complaint) {
       return known.code;
     }
   }
   const std::string text = std::string(move.name) + "(): " + move.complaint;
-  all.push_back({move.name, move.complaint, ctx.stream.error_code(text, move.error)});
+  all.push_back({&ctx, move.name, move.complaint, ctx.stream.error_code(text, move.error)});
   return all.back().code;
 }
 
-uint32_t element_begin(const MoveOperand& operand) {
-  return static_cast<uint32_t>(operand.begin / info(operand.dtype).bytes);
-}
-
-void fill_params(const IndexMove& move, uint32_t parallel, Params& params) {
-  params.rank = parallel;
-  params.serial_rank = static_cast<uint32_t>(move.sizes.size()) - parallel;
-  const auto product = [&](size_t from, size_t to) {
-    return std::accumulate(move.sizes.begin() + from, move.sizes.begin() + to, int64_t{1},
-                           std::multiplies<>());
-  };
-  params.count = static_cast<uint32_t>(product(0, parallel));
-  params.serial_count = static_cast<uint32_t>(product(parallel, move.sizes.size()));
-  params.out_offset = element_begin(move.out);
-  params.flags = (move.wrap_negative ? 1u : 0u) | static_cast<uint32_t>(move.dim) << 1;
-  const bool has_in = move.placing != Placing::kFill;
-  if (has_in) {
-    params.in_offset = element_begin(move.in);
-  }
+// Binds the index tensors and runs the kernel. `Params` and `Launch` are one kernel's; the kernels
+// of walk.wgsl have these fields in common.
+template <typename Params, typename Launch>
+void launch_walk(const IndexMove& move, uint32_t parallel, Launch& launch) {
+  using Bind = Launch& (Launch::*)(const Buffer&, uint64_t, uint64_t, DType);
+  constexpr std::array<Bind, kMaxMoveIndices> binds = {&Launch::index0_range, &Launch::index1_range,
+                                                       &Launch::index2_range, &Launch::index3_range,
+                                                       &Launch::index4_range};
+  Params params;
   for (size_t k = 0; k < move.indices.size(); ++k) {
     const MoveIndex& index = move.indices[k];
-    uint32_t* words = params.indices[k];
-    words[0] = element_begin(index.tensor);
-    words[1] = static_cast<uint32_t>(index.size);
-    words[2] = static_cast<uint32_t>(index.out_stride);
-    words[3] = static_cast<uint32_t>(index.in_stride);
+    const MoveOperand& tensor = index.tensor;
+    (launch.*binds[k])(*tensor.buffer, tensor.begin, tensor.buffer->size, tensor.dtype);
+    params.indices[k] = {static_cast<uint32_t>(index.size), static_cast<uint32_t>(index.out_stride),
+                         static_cast<uint32_t>(index.in_stride), 0};
   }
   for (size_t d = 0; d < move.sizes.size(); ++d) {
-    uint32_t* words = params.dims[2 * d];
-    words[0] = static_cast<uint32_t>(move.sizes[d]);
-    words[1] = static_cast<uint32_t>(move.out.strides[d]);
-    words[2] = has_in ? static_cast<uint32_t>(move.in.strides[d]) : 0;
+    const auto word = [&](size_t w) -> uint32_t& { return params.dims[2 * d + w / 4][w % 4]; };
+    word(0) = static_cast<uint32_t>(move.sizes[d]);
+    word(1) = static_cast<uint32_t>(move.out.strides[d]);
+    word(2) = move.placing == Placing::kFill ? 0 : static_cast<uint32_t>(move.in.strides[d]);
     for (size_t k = 0; k < move.indices.size(); ++k) {
-      words[3 + k] = static_cast<uint32_t>(move.indices[k].tensor.strides[d]);
+      word(3 + k) = static_cast<uint32_t>(move.indices[k].tensor.strides[d]);
     }
   }
+  const auto product = [&](size_t from, size_t to) {
+    return static_cast<uint32_t>(std::accumulate(move.sizes.begin() + from, move.sizes.begin() + to,
+                                                 int64_t{1}, std::multiplies<>()));
+  };
+  params.rank = parallel;
+  params.serial_rank = static_cast<uint32_t>(move.sizes.size()) - parallel;
+  params.count = product(0, parallel);
+  params.serial_count = product(parallel, move.sizes.size());
+  params.wrap_negative = move.wrap_negative ? 1 : 0;
+  params.dim = static_cast<uint32_t>(move.dim);
+  params.error = error_code_of(move);
+  params.value = move.value;
+  const auto bytes = static_cast<uint32_t>(offsetof(Params, dims) +
+                                           2 * move.sizes.size() * sizeof(params.dims[0]));
+  launch.run(params, launch.grid_of(params.count), bytes);
+}
+
+void launch_copy(const IndexMove& move, uint32_t parallel, bool ordered) {
+  kernels::index_copy::Launch launch(move.name);
+  const DType dtype = bits_dtype(info(move.out.dtype).bytes);
+  launch.in_range(*move.in.buffer, move.in.begin, move.in.buffer->size, dtype);
+  const MoveOperand& out = move.out;
+  if (!ordered && info(dtype).bytes < 4) {
+    launch.shared_range(*out.buffer, out.begin, out.buffer->size, dtype);
+  } else {
+    launch.out_range(*out.buffer, out.begin, out.buffer->size, dtype);
+  }
+  launch_walk<kernels::index_copy::Params>(move, parallel, launch);
+}
+
+void launch_fill(const IndexMove& move, uint32_t parallel) {
+  kernels::index_fill::Launch launch(move.name);
+  launch.out_range(*move.out.buffer, move.out.begin, move.out.buffer->size,
+                   bits_dtype(info(move.out.dtype).bytes));
+  launch_walk<kernels::index_fill::Params>(move, parallel, launch);
+}
+
+void launch_combine(const IndexMove& move, uint32_t parallel, bool ordered) {
+  using How = kernels::index_combine::How;
+  kernels::index_combine::Launch launch(move.name);
+  launch.how(move.placing == Placing::kAdd        ? How::add
+             : move.placing == Placing::kMultiply ? How::multiply
+             : move.placing == Placing::kMinimum  ? How::minimum
+                                                  : How::maximum);
+  const MoveOperand& out = move.out;
+  launch.in_range(*move.in.buffer, move.in.begin, move.in.buffer->size, move.in.dtype);
+  if (ordered) {
+    launch.out_range(*out.buffer, out.begin, out.buffer->size, out.dtype);
+  } else if (move.placing == Placing::kAdd) {
+    launch.sum_range(*out.buffer, out.begin, out.buffer->size, out.dtype);
+  } else {
+    launch.result_range(*out.buffer, out.begin, out.buffer->size, out.dtype);
+  }
+  launch_walk<kernels::index_combine::Params>(move, parallel, launch);
 }
 
 } // namespace
@@ -394,38 +321,14 @@ void run_index_move(IndexMove&& move) {
     widen(move);
   }
 
-  Variant variant{move.placing, ordered, static_cast<uint32_t>(move.indices.size()), {}};
-  BindingList bindings(move.name);
-  auto bind = [&](uint32_t k, const MoveOperand& operand) {
-    variant.operands[k].dtype = operand.dtype;
-    variant.operands[k].slot = bindings.add(*operand.buffer, info(operand.dtype).bytes);
-  };
-  bind(0, move.out);
-  if (move.placing != Placing::kFill) {
-    bind(1, move.in);
+  switch (move.placing) {
+  case Placing::kCopy:
+    return launch_copy(move, parallel, ordered);
+  case Placing::kFill:
+    return launch_fill(move, parallel);
+  default:
+    return launch_combine(move, parallel, ordered);
   }
-  for (uint32_t k = 0; k < variant.num_indices; ++k) {
-    bind(2 + k, move.indices[k].tensor);
-  }
-  Operand& out = variant.operands[0];
-  out.writable = true;
-  if (!variant.serial) {
-    // Two invocations that store to the same part of a word at once would mix their bits.
-    const bool mixes = move.placing == Placing::kCopy && info(out.dtype).bytes < 4;
-    out.atomic_add = move.placing == Placing::kAdd;
-    out.atomic_update = mixes || move.placing >= Placing::kMultiply;
-  }
-
-  Params params{};
-  fill_params(move, parallel, params);
-  if (move.placing == Placing::kFill) {
-    std::copy(move.value.begin(), move.value.end(), params.value);
-  }
-  Context& ctx = context();
-  params.error = error_code_of(move);
-  const Pipeline& pipeline = ctx.pipelines.get(
-      bindings.key(variant.key()), [&] { return make_spec(move, variant, bindings.windows()); });
-  bindings.dispatch(pipeline, params, ctx.stream.grid_1d(params.count, kWorkgroup));
 }
 
 } // namespace torch_webgpu

@@ -1,4 +1,4 @@
-// Launching index_move.wgsl: every op that finds elements by index tensors.
+// Launching the kernels of walk.wgsl: every op that finds elements by index tensors.
 #pragma once
 
 #include <ATen/TensorIterator.h>
