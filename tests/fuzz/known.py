@@ -44,6 +44,36 @@ KNOWN = [
         r"on the CPU: RuntimeError: INDICES element is out of DATA bounds",
     ),
     Known(
+        "roll is contiguous, as on CUDA; the CPU's keeps strides that a cat() of its parts keeps",
+        r"roll\(",
+        r" strides .*on the CPU",
+    ),
+    Known(
+        "sinh: the CPU's vector code overflows before the result does (inf for 2.2e38)",
+        r"sinh",
+        r"e\+38.*, on the CPU -?inf",
+    ),
+    Known(
+        "unique(dim=): index_select, as on CUDA; the CPU stacks slices and moves the dimension back",
+        r"torch\.unique(_consecutive)?\(.*dim=",
+        r" strides .*on the CPU",
+    ),
+    Known(
+        "conv_transpose of an empty result: the CPU's oneDNN makes it, its other kernels refuse",
+        r"F\.conv_transpose",
+        r"raises: nothing; on the CPU: RuntimeError: Given input size per channel.*too small",
+    ),
+    Known(
+        "max_pool3d without a batch: the CPU takes strides of channels_last for no memory format",
+        r"F\.max_(un)?pool3d",
+        r"raises: nothing; on the CPU: RuntimeError: Unsupported memory format",
+    ),
+    Known(
+        "index_add: the CPU has an IndexError in one dimension, a RuntimeError in several",
+        r"index_add",
+        r"raises: IndexError.*on the CPU: RuntimeError: index -?\d+ is out of bounds",
+    ),
+    Known(
         "clamp refuses limits on another device, as on CUDA; on the CPU they are all there",
         r"clamp.*torch\.tensor\(",
         r"raises: RuntimeError: Expected all tensors to be on the same device",

@@ -60,6 +60,32 @@ def to_host(m):
 
 
 @maker(2)
+def read_back(m):
+    """Numbers that Python reads from the device."""
+    name = m.pick(lambda x: x.numel() > 0)
+    if not name:
+        return None
+    x = m.tensor(name)
+    at = m.integer(0, x.numel() - 1)
+    kind, text = m.choice(
+        (
+            ("item", f"torch.tensor({name}.flatten()[{at}].item(), dtype={x.dtype})"),
+            ("tolist", f"torch.tensor({name}.tolist(), dtype={x.dtype})"),
+            (
+                "numpy",
+                f"torch.from_numpy({name}.detach().resolve_conj().resolve_neg().cpu().numpy().copy())",
+            ),
+            ("bool", f"torch.tensor(bool({name}.flatten()[{at}]))"),
+        )
+    )
+    if kind == "numpy" and x.dtype == torch.bfloat16:
+        return None
+    step = new(m, kind, text, rule="equal")
+    m.hosts.update(step.made)
+    return step
+
+
+@maker(2)
 def to_device(m):
     name = m.pick(host=True)
     if not name:

@@ -2,7 +2,7 @@
 
 import torch
 
-from ..model import COMPUTED
+from ..model import COMPUTED, FLOATS
 from . import change, dim_of, maker, new, size_at
 from .pointwise import computed
 
@@ -193,6 +193,147 @@ def writing(m):
     return new(m, kind, call, rule, scale)
 
 
+@maker(5)
+def accumulating(m):
+    """Several values that go to one place."""
+    name = m.pick(lambda x: x.dim() > 0 and x.numel() > 0 and computed(x))
+    if not name or not m.may_write(name, refused=False) or not m.is_tame(name):
+        return None
+    x = m.tensor(name)
+    d = m.integer(-x.dim(), x.dim() - 1)
+    at, count = index(m, x.size(d))
+    part = list(x.shape)
+    part[d] = count
+    values = values_like(m, x, part)
+    how = m.choice(("amax", "amin", "mean", "prod"))
+    flat, number = index(m, x.numel())
+    shape = [m.integer(1, s) for s in x.shape]
+    where = table(m, shape, x.size(d), d)
+    tail = m.choice(("", "_"))
+    kind, call = m.choice(
+        (
+            ("index_add", f"index_add{tail}({d}, {at}, {values}, alpha={m.choice((2, -1, 3))})"),
+            (
+                "index_reduce",
+                f'index_reduce{tail}({d}, {at}, {values}, "{how}", include_self={m.chance(0.6)})',
+            ),
+            (
+                "index_reduce",
+                f'index_reduce{tail}({d}, {at}, {values}, "{how}", include_self={m.chance(0.6)})',
+            ),
+            ("put acc", f"put{tail}({flat}, {values_like(m, x, [number])}, accumulate=True)"),
+            (
+                "scatter reduce",
+                f'scatter{tail}({d}, {where}, {values_like(m, x, shape)}, reduce="{m.choice(("add", "multiply"))}")',
+            ),
+        )
+    )
+    scale = m.largest(name) * 16
+    if "prod" in call or "multiply" in call:
+        if m.largest(name) > 8:
+            return None
+        scale *= 16.0**3
+    text = f"{name}.{call}"
+    if tail:
+        return change(kind + "_", text, name, rule="sums", scale=scale)
+    return new(m, kind, text, "sums", scale)
+
+
+@maker(4)
+def statements(m):
+    """x[index] += number, and masks."""
+    name = m.pick(lambda x: x.dim() > 0 and x.numel() > 0 and computed(x))
+    if not name or not m.may_write(name, refused=False) or not m.is_tame(name):
+        return None
+    x = m.tensor(name)
+    rows, _ = index(m, x.size(0), distinct=True)
+    last, _ = index(m, x.size(-1), negative=True)
+    # A bool takes no other sum, and a complex number has no order.
+    test = f"({name} == 1)" if x.is_complex() else f"({name} > 0)"
+    number = "True" if x.dtype == torch.bool else str(m.choice((2, 3)))
+    sign = "|" if x.dtype == torch.bool else m.choice(("+", "*", "-"))
+    if x.dtype == torch.uint8 and sign == "-":
+        return None
+    kind, text = m.choice(
+        (
+            ("setitem +=", f"{name}[{rows}] {sign}= {number}"),
+            ("setitem +=", f"{name}[..., ::2] {sign}= {number}"),
+            ("setitem mask", f"{name}[{test}] = {number}"),
+            ("setitem mask", f"{name}[{test}] {sign}= {number}"),
+            ("setitem mask", f"{name}[({name}.select(-1, 0) != 1)] = {number}"),
+            ("setitem", f"{name}[..., {last}] = {number}"),
+            ("setitem", f"{name}[{rows}, ...] = {name}.new_full((), 2)"),
+        )
+    )
+    return change(kind, text, name, rule="close", scale=m.largest(name))
+
+
+@maker(3)
+def mixed(m):
+    """Indices beside slices, booleans, None and numbers."""
+    name = m.pick(lambda x: x.dim() > 1 and x.numel() > 0)
+    if not name:
+        return None
+    x = m.tensor(name)
+    first, count = index(m, x.size(0), count=m.choice((1, 2, 4)), negative=True)
+    second, _ = index(m, x.size(1), count=count, negative=True, dtype="torch.int32")
+    last, _ = index(m, x.size(-1), count=count, negative=True)
+    mask = f"data({m.integer(0, 99)}, ({x.size(0)},), torch.bool).to(device)"
+    options = [
+        f"{name}[{first}, None]",
+        f"{name}[None, {first}]",
+        f"{name}[{first}[:, None], {second}]",
+        f"{name}[{first}, {m.integer(-x.size(1), x.size(1) - 1)}]",
+        f"{name}[{m.integer(-x.size(0), x.size(0) - 1)}, {second}]",
+        f"{name}[{mask}]",
+        f"{name}[{mask}, 0]",
+        f"{name}[1:, {second}]",
+        f"{name}[::2, ..., {last}]",
+        f"{name}[{m.sample(range(x.size(0)), 1)}]",
+        f"{name}[{m.chance(0.5)}].clone()",
+    ]
+    if x.dim() > 2:
+        options += [f"{name}[{first}, :, {last}]", f"{name}[:, {second}, 0]"]
+    return new(m, "index mixed", m.choice(options))
+
+
+@maker(2)
+def out_of_range(m):
+    """An index that may be beyond the end: reported, on a device when it is synchronized."""
+    name = m.pick(lambda x: x.dim() > 0)
+    if not name:
+        return None
+    x = m.tensor(name)
+    d = m.integer(-x.dim(), x.dim() - 1)
+    size = x.size(d)
+    found = [m.integer(0, max(size - 1, 0)) for _ in range(m.integer(0, 3))]
+    if m.chance(0.5):
+        found.insert(m.integer(0, len(found)), m.choice((size, size + 3)))
+    at = f"torch.tensor({found}, dtype=torch.int64, device=device)"
+    part = list(x.shape)
+    part[d] = len(found)
+    rows = f"{at}.view({[-1 if k == d % x.dim() else 1 for k in range(x.dim())]}).expand({part})"
+    kind, text = m.choice(
+        (
+            ("index_select", f"torch.index_select({name}, {d}, {at})"),
+            ("gather", f"torch.gather({name}, {d}, {rows})"),
+            ("index", f"{name}[{':, ' * (d % x.dim())}{at}]"),
+            ("take", f"torch.take({name}, {at} + {(x.numel() - size)})"),
+            ("index_add", f"torch.index_add({name}, {d}, {at}, {values_like(m, x, part)})"),
+            ("index_copy", f"torch.index_copy({name}, {d}, {at[:-1]}), {values_like(m, x, part)})"),
+            ("scatter", f"torch.scatter({name}, {d}, {rows}, {values_like(m, x, part)})"),
+            ("index_fill", f"torch.index_fill({name}, {d}, {at}, 1)"),
+            ("one_hot", f"F.one_hot({at}, {max(size, 1)})"),
+            ("embedding", f"F.embedding({at}, {name})"),
+        )
+    )
+    if kind in ("index_copy", "scatter") and len(set(found)) < len(found):
+        return None
+    if kind in ("index_add",) and not (m.is_tame(name) and computed(x)):
+        return None
+    return new(m, kind, text, "sums" if kind == "index_add" else "bits", m.largest(name) * 16)
+
+
 @maker(2)
 def scattered_views(m):
     name = m.pick(lambda x: x.dim() > 0 and x.numel() > 0)
@@ -205,6 +346,9 @@ def scattered_views(m):
         return new(
             m, "select_scatter", f"torch.select_scatter({name}, {values_like(m, x, part)}, {d}, 0)"
         )
+    if m.chance(0.2) and x.dim() > 1:
+        numbers = values_like(m, x, x.diagonal().shape)
+        return new(m, "diagonal_scatter", f"torch.diagonal_scatter({name}, {numbers})")
     half = shape.copy()
     half[d] = (shape[d] + 1) // 2
     return new(
@@ -229,6 +373,36 @@ def one_hot(m):
         )
     )
     return new(m, kind, text)
+
+
+@maker(3)
+def bags(m):
+    name = m.pick(lambda x: x.dim() == 2 and x.dtype in FLOATS and x.numel() > 0)
+    if not name or not m.is_tame(name, 16.0):
+        return None
+    x = m.tensor(name)
+    count = m.integer(0, 8)
+    at, _ = index(m, x.size(0), count=count)
+    padding = m.choice(("", "", f", padding_idx={m.integer(-1, x.size(0) - 1)}"))
+    if m.chance(0.2):
+        often = m.choice(("", ", scale_grad_by_freq=True"))
+        return new(m, "embedding", f"F.embedding({at}, {name}{padding}{often})")
+    mode = m.choice(("sum", "mean", "max"))
+    weights = ""
+    if mode == "sum" and m.chance(0.5):
+        weights = f", per_sample_weights=data({m.integer(0, 99)}, (SHAPE), {x.dtype}).to(device)"
+    if m.chance(0.3):
+        width = m.integer(1, 3)
+        at, _ = index(m, x.size(0), count=2 * width)
+        bags, weights = f"{at}.view(2, {width}), {name}", weights.replace("SHAPE", f"2, {width}")
+    else:
+        starts = [0, *sorted(m.integer(0, count) for _ in range(m.integer(0, 3)))]
+        last = m.chance(0.3)
+        offsets = f"torch.tensor({[*starts, count] if last else starts}, device=device)"
+        bags = f"{at}, {name}, {offsets}, include_last_offset={last}"
+        weights = weights.replace("SHAPE", f"{count},")
+    text = f'F.embedding_bag({bags}, mode="{mode}"{padding}{weights})'
+    return new(m, "embedding_bag", text, "sums", m.largest(name) * 16)
 
 
 @maker(1)

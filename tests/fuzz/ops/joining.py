@@ -66,14 +66,47 @@ def moved(m):
     return new(m, kind, text)
 
 
-@maker(2)
-def padded(m):
-    name = m.pick(lambda x: x.dim() in (2, 3, 4) and x.dtype in COMPUTED)
+@maker(3)
+def moved_otherwise(m):
+    name = m.pick(lambda x: x.numel() <= 120)
     if not name:
         return None
     x = m.tensor(name)
-    sizes = [min(2, x.size(-1) - 1)] * 2
-    if min(sizes) < 0:
+    d, e = dim_of(m, x), dim_of(m, x)
+    size = size_at(x, d)
+    repeats = f"torch.tensor({[m.integer(0, 2) for _ in range(size)]}, device=device)"
+    widths = [m.integer(0, 2) for _ in range(2 * x.dim())]
+    kind, text = m.choice(
+        (
+            ("roll", f"torch.roll({name}, ({m.integer(-3, 3)}, {m.integer(-3, 3)}), ({d}, {e}))"),
+            ("flip", f"torch.flip({name}, {list(range(x.dim()))})"),
+            ("fliplr", f"torch.fliplr({name})"),
+            ("repeat_interleave", f"torch.repeat_interleave({name}, {repeats}, {d})"),
+            ("repeat_interleave", f"torch.repeat_interleave({name}, {m.integer(0, 3)})"),
+            ("pad", f"F.pad({name}, {widths}, value=1)"),
+            ("column_stack", f"torch.column_stack([{name}, {name}])"),
+            ("stack", f"torch.stack([{name}, {name}, {name}], {d})"),
+            ("diag_embed", f"torch.diag_embed({name}, {m.integer(-1, 1)}, {d}, {e})"),
+            ("tril", f"{name}.clone().tril_({m.integer(-2, 2)})"),
+            ("triu", f"{name}.clone().triu_({m.integer(-2, 2)})"),
+            ("copy of a view", f"torch.permute_copy({name}, {list(range(x.dim()))[::-1]})"),
+            ("copy of a view", f"torch.select_copy({name}, {d}, {m.integer(-1, 1)})"),
+            ("copy of a view", f"torch.diagonal_copy({name}, 0, {d}, {e})"),
+        )
+    )
+    return new(m, kind, text)
+
+
+@maker(3)
+def padded(m):
+    name = m.pick(lambda x: x.dim() in (2, 3, 4, 5) and x.dtype in COMPUTED)
+    if not name:
         return None
+    x = m.tensor(name)
+    sides = m.integer(1, min(x.dim() - 1, 3)) if x.dim() < 5 else 3
+    most = [min(2, x.size(-1 - k // 2) - 1) for k in range(2 * sides)]
+    if min(most) < 0:
+        return None
+    sizes = [m.integer(0, k) for k in most]
     mode = m.choice(("reflect", "replicate", "circular"))
     return new(m, "pad " + mode, f'F.pad({name}, {sizes}, mode="{mode}")')

@@ -5,6 +5,8 @@ import torch
 from ..model import FLOATS
 from . import maker, new
 
+CONTIGUOUS = ".clone(memory_format=torch.contiguous_format)"
+
 
 def weight(m, shape, dtype):
     return f"(data({m.integer(0, 99)}, {tuple(shape)}, {dtype}) / 4).to(device)"
@@ -83,6 +85,165 @@ def normalized(m):
         else:
             text = text.replace(", eps", ", None, eps")
     return new(m, kind, f"{text}.clone()", "sums", 16.0)
+
+
+@maker(3)
+def convolved_otherwise(m):
+    """Groups, dilation, without a batch, in three dimensions."""
+    name = m.pick(lambda x: x.dtype in FLOATS and x.dim() in (2, 3, 4, 5) and x.numel() > 0)
+    if not name or not m.is_tame(name, 16.0):
+        return None
+    x = m.tensor(name)
+    batched = x.dim() == 5 or (x.dim() > 2 and m.chance(0.5))
+    dims = x.dim() - (2 if batched else 1)
+    if dims > 3:
+        return None
+    channels = x.size(-dims - 1)
+    groups = m.choice([k for k in (1, 2, 3, 4) if channels % k == 0])
+    kernel = [m.integer(1, min(3, s)) for s in x.shape[-dims:]]
+    out = groups * m.choice((1, 2))
+    stride, dilation = m.integer(1, 2), m.integer(1, 2)
+    bias = m.choice(("None", weight(m, (out,), x.dtype)))
+    if m.chance(0.6):
+        shape = (out, channels // groups, *kernel)
+        padding = m.choice((f"stride={stride}, padding=1", 'padding="same"', 'padding="valid"'))
+        text = f"F.conv{dims}d({name}, {weight(m, shape, x.dtype)}, {bias}, {padding}, groups={groups}, dilation={dilation})"
+        return new(m, f"conv{dims}d", f"{text}{CONTIGUOUS}", "sums", m.largest(name) * 8)
+    shape = (channels, out // groups, *kernel)
+    rest = f"stride=2, padding=1, output_padding={m.integer(0, 1)}, groups={groups}, dilation={dilation}"
+    text = f"F.conv_transpose{dims}d({name}, {weight(m, shape, x.dtype)}, {bias}, {rest})"
+    return new(m, f"conv_transpose{dims}d", f"{text}{CONTIGUOUS}", "sums", m.largest(name) * 8)
+
+
+@maker(3)
+def columns(m):
+    """im2col and col2im."""
+    name = m.pick(lambda x: x.dtype in FLOATS and x.dim() in (3, 4) and x.numel() > 0)
+    if not name or not m.is_tame(name, 16.0):
+        return None
+    x = m.tensor(name)
+    sizes = [*x.shape[-2:]]
+    kernel = [m.integer(1, min(3, s)) for s in sizes]
+    rest = (
+        f"{kernel}, dilation={m.integer(1, 2)}, padding={m.integer(0, 2)}, stride={m.integer(1, 2)}"
+    )
+    text = f"F.unfold({name}, {rest})"
+    if m.chance(0.5):
+        return new(m, "unfold", text)
+    return new(m, "fold", f"F.fold({text}, {sizes}, {rest})", "sums", m.largest(name) * 16)
+
+
+@maker(3)
+def pooled_otherwise(m):
+    name = m.pick(lambda x: x.dtype in FLOATS and x.dim() in (2, 3, 4) and x.numel() > 0)
+    if not name or not m.is_tame(name):
+        return None
+    x = m.tensor(name)
+    dims = m.choice([k for k in (1, 2, 3) if k <= x.dim() - 1])
+    size = m.integer(1, min(3, *x.shape[-dims:]))
+    pad, stride, ceil = m.integer(0, size // 2), m.integer(1, 2), m.chance(0.4)
+    both = f"{name}, {size}, {stride}, {pad}"
+    kind, text = m.choice(
+        (
+            ("max_pool", f"F.max_pool{dims}d({both}, {m.integer(1, 2)}, {ceil})"),
+            ("max_pool", f"F.max_pool{dims}d({both}, return_indices=True)[{m.integer(0, 1)}]"),
+            (
+                "max_unpool",
+                f"F.max_unpool{dims}d(*F.max_pool{dims}d({name}, {size}, {size}, return_indices=True), {size})",
+            ),
+            ("avg_pool", f"F.avg_pool{dims}d({both}, {ceil}, {m.chance(0.5)})"),
+            (
+                "lp_pool",
+                f"F.lp_pool{dims}d({name}.detach().abs() + 0.5, 2.0, {size}, {stride}, {ceil})",
+            ),
+            (
+                "adaptive_avg_pool",
+                f"F.adaptive_avg_pool{dims}d({name}, {[m.integer(1, 4) for _ in range(dims)]})",
+            ),
+            (
+                "adaptive_max_pool",
+                f"F.adaptive_max_pool{dims}d({name}, {[m.integer(1, 4) for _ in range(dims)]})",
+            ),
+        )
+    )
+    return new(m, kind, text + CONTIGUOUS, "sums", m.largest(name))
+
+
+@maker(3)
+def resampled(m):
+    name = m.pick(lambda x: x.dtype in FLOATS and x.dim() in (3, 4, 5) and x.numel() > 0)
+    if not name or not m.is_tame(name):
+        return None
+    x = m.tensor(name)
+    dims = x.dim() - 2
+    linear = ("linear", "bilinear", "trilinear")[dims - 1]
+    mode = m.choice((linear, linear, "nearest", "nearest-exact", "area", "bicubic"))
+    corners = f", align_corners={m.chance(0.5)}" if mode[-2:] in ("ar", "ic") else ""
+    size = m.choice(
+        (f"size={[m.integer(1, 6) for _ in range(dims)]}", "scale_factor=2", "scale_factor=0.5")
+    )
+    options = [("interpolate", f'F.interpolate({name}, {size}, mode="{mode}"{corners})')]
+    if dims == 2:
+        theta = f"torch.tensor([[1, 0.25, 0], [0, 0.75, 0.125]], dtype={x.dtype}, device=device)"
+        grid = f"F.affine_grid({theta}.expand({x.size(0)}, 2, 3), [{x.size(0)}, 1, 3, 4], align_corners=False)"
+        how = f'mode="{m.choice(("bilinear", "bicubic"))}", padding_mode="{m.choice(("zeros", "border", "reflection"))}"'
+        options += [
+            ("grid_sample", f"F.grid_sample({name}, {grid}, {how}, align_corners={m.chance(0.5)})"),
+            ("affine_grid", grid),
+            ("pixel_unshuffle", f"F.pixel_unshuffle({name}, {m.integer(1, 2)})"),
+            ("pixel_shuffle", f"F.pixel_shuffle({name}, {m.integer(1, 2)})"),
+            ("channel_shuffle", f"F.channel_shuffle({name}, {m.integer(1, 2)})"),
+        ]
+        if mode in ("bilinear", "bicubic"):
+            smooth = f'F.interpolate({name}, {size}, mode="{mode}"{corners}, antialias=True)'
+            options.append(("interpolate", smooth))
+    kind, text = m.choice(options)
+    return new(m, kind, text + CONTIGUOUS, "sums", m.largest(name) * 2)
+
+
+@maker(2)
+def normalized_otherwise(m):
+    name = m.pick(lambda x: x.dtype in FLOATS and x.dim() > 2 and x.numel() > 1)
+    if not name or not m.is_tame(name, 16.0):
+        return None
+    x = m.tensor(name)
+    channels = x.size(1)
+    groups = m.choice([k for k in (1, 2, 3, 4) if channels % k == 0])
+    scales, shifts = (weight(m, (channels,), x.dtype) for _ in range(2))
+    shape = tuple(x.shape[-2:])
+    kind, text = m.choice(
+        (
+            ("group_norm", f"F.group_norm({name}, {groups}, {scales}, {shifts}, eps=0.01)"),
+            ("instance_norm", f"F.instance_norm({name}, None, None, {scales}, {shifts}, eps=0.01)"),
+            ("layer_norm", f"F.layer_norm({name}, {shape}, {weight(m, shape, x.dtype)}, eps=0.01)"),
+            ("local_response_norm", f"F.local_response_norm({name}, {m.integer(1, 3)})"),
+            (
+                "batch_norm",
+                f"F.batch_norm({name}, None, None, {scales}, {shifts}, training=True, eps=0.01)",
+            ),
+        )
+    )
+    if kind == "batch_norm" and x.size(0) == 1:
+        return None  # as in `normalized`
+    return new(m, kind, text + CONTIGUOUS, "sums", 16.0)
+
+
+@maker(2)
+def attended(m):
+    name = m.pick(lambda x: x.dtype in FLOATS and x.dim() in (3, 4) and x.numel() > 0)
+    if not name or not m.is_tame(name, 4.0):
+        return None
+    x = m.tensor(name)
+    length = x.size(-2)
+    mask = f"data({m.integer(0, 99)}, ({length}, {length}), torch.bool).to(device)"
+    rest = m.choice(
+        (
+            *("", ", is_causal=True", ", scale=0.5"),
+            f", attn_mask={mask} | torch.eye({length}, dtype=torch.bool, device=device)",
+        )
+    )
+    text = f"F.scaled_dot_product_attention({name}, {name}.flip(-2), {name}{rest})"
+    return new(m, "sdpa", text + CONTIGUOUS, "sums", m.largest(name) ** 2)
 
 
 @maker(2)
