@@ -246,6 +246,24 @@ def test_out_of_range(name, text, error, broken):
     assert_same(x.index_select(0, torch.tensor([1], device=DEVICE)), x.cpu()[1:2])
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda x, i: x.index_select(0, i),
+        lambda x, i: x.mT.index_select(1, i),
+        lambda x, i: torch.nn.functional.embedding(i, x),
+        lambda x, i: x.index_reduce(0, i, x[:2], "amax"),
+    ],
+)
+def test_out_of_range_of_nothing(broken):
+    """There is nothing to move, but the CPU checks the indices."""
+    x = to_device(torch.randn(4, 0))
+    assert broken(x, torch.tensor([0, 3], device=DEVICE)).numel() == 0
+    torch.webgpu.synchronize()
+    with pytest.raises(IndexError, match="out of range in self: 9, for dimension . with size 4"):
+        finish(broken, x, torch.tensor([0, 9], device=DEVICE))
+
+
 def test_a_source_too_small_for_its_mask():
     check_error(lambda x: x.masked_scatter_(x == x, x[:2].clone()), torch.randn(4))
 

@@ -38,6 +38,19 @@ Strides strides_but(const Tensor& tensor, int64_t dim) {
   return strides;
 }
 
+// Of a result without elements nothing is moved, but its indices must be in range, as on the CPU.
+void check_range(const char* name, int64_t dim, const Tensor& index, int64_t size) {
+  const Tensor scratch = empty_webgpu({index.numel()}, index.options().dtype(at::kFloat));
+  IndexMove move(name, Placing::kFill);
+  move.complaint = kOutOfSelf;
+  move.dim = dim;
+  move.sizes.assign(scratch.sizes().begin(), scratch.sizes().end());
+  move.out = move_operand(scratch, raw_dtype(at::kFloat), scratch.strides());
+  move.indices.push_back(move_index(index, along(index, 0, 1), size));
+  move.indices[0].out_stride = 0;
+  run_index_move(std::move(move));
+}
+
 Tensor& index_select_out(const Tensor& self, int64_t dim, const Tensor& index, Tensor& result) {
   check_same_device("index_select", {{self, "self"}, {index, "index"}, {result, "out"}});
   dim = at::maybe_wrap_dim(dim, self.dim());
@@ -60,6 +73,10 @@ Tensor& index_select_out(const Tensor& self, int64_t dim, const Tensor& index, T
 
   const Tensor in = at_least_1d(self);
   const Tensor out = at_least_1d(result);
+  if (out.numel() == 0) {
+    check_range("index_select", dim, index, in.size(dim));
+    return result;
+  }
   const DType bits = raw_dtype(self.scalar_type());
   IndexMove move("index_select");
   move.complaint = kOutOfSelf;
@@ -166,6 +183,10 @@ void structured_index_reduce_out::impl(const Tensor& self, int64_t dim, const Te
   }
   if (!out.is_same(self)) {
     out.copy_(self);
+  }
+  if (source.numel() == 0) {
+    check_range("index_reduce", dim, index, at_least_1d(out).size(dim));
+    return;
   }
   const Placing placing = placing_of(reduce);
   if (!include_self) {

@@ -5,6 +5,7 @@ import torch
 from ..model import FLOATS, INTEGERS
 from . import dim_of, maker, new
 from .indexing import index
+from .networks import CONTIGUOUS
 from .reductions import ordered
 
 
@@ -71,11 +72,12 @@ def sets(m):
     function = m.choice(("unique", "unique_consecutive"))
     dim = f", dim={d}" if m.chance(0.7) else ""
     if m.chance(0.4):
-        text = f"torch.{function}({name}{dim}).clone()"
+        text = f"torch.{function}({name}{dim})"
     else:
         parts = "return_inverse=True, return_counts=True"
-        text = f"torch.{function}({name}, {parts}{dim})[{m.integer(0, 2)}].clone()"
-    return new(m, function + " dim" * bool(dim), text, "equal")
+        text = f"torch.{function}({name}, {parts}{dim})[{m.integer(0, 2)}]"
+    # index_select, as on CUDA; the CPU stacks slices and moves the dimension back: other strides.
+    return new(m, function + " dim" * bool(dim), text + CONTIGUOUS, "equal")
 
 
 @maker(2)
