@@ -73,7 +73,7 @@ def read_back(m):
             ("tolist", f"torch.tensor({name}.tolist(), dtype={x.dtype})"),
             (
                 "numpy",
-                f"torch.from_numpy({name}.detach().resolve_conj().resolve_neg().to("cpu", copy=True).numpy())",
+                f"torch.from_numpy({name}.detach().clone().resolve_conj().resolve_neg().cpu().numpy())",
             ),
             ("bool", f"torch.tensor(bool({name}.flatten()[{at}]))"),
         )
