@@ -49,6 +49,12 @@ KNOWN = [
         r" strides .*on the CPU",
     ),
     Known(
+        "a convolution is channels_last if an operand is, as on CUDA; on the CPU it depends on the "
+        "kernel, so on the dtype and on the instructions that this CPU has",
+        r"F\.conv",
+        r" strides .*on the CPU",
+    ),
+    Known(
         "sinh: the CPU's vector code overflows before the result does (inf for 2.2e38)",
         r"sinh",
         r"e\+38.*, on the CPU -?inf",
