@@ -11,7 +11,7 @@ from tests.fuzz import blocks, generate, known, shrink, soak
 from tests.fuzz.program import Step, script
 
 ROOT = Path(__file__).resolve().parents[2]
-EPISODES = 6
+EPISODES = 4
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +50,8 @@ def wrong_kernel():
 
 
 def test_a_wrong_kernel_is_found_and_shrunk(wrong_kernel):
-    for episode in range(200):
-        place = f"3:0:{episode}"
+    for episode in range(200):  # the first of this block begins with a flip
+        place = f"3:113:{episode}"
         *_, (step, _, finding) = blocks.steps_of(place)
         if finding and "flip" in step.text:
             break
@@ -97,7 +97,7 @@ def test_shrinking_keeps_the_lines_that_matter():
 def test_the_command(tmp_path):
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "tests.fuzz", "--steps", "120", "--seed", "0"),
+            *(sys.executable, "-m", "tests.fuzz", "--steps", "60", "--seed", "0"),
             *("--jobs", "1", "--kinds", "--log", str(tmp_path / "log")),
         ],
         cwd=ROOT,
@@ -112,4 +112,4 @@ def test_soak(monkeypatch, silent_fallbacks):
     """A round of training; memory is judged by `make soak`, over more steps."""
     monkeypatch.setattr(soak, "WARM_UP", 0)
     monkeypatch.setattr(soak, "LIMITS", {})
-    assert soak.soak(minutes=5, steps=2 * soak.ROUND, progress=False) == []
+    assert soak.soak(minutes=5, steps=soak.ROUND, progress=False) == []
