@@ -117,6 +117,12 @@ def test_binary_cross_entropy(reduction):
     check(lambda t, y: F.binary_cross_entropy(t, y, reduction=reduction), edge, label)
 
 
+def test_binary_cross_entropy_keeps_strides():
+    p, t = torch.rand(5, 4).mT, torch.ones(4, 5)
+    losses = F.binary_cross_entropy(to_device(p), to_device(t), reduction="none")
+    assert losses.stride() == F.binary_cross_entropy(p, t, reduction="none").stride() == (1, 4)
+
+
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("shape", [(6, 5), (5,)])
 def test_margin_losses(shape, reduction):

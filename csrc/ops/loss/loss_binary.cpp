@@ -3,6 +3,7 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/binary_cross_entropy_backward_ops.h>
 #include <ATen/ops/binary_cross_entropy_ops.h>
+#include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
 #include "backend/empty.h"
@@ -55,7 +56,8 @@ Tensor& binary_cross_entropy_out(const Tensor& self, const Tensor& target,
 
 Tensor binary_cross_entropy(const Tensor& self, const Tensor& target, const OptionalTensor& weight,
                             int64_t reduction) {
-  Tensor out = empty_webgpu({0}, self.options());
+  const bool keeps_strides = reduction == at::Reduction::None && self.sizes() == target.sizes();
+  Tensor out = keeps_strides ? at::empty_like(self) : empty_webgpu({0}, self.options());
   return binary_cross_entropy_out(self, target, weight, reduction, out);
 }
 
