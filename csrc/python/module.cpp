@@ -20,6 +20,7 @@
 #include "backend/tensor.h"
 #include "python/kernels.h"
 #include "python/shaders.h"
+#include "python/user_kernels.h"
 #include "runtime/api.h"
 #include "runtime/context.h"
 #include "runtime/error.h"
@@ -221,6 +222,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   def("drain_autograd", &drain_autograd);
   register_kernels(m);
   register_shader_sources(m);
+  register_user_kernels(m);
   m.def("default_generator", torch::wrap_pybind_function([] { return default_generator(); }));
 }
 

@@ -53,6 +53,21 @@ def bits(x: torch.Tensor) -> torch.Tensor:
     return x.view(torch.int32) ^ 0x55
 
 
+def own_kernel(x: torch.Tensor) -> torch.Tensor:
+    if x.device.type == "cpu":
+        return x * 3
+    library = torch.webgpu.compile_shader("""
+        @group(0) @binding(0) var<storage, read_write> x: array<f32>;
+        @group(0) @binding(1) var<uniform> factor: f32;
+        @compute @workgroup_size(64)
+        fn scale(@builtin(global_invocation_id) id: vec3u) {
+          if (id.x < arrayLength(&x)) { x[id.x] *= factor; }
+        }
+    """)
+    library.scale(x, 3)
+    return x
+
+
 def sgd_step(x: Inputs) -> tuple[torch.Tensor, ...]:
     layer = x.floats(6, 3).requires_grad_()
     optimizer = torch.optim.SGD([layer], lr=0.1, momentum=0.9)
@@ -177,6 +192,7 @@ CHECKS = {
     "gradient of gelu": lambda x: gradients(F.gelu, x.floats(25)),
     "gradient of mean": lambda x: gradients(lambda a: a.mean(0).tanh(), x.floats(6, 5)),
     "sgd with momentum": sgd_step,
+    "a kernel of one's own": lambda x: own_kernel(x.floats(70)),
 }
 
 

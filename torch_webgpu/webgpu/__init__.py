@@ -45,6 +45,7 @@ from torch_webgpu.webgpu.random import (
     set_rng_state,
     set_rng_state_all,
 )
+from torch_webgpu.webgpu.shaders import Kernel, ShaderLibrary, compile_shader
 from torch_webgpu.webgpu.streams import (
     Event,
     Stream,
@@ -59,9 +60,12 @@ from ._device import DeviceLike, check_device
 __all__ = [
     "DeviceProperties",
     "Event",
+    "Kernel",
     "Profile",
     "ProfileEntry",
+    "ShaderLibrary",
     "Stream",
+    "compile_shader",
     "current_device",
     "current_stream",
     "default_generators",
