@@ -15,6 +15,9 @@ set_target_properties(_C PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${package_dir}")
 set(cmake_dir "share/cmake/TorchWebGPU")
 configure_file("${CMAKE_SOURCE_DIR}/cmake/TorchWebGPUConfig.cmake.in"
                "${package_dir}/${cmake_dir}/TorchWebGPUConfig.cmake" @ONLY)
+include(CMakePackageConfigHelpers)
+write_basic_package_version_file("${package_dir}/${cmake_dir}/TorchWebGPUConfigVersion.cmake"
+                                 COMPATIBILITY SameMinorVersion)
 configure_file("${CMAKE_SOURCE_DIR}/cmake/TorchLibraries.cmake"
                "${package_dir}/${cmake_dir}/TorchLibraries.cmake" COPYONLY)
 

@@ -8,6 +8,7 @@ environment needs instead.
 
 import argparse
 import pathlib
+import re
 import shutil
 import sysconfig
 
@@ -26,16 +27,23 @@ def requirements(pyproject: dict, groups: list[str]) -> list[str]:
     return list(dict.fromkeys(wanted))
 
 
+def version() -> str:
+    text = (ROOT / "torch_webgpu" / "__init__.py").read_text(encoding="utf-8")
+    match = re.search(r'^__version__ = "(.*)"$', text, re.MULTILINE)
+    assert match is not None
+    return match[1]
+
+
 def install(project: dict, site_packages: pathlib.Path) -> None:
     module = project["name"].replace("-", "_")
     for old in site_packages.glob(f"{module}-*.dist-info"):
         shutil.rmtree(old)
-    info = site_packages / f"{module}-{project['version']}.dist-info"
+    info = site_packages / f"{module}-{version()}.dist-info"
     info.mkdir(parents=True)
     metadata = [
         "Metadata-Version: 2.1",
         f"Name: {project['name']}",
-        f"Version: {project['version']}",
+        f"Version: {version()}",
         f"Requires-Python: {project['requires-python']}",
         *(f"Requires-Dist: {spec}" for spec in project["dependencies"]),
     ]

@@ -16,4 +16,4 @@ def install() -> None:
             return torch.utils.dlpack.DLDeviceType.kDLExtDev, 0
         return known(self)
 
-    torch.Tensor.__dlpack_device__ = dlpack_device
+    torch.Tensor.__dlpack_device__ = dlpack_device  # type: ignore[method-assign]

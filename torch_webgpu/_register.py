@@ -7,6 +7,7 @@ import sys
 import warnings
 
 import torch
+from torch.utils import backend_registration
 
 _PACKAGE = pathlib.Path(__file__).parent
 _done = False
@@ -77,7 +78,7 @@ def _register() -> None:
 
     extension.set_runtime(*_runtime.resolve())
 
-    torch.utils.rename_privateuse1_backend("webgpu")
+    backend_registration.rename_privateuse1_backend("webgpu")
     from torch_webgpu import webgpu
 
     vars(torch).pop("webgpu", None)  # the placeholder of torch_webgpu_autoload
@@ -85,7 +86,7 @@ def _register() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("torch_webgpu.webgpu."):
             sys.modules["torch." + name.removeprefix("torch_webgpu.")] = module
-    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
 
     from torch_webgpu import _dlpack, _printing, _shutdown
 

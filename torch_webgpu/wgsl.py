@@ -84,7 +84,7 @@ def assemble(
     return _C.assemble_kernel(
         kernel,
         values,
-        [tuple(operands.get(name, absent)) for name in names],
+        [operands.get(name, absent) for name in names],
         [(regions or {})[name] for name in contract["regions"]],
         dict.fromkeys(features, 1),
     )

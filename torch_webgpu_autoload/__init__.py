@@ -29,7 +29,7 @@ def autoload() -> None:
     if reason:
         import torch
 
-        torch.webgpu = Placeholder(reason)
+        torch.webgpu = Placeholder(reason)  # type: ignore[attr-defined]
         return
     import torch_webgpu  # noqa: F401  registers the device
 

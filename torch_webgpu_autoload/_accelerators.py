@@ -10,6 +10,7 @@ import glob
 import os
 import pathlib
 import warnings
+from collections.abc import Callable
 
 import torch
 
@@ -64,7 +65,7 @@ def _rocm_is_present() -> bool:
     return count > 0 if count >= 0 else os.path.exists("/dev/kfd")
 
 
-def _count(ask) -> int:
+def _count(ask: Callable[[], int]) -> int:
     """The number of visible devices, or a negative number if the library does not answer."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,5 +1,7 @@
 """Importing: what `import torch` does, the choice of the runtime, and what failures say."""
 
+import ast
+import importlib.metadata
 import pathlib
 import shutil
 import sys
@@ -8,7 +10,7 @@ import pytest
 import torch
 
 import torch_webgpu
-from torch_webgpu import _register, _runtime
+from torch_webgpu import _C, _register, _runtime
 
 USE = "import torch; import torch_webgpu; print(torch.ones(2).webgpu().tolist())"
 
@@ -191,9 +193,23 @@ def test_another_device_from_outside(check_python):
     assert "one out-of-tree device, and 'other' is registered already" in printed
 
 
-def test_version_is_that_of_the_project():
-    project = pathlib.Path(__file__).parents[2] / "pyproject.toml"
-    assert f'\nversion = "{torch_webgpu.__version__}"\n' in project.read_text()
+def test_one_version():
+    version = torch_webgpu.__version__
+    assert importlib.metadata.version("torch-webgpu") == version
+    package = pathlib.Path(torch_webgpu.cmake_prefix_path) / "TorchWebGPU"
+    stated = (package / "TorchWebGPUConfigVersion.cmake").read_text()
+    assert f'set(PACKAGE_VERSION "{".".join(version.split(".")[:3])}")' in stated
+
+
+def test_stub_names_what_the_extension_has():
+    stub = ast.parse(pathlib.Path(torch_webgpu.__file__).with_name("_C.pyi").read_text())
+    declared = set()
+    for node in stub.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            declared.add(node.name)
+        elif isinstance(node, ast.AnnAssign):
+            declared.add(node.target.id)
+    assert declared == {name for name in dir(_C) if not name.startswith("__")}
 
 
 def test_registering_twice_is_harmless():

@@ -31,7 +31,7 @@ def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
     """The properties of the adapter. Starts the device."""
     check_device(device)
     text, features, limits = _C.properties()
-    return DeviceProperties(**text, features=tuple(features), limits=limits)
+    return DeviceProperties(features=tuple(features), limits=limits, **text)  # type: ignore[arg-type]
 
 
 def get_device_name(device: DeviceLike = None) -> str:

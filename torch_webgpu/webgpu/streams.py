@@ -27,7 +27,7 @@ class Event(torch.Event):
     """
 
     # A torch.Event of this device: its methods refuse subclasses.
-    def __new__(
+    def __new__(  # type: ignore[misc]
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
     ) -> torch.Event:
         if interprocess:
