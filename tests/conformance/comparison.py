@@ -10,7 +10,7 @@ from torch.testing._internal.opinfo.core import DecorateInfo
 from torch.utils._pytree import tree_flatten, tree_map
 
 # What these return is random (or uninitialized): only shapes and dtypes can be compared. Their
-# distributions are tested in tests/ops/test_random.py.
+# distributions are tested in tests/ops/random/test_random.py.
 RANDOM = {
     "bernoulli",
     "cauchy",

@@ -119,7 +119,7 @@ OPERATORS = [
     "linalg.solve_triangular",
     "ormqr",
 ]
-# Filled in place: name and arguments. Their numbers are checked in tests/ops/test_random.py.
+# Filled in place: name and arguments. Their numbers are checked in tests/ops/random/test_random.py.
 RANDOM = [
     ("uniform_", ()),
     ("normal_", ()),
