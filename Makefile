@@ -6,10 +6,10 @@ SYSTEM_PATH := $(PATH)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test conformance nightly fuzz soak demo bench lint format wheel clean
+.PHONY: help setup build test conformance nightly fuzz soak demo bench lint format wheel check-wheel clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 13
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 13
 
 setup: ## prepare .venv, the WebGPU runtime and a driver
 	@# .venv must not be made from its own interpreter.
@@ -52,8 +52,12 @@ format: setup ## format C++ and Python in place
 	$(VENV_PYTHON) -m ruff format
 
 wheel: setup ## build a wheel into dist/
+	@rm -f dist/torch_webgpu-*.whl
 	@# Under the compiler name that CMake picks by itself, or ccache takes it for another compiler.
 	CXX=$${CXX:-c++} $(VENV_PYTHON) -m pip wheel --no-build-isolation --no-deps -w dist .
+
+check-wheel: wheel ## use the wheel in a fresh environment, from Python and from C++
+	tools/check_wheel.sh
 
 clean: ## remove what a build made (.venv stays)
 	rm -rf build build-wheel dist torch_webgpu/lib torch_webgpu/include torch_webgpu/share torch_webgpu/_C.*.so
