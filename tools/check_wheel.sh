@@ -35,6 +35,7 @@ import pathlib
 
 import torch
 import torch_webgpu
+from torch_webgpu import wgsl
 
 package = pathlib.Path(torch_webgpu.__file__).parent
 assert "site-packages" in package.parts, package
@@ -42,7 +43,7 @@ for name in ("kernels", "tables", "library"):
     assert json.loads((package / "share" / "wgsl" / f"{name}.json").read_text()), name
 for name in ("py.typed", "_C.pyi", "include/webgpu.h", "include/torch_webgpu/backend/tensor.h"):
     assert (package / name).is_file(), name
-assert torch_webgpu.wgsl.kernels() and torch_webgpu.wgsl.expression("sin", torch.float32)
+assert wgsl.kernels() and wgsl.expression("sin", torch.float32)
 assert (torch.ones(3, device="webgpu") + 1).tolist() == [2.0, 2.0, 2.0]
 print(torch_webgpu.cmake_prefix_path)
 PY
