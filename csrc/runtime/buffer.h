@@ -7,6 +7,8 @@
 
 namespace torch_webgpu {
 
+class Context;
+
 /// One WebGPU buffer of the pool. Its address is unique, lies in reserved inaccessible memory (a
 /// host dereference faults instead of corrupting), and is what a tensor's data_ptr() shows.
 struct Buffer {
@@ -14,7 +16,13 @@ struct Buffer {
   uint64_t size = 0;      // bytes of the WebGPU buffer, a multiple of 16
   uint64_t requested = 0; // bytes asked for by the current owner
   uintptr_t address = 0;
-  uint64_t last_use = 0; // pool clock at the last free, for trimming the oldest first
+  uint64_t last_use = 0;      // pool clock at the last free, for trimming the oldest first
+  Context* context = nullptr; // whose pool it came from
 };
+
+/// Raises kRuntime for bytes that copies cannot move: outside of the buffer, or no whole words.
+/// Checked here and not left to WebGPU's validation, which reports later and, in wgpu-native, by
+/// aborting. `what` names the command.
+void check_range(const Buffer& buffer, uint64_t offset, uint64_t bytes, const char* what);
 
 } // namespace torch_webgpu

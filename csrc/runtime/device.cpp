@@ -334,6 +334,22 @@ void Device::raise_pending_error() {
   raise(ErrorKind::kRuntime, "WebGPU error: " + message);
 }
 
+WGPUBuffer Device::create_buffer(uint64_t size, uint64_t usage, const char* label) const {
+  WGPUBufferDescriptor descriptor = WGPU_BUFFER_DESCRIPTOR_INIT;
+  descriptor.label = to_view(label);
+  descriptor.usage = usage;
+  descriptor.size = size;
+  WGPUBuffer buffer = nullptr;
+  const ScopedError error =
+      with_error_scopes([&] { buffer = api_->DeviceCreateBuffer(device_, &descriptor); });
+  if (!error.message.empty() || buffer == nullptr) {
+    raise(error.out_of_memory ? ErrorKind::kOutOfMemory : ErrorKind::kRuntime,
+          std::string("could not create the ") + label + " buffer of " + std::to_string(size) +
+              " bytes: " + error.message);
+  }
+  return buffer;
+}
+
 Device::ScopedError Device::with_error_scopes(const std::function<void()>& create) const {
   struct Scope {
     Completion completion;

@@ -93,6 +93,9 @@ public:
   void record_error(const std::string& message);
   bool lost() const { return lost_.load(std::memory_order_acquire); }
 
+  /// A buffer for the runtime's own use. Raises kOutOfMemory or kRuntime, with the label.
+  WGPUBuffer create_buffer(uint64_t size, uint64_t usage, const char* label) const;
+
   /// Runs `create` inside error scopes; returns the error's text, empty if none, and whether it was
   /// out of memory.
   struct ScopedError {

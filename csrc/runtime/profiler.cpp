@@ -2,7 +2,6 @@
 
 #include "runtime/device.h"
 #include "runtime/error.h"
-#include "runtime/stream.h"
 
 namespace torch_webgpu {
 
@@ -12,11 +11,11 @@ void Profiler::start() {
           "the profiler needs timestamp queries, which this WebGPU device does not have");
   }
   open_.clear();
-  stream_.set_profiler(this);
+  stream_.set_listener(this);
 }
 
 std::vector<ProfileEntry> Profiler::stop() {
-  stream_.set_profiler(nullptr);
+  stream_.set_listener(nullptr);
   std::vector<ProfileEntry> entries;
   entries.reserve(open_.size());
   for (const Open& open : open_) {
@@ -26,8 +25,8 @@ std::vector<ProfileEntry> Profiler::stop() {
   return entries;
 }
 
-void Profiler::begin(const std::string& label) {
-  open_.push_back({label, stream_.record_timestamp(), nullptr});
+void Profiler::begin(const Pipeline& pipeline) {
+  open_.push_back({pipeline.label, stream_.record_timestamp(), nullptr});
 }
 
 void Profiler::end() { open_.back().end = stream_.record_timestamp(); }

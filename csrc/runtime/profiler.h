@@ -6,10 +6,9 @@
 #include <string>
 #include <vector>
 
-namespace torch_webgpu {
+#include "runtime/stream.h"
 
-class Stream;
-class Timestamp;
+namespace torch_webgpu {
 
 struct ProfileEntry {
   std::string label; // the pipeline's
@@ -20,7 +19,7 @@ struct ProfileEntry {
 /// While enabled, each dispatch runs in a compute pass of its own with timestamps at both ends.
 /// That is slower than normal running: passes cannot share state and the device drains between
 /// them.
-class Profiler {
+class Profiler final : public DispatchListener {
 public:
   explicit Profiler(Stream& stream) : stream_(stream) {}
 
@@ -29,9 +28,8 @@ public:
   /// Waits for the device and returns what ran since start(), in order.
   std::vector<ProfileEntry> stop();
 
-  /// Called by the stream around a dispatch.
-  void begin(const std::string& label);
-  void end();
+  void begin(const Pipeline& pipeline) override;
+  void end() override;
 
 private:
   struct Open {

@@ -1,4 +1,4 @@
-#include "runtime/staging.h"
+#include "runtime/commands/staging.h"
 
 #include <algorithm>
 

@@ -1,0 +1,184 @@
+// Tests of recorders: what the stream gives them, and that a recording runs again.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "runtime/commands/command_list.h"
+#include "runtime/context.h"
+#include "runtime/error.h"
+
+using namespace torch_webgpu;
+
+namespace {
+
+struct ScaleParams {
+  uint32_t count;
+  uint32_t value;
+};
+
+// out[i] = out[i] * 5 + in[i] + value.
+const Pipeline& scale_pipeline() {
+  return context().pipelines.get({PipelineFamily{2}, 1}, [] {
+    PipelineSpec spec;
+    spec.label = "scale";
+    spec.source = R"(
+struct Params { count: u32, value: u32 }
+@group(0) @binding(0) var<storage, read_write> out: array<u32>;
+@group(0) @binding(1) var<storage, read> in: array<u32>;
+@group(0) @binding(31) var<uniform> params: Params;
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+  if (id.x < params.count) { out[id.x] = out[id.x] * 5u + in[id.x] + params.value; }
+}
+)";
+    spec.binding = {2, 1, false};
+    return spec;
+  });
+}
+
+struct Owned {
+  Owned() : buffer(context().allocator.allocate(kWords * 4)) {}
+  ~Owned() { context().allocator.free(buffer); }
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  Buffer& operator*() const { return *buffer; }
+
+  static constexpr uint32_t kWords = 4;
+  Buffer* buffer;
+};
+
+struct Attached {
+  explicit Attached(Recorder& recorder) { stream().set_recorder(&recorder); }
+  ~Attached() { stream().set_recorder(nullptr); }
+};
+
+using Words = std::vector<uint32_t>;
+
+Words words_of(const Buffer& buffer) {
+  Words words(Owned::kWords);
+  stream().read(buffer, 0, words.data(), words.size() * 4);
+  return words;
+}
+
+void write(const Buffer& buffer, const Words& words) {
+  stream().upload(buffer, 0, words.data(), words.size() * 4);
+}
+
+// One command of each kind, and two dispatches whose order shows.
+void run(const Buffer& out, const Buffer& in, const Buffer& other) {
+  const uint32_t seven = 7;
+  stream().upload(in, 4, &seven, 4);
+  stream().dispatch(scale_pipeline(), {{&out}, {&in}}, ScaleParams{4, 1}, {1, 1, 1});
+  stream().copy(out, 0, other, 4, 8);
+  stream().clear(in, 8, 8);
+  stream().dispatch(scale_pipeline(), {{&out}, {&other}}, ScaleParams{3, 2}, {1, 1, 1});
+}
+
+} // namespace
+
+TEST_CASE("a recording without execution changes nothing, and runs when it is replayed") {
+  const Words start = {1, 2, 3, 4};
+  Owned out;
+  Owned in;
+  Owned other;
+  auto reset = [&] {
+    write(*out, start);
+    write(*in, {10, 20, 30, 40});
+    write(*other, {100, 200, 300, 400});
+  };
+  reset();
+  run(*out, *in, *other);
+  const std::vector<Words> expected = {words_of(*out), words_of(*in), words_of(*other)};
+  CHECK(expected[1] == Words{10, 7, 0, 0});
+
+  reset();
+  const StreamStats before = stream().stats();
+  CommandList list;
+  {
+    Attached attached(list);
+    run(*out, *in, *other);
+  }
+  const StreamStats after = stream().stats();
+  CHECK(after.dispatches == before.dispatches);
+  CHECK(after.copies == before.copies);
+  CHECK(words_of(*out) == start);
+
+  list.replay(stream());
+  CHECK(words_of(*out) == expected[0]);
+  CHECK(words_of(*in) == expected[1]);
+  CHECK(words_of(*other) == expected[2]);
+
+  reset();
+  list.replay(stream());
+  CHECK(words_of(*out) == expected[0]);
+}
+
+TEST_CASE("recorded commands say all that a player needs") {
+  Owned out;
+  Owned in;
+  Owned other;
+  CommandList list;
+  {
+    Attached attached(list);
+    run(*out, *in, *other);
+  }
+  const auto& commands = list.commands();
+  REQUIRE(commands.size() == 5);
+  const auto& upload = std::get<CommandList::Upload>(commands[0]);
+  CHECK(upload.target == in.buffer);
+  CHECK(upload.offset == 4);
+  CHECK(upload.data == std::vector<uint8_t>{7, 0, 0, 0});
+  const auto& dispatch = std::get<CommandList::Dispatch>(commands[1]);
+  CHECK(dispatch.pipeline == &scale_pipeline());
+  REQUIRE(dispatch.bindings.size() == 2);
+  CHECK(dispatch.bindings[0] == Binding{out.buffer, 0, 0});
+  CHECK(dispatch.bindings[1] == Binding{in.buffer, 0, 0});
+  const ScaleParams params = {4, 1};
+  REQUIRE(dispatch.params.size() == sizeof(params));
+  CHECK(std::memcmp(dispatch.params.data(), &params, sizeof(params)) == 0);
+  CHECK(dispatch.grid == Grid{1, 1, 1});
+  const auto& copy = std::get<CommandList::Copy>(commands[2]);
+  CHECK(copy.source == out.buffer);
+  CHECK(copy.target == other.buffer);
+  CHECK(copy.target_offset == 4);
+  CHECK(copy.bytes == 8);
+  const auto& clear = std::get<CommandList::Clear>(commands[3]);
+  CHECK(clear.target == in.buffer);
+  CHECK(clear.offset == 8);
+}
+
+TEST_CASE("a recorder may let the stream execute") {
+  Owned out;
+  Owned in;
+  Owned other;
+  write(*out, {1, 2, 3, 4});
+  write(*in, {10, 20, 30, 40});
+  write(*other, {0, 0, 0, 0});
+  CommandList list(/*executes=*/true);
+  {
+    Attached attached(list);
+    run(*out, *in, *other);
+    CHECK(words_of(*in) == Words{10, 7, 0, 0});
+  }
+  CHECK(list.commands().size() == 5);
+}
+
+TEST_CASE("there is nothing to read while commands are not executed") {
+  Owned buffer;
+  write(*buffer, {1, 2, 3, 4});
+  CommandList list;
+  CommandList second;
+  {
+    Attached attached(list);
+    CHECK_THROWS_WITH_AS(words_of(*buffer), doctest::Contains("recorded and not executed"), Error);
+    CHECK_THROWS_AS(stream().read_async(*buffer, 0, 4), Error);
+    CHECK_THROWS_WITH_AS(stream().set_recorder(&second), doctest::Contains("recorded already"),
+                         Error);
+    CHECK_NOTHROW(stream().synchronize());
+    // Checks come before the recorder.
+    CHECK_THROWS_AS(stream().clear(*buffer, 0, 1 << 20), Error);
+  }
+  CHECK(list.commands().empty());
+  CHECK(words_of(*buffer) == Words{1, 2, 3, 4});
+}
