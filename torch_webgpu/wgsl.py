@@ -10,10 +10,11 @@ Dtypes have the names of the contracts (f32, f16, bf16, i64, i32, i16, i8, u8, b
 and u32, which are only converted; bits8 to bits128), or are given as torch.dtype.
 """
 
+import contextlib
 import functools
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -63,8 +64,12 @@ def assemble(
     operands: Mapping[str, OperandForm],
     regions: Mapping[str, str] | None = None,
     features: Sequence[str] = (),
+    *,
+    target: str = "browser",
+    limits: Mapping[str, int] | None = None,
 ) -> str:
-    """The complete WGSL of a kernel in one form, for a target with `features`.
+    """The complete WGSL of a kernel in one form. `target`, `features` and `limits` say for which
+    target, as the arguments of the function `target` do.
 
     Raises KeyError or ValueError for names that the contract does not have, RuntimeError for a
     form that it does not allow.
@@ -86,8 +91,74 @@ def assemble(
         values,
         [operands.get(name, absent) for name in names],
         [(regions or {})[name] for name in contract["regions"]],
-        dict.fromkeys(features, 1),
+        target,
+        _changes(features, limits),
     )
+
+
+@contextlib.contextmanager
+def target(
+    base: str = "device",
+    *,
+    features: Sequence[str] = (),
+    limits: Mapping[str, int] | None = None,
+) -> Iterator[None]:
+    """Operations inside are planned, and their shaders made, for another device than the one in
+    use: what they record runs there too.
+
+    ``base`` is ``"device"`` (the one in use), ``"browser"`` (what a browser gives without being
+    asked for more: 8 storage buffers of 128 MiB, workgroups of 256 invocations and 16 KiB, no
+    optional feature) or ``"swiftshader"``. ``features`` are added to its own, ``limits`` replace
+    its own; both have the names of `torch.webgpu.get_device_properties`.
+
+    Holds for this thread and for the backward passes that it starts. An operation inside raises
+    RuntimeError if the target asks for more than the device in use grants. Raises ValueError for
+    names that do not exist.
+    """
+    _C.push_target(base, _changes(features, limits))
+    try:
+        yield
+    finally:
+        _C.pop_target()
+
+
+def enables(
+    base: str = "device",
+    *,
+    features: Sequence[str] = (),
+    limits: Mapping[str, int] | None = None,
+) -> str:
+    """The ``enable`` lines for a shader of one's own that uses every feature of a target. The
+    arguments are those of `target`."""
+    return _C.target_enables(base, _changes(features, limits))
+
+
+def _changes(features: Sequence[str], limits: Mapping[str, int] | None) -> dict[str, int]:
+    return {**dict.fromkeys(features, 1), **(limits or {})}
+
+
+class Dispatch(NamedTuple):
+    """A dispatch that `record` saw."""
+
+    label: str  # the operation, or its kernel
+    bindings: list[int]  # bytes of each storage binding
+    grid: list[int]  # workgroups in each dimension
+
+
+@contextlib.contextmanager
+def record(*, execute: bool = True) -> Iterator[list[Dispatch]]:
+    """Collects the dispatches of the operations inside, of all threads. The list is filled at the
+    end.
+
+    Without `execute` they are not carried out: results are undefined, and reading them inside
+    raises RuntimeError.
+    """
+    dispatches: list[Dispatch] = []
+    _C.start_recording(execute)
+    try:
+        yield dispatches
+    finally:
+        dispatches += (Dispatch(*dispatch) for dispatch in _C.stop_recording())
 
 
 @functools.cache

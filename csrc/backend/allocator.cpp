@@ -5,6 +5,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include <algorithm>
 #include <array>
 #include <iterator>
 #include <map>
@@ -59,6 +60,13 @@ private:
   std::mutex mutex_;
   std::map<uintptr_t, Range> ranges_;
 };
+
+// Stands for the storages without bytes of a context.
+struct EmptyBuffer {
+  explicit EmptyBuffer(Context& context) : buffer(context.allocator.allocate(0)) {}
+  const Buffer* buffer;
+};
+const ContextSlot<EmptyBuffer> empty_buffers;
 
 c10::CachingAllocator::Stat stat(uint64_t current, uint64_t peak) {
   c10::CachingAllocator::Stat out;
@@ -221,9 +229,10 @@ private:
 } // namespace
 
 void free_buffer(void* buffer) {
-  // No context in a forked child: its copy of the parent's tensors owns nothing.
-  if (Context* ctx = context_if_initialized()) {
-    ctx->allocator.free(static_cast<Buffer*>(buffer));
+  // A forked child has no context: its copy of the parent's tensors owns nothing.
+  if (!in_bad_fork()) {
+    auto* freed = static_cast<Buffer*>(buffer);
+    freed->context->allocator.free(freed);
   }
 }
 
@@ -232,8 +241,8 @@ Place find_place(const c10::DataPtr& data) {
               "Expected all tensors to be on the same device, but found at least two devices, ",
               webgpu_device(), " and ", data.device(), "!");
   if (data.get() == nullptr) {
-    static const Buffer* empty = context().allocator.allocate(0);
-    return {empty, 0};
+    return {empty_buffers.of(context(std::max<c10::DeviceIndex>(data.device().index(), 0))).buffer,
+            0};
   }
   const Place place = AddressTable::instance().find(data.get());
   TORCH_CHECK(place.buffer != nullptr, "address ", data.get(),

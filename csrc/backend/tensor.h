@@ -77,6 +77,9 @@ inline uint64_t byte_offset(const at::TensorBase& tensor) {
   return base + static_cast<uint64_t>(tensor.storage_offset()) * tensor.itemsize();
 }
 
+/// The context whose device holds the tensor.
+inline Context& context_of(const at::TensorBase& tensor) { return *buffer_of(tensor).context; }
+
 /// Whether two tensors lie in the same buffer, i.e. may alias.
 inline bool same_buffer(const at::TensorBase& a, const at::TensorBase& b) {
   return &buffer_of(a) == &buffer_of(b);

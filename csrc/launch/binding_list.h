@@ -9,6 +9,7 @@
 
 #include "backend/tensor.h"
 #include "launch/dtypes.h"
+#include "launch/target_scope.h"
 #include "runtime/context.h"
 #include "wgsl/kernel_source.h"
 
@@ -16,18 +17,20 @@ namespace torch_webgpu {
 
 /// Collects the buffers of a dispatch. A buffer gets one slot however often it is added (WebGPU
 /// forbids binding it twice in a dispatch that writes it), and a slot as many bindings as the
-/// adapter's limit on a binding's size makes necessary. The kernel must be built with windows().
+/// target's limit on a binding's size makes necessary. The kernel must be built with windows().
 class BindingList {
 public:
   /// `op` names the op in errors.
   explicit BindingList(const char* op) : op_(op) {}
 
   /// The bytes per binding of a buffer that needs several.
-  static uint64_t window_bytes();
+  static uint64_t window_bytes(const ShaderTarget& target) {
+    return target.max_storage_binding_size / SlotWindows::kAlignment * SlotWindows::kAlignment;
+  }
   /// The bytes of a larger buffer that one binding can cover, wherever they start: bindings start
   /// at aligned offsets and end at whole words.
-  static uint64_t safe_reach() {
-    const uint64_t limit = context().device.caps().max_storage_binding_size;
+  static uint64_t safe_reach(const ShaderTarget& target) {
+    const uint64_t limit = target.max_storage_binding_size;
     return std::max(limit - std::min<uint64_t>(limit, 512), limit / 2);
   }
 
@@ -51,7 +54,23 @@ public:
   SlotWindows windows() const;
   PipelineKey key(PipelineKey key) const {
     key.windows = windows().key();
+    key.target = target().number;
     return key;
+  }
+  /// What the launch is planned for; `buffer` is one of its operands. Operands must have one
+  /// context, the first one's.
+  const ShaderTarget& target_with(const Buffer& buffer) {
+    if (C10_UNLIKELY(buffer.context != context_)) {
+      take_context(buffer);
+    }
+    return *target_;
+  }
+  /// The operands' context; that of device 0 as long as there are none.
+  Context& owner() const {
+    return C10_LIKELY(context_ != nullptr) ? *context_ : torch_webgpu::context();
+  }
+  const ShaderTarget& target() const {
+    return C10_LIKELY(target_ != nullptr) ? *target_ : plan_target(torch_webgpu::context());
   }
   const Binding* data() const { return bindings_.data(); }
   uint32_t size() const { return num_bindings_; }
@@ -59,11 +78,12 @@ public:
   template <typename Params>
   void dispatch(const Pipeline& pipeline, const Params& params, Grid grid) const {
     static_assert(sizeof(Params) <= kParamsWindow);
-    context().stream.dispatch(pipeline, data(), size(), &params, sizeof(params), grid);
+    owner().stream.dispatch(pipeline, data(), size(), &params, sizeof(params), grid);
   }
 
 private:
   void add_windows(const Buffer& buffer, uint64_t begin, uint64_t end);
+  void take_context(const Buffer& buffer);
 
   struct Slot {
     uint64_t begin, end; // bytes of the buffer that are bound
@@ -71,6 +91,8 @@ private:
   };
 
   const char* op_;
+  Context* context_ = nullptr;
+  const ShaderTarget* target_ = nullptr;
   std::array<Binding, kMaxBindings> bindings_;
   std::array<Slot, kMaxBindings> slots_;
   uint32_t num_bindings_ = 0;

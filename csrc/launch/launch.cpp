@@ -5,6 +5,7 @@
 
 #include "backend/tensor.h"
 #include "launch/dtypes.h"
+#include "launch/pipelines.h"
 
 namespace torch_webgpu {
 namespace {
@@ -46,7 +47,7 @@ void Launch::bind_as(uint32_t k, const at::TensorBase& tensor, DType dtype) {
                         kernel_.operands[k].name, "' of ", tensor.scalar_type(),
                         " cannot be taken for ", info(dtype).name);
   const Buffer& buffer = buffer_of(tensor);
-  const bool whole = buffer.size <= context().device.caps().max_storage_binding_size;
+  const bool whole = buffer.size <= bindings_.target_with(buffer).max_storage_binding_size;
   bind_range(k, buffer, begin, whole ? buffer.size : end_of(tensor, begin), dtype);
 }
 
@@ -64,7 +65,7 @@ void Launch::bind_range(uint32_t k, const Buffer& buffer, uint64_t begin, uint64
   operands_[k].present = true;
   operands_[k].dtype = dtype;
   present_ |= 1u << k;
-  if (C10_LIKELY(buffer.size <= context().device.caps().max_storage_binding_size)) {
+  if (C10_LIKELY(buffer.size <= bindings_.target_with(buffer).max_storage_binding_size)) {
     place(k, bindings_.add(buffer, info(dtype).bytes), begin);
   } else {
     windowed_ |= 1u << k;
@@ -140,6 +141,13 @@ PipelineKey Launch::key() const {
   key.family = family_of(kernel_.id);
   key.lo = const_key_;
   return bindings_.key(operand_key_.in(key));
+}
+
+PipelineSpec Launch::make_spec(std::vector<std::string> regions) const {
+  const ShaderTarget& target = bindings_.target();
+  PipelineSpec spec = assemble(op_, kernel_, form(std::move(regions)), target);
+  check_bindings(spec, target);
+  return spec;
 }
 
 KernelForm Launch::form(std::vector<std::string> regions) const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "launch/binding_list.h"
+#include "launch/grid.h"
 #include "runtime/context.h"
 #include "wgsl/assemble.h"
 #include "wgsl/kernel_info.h"
@@ -31,11 +32,11 @@ public:
   /// Workgroups for so many invocations in groups of the kernel's size, folded into two dimensions
   /// where one would pass the limit.
   Grid grid_of(uint64_t invocations) const {
-    return context().stream.grid_1d(invocations, kernel_.workgroup);
+    return grid_1d(invocations, kernel_.workgroup, bindings_.target());
   }
   /// The same for so many workgroups.
-  static Grid grid_of_groups(uint64_t workgroups) {
-    return context().stream.grid_1d(workgroups, 1);
+  Grid grid_of_groups(uint64_t workgroups) const {
+    return grid_1d(workgroups, 1, bindings_.target());
   }
 
 protected:
@@ -69,7 +70,7 @@ protected:
 
   /// The code that the kernel writes to the error words to say that `message` happened.
   uint32_t error_code(const std::string& message, ErrorKind kind) {
-    return context().stream.error_code(message, kind);
+    return bindings_.owner().stream.error_code(message, kind);
   }
 
   /// Appends the dispatch. make_regions() gives the text of the kernel's regions, in their order;
@@ -77,10 +78,10 @@ protected:
   template <typename MakeRegions>
   void dispatch(const void* params, uint32_t bytes, Grid grid, MakeRegions&& make_regions) {
     check_complete();
-    Context& ctx = context();
-    const Pipeline& pipeline = ctx.pipelines.get(
-        key(), [&] { return assemble(op_, kernel_, form(make_regions()), ctx.device.caps()); });
-    ctx.stream.dispatch(pipeline, bindings_.data(), bindings_.size(), params, bytes, grid);
+    Context& owner = bindings_.owner();
+    const Pipeline& pipeline =
+        owner.pipelines.get(key(), [&] { return make_spec(make_regions()); });
+    owner.stream.dispatch(pipeline, bindings_.data(), bindings_.size(), params, bytes, grid);
   }
 
 private:
@@ -107,6 +108,7 @@ private:
   }
   [[noreturn]] void raise_incomplete() const;
   PipelineKey key() const;
+  PipelineSpec make_spec(std::vector<std::string> regions) const;
   KernelForm form(std::vector<std::string> regions) const;
 
   const KernelInfo& kernel_;

@@ -8,6 +8,8 @@
 #include <cstring>
 
 #include "backend/tensor.h"
+#include "launch/pipelines.h"
+#include "launch/target_scope.h"
 #include "wgsl/kernel_info.h"
 #include "wgsl/pipeline_family.h"
 
@@ -21,12 +23,12 @@ uint64_t whole_words(uint64_t bytes) { return (bytes + 3) / 4 * 4; }
 
 } // namespace
 
-UserKernel::UserKernel(Spec spec) : spec_(std::move(spec)) {
+UserKernel::UserKernel(Spec spec) : spec_(std::move(spec)), context_(context()) {
   std::array<uint64_t, 3> words;
   TORCH_CHECK_VALUE(spec_.digest.size() == sizeof(words), "a digest has ", sizeof(words), " bytes");
   std::memcpy(words.data(), spec_.digest.data(), sizeof(words));
   const PipelineKey key = {user_family(), words[0], words[1], words[2]};
-  pipeline_ = &context().pipelines.get(key, [&] {
+  pipeline_ = &context_.pipelines.get(key, [&] {
     PipelineSpec pipeline;
     pipeline.label = spec_.name;
     pipeline.source = spec_.source;
@@ -53,7 +55,12 @@ bool UserKernel::check(const std::vector<at::Tensor>& tensors, uint32_t k) const
               "launch the kernel in a torch.autograd.Function or under torch.no_grad()");
   const uint64_t begin = byte_offset(tensor);
   const uint64_t end = begin + tensor.nbytes();
-  bool direct = begin % context().device.caps().storage_offset_alignment == 0;
+  const ShaderTarget& target = plan_target(context_);
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.nbytes() <= target.max_storage_binding_size, spec_.name,
+                              "(): '", name, "' of ", tensor.nbytes(),
+                              " bytes is larger than a storage binding of target '", target.name,
+                              "' (", target.max_storage_binding_size, " bytes)");
+  bool direct = begin % target.storage_offset_alignment == 0;
   // The last word belongs to this tensor alone if the storage ends with it.
   direct &= end % 4 == 0 || end == tensor.storage().nbytes();
   for (uint32_t other = 0; other < tensors.size(); ++other) {
@@ -88,10 +95,11 @@ void UserKernel::launch(const std::vector<at::Tensor>& tensors, const std::strin
       bound[k] = at::empty(tensors[k].sizes(), tensors[k].options());
       bound[k].copy_(tensors[k]);
     }
+    check_context(spec_.name, buffer_of(bound[k]), context_);
     bindings[k] = {&buffer_of(bound[k]), byte_offset(bound[k]), whole_words(bound[k].nbytes())};
   }
-  context().stream.dispatch(*pipeline_, bindings.data(), count, uniforms.data(),
-                            static_cast<uint32_t>(uniforms.size()), grid);
+  context_.stream.dispatch(*pipeline_, bindings.data(), count, uniforms.data(),
+                           static_cast<uint32_t>(uniforms.size()), grid);
   for (uint32_t k = 0; k < count; ++k) {
     if (!is_written(k)) {
       continue;

@@ -5,11 +5,11 @@
 #include <c10/util/Exception.h>
 #include <pybind11/stl.h>
 
-#include <map>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "python/targets.h"
 #include "wgsl/assemble.h"
 #include "wgsl/kernel_info.h"
 #include "wgsl/kernel_source.h"
@@ -30,25 +30,10 @@ DType dtype_named(const std::string& name) {
   TORCH_CHECK_VALUE(false, "there is no dtype ", name);
 }
 
-ShaderTarget target_of(const std::map<std::string, uint64_t>& features) {
-  ShaderTarget target;
-  for (const auto& [name, value] : features) {
-    if (name == "shader-f16") {
-      target.shader_f16 = value != 0;
-      target.f16_bitcast = value != 0;
-    } else if (name == "subgroups") {
-      target.subgroups = value != 0;
-    } else {
-      TORCH_CHECK_VALUE(false, "a shader target has no feature ", name);
-    }
-  }
-  return target;
-}
-
 std::string assemble_kernel(const std::string& name, const std::vector<uint32_t>& consts,
                             const std::vector<PythonOperand>& operands,
-                            const std::vector<std::string>& regions,
-                            const std::map<std::string, uint64_t>& features) {
+                            const std::vector<std::string>& regions, const std::string& target,
+                            const TargetChanges& changes) {
   const KernelInfo* kernel = find_kernel(name);
   TORCH_CHECK_VALUE(kernel != nullptr, "there is no kernel ", name);
   KernelForm form;
@@ -63,7 +48,7 @@ std::string assemble_kernel(const std::string& name, const std::vector<uint32_t>
     operand.whole_words = whole_words;
     form.operands.push_back(operand);
   }
-  return assemble(name, *kernel, form, target_of(features)).source;
+  return assemble(name, *kernel, form, python_target(target, changes)).source;
 }
 
 // Bytes of an element, its type in registers in WGSL, and the field of a table's row that serves
@@ -91,7 +76,8 @@ std::tuple<uint32_t, std::string, std::string> dtype_info(const std::string& nam
 
 void register_kernels(pybind11::module_& m) {
   m.def("assemble_kernel", &assemble_kernel, pybind11::arg("name"), pybind11::arg("consts"),
-        pybind11::arg("operands"), pybind11::arg("regions"), pybind11::arg("features"));
+        pybind11::arg("operands"), pybind11::arg("regions"), pybind11::arg("target"),
+        pybind11::arg("changes"));
   m.def("dtype_info", &dtype_info, pybind11::arg("dtype"));
   m.def("load_expression", [](const std::string& dtype, const std::string& word) {
     return from_word(dtype_named(dtype), word);

@@ -20,6 +20,7 @@
 #include "backend/tensor.h"
 #include "python/kernels.h"
 #include "python/shaders.h"
+#include "python/targets.h"
 #include "python/user_kernels.h"
 #include "runtime/api.h"
 #include "runtime/context.h"
@@ -207,8 +208,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   def("adapters", &adapters);
   def("properties", &properties);
   def("synchronize", &synchronize);
-  def("limit_storage_binding",
-      [](uint64_t bytes) { context().device.limit_storage_binding(bytes); });
   def("stream_stats", &stream_stats);
   def("memory_stats", &memory_stats);
   def("reset_peak_memory_stats", &reset_peak_memory_stats);
@@ -223,6 +222,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   register_kernels(m);
   register_shader_sources(m);
   register_user_kernels(m);
+  register_targets(m);
   m.def("default_generator", torch::wrap_pybind_function([] { return default_generator(); }));
 }
 

@@ -13,6 +13,7 @@
 #include "ops/matmul/gemm_source.h"
 #include "ops/pointwise/pointwise_source.h"
 #include "ops/reduce/reduce_source.h"
+#include "python/targets.h"
 #include "runtime/wgsl_sources.h"
 #include "wgsl/assemble.h"
 #include "wgsl/kernel_source.h"
@@ -271,7 +272,7 @@ void add_products(DType dtype, Sources& out) {
 
 // Every accessor of an operand in several bindings: `target` is what the kernel stores to.
 void add_windows(const char* name, std::string_view target, DType dtype,
-                 std::vector<uint32_t> consts, Sources& out) {
+                 std::vector<uint32_t> consts, const ShaderTarget& made_for, Sources& out) {
   const KernelInfo& kernel = *find_kernel(name);
   KernelForm form;
   form.consts = std::move(consts);
@@ -290,18 +291,19 @@ void add_windows(const char* name, std::string_view target, DType dtype,
   form.windows = {0b10010101, 1 << 20}; // two bindings, two, and three
   out.emplace_back(std::string(name) + " " + std::string(info(dtype).name) + ", windows, " +
                        std::string(target),
-                   assemble(name, kernel, form, ShaderTarget{}).source);
+                   assemble(name, kernel, form, made_for).source);
 }
 
-void add_windows(DType dtype, Sources& out) {
+void add_windows(DType dtype, const ShaderTarget& target, Sources& out) {
   if (is_raw(dtype)) {
-    add_windows("index_copy", "out", dtype, {}, out);
-    add_windows("index_copy", "shared", dtype, {}, out);
+    add_windows("index_copy", "out", dtype, {}, target, out);
+    add_windows("index_copy", "shared", dtype, {}, target, out);
   } else {
     using kernels::index_combine::How;
-    add_windows("index_combine", "out", dtype, {static_cast<uint32_t>(How::add)}, out);
-    add_windows("index_combine", "sum", dtype, {static_cast<uint32_t>(How::add)}, out);
-    add_windows("index_combine", "result", dtype, {static_cast<uint32_t>(How::multiply)}, out);
+    add_windows("index_combine", "out", dtype, {static_cast<uint32_t>(How::add)}, target, out);
+    add_windows("index_combine", "sum", dtype, {static_cast<uint32_t>(How::add)}, target, out);
+    add_windows("index_combine", "result", dtype, {static_cast<uint32_t>(How::multiply)}, target,
+                out);
   }
 }
 
@@ -309,12 +311,13 @@ void add_windows(DType dtype, Sources& out) {
 void add_files(Sources& out) {
   for (const WgslSource& file : all_wgsl()) {
     if (file.text.find("// @operands\n") != std::string_view::npos) {
-      out.emplace_back(std::string(file.name) + ".wgsl", complete_shader(file.text));
+      out.emplace_back(std::string(file.name) + ".wgsl", file.text);
     }
   }
 }
 
-Sources shader_sources() {
+Sources shader_sources(const std::string& base, const TargetChanges& changes) {
+  const ShaderTarget target = python_target(base, changes);
   Sources out;
   add_files(out);
   PointwiseSources pointwise(out);
@@ -328,7 +331,14 @@ Sources shader_sources() {
   for (DType dtype : native_dtypes) {
     if (dtype != DType::kBool) {
       add_products(dtype, out);
-      add_windows(dtype, out);
+    }
+  }
+  for (auto& [label, source] : out) {
+    source = complete_shader(source, target);
+  }
+  for (DType dtype : native_dtypes) {
+    if (dtype != DType::kBool) {
+      add_windows(dtype, target, out);
     }
   }
   return out;
@@ -337,7 +347,8 @@ Sources shader_sources() {
 } // namespace
 
 void register_shader_sources(pybind11::module_& m) {
-  m.def("_shader_sources", &shader_sources, pybind11::call_guard<pybind11::gil_scoped_release>());
+  m.def("_shader_sources", &shader_sources, pybind11::arg("target"), pybind11::arg("changes"),
+        pybind11::call_guard<pybind11::gil_scoped_release>());
 }
 
 } // namespace torch_webgpu

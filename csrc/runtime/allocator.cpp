@@ -33,9 +33,9 @@ std::string megabytes(uint64_t bytes) {
 
 } // namespace
 
-Allocator::Allocator(Device& device, std::recursive_mutex& mutex,
+Allocator::Allocator(Context& owner, Device& device, std::recursive_mutex& mutex,
                      std::function<void(Buffer*)> before_release, std::function<void()> drain)
-    : device_(device), mutex_(mutex), before_release_(std::move(before_release)),
+    : owner_(owner), device_(device), mutex_(mutex), before_release_(std::move(before_release)),
       drain_(std::move(drain)) {}
 
 Allocator::~Allocator() = default;
@@ -131,6 +131,7 @@ Buffer* Allocator::create(uint64_t size, const char*& refusal) {
   }
   auto* buffer = new Buffer;
   buffer->handle = handle;
+  buffer->context = &owner_;
   buffer->size = descriptor.size;
   buffer->address = reinterpret_cast<uintptr_t>(address);
   ++stats_.num_buffers_created;

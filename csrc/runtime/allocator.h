@@ -12,6 +12,7 @@
 
 namespace torch_webgpu {
 
+class Context;
 class Device;
 
 /// All in bytes, except counts. Names follow torch.cuda.memory_stats.
@@ -31,7 +32,7 @@ class Allocator {
 public:
   /// `before_release` is told of every buffer that goes back to the driver (bind groups that name
   /// it must go first); `drain` waits until the memory of all released buffers is free.
-  Allocator(Device& device, std::recursive_mutex& mutex,
+  Allocator(Context& owner, Device& device, std::recursive_mutex& mutex,
             std::function<void(Buffer*)> before_release, std::function<void()> drain);
   ~Allocator();
 
@@ -58,6 +59,7 @@ private:
   void trim_cache(uint64_t keep_bytes);
   [[noreturn]] void raise_out_of_memory(uint64_t bytes, const std::string& why);
 
+  Context& owner_;
   Device& device_;
   std::recursive_mutex& mutex_;
   std::function<void(Buffer*)> before_release_;

@@ -17,7 +17,7 @@ struct Buffer {
   uint64_t requested = 0; // bytes asked for by the current owner
   uintptr_t address = 0;
   uint64_t last_use = 0;      // pool clock at the last free, for trimming the oldest first
-  Context* context = nullptr; // whose pool it came from
+  Context* context = nullptr; // whose pool it comes from
 };
 
 /// Raises kRuntime for bytes that copies cannot move: outside of the buffer, or no whole words.

@@ -25,20 +25,6 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-RuntimeSource resolve_runtime() {
-  if (resolver_) {
-    return resolver_();
-  }
-  RuntimeSource source;
-  source.library = environment("TORCH_WEBGPU_RUNTIME");
-  if (source.library.empty()) {
-    raise(ErrorKind::kRuntime,
-          "no WebGPU runtime: set TORCH_WEBGPU_RUNTIME to the path of a library that exports the "
-          "webgpu.h functions (in Python, import torch_webgpu finds the installed one)");
-  }
-  return source;
-}
-
 // Threads and locks of the WebGPU library and of its drivers do not survive a fork, so the child
 // must never call them: neither now nor in the destructors that they have registered for its exit,
 // where NVIDIA's waits for threads that only the parent has.
@@ -81,15 +67,51 @@ Context& create_context() {
 
 void set_runtime_resolver(RuntimeResolver resolver) { resolver_ = std::move(resolver); }
 
+RuntimeSource resolve_runtime() {
+  if (resolver_) {
+    return resolver_();
+  }
+  RuntimeSource source;
+  source.library = environment("TORCH_WEBGPU_RUNTIME");
+  if (source.library.empty()) {
+    raise(ErrorKind::kRuntime,
+          "no WebGPU runtime: set TORCH_WEBGPU_RUNTIME to the path of a library that exports the "
+          "webgpu.h functions (in Python, import torch_webgpu finds the installed one)");
+  }
+  return source;
+}
+
 Context::Context(const RuntimeSource& source)
     : device(source, environment("TORCH_WEBGPU_ADAPTER"), environment("TORCH_WEBGPU_DEBUG") == "1"),
       pipelines(device, mutex), stream(device, mutex),
       allocator(
-          device, mutex, [this](Buffer* buffer) { stream.forget(buffer); },
+          *this, device, mutex, [this](Buffer* buffer) { stream.forget(buffer); },
           [this] { stream.drain(); }),
       profiler(stream) {}
 
-Context& context() {
+uint32_t Context::new_slot() {
+  static std::atomic<uint32_t> count{0};
+  const uint32_t slot = count.fetch_add(1);
+  if (slot >= kMostSlots) {
+    raise(ErrorKind::kRuntime, "there are more ContextSlots than a context has room for");
+  }
+  return slot;
+}
+
+void* Context::fill_slot(uint32_t slot, std::shared_ptr<void> (*make)(Context&)) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (void* found = slots_[slot].load(std::memory_order_acquire)) {
+    return found;
+  }
+  owned_.push_back(make(*this));
+  slots_[slot].store(owned_.back().get(), std::memory_order_release);
+  return owned_.back().get();
+}
+
+Context& context(uint32_t index) {
+  if (index != 0) [[unlikely]] {
+    raise(ErrorKind::kRuntime, "there is no device webgpu:" + std::to_string(index));
+  }
   if (bad_fork_.load(std::memory_order_acquire)) {
     raise(
         ErrorKind::kRuntime,
@@ -100,8 +122,8 @@ Context& context() {
   return existing != nullptr ? *existing : create_context();
 }
 
-Context* context_if_initialized() {
-  return in_bad_fork() ? nullptr : context_.load(std::memory_order_acquire);
+Context* context_if_initialized(uint32_t index) {
+  return index != 0 || in_bad_fork() ? nullptr : context_.load(std::memory_order_acquire);
 }
 
 bool in_bad_fork() { return bad_fork_.load(std::memory_order_acquire); }

@@ -1,7 +1,11 @@
-// The WebGPU state of the process, created at first use.
+// The WebGPU state of a device, created at first use.
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -33,19 +37,50 @@ public:
   Stream stream;
   Allocator allocator;
   Profiler profiler;
+
+private:
+  template <typename T>
+  friend class ContextSlot;
+  static constexpr uint32_t kMostSlots = 32;
+  static uint32_t new_slot();
+  void* fill_slot(uint32_t slot, std::shared_ptr<void> (*make)(Context&));
+
+  std::array<std::atomic<void*>, kMostSlots> slots_{};
+  std::vector<std::shared_ptr<void>> owned_;
 };
 
-/// The context; creates it at first use. Raises kRuntime if there is no adapter, or in a forked
-/// child of a process that used the device.
-Context& context();
+/// What an upper room keeps for each context, such as a cache of what lies on its device: a T that
+/// is made from the context when it is first asked for, and lives as long as the context. Define
+/// slots at namespace scope.
+template <typename T>
+class ContextSlot {
+public:
+  T& of(Context& context) const {
+    void* found = context.slots_[index_].load(std::memory_order_acquire);
+    if (found == nullptr) [[unlikely]] {
+      found = context.fill_slot(index_, [](Context& owner) -> std::shared_ptr<void> {
+        return std::make_shared<T>(owner);
+      });
+    }
+    return *static_cast<T*>(found);
+  }
+
+private:
+  const uint32_t index_ = Context::new_slot();
+};
+
+/// The context of the device with that index; creates it at first use. Only index 0 exists today.
+/// Raises kRuntime if there is no adapter, or in a forked child of a process that used the device.
+/// An op reaches its operands' context through them (context_of in backend/tensor.h), not here.
+Context& context(uint32_t index = 0);
 /// The context if it exists, else null. Never creates it.
-Context* context_if_initialized();
+Context* context_if_initialized(uint32_t index = 0);
 /// Whether an adapter can be had; false, never an error. Does not create the device.
 bool is_available();
 /// Whether this is the child of a fork after the device was in use.
 bool in_bad_fork();
 std::vector<AdapterInfo> list_adapters();
-
-inline Stream& stream() { return context().stream; }
+/// Where the WebGPU functions are: what the resolver says.
+RuntimeSource resolve_runtime();
 
 } // namespace torch_webgpu

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -51,6 +52,14 @@ AdapterInfo describe(const Api& api, WGPUAdapter adapter, uint32_t* subgroup_siz
   }
   api.AdapterInfoFreeMembers(raw);
   return info;
+}
+
+// TORCH_WEBGPU_BINDING_LIMIT lowers what the adapter grants, to try programs for smaller ones.
+uint64_t storage_binding_limit(uint64_t granted) {
+  constexpr uint64_t kUnit = 256; // offsets of bindings are multiples of it
+  const char* limit = std::getenv("TORCH_WEBGPU_BINDING_LIMIT");
+  const uint64_t wanted = limit != nullptr ? std::strtoull(limit, nullptr, 10) : 0;
+  return wanted == 0 ? granted : std::min(std::max(wanted / kUnit, uint64_t{1}) * kUnit, granted);
 }
 
 WGPUInstance create_instance(const Api& api) {
@@ -255,9 +264,7 @@ void Device::create_device(WGPUAdapter adapter) {
   caps_.subgroup_max_size = subgroup_sizes[1];
   caps_.max_immediate_size = granted.maxImmediateSize;
   caps_.max_buffer_size = granted.maxBufferSize;
-  granted_storage_binding_ = granted.maxStorageBufferBindingSize;
-  const char* binding_limit = std::getenv("TORCH_WEBGPU_BINDING_LIMIT");
-  limit_storage_binding(binding_limit != nullptr ? std::strtoull(binding_limit, nullptr, 10) : 0);
+  caps_.max_storage_binding_size = storage_binding_limit(granted.maxStorageBufferBindingSize);
   caps_.max_uniform_binding_size = granted.maxUniformBufferBindingSize;
   caps_.max_storage_buffers = granted.maxStorageBuffersPerShaderStage;
   caps_.max_workgroup_storage = granted.maxComputeWorkgroupStorageSize;
@@ -265,13 +272,6 @@ void Device::create_device(WGPUAdapter adapter) {
   caps_.max_workgroups_per_dim = granted.maxComputeWorkgroupsPerDimension;
   caps_.uniform_offset_alignment = granted.minUniformBufferOffsetAlignment;
   caps_.storage_offset_alignment = granted.minStorageBufferOffsetAlignment;
-}
-
-void Device::limit_storage_binding(uint64_t bytes) {
-  constexpr uint64_t kUnit = 256; // offsets of bindings are multiples of it
-  const uint64_t wanted =
-      bytes == 0 ? granted_storage_binding_ : std::max(bytes / kUnit, uint64_t{1}) * kUnit;
-  caps_.max_storage_binding_size = std::min(wanted, granted_storage_binding_);
 }
 
 std::vector<AdapterInfo> Device::list_adapters(const RuntimeSource& source) {

@@ -27,6 +27,19 @@ struct AdapterInfo {
   bool discrete = false;
 };
 
+/// Component types of subgroup matrices, numbered as WGPUSubgroupMatrixComponentType.
+enum class MatrixType : uint32_t { kF32 = 1, kF16, kU32, kI32, kU8, kI8 };
+
+/// A product that a subgroup computes at once: m x k times k x n.
+struct MatrixShape {
+  MatrixType type;   // of the factors
+  MatrixType result; // of the sums
+  uint32_t m = 0, n = 0, k = 0;
+  uint32_t min_subgroup_size = 0;
+  uint32_t max_subgroup_size = 0;
+  bool operator==(const MatrixShape&) const = default;
+};
+
 /// What the device was granted. Sizes in bytes.
 struct Capabilities {
   bool shader_f16 = false;
@@ -35,6 +48,7 @@ struct Capabilities {
   uint32_t subgroup_min_size = 0;
   uint32_t subgroup_max_size = 0;
   bool subgroup_matrix = false; // chromium-experimental-subgroup-matrix
+  std::vector<MatrixShape> matrix_shapes;
   bool timestamps = false;
   uint32_t max_immediate_size = 0;
   uint64_t max_buffer_size = 0;
@@ -69,10 +83,6 @@ public:
   WGPUQueue queue() const { return queue_; }
   const AdapterInfo& info() const { return info_; }
   const Capabilities& caps() const { return caps_; }
-  /// Pretends that a storage binding has at most `bytes` (a multiple of 256; 0: what the adapter
-  /// grants), so that tests need no tensors of gigabytes. TORCH_WEBGPU_BINDING_LIMIT sets it at
-  /// the start.
-  void limit_storage_binding(uint64_t bytes);
   bool debug() const { return debug_; }
 
   /// Every adapter of the runtime, best first, in the order that indices refer to.
@@ -114,7 +124,6 @@ private:
   WGPUQueue queue_ = nullptr;
   AdapterInfo info_;
   Capabilities caps_;
-  uint64_t granted_storage_binding_ = 0;
   bool debug_ = false;
   std::atomic<bool> has_error_{false};
   std::atomic<bool> lost_{false};

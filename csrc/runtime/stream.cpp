@@ -241,14 +241,4 @@ void Stream::set_listener(DispatchListener* listener) {
   observed_ = recorder_ != nullptr || listener_ != nullptr;
 }
 
-Grid Stream::grid_1d(uint64_t count, uint32_t workgroup_size) const {
-  const uint64_t groups = (count + workgroup_size - 1) / workgroup_size;
-  const uint64_t limit = device_.caps().max_workgroups_per_dim;
-  if (groups <= limit) {
-    return {static_cast<uint32_t>(groups), 1, 1};
-  }
-  const uint64_t rows = (groups + limit - 1) / limit;
-  return {static_cast<uint32_t>((groups + rows - 1) / rows), static_cast<uint32_t>(rows), 1};
-}
-
 } // namespace torch_webgpu

@@ -100,10 +100,6 @@ public:
   void set_listener(DispatchListener* listener);
   Device& device() { return device_; }
 
-  /// Workgroups for `count` invocations of `workgroup_size`, folded into y where x would pass the
-  /// limit. Kernels recover the index as (wid.y * num_workgroups.x + wid.x) * size + lid.
-  Grid grid_1d(uint64_t count, uint32_t workgroup_size) const;
-
 private:
   void check_dispatch(const Pipeline& pipeline, const Binding* bindings, uint32_t num_bindings,
                       uint32_t params_bytes) const;

@@ -154,6 +154,12 @@ std::string fill_regions(const KernelInfo& kernel, const KernelForm& form) {
 PipelineSpec assemble(std::string label, const KernelInfo& kernel, const KernelForm& form,
                       const ShaderTarget& target) {
   check(kernel, form);
+  if (kernel.workgroup > target.max_workgroup_invocations) {
+    raise(ErrorKind::kNotImplemented,
+          label + "(): kernel " + std::string(kernel.name) + " has workgroups of " +
+              std::to_string(kernel.workgroup) + " invocations, where target '" + target.name +
+              "' allows " + std::to_string(target.max_workgroup_invocations));
+  }
   if (!kernel.is_form(form.consts, mask_of(form, &KernelForm::Operand::present),
                       mask_of(form, &KernelForm::Operand::whole_words))) {
     fail(kernel, "its constants and operands do not go together");

@@ -365,7 +365,6 @@ PipelineSpec build_kernel(std::string label, const KernelSource& source) {
       raise(ErrorKind::kRuntime, str(source.file) + ".wgsl has no @hook " + str(name));
     }
   }
-  spec.source = complete_shader(spec.source);
   spec.binding = binding_layout(source.operands, source.checks_indices, source.windows);
   return spec;
 }

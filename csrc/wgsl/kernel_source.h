@@ -98,7 +98,8 @@ struct KernelSource {
   SlotWindows windows;
 };
 
-/// The complete shader. Raises kRuntime if the file or a hook's region does not exist.
+/// The shader but for the library, which complete_shader() adds. Raises kRuntime if the file or a
+/// hook's region does not exist.
 PipelineSpec build_kernel(std::string label, const KernelSource& source);
 
 // The pieces, for the pointwise generator.

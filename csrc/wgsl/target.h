@@ -1,12 +1,77 @@
-// The target that a shader is made for.
+// What shaders are made for, and launches planned for.
 #pragma once
 
-#include "runtime/device.h"
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/context.h"
 
 namespace torch_webgpu {
 
-/// Features and limits that shaders and launches may count on: those of the device at hand, or
-/// smaller ones, for shaders that are to run elsewhere.
-using ShaderTarget = Capabilities;
+/// What a shader may count on, and what a launch must keep to. Nothing else of a device decides
+/// what a shader looks like and how work is cut into dispatches. Sizes in bytes. The defaults are
+/// those that a browser gives without being asked for more.
+struct ShaderTarget {
+  std::string name; // for errors; equal targets may have different ones
+
+  // Features.
+  bool shader_f16 = false;
+  bool f16_bitcast = false; // u32 to vec2<f16>: WGSL has it, naga does not yet
+  bool subgroups = false;
+  uint32_t subgroup_min_size = 0;
+  uint32_t subgroup_max_size = 0;
+  bool subgroup_matrix = false; // chromium-experimental-subgroup-matrix
+  std::vector<MatrixShape> matrix_shapes;
+  std::vector<std::string> language_features; // of WGSL, as navigator.gpu.wgslLanguageFeatures
+
+  // Limits.
+  uint32_t max_storage_buffers = 8; // per shader stage, the error words included
+  uint64_t max_storage_binding_size = uint64_t{128} << 20;
+  uint32_t max_workgroup_storage = 16384;
+  uint32_t max_workgroup_invocations = 256;
+  uint32_t max_workgroups_per_dim = 65535;
+  uint32_t storage_offset_alignment = 256;
+
+  /// Workgroups that keep the device busy: how far it pays to split work.
+  uint32_t workgroups_to_fill = 256;
+
+  /// Given by Targets: 0 for the device's own, the same for equal ones. Part of the pipeline key.
+  uint32_t number = 0;
+
+  /// The `enable` lines of a shader that uses everything that the target has.
+  std::string enables() const;
+  bool has_matrix_shape(const MatrixShape& shape) const;
+  /// Whether both make the same shaders and plans.
+  bool same_as(const ShaderTarget& other) const;
+};
+
+/// The target that a device is.
+ShaderTarget target_of(const Capabilities& caps, const AdapterInfo& adapter);
+/// "browser" or "swiftshader"; raises kRuntime for another name.
+ShaderTarget named_target(std::string_view name);
+/// What `target` asks for that `granted` does not have, for an error; empty if there is nothing.
+std::string excess(const ShaderTarget& target, const ShaderTarget& granted);
+
+/// The targets that a context has planned for.
+class Targets {
+public:
+  explicit Targets(Context& context);
+
+  /// The context's device.
+  const ShaderTarget& device() const { return device_; }
+  /// The same target with its number. Raises kRuntime if the device grants less than it asks for.
+  const ShaderTarget& get(const ShaderTarget& target);
+
+private:
+  const ShaderTarget device_;
+  std::vector<std::unique_ptr<const ShaderTarget>> others_; // number 1 and on
+  std::mutex mutex_;
+};
+
+extern const ContextSlot<Targets> context_targets;
 
 } // namespace torch_webgpu

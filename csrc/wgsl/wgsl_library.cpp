@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/context.h"
 #include "runtime/wgsl_sources.h"
+#include "wgsl/target.h"
 
 namespace torch_webgpu {
 namespace {
@@ -148,12 +148,7 @@ std::string library_for(std::string_view text) {
   return library.closure(text);
 }
 
-std::string complete_shader(std::string_view text) {
-  const Context* current = context_if_initialized();
-  return complete_shader(text, current != nullptr ? current->device.caps() : Capabilities{});
-}
-
-std::string complete_shader(std::string_view text, const Capabilities& target) {
+std::string complete_shader(std::string_view text, const ShaderTarget& target) {
   std::string shader(text);
   shader += library_for(shader);
   if (target.f16_bitcast && (shader.find("f_from_f16(") != std::string::npos ||

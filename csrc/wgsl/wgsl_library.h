@@ -6,7 +6,7 @@
 
 namespace torch_webgpu {
 
-struct Capabilities;
+struct ShaderTarget;
 
 /// The library declarations that `text` needs, directly or through others, in library order. A name
 /// that `text` declares itself is not taken from the library.
@@ -14,8 +14,6 @@ std::string library_for(std::string_view text);
 
 /// `text` with what it needs of the library: a complete shader. For a target with shader-f16 half
 /// floats are converted by the hardware.
-std::string complete_shader(std::string_view text, const Capabilities& target);
-/// The same for the device in use; without one, for a device that has no optional feature.
-std::string complete_shader(std::string_view text);
+std::string complete_shader(std::string_view text, const ShaderTarget& target);
 
 } // namespace torch_webgpu

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "device.h"
 #include "runtime/commands/command_list.h"
 #include "runtime/context.h"
 #include "runtime/error.h"
@@ -37,26 +38,16 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
   });
 }
 
-struct Owned {
-  Owned() : buffer(context().allocator.allocate(kWords * 4)) {}
-  ~Owned() { context().allocator.free(buffer); }
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-  Buffer& operator*() const { return *buffer; }
-
-  static constexpr uint32_t kWords = 4;
-  Buffer* buffer;
-};
-
 struct Attached {
   explicit Attached(Recorder& recorder) { stream().set_recorder(&recorder); }
   ~Attached() { stream().set_recorder(nullptr); }
 };
 
+constexpr uint32_t kWords = 4;
 using Words = std::vector<uint32_t>;
 
 Words words_of(const Buffer& buffer) {
-  Words words(Owned::kWords);
+  Words words(kWords);
   stream().read(buffer, 0, words.data(), words.size() * 4);
   return words;
 }
@@ -79,9 +70,9 @@ void run(const Buffer& out, const Buffer& in, const Buffer& other) {
 
 TEST_CASE("a recording without execution changes nothing, and runs when it is replayed") {
   const Words start = {1, 2, 3, 4};
-  Owned out;
-  Owned in;
-  Owned other;
+  Owned out(4 * kWords);
+  Owned in(4 * kWords);
+  Owned other(4 * kWords);
   auto reset = [&] {
     write(*out, start);
     write(*in, {10, 20, 30, 40});
@@ -115,9 +106,9 @@ TEST_CASE("a recording without execution changes nothing, and runs when it is re
 }
 
 TEST_CASE("recorded commands say all that a player needs") {
-  Owned out;
-  Owned in;
-  Owned other;
+  Owned out(4 * kWords);
+  Owned in(4 * kWords);
+  Owned other(4 * kWords);
   CommandList list;
   {
     Attached attached(list);
@@ -132,8 +123,8 @@ TEST_CASE("recorded commands say all that a player needs") {
   const auto& dispatch = std::get<CommandList::Dispatch>(commands[1]);
   CHECK(dispatch.pipeline == &scale_pipeline());
   REQUIRE(dispatch.bindings.size() == 2);
-  CHECK(dispatch.bindings[0] == Binding{out.buffer, 0, 0});
-  CHECK(dispatch.bindings[1] == Binding{in.buffer, 0, 0});
+  CHECK(dispatch.bindings[0] == Binding{out.buffer, 0, out.buffer->size});
+  CHECK(dispatch.bindings[1] == Binding{in.buffer, 0, in.buffer->size});
   const ScaleParams params = {4, 1};
   REQUIRE(dispatch.params.size() == sizeof(params));
   CHECK(std::memcmp(dispatch.params.data(), &params, sizeof(params)) == 0);
@@ -149,9 +140,9 @@ TEST_CASE("recorded commands say all that a player needs") {
 }
 
 TEST_CASE("a recorder may let the stream execute") {
-  Owned out;
-  Owned in;
-  Owned other;
+  Owned out(4 * kWords);
+  Owned in(4 * kWords);
+  Owned other(4 * kWords);
   write(*out, {1, 2, 3, 4});
   write(*in, {10, 20, 30, 40});
   write(*other, {0, 0, 0, 0});
@@ -165,7 +156,7 @@ TEST_CASE("a recorder may let the stream execute") {
 }
 
 TEST_CASE("there is nothing to read while commands are not executed") {
-  Owned buffer;
+  Owned buffer(4 * kWords);
   write(*buffer, {1, 2, 3, 4});
   CommandList list;
   CommandList second;

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <thread>
 
+#include "device.h"
 #include "runtime/api.h"
 #include "runtime/context.h"
 #include "runtime/error.h"
@@ -76,15 +77,6 @@ size_t resident_bytes() {
   return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-struct Owned {
-  explicit Owned(uint64_t bytes) : buffer(context().allocator.allocate(bytes)) {}
-  ~Owned() { context().allocator.free(buffer); }
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-  Buffer& operator*() const { return *buffer; }
-  Buffer* buffer;
-};
-
 } // namespace
 
 TEST_CASE("uploads keep their place among dispatches of an open pass") {
@@ -108,10 +100,10 @@ TEST_CASE("a large upload stays behind the dispatches before it and ahead of tho
   std::vector<uint32_t> data(count);
   std::iota(data.begin(), data.end(), 0u);
   stream().dispatch(step_pipeline(), {{buffer.buffer}}, CountParams{count, 5},
-                    stream().grid_1d(count, 64));
+                    {(count + 63) / 64, 1, 1});
   stream().upload(*buffer, 0, data.data(), count * 4);
   stream().dispatch(step_pipeline(), {{buffer.buffer}}, CountParams{count, 5},
-                    stream().grid_1d(count, 64));
+                    {(count + 63) / 64, 1, 1});
   std::vector<uint32_t> result(count);
   stream().read(*buffer, 0, result.data(), count * 4);
   for (uint32_t i = 0; i < count; i += 997) {
@@ -286,13 +278,6 @@ TEST_CASE("batches are submitted without being asked, but not one by one") {
   CHECK(after.submits - before.submits >= 10);
   CHECK(after.submits - before.submits <= 41);
   CHECK(after.bind_groups - before.bind_groups <= 1);
-}
-
-TEST_CASE("a grid past the limit of one dimension folds into two and covers all") {
-  const uint32_t limit = context().device.caps().max_workgroups_per_dim;
-  const Grid grid = stream().grid_1d(uint64_t{limit} * 64 * 3 + 1, 64);
-  CHECK(grid[0] <= limit);
-  CHECK(uint64_t{grid[0]} * grid[1] >= uint64_t{limit} * 3 + 1);
 }
 
 TEST_CASE("timestamps grow along the stream") {

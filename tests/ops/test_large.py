@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from common import DEVICE, check, check_gradients
 
-import torch_webgpu
+from torch_webgpu.wgsl import target
 
 LIMIT = 8192
 
@@ -16,10 +16,8 @@ LIMIT = 8192
 @pytest.fixture
 def small_bindings():
     """A storage binding holds 8 KiB."""
-    torch.webgpu.init()
-    torch_webgpu._C.limit_storage_binding(LIMIT)
-    yield
-    torch_webgpu._C.limit_storage_binding(0)
+    with target(limits={"max_storage_binding_size": LIMIT}):
+        yield
 
 
 def large(*shape, dtype=torch.float32, **options):
@@ -256,7 +254,7 @@ def test_copies_inside_a_buffer():
 def test_what_does_not_fit_all_bindings_is_refused():
     x = torch.zeros(100_000, device=DEVICE)
     with pytest.raises(
-        NotImplementedError, match="does not fit into the storage bindings of this adapter"
+        NotImplementedError, match="does not fit into the storage bindings of target"
     ):
         x.cumsum(0)
 

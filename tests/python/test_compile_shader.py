@@ -9,6 +9,7 @@ from torch.testing import assert_close
 from torch_webgpu import _C
 from torch_webgpu._shader.prepare import prepare
 from torch_webgpu._shader.program import Program
+from torch_webgpu.wgsl import target
 
 compile_shader = torch.webgpu.compile_shader
 
@@ -388,12 +389,11 @@ class TestTensors:
 
     def test_larger_than_a_binding(self, lib):
         x = torch.zeros(1000, device="webgpu")
-        _C.limit_storage_binding(2048)
-        try:
-            with pytest.raises(NotImplementedError, match="larger than a storage binding"):
-                lib.increment(x)
-        finally:
-            _C.limit_storage_binding(0)
+        with (
+            target(limits={"max_storage_binding_size": 2048}),
+            pytest.raises(NotImplementedError, match="larger than a storage binding"),
+        ):
+            lib.increment(x)
         lib.increment(x)
         assert x.sum().item() == 1000
 

@@ -18,7 +18,7 @@ def row_of(label: str) -> str:
     return label.split()[0]
 
 
-ROWS = sorted({row_of(label) for label, _ in torch_webgpu._C._shader_sources()})
+ROWS = sorted({row_of(label) for label, _ in torch_webgpu._C._shader_sources("browser", {})})
 
 
 @functools.lru_cache(None)

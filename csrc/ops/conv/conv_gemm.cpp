@@ -5,6 +5,7 @@
 
 #include "backend/tensor.h"
 #include "launch/binding_list.h"
+#include "launch/target_scope.h"
 #include "ops/matmul/matmul_gemm.h"
 #include "runtime/context.h"
 
@@ -123,10 +124,11 @@ void add_bias(Gemm& problem, const Tensor& bias, int64_t groups) {
 
 // Whether x or y is larger than a storage binding, so that the images must be processed in parts.
 bool needs_split(const Tensor& x, const Tensor& y) {
-  const uint64_t limit = context().device.caps().max_storage_binding_size;
+  const ShaderTarget& target = plan_target(x);
   const auto is_large = [&](const Tensor& tensor) {
-    return buffer_of(tensor).size > limit &&
-           static_cast<uint64_t>(reach(tensor) + 1) * tensor.itemsize() > BindingList::safe_reach();
+    return buffer_of(tensor).size > target.max_storage_binding_size &&
+           static_cast<uint64_t>(reach(tensor) + 1) * tensor.itemsize() >
+               BindingList::safe_reach(target);
   };
   return x.size(0) > 1 && (is_large(x) || is_large(y));
 }

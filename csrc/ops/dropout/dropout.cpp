@@ -13,6 +13,7 @@
 #include "backend/tensor.h"
 #include "kernels/dropout.h"
 #include "launch/dtypes.h"
+#include "launch/target_scope.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/random/philox.h"
 #include "runtime/context.h"
@@ -63,7 +64,7 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p,
       input.is_non_overlapping_and_dense() ? input : at::empty_like(input).copy_(input);
   const double scale = p == 1.0 ? 0.0 : 1.0 / (1.0 - p);
   Tensor mask = at::empty_like(x, mask_options);
-  if (buffer_of(x).size > context().device.caps().max_storage_binding_size) {
+  if (buffer_of(x).size > plan_target(x).max_storage_binding_size) {
     mask.bernoulli_(1.0 - p); // both operators split tensors larger than a binding
     return {native_dropout_backward(x, mask, scale), mask};
   }

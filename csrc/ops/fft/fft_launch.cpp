@@ -9,6 +9,7 @@
 
 #include "backend/empty.h"
 #include "kernels/fft.h"
+#include "launch/target_scope.h"
 #include "ops/fft/fft_plan.h"
 
 namespace torch_webgpu {
@@ -44,7 +45,8 @@ class Passes {
 public:
   Passes(const char* op, const FftTransform& transform, const Tensor& x, const Tensor& y,
          int64_t dim)
-      : op_(op), transform_(transform), plan_(static_cast<uint32_t>(transform.points)),
+      : op_(op), transform_(transform), context_(context_of(x)),
+        plan_(static_cast<uint32_t>(transform.points), plan_target(context_)),
         x_{x, static_cast<uint32_t>(x.stride(dim))}, y_{y, static_cast<uint32_t>(y.stride(dim))} {
     for (int64_t d = 0; d < x.dim(); ++d) {
       if (d != dim && x.size(d) != 1) {
@@ -220,7 +222,7 @@ private:
     const uint32_t wanted = std::max(kElements / params.length, any_across ? kAcross : 1);
     // A power of two: the kernel divides by it.
     params.rows_per_group =
-        std::min(std::bit_floor(std::clamp(fft_capacity() / params.length, 1u,
+        std::min(std::bit_floor(std::clamp(plan_.capacity / params.length, 1u,
                                            std::min(std::max(wanted, 1u), kFftMaxRows))),
                  std::bit_ceil(params.rows));
 
@@ -230,24 +232,24 @@ private:
       return tables.emplace_back(std::move(table));
     };
     kernel::Launch launch(op_);
-    launch.y(to.tensor).x(from.tensor).roots(keep(fft_roots(params.length)));
+    launch.y(to.tensor).x(from.tensor).roots(keep(fft_roots(context_, params.length)));
     if (steps.twiddles) {
-      const FftSplitRoots roots = fft_split_roots(plan_.length);
+      const FftSplitRoots roots = fft_split_roots(context_, plan_.length);
       params.root_shift = roots.shift;
       launch.twiddles(keep(roots.table));
     }
     if (steps.chirp_in || steps.chirp_out) {
-      launch.chirp(keep(fft_chirp(params.points)));
+      launch.chirp(keep(fft_chirp(context_, params.points)));
     }
     if (steps.convolves || steps.filters) {
-      launch.filter_spectrum(keep(fft_filter_spectrum(params.points, plan_.length)));
+      launch.filter_spectrum(keep(fft_filter_spectrum(context_, params.points, plan_.length)));
     }
     const auto has_radix = [&](uint32_t least, uint32_t most) {
       return std::any_of(radices.begin(), radices.end(), [&](uint32_t radix) {
         return radix % 2 != 0 && radix >= least && radix <= most;
       });
     };
-    launch.capacity(fft_capacity()).max_rows(kFftMaxRows);
+    launch.capacity(plan_.capacity).max_rows(kFftMaxRows);
     launch.hermitian(steps.hermitian).chirp_in(steps.chirp_in).chirp_out(steps.chirp_out);
     launch.convolves(steps.convolves);
     launch.radix_3_or_5(has_radix(3, 5)).radix_7_to_13(has_radix(7, 13));
@@ -263,6 +265,7 @@ private:
 
   const char* op_;
   FftTransform transform_;
+  Context& context_;
   FftPlan plan_;
   Place x_;
   Place y_;
@@ -309,7 +312,7 @@ void fft_along(const char* op, const FftTransform& transform, const Tensor& x, c
                               transform.points, " points is too long");
   Passes passes(op, transform, x, y, dim);
   // A binding may cover some bytes around the tensor as well: see Launch::bind_as.
-  const uint64_t limit = context().device.caps().max_storage_binding_size - 512;
+  const uint64_t limit = plan_target(x).max_storage_binding_size - 512;
   if (!passes.too_many_dims() && std::max(extent(x), extent(y)) <= limit) {
     passes.run();
     return;

@@ -16,6 +16,7 @@
 #include "backend/empty.h"
 #include "backend/tensor.h"
 #include "runtime/context.h"
+#include "wgsl/target.h"
 
 namespace torch_webgpu {
 namespace {
@@ -40,9 +41,9 @@ uint64_t without_radices(uint64_t length) {
 
 // The length of a convolution: at least `least`, and a product of small radices. It is a power of
 // two if that fits workgroup memory, else the shortest such length.
-uint64_t convolution_length(uint64_t least) {
+uint64_t convolution_length(uint64_t least, uint32_t capacity) {
   uint64_t best = std::bit_ceil(least);
-  if (best <= fft_capacity()) {
+  if (best <= capacity) {
     return best;
   }
   for (uint64_t fives = 1; fives < best; fives *= 5) {
@@ -53,18 +54,18 @@ uint64_t convolution_length(uint64_t least) {
   return best;
 }
 
-// Adds `count` factors of at most fft_capacity() to the list, as equal as possible. Returns false
+// Adds `count` factors of at most `capacity` to the list, as equal as possible. Returns false
 // if there are none.
-bool split(uint32_t length, uint32_t count, std::vector<uint32_t>& factors) {
+bool split(uint32_t length, uint32_t count, uint32_t capacity, std::vector<uint32_t>& factors) {
   if (count == 1) {
-    if (length <= fft_capacity()) {
+    if (length <= capacity) {
       factors.push_back(length);
     }
-    return length <= fft_capacity();
+    return length <= capacity;
   }
   std::vector<std::pair<double, uint32_t>> divisors; // by distance from the ideal
   const double ideal = std::log(length) / count;
-  for (uint32_t divisor = 2; divisor <= std::min(fft_capacity(), length); ++divisor) {
+  for (uint32_t divisor = 2; divisor <= std::min(capacity, length); ++divisor) {
     if (length % divisor == 0) {
       divisors.emplace_back(std::abs(std::log(divisor) - ideal), divisor);
     }
@@ -72,7 +73,7 @@ bool split(uint32_t length, uint32_t count, std::vector<uint32_t>& factors) {
   std::sort(divisors.begin(), divisors.end());
   for (const auto& [distance, divisor] : divisors) {
     factors.push_back(divisor);
-    if (split(length / divisor, count - 1, factors)) {
+    if (split(length / divisor, count - 1, capacity, factors)) {
       return true;
     }
     factors.pop_back();
@@ -93,6 +94,8 @@ enum class Table : uint32_t { kRoots, kSplitRoots, kChirp, kFilterSpectrum };
 
 class TableCache {
 public:
+  explicit TableCache(Context& context) : stream_(context.stream) {}
+
   /// The table; `value(k)` is called for each of its elements if it is not there yet.
   template <class Value>
   Tensor get(Table kind, uint32_t of, uint64_t size, Value&& value) {
@@ -105,7 +108,7 @@ public:
       }
       const uint64_t bytes = size * sizeof(host[0]);
       table = empty_webgpu({static_cast<int64_t>(size)}, at::kComplexFloat);
-      stream().upload(buffer_of(table), byte_offset(table), host.data(), bytes);
+      stream_.upload(buffer_of(table), byte_offset(table), host.data(), bytes);
       bytes_ += bytes;
     }
     const Tensor result = table;
@@ -117,22 +120,19 @@ public:
   }
 
 private:
+  Stream& stream_;
   std::mutex mutex_;
   std::map<std::pair<Table, uint32_t>, Tensor> tables_;
   uint64_t bytes_ = 0;
 };
 
-TableCache& tables() {
-  static auto* cache = new TableCache; // outlives the device's other users at exit
-  return *cache;
-}
+const ContextSlot<TableCache> tables;
 
 } // namespace
 
-uint32_t fft_capacity() {
-  const Capabilities& caps = context().device.caps();
+uint32_t fft_capacity(const ShaderTarget& target) {
   uint32_t capacity = kCapacity;
-  while ((capacity + capacity / kGap) * 8 + kRowBytes > caps.max_workgroup_storage) {
+  while ((capacity + capacity / kGap) * 8 + kRowBytes > target.max_workgroup_storage) {
     capacity /= 2;
   }
   return capacity;
@@ -155,41 +155,44 @@ std::vector<uint32_t> fft_radices(uint32_t length) {
   return radices;
 }
 
-FftPlan::FftPlan(uint32_t points) : length(points) {
+FftPlan::FftPlan(uint32_t points, const ShaderTarget& target)
+    : capacity(fft_capacity(target)), length(points) {
   if (without_radices(points) != 1) {
     convolves = true;
-    const uint64_t padded = convolution_length(2 * static_cast<uint64_t>(points) - 1);
+    const uint64_t padded = convolution_length(2 * static_cast<uint64_t>(points) - 1, capacity);
     TORCH_CHECK_NOT_IMPLEMENTED(padded < uint64_t{1} << 31, "fft(): a transform of ", points,
                                 " points is too long");
     length = static_cast<uint32_t>(padded);
   }
   uint32_t count = 1;
-  while (!split(length, count, factors)) {
+  while (!split(length, count, capacity, factors)) {
     ++count;
   }
 }
 
-Tensor fft_roots(uint32_t length) {
-  return tables().get(Table::kRoots, length, length, [&](uint64_t k) { return root(k, length); });
+Tensor fft_roots(Context& context, uint32_t length) {
+  return tables.of(context).get(Table::kRoots, length, length,
+                                [&](uint64_t k) { return root(k, length); });
 }
 
-FftSplitRoots fft_split_roots(uint32_t length) {
+FftSplitRoots fft_split_roots(Context& context, uint32_t length) {
   const uint32_t shift = static_cast<uint32_t>(std::bit_width(length)) / 2;
   const uint32_t low = 1u << shift;
   const uint32_t high = (length >> shift) + 1;
-  return {shift, tables().get(Table::kSplitRoots, length, low + high, [&](uint64_t k) {
+  return {shift, tables.of(context).get(Table::kSplitRoots, length, low + high, [&](uint64_t k) {
             return root(k < low ? k : (k - low) << shift, length);
           })};
 }
 
-Tensor fft_chirp(uint32_t points) {
-  return tables().get(Table::kChirp, points, points, [&](uint64_t k) { return chirp(k, points); });
+Tensor fft_chirp(Context& context, uint32_t points) {
+  return tables.of(context).get(Table::kChirp, points, points,
+                                [&](uint64_t k) { return chirp(k, points); });
 }
 
-Tensor fft_filter_spectrum(uint32_t points, uint32_t length) {
+Tensor fft_filter_spectrum(Context& context, uint32_t points, uint32_t length) {
   Tensor host; // computed when the first element is asked for
   const c10::complex<double>* values = nullptr;
-  return tables().get(Table::kFilterSpectrum, points, length, [&](uint64_t k) {
+  return tables.of(context).get(Table::kFilterSpectrum, points, length, [&](uint64_t k) {
     if (values == nullptr) {
       host = at::zeros({static_cast<int64_t>(length)}, at::kComplexDouble);
       auto* conjugate = host.mutable_data_ptr<c10::complex<double>>();

@@ -4,6 +4,9 @@
 
 #include "backend/tensor.h"
 #include "launch/dtypes.h"
+#include "launch/grid.h"
+#include "launch/pipelines.h"
+#include "launch/target_scope.h"
 #include "runtime/context.h"
 #include "wgsl/pipeline_family.h"
 
@@ -32,10 +35,10 @@ bool is_written(uint32_t written, uint32_t role) { return (written >> role & 1) 
 class Chunk {
 public:
   Chunk(const MultiTensorOp& op, const MultiTensorOperands& operands)
-      : op_(op), operands_(operands), context_(context()),
+      : op_(op), operands_(operands), context_(context_of(operands.roles[0][0])),
+        target_(plan_target(context_)),
         per_tensor_(operands.num_roles + (operands.steps.empty() ? 0 : 1)) {
-    const uint32_t limit =
-        std::min(context_.device.caps().max_storage_buffers, kMaxBindings) - op.num_shared;
+    const uint32_t limit = std::min(target_.max_storage_buffers, kMaxBindings) - op.num_shared;
     capacity_ = std::min(limit / per_tensor_, kMaxMultiTensors);
     params_.scalars = op.scalars;
   }
@@ -87,11 +90,11 @@ public:
     const PipelineKey key{kFamily, op_.id,
                           static_cast<uint64_t>(op_.dtype) | uint64_t{count_} << 8 |
                               uint64_t{operands_.num_roles} << 16};
-    const Pipeline& pipeline = context_.pipelines.get(key, [&] { return source(); });
+    const Pipeline& pipeline = pipeline_for(context_, target_, key, [&] { return source(); });
     const uint32_t bytes = static_cast<uint32_t>(offsetof(MultiTensorParams, tensors) +
                                                  count_ * sizeof(MultiTensorParams::Entry));
     context_.stream.dispatch(pipeline, bindings_.data(), num_bindings, &params_, bytes,
-                             context_.stream.grid_1d(uint64_t{groups_} * kWorkgroup, kWorkgroup));
+                             grid_1d(uint64_t{groups_} * kWorkgroup, kWorkgroup, target_));
     count_ = 0;
     groups_ = 0;
   }
@@ -130,6 +133,7 @@ private:
   const MultiTensorOp& op_;
   const MultiTensorOperands& operands_;
   Context& context_;
+  const ShaderTarget& target_;
   const uint32_t per_tensor_;
   uint32_t capacity_ = 0;
   uint32_t count_ = 0;
@@ -146,7 +150,7 @@ std::optional<DType> multi_tensor_dtype(const MultiTensorOperands& operands, uin
   if (!dtype || *dtype == DType::kBool || !is_webgpu(first)) {
     return std::nullopt;
   }
-  const uint64_t limit = context().device.caps().max_storage_binding_size;
+  const uint64_t limit = plan_target(first).max_storage_binding_size;
   for (size_t i = 0; i < operands.roles[0].size(); ++i) {
     std::array<const Buffer*, kMaxMultiRoles + 1> buffers{};
     for (uint32_t role = 0; role < operands.num_roles; ++role) {

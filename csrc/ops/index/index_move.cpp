@@ -151,7 +151,7 @@ uint32_t error_code_of(const IndexMove& move) {
     const char* complaint;
     uint32_t code;
   };
-  Context& ctx = context();
+  Context& ctx = *move.out.buffer->context;
   std::lock_guard<std::recursive_mutex> lock(ctx.mutex);
   static std::vector<Known> all;
   for (const Known& known : all) {

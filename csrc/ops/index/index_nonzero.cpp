@@ -36,7 +36,8 @@ Tensor count_selected(const char* name, const Tensor& mask) {
 
 int64_t read_total(const Tensor& counts) {
   uint32_t total = 0;
-  stream().read(buffer_of(counts), byte_offset(counts) + (counts.numel() - 1) * 4, &total, 4);
+  context_of(counts).stream.read(buffer_of(counts), byte_offset(counts) + (counts.numel() - 1) * 4,
+                                 &total, 4);
   return total;
 }
 

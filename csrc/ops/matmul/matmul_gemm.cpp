@@ -8,6 +8,9 @@
 #include "backend/empty.h"
 #include "backend/tensor.h"
 #include "launch/dtypes.h"
+#include "launch/grid.h"
+#include "launch/pipelines.h"
+#include "launch/target_scope.h"
 #include "ops/matmul/gemm_source.h"
 #include "ops/matmul/matmul_split.h"
 #include "runtime/context.h"
@@ -33,7 +36,7 @@ GemmEpilogue epilogue_of(const Gemm& problem) {
 Binding bind(const MatrixView& view, int64_t batch, int64_t rows, int64_t columns,
              GemmParams::Layout& layout) {
   const Buffer& buffer = buffer_of(*view.tensor);
-  const auto& caps = context().device.caps();
+  const ShaderTarget& caps = plan_target(*buffer.context);
   const int64_t bytes = view.tensor->element_size();
   const int64_t last = view.reach >= 0 ? view.reach
                                        : (std::max<int64_t>(batch, 1) - 1) * view.batch +
@@ -101,7 +104,12 @@ bool has_groups(const MatrixView& view, int64_t rows, int64_t k, bool along_k) {
 class Launch {
 public:
   explicit Launch(const Gemm& problem)
-      : problem_(problem), stream_(stream()), pipelines_(context().pipelines) {
+      : problem_(problem), context_(context_of(*problem.a.tensor)), target_(plan_target(context_)) {
+    for (const MatrixView* view : {&problem.b, &problem.c, &problem.d}) {
+      if (view->tensor != nullptr) {
+        check_context("matmul", buffer_of(*view->tensor), context_);
+      }
+    }
     variant_.dtype = operand_dtype("matmul", "a", problem.a.tensor->scalar_type());
     check_operand_dtype("matmul", "b", problem.b.tensor->scalar_type(), variant_.dtype);
     if (problem.d.tensor != nullptr) {
@@ -182,12 +190,13 @@ public:
     finish();
     params_.a = {}; // the pieces start at their buffer
     const int64_t elements = problem_.batch * problem_.m * problem_.n;
-    const Pipeline& pipeline = pipelines_.get(variant_.key(GemmKernel::kReduce), [&] {
-      return gemm_source(GemmKernel::kReduce, variant_);
-    });
+    const Pipeline& pipeline =
+        pipeline_for(context_, target_, variant_.key(GemmKernel::kReduce),
+                     [&] { return gemm_source(GemmKernel::kReduce, variant_); });
     std::array<Binding, 3> bindings = {c_, sums, d_};
-    stream_.dispatch(pipeline, bindings.data(), has_d_binding() ? 3 : 2, &params_, sizeof(params_),
-                     stream_.grid_1d(static_cast<uint64_t>(elements), 64));
+    context_.stream.dispatch(pipeline, bindings.data(), has_d_binding() ? 3 : 2, &params_,
+                             sizeof(params_),
+                             grid_1d(static_cast<uint64_t>(elements), 64, target_));
   }
 
 private:
@@ -210,7 +219,7 @@ private:
     }
     // For smaller matrices much of a tile would lie beyond the edge.
     constexpr int64_t kLarge = 96;
-    const bool fits = context().device.caps().max_workgroup_storage >= kGemmF32Storage;
+    const bool fits = target_.max_workgroup_storage >= kGemmF32Storage;
     const bool groups = has_groups(g.a, g.m, g.k, params_.a_along_k != 0) &&
                         has_groups(g.b.transposed(), g.n, g.k, params_.b_along_k != 0) &&
                         g.c.column == 1 && in_fours({g.c.offset, g.c.batch, g.c.row, g.n});
@@ -248,21 +257,21 @@ private:
   }
 
   void dispatch(const Binding& a, const Binding& b) {
-    const Pipeline& pipeline =
-        pipelines_.get(variant_.key(kernel_), [&] { return gemm_source(kernel_, variant_); });
+    const Pipeline& pipeline = pipeline_for(context_, target_, variant_.key(kernel_),
+                                            [&] { return gemm_source(kernel_, variant_); });
     std::array<Binding, 4> bindings = {c_, a, b, d_};
     const auto splits = static_cast<int64_t>(params_.splits);
     const auto workgroups =
         static_cast<uint64_t>(kernel_ == GemmKernel::kDirect
                                   ? ceil_div(problem_.batch * problem_.m * problem_.n * splits, 64)
                                   : tiles_ * splits);
-    stream_.dispatch(pipeline, bindings.data(), has_d_binding() ? 4 : 3, &params_, sizeof(params_),
-                     stream_.grid_1d(workgroups, 1));
+    context_.stream.dispatch(pipeline, bindings.data(), has_d_binding() ? 4 : 3, &params_,
+                             sizeof(params_), grid_1d(workgroups, 1, target_));
   }
 
   const Gemm& problem_;
-  Stream& stream_;
-  PipelineCache& pipelines_;
+  Context& context_;
+  const ShaderTarget& target_;
   GemmKernel kernel_ = GemmKernel::kTiled;
   GemmVariant variant_;
   GemmParams params_;

@@ -6,6 +6,7 @@
 
 #include "backend/tensor.h"
 #include "launch/binding_list.h"
+#include "launch/target_scope.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
@@ -19,7 +20,9 @@ struct Side {
   Dim rows, columns;
 };
 
-int64_t limit() { return static_cast<int64_t>(BindingList::safe_reach()); }
+int64_t limit(const Side& side) {
+  return static_cast<int64_t>(BindingList::safe_reach(plan_target(*side.view.tensor)));
+}
 
 int64_t bytes_of(const Gemm& problem, const Side& side) {
   const MatrixView& view = side.view;
@@ -33,8 +36,9 @@ int64_t bytes_of(const Gemm& problem, const Side& side) {
 
 bool fits(const Gemm& problem, const Side& side) {
   return side.view.tensor == nullptr ||
-         buffer_of(*side.view.tensor).size <= context().device.caps().max_storage_binding_size ||
-         bytes_of(problem, side) <= limit();
+         buffer_of(*side.view.tensor).size <=
+             plan_target(*side.view.tensor).max_storage_binding_size ||
+         bytes_of(problem, side) <= limit(side);
 }
 
 // The dimension to cut. It is the batch, if there are several matrices. Else it is the rows or the
@@ -92,13 +96,13 @@ GemmCut choose_cut(const Gemm& problem) {
       return {dim, half(size, kTile)};
     }
     constexpr int64_t kStep = 16;
-    const int64_t least = bytes_of(problem, side) / limit() + 1;
+    const int64_t least = bytes_of(problem, side) / limit(side) + 1;
     const int64_t exact = at::ceil_div(size, least);
     const int64_t part = exact <= kStep ? exact : exact / kStep * kStep;
     // The products of all parts are stored in one tensor before they are added. It must fit a
     // binding.
     const int64_t parts = at::ceil_div(size, part);
-    if (parts * problem.batch * problem.m * problem.n * 8 > limit()) {
+    if (parts * problem.batch * problem.m * problem.n * 8 > limit(side)) {
       if (problem.batch > 1) {
         return {Dim::kBatch, problem.batch / 2};
       }

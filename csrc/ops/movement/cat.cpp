@@ -7,6 +7,7 @@
 
 #include "backend/tensor.h"
 #include "kernels/cat.h"
+#include "launch/target_scope.h"
 #include "structured_ops.h"
 
 namespace torch_webgpu {
@@ -206,10 +207,10 @@ void structured_cat_out::impl(const at::ITensorListRef& tensors, int64_t dim, in
   if (out.numel() == 0) {
     return;
   }
-  const Capabilities& caps = context().device.caps();
-  const uint32_t max_inputs = std::min(kMaxInputs, caps.max_storage_buffers - 1);
+  const ShaderTarget& target = plan_target(out);
+  const uint32_t max_inputs = std::min(kMaxInputs, target.max_storage_buffers - 1);
   const bool splits =
-      buffer_of(out).size > caps.max_storage_binding_size || out.numel() >= int64_t{1} << 31;
+      buffer_of(out).size > target.max_storage_binding_size || out.numel() >= int64_t{1} << 31;
   c10::SmallVector<Tensor, kMaxInputs> inputs;
   int64_t start = 0;
   auto flush = [&] {
@@ -225,7 +226,7 @@ void structured_cat_out::impl(const at::ITensorListRef& tensors, int64_t dim, in
     if (tensor.numel() == 0) { // also the empty vectors that go with any shape
       continue;
     }
-    if (splits || buffer_of(tensor).size > caps.max_storage_binding_size) {
+    if (splits || buffer_of(tensor).size > target.max_storage_binding_size) {
       flush();
       out.narrow(dim, start, tensor.size(dim)).copy_(tensor); // copy_ splits large tensors
       start += tensor.size(dim);

@@ -7,7 +7,10 @@
 
 #include "backend/tensor.h"
 #include "launch/common.h"
+#include "launch/grid.h"
 #include "launch/operand_view.h"
+#include "launch/pipelines.h"
+#include "launch/target_scope.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
@@ -62,7 +65,8 @@ Extent extent_of(const TensorIteratorBase& iter, int operand, const Buffer& buff
 class Launch {
 public:
   Launch(TensorIteratorBase& iter, PointwiseOp op, const PointwiseTypes& types)
-      : iter_(iter), types_(types), context_(context()) {
+      : iter_(iter), types_(types), context_(context_of(iter.tensor_base(0))),
+        target_(plan_target(context_)) {
     variant_.op = op;
     variant_.compute = types.compute;
     // An iterator may have more inputs than the row takes, such as the one that ATen builds for
@@ -74,7 +78,7 @@ public:
   /// False if some operand does not fit a binding: the iterator must be split, or operands that
   /// are far_apart() must be copied.
   bool bind() {
-    const uint64_t limit = context_.device.caps().max_storage_binding_size;
+    const uint64_t limit = target_.max_storage_binding_size;
     uint32_t num_slots = 0;
     bool all_whole = true;
     for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
@@ -86,6 +90,7 @@ public:
       check_operand_dtype(row(variant_.op).name, kPointwiseOperands[k],
                           iter_.dtype(static_cast<int>(k)), variant_.dtypes[k]);
       const Buffer& buffer = buffer_of(iter_.tensor_base(static_cast<int>(k)));
+      check_context(row(variant_.op).name, buffer, context_);
       uint32_t slot = 0;
       while (slot < num_slots && bindings_[slot].buffer != &buffer) {
         ++slot;
@@ -137,15 +142,15 @@ public:
       words[PointwiseParams::count()] /= variant_.lanes;
     }
     const Pipeline& pipeline =
-        context_.pipelines.get(variant_.key(), [&] { return pointwise_source(variant_); });
+        pipeline_for(context_, target_, variant_.key(), [&] { return pointwise_source(variant_); });
     uint64_t elements = count;
     const uint32_t each = variant_.elements_per_invocation();
     if (variant_.packs_words()) {
       elements += begin_[0] / info(variant_.dtypes[0]).bytes % each;
     }
-    context_.stream.dispatch(
-        pipeline, bindings_.data(), num_slots_, words.data(), layout.words() * 4,
-        context_.stream.grid_1d((elements + each - 1) / each, kPointwiseWorkgroup));
+    context_.stream.dispatch(pipeline, bindings_.data(), num_slots_, words.data(),
+                             layout.words() * 4,
+                             grid_1d((elements + each - 1) / each, kPointwiseWorkgroup, target_));
   }
 
 private:
@@ -153,7 +158,7 @@ private:
 
   // Some buffer is larger than a binding: bind windows that hold what the iterator touches.
   bool bind_windows(uint64_t limit) {
-    const uint64_t align = context_.device.caps().storage_offset_alignment;
+    const uint64_t align = target_.storage_offset_alignment;
     std::array<Extent, 1 + kMaxPointwiseInputs> window;
     std::array<bool, 1 + kMaxPointwiseInputs> used{};
     far_apart_ = true;
@@ -277,6 +282,7 @@ private:
   TensorIteratorBase& iter_;
   const PointwiseTypes& types_;
   Context& context_;
+  const ShaderTarget& target_;
   PointwiseVariant variant_;
   std::array<Binding, 1 + kMaxPointwiseInputs> bindings_{};
   uint32_t num_slots_ = 0;

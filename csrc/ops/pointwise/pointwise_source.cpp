@@ -6,7 +6,6 @@
 
 #include "runtime/error.h"
 #include "wgsl/kernel_source.h"
-#include "wgsl/wgsl_library.h"
 
 namespace torch_webgpu {
 namespace {
@@ -37,7 +36,7 @@ public:
       spec.operands += (k == 0 ? "" : ", ") + std::string(kPointwiseOperands[k]) + ": " +
                        std::string(info(v_.dtypes[k]).name);
     }
-    spec.source = complete_shader(text_);
+    spec.source = std::move(text_);
     spec.binding = binding;
     return spec;
   }

@@ -3,12 +3,13 @@
 #include "backend/empty.h"
 #include "backend/tensor.h"
 #include "kernels/reciprocal_double.h"
+#include "launch/target_scope.h"
 
 namespace torch_webgpu {
 bool reciprocal_double(at::TensorIteratorBase& iter) {
   const at::Tensor& out = iter.tensor(0);
   const at::Tensor x = iter.tensor(1).to(at::kDouble).contiguous();
-  const uint64_t limit = context().device.caps().max_storage_binding_size;
+  const uint64_t limit = plan_target(x).max_storage_binding_size;
   if (buffer_of(x).size > limit || x.nbytes() > limit) {
     return false;
   }

@@ -7,6 +7,7 @@
 #include "backend/tensor.h"
 #include "kernels/generate.h"
 #include "launch/dtypes.h"
+#include "launch/target_scope.h"
 #include "ops/random/philox.h"
 #include "wgsl/kernel_source.h"
 
@@ -62,9 +63,9 @@ void generate(const at::TensorBase& out, const GenerateSpec& spec,
   const bool narrow = info(dtype).bytes < 4;
   const uint64_t widest =
       std::max<uint64_t>(out.itemsize(), input.defined() ? input.itemsize() : 1);
-  const Capabilities& caps = context().device.caps();
-  const uint64_t chunk =
-      (caps.max_storage_binding_size - caps.storage_offset_alignment) / widest / kBlock * kBlock;
+  const ShaderTarget& target = plan_target(out);
+  const uint64_t chunk = (target.max_storage_binding_size - target.storage_offset_alignment) /
+                         widest / kBlock * kBlock;
   const auto total = static_cast<uint64_t>(out.numel());
   TORCH_CHECK_NOT_IMPLEMENTED(total / kBlock < uint64_t{1} << 32, spec.name, ": too many elements");
   uint64_t count = 0;

@@ -9,6 +9,9 @@
 #include "backend/tensor.h"
 #include "launch/binding_list.h"
 #include "launch/dtypes.h"
+#include "launch/grid.h"
+#include "launch/pipelines.h"
+#include "launch/target_scope.h"
 #include "ops/reduce/reduce.h"
 #include "runtime/context.h"
 
@@ -24,17 +27,13 @@ constexpr uint32_t kElementsPerLaneAndSplit = 32;
 // Neighbouring results that are read together, where results and not elements are contiguous.
 constexpr uint32_t kNeighbours = 32;
 
-// Workgroups that fill the device.
-uint32_t full_device(const AdapterInfo& adapter) {
-  return adapter.software ? 16 : adapter.discrete ? 2048 : 256;
-}
-
 // uint64 counts as int64: hash_tensor computes the same bits as int64.
 at::ScalarType result_type(at::ScalarType type) { return type == at::kUInt64 ? at::kLong : type; }
 
 class Reduction {
 public:
-  Reduction(TensorIteratorBase& iter, ReduceOp op) : iter_(iter), context_(context()) {
+  Reduction(TensorIteratorBase& iter, ReduceOp op)
+      : iter_(iter), context_(context_of(iter.tensor_base(0))), target_(plan_target(context_)) {
     variant_.op = op;
     variant_.num_outputs = static_cast<uint32_t>(iter.noutputs());
     variant_.num_inputs = static_cast<uint32_t>(iter.ninputs());
@@ -95,9 +94,7 @@ private:
 
   // The largest size of a buffer of partial results. It must fit a binding, and the pool rounds
   // sizes up by at most an eighth.
-  uint64_t most_partial_bytes() const {
-    return context_.device.caps().max_storage_binding_size / 9 * 8;
-  }
+  uint64_t most_partial_bytes() const { return target_.max_storage_binding_size / 9 * 8; }
 
   // Whether half of the results can be computed from half of the input's memory.
   bool splits_well() const {
@@ -108,14 +105,13 @@ private:
 
   // Whether there are bindings enough for all windows of the inputs, and for partial results.
   bool inputs_fit_windows() const {
-    const Capabilities& caps = context_.device.caps();
-    const uint64_t window = BindingList::window_bytes();
+    const uint64_t window = BindingList::window_bytes(target_);
     uint64_t count = 1;
     for (int k = 0; k < iter_.ninputs(); ++k) {
       const Buffer& buffer = buffer_of(iter_.tensor_base(input() + k));
       count += (std::min(end_of(input() + k, buffer), buffer.size) + window) / window + 1;
     }
-    return count < caps.max_storage_buffers && partial_bytes() <= most_partial_bytes();
+    return count < target_.max_storage_buffers && partial_bytes() <= most_partial_bytes();
   }
 
   void read_shape() {
@@ -168,7 +164,6 @@ private:
   }
 
   void bind_operands() {
-    const Capabilities& caps = context_.device.caps();
     std::array<uint32_t*, 2 + kReduceMaxInputs> at = {&params_.y_at, &params_.z_at};
     at[input()] = &params_.x_at;
     for (int k = 1; k < iter_.ninputs(); ++k) {
@@ -176,6 +171,7 @@ private:
     }
     for (int k = 0; k < iter_.ntensors(); ++k) {
       const Buffer& buffer = buffer_of(iter_.tensor_base(k));
+      check_context(row(variant_.op).name, buffer, context_);
       uint64_t begin = reinterpret_cast<uintptr_t>(iter_.data_ptr(k)) - buffer.address;
       uint32_t slot = 0;
       while (slot < num_slots_ && bindings_[slot].buffer != &buffer) {
@@ -184,10 +180,11 @@ private:
       if (slot == num_slots_) {
         Binding& binding = bindings_[num_slots_++];
         binding.buffer = &buffer;
-        if (buffer.size > caps.max_storage_binding_size) { // a window with all that is touched
-          binding.offset = begin / caps.storage_offset_alignment * caps.storage_offset_alignment;
+        if (buffer.size > target_.max_storage_binding_size) { // a window with all that is touched
+          binding.offset =
+              begin / target_.storage_offset_alignment * target_.storage_offset_alignment;
           binding.size = std::min((end_of(k, buffer) + 15) / 16 * 16, buffer.size) - binding.offset;
-          const bool is_large = binding.size > caps.max_storage_binding_size;
+          const bool is_large = binding.size > target_.max_storage_binding_size;
           too_large_ |= is_large;
           large_output_ |= is_large && k < input();
         }
@@ -219,7 +216,7 @@ private:
     const uint32_t reduced = std::max(params_.reduced, 1u);
     const uint32_t per_lane =
         variant_.vectors ? 2 * 16 / info(variant_.inputs[0]).bytes : kElementsPerLane;
-    const uint32_t full = full_device(context_.device.info());
+    const uint32_t full = target_.workgroups_to_fill;
     uint32_t lanes = std::bit_ceil((reduced + per_lane - 1) / per_lane);
     if (params_.lanes_first == 0) {
       // Reading neighbouring results together comes first, unless there are too few of them.
@@ -243,8 +240,7 @@ private:
 
   // Elements of a run that certainly lie in one binding, wherever they start.
   uint32_t elements_per_binding() const {
-    const Capabilities& caps = context_.device.caps();
-    const uint64_t bytes = caps.max_storage_binding_size - 2 * caps.storage_offset_alignment;
+    const uint64_t bytes = target_.max_storage_binding_size - 2 * target_.storage_offset_alignment;
     const uint64_t stride = std::max(params_.inner[0][1], 1u) * iter_.element_size(input());
     return static_cast<uint32_t>(bytes / stride);
   }
@@ -342,7 +338,7 @@ private:
 
   // The input, alone in binding 0, in windows of as many splits as fit.
   void dispatch_pieces(const ReduceVariant& variant, Binding* bindings, uint32_t count) {
-    const uint64_t align = context_.device.caps().storage_offset_alignment;
+    const uint64_t align = target_.storage_offset_alignment;
     const uint64_t element = iter_.element_size(input());
     const uint64_t stride = params_.inner[0][1] * element;
     const Buffer& buffer = *bindings[0].buffer;
@@ -371,14 +367,15 @@ private:
                 uint32_t splits) {
     params_.splits_here = splits;
     const Pipeline& pipeline =
-        context_.pipelines.get(variant.key(), [&] { return reduce_source(variant); });
+        pipeline_for(context_, target_, variant.key(), [&] { return reduce_source(variant); });
     const uint64_t workgroups = static_cast<uint64_t>(blocks_of(params_)) * splits;
     context_.stream.dispatch(pipeline, bindings, count, &params_, sizeof(params_),
-                             context_.stream.grid_1d(workgroups, 1));
+                             grid_1d(workgroups, 1, target_));
   }
 
   TensorIteratorBase& iter_;
   Context& context_;
+  const ShaderTarget& target_;
   ReduceVariant variant_;
   ReduceParams params_;
   std::array<Binding, 2 + kReduceMaxInputs> bindings_{};

@@ -11,6 +11,7 @@
 #include "backend/empty.h"
 #include "backend/fallback.h"
 #include "backend/tensor.h"
+#include "launch/target_scope.h"
 #include "ops/pointwise/pointwise.h"
 #include "runtime/context.h"
 
@@ -170,7 +171,8 @@ void copy_from_host(const Tensor& dst, const Tensor& src) {
       host.neg_();
     }
   }
-  stream().upload(buffer_of(dst), byte_offset(dst), host.const_data_ptr(), dst.nbytes());
+  context_of(dst).stream.upload(buffer_of(dst), byte_offset(dst), host.const_data_ptr(),
+                                dst.nbytes());
 }
 
 void copy_to_host(const Tensor& dst, const Tensor& src) {
@@ -186,7 +188,8 @@ void copy_to_host(const Tensor& dst, const Tensor& src) {
   Tensor host = direct ? dst
                        : at::empty_strided(src.sizes(), src.strides(),
                                            dst.options().dtype(src.scalar_type()));
-  stream().read(buffer_of(src), byte_offset(src), host.mutable_data_ptr(), src.nbytes());
+  context_of(src).stream.read(buffer_of(src), byte_offset(src), host.mutable_data_ptr(),
+                              src.nbytes());
   if (!direct) {
     if (src.is_conj()) {
       host.conj_physical_();
@@ -218,8 +221,7 @@ Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
     return dst;
   }
   if (is_webgpu(self) && is_webgpu(dst)) {
-    if (same_buffer(self, dst) &&
-        buffer_of(dst).size > context().device.caps().max_storage_binding_size) {
+    if (same_buffer(self, dst) && buffer_of(dst).size > plan_target(dst).max_storage_binding_size) {
       // The two may lie too far apart for one binding, and a buffer is bound once.
       const Tensor staged = empty_webgpu(self.sizes(), self.scalar_type());
       copy_on_device(staged, self);

@@ -12,7 +12,8 @@ namespace {
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
   const at::Tensor host = at::detail::empty_cpu({}, self.scalar_type());
-  stream().read(buffer_of(self), byte_offset(self), host.mutable_data_ptr(), self.itemsize());
+  context_of(self).stream.read(buffer_of(self), byte_offset(self), host.mutable_data_ptr(),
+                               self.itemsize());
   return at::_local_scalar_dense(host);
 }
 

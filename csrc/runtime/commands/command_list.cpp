@@ -1,5 +1,9 @@
 #include "runtime/commands/command_list.h"
 
+#include <utility>
+
+#include "runtime/buffer.h"
+
 namespace torch_webgpu {
 namespace {
 
@@ -31,8 +35,14 @@ struct Replay {
 
 void CommandList::dispatch(const Pipeline& pipeline, const Binding* bindings, uint32_t num_bindings,
                            const void* params, uint32_t params_bytes, Grid grid) {
-  commands_.push_back(Dispatch{
-      &pipeline, {bindings, bindings + num_bindings}, bytes_of(params, params_bytes), grid});
+  Dispatch command{
+      &pipeline, {bindings, bindings + num_bindings}, bytes_of(params, params_bytes), grid};
+  for (Binding& binding : command.bindings) {
+    if (binding.size == 0) { // the whole buffer, which may be gone when this is looked at
+      binding.size = binding.buffer->size - binding.offset;
+    }
+  }
+  commands_.push_back(std::move(command));
 }
 
 void CommandList::copy(const Buffer& source, uint64_t source_offset, const Buffer& target,

@@ -1,0 +1,118 @@
+// Planning for other targets than the device, and the commands that come of it.
+#include "python/targets.h"
+
+#include <c10/util/Exception.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <functional>
+#include <limits>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "launch/target_scope.h"
+#include "runtime/commands/command_list.h"
+#include "runtime/context.h"
+
+namespace torch_webgpu {
+namespace {
+
+template <typename Field>
+void assign(Field& field, const std::string& name, uint64_t value) {
+  TORCH_CHECK_VALUE(value <= std::numeric_limits<Field>::max(), name, " cannot be ", value);
+  field = static_cast<Field>(value);
+}
+
+void change(ShaderTarget& target, const std::string& name, uint64_t value) {
+  const auto to = [&](auto& field) { assign(field, name, value); };
+  const std::map<std::string, std::function<void()>> fields = {
+      {"shader-f16",
+       [&] {
+         to(target.shader_f16);
+         to(target.f16_bitcast);
+       }},
+      {"f16-bitcast", [&] { to(target.f16_bitcast); }},
+      {"subgroups", [&] { to(target.subgroups); }},
+      {"subgroup-matrix", [&] { to(target.subgroup_matrix); }},
+      {"chromium-experimental-subgroup-matrix", [&] { to(target.subgroup_matrix); }},
+      {"subgroup_min_size", [&] { to(target.subgroup_min_size); }},
+      {"subgroup_max_size", [&] { to(target.subgroup_max_size); }},
+      {"max_storage_buffers", [&] { to(target.max_storage_buffers); }},
+      {"max_storage_binding_size", [&] { to(target.max_storage_binding_size); }},
+      {"max_workgroup_storage", [&] { to(target.max_workgroup_storage); }},
+      {"max_workgroup_invocations", [&] { to(target.max_workgroup_invocations); }},
+      {"max_workgroups_per_dimension", [&] { to(target.max_workgroups_per_dim); }},
+      {"storage_offset_alignment", [&] { to(target.storage_offset_alignment); }},
+  };
+  const auto found = fields.find(name);
+  TORCH_CHECK_VALUE(found != fields.end(), "a shader target has no feature or limit ", name);
+  found->second();
+}
+
+// Of a dispatch: label, bytes of each storage binding, grid. The error words count as a binding.
+using Dispatch = std::tuple<std::string, std::vector<uint64_t>, Grid>;
+
+std::unique_ptr<CommandList> recording;
+
+void start_recording(bool executes) {
+  auto list = std::make_unique<CommandList>(executes);
+  context().stream.set_recorder(list.get());
+  recording = std::move(list);
+}
+
+std::vector<Dispatch> stop_recording() {
+  context().stream.set_recorder(nullptr);
+  std::vector<Dispatch> out;
+  for (const CommandList::Command& command : recording->commands()) {
+    const auto* dispatch = std::get_if<CommandList::Dispatch>(&command);
+    if (dispatch == nullptr) {
+      continue;
+    }
+    std::vector<uint64_t> sizes;
+    for (const Binding& binding : dispatch->bindings) {
+      sizes.push_back(binding.size);
+    }
+    if (dispatch->pipeline->layout->binding.checks_indices) {
+      sizes.push_back(kErrorWords * sizeof(uint32_t));
+    }
+    out.emplace_back(dispatch->pipeline->label, std::move(sizes), dispatch->grid);
+  }
+  recording.reset();
+  return out;
+}
+
+} // namespace
+
+ShaderTarget python_target(const std::string& base, const TargetChanges& changes) {
+  TORCH_CHECK_VALUE(base == "device" || base == "browser" || base == "swiftshader",
+                    "there is no shader target named '", base, "'");
+  ShaderTarget target =
+      base == "device" ? context_targets.of(context()).device() : named_target(base);
+  for (const auto& [name, value] : changes) {
+    change(target, name, value);
+  }
+  if (!changes.empty()) {
+    target.name += " with changes";
+  }
+  return target;
+}
+
+void register_targets(pybind11::module_& m) {
+  m.def("push_target", torch::wrap_pybind_function_no_gil(
+                           [](const std::string& base, const TargetChanges& changes) {
+                             push_target(python_target(base, changes));
+                           }));
+  m.def("pop_target", torch::wrap_pybind_function_no_gil([] { pop_target(); }));
+  m.def("target_enables", torch::wrap_pybind_function_no_gil(
+                              [](const std::string& base, const TargetChanges& changes) {
+                                return python_target(base, changes).enables();
+                              }));
+  m.def("start_recording", torch::wrap_pybind_function_no_gil(&start_recording));
+  m.def("stop_recording", torch::wrap_pybind_function_no_gil(&stop_recording));
+}
+
+} // namespace torch_webgpu

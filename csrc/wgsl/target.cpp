@@ -1,0 +1,148 @@
+#include "wgsl/target.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "runtime/error.h"
+
+namespace torch_webgpu {
+
+std::string ShaderTarget::enables() const {
+  std::string lines;
+  if (shader_f16) {
+    lines += "enable f16;\n";
+  }
+  if (subgroups) {
+    lines += "enable subgroups;\n";
+  }
+  if (subgroup_matrix) {
+    lines += "enable chromium_experimental_subgroup_matrix;\n";
+  }
+  return lines;
+}
+
+bool ShaderTarget::has_matrix_shape(const MatrixShape& shape) const {
+  return std::ranges::find(matrix_shapes, shape) != matrix_shapes.end();
+}
+
+bool ShaderTarget::same_as(const ShaderTarget& other) const {
+  const auto features = [](const ShaderTarget& t) {
+    return std::tie(t.shader_f16, t.f16_bitcast, t.subgroups, t.subgroup_min_size,
+                    t.subgroup_max_size, t.subgroup_matrix, t.matrix_shapes, t.language_features);
+  };
+  const auto limits = [](const ShaderTarget& t) {
+    return std::tie(t.max_storage_buffers, t.max_storage_binding_size, t.max_workgroup_storage,
+                    t.max_workgroup_invocations, t.max_workgroups_per_dim,
+                    t.storage_offset_alignment, t.workgroups_to_fill);
+  };
+  return features(*this) == features(other) && limits(*this) == limits(other);
+}
+
+ShaderTarget target_of(const Capabilities& caps, const AdapterInfo& adapter) {
+  ShaderTarget target;
+  target.name = "device";
+  target.shader_f16 = caps.shader_f16;
+  target.f16_bitcast = caps.f16_bitcast;
+  target.subgroups = caps.subgroups;
+  target.subgroup_min_size = caps.subgroup_min_size;
+  target.subgroup_max_size = caps.subgroup_max_size;
+  target.subgroup_matrix = caps.subgroup_matrix;
+  target.matrix_shapes = caps.matrix_shapes;
+  target.max_storage_buffers = caps.max_storage_buffers;
+  target.max_storage_binding_size = caps.max_storage_binding_size;
+  target.max_workgroup_storage = caps.max_workgroup_storage;
+  target.max_workgroup_invocations = caps.max_workgroup_invocations;
+  target.max_workgroups_per_dim = caps.max_workgroups_per_dim;
+  target.storage_offset_alignment = caps.storage_offset_alignment;
+  target.workgroups_to_fill = adapter.software ? 16 : adapter.discrete ? 2048 : 256;
+  return target;
+}
+
+ShaderTarget named_target(std::string_view name) {
+  ShaderTarget target;
+  target.name = name;
+  if (name == "browser") {
+    return target;
+  }
+  if (name == "swiftshader") {
+    target.subgroups = true;
+    target.subgroup_min_size = 4;
+    target.subgroup_max_size = 4;
+    target.workgroups_to_fill = 16;
+    return target;
+  }
+  raise(ErrorKind::kRuntime, "there is no shader target named '" + std::string(name) + "'");
+}
+
+std::string excess(const ShaderTarget& target, const ShaderTarget& granted) {
+  std::string text;
+  const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
+  const auto feature = [&](const char* name, bool wanted, bool has) {
+    if (wanted && !has) {
+      add(name);
+    }
+  };
+  feature("shader-f16", target.shader_f16, granted.shader_f16);
+  feature("bitcasts to vec2<f16>", target.f16_bitcast, granted.f16_bitcast);
+  feature("subgroups", target.subgroups, granted.subgroups);
+  feature("subgroup-matrix", target.subgroup_matrix, granted.subgroup_matrix);
+  feature("shapes of subgroup matrices",
+          !std::ranges::all_of(
+              target.matrix_shapes,
+              [&](const MatrixShape& shape) { return granted.has_matrix_shape(shape); }),
+          false);
+  if (target.subgroups && granted.subgroups &&
+      (granted.subgroup_min_size < target.subgroup_min_size ||
+       granted.subgroup_max_size > target.subgroup_max_size)) {
+    add("subgroups of " + std::to_string(target.subgroup_min_size) + " to " +
+        std::to_string(target.subgroup_max_size) + " invocations (the device's have " +
+        std::to_string(granted.subgroup_min_size) + " to " +
+        std::to_string(granted.subgroup_max_size) + ")");
+  }
+  const auto limit = [&](const char* name, uint64_t wanted, uint64_t has) {
+    if (wanted > has) {
+      add(std::string(name) + " of " + std::to_string(wanted) + " (the device has " +
+          std::to_string(has) + ")");
+    }
+  };
+  limit("max_storage_buffers", target.max_storage_buffers, granted.max_storage_buffers);
+  limit("max_storage_binding_size", target.max_storage_binding_size,
+        granted.max_storage_binding_size);
+  limit("max_workgroup_storage", target.max_workgroup_storage, granted.max_workgroup_storage);
+  limit("max_workgroup_invocations", target.max_workgroup_invocations,
+        granted.max_workgroup_invocations);
+  limit("max_workgroups_per_dimension", target.max_workgroups_per_dim,
+        granted.max_workgroups_per_dim);
+  if (target.storage_offset_alignment % granted.storage_offset_alignment != 0) {
+    add("storage_offset_alignment of " + std::to_string(target.storage_offset_alignment) +
+        " (the device needs " + std::to_string(granted.storage_offset_alignment) + ")");
+  }
+  return text;
+}
+
+Targets::Targets(Context& context)
+    : device_(target_of(context.device.caps(), context.device.info())) {}
+
+const ShaderTarget& Targets::get(const ShaderTarget& target) {
+  if (device_.same_as(target)) {
+    return device_;
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& known : others_) {
+    if (known->same_as(target)) {
+      return *known;
+    }
+  }
+  if (const std::string missing = excess(target, device_); !missing.empty()) {
+    raise(ErrorKind::kRuntime, "this device cannot run what is planned for target '" + target.name +
+                                   "', which asks for more than it grants: " + missing);
+  }
+  auto made = std::make_unique<ShaderTarget>(target);
+  made->number = static_cast<uint32_t>(others_.size() + 1);
+  return *others_.emplace_back(std::move(made));
+}
+
+const ContextSlot<Targets> context_targets;
+
+} // namespace torch_webgpu

@@ -1,0 +1,121 @@
+// Tests of csrc/launch without Python: two contexts on one adapter, and grids.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <doctest/doctest.h>
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "backend/tensor.h"
+#include "kernels/reciprocal_double.h"
+#include "launch/grid.h"
+#include "launch/target_scope.h"
+#include "runtime/context.h"
+
+using namespace torch_webgpu;
+
+namespace {
+
+// Never destroyed, as contexts are.
+Context& second_context() {
+  static auto* made = new Context(resolve_runtime());
+  return *made;
+}
+
+at::Tensor tensor_in(Context& context, const std::vector<double>& values) {
+  Buffer* buffer = context.allocator.allocate(values.size() * sizeof(double));
+  context.stream.upload(*buffer, 0, values.data(), values.size() * sizeof(double));
+  c10::DataPtr data(reinterpret_cast<void*>(buffer->address), buffer, &free_buffer,
+                    webgpu_device());
+  const auto bytes = static_cast<int64_t>(values.size() * sizeof(double));
+  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), bytes, std::move(data), nullptr, false));
+  auto tensor = at::detail::make_tensor<at::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      caffe2::TypeMeta::Make<double>());
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<int64_t>(values.size())});
+  return tensor;
+}
+
+std::vector<double> values_of(const at::Tensor& tensor) {
+  std::vector<double> values(tensor.numel());
+  context_of(tensor).stream.read(buffer_of(tensor), byte_offset(tensor), values.data(),
+                                 values.size() * sizeof(double));
+  return values;
+}
+
+void run_reciprocal(const at::Tensor& x, const at::Tensor& y) {
+  kernels::reciprocal_double::Launch launch("reciprocal");
+  launch.x(x).y(y);
+  launch.run({.count = static_cast<uint32_t>(x.numel())}, launch.grid_of(x.numel()));
+}
+
+} // namespace
+
+TEST_CASE("a launch runs in its operands' context, with that context's pipelines") {
+  Context& first = context();
+  Context& second = second_context();
+  for (Context* where : {&first, &second}) {
+    Context& other = where == &first ? second : first;
+    const size_t others = other.pipelines.size();
+    const uint64_t dispatches = other.stream.stats().dispatches;
+    const at::Tensor x = tensor_in(*where, {1, 2, 4});
+    const at::Tensor y = tensor_in(*where, {0, 0, 0});
+    CHECK(&context_of(x) == where);
+    run_reciprocal(x, y);
+    CHECK(values_of(y) == std::vector<double>{1, 0.5, 0.25});
+    CHECK(where->pipelines.size() == 1);
+    CHECK(other.pipelines.size() == others);
+    CHECK(other.stream.stats().dispatches == dispatches);
+  }
+}
+
+TEST_CASE("slots of a context are its own") {
+  struct Counter {
+    explicit Counter(Context& context) : owner(&context) {}
+    Context* owner;
+    int value = 0;
+  };
+  static const ContextSlot<Counter> counters;
+  ++counters.of(context()).value;
+  CHECK(counters.of(context()).owner == &context());
+  CHECK(counters.of(second_context()).owner == &second_context());
+  CHECK(counters.of(second_context()).value == 0);
+  CHECK(counters.of(context()).value == 1);
+  CHECK(&context_targets.of(context()) != &context_targets.of(second_context()));
+}
+
+TEST_CASE("operands of two contexts are refused, and both stay usable") {
+  const at::Tensor x = tensor_in(context(), {8});
+  const at::Tensor y = tensor_in(second_context(), {0});
+  CHECK_THROWS_WITH_AS(run_reciprocal(x, y), doctest::Contains("lie on two WebGPU devices"),
+                       c10::Error);
+  const at::Tensor z = tensor_in(context(), {0});
+  run_reciprocal(x, z);
+  CHECK(values_of(z) == std::vector<double>{0.125});
+}
+
+TEST_CASE("buffers return to the pool that they come from") {
+  const uint64_t before = second_context().allocator.stats().allocated;
+  {
+    const at::Tensor x = tensor_in(second_context(), {1, 2});
+    CHECK(second_context().allocator.stats().allocated == before + 16);
+  }
+  CHECK(second_context().allocator.stats().allocated == before);
+}
+
+TEST_CASE("a grid past the limit of one dimension folds into two and covers all") {
+  ShaderTarget target;
+  target.max_workgroups_per_dim = 100;
+  CHECK(grid_1d(6400, 64, target) == Grid{100, 1, 1});
+  const Grid grid = grid_1d(64 * 300 + 1, 64, target);
+  CHECK(grid[0] <= 100);
+  CHECK(grid[1] <= 100);
+  CHECK(grid[0] * grid[1] >= 301);
+  CHECK_THROWS_AS(grid_1d(64 * 10'000 + 1, 64, target), c10::NotImplementedError);
+}
+
+TEST_CASE("there is one device index") {
+  CHECK_THROWS_WITH_AS(context(1), doctest::Contains("webgpu:1"), c10::Error);
+  CHECK(context_if_initialized(1) == nullptr);
+}

@@ -1,0 +1,65 @@
+"""Compiles every kernel in its forms for several targets, to pipelines, on Dawn's Null adapter.
+
+The adapter needs no driver. It grants the optional features, and no more than the limits of a
+browser, which the pipelines must keep to. Prints a JSON object from kernel to target and form to
+complaint, "" where there is none.
+"""
+
+import json
+import os
+import pathlib
+import sys
+from typing import Any
+
+os.environ["WGPU_BACKEND_TYPE"] = "Null"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from wgpudawn import gpu
+
+from tests.shaders.forms import Form, forms, kernels_without_regions
+from torch_webgpu import wgsl
+
+# Target and the features that it has beyond a browser's.
+TARGETS: dict[str, tuple[str, list[str]]] = {
+    "browser": ("browser", []),
+    "swiftshader": ("swiftshader", ["subgroups"]),
+    "h200": ("browser", ["shader-f16", "subgroups"]),
+}
+
+
+def is_large(kernel: str, form: Form) -> bool:
+    """Whether the form needs more workgroup memory than a browser gives; plans for such targets do
+    not choose it."""
+    return kernel == "fft" and form.consts["capacity"] > 1024
+
+
+def complaint_of(device: Any, source: str, to_pipeline: bool) -> str:
+    try:
+        module = device.create_shader_module(code=source)
+        if to_pipeline:
+            compute = {"module": module, "entry_point": "main"}
+            device.create_compute_pipeline(layout="auto", compute=compute)
+    except Exception as error:
+        return f"{error}\n{source}"
+    return ""
+
+
+def main() -> None:
+    adapter = gpu.request_adapter_sync()
+    complaints: dict[str, dict[str, str]] = {kernel: {} for kernel in kernels_without_regions()}
+    checked: dict[str, str] = {}  # most texts do not depend on the target
+    for name, (base, features) in TARGETS.items():
+        device = adapter.request_device_sync(required_features=features)
+        for kernel, found in complaints.items():
+            for form in forms(wgsl.kernels()[kernel]):
+                source = wgsl.assemble(
+                    kernel, form.consts, form.operands, {}, features, target=base
+                )
+                if source not in checked:
+                    checked[source] = complaint_of(device, source, not is_large(kernel, form))
+                found[f"{name}: {form}"] = checked[source]
+    json.dump(complaints, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
