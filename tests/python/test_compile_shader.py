@@ -552,7 +552,7 @@ class TestBounds:
 
     def test_every_shader_of_the_backend_can_be_prepared(self):
         # A large body of WGSL: each shape of the generators, one in five hundred of the forms.
-        for label, source in _C._shader_sources()[::500]:
+        for label, source in _C._shader_sources("browser", {})[::500]:
             prepared = prepare(Program(source, {}), "main")
             assert _C.shader_error(prepared.source) == "", label
 

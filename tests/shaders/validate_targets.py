@@ -45,11 +45,11 @@ def complaint_of(device: Any, source: str, to_pipeline: bool) -> str:
 
 
 def main() -> None:
-    adapter = gpu.request_adapter_sync()
     complaints: dict[str, dict[str, str]] = {kernel: {} for kernel in kernels_without_regions()}
     checked: dict[str, str] = {}  # most texts do not depend on the target
     for name, (base, features) in TARGETS.items():
-        device = adapter.request_device_sync(required_features=features)
+        # An adapter gives one device.
+        device = gpu.request_adapter_sync().request_device_sync(required_features=features)
         for kernel, found in complaints.items():
             for form in forms(wgsl.kernels()[kernel]):
                 source = wgsl.assemble(
