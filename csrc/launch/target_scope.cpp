@@ -3,6 +3,7 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace torch_webgpu {
@@ -10,7 +11,17 @@ namespace {
 
 // c10 hands the entries of a thread on to the threads that run its backward passes.
 constexpr std::string_view kName = "torch_webgpu shader target";
-constexpr c10::DebugInfoKind kKind(&kName);
+
+// A kind of our own. Before torch 2.13 kinds are numbers, of which c10 uses the first few.
+template <typename Kind>
+constexpr Kind kind_of_target() {
+  if constexpr (std::is_enum_v<Kind>) {
+    return static_cast<Kind>(0xd7);
+  } else {
+    return Kind(&kName);
+  }
+}
+constexpr auto kKind = kind_of_target<c10::DebugInfoKind>();
 
 struct Entry final : c10::DebugInfoBase {
   explicit Entry(ShaderTarget t) : target(std::move(t)) {}
