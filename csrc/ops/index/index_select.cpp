@@ -168,6 +168,10 @@ void structured_index_add_out::impl(const Tensor& self, int64_t dim, const Tenso
     out.copy_(self);
   }
   check_fits(alpha, at::toOpMathType(self.scalar_type()));
+  // The CPU leaves an empty result of several dimensions as it is, whatever the indices are.
+  if (out.dim() > 1 && out.numel() == 0) {
+    return;
+  }
   const c10::Scalar factor = as_integer(alpha, self.scalar_type());
   const bool scales = !factor.equal(1);
   index_combine("index_add", Placing::kAdd, out, dim, index, scales ? source.mul(factor) : source);

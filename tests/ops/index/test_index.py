@@ -260,8 +260,23 @@ def test_out_of_range_of_nothing(broken):
     x = to_device(torch.randn(4, 0))
     assert broken(x, torch.tensor([0, 3], device=DEVICE)).numel() == 0
     torch.webgpu.synchronize()
-    with pytest.raises(IndexError, match="out of range in self: 9, for dimension . with size 4"):
+    with pytest.raises(IndexError, match=r"out of range in self: 9, for dimension . with size 4"):
         finish(broken, x, torch.tensor([0, 9], device=DEVICE))
+
+
+def test_index_add_to_nothing():
+    """The CPU checks the indices in one dimension only."""
+
+    def add(x, i):
+        return x.index_add(-1, i, torch.ones(*x.shape[:-1], 1, device=x.device))
+
+    for shape in ((3, 0), (0, 2), (0, 0)):
+        x = torch.zeros(shape)
+        result = add(x.to(DEVICE), torch.tensor([5], device=DEVICE))
+        torch.webgpu.synchronize()
+        assert_same(result, add(x, torch.tensor([5])))
+    with pytest.raises(IndexError, match="out of range in self: 0, for dimension 0 with size 0"):
+        finish(add, torch.zeros(0, device=DEVICE), torch.tensor([0], device=DEVICE))
 
 
 def test_a_source_too_small_for_its_mask():
