@@ -33,7 +33,8 @@ Tensor& rrelu_out(const Tensor& self, Tensor& noise, const Scalar& lower, const 
 
 Tensor rrelu(const Tensor& self, Tensor& noise, const Scalar& lower, const Scalar& upper,
              bool training, OptionalGenerator generator) {
-  Tensor out = empty_webgpu({0}, self.options());
+  // Contiguous whatever the strides of self are, as on the CPU and CUDA.
+  Tensor out = empty_webgpu(self.sizes(), self.options());
   return rrelu_out(self, noise, lower, upper, training, std::move(generator), out);
 }
 

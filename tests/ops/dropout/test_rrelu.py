@@ -25,6 +25,13 @@ def test_slopes(dtype):
     torch.testing.assert_close(gradient, noise)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_strides(training):
+    x = torch.ones(4, 3).t()
+    strides = [F.rrelu(y, 0.25, 0.25, training).stride() for y in (x, x.to(DEVICE))]
+    assert strides == [(4, 1), (4, 1)]
+
+
 def test_seed_and_in_place():
     x = torch.randn(50, device=DEVICE)
     results = []
