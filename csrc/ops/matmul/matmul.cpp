@@ -133,6 +133,9 @@ Tensor dot(const Tensor& self, const Tensor& other) {
   if (!is_gemm_dtype(self.scalar_type())) {
     return call_cpu_fallback<at::_ops::dot>::call(self, other);
   }
+  if (self.is_conj() && other.is_conj()) { // lazy, as on the CPU and CUDA
+    return dot_product(self.conj(), other.conj()).conj();
+  }
   return dot_product(self, other);
 }
 
@@ -143,6 +146,9 @@ Tensor vdot(const Tensor& self, const Tensor& other) {
   check_dot(self, other);
   if (!is_gemm_dtype(self.scalar_type())) {
     return call_cpu_fallback<at::_ops::vdot>::call(self, other);
+  }
+  if (!self.is_conj() && other.is_conj()) { // lazy, as on the CPU and CUDA
+    return dot_product(self, other.conj()).conj();
   }
   return dot_product(self.conj(), other);
 }

@@ -221,6 +221,18 @@ def test_conjugates():
     torch.testing.assert_close(torch.dot(x[0], y[0].conj()).cpu(), torch.dot(a[0], b[0].conj()))
 
 
+@pytest.mark.parametrize("product", [torch.dot, torch.vdot, torch.inner])
+def test_conjugate_vectors(product):
+    """A conjugate product is as lazy as the CPU's."""
+    a, b = values(2, 5, dtype=torch.complex64)
+    x, y = a.to(DEVICE), b.to(DEVICE)
+    for lazy in ((a, b, x, y), (a, b.conj(), x, y.conj()), (a.conj(), b, x.conj(), y)):
+        c, d, z, w = lazy
+        for expected, result in ((product(c, d), product(z, w)), (product(c, c), product(z, z))):
+            assert result.is_conj() == expected.is_conj()
+            torch.testing.assert_close(result.cpu(), expected)
+
+
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
 def test_vectors(dtype):
     check(torch.mv, values(40, 33, dtype=dtype), values(33, dtype=dtype))
