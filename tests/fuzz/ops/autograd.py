@@ -57,14 +57,15 @@ def hook(m):
     if not names:
         return None
     name = m.choice(names)
-    text = m.choice(
+    kind, call = m.choice(
         (
-            f"{name}.register_hook(lambda g: g * 2)",
-            f"{name}.register_hook(lambda g: g.clone())",
-            f"{name}.retain_grad()",
+            ("register_hook", "register_hook(lambda g: g * 2)"),
+            ("register_hook", "register_hook(lambda g: g.clone())"),
+            ("retain_grad", "retain_grad()"),
         )
     )
-    return Step(text.split("(")[0].split(".")[1], text)
+    # PyTorch's register_hook crashes on a view whose grad_fn is out of date; to read it renews it.
+    return Step(kind, f"{name}.grad_fn; {name}.{call}")
 
 
 @maker(1)

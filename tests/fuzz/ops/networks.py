@@ -8,6 +8,11 @@ from . import maker, new
 CONTIGUOUS = ".clone(memory_format=torch.contiguous_format)"
 
 
+def loses_minus(x, kind, dims):
+    """The CPU's max_pool1d takes what lies in memory, without the lazy minus of x."""
+    return kind == "max_pool" and dims == 1 and x.is_neg()
+
+
 def weight(m, shape, dtype):
     return f"(data({m.integer(0, 99)}, {tuple(shape)}, {dtype}) / 4).to(device)"
 
@@ -53,6 +58,8 @@ def pooled(m):
             ("interpolate", f'F.interpolate({name}, size={[3] * dims}, mode="nearest")'),
         )
     )
+    if loses_minus(x, kind, dims):
+        return None
     return new(m, kind, f"{text}.clone()", "sums", m.largest(name))
 
 
@@ -166,6 +173,8 @@ def pooled_otherwise(m):
             ),
         )
     )
+    if loses_minus(x, kind, dims):
+        return None
     return new(m, kind, text + CONTIGUOUS, "sums", m.largest(name))
 
 

@@ -4,6 +4,7 @@ import torch
 
 from ..model import COMPUTED, FLOATS, same_storage
 from . import change, maker, new
+from .networks import CONTIGUOUS
 
 # Of what is tame; the result is rounded.
 SMOOTH = (
@@ -80,10 +81,22 @@ def fits(y, x):
         return False
 
 
+def tensors(m, operands):
+    values = [eval(operand, m.names) for operand in operands]
+    return [value for value in values if isinstance(value, torch.Tensor)]
+
+
+def casts_repeated(m, *operands):
+    """Whether a tensor whose elements share memory is cast. The CPU does that before it chooses
+    the strides of the result, CUDA and the device while they compute."""
+    values = tensors(m, operands)
+    repeated = any(torch._debug_has_internal_overlap(value) == 1 for value in values)
+    return repeated and len({value.dtype for value in values}) > 1
+
+
 def resizes(m, out, *operands):
     """Whether the result has another shape, and an operand lies in its memory."""
-    values = [eval(operand, m.names) for operand in operands]
-    values = [value for value in values if isinstance(value, torch.Tensor)]
+    values = tensors(m, operands)
     if not any(same_storage(value, m.tensor(out)) for value in values):
         return False
     try:
@@ -117,7 +130,8 @@ def formed(m, name, function, others=(), rest="", rule="equal", scale=1.0, inpla
         if m.may_write(out) and m.may_read_while(out, name, *others):
             text = f"torch.{kind}({joined}, out={out})"
             return change(kind + " out", text, out, rule=rule, scale=scale)
-    return new(m, kind, f"torch.{kind}({joined})", rule, scale)
+    contiguous = CONTIGUOUS if casts_repeated(m, name, *others) else ""
+    return new(m, kind, f"torch.{kind}({joined}){contiguous}", rule, scale)
 
 
 @maker(9)
@@ -209,7 +223,7 @@ def quotient(m):
             for n in m.alive
             if n not in m.hosts and fits(m.tensor(n), x) and computed(m.tensor(n))
         ]
-        candidates = [n for n in candidates if not bool((m.tensor(n) == 0).any()) and m.is_tame(n)]
+        candidates = [n for n in candidates if divides(m.tensor(n), x) and m.is_tame(n)]
         if candidates:
             other = m.choice(candidates)
     reads = [other] if other[0] == "v" else []
@@ -222,6 +236,12 @@ def quotient(m):
     if function.startswith("div_"):
         function, mode = "div", f', rounding_mode="{function[4:]}"'
     return formed(m, name, function, [other], mode, "close", m.largest(name))
+
+
+def divides(y, x):
+    """Whether no element is zero, nor becomes zero in the dtype of the quotient: the CPU refuses to
+    divide integers by zero, GPUs do not."""
+    return not bool((y == 0).any()) and not bool((y.to(torch.result_type(x, y)) == 0).any())
 
 
 def coarse(x):

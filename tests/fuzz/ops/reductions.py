@@ -11,6 +11,14 @@ def ordered(x):
     return computed(x) and not x.is_complex()
 
 
+def unordered(m, name):
+    """The operand of a sort that is not stable, as text: the order of equal numbers shows in the
+    gradient."""
+    x = m.tensor(name)
+    distinct = x.unique().numel() == x.numel() and not bool(x.isnan().any())
+    return name if distinct or not x.requires_grad else f"{name}.detach()"
+
+
 def small(x):
     """Whether integers fit into a half."""
     return x.is_floating_point() or x.is_complex() or bool((x.double().abs() <= 1000).all())
@@ -170,13 +178,14 @@ def sorting(m):
     x, d = m.tensor(name), dim_of(m, m.tensor(name))
     down = m.choice(("False", "True"))
     size = x.size(d) if x.dim() and -x.dim() <= d < x.dim() else 1
+    loose = unordered(m, name)
     kind, text = m.choice(
         (
             ("sort", f"torch.sort({name}, dim={d}, descending={down}, stable=True).values"),
             ("sort", f"torch.sort({name}, dim={d}, descending={down}, stable=True).indices"),
             ("argsort", f"torch.argsort({name}, dim={d}, descending={down}, stable=True)"),
-            ("msort", f"torch.msort({name})"),
-            ("topk", f"torch.topk({name}, {m.integer(0, size)}, {d}, largest={down}).values"),
+            ("msort", f"torch.msort({loose})"),
+            ("topk", f"torch.topk({loose}, {m.integer(0, size)}, {d}, largest={down}).values"),
             ("unique", f"torch.unique({name}).clone()"),
             ("unique_consecutive", f"torch.unique_consecutive({name}).clone()"),
             ("nonzero", f"torch.nonzero({name})"),

@@ -6,7 +6,7 @@ from ..model import FLOATS, INTEGERS
 from . import dim_of, maker, new
 from .indexing import index
 from .networks import CONTIGUOUS
-from .reductions import ordered
+from .reductions import ordered, unordered
 
 
 def sortable(m, test=lambda x: True):
@@ -129,7 +129,7 @@ def picked_out(m):
             ("argwhere", f"torch.argwhere({name})"),
             ("nonzero", f"torch.nonzero({name}, as_tuple=True)[0].clone()" if x.dim() else ""),
             ("isin", f"torch.isin({name}, {name}.flatten()[:3], invert={m.chance(0.5)})"),
-            ("sort", f"{name}.sort({d}).values"),
+            ("sort", f"{unordered(m, name)}.sort({d}).values"),
             ("topk", f"torch.topk({name}, {m.integer(0, size + 1)}, {d}).values.detach()"),
             ("equal", f"torch.tensor(torch.equal({name}, {name}.clone()), device=device)"),
             ("isclose", f"torch.isclose({name}, {name}.clone(), equal_nan={m.chance(0.5)})"),

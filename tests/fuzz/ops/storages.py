@@ -3,6 +3,11 @@
 from . import change, maker, new
 
 
+def room_of(x):
+    """How many elements its storage holds from its offset on."""
+    return x.untyped_storage().nbytes() // x.itemsize - x.storage_offset()
+
+
 @maker(2)
 def resized(m):
     """New elements are not initialized, so they are written."""
@@ -16,7 +21,7 @@ def resized(m):
         total *= size
     if total > 200:
         return None
-    room = x.untyped_storage().nbytes() // x.itemsize - x.storage_offset()
+    room = room_of(x)
     if room < 0:
         return None  # what lies before it would not be initialized
     fill = f"; {name}.fill_(1)" if total > room else ""
@@ -56,5 +61,7 @@ def replaced(m):
         (f"{name}.set_({other})", f"{name}.data = {other}", f"{name}.resize_as_({other})")
     )
     if "resize" in text:
+        if room_of(x) < 0:
+            return None
         text += f"; {name}.fill_(1)"
     return change(text.split("(")[0].split(".")[1].split(" ")[0], text, name)

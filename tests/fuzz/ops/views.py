@@ -136,7 +136,9 @@ def other_dtype(m):
     if not name:
         return None
     x = m.tensor(name)
-    options = [d for types in WIDTHS.values() for d in types if x.dtype == d or not d.is_complex]
+    # Other widths depend on strides, which are not compared where there are no elements.
+    widths = WIDTHS.values() if x.numel() else [WIDTHS[x.itemsize]]
+    options = [d for types in widths for d in types if x.dtype == d or not d.is_complex]
     return view(m, name, "view dtype", f".view({m.choice(options)})")
 
 
