@@ -2,6 +2,7 @@
 
 import collections
 import concurrent.futures
+import faulthandler
 import multiprocessing
 import os
 import queue
@@ -95,6 +96,7 @@ def start_worker(log):
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
         os.dup2(file, stream.fileno())
+    faulthandler.enable()  # where it died, should it
     torch.set_num_threads(1)  # there are as many workers as cores
     torch.webgpu.set_fallback_mode("silent")  # counted still
     device_works()

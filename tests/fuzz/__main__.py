@@ -13,6 +13,7 @@ from . import blocks, generate, shrink
 from .program import script
 
 SEED = 1
+PLACES = 16  # printed of one group of findings
 
 
 def parser():
@@ -117,7 +118,7 @@ class Totals:
         for finding in findings:
             grouped[finding.signature].append(finding)
         for (kind, what), group in grouped.items():
-            places = ", ".join(finding.place for finding in group[:4])
+            places = ", ".join(finding.place for finding in group[:PLACES])
             lines.append(f"{len(group)} x {kind} ({what}): {places}")
         lines.append(
             f"{self.steps} steps in {seconds:.0f} s ({self.steps / seconds:.0f} a second), of "
