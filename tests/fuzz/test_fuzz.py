@@ -51,7 +51,7 @@ def wrong_kernel():
 
 def test_a_wrong_kernel_is_found_and_shrunk(wrong_kernel):
     for episode in range(200):  # the first of this block begins with a flip
-        place = f"3:113:{episode}"
+        place = f"3:182:{episode}"
         *_, (step, _, finding) = blocks.steps_of(place)
         if finding and "flip" in step.text:
             break
