@@ -88,8 +88,9 @@ def _register() -> None:
             sys.modules["torch." + name.removeprefix("torch_webgpu.")] = module
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
 
-    from torch_webgpu import _dlpack, _printing, _shutdown
+    from torch_webgpu import _dlpack, _printing, _shutdown, inductor
 
+    inductor.install()
     _dlpack.install()
     _printing.install()
     _shutdown.install()

@@ -16,10 +16,6 @@
 #include "wgsl/wgsl_library.h"
 
 namespace torch_webgpu {
-namespace {
-
-// Name of the dtype ("" for an absent operand), slot, whether neighbours are whole words.
-using PythonOperand = std::tuple<std::string, uint32_t, bool>;
 
 DType dtype_named(const std::string& name) {
   for (uint32_t d = 0; d < kNumDTypes; ++d) {
@@ -29,6 +25,11 @@ DType dtype_named(const std::string& name) {
   }
   TORCH_CHECK_VALUE(false, "there is no dtype ", name);
 }
+
+namespace {
+
+// Name of the dtype ("" for an absent operand), slot, whether neighbours are whole words.
+using PythonOperand = std::tuple<std::string, uint32_t, bool>;
 
 std::string assemble_kernel(const std::string& name, const std::vector<uint32_t>& consts,
                             const std::vector<PythonOperand>& operands,

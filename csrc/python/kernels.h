@@ -2,7 +2,14 @@
 
 #include <pybind11/pybind11.h>
 
+#include <string>
+
+#include "wgsl/dtype.h"
+
 namespace torch_webgpu {
+
+/// The dtype of that name. Raises ValueError if there is none.
+DType dtype_named(const std::string& name);
 
 /// assemble_kernel(name, consts, operands, regions, target, changes): the text of a kernel's
 /// shader for a target, see python_target. Raises ValueError for names that do not exist,

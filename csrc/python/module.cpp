@@ -18,6 +18,7 @@
 #include "backend/fallback.h"
 #include "backend/generator.h"
 #include "backend/tensor.h"
+#include "python/compiled_kernel.h"
 #include "python/kernels.h"
 #include "python/shaders.h"
 #include "python/targets.h"
@@ -220,6 +221,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   def("set_fallback_mode", &set_fallback_mode_name);
   def("drain_autograd", &drain_autograd);
   register_kernels(m);
+  register_compiled_kernel(m);
   register_shader_sources(m);
   register_user_kernels(m);
   register_targets(m);

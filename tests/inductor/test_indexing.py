@@ -1,0 +1,75 @@
+"""Indices that are data: gathers, scatters, embeddings, and their errors."""
+
+import pytest
+import torch
+from compiled import DEVICE, check, compile
+
+F = torch.nn.functional
+
+
+def randn(*shape):
+    return torch.randn(*shape, device=DEVICE)
+
+
+def indices(high, *shape, low=0):
+    return torch.randint(low, high, shape).to(DEVICE)
+
+
+def test_loads_by_index():
+    x = randn(20, 30)
+    check(lambda x, i: x[i].sin(), x, indices(20, 50, low=-20), exact=True)
+    check(lambda x, i, j: x[i, j] + 1, x, indices(20, 50), indices(30, 50), exact=True)
+    check(lambda x, i: x.gather(1, i) * 2, x, indices(30, 20, 7), exact=True)
+    check(lambda x, i: x.index_select(1, i), x, indices(30, 9).to(torch.int32), exact=True)
+    check(lambda x, i: F.embedding(i, x) + 1, x, indices(20, 4, 5), exact=True)
+
+
+def test_stores_by_index():
+    x = randn(20, 30)
+
+    def accumulate(x, i, v):
+        return (x * 2).index_put((i,), v, accumulate=True)
+
+    check(accumulate, x, indices(20, 64), randn(64, 30))
+    check(lambda x, i, v: x.scatter_add(1, i, v) + 1, x, indices(30, 20, 9), randn(20, 9))
+    check(lambda x, i, v: x.index_add(0, i, v), x, indices(20, 50), randn(50, 30))
+    check(lambda x, i, v: x.scatter(1, i, v), x, indices(30, 20, 1), randn(20, 1), exact=True)
+    check(lambda x: x.index_fill(0, torch.tensor([1, 3], device=DEVICE), 7.0), x, exact=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float16], ids=str)
+def test_atomic_sums(dtype):
+    x = torch.zeros(5, dtype=dtype, device=DEVICE)
+    ones = torch.ones(300, dtype=dtype, device=DEVICE)
+    check(lambda x, i, v: x.index_add(0, i, v), x, indices(5, 300), ones, exact=True)
+
+
+def test_gradient_of_embedding():
+    weight = randn(50, 16).requires_grad_()
+    check(lambda w, i: F.embedding(i, w).sin(), weight, indices(50, 8, 6), backward=True)
+
+
+def test_masked_loads():
+    x = randn(6, 10)
+    check(lambda x: torch.where(x > 0, x, x.flip(0)).tril(), x, exact=True)
+    check(lambda x: torch.cat([x.sin() * 0.7, x.cos() * 0.7, x + 1], 1) * 0.7, x, exact=True)
+    check(lambda x: x.roll(3, 1) + x.diagonal(), x[:, :6], exact=True)
+    check(lambda x: F.max_pool2d(x[None, None], 3, padding=1), x, exact=True)
+    check(lambda x: F.interpolate(x[None, None], scale_factor=2, mode="bilinear"), x)
+
+
+@pytest.mark.parametrize("index", [20, -21, 2**32 + 1])
+def test_index_out_of_range_is_an_error_at_the_next_synchronization(index):
+    x = randn(20, 3)
+    compiled = compile(lambda x, i: x[i] + 1)
+    compiled(x, indices(20, 4))
+    compiled(x, torch.tensor([0, 1, index, 2], device=DEVICE))
+    with pytest.raises(IndexError, match="is out of bounds for dimension"):
+        torch.webgpu.synchronize()
+    torch.webgpu.synchronize()  # reported once
+
+
+def test_error_names_index_and_size():
+    compile(lambda x, i: x[i] + 1)(randn(20, 3), torch.tensor([-21], device=DEVICE))
+    with pytest.raises(IndexError, match=r"index -21 is out of bounds .* size 20"):
+        torch.webgpu.synchronize()

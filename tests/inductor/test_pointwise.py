@@ -1,0 +1,186 @@
+"""Pointwise kernels: fusion over strides and broadcasts, dtypes, words shared by elements."""
+
+import pytest
+import torch
+from compiled import DEVICE, check, compile, dispatches
+
+from torch_webgpu.inductor import interface, lanes
+
+
+def make(*shape, dtype=torch.float32, low=-5, high=5):
+    return torch.testing.make_tensor(*shape, dtype=dtype, device="cpu", low=low, high=high).to(
+        DEVICE
+    )
+
+
+def test_chain_is_one_dispatch():
+    def chain(x):
+        return torch.relu(x.sin() * 2 + 1).sqrt() - x
+
+    x = make(64, 128)
+    check(chain, x, exact=True)
+    assert dispatches(compile(chain), x) == 1
+
+
+@pytest.mark.parametrize("size", [1, 3, 1023, 1025, 4096, 70001])
+def test_sizes(size):
+    check(lambda x, y: x * y + 1, make(size), make(size), exact=True)
+
+
+def test_broadcast_and_strided_inputs():
+    def mix(a, b, c, d):
+        return a * b + c - d
+
+    a, b = make(32, 48, 40), make(40)
+    c, d = make(48, 40, 32).permute(2, 0, 1), make(32, 96, 40)[:, ::2]
+    check(mix, a, b, c, d, exact=True)
+    assert dispatches(compile(mix), a, b, c, d) == 1
+
+
+def test_expanded_input_and_offset():
+    base = make(5000)
+    check(lambda x, y: x + y, base[3:4099], base[:1].expand(4096), exact=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_are_computed_in_float32_and_rounded_when_stored(dtype):
+    x, y = make(2048, dtype=dtype), make(2048, dtype=dtype)
+    check(lambda x, y: x * y, x, y, exact=True)
+    check(lambda x: torch.sigmoid(x), x, exact=True)
+    # 300 * 300 / 300: infinite in float16 if the product is rounded in between.
+    large = torch.full((2048,), 300.0, dtype=dtype, device=DEVICE)
+    result = compile(lambda x: x * x / x)(large)
+    assert torch.equal(result, large)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_number_is_compared_as_the_half_that_it_rounds_to(dtype):
+    x = torch.full((2048,), 0.1, dtype=dtype, device=DEVICE)
+    check(lambda x: x == 0.1, x, exact=True)
+    check(lambda x: x + 0.1, x, exact=True)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8], ids=str
+)
+def test_integers_wrap_as_in_eager_mode(dtype):
+    info = torch.iinfo(dtype)
+    x, y = (make(1999, dtype=dtype, low=info.min, high=info.max) for _ in range(2))
+    shift = make(1999, dtype=dtype, low=0, high=7)
+    check(lambda x, y: x * y + x - y, x, y, exact=True)
+    check(lambda x, y: (x & y) | (x ^ ~y), x, y, exact=True)
+    check(lambda x, s: (x << s) >> 1, x, shift, exact=True)
+    check(lambda x, y: torch.where(x > y, x, y).to(torch.float32), x, y, exact=True)
+    check(lambda x, y: torch.div(x, y | 1, rounding_mode="floor") + x % (y | 1), x, y, exact=True)
+
+
+def test_int64_is_never_cut():
+    x = torch.tensor([2**40 + 7, -(2**50), 2**62, -1] * 300, device=DEVICE)
+    check(lambda x: x * 3 + (x >> 5), x, exact=True)
+    check(lambda x: (x.to(torch.int32), x.to(torch.float32), x == 2**62), x, exact=True)
+
+
+def test_index_values_pass_32_bits():
+    def squares(x):
+        i = torch.arange(0, 100_000, 7, device=DEVICE)
+        return i * i * i + x
+
+    check(squares, torch.zeros((), dtype=torch.int64, device=DEVICE), exact=True)
+    check(lambda: torch.arange(0, 2**40, 2**38, device=DEVICE) + 1, exact=True)
+
+
+def test_truth_values():
+    x, y = make(1001, dtype=torch.bool), make(1001, dtype=torch.bool)
+    check(lambda x, y: (x & y) | ~x ^ y, x, y, exact=True)
+    check(lambda x, y: (x * y, x + y, x < y, torch.maximum(x, y), x.to(torch.int8)), x, y)
+
+
+def test_double_runs_eagerly_and_is_not_cut_to_float():
+    x = torch.tensor([1.0, 2.0], dtype=torch.float64, device=DEVICE)
+    with pytest.raises(Exception, match="CPU"):  # as in eager mode: fallbacks are errors here
+        compile(lambda x: (x + 1e-12) * 3)(x)
+
+
+def test_nan_and_infinity():
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0] * 300, device=DEVICE)
+
+    def classify(x):
+        return x - x, x.isnan(), x.isinf(), x.clamp(-1, 1), torch.maximum(x, x.flip(0)), 1 / x
+
+    check(classify, x, exact=True)
+
+
+@pytest.mark.parametrize("offset", range(5))
+def test_neighbours_in_a_word_are_left_alone(offset):
+    """In-place results in views of narrow types, which share words with what lies around."""
+    for dtype in (torch.uint8, torch.bool, torch.float16):
+        whole = make(5000, dtype=dtype, low=0, high=2)
+        expected = whole.clone()
+
+        def add(x):
+            return x.logical_not_()
+
+        for buffer, function in ((whole, compile(add)), (expected, add)):
+            function(buffer[offset : offset + 2049])
+        assert torch.equal(whole, expected)
+
+
+def test_operands_of_one_buffer():
+    base = make(8192)
+
+    def update(x, y):
+        x.add_(y)
+        return x * 2
+
+    other = base.clone()
+    update(other[:4096], other[4096:])
+    compile(update)(base[:4096], base[4096:])
+    assert torch.equal(base, other)
+
+
+def test_concatenation_and_padding():
+    parts = [make(4, n) for n in (3, 5, 8, 1)]
+    check(lambda *parts: torch.cat(parts, 1).sin(), *parts, exact=True)
+    check(lambda x: torch.nn.functional.pad(x + 1, (2, 3, 1, 1), value=7), parts[0], exact=True)
+    check(lambda x: torch.nn.functional.pad(x, (2, 2), mode="reflect"), parts[2], exact=True)
+    halves = [p.half() for p in parts]
+    check(lambda *parts: torch.cat(parts, 1) * 2, *halves, exact=True)
+
+
+def test_more_operands_than_storage_buffers():
+    many = [make(256) for _ in range(40)]
+    check(lambda *many: sum(x * k for k, x in enumerate(many)), *many)
+    check(lambda *many: torch.cat(many), *many, exact=True)
+    check(lambda *many: [x + 1 for x in many], *many, exact=True)
+
+
+@pytest.mark.parametrize("buffers", [16, 12, 8])
+def test_kernels_fit_the_storage_buffers(buffers, monkeypatch):
+    monkeypatch.setitem(interface.properties().limits, "max_storage_buffers", buffers)
+    many = [make(64) for _ in range(20)]
+
+    def program(*many):
+        left = sum(x.sin() for x in many[:7])
+        right = sum(x.cos() for x in many[7:14])
+        parts = [x * y + z for x, y, z in zip(many, many[5:], many[9:], strict=False)]
+        return torch.where(left > right, left, right) + many[19], torch.cat(parts[:8])
+
+    check(program, *many)
+
+
+def test_numbers_from_the_cpu():
+    scalar = torch.tensor(3, dtype=torch.int32)
+    check(lambda x, s: x * s, make(100), scalar)
+    check(lambda x, s: x * s, make(100), torch.tensor(0.25, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("threshold", [1, 1 << 30])
+def test_lanes_change_no_result(threshold, monkeypatch):
+    """An invocation with several elements, and with one."""
+    monkeypatch.setattr(lanes, "MIN_RESULTS", threshold)
+    for dtype in (torch.float32, torch.float16, torch.int64, torch.uint8, torch.bool):
+        x, y = (make(12, 20, dtype=dtype, low=0, high=2) for _ in range(2))
+        check(lambda x, y: torch.maximum(x, y), x, y, exact=True)
+        check(lambda x, y: torch.maximum(x, y[0]), x, y, exact=True)
+        check(lambda x, y: torch.maximum(x[1:], y[:-1]), x, y, exact=True)
+        check(lambda x, y: torch.maximum(x.t(), y.t()), x, y, exact=True)

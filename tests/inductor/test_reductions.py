@@ -1,0 +1,132 @@
+"""Reductions, and what is fused around them: softmax, norms, losses."""
+
+import pytest
+import torch
+from compiled import DEVICE, check, compile, dispatches
+
+F = torch.nn.functional
+
+
+def randn(*shape, dtype=torch.float32):
+    return torch.randn(*shape).to(DEVICE, dtype)
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (64, 128), (7, 1000), (300, 12), (2, 40000)])
+@pytest.mark.parametrize("dim", [0, -1, None])
+def test_sums_and_extremes(shape, dim):
+    x = randn(*shape)
+
+    def reduce(x):
+        options = {} if dim is None else {"dim": dim}
+        return x.sum(**options), x.mean(**options), x.amax(dim or 0), x.prod(-1)
+
+    check(reduce, x, tolerances={"rtol": 1e-4, "atol": 1e-4})
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool], ids=str)
+def test_integer_reductions(dtype):
+    x = torch.testing.make_tensor(37, 130, dtype=dtype, device="cpu").to(DEVICE)
+    check(lambda x: (x.sum(1), x.sum(0), x.amax(1), x.amin(0)), x, exact=True)
+    # Not of uint8, of which eager mode's result is uint8 and Inductor's bool, on any device.
+    check(lambda x: ((x != 0).any(1), (x != 0).all(0)), x, exact=True)
+
+
+def test_sum_of_int64_passes_32_bits():
+    x = torch.full((5, 1000), 2**33 + 1, device=DEVICE)
+    check(lambda x: x.sum(1), x, exact=True)
+
+
+def test_indices_of_extremes():
+    x = torch.randint(0, 5, (40, 300)).to(DEVICE)  # with ties
+    for dtype in (torch.float32, torch.float16, torch.int32, torch.int64):
+        check(lambda x: (x.argmax(1), x.argmin(0), x.argmax()), x.to(dtype), exact=True)
+    x = randn(8, 100)
+    x[3, 50] = float("nan")
+    check(lambda x: (x.argmax(1), x.argmin(1), x.max(1), x.amin(1)), x, exact=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("length", [1, 7, 64, 1000, 5000])
+def test_moments(dtype, length):
+    x = (randn(6, length) + 100).to(dtype)
+    tolerance = 1e-4 if dtype == torch.float32 else 2e-2
+    check(
+        lambda x: torch.var_mean(x, 1, correction=0),
+        x,
+        tolerances={"rtol": tolerance, "atol": tolerance},
+    )
+
+
+def test_softmax_is_one_dispatch():
+    x = randn(32, 1000)
+    compiled = check(lambda x: torch.softmax(x, -1), x)
+    assert dispatches(compiled, x) == 1
+
+
+def test_softmax_of_infinities():
+    x = randn(4, 200)
+    x[1, 3:] = -float("inf")
+    x[2] = -float("inf")
+    x[3, 0] = float("inf")
+    check(lambda x: (torch.softmax(x, -1), torch.log_softmax(x, -1), x.logsumexp(-1)), x)
+
+
+def test_layer_norm_and_gelu_are_one_dispatch():
+    x, weight, bias = randn(16, 768), randn(768), randn(768)
+
+    def norm(x, weight, bias):
+        return F.gelu(F.layer_norm(x, (768,), weight, bias))
+
+    compiled = check(norm, x, weight, bias, tolerances={"rtol": 1e-4, "atol": 1e-4})
+    assert dispatches(compiled, x, weight, bias) == 1
+
+
+def test_cross_entropy_forward_is_one_dispatch():
+    logits, target = randn(64, 1000), torch.randint(0, 1000, (64,)).to(DEVICE)
+
+    def loss(logits, target):
+        return F.cross_entropy(logits, target, reduction="none")
+
+    compiled = check(loss, logits, target)
+    assert dispatches(compiled, logits, target) == 1
+    check(lambda x, t: F.cross_entropy(x, t, ignore_index=5), logits, target)
+
+
+def test_norms():
+    x = randn(4, 8, 6, 6)
+    wide = {"rtol": 1e-4, "atol": 1e-4}
+    check(lambda x: F.group_norm(x, 4), x, tolerances=wide)
+    check(lambda x: F.instance_norm(x), x, tolerances=wide)
+    check(lambda x: F.rms_norm(x, (6, 6)), x, tolerances=wide)
+    norm = torch.nn.BatchNorm2d(8).to(DEVICE)
+    check(lambda x: norm(x), x, tolerances=wide)
+
+
+def test_long_reductions_are_split():
+    x = randn(1 << 20)
+    compiled = check(lambda x: (x * 2).sum(), x, tolerances={"rtol": 1e-3, "atol": 1e-1})
+    assert dispatches(compiled, x) == 2
+
+
+def test_several_reductions_of_one_row():
+    def standardize(x):
+        x = (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)
+        return x / x.abs().amax(1, keepdim=True)
+
+    x = randn(50, 333)
+    compiled = check(standardize, x, tolerances={"rtol": 1e-4, "atol": 1e-4})
+    assert dispatches(compiled, x) == 1
+
+
+def test_scan_and_sort_run_eagerly_on_the_device():
+    x = randn(10, 100)
+    check(lambda x: (x + 1).cumsum(1) * 2, x)
+    check(lambda x: (x * 2).sort(1), x, exact=True)
+    check(lambda x: (x * 2).topk(5, 1), x, exact=True)
+
+
+def test_empty_reductions():
+    x = randn(0, 5)
+    check(lambda x: (x.sum(), x.sum(0), x.prod(1), (x + 1).any()), x, exact=True)
+    with pytest.raises(Exception, match=r"zero-size|empty|numel"):
+        compile(lambda x: x.amax(0))(x)

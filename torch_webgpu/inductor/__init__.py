@@ -1,0 +1,29 @@
+"""torch.compile for ``device="webgpu"``: an Inductor backend that writes WGSL.
+
+`install` registers it and costs nothing until torch.compile is used: the modules here import
+Inductor, so they are imported when Dynamo or Inductor are.
+
+=================  ===============================================================================
+`registration`     what Dynamo and Inductor are told of the device
+`interface`        the device as Dynamo sees it
+`compat`           functions of Dynamo and Inductor that are replaced, each with its reason
+`fake`             strides of the eager kernels' results
+`registers`        element types and the types of values in registers
+`tables`           Inductor's ops as rows of the op tables of the eager kernels
+`overrides`        Inductor's ops as WGSL
+`printer`          index expressions as WGSL
+`lanes`            neighbouring elements that an invocation handles together
+`reductions`       what is reduced by what, and how over a workgroup
+`kernel`           loads, stores and loops of one kernel
+`combo`            several kernels in one dispatch
+`scheduling`       what is fused: a kernel has few storage buffers
+`wrapper`          the module that launches the kernels
+`accessors`        how a kernel reaches its operands, for one way that they lie in buffers
+`runtime`          what that module imports
+`entry`            ``backend="webgpu"``
+=================  ===============================================================================
+"""
+
+from torch_webgpu.inductor.registration import install
+
+__all__ = ["install"]

@@ -1,0 +1,129 @@
+"""Functions of Dynamo and Inductor that are replaced, because neither has a hook there.
+
+This is the one module that changes anything of PyTorch's. Each replacement asks for the device
+first and leaves every other device to the function that it replaces.
+"""
+
+import functools
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from torch_webgpu.inductor.interface import buffer_budget
+from torch_webgpu.inductor.registers import EAGER_ONLY
+
+# Modules that ask utils.is_gpu for what is more than speed, or more than Triton. "webgpu" must not
+# be among Inductor's GPU_TYPES: that would ask for Triton, and break get_gpu_type() beside CUDA.
+_MODULES_THAT_ASK_IS_GPU = {
+    "lowering": "an op on a CPU number and a device tensor would become a C++ kernel that reads "
+    "device memory",
+    "ir": "loops keep their order for fusion, and small reductions are written out",
+    "scheduler": "loops are reordered so that more is fused, and kernels take CPU numbers",
+    "decomposition": "the gradient of a convolution's bias becomes a sum that can be fused",
+}
+
+
+def apply() -> None:
+    """Replaces Inductor's functions. Called once, before the first graph is lowered."""
+    utils: Any = importlib.import_module("torch._inductor.utils")
+    original = utils.is_gpu
+
+    @functools.wraps(original)
+    def is_gpu(device: str | None) -> bool:
+        return device == "webgpu" or original(device)
+
+    for name in _MODULES_THAT_ASK_IS_GPU:
+        module: Any = importlib.import_module(f"torch._inductor.{name}")
+        if hasattr(module, "is_gpu"):
+            module.is_gpu = is_gpu
+
+    from torch._inductor import graph, ir, lowering, scheduler
+
+    _replace(scheduler.Scheduler, "create_backend", _create_backend)
+    _replace(graph.GraphLowering, "decide_layout_opt", _decide_layout_opt, static=True)
+    _replace(ir.StorageBox, "has_exceeded_max_reads", _has_exceeded_max_reads)
+    _replace(lowering, "pointwise_cat", _pointwise_cat)
+    for name in ("unsupported_input_tensor", "unsupported_output_tensor"):
+        _replace(lowering, name, _is_unsupported_tensor)
+
+
+def _replace(
+    owner: Any, name: str, replacement: Callable[..., Any], *, static: bool = False
+) -> None:
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        return replacement(original, *args, **kwargs)
+
+    setattr(owner, name, staticmethod(replaced) if static else replaced)
+
+
+def _create_backend(original: Callable[..., Any], self: Any, device: torch.device) -> Any:
+    """As a GPU for the scheduler, the device would be asked for Triton."""
+    if device.type != "webgpu":
+        return original(self, device)
+    from torch._inductor.codegen.common import get_scheduling_for_device
+    from torch._inductor.virtualized import V
+
+    V.graph.add_device_info(device)
+    return get_scheduling_for_device(device.type)(self)
+
+
+def _decide_layout_opt(original: Callable[..., bool], gm: Any, *args: Any, **kwargs: Any) -> bool:
+    """Convolutions here are no faster with channels last; the change costs two copies each."""
+    for node in gm.graph.nodes:
+        value = node.meta.get("val")
+        is_convolution = node.target is torch.ops.aten.convolution.default
+        if is_convolution and getattr(value, "device", None) == torch.device("webgpu", 0):
+            return False
+    return original(gm, *args, **kwargs)
+
+
+def _is_unsupported_tensor(
+    original: Callable[..., bool], t: torch.Tensor, *args: Any, **kwargs: Any
+) -> bool:
+    """Ops on dtypes that have no arithmetic in registers stay ops, which run eagerly."""
+    is_eager_only = t.dtype in EAGER_ONLY or (t.dtype.is_floating_point and t.dtype.itemsize == 1)
+    if t.device.type == "webgpu" and is_eager_only:
+        return True
+    return original(t, *args, **kwargs)
+
+
+def _has_exceeded_max_reads(original: Callable[..., bool], self: Any) -> bool:
+    """An expression that reads many buffers becomes one: with two more operands of an op it must
+    still fit a kernel's storage buffers. The scheduler fuses it again where it fits."""
+    from torch._inductor.ir import Pointwise
+
+    if not isinstance(self.data, Pointwise) or self.get_device().type != "webgpu":
+        return original(self)
+    return original(self) or self.num_reads() > (buffer_budget() - 1) // 3
+
+
+def _pointwise_cat(original: Callable[..., Any], inputs: Any, dim: int = 0) -> Any:
+    """A concatenation in one kernel must fit its storage buffers; else each part is a kernel."""
+    from torch._inductor import ir
+
+    reads = {name for x in inputs for name in x.get_read_names()}
+    if inputs[0].get_device().type == "webgpu" and len(reads) >= buffer_budget():
+        return ir.TensorBox(ir.ConcatKernel.create(inputs, dim))
+    return original(inputs, dim)
+
+
+def make_optimizers_capturable(optimizer: ModuleType) -> None:
+    """Dynamo makes a traced optimizer capturable on CUDA and XPU only. On another device its step
+    counts would stay on the CPU, and their arithmetic would be compiled by a C++ compiler."""
+
+    def set_capturable(original: Callable[..., None], self: Any, tx: Any) -> None:
+        for group in self.value.param_groups:
+            params = group.get("params", [])
+            if "capturable" in group and params:
+                group["capturable"] |= all(
+                    p.device.type == "webgpu" and p not in self.value.state for p in params
+                )
+        original(self, tx)
+
+    _replace(optimizer.OptimizerVariable, "_set_capturable", set_capturable)

@@ -1,0 +1,25 @@
+"""How generated modules speak of the device."""
+
+from torch._inductor.codegen import common
+
+
+class WebGPUOpOverrides(common.DeviceOpOverrides):
+    """There is one device with one stream: nothing to guard or to set."""
+
+    def device_guard(self, device_idx: int) -> str:
+        return "torch._ops.contextlib.nullcontext()"
+
+    def set_device(self, device_idx: int) -> str:
+        return "pass"
+
+    def synchronize(self) -> str:
+        return "torch.webgpu.synchronize()"
+
+    def import_get_raw_stream_as(self, name: str) -> str:
+        return f"def {name}(_): return 0"
+
+
+def register() -> None:
+    """Tells Inductor. Asks for the CPU's first: torch 2.11 fills an empty table only."""
+    common.get_device_op_overrides("cpu")
+    common.register_device_op_overrides("webgpu", WebGPUOpOverrides())

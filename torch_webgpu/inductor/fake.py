@@ -1,0 +1,71 @@
+"""Strides of the eager kernels' results, where PyTorch's fake tensors guess another device's.
+
+A wrong guess shows: compiled modules assert the strides of what eager kernels return.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx.operator_schemas import normalize_function
+
+aten = torch.ops.aten
+
+
+def install() -> None:
+    """Wraps the entries of PyTorch's table. An op that a release does not list is left out."""
+    from torch._subclasses.fake_impls import op_implementations_dict as table
+
+    rules = {
+        aten.convolution.default: _convolution,
+        aten._convolution.default: _convolution,
+        aten.convolution_backward.default: _convolution,
+        aten.nonzero.default: _nonzero,
+    }
+    for op, rule in rules.items():
+        if op in table:
+            table[op] = _on_webgpu(table[op], rule)
+
+
+def _on_webgpu(original: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
+    def implementation(fake_mode: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(fake_mode, func, *args, **kwargs)
+        tensors = result if isinstance(result, tuple) else (result,)
+        if not any(t is not None and t.device.type == "webgpu" for t in tensors):
+            return result
+        with fake_mode:
+            return rule(result, func, args, kwargs)
+
+    return implementation
+
+
+def _suggested_format(tensor: torch.Tensor) -> torch.memory_format:
+    is_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+    return (
+        torch.channels_last if is_last and not tensor.is_contiguous() else torch.contiguous_format
+    )
+
+
+def _convolution(result: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Channels last if the input has them, or else the weight."""
+    normalized = normalize_function(
+        func, args=args, kwargs=kwargs, normalize_to_only_use_kwargs=True
+    )
+    assert normalized is not None
+    named = normalized.kwargs
+    formats = {_suggested_format(named["input"]), _suggested_format(named["weight"])}
+    memory_format = (
+        torch.channels_last if torch.channels_last in formats else torch.contiguous_format
+    )
+
+    def place(tensor: torch.Tensor | None) -> torch.Tensor | None:
+        if tensor is None or tensor.dim() != 4:
+            return tensor
+        return tensor.contiguous(memory_format=memory_format)
+
+    return tuple(map(place, result)) if isinstance(result, tuple) else place(result)
+
+
+def _nonzero(result: torch.Tensor, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
+    """Row by row; CUDA's result has strides (1, n)."""
+    return result.new_empty(result.shape)

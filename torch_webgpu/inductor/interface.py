@@ -1,0 +1,94 @@
+"""The device as Dynamo sees it."""
+
+import functools
+import types
+from typing import Any
+
+from torch_webgpu import webgpu
+
+
+def register(device_interface: Any) -> None:
+    """Registers the interface with torch._dynamo.device_interface."""
+
+    class WebGPUInterface(device_interface.DeviceInterface):
+        """One device with one stream: most of what is asked has one answer."""
+
+        device = webgpu.device
+        Event = webgpu.Event
+        Stream = webgpu.Stream
+
+        class Worker:
+            """What compile workers ask. They have no device of their own."""
+
+            @staticmethod
+            def set_device(device: int) -> None:
+                return None
+
+            @staticmethod
+            def current_device() -> int:
+                return 0
+
+            @staticmethod
+            def get_device_properties(device: Any = None) -> Any:
+                return properties()
+
+        current_device = staticmethod(webgpu.current_device)
+        set_device = staticmethod(webgpu.set_device)
+        device_count = staticmethod(webgpu.device_count)
+        is_available = staticmethod(webgpu.is_available)
+        stream = staticmethod(webgpu.stream)
+        current_stream = staticmethod(webgpu.current_stream)
+        set_stream = staticmethod(webgpu.set_stream)
+        synchronize = staticmethod(webgpu.synchronize)
+        memory_allocated = staticmethod(webgpu.memory_allocated)
+
+        @staticmethod
+        def exchange_device(device: int) -> int:
+            return 0
+
+        @staticmethod
+        def maybe_exchange_device(device: int) -> int:
+            return 0
+
+        @staticmethod
+        def get_raw_stream(device_idx: int) -> int:
+            return 0
+
+        @staticmethod
+        def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
+            return None
+
+        @staticmethod
+        def is_bf16_supported(including_emulation: bool = False) -> bool:
+            return True  # generated kernels compute it in float32, as eager ones do
+
+        @staticmethod
+        def get_compute_capability(device: Any = None) -> int:
+            return 0
+
+    for name in ("webgpu", "webgpu:0"):
+        device_interface.register_interface_for_device(name, WebGPUInterface)
+
+
+@functools.cache
+def properties() -> types.SimpleNamespace:
+    """The device's properties, with those that Inductor splits reductions by. WebGPU does not tell
+    how many cores there are, so these are guesses of the right size."""
+    real = webgpu.get_device_properties()
+    software = real.type == "software"
+    return types.SimpleNamespace(
+        type="webgpu",
+        name=real.name,
+        multi_processor_count=2 if software else 128,
+        max_threads_per_multi_processor=256 if software else 2048,
+        warp_size=32,
+        max_threads_per_block=256,
+        regs_per_multiprocessor=None,
+        major=None,
+        limits=real.limits,
+    )
+
+
+def buffer_budget() -> int:
+    """Storage buffers that a kernel may bind, beside the error words."""
+    return min(16, properties().limits["max_storage_buffers"]) - 1

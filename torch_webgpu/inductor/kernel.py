@@ -1,0 +1,569 @@
+"""One generated kernel: the loads, stores and loops of fused nodes as WGSL.
+
+The text names its operands by accessors only, which `accessors` makes when it is known how the
+operands lie: ``get_x(i)``, ``set_x(i, v)``, ``add_x(i, v)``, and ``get_lanes_x(i, left)`` and
+``set_lanes_x(i, v, left)`` for all lanes of an invocation, of which `left` exist.
+
+A pointwise kernel gives an invocation one element or `lanes` neighbours. A reduction gives a row to
+`row_lanes` invocations of a workgroup, each of which again takes `lanes` neighbours at a time; what
+follows the loop goes on in the same kernel.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor.codegen.common import (
+    CSEVariable,
+    DeferredLine,
+    IndentedBuffer,
+    PythonPrinter,
+    SizeArg,
+    TensorArg,
+)
+from torch._inductor.codegen.simd import SIMDKernel
+from torch._inductor.runtime.runtime_utils import next_power_of_2
+from torch._inductor.utils import generate_assert
+from torch._inductor.virtualized import OpsValue, V
+from torch.utils._sympy.symbol import SymT, symbol_is_type
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from torch_webgpu.inductor import lanes, reductions, registers, tables
+from torch_webgpu.inductor.lanes import Run
+from torch_webgpu.inductor.module import WORKGROUP, Module, Operand
+from torch_webgpu.inductor.overrides import WgslOverrides, as_register
+from torch_webgpu.inductor.printer import index_text
+from torch_webgpu.inductor.text import LANE, ForEachLane, declared, take_invariant
+
+# Elements of a row that an invocation takes, if that leaves enough invocations for the device.
+_ELEMENTS_OF_A_LANE = 16
+_ENOUGH_INVOCATIONS = 1 << 15
+
+
+class WgslKernel(SIMDKernel):
+    """Inductor drives it through `load`, `store`, `reduction` and `codegen_body`."""
+
+    overrides = WgslOverrides
+    newvar_prefix = "let "
+    suffix = ";"
+    sexpr = staticmethod(index_text)
+    kexpr = staticmethod(index_text)
+    pexpr = PythonPrinter().doprint
+
+    def __init__(self, tiling: dict[str, sympy.Expr], **kwargs: Any) -> None:
+        super().__init__(tiling, **kwargs)
+        self._load_mask: str | None = None
+        self.module = Module()
+        self.part = 0  # of the module
+        self.numbers = itertools.count()
+        self.is_part_of_combo = False
+        self.lanes = 1
+        self.row_lanes = 1
+        self.is_outer = False
+        self.has_looped = False
+        self.half_numbers: dict[str, float] = {}
+        # What all lanes load at once, by its text; and what they store: buffer, operand, place,
+        # name of the array, condition.
+        self.lane_loads: dict[str, str] = {}
+        self.lane_load_code = IndentedBuffer()
+        self.lane_stores: list[tuple[str, str, str, str, str]] = []
+        # Reductions: accumulators, indices within the loop, and what follows it. `fours` are the
+        # arrays that gather the lanes' values for one update: name, update.
+        self.before_loop = IndentedBuffer()
+        self.loop_indexing = IndentedBuffer()
+        self.after_loop = IndentedBuffer()
+        self.fours: list[tuple[str, str]] = []
+
+    # ---- The shape of the workgroup ----
+
+    def finalize_indexing(self, indices: Sequence[sympy.Expr]) -> None:
+        """Inductor has collected every index: what runs along memory decides the shape."""
+        indices = [self.simplify_indexing(index) for index in indices]
+        trees = {tree.prefix: tree for tree in self.range_trees}
+        self.x_tree = trees["x"]
+        results = _hint(self.features.numel)
+        if not self.features.is_reduction():
+            self.lane_tree = self.x_tree
+            if results >= lanes.MIN_RESULTS:
+                self.lanes = lanes.choose(self, indices, self.lane_tree, self._widest_operand())
+            return
+        self.lane_tree = trees["r0_"]
+        length = _hint(self.features.reduction_numel)
+        self.is_outer = self._runs_along(indices, self.x_tree) > self._runs_along(
+            indices, self.lane_tree
+        )
+        # Neighbouring columns are on neighbouring invocations, where memory is read along them.
+        most = WORKGROUP // min(next_power_of_2(results), 32) if self.is_outer else WORKGROUP
+        each = _ELEMENTS_OF_A_LANE
+        if results * length < each * _ENOUGH_INVOCATIONS:
+            each //= 4
+        self.row_lanes = max(1, min(most, next_power_of_2(max(1, -(-length // each)))))
+        if not self.is_outer:
+            self.lanes = lanes.choose(
+                self, indices, self.lane_tree, self._widest_operand(), self.lane_tree.numel
+            )
+
+    def _runs_along(self, indices: Iterable[sympy.Expr], tree: Any) -> int:
+        return sum(lanes.has_unit_stride(self, index, tree) for index in indices)
+
+    def _widest_operand(self) -> int:
+        nodes = self.features.scheduler_nodes()
+        names = {dep.name for node in nodes for dep in node.read_writes.reads_and_writes()}
+        # Parts of a combination share operands, hence the number of lanes.
+        least = 4 if self.is_part_of_combo else 1
+        return max(least, *(V.graph.get_dtype(name).itemsize for name in names))
+
+    @property
+    def rows(self) -> int:
+        """Rows of a workgroup of a reduction."""
+        return WORKGROUP // self.row_lanes
+
+    @property
+    def results_of_a_workgroup(self) -> int:
+        return self.rows if self.features.is_reduction() else WORKGROUP * self.lanes
+
+    def _in_lanes(self) -> bool:
+        return self.lanes > 1 and (not self.features.is_reduction() or self.inside_reduction)
+
+    def dtype_to_str(self, dtype: torch.dtype) -> str:
+        return registers.wgsl_type(dtype)
+
+    # ---- Loads ----
+
+    def load(self, name: str, index: sympy.Expr) -> CSEVariable:
+        operand = self.args.input(name)
+        dtype = V.graph.get_dtype(name)
+        run = Run.APART
+        if self._in_lanes() and self._load_mask is None:
+            run = lanes.run_of(self, self.simplify_indexing(index), self.lane_tree, self.lanes)
+        place = self.index_to_str(self.prepare_indexing(index))
+        element = f"get_{operand}({place})"
+        if run is Run.VECTOR:
+            self.module.uses_lanes(operand)
+            element = f"{self._loaded_once(f'get_lanes_{operand}({place}, left)')}[{LANE}]"
+        elif run is Run.SAME:
+            element = self._loaded_once(element)
+        is_float = registers.kind_of(dtype) == "f"
+        return self.cse.generate(
+            self.loads,
+            registers.from_operand(element, dtype),
+            dtype=torch.float32 if is_float else dtype,
+            shape=(),
+        )
+
+    def _loaded_once(self, text: str) -> str:
+        """The name of what is loaded before the lanes take their turns."""
+        if text not in self.lane_loads:
+            self.lane_loads[text] = self._name("all")
+            self.lane_load_code.writeline(f"let {self.lane_loads[text]} = {text};")
+        return self.lane_loads[text]
+
+    def _name(self, prefix: str) -> str:
+        return f"{prefix}{next(self.numbers)}"
+
+    def branch(
+        self, mask: CSEVariable, body: Callable[[], Any], other: float | int | bool
+    ) -> CSEVariable:
+        """`body()` where the mask holds, else `other`: a real branch, so that no load is out of
+        range."""
+        inner = IndentedBuffer()
+        outer_mask = self._load_mask
+        with self.swap_buffers(inner):
+            self.cse.iter_buffer_ids = itertools.count()
+            self.cse.name_prefix += "_in"
+            self._load_mask = str(mask) if outer_mask is None else f"{outer_mask} && {mask}"
+            try:
+                value = body()
+            finally:
+                self._load_mask = outer_mask
+        if isinstance(value, OpsValue):
+            value = value.value
+        key = f"{mask}: {inner.getvalue()} {value} or {other}"
+        known = self.cse.try_get(key)
+        if known:
+            return known
+        result = self.cse.newvar(dtype=value.dtype, shape=())
+        self.cse.put(key, result)
+        kind = registers.wgsl_type(value.dtype)
+        otherwise = registers.literal(other, value.dtype)
+        self.compute.writeline(f"var {result}: {kind} = {otherwise};")
+        self.compute.writeline(f"if ({mask}) {{")
+        self.compute.splice(inner)
+        self.compute.writelines([f"{result} = {value};", "}"])
+        return result
+
+    # ---- Numbers beside half operands ----
+
+    def half_number(self, variable: CSEVariable, held: float) -> CSEVariable:
+        """Remembers what a half type holds of a constant."""
+        self.half_numbers[str(variable)] = held
+        return variable
+
+    def as_held_by_half(self, value: Any) -> Any:
+        name = str(value.value if isinstance(value, OpsValue) else value)
+        return self.half_numbers.get(name, value)
+
+    # ---- Indices that are data ----
+
+    def checked_index(self, var: CSEVariable, size: sympy.Expr, check: bool) -> CSEVariable:
+        """The index as i32; 0, and an error at the next synchronization, if it is out of range."""
+        index = as_register(var, torch.int32)
+        has_lower = var.bounds.lower >= 0
+        has_upper = isinstance(size, sympy.Number) and var.bounds.upper < size
+        if generate_assert(check) and not (has_lower and has_upper):
+            limit = self.index_to_str(self.prepare_indexing(size))
+            code = self.module.check(
+                "index {index} is out of bounds for dimension with size {size}"
+            )
+            fits = f"all({var} == l_from_i({index}))" if var.dtype == torch.int64 else "true"
+            index = f"checked_index({index}, {limit}, {fits}, {code})"
+        return self.cse.generate(self.compute, index, dtype=torch.int32, shape=())
+
+    def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
+        """`checked_index` has done it, where the index can still be replaced."""
+
+    def device_assert_async(self, cond: CSEVariable, msg: str) -> None:
+        code = self.module.check(msg, is_index=False)
+        self.compute.writeline(f"if (!({cond})) {{ complain({code}, 0, 0); }}")
+
+    def symbol_ranges(self, expr: sympy.Expr) -> dict[sympy.Symbol, ValueRanges[Any]]:
+        """What the symbols of an index may be. Launches check that no size passes 31 bits."""
+        ranges = {}
+        for symbol in expr.free_symbols:
+            entry = self.range_tree_nodes.get(symbol)
+            length = entry.length if entry is not None else None
+            most = int(length) - 1 if isinstance(length, sympy.Integer) else (1 << 31) - 1
+            is_size = symbol_is_type(symbol, (SymT.SIZE, SymT.PRECOMPUTED_SIZE))
+            least = 0 if entry is not None or is_size else -(1 << 31)
+            ranges[symbol] = ValueRanges(least, max(most, 0))
+        return ranges
+
+    # ---- Stores ----
+
+    def store(
+        self, name: str, index: sympy.Expr, value: CSEVariable, mode: str | None = None
+    ) -> None:
+        operand = self.args.output(name)
+        dtype = V.graph.get_dtype(name)
+        place = self.index_to_str(self.prepare_indexing(index))
+        text = registers.to_operand(as_register(value, dtype), dtype)
+        guards = []
+        if self.features.is_reduction():
+            guards = ["xmask"] if self.inside_reduction else ["xmask", "rlane == 0"]
+        if mode not in (None, "atomic_add"):
+            raise NotImplementedError(f"a store with mode {mode}")
+        if mode is None and self._stores_vector(index):
+            array = self._name(f"{operand}_lanes")
+            self.module.uses_lanes(operand)
+            self.lane_stores.append((name, operand, place, array, " && ".join(guards)))
+            self.stores.writeline(DeferredLine(name, f"{array}[{LANE}] = {text};"))
+            return
+        if mode == "atomic_add":
+            self.module.adds_to(operand)
+            line = f"add_{operand}({place}, {text});"
+        else:
+            self.module.stores_elements(operand)
+            line = f"set_{operand}({place}, {text});"
+        if self._in_lanes() and not self.features.is_reduction():
+            guards.append(f"{LANE} < left")
+        line = f"if ({' && '.join(guards)}) {{ {line} }}" if guards else line
+        self.stores.writeline(DeferredLine(name, line))
+
+    def _stores_vector(self, index: sympy.Expr) -> bool:
+        if not self._in_lanes() or self._load_mask is not None:
+            return False
+        run = lanes.run_of(self, self.simplify_indexing(index), self.lane_tree, self.lanes)
+        return run is Run.VECTOR
+
+    def store_reduction(self, name: str, index: sympy.Expr, value: CSEVariable) -> None:
+        operand = self.args.output(name)
+        dtype = V.graph.get_dtype(name)
+        place = self.index_to_str(self.prepare_indexing(index))
+        text = registers.to_operand(as_register(value, dtype), dtype)
+        self.module.stores_elements(operand)
+        line = f"if (xmask && rlane == 0) {{ set_{operand}({place}, {text}); }}"
+        self.after_loop.writeline(DeferredLine(name, line))
+
+    # ---- Reductions ----
+
+    def reduction(
+        self, dtype: torch.dtype, src_dtype: torch.dtype, reduction_type: str, value: Any
+    ) -> Any:
+        key = (src_dtype, reduction_type, value)
+        if key not in self.cse.reduction_cache:
+            self.cse.reduction_cache[key] = self._reduce(dtype, src_dtype, reduction_type, value)
+        return self.cse.reduction_cache[key]
+
+    def _reduce(
+        self, dtype: torch.dtype, src_dtype: torch.dtype, reduction_type: str, value: Any
+    ) -> Any:
+        assert self.inside_reduction and self._load_mask is None
+        kind = reductions.accumulator(reduction_type, dtype, src_dtype)
+        acc = self._name("acc")
+        self.before_loop.writeline(f"var {acc}: {kind.type} = {kind.identity};")
+        pushed_dtype = reductions.value_dtype(reduction_type, kind, src_dtype)
+        if isinstance(value, tuple):
+            parts = ", ".join(as_register(part, pushed_dtype) for part in value)
+            pushed = f"{kind.type}({parts})"
+        else:
+            pushed = as_register(value, pushed_dtype)
+        if kind.push_four and self.lanes > 1:
+            array = f"{acc}_lanes"
+            for first in range(0, self.lanes, 4):
+                four = ", ".join(f"{array}[{first + k}]" for k in range(4))
+                names = {"a": acc, "v": f"vec4<f32>({four})"}
+                self.fours.append((array, f"{acc} = {tables.substitute(kind.push_four, names)};"))
+            self.compute.writeline(f"{array}[{LANE}] = {pushed};")
+        else:
+            names = {"a": acc, "v": pushed, "i": "bitcast<u32>(r0_index)"}
+            self.compute.writeline(f"{acc} = {tables.substitute(kind.push, names)};")
+        total = self._across_row(acc, kind)
+        results = []
+        for text, result_dtype in kind.results:
+            final = dtype if len(kind.results) == 1 else result_dtype
+            final = torch.float32 if final in registers.HALVES else final
+            text = tables.substitute(text, {"a": total})
+            results.append(self._result(registers.convert(text, result_dtype, final), final))
+        return tuple(results) if len(results) > 1 else results[0]
+
+    def _across_row(self, acc: str, kind: reductions.Accumulator) -> str:
+        if self.row_lanes == 1:
+            return acc
+        stride = self.rows if self.is_outer else 1
+        function = self.module.across_workgroup(kind, self.row_lanes, stride)
+        total = f"{acc}_row"
+        self.after_loop.writeline(f"let {total} = {function}({acc}, lid, bitcast<u32>(rlane));")
+        return total
+
+    def _result(self, text: str, dtype: torch.dtype) -> CSEVariable:
+        name = self._name("red")
+        self.after_loop.writeline(f"let {name} = {text};")
+        return self.create_cse_var(name, ValueRanges.unknown(), dtype, ())
+
+    # ---- Loops ----
+
+    def codegen_iteration_ranges_entry(self, entry: Any) -> None:
+        line = f"let {entry.name} = {self.index_to_str(entry.expr)};"
+        (self.loop_indexing if entry.is_reduction else self.indexing_code).writeline(line)
+
+    def codegen_body(self) -> None:
+        """Writes what has gathered: a loop over the row, or what stands outside of one."""
+        parts = (self.loop_indexing, self.loads, self.compute, self.stores, self.after_loop)
+        if not any(parts):
+            return
+        if self.features.is_reduction() and self.inside_reduction:
+            self._write_loop()
+            self.body.splice(self.after_loop)
+            self._forget_loop()
+        else:
+            for part in (self.loads, self.compute, self.stores):
+                self.body.splice(part)
+        for part in (self.before_loop, *parts):
+            part.clear()
+
+    def _forget_loop(self) -> None:
+        """Only the results of reductions are known behind a loop."""
+        kept: list[CSEVariable] = []
+        for item in self.cse.reduction_cache.values():
+            kept.extend(item if isinstance(item, tuple) else (item,))
+        self.cse.invalidate(set(kept))
+        for tree in self.range_trees:
+            if tree.is_reduction:
+                tree.cache_clear()
+
+    def _write_loop(self) -> None:
+        code = self.body
+        numel = self.index_to_str(self.lane_tree.numel)
+        changing = {"r0_index", "r0_first", LANE, *declared(self.before_loop)}
+        changing.update(array for array, _ in self.fours)
+        if self.has_looped:  # what one invocation stored may be what another loads
+            code.writeline("storageBarrier();")
+        self.has_looped = True
+        code.splice(self.before_loop)
+        code.splice(
+            take_invariant(
+                [self.loop_indexing, self.lane_load_code, self.loads, self.compute], changing
+            )
+        )
+        step = self.row_lanes * self.lanes
+        variable = "r0_first" if self.lanes > 1 else "r0_index"
+        start = f"rlane * {self.lanes}" if self.lanes > 1 else "rlane"
+        code.writeline(
+            f"for (var {variable} = {start}; {variable} < {numel}; {variable} += {step}) {{"
+        )
+        if self.lanes > 1:
+            code.splice(self._lanes_code("r0_index", "r0_first", self.loop_indexing))
+        else:
+            for part in (self.loop_indexing, self.loads, self.compute, self.stores):
+                code.splice(part)
+        code.writeline("}")
+
+    def _lanes_code(
+        self, variable: str, first: str, indexing: IndentedBuffer, last: str | None = None
+    ) -> IndentedBuffer:
+        """What all lanes load at once, the body for each lane, what all lanes store at once."""
+        code = IndentedBuffer()
+        code.writeline(f"let {variable} = {first};")
+        code.splice(indexing)
+        code.splice(self.lane_load_code)
+        changing = {variable, LANE, *declared(indexing, self.before_loop)}
+        changing.update(array for array, _ in self.fours)
+        code.splice(take_invariant([self.loads, self.compute], changing))
+        for name, operand, _, array, _ in self.lane_stores:
+            line = f"var {array} = array<{operand}_t, {self.lanes}>();"
+            code.writeline(DeferredLine(name, line))
+        for array in dict.fromkeys(array for array, _ in self.fours):
+            code.writeline(f"var {array} = array<f32, {self.lanes}>();")
+        each = IndentedBuffer()
+        place = f"{first} + {LANE}"
+        each.writeline(f"let {variable} = {place if last is None else f'min({place}, {last})'};")
+        for part in (indexing, self.loads, self.compute, self.stores):
+            each.splice(part)
+        code.writeline(ForEachLane(each, self.lanes))
+        code.writelines(update for _, update in self.fours)
+        for name, operand, place, array, guard in self.lane_stores:
+            line = f"set_lanes_{operand}({place}, {array}, left);"
+            line = f"if ({guard}) {{ {line} }}" if guard else line
+            code.writeline(DeferredLine(name, line))
+        self.lane_loads.clear()
+        self.lane_load_code = IndentedBuffer()
+        self.lane_stores = []
+        self.fours = []
+        return code
+
+    # ---- The whole ----
+
+    def function(self) -> str:
+        """WGSL of ``part_N(group, lid)``, which does the work of one workgroup."""
+        code = IndentedBuffer()
+        code.writeline(f"fn part_{self.part}(group: i32, lid: u32) {{")
+        code.writeline(f"let xnumel = params.{self.numel_name};")
+        if self.features.is_reduction():
+            if self.lanes > 1:
+                code.writeline(f"const left = {self.lanes};")
+            self.codegen_body()
+            self._write_sizes(code)
+            self._write_row(code)
+            code.splice(self.indexing_code)
+            code.splice(self.body)
+        elif self.lanes > 1:
+            self._write_sizes(code)
+            self._write_pointwise_lanes(code)
+        else:
+            self.codegen_body()
+            self._write_sizes(code)
+            code.writeline(f"let xindex = group * {WORKGROUP} + bitcast<i32>(lid);")
+            code.writeline("if (xindex >= xnumel) { return; }")
+            code.splice(self.indexing_code)
+            code.splice(self.body)
+        code.writeline("}")
+        return code.getvalue()
+
+    def _write_pointwise_lanes(self, code: IndentedBuffer) -> None:
+        changing = {"xindex", "first", "left", LANE, *declared(self.indexing_code)}
+        code.splice(take_invariant([self.lane_load_code, self.loads, self.compute], changing))
+        code.writeline(f"let first = (group * {WORKGROUP} + bitcast<i32>(lid)) * {self.lanes};")
+        code.writeline("let left = xnumel - first;")
+        code.writeline("if (left <= 0) { return; }")
+        is_exact = V.graph.sizevars.statically_known_multiple_of(self.x_numel(), self.lanes)
+        last = None if is_exact else "xnumel - 1"
+        code.splice(self._lanes_code("xindex", "first", self.indexing_code, last))
+
+    def _write_row(self, code: IndentedBuffer) -> None:
+        by_rows, by_lanes = f"{self.rows}u", f"{self.row_lanes}u"
+        row, lane = (
+            (f"lid % {by_rows}", f"lid / {by_rows}")
+            if self.is_outer
+            else (f"lid / {by_lanes}", f"lid % {by_lanes}")
+        )
+        code.writelines(
+            [
+                f"let rlane = bitcast<i32>({lane});",
+                f"let xplace = group * {self.rows} + bitcast<i32>({row});",
+                "let xmask = xplace < xnumel;",
+                "let xindex = min(xplace, xnumel - 1);",
+            ]
+        )
+
+    def _write_sizes(self, code: IndentedBuffer) -> None:
+        for size in self.size_names():
+            code.writeline(f"let {size} = params.{size};")
+
+    @property
+    def numel_name(self) -> str:
+        return "xnumel" if self.part == 0 else f"xnumel_{self.part}"
+
+    def x_numel(self) -> sympy.Expr:
+        return V.graph.sizevars.simplify(self.x_tree.numel)
+
+    def groups(self) -> sympy.Expr:
+        """How many workgroups there are."""
+        each = self.results_of_a_workgroup
+        return V.graph.sizevars.simplify((self.x_numel() + each - 1) // each)
+
+    def signature(self) -> list[tuple[Any, Any]]:
+        """The arguments outside and inside of the kernel."""
+        _, call_args, signature, _ = self.args.python_argdefs()
+        return list(zip(call_args, signature, strict=True))
+
+    def size_names(self) -> list[str]:
+        return [arg.name for _, arg in self.signature() if isinstance(arg, SizeArg)]
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the kernel's name, as Inductor's other kernels have it."""
+        return "red" if self.features.is_reduction() else "poi"
+
+    def codegen_kernel(self, name: str | None = None) -> str:
+        function = self.function()
+        self.module.integers = [self.numel_name, *self.size_names()]
+        self.module.operands = self.operands()
+        self.module.lanes = self.lanes
+        return self.module.text([function], [f"part_{self.part}(group, lid);"])
+
+    def operands(self) -> list[Operand]:
+        stored = {*self.args.output_buffers.values()}
+        stored.update(
+            getattr(buffer, "inner_name", "") for buffer in self.args.inplace_buffers.values()
+        )
+        return [
+            self.module.operand(arg.name, registers.OPERAND_TYPES[arg.dtype], arg.name in stored)
+            for _, arg in self.signature()
+            if isinstance(arg, TensorArg)
+        ]
+
+    def call_arguments(self) -> tuple[list[str], list[str]]:
+        """Tensors and sizes, as the wrapper's text."""
+        tensors, sizes = [], []
+        for given, arg in self.signature():
+            if isinstance(arg, TensorArg):
+                tensors.append(str(given))
+            elif isinstance(arg, SizeArg):
+                if isinstance(given, sympy.Symbol):
+                    V.graph.wrapper_code.ensure_size_computed(given)
+                is_expr = isinstance(given, sympy.Expr)
+                sizes.append(self.pexpr(given) if is_expr else str(given))
+        return tensors, sizes
+
+    def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
+        tensors, sizes = self.call_arguments()
+        launch(name, tensors, [self.pexpr(self.x_numel()), *sizes, self.pexpr(self.groups())])
+
+
+def launch(name: str, tensors: list[str], integers: list[str]) -> None:
+    """Has the wrapper call a kernel: tensors, integers, and last the number of workgroups."""
+    V.graph.wrapper_code.generate_kernel_call(
+        name,
+        tensors + integers,
+        device=V.graph.get_current_device_or_throw(),
+        triton=False,
+        arg_types=["tensor"] * len(tensors) + [int] * len(integers),
+    )
+
+
+def _hint(size: sympy.Expr) -> int:
+    sizes = V.graph.sizevars
+    ask = getattr(sizes, "optimization_hint", None) or sizes.size_hint
+    return int(ask(size, fallback=4096))

@@ -1,0 +1,79 @@
+"""Neighbouring elements that one invocation handles together, so that it moves them as vectors."""
+
+import enum
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import sympy
+from torch._inductor.virtualized import V
+from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+if TYPE_CHECKING:
+    from torch_webgpu.inductor.kernel import WgslKernel
+
+# Below so many results a pointwise kernel has too few invocations to give each several elements.
+MIN_RESULTS = 1024
+# Bytes of the widest access.
+_VECTOR_BYTES = 16
+
+_SIZES = (SymT.SIZE, SymT.UNBACKED_INT, SymT.PRECOMPUTED_SIZE)
+
+
+class Run(enum.Enum):
+    """How the elements of neighbouring lanes lie."""
+
+    VECTOR = "side by side, from a multiple of their number"
+    SAME = "all one"
+    APART = "anywhere"
+
+
+def run_of(kernel: "WgslKernel", index: sympy.Expr, tree: Any, lanes: int) -> Run:
+    """How `index` moves over `lanes` neighbours of a range, the first a multiple of `lanes`."""
+    known = V.graph.sizevars
+    stepping = None
+    for symbol in index.free_symbols:
+        entry = kernel.range_tree_nodes.get(symbol)
+        if entry is None:
+            if not symbol_is_type(symbol, _SIZES):
+                return Run.APART  # an index that was itself loaded
+            continue
+        if entry.root is not tree:
+            continue
+        if entry.divisor == 1:
+            wraps = not known.statically_known_equals(entry.length, tree.numel)
+            if wraps and not known.statically_known_multiple_of(entry.length, lanes):
+                return Run.APART
+            if stepping is not None:
+                return Run.APART
+            stepping = symbol
+        elif not known.statically_known_multiple_of(entry.divisor, lanes):
+            return Run.APART
+    if stepping is None:
+        return Run.SAME
+    rest = index - stepping
+    if stepping in rest.free_symbols or not known.statically_known_multiple_of(rest, lanes):
+        return Run.APART
+    return Run.VECTOR
+
+
+def has_unit_stride(kernel: "WgslKernel", index: sympy.Expr, tree: Any) -> bool:
+    """Whether neighbours of a range are neighbours in memory, aligned or not."""
+    for symbol in index.free_symbols:
+        entry = kernel.range_tree_nodes.get(symbol)
+        steps = entry is not None and entry.root is tree and entry.divisor == 1
+        if steps and index.coeff(symbol) == 1:
+            return True
+    return False
+
+
+def choose(
+    kernel: "WgslKernel", indices: Iterable[sympy.Expr], tree: Any, itemsize: int, numel: Any = 0
+) -> int:
+    """How many lanes an invocation takes: 1 unless some operand then moves as a vector. `itemsize`
+    is that of the widest operand; `numel`, if given, must be a multiple of the lanes."""
+    for lanes in (8, 4) if itemsize * 8 <= _VECTOR_BYTES else (4,):
+        if not V.graph.sizevars.statically_known_multiple_of(numel, lanes):
+            continue
+        if any(run_of(kernel, index, tree, lanes) is Run.VECTOR for index in indices):
+            return lanes
+    return 1

@@ -1,0 +1,120 @@
+"""The shader of a kernel, but for its operands: functions, workgroup memory, entry point."""
+
+from typing import NamedTuple
+
+from torch_webgpu.inductor import reductions
+from torch_webgpu.inductor.text import indented
+
+WORKGROUP = 256
+
+_CHECKED_INDEX = """
+fn checked_index(v: i32, limit: i32, fits: bool, code: u32) -> i32 {
+if (fits && v >= 0 && v < limit) { return v; }
+complain(code, select(v, v - limit, v < 0), limit); // a negative one counted from the end
+return 0;
+}
+"""
+
+
+class Operand(NamedTuple):
+    """What a kernel states of an operand; the words of `access` are those of `Access`."""
+
+    name: str
+    dtype: str  # as kernels name it
+    access: str
+
+
+class Access:
+    """The words that say how a kernel uses an operand; without one it loads elements."""
+
+    STORES = "stores"
+    ADDS = "adds"  # atomically
+    LANES = "lanes"  # moves all lanes at once
+    ELEMENTS = "elements"  # stores single elements
+
+
+class Module:
+    """Gathers what the parts of a kernel share."""
+
+    def __init__(self) -> None:
+        self.operands: list[Operand] = []
+        self.integers: list[str] = []
+        self.checks: list[tuple[str, bool]] = []
+        self.lanes = 1
+        self._functions: dict[object, tuple[str, str]] = {}  # name and text
+        self._shared: dict[str, str] = {}  # workgroup arrays by type
+        self._moves_lanes: set[str] = set()
+        self._adds: set[str] = set()
+        self._stores_elements: set[str] = set()
+
+    # ---- What parts use ----
+
+    def uses_lanes(self, operand: str) -> None:
+        self._moves_lanes.add(operand)
+
+    def adds_to(self, operand: str) -> None:
+        self._adds.add(operand)
+
+    def stores_elements(self, operand: str) -> None:
+        self._stores_elements.add(operand)
+
+    def check(self, message: str, is_index: bool = True) -> str:
+        """The expression of the code that says that `message` happened."""
+        if (message, is_index) not in self.checks:
+            self.checks.append((message, is_index))
+        return f"params.code_{self.checks.index((message, is_index))}"
+
+    def across_workgroup(self, kind: reductions.Accumulator, lanes: int, stride: int) -> str:
+        """The name of the function that combines accumulators of a row's invocations."""
+        key = (kind.type, kind.combine, lanes, stride)
+        if key not in self._functions:
+            stored = reductions.shared_type(kind)
+            shared = self._shared.setdefault(stored, f"shared_{len(self._shared)}")
+            name = f"across_row_{len(self._functions)}"
+            text = reductions.across_workgroup(name, kind, shared, lanes, stride)
+            self._functions[key] = (name, text)
+        return self._functions[key][0]
+
+    # ---- The result ----
+
+    def operand(self, name: str, dtype: str, is_stored: bool) -> Operand:
+        access = []
+        if is_stored or name in self._adds:
+            access.append(Access.STORES)
+        if name in self._adds:
+            access.append(Access.ADDS)
+        if name in self._moves_lanes:
+            access.append(Access.LANES)
+        if name in self._stores_elements:
+            access.append(Access.ELEMENTS)
+        return Operand(name, dtype, " ".join(access))
+
+    def text(self, functions: list[str], main: list[str]) -> str:
+        """All but bindings, parameters, accessors and library."""
+        parts = [text for _, text in self._functions.values()]
+        if any(is_index for _, is_index in self.checks):
+            parts.append(_CHECKED_INDEX)
+        parts += [
+            f"var<workgroup> {name}: array<{stored}, {WORKGROUP}>;"
+            for stored, name in self._shared.items()
+        ]
+        parts += functions
+        parts += [
+            f"@compute @workgroup_size({WORKGROUP})",
+            "fn main(@builtin(workgroup_id) id: vec3<u32>,",
+            "        @builtin(num_workgroups) groups: vec3<u32>,",
+            "        @builtin(local_invocation_index) lid: u32) {",
+            "let group = bitcast<i32>(id.y * groups.x + id.x);",
+            *main,
+            "}",
+        ]
+        return indented("\n".join(parts))
+
+    def definition(self, name: str, text: str) -> str:
+        """The Python expression that makes the kernel, for the module that launches it."""
+        operands = "".join(f"        {tuple(operand)!r},\n" for operand in self.operands)
+        return (
+            f"wgsl_kernel(\n    {name!r},\n    operands=[\n{operands}    ],\n"
+            f"    integers={self.integers!r},\n    checks={self.checks!r},\n"
+            f"    lanes={self.lanes},\n    text='''\n{text}''',\n)"
+        )

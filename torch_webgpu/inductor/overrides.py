@@ -1,0 +1,264 @@
+"""Inductor's ops as typed WGSL.
+
+Most ops go by the tables; those with rules of their own have a method. Every value is a variable
+with a dtype, whose kind says what it is in a register (`registers`).
+"""
+
+import math
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor.codegen.common import CSEVariable, OpDecompositions
+from torch._inductor.dtype_propagation import DtypePropagationOpsHandler, promote_types
+from torch._inductor.ops_handler import DefaultHandler, OpsHandler
+from torch._inductor.utils import boolean_ops, get_bounds_index_expr, sympy_index_symbol
+from torch._inductor.virtualized import OpsValue, V
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+from torch_webgpu.inductor import registers, tables
+from torch_webgpu.inductor.printer import long_text
+
+_ON_TRUTH = frozenset({"logical_and", "logical_or", "logical_xor", "logical_not"})
+_INT32 = ValueRanges(-(1 << 31), (1 << 31) - 1)
+# Before torch 2.13 an index expression may also be a value, which must not be cut to 32 bits.
+_INDICES_ARE_APART = hasattr(OpsHandler, "value_expr")
+
+
+def emit(text: str, dtype: torch.dtype, bounds: ValueRanges[Any] | None = None) -> CSEVariable:
+    """The variable that holds an expression's value; a new one if there is none yet."""
+    cse = V.kernel.cse
+    known = cse.try_get(text)
+    if known is not None and known.dtype != dtype:
+        text = f"{text} /* {str(dtype).removeprefix('torch.')} */"
+    given = {} if bounds is None else {"bounds": bounds}
+    return cse.generate(V.kernel.compute, text, dtype=dtype, shape=(), **given)
+
+
+def as_register(value: Any, dtype: torch.dtype) -> str:
+    """A variable or a Python number as text of the register type of `dtype`."""
+    if isinstance(value, OpsValue):
+        value = value.value
+    if isinstance(value, CSEVariable):
+        return registers.convert(str(value), value.dtype, dtype)
+    return registers.literal(value, dtype)
+
+
+class WgslOverrides(DefaultHandler):
+    """The ops handler of a kernel."""
+
+    def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        rule = getattr(DtypePropagationOpsHandler(), name, None)
+        if rule is None:
+            raise NotImplementedError(f"Inductor's op {name} has no WGSL")
+        result = rule(*args, **kwargs)
+        compute = result
+        if name in _ON_TRUTH:
+            compute = torch.bool
+        elif result == torch.bool and (name in boolean_ops() or tables.gives_bool(name)):
+            compute = promote_types(args)
+        return self._from_table(name, args, kwargs, compute, result)
+
+    def _from_table(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        compute: torch.dtype,
+        result: torch.dtype,
+    ) -> Any:
+        text = tables.expression(name, registers.kind_of(compute))
+        if text is None and compute == torch.bool:  # arithmetic on truth values
+            compute = torch.int32
+            text = tables.expression(name, "i")
+        if text is None:
+            return self._decomposed(name, args, kwargs, compute)
+        if not tables.keeps_numbers(name):
+            args = tuple(V.kernel.as_held_by_half(arg) for arg in args)
+        text = tables.fill_in(text, [as_register(arg, compute) for arg in args])
+        if result == torch.bool:
+            is_bool = compute == torch.bool or tables.gives_bool(name)
+            return emit(text if is_bool else registers.convert(text, compute, result), result)
+        return emit(registers.wrap(text, result), result)
+
+    def _decomposed(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], compute: torch.dtype
+    ) -> Any:
+        decomposition = getattr(OpDecompositions, name, None)
+        if decomposition is None:
+            raise NotImplementedError(f"Inductor's op {name} has no WGSL for {compute}")
+        value = decomposition(*args, **kwargs)
+        return value.value if isinstance(value, OpsValue) else value
+
+    # ---- Values ----
+
+    def constant(self, value: Any, dtype: torch.dtype) -> CSEVariable:
+        if isinstance(value, sympy.Expr) and not value.is_number:
+            return self.index_expr(value, dtype)
+        text = registers.literal(value, dtype)
+        if isinstance(value, float) and math.isfinite(value):
+            # Variables have bounds: doubles that round to one float must stay apart.
+            if registers.nearest_f32(value) != value:
+                text += f" /* {value!r} */"
+            if dtype in registers.HALVES:
+                held = torch.tensor(value, dtype=dtype).item()
+                return V.kernel.half_number(emit(f"{text} /* {dtype} */", torch.float32), held)
+        return emit(text, torch.float32 if dtype in registers.HALVES else dtype)
+
+    def identity(self, x: CSEVariable) -> CSEVariable:
+        return x
+
+    def to_dtype(
+        self,
+        x: Any,
+        dtype: torch.dtype,
+        src_dtype: torch.dtype | None = None,
+        use_compute_types: bool = True,
+    ) -> CSEVariable:
+        text = as_register(x, dtype)
+        source = x.dtype if isinstance(x, CSEVariable) else None
+        if source not in (dtype, torch.bool):
+            text = registers.wrap(text, dtype)
+        if not use_compute_types and source != dtype:
+            text = registers.round_to_half(text, dtype)
+        held = torch.float32 if dtype in registers.HALVES else dtype
+        if isinstance(x, CSEVariable) and text == str(x) and x.dtype == held:
+            return x
+        return emit(text, held)
+
+    def to_dtype_bitcast(
+        self, x: CSEVariable, dtype: torch.dtype, src_dtype: torch.dtype
+    ) -> CSEVariable:
+        if registers.kind_of(src_dtype) == registers.kind_of(dtype) == "l":
+            return emit(str(x), dtype)
+        bits = f"bitcast<u32>({x})"
+        if src_dtype in registers.HALVES:
+            bits = f"{registers.HALVES[src_dtype]}_from_f({x})"
+        elif registers.kind_of(src_dtype) == "l":
+            bits = f"{x}.x"
+        if dtype in registers.HALVES:
+            return emit(f"f_from_{registers.HALVES[dtype]}({bits} & 0xffffu)", torch.float32)
+        if registers.kind_of(dtype) == "l":
+            return emit(f"l_from_u({bits})", dtype)
+        return emit(registers.wrap(f"bitcast<{registers.wgsl_type(dtype)}>({bits})", dtype), dtype)
+
+    def where(self, condition: CSEVariable, a: Any, b: Any) -> CSEVariable:
+        dtype = promote_types([a, b])
+        no, yes = as_register(b, dtype), as_register(a, dtype)
+        return emit(f"select({no}, {yes}, {as_register(condition, torch.bool)})", dtype)
+
+    def sub(self, a: Any, b: Any) -> CSEVariable:
+        # A driver that assumes finite numbers would fold this to 0.
+        if isinstance(a, CSEVariable) and a == b and registers.kind_of(a.dtype) == "f":
+            return emit(f"select(nan_f(), 0.0, is_finite_f({a}))", a.dtype)
+        return self._default("sub", (a, b), {})
+
+    def frexp(self, x: CSEVariable) -> tuple[CSEVariable, CSEVariable]:
+        return (
+            emit(f"frexp_mantissa_f({x})", torch.float32),
+            emit(f"frexp_exponent_i({x})", torch.int32),
+        )
+
+    # ---- Quotients and powers: true division of integers gives a float ----
+
+    def truediv(self, a: Any, b: Any) -> CSEVariable:
+        dtype = promote_types([a, b])
+        if registers.kind_of(dtype) != "f":
+            dtype = torch.float32
+        return self._from_table("truediv", (a, b), {}, dtype, dtype)
+
+    def int_truediv(self, a: Any, b: Any) -> CSEVariable:
+        return self._from_table("truediv", (a, b), {}, torch.float32, torch.float32)
+
+    def reciprocal(self, x: CSEVariable) -> CSEVariable:
+        dtype = x.dtype if registers.kind_of(x.dtype) == "f" else torch.float32
+        return self._from_table("reciprocal", (x,), {}, dtype, dtype)
+
+    def pow(self, a: Any, b: Any) -> CSEVariable:
+        dtype = promote_types([a, b])
+        return self._from_table("pow", (a, b), {}, dtype, dtype)
+
+    # ---- Rounding: integers stay as they are ----
+
+    def _rounded(self, name: str, x: CSEVariable) -> CSEVariable:
+        if registers.kind_of(x.dtype) != "f":
+            return x
+        return self._from_table(name, (x,), {}, x.dtype, x.dtype)
+
+    def floor(self, x: CSEVariable) -> CSEVariable:
+        return self._rounded("floor", x)
+
+    def ceil(self, x: CSEVariable) -> CSEVariable:
+        return self._rounded("ceil", x)
+
+    def trunc(self, x: CSEVariable) -> CSEVariable:
+        return self._rounded("trunc", x)
+
+    def round(self, x: CSEVariable) -> CSEVariable:
+        return self._rounded("round", x)
+
+    # ---- Indices ----
+
+    def index_expr(self, expr: sympy.Expr, dtype: torch.dtype) -> CSEVariable:
+        if not _INDICES_ARE_APART:
+            return self.value_expr(expr, dtype)
+        value = self._index(expr)
+        return value if dtype in (torch.int32, torch.int64) else self.to_dtype(value, dtype)
+
+    def _index(self, expr: sympy.Expr) -> CSEVariable:
+        kernel = V.kernel
+        text = kernel.index_to_str(kernel.prepare_indexing(expr))
+        return emit(text, torch.int32, get_bounds_index_expr(expr))
+
+    def value_expr(self, expr: Any, dtype: torch.dtype) -> CSEVariable:
+        """An index expression as a value: of int64 it must not be cut to the 32 bits of an
+        index."""
+        if isinstance(expr, (int, float)) or expr.is_number:
+            number = float(expr) if dtype.is_floating_point else int(expr)
+            return emit(registers.literal(number, dtype), dtype)
+        if not expr.is_integer or _fits_32_bits(expr):
+            return self.to_dtype(self._index(expr), dtype)
+        kernel = V.kernel
+        text = long_text(kernel.rename_indexing(kernel.prepare_indexing(expr)))
+        return self.to_dtype(emit(text, torch.int64, get_bounds_index_expr(expr)), dtype)
+
+    def indirect_indexing(
+        self, var: CSEVariable, size: Any, check: bool = True, wrap_neg: bool = True
+    ) -> sympy.Symbol:
+        return sympy_index_symbol(str(V.kernel.checked_index(var, size, check)))
+
+    # ---- Branches ----
+
+    def masked(self, mask: CSEVariable, body: Any, other: Any) -> CSEVariable:
+        return V.kernel.branch(mask, body, other)
+
+    # ---- Random numbers: Philox with the seed as key and the element as counter ----
+
+    def load_seed(self, name: str, offset: Any) -> CSEVariable:
+        return V.kernel.load(name, sympy.sympify(offset))
+
+    def rand(self, seed: CSEVariable, offset: Any) -> CSEVariable:
+        return emit(f"uniform_f({_random_words(seed, offset)}.x)", torch.float32)
+
+    def randn(self, seed: CSEVariable, offset: Any) -> CSEVariable:
+        words = _random_words(seed, offset)
+        return emit(f"normal_pair_f({words}.x, {words}.y).x", torch.float32)
+
+    def randint64(self, seed: CSEVariable, offset: Any, low: Any, high: Any) -> CSEVariable:
+        words = _random_words(seed, offset)
+        low, high = (as_register(bound, torch.int64) for bound in (low, high))
+        below = f"random_below_l({words}.xy, sub_l({high}, {low}))"
+        return emit(f"add_l({low}, {below})", torch.int64)
+
+
+def _random_words(seed: CSEVariable, offset: Any) -> CSEVariable:
+    # Four words in one variable, whose dtype nobody asks for.
+    place = f"vec2<u32>(bitcast<u32>({as_register(offset, torch.int32)}), 0u)"
+    return emit(f"philox_at({as_register(seed, torch.int64)}, 0u, {place})", torch.uint32)
+
+
+def _fits_32_bits(expr: sympy.Expr) -> bool:
+    """Whether a value is below 2^31 for all sizes and indices below it, which launches check."""
+    ranges = V.kernel.symbol_ranges(expr)
+    bounds = bound_sympy(expr, ranges)
+    return bounds.lower >= _INT32.lower and bounds.upper <= _INT32.upper

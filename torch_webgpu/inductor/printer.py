@@ -1,0 +1,183 @@
+"""Index expressions, which are sympy's, as WGSL."""
+
+import sympy
+from torch.utils._sympy.printers import ExprPrinter
+
+from torch_webgpu.inductor.registers import literal
+
+
+class IndexPrinter(ExprPrinter):
+    """On i32, in which kernels count elements."""
+
+    def _call(self, name: str, *args: sympy.Expr) -> str:
+        return f"{name}({', '.join(map(self._print, args))})"
+
+    def _fold(self, name: str, args: tuple[sympy.Expr, ...]) -> str:
+        text = self._print(args[0])
+        for arg in args[1:]:
+            text = f"{name}({text}, {self._print(arg)})"
+        return text
+
+    def _quotient(self, x: sympy.Expr, divisor: sympy.Expr) -> str:
+        if divisor == 1:
+            return f"({self._print(x)})"
+        if x.is_nonnegative and divisor.is_nonnegative:
+            return f"(({self._print(x)}) / ({self._print(divisor)}))"
+        return self._call("floor_div_i", x, divisor)
+
+    def _remainder(self, text: str, is_nonnegative: bool, modulus: sympy.Expr) -> str:
+        if is_nonnegative and modulus.is_nonnegative:
+            return f"(({text}) % ({self._print(modulus)}))"
+        return f"remainder_i({text}, {self._print(modulus)})"
+
+    def _print_FloorDiv(self, expr: sympy.Expr) -> str:
+        return self._quotient(*expr.args)
+
+    _print_CleanDiv = _print_FloorDiv
+
+    def _print_ModularIndexing(self, expr: sympy.Expr) -> str:
+        x, divisor, modulus = expr.args
+        return self._remainder(self._quotient(x, divisor), bool(x.is_nonnegative), modulus)
+
+    def _print_PythonMod(self, expr: sympy.Expr) -> str:
+        x, modulus = expr.args
+        return self._remainder(self._print(x), bool(x.is_nonnegative), modulus)
+
+    _print_Mod = _print_PythonMod
+
+    def _print_Min(self, expr: sympy.Expr) -> str:
+        return self._fold("min", expr.args)
+
+    def _print_Max(self, expr: sympy.Expr) -> str:
+        return self._fold("max", expr.args)
+
+    def _print_Abs(self, expr: sympy.Expr) -> str:
+        return self._call("abs", expr.args[0])
+
+    def _print_PowByNatural(self, expr: sympy.Expr) -> str:
+        return self._call("pow_i", *expr.args)
+
+    def _print_Where(self, expr: sympy.Expr) -> str:
+        condition, yes, no = expr.args
+        return self._call("select", no, yes, condition)
+
+    def _print_And(self, expr: sympy.Expr) -> str:
+        return "(" + " && ".join(map(self._print, expr.args)) + ")"
+
+    def _print_Or(self, expr: sympy.Expr) -> str:
+        return "(" + " || ".join(map(self._print, expr.args)) + ")"
+
+    def _print_Not(self, expr: sympy.Expr) -> str:
+        return f"!({self._print(expr.args[0])})"
+
+    def _print_Relational(self, expr: sympy.Expr) -> str:
+        return f"(({self._print(expr.lhs)}) {expr.rel_op} ({self._print(expr.rhs)}))"
+
+    def _print_BooleanTrue(self, expr: sympy.Expr) -> str:
+        return "true"
+
+    def _print_BooleanFalse(self, expr: sympy.Expr) -> str:
+        return "false"
+
+    def _print_Identity(self, expr: sympy.Expr) -> str:
+        return f"({self._print(expr.args[0])})"
+
+    def _print_Integer(self, expr: sympy.Expr) -> str:
+        value = int(expr)
+        if value == -(1 << 31):
+            return "lowest_i"
+        if not -(1 << 31) <= value < 1 << 31:
+            raise NotImplementedError(f"the index constant {value} needs more than 32 bits")
+        return str(value)
+
+    _print_int = _print_Integer
+
+    # Real numbers: the coordinates of interpolation and the like.
+    def _print_Float(self, expr: sympy.Expr) -> str:
+        return f"{float(expr)!r}f"
+
+    def _print_ToFloat(self, expr: sympy.Expr) -> str:
+        return self._call("f32", expr.args[0])
+
+    def _print_IntTrueDiv(self, expr: sympy.Expr) -> str:
+        a, b = map(self._print, expr.args)
+        return f"div_f(f32({a}), f32({b}))"
+
+    def _print_FloatTrueDiv(self, expr: sympy.Expr) -> str:
+        return self._call("div_f", *expr.args)
+
+    def _to_int(self, function: str, expr: sympy.Expr) -> str:
+        return f"i32({self._call(function, expr.args[0])})"
+
+    def _print_TruncToInt(self, expr: sympy.Expr) -> str:
+        return self._to_int("trunc", expr)
+
+    def _print_FloorToInt(self, expr: sympy.Expr) -> str:
+        return self._to_int("floor", expr)
+
+    def _print_CeilToInt(self, expr: sympy.Expr) -> str:
+        return self._to_int("ceil", expr)
+
+    def _print_RoundToInt(self, expr: sympy.Expr) -> str:
+        return self._to_int("round", expr)
+
+    _print_floor = _print_FloorToInt
+    _print_ceiling = _print_CeilToInt
+
+
+class LongPrinter(ExprPrinter):
+    """On int64: integer values that may pass 32 bits. Symbols are i32 still."""
+
+    def _fold(self, name: str, args: tuple[sympy.Expr, ...]) -> str:
+        text = self._print(args[0])
+        for arg in args[1:]:
+            text = f"{name}({text}, {self._print(arg)})"
+        return text
+
+    def _print_Symbol(self, expr: sympy.Expr) -> str:
+        return f"l_from_i({expr})"
+
+    def _print_Integer(self, expr: sympy.Expr) -> str:
+        import torch
+
+        return literal(int(expr), torch.int64)
+
+    _print_int = _print_Integer
+
+    def _print_Add(self, expr: sympy.Expr, order: object = None) -> str:
+        return self._fold("add_l", expr.args)
+
+    def _print_Mul(self, expr: sympy.Expr) -> str:
+        return self._fold("mul_l", expr.args)
+
+    def _print_FloorDiv(self, expr: sympy.Expr) -> str:
+        return self._fold("floor_div_l", expr.args)
+
+    _print_CleanDiv = _print_FloorDiv
+
+    def _print_ModularIndexing(self, expr: sympy.Expr) -> str:
+        x, divisor, modulus = map(self._print, expr.args)
+        return f"remainder_l(floor_div_l({x}, {divisor}), {modulus})"
+
+    def _print_PythonMod(self, expr: sympy.Expr) -> str:
+        return self._fold("remainder_l", expr.args)
+
+    _print_Mod = _print_PythonMod
+
+    def _print_Min(self, expr: sympy.Expr) -> str:
+        return self._fold("min_l", expr.args)
+
+    def _print_Max(self, expr: sympy.Expr) -> str:
+        return self._fold("max_l", expr.args)
+
+    def _print_PowByNatural(self, expr: sympy.Expr) -> str:
+        return self._fold("pow_l", expr.args)
+
+    _print_Pow = _print_PowByNatural
+
+    def _print_Identity(self, expr: sympy.Expr) -> str:
+        return self._print(expr.args[0])
+
+
+index_text = IndexPrinter().doprint
+long_text = LongPrinter().doprint

@@ -1,0 +1,157 @@
+"""What Dynamo and Inductor are told of the device, each when it is first imported."""
+
+import functools
+import hashlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+
+def install() -> None:
+    """Registers the backend. Imports neither Dynamo nor Inductor; costs a look at sys.modules."""
+    finder = _AfterImport(
+        {
+            "torch._dynamo.device_interface": _register_interface,
+            "torch._dynamo.trace_rules": _keep_out_of_traces,
+            "torch._dynamo.variables.optimizer": _prepare_optimizers,
+            "torch._inductor.codegen.common": _register_code_generator,
+            "torch._inductor.compile_fx": _prepare_inductor,
+        }
+    )
+    sys.meta_path.insert(0, finder)
+    finder.catch_up()
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Calls a function with a module, right after the module was imported."""
+
+    def __init__(self, hooks: dict[str, Callable[[ModuleType], None]]) -> None:
+        self.hooks = hooks
+
+    def catch_up(self) -> None:
+        """For the modules that are imported already."""
+        for name, hook in self.hooks.items():
+            if name in sys.modules:
+                hook(sys.modules[name])
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name not in self.hooks:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self.hooks[name])
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, inner: Any, hook: Callable[[ModuleType], None]) -> None:
+        self.inner = inner
+        self.hook = hook
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self.inner.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.inner.exec_module(module)
+        self.hook(module)
+
+    def __getattr__(self, name: str) -> Any:  # get_source and the like
+        return getattr(self.inner, name)
+
+
+def _register_interface(device_interface: ModuleType) -> None:
+    from torch_webgpu.inductor import fake, interface
+
+    interface.register(device_interface)
+    fake.install()
+
+
+def _keep_out_of_traces(trace_rules: ModuleType) -> None:
+    # torch.webgpu.synchronize() and the like break the graph; their Python is not traced.
+    trace_rules.add("torch_webgpu")
+
+
+def _prepare_optimizers(optimizer: ModuleType) -> None:
+    from torch_webgpu.inductor import compat
+
+    compat.make_optimizers_capturable(optimizer)
+
+
+def _register_code_generator(common: ModuleType) -> None:
+    common.register_backend_for_device(
+        "webgpu",
+        _Scheduling,
+        _Wrapper,
+        _Wrapper,  # no C++ wrapper: Inductor wants the entry for its checks
+        _Wrapper,
+        device_custom_pass=_cache_key_pass(),
+    )
+
+
+class _Scheduling:
+    """Stands for the scheduling's class, which imports half of Inductor."""
+
+    def __new__(cls, scheduler: Any) -> Any:
+        from torch_webgpu.inductor.scheduling import WgslScheduling
+
+        return WgslScheduling(scheduler)
+
+
+class _Wrapper:
+    """Stands for the wrapper's class, which is imported when a graph needs it."""
+
+    supports_caching = True
+
+    @staticmethod
+    def create(*args: Any, **kwargs: Any) -> Any:
+        from torch_webgpu.inductor.wrapper import WgslWrapper
+
+        return WgslWrapper.create(*args, **kwargs)
+
+
+def _prepare_inductor(compile_fx: ModuleType) -> None:
+    # Imported before the first graph, and when Inductor's other modules are complete.
+    from torch_webgpu.inductor import compat, device_ops
+
+    compat.apply()
+    device_ops.register()
+
+
+def _cache_key_pass() -> Any:
+    from torch._inductor.custom_graph_pass import CustomGraphModulePass
+
+    class CacheKey(CustomGraphModulePass):
+        """Changes no graph. Its identifier keeps code that another version of this backend wrote,
+        or that was written for another device, from being found in Inductor's cache."""
+
+        def __call__(self, gm: Any) -> None:
+            return None
+
+        def uuid(self) -> str:
+            return _version_of_generated_code()
+
+    return CacheKey()
+
+
+@functools.cache
+def _version_of_generated_code() -> str:
+    from torch_webgpu import webgpu
+
+    package = pathlib.Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for path in [
+        *sorted((package / "inductor").glob("*.py")),
+        package / "wgsl.py",
+        *sorted((package / "share" / "wgsl").glob("*.json")),
+    ]:
+        digest.update(path.read_bytes())
+    properties = webgpu.get_device_properties()
+    digest.update(repr((properties.type, sorted(properties.limits.items()))).encode())
+    return digest.hexdigest()

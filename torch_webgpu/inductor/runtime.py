@@ -1,0 +1,60 @@
+"""What the modules that Inductor writes for this device import."""
+
+import concurrent.futures
+import functools
+import logging
+
+from torch_webgpu import _C
+from torch_webgpu.inductor.accessors import Accessors, vector_bytes
+from torch_webgpu.inductor.module import Access, Operand
+
+_log = logging.getLogger(__name__)
+
+
+def wgsl_kernel(
+    name: str,
+    *,
+    operands: list[tuple[str, str, str]],
+    integers: list[str],
+    checks: list[tuple[str, bool]],
+    lanes: int,
+    text: str,
+) -> _C.CompiledKernel:
+    """A kernel to be called as ``kernel(tensors..., integers..., workgroups)``.
+
+    Its pipeline for the usual way that operands lie is built in the background meanwhile.
+    """
+    given = [Operand(*operand) for operand in operands]
+    accessors = Accessors(given, integers, checks, lanes)
+    kernel = _C.CompiledKernel(
+        name,
+        [_described(operand, lanes) for operand in given],
+        len(integers),
+        checks,
+        lambda places, declarations: accessors.text(places, declarations) + text,
+    )
+    _background().submit(_prepare, kernel)
+    return kernel
+
+
+def _described(operand: Operand, lanes: int) -> tuple[str, str, bool, bool, int]:
+    access = operand.access
+    return (
+        operand.name,
+        operand.dtype,
+        Access.STORES in access,
+        Access.ADDS in access,
+        vector_bytes(operand, lanes),
+    )
+
+
+@functools.cache
+def _background() -> concurrent.futures.ThreadPoolExecutor:
+    return concurrent.futures.ThreadPoolExecutor(1, "webgpu-shaders")
+
+
+def _prepare(kernel: _C.CompiledKernel) -> None:
+    try:
+        kernel.prepare()
+    except Exception:  # the launch meets it again, and raises it where somebody listens
+        _log.debug("%s: not built ahead", kernel.name, exc_info=True)

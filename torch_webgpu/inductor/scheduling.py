@@ -1,0 +1,117 @@
+"""What is fused into one kernel, and which kernels share a dispatch."""
+
+from typing import Any
+
+import sympy
+from torch._inductor import config
+from torch._inductor.codegen.common import BackendFeature
+from torch._inductor.codegen.simd import SIMDScheduling
+from torch._inductor.codegen.simd_kernel_features import SIMDKernelFeatures
+from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
+from torch._inductor.virtualized import V
+from torch.utils._ordered_set import OrderedSet
+
+from torch_webgpu.inductor.combo import ComboKernel
+from torch_webgpu.inductor.interface import buffer_budget
+from torch_webgpu.inductor.kernel import WgslKernel
+
+# Parts of a dispatch: each is a function of its own in the shader.
+_MOST_PARTS = 24
+_LONGEST_NAME = 90
+
+
+class WgslScheduling(SIMDScheduling):
+    """Inductor's scheduling, with storage buffers as a budget."""
+
+    kernel_type = WgslKernel
+    backend_features = OrderedSet([BackendFeature.INPLACE_BUFFERS, BackendFeature.FOREACH])
+
+    @classmethod
+    def get_backend_features(cls, device: Any) -> OrderedSet[BackendFeature]:
+        return cls.backend_features
+
+    @classmethod
+    def get_tiling_and_scores(
+        cls,
+        node_schedule: Any,
+        numel: sympy.Expr,
+        reduction_numel: sympy.Expr = sympy.S.One,
+        coalesce_analysis: Any = None,
+    ) -> tuple[Any, None]:
+        return cls.create_tiling([numel], [reduction_numel]), None
+
+    # ---- The budget ----
+
+    def buffers_of(self, *nodes: Any) -> set[str]:
+        """The buffers that a kernel of these nodes binds, or a few more."""
+        names, inner = set(), set()
+        for node in nodes:
+            names |= {dep.name for dep in node.read_writes.reads_and_writes()}
+            inner |= set(node.get_buffer_names())
+        operations = OrderedSet(name for node in nodes for name in node.get_operation_names())
+        removable = self.scheduler.can_buffer_be_removed_through_fusion
+        gone = {name for name in inner if removable(name, operations)}
+        real_name = self.scheduler.mutation_real_name
+        return {real_name.get(name, name) for name in names - gone}
+
+    def _fits(self, node1: Any, node2: Any) -> bool:
+        if node1.is_foreach() or node2.is_foreach():
+            return True  # the scheduler asks about their parts
+        return len(self.buffers_of(node1, node2)) <= buffer_budget()
+
+    def can_fuse(self, node1: Any, node2: Any) -> bool:
+        return super().can_fuse(node1, node2) and self._fits(node1, node2)
+
+    can_fuse_vertical = can_fuse
+    can_fuse_horizontal = can_fuse
+
+    # ---- Kernels ----
+
+    def codegen_combo_kernel(self, combo_kernel_node: Any) -> None:
+        for nodes in self._dispatches(combo_kernel_node.get_subkernel_nodes()):
+            combo = ComboKernel()
+            for node in nodes:
+                parts = node.get_nodes()
+                _, (numel, rnumel) = max(parts, key=lambda part: int(part.is_reduction())).group
+                schedule = self.generate_node_schedule(parts, numel, rnumel)
+                features = SIMDKernelFeatures(schedule, numel, rnumel)
+                tiling = self.create_tiling([numel], [rnumel])
+                self.process_kernel(
+                    combo.add(self.kernel_type(tiling, features=features)), schedule
+                )
+            text = combo.codegen_kernel()
+            name = self.define_kernel(text, nodes, combo)
+            self.codegen_comment(nodes, name)
+            combo.call_kernel(name)
+        self.free_buffers_in_scheduler()
+
+    def _dispatches(self, nodes: list[Any]) -> list[list[Any]]:
+        """The nodes in runs that fit the budget together."""
+        runs: list[list[Any]] = []
+        used: set[str] = set()
+        for node in nodes:
+            buffers = self.buffers_of(node)
+            is_full = len(used | buffers) > buffer_budget()
+            if not runs or is_full or len(runs[-1]) == _MOST_PARTS:
+                runs.append([])
+                used = set()
+            runs[-1].append(node)
+            used |= buffers
+        return runs
+
+    def define_kernel(self, src_code: str, node_schedule: Any, kernel: Any) -> str:
+        wrapper = V.graph.wrapper_code
+        key = (src_code, tuple(kernel.module.operands))
+        if key in wrapper.src_to_kernel:
+            return wrapper.src_to_kernel[key]
+        fused = get_fused_kernel_name(node_schedule, config.triton.descriptive_names)
+        name = f"{kernel.prefix}_{fused[:_LONGEST_NAME]}_{wrapper.next_kernel_suffix()}"
+        wrapper.src_to_kernel[key] = name
+        origins, detailed_origins = get_kernel_metadata(node_schedule, wrapper)
+        wrapper.define_kernel(
+            name,
+            kernel.module.definition(name, src_code),
+            f"{origins}\n{detailed_origins}",
+            gpu=False,
+        )
+        return name

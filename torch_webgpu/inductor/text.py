@@ -1,0 +1,81 @@
+"""Pieces of shader text that are made when a kernel is complete.
+
+Only then is it known which stores became needless; until then a store is a deferred line.
+"""
+
+import re
+
+from torch._inductor.codegen.common import IndentedBuffer
+from torch._inductor.utils import DeferredLineBase
+
+LANE = "LANE"  # stands for the lane's number in text that is repeated for each lane
+
+_LET = re.compile(r"let (\w+) = (.*);$", re.S)
+_DECLARATION = re.compile(r"\b(?:let|var) (\w+)")
+_WORD = re.compile(r"\b[A-Za-z_]\w*\b")
+
+
+class ForEachLane(DeferredLineBase):
+    """A block of text, once for each lane."""
+
+    def __init__(self, body: IndentedBuffer, lanes: int) -> None:
+        super().__init__("for each lane")
+        self.body = body
+        self.lanes = lanes
+
+    def __call__(self) -> str:
+        text = self.body.getvalue()
+        blocks = (re.sub(rf"\b{LANE}\b", str(lane), text) for lane in range(self.lanes))
+        return "\n".join(f"{{\n{block}}}" for block in blocks)
+
+    def _new_line(self, line: str) -> "ForEachLane":
+        return self
+
+
+def declared(*buffers: IndentedBuffer) -> set[str]:
+    """The names that plain lines of the buffers declare."""
+    return {
+        match[1]
+        for buffer in buffers
+        for line in buffer._lines
+        if isinstance(line, str)
+        for match in _DECLARATION.finditer(line)
+    }
+
+
+def take_invariant(buffers: list[IndentedBuffer], changing: set[str]) -> IndentedBuffer:
+    """Takes the `let` lines that depend on nothing in `changing` out of the buffers.
+
+    Inductor repeats in every element what depends on its row only, such as an rsqrt of a variance,
+    and drivers leave calls that branch where they are. What stands in a branch stays there.
+    """
+    taken = IndentedBuffer()
+    for buffer in buffers:
+        rest = []
+        depth = 0
+        for line in buffer._lines:
+            text = line if isinstance(line, str) else ""
+            depth += text.count("{") - text.count("}")
+            match = _LET.match(text)
+            if match and depth == 0 and changing.isdisjoint(_WORD.findall(match[2])):
+                taken.writeline(text)
+                continue
+            changing.update(found[1] for found in _DECLARATION.finditer(text))
+            rest.append(line)
+        buffer._lines[:] = rest
+    return taken
+
+
+def indented(text: str) -> str:
+    """The text with each line indented by the braces around it."""
+    lines = []
+    depth = 0
+    for line in text.splitlines():
+        line = line.strip()
+        if not line:
+            continue
+        code = line.split("//")[0]
+        closes = len(code) - len(code.lstrip("}"))
+        lines.append("  " * (depth - closes) + line)
+        depth += code.count("{") - code.count("}")
+    return "\n".join(lines) + "\n"

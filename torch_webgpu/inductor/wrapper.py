@@ -1,0 +1,48 @@
+"""The Python module that launches a graph's kernels."""
+
+from typing import Any
+
+from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
+
+
+class _CallsKernels(PythonWrapperCodegen):
+    """A kernel is a callable: kernel(tensors..., integers..., workgroups)."""
+
+    def _generate_kernel_call_helper(
+        self,
+        kernel_name: str,
+        call_args: Any,
+        *,
+        device: Any = None,
+        triton: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        if device is not None and device.type == "webgpu" and not triton:
+            self.writeline(self.wrap_kernel_call(kernel_name, call_args))
+            return
+        super()._generate_kernel_call_helper(
+            kernel_name, call_args, device=device, triton=triton, **kwargs
+        )
+
+
+class WgslWrapper(_CallsKernels):
+    """Inductor's wrapper with an import."""
+
+    @staticmethod
+    def create(
+        is_subgraph: bool,
+        subgraph_name: str | None,
+        parent_wrapper: Any,
+        partition_signatures: Any = None,
+    ) -> PythonWrapperCodegen:
+        if is_subgraph:
+            return WgslSubgraphWrapper(subgraph_name, parent_wrapper, partition_signatures)
+        return WgslWrapper()
+
+    def write_header(self) -> None:
+        super().write_header()
+        self.imports.writeline("from torch_webgpu.inductor.runtime import wgsl_kernel")
+
+
+class WgslSubgraphWrapper(_CallsKernels, SubgraphPythonWrapperCodegen):
+    """The wrapper of a graph within a graph, such as the body of a loop."""
