@@ -4,7 +4,7 @@
     python tools/tables.py --csrc csrc --out build/generated          # generate
     python tools/tables.py --csrc csrc --out build/generated --list   # name the outputs only
 
-Writes tables/FAMILY.h and tables/FAMILY.cpp for each table, tables.json with all rows, and
+Writes tables/FAMILY.h and mostly tables/FAMILY.cpp for each table, tables.json with all rows, and
 library.json with the functions of csrc/wgsl/lib that their expressions call.
 """
 
@@ -28,7 +28,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="name the outputs, write nothing")
     args = parser.parse_args(argv)
     if args.list:
-        names = [f"tables/{family}.{kind}" for family in FAMILIES for kind in ("h", "cpp")]
+        names = [f"tables/{family}.h" for family in FAMILIES]
+        names += [f"tables/{family}.cpp" for family in FAMILIES if emit.has_definitions(family)]
         print("\n".join(str(args.out / name) for name in [*names, "tables.json", "library.json"]))
         return 0
     try:
@@ -38,7 +39,8 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     for family, table in tables.items():
         write_if_changed(args.out / "tables" / f"{family}.h", emit.header(family, table))
-        write_if_changed(args.out / "tables" / f"{family}.cpp", emit.definitions(family, table))
+        if emit.has_definitions(family):
+            write_if_changed(args.out / "tables" / f"{family}.cpp", emit.definitions(family, table))
     write_if_changed(args.out / "tables.json", emit.tables(tables))
     write_if_changed(args.out / "library.json", emit.library(args.csrc / "wgsl" / "lib"))
     return 0

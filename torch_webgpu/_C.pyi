@@ -40,7 +40,9 @@ def assemble_kernel(
     consts: Sequence[int],
     operands: Sequence[tuple[str, int, bool]],
     regions: Sequence[str],
-    features: dict[str, int],
+    target: str,
+    changes: dict[str, int],
+    tensors: int,
 ) -> str: ...
 def dtype_info(dtype: str) -> tuple[int, str, str]: ...
 def load_expression(dtype: str, word: str) -> str: ...

@@ -52,8 +52,9 @@ def kernels() -> dict[str, Any]:
     """The contracts of all kernels, by name.
 
     Each has ``family``, ``doc``, ``workgroup`` (invocations), ``operands`` (name, access, dtypes,
-    optional), ``consts`` (name, kind, values), ``regions``, ``requirements``, ``params`` (name,
-    type, count, offset in bytes), ``reports_errors`` and ``text``.
+    optional, ``many`` for a list of tensors), ``consts`` (name, kind, values), ``regions``,
+    ``requirements``, ``params`` (name, type, count, offset in bytes), ``reports_errors`` and
+    ``text``.
     """
     return json.loads((_DATA / "kernels.json").read_text(encoding="utf-8"))
 
@@ -67,9 +68,13 @@ def assemble(
     *,
     target: str = "browser",
     limits: Mapping[str, int] | None = None,
+    tensors: int = 1,
 ) -> str:
     """The complete WGSL of a kernel in one form. `target`, `features` and `limits` say for which
     target, as the arguments of the function `target` do.
+
+    Of a kernel whose operands are lists, a dispatch takes `tensors` of each. The slots of other
+    operands are then counted behind the lists.
 
     Raises KeyError or ValueError for names that the contract does not have, RuntimeError for a
     form that it does not allow.
@@ -93,6 +98,7 @@ def assemble(
         [(regions or {})[name] for name in contract["regions"]],
         target,
         _changes(features, limits),
+        tensors,
     )
 
 
@@ -163,7 +169,8 @@ def record(*, execute: bool = True) -> Iterator[list[Dispatch]]:
 
 @functools.cache
 def tables() -> dict[str, Any]:
-    """The rows of the op tables, by family (pointwise, random, reduce, scan) and by op.
+    """The rows of the op tables, by family (factory, foreach, pointwise, random, reduce, scan) and
+    by op.
 
     A row has the fields that the top of csrc/ops/<family>/rows.yaml describes, with what it leaves
     to a default. ``stub`` is empty for a row behind no DispatchStub. Pointwise rows have their WGSL

@@ -24,9 +24,8 @@ uint64_t end_of(const at::TensorBase& tensor, uint64_t begin) {
 
 } // namespace
 
-void Launch::bind(uint32_t k, const at::TensorBase& tensor) {
+DType Launch::checked_dtype(uint32_t k, at::ScalarType type) const {
   const uint32_t allowed = kernel_.operands[k].dtypes;
-  const at::ScalarType type = tensor.scalar_type();
   std::optional<DType> dtype = convertible_dtype(type);
   if (!dtype || (allowed & dtype_bit(*dtype)) == 0) {
     // An operand that is declared as bits takes any dtype of that size.
@@ -35,7 +34,11 @@ void Launch::bind(uint32_t k, const at::TensorBase& tensor) {
                                 " is not supported for '", kernel_.operands[k].name, "'");
     dtype = bits;
   }
-  bind_as(k, tensor, *dtype);
+  return *dtype;
+}
+
+void Launch::bind(uint32_t k, const at::TensorBase& tensor) {
+  bind_as(k, tensor, checked_dtype(k, tensor.scalar_type()));
 }
 
 void Launch::bind_as(uint32_t k, const at::TensorBase& tensor, DType dtype) {
@@ -62,21 +65,24 @@ void Launch::bind_range(uint32_t k, const Buffer& buffer, uint64_t begin, uint64
                         op_, "(): operand '", operand.name, "' is ", info(dtype).name, ", not as '",
                         kernel_.operands[operand.like].name, "'");
   TORCH_INTERNAL_ASSERT(!has(k), op_, "(): operand '", operand.name, "' is given twice");
-  operands_[k].present = true;
-  operands_[k].dtype = dtype;
-  present_ |= 1u << k;
+  TORCH_INTERNAL_ASSERT(operand.element.empty() || begin == 0, op_, "(): operand '", operand.name,
+                        "' does not start with its buffer");
   if (C10_LIKELY(buffer.size <= bindings_.target_with(buffer).max_storage_binding_size)) {
-    place(k, bindings_.add(buffer, info(dtype).bytes), begin);
+    place(k, dtype, bindings_.add(buffer, info(dtype).bytes), begin);
   } else {
+    operands_[k].present = true;
+    operands_[k].dtype = dtype;
+    present_ |= 1u << k;
     windowed_ |= 1u << k;
     ranges_[k] = {&buffer, begin, end};
   }
 }
 
-// `begin` is in bytes from the start of the slot.
-void Launch::place(uint32_t k, uint32_t slot, uint64_t begin) {
-  const DType dtype = operands_[k].dtype;
+void Launch::place(uint32_t k, DType dtype, uint32_t slot, uint64_t begin) {
+  operands_[k].present = true;
+  operands_[k].dtype = dtype;
   operands_[k].slot = static_cast<uint8_t>(slot);
+  present_ |= 1u << k;
   at_[k] = static_cast<uint32_t>(begin >> std::countr_zero(info(dtype).bytes));
   operand_key_.set(k, dtype, slot);
 }
@@ -97,10 +103,10 @@ void Launch::place_windowed() {
       }
     }
     const uint32_t slot = bindings_.add(*buffer, info(operands_[k].dtype).bytes, begin, end);
-    if (operands_[k].whole_words) {
+    if (operands_[k].whole_words || !kernel_.operands[k].element.empty()) {
       bindings_.require_one_binding(slot);
     }
-    place(k, slot, ranges_[k].begin - bindings_.base(slot));
+    place(k, operands_[k].dtype, slot, ranges_[k].begin - bindings_.base(slot));
   }
 }
 
@@ -112,8 +118,12 @@ void Launch::own_words(uint32_t k) {
                              : uint64_t{at_[k]} * info(operands_[k].dtype).bytes;
   TORCH_INTERNAL_ASSERT(begin % 4 == 0, op_, "(): operand '", operand.name,
                         "' starts within a word");
-  operands_[k].whole_words = true;
-  const_key_ |= uint64_t{1} << (kConstBits + k);
+  take_whole(k);
+}
+
+void Launch::read_vectors(uint32_t k) {
+  TORCH_INTERNAL_ASSERT(has(k) && kernel_.operands[k].access == Access::kVectors);
+  take_whole(k);
 }
 
 void Launch::set(uint32_t constant, uint32_t value) {
@@ -143,9 +153,9 @@ PipelineKey Launch::key() const {
   return bindings_.key(operand_key_.in(key));
 }
 
-PipelineSpec Launch::make_spec(std::vector<std::string> regions) const {
+PipelineSpec Launch::make_spec(const KernelForm& form) const {
   const ShaderTarget& target = bindings_.target();
-  PipelineSpec spec = assemble(op_, kernel_, form(std::move(regions)), target);
+  PipelineSpec spec = assemble(op_, kernel_, form, target);
   check_bindings(spec, target);
   return spec;
 }

@@ -28,6 +28,7 @@ public:
   Launch& operator=(const Launch&) = delete;
 
   const char* op() const { return op_; }
+  const KernelInfo& kernel() const { return kernel_; }
 
   /// Workgroups for so many invocations in groups of the kernel's size, folded into two dimensions
   /// where one would pass the limit.
@@ -54,6 +55,9 @@ protected:
   /// Says that the neighbours of operand `k` which the kernel stores together (Access::kWords) fill
   /// whole words: the operand starts at a word, and nothing else writes to its words.
   void own_words(uint32_t k);
+  /// Says that the kernel reads operand `k` in vectors of 16 bytes (Access::kVectors): nothing else
+  /// lies in its binding.
+  void read_vectors(uint32_t k);
 
   void set(uint32_t constant, uint32_t value);
 
@@ -80,9 +84,35 @@ protected:
     check_complete();
     Context& owner = bindings_.owner();
     const Pipeline& pipeline =
-        owner.pipelines.get(key(), [&] { return make_spec(make_regions()); });
+        owner.pipelines.get(key(), [&] { return make_spec(form(make_regions())); });
     owner.stream.dispatch(pipeline, bindings_.data(), bindings_.size(), params, bytes, grid);
   }
+
+  // For launches that find the bindings themselves.
+
+  /// Operand `k` has that dtype and starts `begin` bytes behind the start of that slot.
+  void place(uint32_t k, DType dtype, uint32_t slot, uint64_t begin);
+  /// The dtype in which the kernel takes elements of that type as operand `k`. Raises
+  /// NotImplementedError if there is none.
+  DType checked_dtype(uint32_t k, at::ScalarType type) const;
+  /// Operand `k` has its words, or vectors, to itself.
+  void take_whole(uint32_t k) {
+    operands_[k].whole_words = true;
+    const_key_ |= uint64_t{1} << (kConstBits + k);
+  }
+  void check_complete() const {
+    const uint32_t all_consts = (uint32_t{1} << kernel_.consts.size()) - 1;
+    if (C10_UNLIKELY((present_ & kernel_.required) != kernel_.required ||
+                     consts_set_ != all_consts)) {
+      raise_incomplete();
+    }
+  }
+  PipelineKey key() const;
+  KernelForm form(std::vector<std::string> regions) const;
+  PipelineSpec make_spec(const KernelForm& form) const;
+  /// As BindingList's.
+  const ShaderTarget& target_with(const Buffer& buffer) { return bindings_.target_with(buffer); }
+  Context& owner() const { return bindings_.owner(); }
 
 private:
   // The word of the constants in the key holds above them a bit for each operand that owns its
@@ -97,19 +127,8 @@ private:
     uint64_t end;
   };
 
-  void place(uint32_t k, uint32_t slot, uint64_t begin);
   void place_windowed();
-  void check_complete() const {
-    const uint32_t all_consts = (uint32_t{1} << kernel_.consts.size()) - 1;
-    if (C10_UNLIKELY((present_ & kernel_.required) != kernel_.required ||
-                     consts_set_ != all_consts)) {
-      raise_incomplete();
-    }
-  }
   [[noreturn]] void raise_incomplete() const;
-  PipelineKey key() const;
-  PipelineSpec make_spec(std::vector<std::string> regions) const;
-  KernelForm form(std::vector<std::string> regions) const;
 
   const KernelInfo& kernel_;
   const char* op_;

@@ -37,7 +37,7 @@ private:
   bool is_written(uint32_t k) const { return (spec_.writable >> k & 1) != 0; }
 
   Spec spec_;
-  Context& context_; // for which the pipeline is made
+  Context& context_;                   // for which the pipeline is made
   const Pipeline* pipeline_ = nullptr; // the context's cache keeps it
 };
 

@@ -34,12 +34,13 @@ using PythonOperand = std::tuple<std::string, uint32_t, bool>;
 std::string assemble_kernel(const std::string& name, const std::vector<uint32_t>& consts,
                             const std::vector<PythonOperand>& operands,
                             const std::vector<std::string>& regions, const std::string& target,
-                            const TargetChanges& changes) {
+                            const TargetChanges& changes, uint32_t tensors) {
   const KernelInfo* kernel = find_kernel(name);
   TORCH_CHECK_VALUE(kernel != nullptr, "there is no kernel ", name);
   KernelForm form;
   form.consts = consts;
   form.regions = regions;
+  form.tensors = tensors;
   for (const auto& [dtype, slot, whole_words] : operands) {
     TORCH_CHECK_VALUE(slot < kMaxBindings, "slot ", slot, " is beyond the last binding");
     KernelForm::Operand operand;
@@ -78,7 +79,7 @@ std::tuple<uint32_t, std::string, std::string> dtype_info(const std::string& nam
 void register_kernels(pybind11::module_& m) {
   m.def("assemble_kernel", &assemble_kernel, pybind11::arg("name"), pybind11::arg("consts"),
         pybind11::arg("operands"), pybind11::arg("regions"), pybind11::arg("target"),
-        pybind11::arg("changes"));
+        pybind11::arg("changes"), pybind11::arg("tensors"));
   m.def("dtype_info", &dtype_info, pybind11::arg("dtype"));
   m.def("load_expression", [](const std::string& dtype, const std::string& word) {
     return from_word(dtype_named(dtype), word);

@@ -12,7 +12,7 @@
 #include "kernels/index_combine.h"
 #include "ops/matmul/gemm_source.h"
 #include "ops/pointwise/pointwise_source.h"
-#include "ops/reduce/reduce_source.h"
+#include "ops/reduce/reduce_table.h"
 #include "python/targets.h"
 #include "runtime/wgsl_sources.h"
 #include "wgsl/assemble.h"
@@ -173,45 +173,54 @@ DType reduced_dtype(ReduceResult result, DType input) {
                                                                  : input;
 }
 
-void add_reduction(ReduceOp op, Sources& out) {
+void add_reduction(ReduceOp op, const ShaderTarget& target, Sources& out) {
+  namespace kernel = kernels::reduce;
+  enum Operand : size_t { kY, kZ, kX, kW, kM, kR, kParts, kNewParts, kCount };
   const ReduceRow& op_row = row(op);
   for (DType input : native_dtypes) {
-    if (!op_row.has(info(input).kind)) {
+    const Kind kind = info(input).kind;
+    if (!op_row.has(kind)) {
       continue;
     }
-    ReduceVariant v;
-    v.op = op;
-    v.inputs.fill(input);
-    v.num_inputs = op_row.num_inputs;
-    v.num_outputs = op_row.num_results();
-    for (uint32_t k = 0; k < v.num_outputs; ++k) {
-      v.outputs[k] = reduced_dtype(op_row.results[k], input);
+    std::vector<DType> results;
+    for (uint32_t k = 0; k < op_row.num_results(); ++k) {
+      results.push_back(reduced_dtype(op_row.results[k], input));
     }
-    const auto add = [&](ReduceVariant variant, const std::string& form) {
-      const bool partial = variant.stage == ReduceStage::kPartial;
-      variant.num_outputs = partial ? 0 : variant.num_outputs;
-      for (uint32_t k = 0; k < variant.slots.size(); ++k) {
-        variant.slots[k] = static_cast<uint8_t>(k);
+    const auto add = [&](kernel::InnerForm inner, bool from_parts, bool to_parts, bool vectors,
+                         const std::string& form) {
+      KernelForm v;
+      v.operands.resize(kCount);
+      uint8_t slots = 0;
+      const auto give = [&](size_t operand, DType dtype) {
+        v.operands[operand] = {.present = true, .dtype = dtype, .slot = slots++};
+      };
+      for (size_t k = 0; !to_parts && k < results.size(); ++k) {
+        give(kY + k, results[k]);
       }
+      for (size_t k = 0; !from_parts && k < op_row.num_inputs; ++k) {
+        give(kX + k, input);
+      }
+      v.operands[kX].whole_words = vectors;
+      if (from_parts || to_parts) {
+        give(from_parts ? kParts : kNewParts, DType::kBits8);
+      }
+      v.consts = {static_cast<uint32_t>(op), static_cast<uint32_t>(reduce_element(kind)),
+                  static_cast<uint32_t>(inner)};
+      auto regions = reduce_regions(
+          op, kind, std::span<const DType>(results.data(), to_parts ? 0 : results.size()));
+      v.regions = kernel::Launch::texts(std::move(regions));
       out.emplace_back(std::string(op_row.name) + " " + std::string(info(input).name) + ", " + form,
-                       reduce_source(variant).source);
+                       assemble(std::string(op_row.name), kernel::kInfo, v, target).source);
     };
-    for (uint32_t rank : {1u, 2u, 3u}) {
-      v.inner_rank = rank;
-      add(v, "rank " + std::to_string(rank));
+    add(kernel::InnerForm::one_inner, false, false, false, "rank 1");
+    add(kernel::InnerForm::two_inner, false, false, false, "rank 2");
+    add(kernel::InnerForm::any_inner, false, false, false, "rank 3");
+    add(kernel::InnerForm::one_inner, false, true, false, "partial results");
+    if (op_row.num_inputs == 1) {
+      add(kernel::InnerForm::one_inner, false, true, true, "partial results from vectors");
+      add(kernel::InnerForm::one_inner, false, false, true, "vectors");
     }
-    v.inner_rank = 1;
-    v.stage = ReduceStage::kPartial;
-    add(v, "partial results");
-    if (v.num_inputs == 1) {
-      v.vectors = true;
-      add(v, "partial results from vectors");
-      v.stage = ReduceStage::kWhole;
-      add(v, "vectors");
-      v.vectors = false;
-    }
-    v.stage = ReduceStage::kFinal;
-    add(v, "final stage");
+    add(kernel::InnerForm::one_inner, true, false, false, "final stage");
   }
 }
 
@@ -325,9 +334,6 @@ Sources shader_sources(const std::string& base, const TargetChanges& changes) {
     pointwise.add_row(static_cast<PointwiseOp>(op));
   }
   pointwise.add_casts();
-  for (uint16_t op = 0; op < static_cast<uint16_t>(ReduceOp::kCount); ++op) {
-    add_reduction(static_cast<ReduceOp>(op), out);
-  }
   for (DType dtype : native_dtypes) {
     if (dtype != DType::kBool) {
       add_products(dtype, out);
@@ -335,6 +341,9 @@ Sources shader_sources(const std::string& base, const TargetChanges& changes) {
   }
   for (auto& [label, source] : out) {
     source = complete_shader(source, target);
+  }
+  for (uint16_t op = 0; op < static_cast<uint16_t>(ReduceOp::kCount); ++op) {
+    add_reduction(static_cast<ReduceOp>(op), target, out);
   }
   for (DType dtype : native_dtypes) {
     if (dtype != DType::kBool) {

@@ -46,6 +46,7 @@ void change(ShaderTarget& target, const std::string& name, uint64_t value) {
       {"max_workgroup_storage", [&] { to(target.max_workgroup_storage); }},
       {"max_workgroup_invocations", [&] { to(target.max_workgroup_invocations); }},
       {"max_workgroups_per_dimension", [&] { to(target.max_workgroups_per_dim); }},
+      {"max_elements", [&] { to(target.max_elements); }},
       {"storage_offset_alignment", [&] { to(target.storage_offset_alignment); }},
   };
   const auto found = fields.find(name);

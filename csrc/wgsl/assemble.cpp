@@ -5,6 +5,7 @@
 
 #include "runtime/error.h"
 #include "wgsl/conditions.h"
+#include "wgsl/lists.h"
 #include "wgsl/wgsl_library.h"
 
 namespace torch_webgpu {
@@ -114,7 +115,8 @@ bool holds(const KernelInfo& kernel, const KernelForm& form, const ShaderTarget&
     if (name.starts_with("has_") && name.substr(4) == operand) {
       return form.operands[k].present;
     }
-    if (name.starts_with("owns_") && name.substr(5) == operand) {
+    if ((name.starts_with("owns_") && name.substr(5) == operand) ||
+        (name.starts_with("vectors_") && name.substr(8) == operand)) {
       return form.operands[k].whole_words;
     }
   }
@@ -165,29 +167,38 @@ PipelineSpec assemble(std::string label, const KernelInfo& kernel, const KernelF
     fail(kernel, "its constants and operands do not go together");
   }
   std::vector<Operand> operands;
+  ListSet lists(form.tensors);
   for (size_t k = 0; k < kernel.operands.size(); ++k) {
     const OperandInfo& operand = kernel.operands[k];
     const KernelForm::Operand& given = form.operands[k];
+    if (operand.many) {
+      lists.add(operand, given);
+      continue;
+    }
     if (!given.present) {
       continue;
     }
     operands.push_back({.name = operand.name,
                         .dtype = given.dtype,
-                        .slot = given.slot,
+                        .slot = lists.bindings() + given.slot,
                         .writable = operand.access != Access::kIn,
                         .atomic_add = operand.access == Access::kSum,
                         .owns_words = given.whole_words,
                         .atomic_update = operand.access == Access::kUpdate,
-                        .stores_neighbours = operand.access == Access::kWords});
+                        .stores_neighbours = operand.access == Access::kWords,
+                        .reads_vectors = operand.access == Access::kVectors && given.whole_words,
+                        .element = operand.element});
   }
   PipelineSpec spec;
   spec.label = std::move(label);
   const std::string text =
       resolve_conditions(fill_regions(kernel, form),
                          [&](std::string_view name) { return holds(kernel, form, target, name); });
-  spec.source = complete_shader(
-      constants(kernel, form) + text + operand_declarations(operands, form.windows), target);
+  spec.source = complete_shader(constants(kernel, form) + text + lists.declarations() +
+                                    operand_declarations(operands, form.windows),
+                                target);
   spec.binding = binding_layout(operands, kernel.reports_errors, form.windows);
+  lists.add_to(spec.binding);
   return spec;
 }
 

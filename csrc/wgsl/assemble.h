@@ -25,13 +25,15 @@ struct KernelForm {
     // writes it.
     uint8_t slot = 0;
     // Access::kWords: neighbours that are stored together are whole words, so that no atomics are
-    // needed for 1- and 2-byte types.
+    // needed for 1- and 2-byte types. Of a list: whole vectors. Access::kVectors: it is read in
+    // vectors.
     bool whole_words = false;
   };
   std::vector<Operand> operands;    // as KernelInfo::operands
   std::vector<uint32_t> consts;     // as KernelInfo::consts
   std::vector<std::string> regions; // as KernelInfo::regions
   SlotWindows windows;
+  uint32_t tensors = 0; // of each list
 };
 
 /// The complete shader: constants, the kernel's text with conditions resolved and regions filled

@@ -16,14 +16,19 @@ enum class Access : uint8_t {
   kSum,    // and atomic_add_NAME(i, v)
   kUpdate, // and atomic_update_NAME(i, v), with combine_NAME(old, v) from the kernel
   kWords,  // and store2_NAME, store4_NAME: neighbours as whole words, where the launch allows it
+  // load_vector_NAME(i) and NAME_in_vector(vector, lane): 16 bytes, where the launch allows it
+  kVectors,
+  kNumbers, // of a list: NAME_of(tensor)
 };
 
 struct OperandInfo {
   std::string_view name;
   Access access = Access::kIn;
   bool optional = false;
-  int8_t like = -1;    // the operand whose dtype this one has, -1: none
-  uint32_t dtypes = 0; // bit d: DType d is allowed
+  int8_t like = -1;           // the operand whose dtype this one has, -1: none
+  uint32_t dtypes = 0;        // bit d: DType d is allowed
+  bool many = false;          // a list of tensors
+  std::string_view element{}; // the type of its elements, where that is no dtype but the kernel's
 };
 
 enum class ConstKind : uint8_t { kNumber, kBool, kEnum };

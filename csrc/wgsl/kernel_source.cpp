@@ -18,6 +18,10 @@ struct Slot {
   bool atomic = false;
   uint32_t binding = 0; // the first
   uint32_t windows = 1;
+  uint32_t operands = 0;
+  std::string element = "u32"; // of the binding's array
+
+  std::string array() const { return "array<" + (atomic ? "atomic<u32>" : element) + ">"; }
 };
 
 // Where an accessor finds its words: the name of a binding, and a suffix for the accessor's own
@@ -43,9 +47,18 @@ std::vector<Slot> slots_of(const std::vector<Operand>& operands, const SlotWindo
     }
     Slot& slot = slots[operand.slot];
     slot.writable |= operand.writable;
+    ++slot.operands;
+    if (operand.reads_vectors || !operand.element.empty()) {
+      slot.element = operand.reads_vectors ? "vec4<u32>" : str(operand.element);
+    }
     // A sub-word store shares its word with elements that other invocations may write.
-    slot.atomic |= operand.writable && !operand.owns_words &&
+    slot.atomic |= operand.writable && !operand.owns_words && operand.element.empty() &&
                    (info(operand.dtype).bytes < 4 || operand.atomic_add || operand.atomic_update);
+  }
+  for (const Slot& slot : slots) {
+    if (slot.element != "u32" && slot.operands > 1) {
+      raise(ErrorKind::kRuntime, "an operand of " + slot.element + " shares its slot");
+    }
   }
   // The bit after the last slot's bindings marks its end.
   uint32_t rest = windows.firsts;
@@ -93,6 +106,27 @@ std::string load_function(const Operand& operand, const Place& place, bool atomi
   }
   return "fn load_" + str(operand.name) + place.suffix + "(i: u32) -> " + str(operand.name) +
          "_t { return " + from_word(operand.dtype, word) + "; }\n";
+}
+
+// Access to an operand that is bound as vectors.
+std::string vector_functions(const Operand& operand, const std::string& buffer) {
+  const std::string name = str(operand.name);
+  const std::string lanes = str(16 / info(operand.dtype).bytes) + "u";
+  return "const " + name + "_lanes = " + lanes + ";\nfn load_vector_" + name +
+         "(i: u32) -> vec4<u32> { return " + buffer + "[i]; }\nfn " + name +
+         "_in_vector(v: vec4<u32>, lane: u32) -> " + name + "_t { return " +
+         from_vector(operand.dtype, "v", "lane") + "; }\nfn load_" + name + "(i: u32) -> " + name +
+         "_t { return " + name + "_in_vector(" + buffer + "[i / " + lanes + "], i % " + lanes +
+         "); }\n";
+}
+
+// Access to an operand whose elements have a type of the kernel's.
+std::string element_functions(const Operand& operand, const std::string& buffer) {
+  const std::string name = str(operand.name);
+  const std::string type = str(operand.element);
+  return operand.writable
+             ? "fn store_" + name + "(i: u32, v: " + type + ") { " + buffer + "[i] = v; }\n"
+             : "fn load_" + name + "(i: u32) -> " + type + " { return " + buffer + "[i]; }\n";
 }
 
 std::string store_function(const Operand& operand, const Place& place, bool atomic) {
@@ -246,6 +280,42 @@ bool replace_region(std::string& text, const std::string& marker, const std::str
 
 } // namespace
 
+std::string from_vector(DType dtype, const std::string& vector, const std::string& lane) {
+  const uint32_t bytes = info(dtype).bytes;
+  if (bytes == 16) {
+    return from_word(dtype, vector);
+  }
+  if (bytes == 8) {
+    return from_word(dtype, "vec2<u32>(" + vector + "[2u * " + lane + "], " + vector + "[2u * " +
+                                lane + " + 1u])");
+  }
+  if (bytes == 4) {
+    return from_word(dtype, vector + "[" + lane + "]");
+  }
+  const std::string per_word = str(4 / bytes) + "u";
+  return from_word(dtype, "((" + vector + "[" + lane + " / " + per_word + "] >> (" + lane + " % " +
+                              per_word + " * " + str(bytes * 8) + "u)) & " + bit_mask(bytes) + ")");
+}
+
+std::string to_vector(DType dtype, const std::string& vector, const std::string& lane,
+                      const std::string& value) {
+  const uint32_t bytes = info(dtype).bytes;
+  const std::string bits = to_word(dtype, value);
+  if (bytes == 16) {
+    return vector + " = " + bits + ";";
+  }
+  if (bytes == 8) {
+    return "{ let bits = " + bits + "; " + vector + "[2u * " + lane + "] = bits.x; " + vector +
+           "[2u * " + lane + " + 1u] = bits.y; }";
+  }
+  if (bytes == 4) {
+    return vector + "[" + lane + "] = " + bits + ";";
+  }
+  const std::string per_word = str(4 / bytes) + "u";
+  return vector + "[" + lane + " / " + per_word + "] |= (" + bits + ") << (" + lane + " % " +
+         per_word + " * " + str(bytes * 8) + "u);";
+}
+
 std::string from_word(DType dtype, const std::string& word) {
   const DTypeInfo& type = info(dtype);
   if (!type.load.empty()) {
@@ -304,16 +374,25 @@ std::string operand_declarations(const std::vector<Operand>& operands, const Slo
   const std::vector<Slot> slots = slots_of(operands, windows);
   std::string text;
   for (uint32_t i = 0; i < slots.size(); ++i) {
-    for (uint32_t w = 0; w < slots[i].windows; ++w) {
+    // Slots without operands are those of lists, which declare their own.
+    for (uint32_t w = 0; slots[i].operands > 0 && w < slots[i].windows; ++w) {
       text += "@group(0) @binding(" + str(slots[i].binding + w) + ") var<storage, " +
               (slots[i].writable ? "read_write" : "read") + "> " + place_of(i, slots[i], w).buffer +
-              ": array<" + (slots[i].atomic ? "atomic<u32>" : "u32") + ">;\n";
+              ": " + slots[i].array() + ";\n";
     }
   }
   for (const Operand& operand : operands) {
     const Slot& slot = slots[operand.slot];
     const std::string name = str(operand.name);
+    if (!operand.element.empty()) {
+      text += element_functions(operand, place_of(operand.slot, slot, 0).buffer);
+      continue;
+    }
     text += "alias " + name + "_t = " + str(info(operand.dtype).wgsl) + ";\n";
+    if (operand.reads_vectors) {
+      text += vector_functions(operand, place_of(operand.slot, slot, 0).buffer);
+      continue;
+    }
     auto add = [&](const std::string& accessor, auto&& function) {
       for (uint32_t w = 0; w < slot.windows; ++w) {
         text += function(place_of(operand.slot, slot, w));

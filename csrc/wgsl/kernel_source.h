@@ -45,6 +45,10 @@ struct Operand {
   // store2_NAME(i, a, b) and store4_NAME(i, a, b, c, d) store neighbours; with owns_words as whole
   // words: i is then a multiple of 2 or 4.
   bool stores_neighbours = false;
+  // Bound as vectors of 16 bytes: load_vector_NAME(i), NAME_in_vector(vector, lane), NAME_lanes.
+  bool reads_vectors = false;
+  // A type of the kernel's that the elements have instead of the dtype.
+  std::string_view element{};
 };
 
 /// The part of a pipeline key that tells operands apart: dtype and slot of each, by its position.
@@ -112,6 +116,11 @@ std::string operand_names(const std::vector<Operand>& operands);
 /// Slots and writability as the pipeline layout wants them.
 BindingLayout binding_layout(const std::vector<Operand>& operands, bool checks_indices = false,
                              const SlotWindows& windows = {});
+/// Expression of the value in lane `lane` of a vector of 16 bytes; both are names of WGSL.
+std::string from_vector(DType dtype, const std::string& vector, const std::string& lane);
+/// Statement that puts the value into that lane, which is 0 before.
+std::string to_vector(DType dtype, const std::string& vector, const std::string& lane,
+                      const std::string& value);
 /// Expression of register type from the low bits of `word` (8 bytes: vec2<u32>, 16: vec4<u32>).
 std::string from_word(DType dtype, const std::string& word);
 /// The reverse; for types narrower than a word the result is masked to the type's bits.

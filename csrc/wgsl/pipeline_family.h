@@ -9,9 +9,7 @@ namespace torch_webgpu {
 /// differ. Kernels whose file states a contract have their ids; the names are those of generators.
 enum class PipelineFamily : uint32_t {
   kGemm,
-  kMultiTensor,
   kPointwise,
-  kReduce,
   // Behind them, the kernels of KernelInfo by their ids.
   kKernels,
 };

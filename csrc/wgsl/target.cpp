@@ -34,7 +34,7 @@ bool ShaderTarget::same_as(const ShaderTarget& other) const {
   const auto limits = [](const ShaderTarget& t) {
     return std::tie(t.max_storage_buffers, t.max_storage_binding_size, t.max_workgroup_storage,
                     t.max_workgroup_invocations, t.max_workgroups_per_dim,
-                    t.storage_offset_alignment, t.workgroups_to_fill);
+                    t.storage_offset_alignment, t.max_elements, t.workgroups_to_fill);
   };
   return features(*this) == features(other) && limits(*this) == limits(other);
 }
@@ -114,6 +114,7 @@ std::string excess(const ShaderTarget& target, const ShaderTarget& granted) {
         granted.max_workgroup_invocations);
   limit("max_workgroups_per_dimension", target.max_workgroups_per_dim,
         granted.max_workgroups_per_dim);
+  limit("max_elements", target.max_elements, granted.max_elements);
   if (target.storage_offset_alignment % granted.storage_offset_alignment != 0) {
     add("storage_offset_alignment of " + std::to_string(target.storage_offset_alignment) +
         " (the device needs " + std::to_string(granted.storage_offset_alignment) + ")");

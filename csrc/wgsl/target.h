@@ -36,6 +36,9 @@ struct ShaderTarget {
   uint32_t max_workgroups_per_dim = 65535;
   uint32_t storage_offset_alignment = 256;
 
+  // Elements that a kernel counts: no limit of WebGPU, but of our 32-bit indices.
+  uint64_t max_elements = uint64_t{1} << 31;
+
   /// Workgroups that keep the device busy: how far it pays to split work.
   uint32_t workgroups_to_fill = 256;
 

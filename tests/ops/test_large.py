@@ -20,6 +20,13 @@ def small_bindings():
         yield
 
 
+@pytest.fixture
+def few_elements():
+    """A kernel counts 1000 elements."""
+    with target(limits={"max_elements": 1000}):
+        yield
+
+
 def large(*shape, dtype=torch.float32, **options):
     return torch.randn(shape).to(dtype).requires_grad_(options.get("requires_grad", False))
 
@@ -390,3 +397,106 @@ def test_operands_of_a_kernel_far_apart_in_one_buffer():
         return buffer
 
     check(run, large(5000))
+
+
+# What kernels with 32-bit indices cannot count is cut into parts.
+@pytest.mark.usefixtures("few_elements")
+@pytest.mark.parametrize(
+    "shape",
+    [(5000,), (70, 60), (3, 40, 50), (2, 5000), (5000, 2)],
+    ids=lambda s: "x".join(map(str, s)),
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64], ids=str)
+def test_reductions_of_many_elements(dtype, shape):
+    x = torch.randint(-9, 9, shape).to(dtype)
+    dims = [None, *range(len(shape)), *([(0, len(shape) - 1)] if len(shape) > 1 else [])]
+    for dim in dims:
+        for reduce in (torch.sum, torch.amax, torch.amin, torch.any, torch.all):
+            check(lambda a, r=reduce, d=dim: r(a) if d is None else r(a, dim=d), x)
+        if not isinstance(dim, tuple):
+            for reduce in (torch.argmax, torch.argmin):
+                check(lambda a, r=reduce, d=dim: r(a, dim=d), x)
+        if dim is None:
+            check(lambda a: torch.stack([a.max(), a.min()]), x)
+            check(lambda a: a.clamp(1, 2)[..., :8].contiguous().prod(), x)
+        elif not isinstance(dim, tuple):
+            check(lambda a, d=dim: a.max(d), x)
+            check(lambda a, d=dim: a.min(d), x)
+        if dtype == torch.float32:
+            for reduce in (torch.mean, torch.var, torch.linalg.vector_norm):
+                check(
+                    lambda a, r=reduce, d=dim: r(a) if d is None else r(a, dim=d),
+                    x,
+                    atol=1e-4,
+                    rtol=1e-5,
+                )
+
+
+@pytest.mark.usefixtures("few_elements")
+@pytest.mark.parametrize("layout", ["transposed", "sliced", "expanded"])
+def test_reductions_of_many_strided_elements(layout):
+    x = torch.randn(60, 70)
+    x = {"transposed": x.t(), "sliced": x[::2, 1::2], "expanded": x[:1].expand(300, 70)}[layout]
+    for dim in (None, 0, 1):
+        check(lambda a, d=dim: a.sum(dim=d), x, atol=1e-4, rtol=1e-5)
+        check(lambda a, d=dim: a.argmax(dim=d), x)
+
+
+@pytest.mark.usefixtures("few_elements")
+def test_an_index_is_counted_over_all_pieces():
+    x = torch.zeros(5000)
+    for place in (0, 999, 1250, 2500, 3749, 4999):
+        x[place] = 1
+        for function in (torch.argmax, lambda a: torch.max(a, 0)):
+            check(function, x)
+        x[place] = float("nan")
+        check(lambda a: torch.argmin(a), x)
+        x[place] = 0
+
+
+MANY = [
+    ("softmax", lambda x: F.softmax(x, -1), grad(40, 60)),
+    ("softmax_rows", lambda x: F.softmax(x, 0), grad(40, 60)),
+    ("softmax_long", lambda x: F.softmax(x, 0), grad(3000)),
+    ("log_softmax", lambda x: F.log_softmax(x, 1), grad(3, 60, 20)),
+    ("log_softmax_long", lambda x: F.log_softmax(x, 0), grad(3000)),
+    ("cumsum", lambda x: x.cumsum(1), grad(40, 60)),
+    ("cumsum_long", lambda x: x.cumsum(0), grad(5000)),
+    ("cumprod_long", lambda x: x.cumprod(0), torch.rand(3000) * 0.1 + 0.95),
+    ("logcumsumexp_long", lambda x: x.logcumsumexp(0), grad(3000)),
+    ("cummax", lambda x: x.cummax(0), index(9, 60, 40)),
+    ("cummax_long", lambda x: x.cummax(0), index(9999, 5000)),
+    ("cummin_long", lambda x: x.cummin(0), torch.randn(5000)),
+    ("roll", lambda x: x.roll(37), grad(3000)),
+    ("roll_dims", lambda x: x.roll((3, -5), (0, 2)), grad(10, 20, 30)),
+    ("flip", lambda x: x.flip(0, 1), grad(60, 50)),
+    ("pad", lambda x: F.pad(x, (3, 2, 1, 4), "reflect"), grad(2, 40, 50)),
+    ("pad_batches", lambda x: F.pad(x, (3, 2), "replicate"), grad(20, 3, 40)),
+    ("tril", lambda x: x.tril(2), grad(3, 40, 50)),
+    ("triu", lambda x: x.triu(-3), grad(60, 50)),
+    ("masked_select", lambda x, m: x.masked_select(m), grad(60, 50), torch.rand(60, 50) > 0.5),
+    ("nonzero", lambda x: x.nonzero(), torch.rand(60, 50) > 0.9),
+    ("nonzero_row", lambda x: x.nonzero(), torch.rand(1, 4000) > 0.9),
+    ("sort", lambda x: x.sort(1, stable=True), index(99, 60, 50)),
+    ("topk", lambda x: x.topk(3, 0)[0], torch.randn(60, 50)),
+    ("pointwise", lambda x: (x + 1) * x.t(), grad(60, 60)),
+]
+
+
+@pytest.mark.usefixtures("few_elements")
+@pytest.mark.parametrize(
+    ("function", "args"), [(c[1], c[2:]) for c in MANY], ids=[c[0] for c in MANY]
+)
+def test_operators_on_many_elements(function, args):
+    wants_gradients = any(a.requires_grad for a in args)
+    (check_gradients if wants_gradients else check)(function, *args, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("few_elements")
+def test_equal_on_many_elements():
+    x = torch.arange(5000, device=DEVICE)
+    assert torch.equal(x, x.clone())
+    for place in (0, 2500, 4999):
+        y = x.clone()
+        y[place] = -1
+        assert not torch.equal(x, y)

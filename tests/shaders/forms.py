@@ -20,6 +20,7 @@ ABSENT = ""
 class Form(NamedTuple):
     consts: dict[str, int | bool | str]
     operands: dict[str, OperandForm]
+    tensors: int = 1  # of each list
 
     def __str__(self) -> str:
         consts = [f"{name}={value}" for name, value in self.consts.items()]
@@ -27,7 +28,8 @@ class Form(NamedTuple):
             f"{name}: {form.dtype}@{form.slot}{' words' if form.whole_words else ''}"
             for name, form in self.operands.items()
         ]
-        return ", ".join(consts + operands)
+        lists = [f"{self.tensors} tensors"] if self.tensors > 1 else []
+        return ", ".join(consts + operands + lists)
 
 
 def kernels_without_regions() -> list[str]:
@@ -47,10 +49,14 @@ def forms(contract: dict[str, Any]) -> Iterator[Form]:
     for operand in contract["operands"]:
         if operand["optional"]:
             choices.append((f"has {operand['name']}", [True, False]))
-        if operand["access"] == "words":
+        if operand["access"] in ("words", "vectors"):
             choices.append((f"words {operand['name']}", [False, True]))
-    writable = [o["name"] for o in contract["operands"] if o["access"] != "in"]
-    inputs = [o["name"] for o in contract["operands"] if o["access"] == "in"]
+    lists = [o for o in contract["operands"] if o["many"]]
+    if lists:
+        choices.append(("tensors", [1, 2]))
+    single = [o for o in contract["operands"] if not o["many"] and not o["element"]]
+    writable = [o["name"] for o in single if o["access"] not in ("in", "vectors")]
+    inputs = [o["name"] for o in single if o["access"] in ("in", "vectors")]
     # Each operand in a buffer of its own, or an input in the buffer of an output.
     pairs = [f"{a}={b}" for a, b in itertools.product(writable, inputs)]
     choices.append(("alias", ["none", *pairs]))
@@ -86,11 +92,11 @@ def _is_form(contract: dict[str, Any], given: dict[str, Any]) -> bool:
     for operand in contract["operands"]:
         names[f"has_{operand['name']}"] = given.get(f"has {operand['name']}", True)
         words = given.get(f"words {operand['name']}", False) and given["alias"] == "none"
-        names[f"owns_{operand['name']}"] = words
+        names[f"owns_{operand['name']}"] = names[f"vectors_{operand['name']}"] = words
         # A dtype `like` another operand's may be one of fewer.
-        if operand["like"] and names[f"has_{operand['name']}"]:
-            if given[f"dtype {operand['like']}"] not in operand["dtypes"]:
-                return False
+        given_like = operand["like"] and names[f"has_{operand['name']}"]
+        if given_like and given[f"dtype {operand['like']}"] not in operand["dtypes"]:
+            return False
     for text in contract["requirements"]:
         python = re.sub(r"!(?!=)", " not ", text).replace("&&", " and ").replace("||", " or ")
         if not eval(python, {"__builtins__": {}}, names):  # text of our own kernel files
@@ -108,9 +114,12 @@ def _form(contract: dict[str, Any], given: dict[str, Any]) -> Form:
         if not given.get(f"has {name}", True):
             continue
         dtype = given[f"dtype {operand['like'] or name}"]
+        if operand["many"]:
+            operands[name] = OperandForm(dtype, 0, bool(given.get(f"words {name}", False)))
+            continue
         shared = slots.get(target) if name == source else None
         slots[name] = len(set(slots.values())) if shared is None else shared
         words = bool(given.get(f"words {name}", False))
         # A word that neighbours share is nobody's own.
         operands[name] = OperandForm(dtype, slots[name], words and given["alias"] == "none")
-    return Form(consts, operands)
+    return Form(consts, operands, given.get("tensors", 1))

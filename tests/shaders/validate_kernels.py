@@ -29,7 +29,9 @@ def main() -> None:
             for target in TARGETS[compiler]:
                 if not set(target) <= wanted:
                     continue
-                source = wgsl.assemble(name, form.consts, form.operands, features=target)
+                source = wgsl.assemble(
+                    name, form.consts, form.operands, features=target, tensors=form.tensors
+                )
                 try:
                     device.create_shader_module(code=source)
                     complaint = ""

@@ -190,7 +190,7 @@ def in_sources() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     stubs, plain = defaultdict(set), defaultdict(set)
     for path in (CSRC / "ops").rglob("*.cpp"):
         text = COMMENT_OR_MACRO.sub("", path.read_text())
-        family = path.parent.name
+        family = path.relative_to(CSRC / "ops").parts[0]
         stubs[family].update(s.removesuffix("_stub") for s in STUB_BY_HAND.findall(text))
         for block in PLAIN_BLOCK.findall(text):
             plain[family].update(PLAIN_NAME.findall(block))

@@ -132,6 +132,72 @@ def test_conditions_on_dtypes(read):
         read(KERNEL.replace("has_w && !plain", "y_is_i64"))
 
 
+LISTS = """\
+// Adds.
+//
+// @operand y[]: words float
+// @operand x[]: in like y optional
+// @operand step[]: numbers {f32}
+// @operand lr: in {f32} optional
+
+struct Params {
+  rate: f32,
+}
+
+@compute @workgroup_size(256)
+fn main() {
+  @if(has_x && !owns_y) let a = 1u;
+}
+"""
+
+
+def test_lists_of_tensors(read):
+    kernel = read(LISTS)
+    assert [o.name for o in kernel.lists] == ["y", "x", "step"]
+    # A head and where each list starts, of 16 tensors at most. Lists have no NAME_at.
+    assert kernel.list_stride == 2
+    assert [(f.name, f.offset, f.size) for f in kernel.params] == [
+        ("rate", 0, 4),
+        ("lr_at", 4, 4),
+        ("lists", 16, 512),
+    ]
+    header = emit.header(kernel)
+    assert "Launch& y(at::TensorList tensors)" in header
+    assert "Launch& own_y()" in header
+    assert "Launch& lr(const at::Tensor& number)" in header
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("x[]: in like y", "x[]: in float", "the list x must be `like y`"),
+        ("y[]: words", "y[]: sum", "ACCESS one of"),
+        ("lr: in", "lr: numbers", "ACCESS one of"),
+        ("rate: f32", "lists: f32", "lists is added by the build"),
+    ],
+)
+def test_what_is_refused_of_lists(read, old, new, complaint):
+    assert old in LISTS
+    with pytest.raises(ContractError, match=complaint):
+        read(LISTS.replace(old, new))
+
+
+def test_elements_of_a_type_and_vectors(read):
+    kernel = read(
+        "// @operand x: vectors float\n// @operand part: out of acc_t optional\n"
+        "struct Params {\n  count: u32,\n}\n\n@compute @workgroup_size(1)\nfn main() {\n"
+        "  @if(vectors_x && has_part) let a = 1u;\n}\n"
+    )
+    x, part = kernel.operands
+    assert (x.access, part.element, part.dtypes, part.optional) == (
+        "vectors", "acc_t", ("bits8",), True,
+    )  # fmt: skip
+    assert [f.name for f in kernel.params] == ["count", "x_at"]  # part starts with its buffer
+    assert "Launch& read_vectors_of_x()" in emit.header(kernel)
+    with pytest.raises(ContractError, match="`of TYPE` goes with"):
+        read("// @operand x: sum of acc_t\n@compute @workgroup_size(1)\nfn main() {}\n")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [

@@ -74,7 +74,9 @@ def test_only_whole_words_name_inputs_and_scalars(tmp_path):
         ),
         ("scan", '- {op: scan, f32: {combine: "a"}}', "scan: f32: the field identity is missing"),
         ("random", '- {op: noise, source: dice, value: "x"}', "noise: source must be one of bits"),
-        ("matmul", "[]", "only pointwise, random, reduce, scan have tables"),
+        ("foreach", "- {op: neg, forms: [unari]}", "neg: forms are some of unary, scalar"),
+        ("factory", '- {op: eye, kind: c64, value: "i"}', "eye: kind must be one of f32, i32, i64"),
+        ("matmul", "[]", "only factory, foreach, pointwise, random, reduce, scan have tables"),
         ("scan", "{}", "a table is a list of rows"),
     ],
 )

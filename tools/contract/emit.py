@@ -10,10 +10,18 @@ from pathlib import Path
 
 import jinja2
 
-from contract.model import ACCESS, DTYPES, Const, Field, Kernel, Operand
+from contract.model import ACCESS, DTYPES, LIST_ACCESS, Const, Field, Kernel, Operand
 
-ACCESS_ENUM = {"in": "kIn", "out": "kOut", "sum": "kSum", "update": "kUpdate", "words": "kWords"}
-assert set(ACCESS_ENUM) == set(ACCESS)
+ACCESS_ENUM = {
+    "in": "kIn",
+    "out": "kOut",
+    "sum": "kSum",
+    "update": "kUpdate",
+    "words": "kWords",
+    "vectors": "kVectors",
+    "numbers": "kNumbers",
+}
+assert set(ACCESS_ENUM) == {*ACCESS, *LIST_ACCESS}
 CONST_ENUM = {"u32": "kNumber", "bool": "kBool", "enum": "kEnum"}
 SCALARS = {"u32": "uint32_t", "i32": "int32_t", "f32": "float"}
 # MSVC stops at 16,380 bytes a literal; pieces this short suit every compiler.
@@ -122,6 +130,7 @@ def _requirements(kernel: Kernel) -> str:
     for number, operand in enumerate(kernel.operands):
         terms[f"has_{operand.name}"] = f"((present >> {number} & 1u) != 0)"
         terms[f"owns_{operand.name}"] = f"((owned >> {number} & 1u) != 0)"
+        terms[f"vectors_{operand.name}"] = terms[f"owns_{operand.name}"]
     texts = [
         "(" + re.sub(r"[A-Za-z_]\w*", lambda match: terms[match[0]], text) + ")"
         for text in kernel.requirements

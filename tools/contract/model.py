@@ -13,7 +13,20 @@ ACCESS = {
     # Where owns_NAME holds, the kernel writes whole words, without atomics: store2_NAME and
     # store4_NAME store neighbours, and there is no store_NAME for 1- and 2-byte types.
     "words": "store_NAME, store2_NAME, store4_NAME",
+    # Where vectors_NAME holds: load_vector_NAME(i), 16 bytes, and NAME_in_vector(vector, lane).
+    "vectors": "none",
 }
+# Of an operand that is a list of tensors. The elements of `in`, `out` and `words` are members of
+# Elements; where owns_NAME holds, what the tensors held is neither read nor kept.
+LIST_ACCESS = {
+    "in": "none",
+    "out": "update_vector stores",
+    "words": "update_vector stores",
+    # Each tensor has one element.
+    "numbers": "NAME_of(tensor)",
+}
+# Tensors of each list in a dispatch, at most: kMaxBindings of csrc/runtime/pipeline.h.
+MAX_LIST_TENSORS = 16
 
 FLOATS = ("f32", "f16", "bf16")
 INTEGERS = ("i64", "i32", "i16", "i8", "u8")
@@ -51,6 +64,10 @@ class Operand:
     optional: bool = False
     # The operand whose dtype this one has.
     like: str = ""
+    # A list of tensors: several of each list in a dispatch.
+    many: bool = False
+    # A type of the kernel's, such as a struct, that the elements have instead of a dtype.
+    element: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,10 +121,21 @@ class Kernel:
     reports_errors: bool = False
     text: str = ""  # imports expanded, declarations of the build added
 
+    @property
+    def lists(self) -> list[Operand]:
+        """The operands that are lists of tensors, in the order of their words in Params.lists."""
+        return [operand for operand in self.operands if operand.many]
+
+    @property
+    def list_stride(self) -> int:
+        """Vectors of Params.lists for each tensor: a head, and where it starts in its bindings."""
+        return 1 + -(-len(self.lists) // 4) if self.lists else 0
+
     def condition_names(self) -> set[str]:
         """What an `@if` may ask."""
         names = {f"has_{operand.name}" for operand in self.operands if operand.optional}
         names |= {f"owns_{operand.name}" for operand in self.operands if operand.access == "words"}
+        names |= {f"vectors_{o.name}" for o in self.operands if o.access == "vectors"}
         for const in self.consts:
             if const.kind == "bool":
                 names.add(const.name)

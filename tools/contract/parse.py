@@ -13,6 +13,8 @@ from contract.model import (
     ACCESS,
     DTYPE_SETS,
     DTYPES,
+    LIST_ACCESS,
+    MAX_LIST_TENSORS,
     Const,
     ContractError,
     Field,
@@ -22,7 +24,7 @@ from contract.model import (
 
 DIRECTIVE = re.compile(r"^// @(\w+)\s*(.*)$")
 NAME = r"[A-Za-z_]\w*"
-OPERAND = re.compile(rf"^({NAME})\s*:\s*(\w+)\s*(.*)$")
+OPERAND = re.compile(rf"^({NAME})(\[\])?\s*:\s*(\w+)\s*(.*)$")
 CONST = re.compile(rf"^({NAME})\s*:\s*(u32|bool|\{{.*\}})\s*(?:in\s+(.+))?$")
 IMPORT = re.compile(rf"^import package((?:::{NAME})+)::(?:\{{([\w,\s]+)\}}|({NAME}));$")
 STRUCT = re.compile(r"^struct Params \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
@@ -117,12 +119,14 @@ class _Parser:
 
     def _operand(self, text: str) -> None:
         match = OPERAND.match(text)
-        if match is None or match[2] not in ACCESS:
+        many = match is not None and match[2] is not None
+        choices = LIST_ACCESS if many else ACCESS
+        if match is None or match[3] not in choices:
             self.fail(
-                "an operand is `NAME: ACCESS [DTYPES] [like OTHER] [optional]`, "
-                f"ACCESS one of {[*ACCESS]}"
+                "an operand is `NAME: ACCESS [DTYPES | like OTHER | of TYPE] [optional]`, "
+                f"ACCESS one of {[*choices]}"
             )
-        name, access, rest = match[1], match[2], match[3]
+        name, access, rest = match[1], match[3], match[4]
         optional = bool(re.search(r"\boptional\b", rest))
         rest = re.sub(r"\boptional\b", "", rest)
         like = re.search(rf"\blike ({NAME})", rest)
@@ -134,10 +138,17 @@ class _Parser:
             dtypes = others[like[1]].dtypes
             if rest:
                 dtypes = tuple(dtype for dtype in dtypes if dtype in self._dtypes(rest))
+        elif element := re.fullmatch(r"of ([\w<>, ]+)", rest):
+            if access not in ("in", "out") or many:
+                self.fail("`of TYPE` goes with `in` and `out`, and not with lists")
+            self.kernel.operands.append(
+                Operand(name, access, ("bits8",), optional, element=element[1])
+            )
+            return
         else:
             dtypes = self._dtypes(rest or "any")
         self.kernel.operands.append(
-            Operand(name, access, dtypes, optional, like[1] if like else "")
+            Operand(name, access, dtypes, optional, like[1] if like else "", many)
         )
 
     def _dtypes(self, text: str) -> tuple[str, ...]:
@@ -248,8 +259,14 @@ class _Parser:
                 )
             base = kind[2] or kind[1]
             add(member[1], base, kind[2] is not None, int(kind[3] or 0), member[3] or "")
-        starts = [f"{operand.name}_at" for operand in self.kernel.operands]
+        starts = [
+            f"{operand.name}_at"
+            for operand in self.kernel.operands
+            if not operand.many and not operand.element
+        ]
         declared = {f.name for f in fields}
+        if self.kernel.lists and "lists" in declared:
+            self.fail("Params: lists is added by the build")
         for name in starts:
             if name in declared:
                 self.fail(f"Params: {name} is added by the build")
@@ -257,7 +274,7 @@ class _Parser:
         scalars_at = next((i for i, f in enumerate(fields) if f.is_vector), len(fields))
         mine = "".join(f"  {name}: u32,\n" for name in starts)
         body = match[1] if match else ""
-        if starts or match:
+        if starts or match or self.kernel.lists:
             lines = body.split("\n")
             first_vector = fields[scalars_at].name if scalars_at < len(fields) else None
             at = next(
@@ -280,7 +297,11 @@ class _Parser:
                 add(name, "u32", False, 0, "where the operand starts in its binding, in elements")
             for entry in old[scalars_at:]:
                 add(*entry)
-            struct = f"struct Params {{\n{body.rstrip()}\n}}"
+            if self.kernel.lists:
+                count = MAX_LIST_TENSORS * self.kernel.list_stride
+                body = f"{body.rstrip()}\n  lists: array<vec4<u32>, {count}>,"
+                add("lists", "u32", True, count, "of each tensor, see ListLaunch")
+            struct = f"struct Params {{\n{body.strip(chr(10))}\n}}"
             text = (
                 text[: match.start()] + struct + text[match.end() :]
                 if match
@@ -319,6 +340,11 @@ class _Parser:
             self.fail(f"{len(names)} operands, more than {MAX_OPERANDS}")
         if len(set(names)) != len(names):
             self.fail("two operands have one name")
+        for operand in self.kernel.operands:
+            if operand.many and operand.access != "numbers":
+                vectors = next(o for o in self.kernel.lists if o.access != "numbers")
+                if operand is not vectors and operand.like != vectors.name:
+                    self.fail(f"the list {operand.name} must be `like {vectors.name}`")
         bits = sum(const.key_bits for const in self.kernel.consts)
         if bits > CONST_BITS:
             self.fail(f"its constants take {bits} bits of the key, more than {CONST_BITS}")

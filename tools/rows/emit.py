@@ -12,18 +12,36 @@ from contract.parse import declarations
 
 from rows.model import REGISTERS, Table
 
+TEMPLATES = Path(__file__).parent
+
 # The order of the enumeration Kind of csrc/wgsl/dtype.h: a bool is never computed in, and the bits
 # of a float64 are moved as they are.
 POINTWISE_KINDS = (*REGISTERS, None, "raw", "raw")
 
-CLASSES = {"pointwise": "Pointwise", "random": "Random", "reduce": "Reduce", "scan": "Scan"}
+CLASSES = {
+    "factory": "Factory",
+    "foreach": "Foreach",
+    "pointwise": "Pointwise",
+    "random": "Random",
+    "reduce": "Reduce",
+    "scan": "Scan",
+}
 # `and` and `or` are words of C++.
 SUFFIXES = {"reduce": "_op"}
 
 
 def header(family: str, table: Table) -> str:
-    """The enumeration of the rows, and the list of those that serve a stub."""
-    return _render("header.h.j2", family, table)
+    """The enumeration of the rows, and the list of those that serve a stub.
+
+    Or what the family's own template says.
+    """
+    own = f"{family}.h.j2"
+    return _render(own if (TEMPLATES / own).exists() else "header.h.j2", family, table)
+
+
+def has_definitions(family: str) -> bool:
+    """Whether the rows are an array of C++, too."""
+    return (TEMPLATES / f"{family}.cpp.j2").exists()
 
 
 def definitions(family: str, table: Table) -> str:
@@ -56,7 +74,7 @@ def library(folder: Path) -> str:
 
 def _render(template: str, family: str, table: Table) -> str:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

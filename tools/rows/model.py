@@ -17,6 +17,7 @@ import yaml
 REGISTERS = {"f32": "f32", "i32": "i32", "i64": "vec2<u32>", "c64": "vec2<f32>"}
 POINTWISE_INPUTS = ["a", "b", "c", "d", "e"]
 POINTWISE_SCALARS = 4
+FOREACH_FORMS = ("unary", "scalar", "list", "scaled_list", "tensor", "ternary")
 # Computed dtypes as for_dtype names them, with the expressions that serve them.
 DTYPES = {
     "f32": "f32",
@@ -74,6 +75,7 @@ class ReduceRow:
     stub: str
     inputs: tuple[str, ...]
     results: tuple[str, ...]
+    indexed: bool
     by_type: dict[str, Reduction]
 
 
@@ -94,7 +96,26 @@ class RandomRow:
     complex_refused_by: str
 
 
-Row = PointwiseRow | ReduceRow | ScanRow | RandomRow
+@dataclass(frozen=True)
+class FactoryRow:
+    op: str
+    stub: str
+    name: str
+    kind: str
+    value: str
+
+
+@dataclass(frozen=True)
+class ForeachRow:
+    op: str
+    stub: str
+    row: str  # of the pointwise table
+    slow: str
+    negated: bool
+    forms: tuple[str, ...]
+
+
+Row = FactoryRow | ForeachRow | PointwiseRow | RandomRow | ReduceRow | ScanRow
 Table = dict[str, Row]  # by op
 
 
@@ -201,7 +222,11 @@ def load_all(csrc: Path) -> dict[str, Table]:
         path.read_text(encoding="utf-8") for path in sorted((csrc / "wgsl/lib").glob("*.wgsl"))
     )
     paths = sorted((csrc / "ops").glob("*/rows.yaml"))
-    return {path.parent.name: load(path, library) for path in paths}
+    tables = {path.parent.name: load(path, library) for path in paths}
+    for row in tables.get("foreach", {}).values():
+        if row.row not in tables["pointwise"]:
+            raise RowError(f"foreach/rows.yaml: {row.op}: {row.row} is no row of pointwise")
+    return tables
 
 
 def _structs(library: str) -> dict[str, list[str]]:
@@ -309,7 +334,8 @@ def _reduce(fields: _Fields, op: str, stub: str, structs: Mapping) -> ReduceRow:
             of.take("second", str) if len(results) == 2 else "",
         )
 
-    return ReduceRow(op, stub, tuple(inputs), tuple(results), fields.by_type(reduction))
+    indexed = fields.take("indexed", bool, False)
+    return ReduceRow(op, stub, tuple(inputs), tuple(results), indexed, fields.by_type(reduction))
 
 
 def _scan(fields: _Fields, op: str, stub: str, structs: Mapping) -> ScanRow:
@@ -323,10 +349,42 @@ def _random(fields: _Fields, op: str, stub: str, structs: Mapping) -> RandomRow:
     return RandomRow(
         op,
         stub,
-        fields.choice("source", ("bits", "bits64", "normal", "tensor")),
+        fields.choice("source", ("bits", "bits64", "normal", "tensor", "draws")),
         fields.take("value", str),
         fields.take("complex_refused_by", str, ""),
     )
 
 
-FAMILIES = {"pointwise": _pointwise, "random": _random, "reduce": _reduce, "scan": _scan}
+def _factory(fields: _Fields, op: str, stub: str, structs: Mapping) -> FactoryRow:
+    # ATen's stubs take arguments that no row could describe.
+    return FactoryRow(
+        op,
+        "",
+        fields.take("name", str, op),
+        fields.choice("kind", ("f32", "i32", "i64")),
+        fields.take("value", str),
+    )
+
+
+def _foreach(fields: _Fields, op: str, stub: str, structs: Mapping) -> ForeachRow:
+    forms = fields.take("forms", list)
+    if not forms or not set(forms) <= set(FOREACH_FORMS):
+        fields.fail(f"forms are some of {', '.join(FOREACH_FORMS)}")
+    return ForeachRow(
+        op,
+        "",
+        fields.take("row", str, op),
+        fields.take("slow", str, op),
+        fields.take("negated", bool, False),
+        tuple(forms),
+    )
+
+
+FAMILIES = {
+    "factory": _factory,
+    "foreach": _foreach,
+    "pointwise": _pointwise,
+    "random": _random,
+    "reduce": _reduce,
+    "scan": _scan,
+}

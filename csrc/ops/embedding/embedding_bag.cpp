@@ -17,8 +17,8 @@
 #include "backend/fallback.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
+#include "ops/checks/check_values.h"
 #include "ops/index/index_move.h"
-#include "ops/random/check_values.h"
 
 namespace torch_webgpu {
 namespace {

@@ -21,6 +21,7 @@
 #include "backend/tensor.h"
 #include "launch/dtypes.h"
 #include "launch/stub.h"
+#include "ops/factory/factory_table.h"
 #include "ops/random/generate.h"
 
 namespace torch_webgpu {
@@ -33,55 +34,11 @@ using at::native::arange_stub;
 using at::native::kaiser_window_stub;
 using at::native::linspace_stub;
 
-enum class RangeOp : uint8_t {
-  kInteger,
-  kFixedPoint,
-  kLinspace,
-  kLinspaceInteger,
-  kLogspace,
-  kTriangle,
-  kRank,
-  kPermutation,
-};
-
-struct RangeRow {
-  std::string_view name;
-  Kind kind;
-  // Element i (u32), from the kernel's arguments a and b.
-  std::string_view expression;
-};
-
-constexpr RangeRow rows[] = {
-    {"arange", Kind::kLong, "add_l(a.xy, mul_l(a.zw, vec2<u32>(i, 0u)))"},
-    {"arange", Kind::kFloat, "fixed_point_f(a.xy, a.zw, i, bitcast<vec2<f32>>(b.xy))"},
-    {"linspace", Kind::kFloat,
-     "linspace_f(bitcast<f32>(a.x), bitcast<f32>(a.y), bitcast<f32>(a.z), i, a.w)"},
-    {"linspace", Kind::kLong, "linspace_l(a.xy, a.zw, b.x, b.y, i)"},
-    {"logspace", Kind::kFloat,
-     "pow_f(bitcast<f32>(b.x), linspace_f(bitcast<f32>(a.x), bitcast<f32>(a.y), "
-     "bitcast<f32>(a.z), i, a.w))"},
-    // Two rows of b.y elements: the rows of the matrix, then its columns.
-    {"tril_indices", Kind::kInt,
-     "i32(triangle_position_u(i % b.y, a.x, a.y, bitcast<i32>(a.z), a.w == 1u)[i / b.y])"},
-    {"randperm", Kind::kLong, "vec2<u32>(random_rank_u(p.philox.xy, p.philox.zw, i, a.x), 0u)"},
-    {"randperm", Kind::kLong, "vec2<u32>(random_permuted_u(p.philox.xy, p.philox.zw, i, a.x), 0u)"},
-};
-
-std::string values_hook(const GenerateSpec& spec) {
-  const RangeRow& row = rows[spec.op];
-  const std::string type(kind_wgsl(row.kind));
-  return "fn value(i: u32) -> " + type + " {\n  let a = p.s[0];\n  let b = p.s[1];\n  return " +
-         std::string(row.expression) + ";\n}\nfn values(block: u32, index: u32) -> array<" + type +
-         ", 4> {\n  var v: array<" + type +
-         ", 4>;\n  for (var lane = 0u; lane < min(4u, p.count - index); lane++) {\n"
-         "    v[lane] = value(4u * block + lane);\n  }\n  return v;\n}";
-}
-
 bool is_native(at::ScalarType type) {
   return native_dtype(type) && type != at::kBool && !at::isComplexType(type);
 }
 
-void run(const at::TensorBase& out, RangeOp op, std::array<uint32_t, 8> arguments,
+void run(const at::TensorBase& out, FactoryOp op, std::array<uint32_t, 8> arguments,
          PhiloxState philox = {}) {
   if (!is_native(out.scalar_type())) {
     const Tensor integers = empty_webgpu(out.sizes(), at::kLong);
@@ -91,10 +48,15 @@ void run(const at::TensorBase& out, RangeOp op, std::array<uint32_t, 8> argument
   }
   TORCH_CHECK_NOT_IMPLEMENTED(out.numel() <= int64_t{1} << 32, "a range of ", out.numel(),
                               " elements is too long");
-  const RangeRow& row = rows[static_cast<size_t>(op)];
-  generate(out,
-           {Generated::kRange, static_cast<uint32_t>(op), row.name, row.kind, arguments, philox},
-           &values_hook);
+  const FactoryRow& of = row(op);
+  generate(out, {.name = of.name,
+                 .table = kernels::generate::Table::factory_rows,
+                 .row = static_cast<uint32_t>(op),
+                 .source = kernels::generate::Source::position,
+                 .kind = of.kind,
+                 .value = of.value,
+                 .arguments = arguments,
+                 .philox = philox});
 }
 
 uint32_t low(int64_t value) { return static_cast<uint32_t>(value); }
@@ -109,7 +71,7 @@ void fixed_point(const at::TensorBase& out, double start, double step) {
   const int exponent = largest > 0 ? std::ilogb(largest) - 60 : 0;
   const auto first_units = static_cast<int64_t>(std::nearbyint(std::ldexp(start, -exponent)));
   const auto step_units = static_cast<int64_t>(std::nearbyint(std::ldexp(step, -exponent)));
-  run(out, RangeOp::kFixedPoint,
+  run(out, FactoryOp::arange_fixed_point,
       {low(first_units), high(first_units), low(step_units), high(step_units),
        bits(std::ldexp(1.0, exponent / 2)), bits(std::ldexp(1.0, exponent - exponent / 2))});
 }
@@ -126,7 +88,7 @@ void arange(TensorIterator& iter, const Scalar& start, const Scalar& steps, cons
   }
   const auto first = start.to<int64_t>();
   const auto by = step.to<int64_t>();
-  run(out, RangeOp::kInteger, {low(first), high(first), low(by), high(by)});
+  run(out, FactoryOp::arange_integer, {low(first), high(first), low(by), high(by)});
 }
 
 void linspace(TensorIterator& iter, const Scalar& start, const Scalar& end, int64_t steps) {
@@ -141,7 +103,7 @@ void linspace(TensorIterator& iter, const Scalar& start, const Scalar& end, int6
     const auto first = start.to<double>();
     const auto last = end.to<double>();
     return run(
-        out, RangeOp::kLinspace,
+        out, FactoryOp::linspace,
         {bits(first), bits(last), bits((last - first) / static_cast<double>(gaps)), low(steps)});
   }
   const auto first = start.to<int64_t>();
@@ -157,7 +119,7 @@ void linspace(TensorIterator& iter, const Scalar& start, const Scalar& end, int6
     part = part != 0 ? divisor - part : 0;
   }
   const auto step = static_cast<int64_t>(whole);
-  run(out, RangeOp::kLinspaceInteger,
+  run(out, FactoryOp::linspace_integer,
       {low(first), high(first), low(step), high(step), static_cast<uint32_t>(part), low(gaps)});
 }
 
@@ -216,7 +178,7 @@ Tensor& range_out(const Scalar& start, const Scalar& end, const Scalar& step, Te
   } else {
     const auto from = start.to<int64_t>();
     const auto add = step.to<int64_t>();
-    run(result, RangeOp::kInteger, {low(from), high(from), low(add), high(add)});
+    run(result, FactoryOp::arange_integer, {low(from), high(from), low(add), high(add)});
   }
   return result;
 }
@@ -236,7 +198,7 @@ Tensor& logspace_out(const Scalar& start, const Scalar& end, int64_t steps, doub
   const auto first = start.to<double>();
   const auto last = steps == 1 ? first : end.to<double>();
   const double gaps = static_cast<double>(std::max<int64_t>(steps - 1, 1));
-  run(result, RangeOp::kLogspace,
+  run(result, FactoryOp::logspace,
       {bits(first), bits(last), bits((last - first) / gaps), low(steps), bits(base)});
   return result;
 }
@@ -248,7 +210,7 @@ Tensor triangle_indices(int64_t row, int64_t col, int64_t offset, int64_t size, 
   TORCH_CHECK_NOT_IMPLEMENTED(row * col < kLimit, "tril_indices: the matrix has too many elements");
   // With offsets beyond these bounds every row is complete or empty.
   const int64_t near = std::clamp(offset, -row - 1, col + 1);
-  run(result, RangeOp::kTriangle, {low(row), low(col), low(near), upper ? 1u : 0u, 0, low(size)});
+  run(result, FactoryOp::triangle, {low(row), low(col), low(near), upper ? 1u : 0u, 0, low(size)});
   return result;
 }
 
@@ -275,7 +237,7 @@ Tensor& randperm_out(int64_t n, std::optional<at::Generator> generator, Tensor& 
   result.resize_({n});
   // For small n, ranks of random keys make all n! permutations equally likely.
   constexpr int64_t kRanked = 2048;
-  const RangeOp op = n <= kRanked ? RangeOp::kRank : RangeOp::kPermutation;
+  const FactoryOp op = n <= kRanked ? FactoryOp::rank : FactoryOp::permutation;
   run(result, op, {low(n)}, generator_of(generator).philox_state(4));
   return result;
 }

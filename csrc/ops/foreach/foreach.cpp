@@ -1,5 +1,5 @@
-// torch._foreach_*: the expressions of pointwise/rows.yaml on lists of tensors, many tensors
-// per dispatch. What the multi-tensor kernels do not take (mixed dtypes, broadcasting, views,
+// torch._foreach_*: the rows of rows.yaml, and forms that these do not describe: many tensors per
+// dispatch. What the multi-tensor kernels do not take (mixed dtypes, broadcasting, views,
 // promotion) goes to ATen's implementation, one op per tensor.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/BinaryOps.h>
@@ -48,6 +48,7 @@
 #include <torch/library.h>
 
 #include "ops/foreach/foreach_run.h"
+#include "tables/foreach.h"
 
 namespace torch_webgpu {
 namespace {
@@ -138,18 +139,17 @@ struct WithList {
   }
 };
 
-template <int sign, auto slow, auto slow_in_place>
-struct AddList {
+template <PointwiseOp op, int sign, auto slow, auto slow_in_place>
+struct ScaledList {
   static Arguments arguments(TensorList self, TensorList other, const Scalar& alpha) {
     check_foreach_api_restrictions(self, other);
     return {{self, other}, 2, {}, sign < 0 ? -alpha : alpha};
   }
   static Tensors functional(TensorList self, TensorList other, const Scalar& alpha) {
-    return or_slow({PointwiseOp::add}, arguments(self, other, alpha), slow, self, other, alpha);
+    return or_slow({op}, arguments(self, other, alpha), slow, self, other, alpha);
   }
   static void in_place(TensorList self, TensorList other, const Scalar& alpha) {
-    or_slow_in_place({PointwiseOp::add}, arguments(self, other, alpha), slow_in_place, self, other,
-                     alpha);
+    or_slow_in_place({op}, arguments(self, other, alpha), slow_in_place, self, other, alpha);
   }
 };
 
@@ -248,87 +248,45 @@ void copy_(TensorList self, TensorList source, bool non_blocking) {
 #define FOREACH_PAIR(name, overload, ...)                                                          \
   m.impl("_foreach_" #name overload, &__VA_ARGS__::functional);                                    \
   m.impl("_foreach_" #name "_" overload, &__VA_ARGS__::in_place);
-#define FOREACH_UNARY(name)                                                                        \
+#define FOREACH_UNARY(name, slow, row, sign)                                                       \
   FOREACH_PAIR(                                                                                    \
       name, "",                                                                                    \
-      Unary<PointwiseOp::name, &foreach_tensor_##name##_slow, &foreach_tensor_##name##_slow_>)
-#define FOREACH_SCALARS(name, slow, op, sign)                                                      \
+      Unary<PointwiseOp::row, &foreach_tensor_##slow##_slow, &foreach_tensor_##slow##_slow_>)
+#define FOREACH_SCALAR(name, slow, row, sign)                                                      \
   FOREACH_PAIR(name, ".Scalar",                                                                    \
-               WithScalar<PointwiseOp::op, sign, &foreach_tensor_##slow##_scalar_kernel_slow,      \
+               WithScalar<PointwiseOp::row, sign, &foreach_tensor_##slow##_scalar_kernel_slow,     \
                           &foreach_tensor_##slow##_scalar_kernel_slow_>)                           \
   FOREACH_PAIR(                                                                                    \
       name, ".ScalarList",                                                                         \
-      WithScalarList<PointwiseOp::op, sign, &foreach_tensor_##slow##_scalarlist_kernel_slow,       \
+      WithScalarList<PointwiseOp::row, sign, &foreach_tensor_##slow##_scalarlist_kernel_slow,      \
                      &foreach_tensor_##slow##_scalarlist_kernel_slow_>)
-#define FOREACH_BINARY(name, slow, op)                                                             \
-  FOREACH_SCALARS(name, slow, op, 1)                                                               \
+#define FOREACH_LIST(name, slow, row, sign)                                                        \
   FOREACH_PAIR(name, ".List",                                                                      \
-               WithList<PointwiseOp::op, &foreach_tensor_##slow##_list_kernel_slow,                \
+               WithList<PointwiseOp::row, &foreach_tensor_##slow##_list_kernel_slow,               \
                         &foreach_tensor_##slow##_list_kernel_slow_>)
-#define FOREACH_TENSOR(name, op)                                                                   \
-  FOREACH_PAIR(name, ".Tensor",                                                                    \
-               WithTensor<PointwiseOp::op, &foreach_tensor_##name##_tensor_kernel_slow,            \
-                          &foreach_tensor_##name##_tensor_kernel_slow_>)
-#define FOREACH_ADD(name, sign)                                                                    \
-  FOREACH_SCALARS(name, name, add, sign)                                                           \
+#define FOREACH_SCALED_LIST(name, slow, row, sign)                                                 \
   FOREACH_PAIR(name, ".List",                                                                      \
-               AddList<sign, &foreach_tensor_##name##_list_kernel_slow,                            \
-                       &foreach_tensor_##name##_list_kernel_slow_>)
-#define FOREACH_TERNARY(name)                                                                      \
-  FOREACH_PAIR(name, ".Scalar",                                                                    \
-               Ternary<PointwiseOp::name, const Scalar&, &foreach_tensor_##name##_scalar_slow,     \
-                       &foreach_tensor_##name##_scalar_slow_>)                                     \
-  FOREACH_PAIR(name, ".ScalarList",                                                                \
-               Ternary<PointwiseOp::name, Scalars, &foreach_tensor_##name##_scalarlist_slow,       \
-                       &foreach_tensor_##name##_scalarlist_slow_>)                                 \
+               ScaledList<PointwiseOp::row, sign, &foreach_tensor_##slow##_list_kernel_slow,       \
+                          &foreach_tensor_##slow##_list_kernel_slow_>)
+#define FOREACH_TENSOR(name, slow, row, sign)                                                      \
   FOREACH_PAIR(name, ".Tensor",                                                                    \
-               Ternary<PointwiseOp::name, const Tensor&, &foreach_tensor_##name##_tensor_slow,     \
-                       &foreach_tensor_##name##_tensor_slow_>)
+               WithTensor<PointwiseOp::row, &foreach_tensor_##slow##_tensor_kernel_slow,           \
+                          &foreach_tensor_##slow##_tensor_kernel_slow_>)
+#define FOREACH_TERNARY(name, slow, row, sign)                                                     \
+  FOREACH_PAIR(name, ".Scalar",                                                                    \
+               Ternary<PointwiseOp::row, const Scalar&, &foreach_tensor_##slow##_scalar_slow,      \
+                       &foreach_tensor_##slow##_scalar_slow_>)                                     \
+  FOREACH_PAIR(name, ".ScalarList",                                                                \
+               Ternary<PointwiseOp::row, Scalars, &foreach_tensor_##slow##_scalarlist_slow,        \
+                       &foreach_tensor_##slow##_scalarlist_slow_>)                                 \
+  FOREACH_PAIR(name, ".Tensor",                                                                    \
+               Ternary<PointwiseOp::row, const Tensor&, &foreach_tensor_##slow##_tensor_slow,      \
+                       &foreach_tensor_##slow##_tensor_slow_>)
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  FOREACH_UNARY(abs)
-  FOREACH_UNARY(acos)
-  FOREACH_UNARY(asin)
-  FOREACH_UNARY(atan)
-  FOREACH_UNARY(ceil)
-  FOREACH_UNARY(cos)
-  FOREACH_UNARY(cosh)
-  FOREACH_UNARY(erf)
-  FOREACH_UNARY(erfc)
-  FOREACH_UNARY(exp)
-  FOREACH_UNARY(expm1)
-  FOREACH_UNARY(floor)
-  FOREACH_UNARY(frac)
-  FOREACH_UNARY(log)
-  FOREACH_UNARY(log10)
-  FOREACH_UNARY(log1p)
-  FOREACH_UNARY(log2)
-  FOREACH_UNARY(neg)
-  FOREACH_UNARY(reciprocal)
-  FOREACH_UNARY(round)
-  FOREACH_UNARY(rsqrt)
-  FOREACH_UNARY(sigmoid)
-  FOREACH_UNARY(sign)
-  FOREACH_UNARY(sin)
-  FOREACH_UNARY(sinh)
-  FOREACH_UNARY(sqrt)
-  FOREACH_UNARY(tan)
-  FOREACH_UNARY(tanh)
-  FOREACH_UNARY(trunc)
-  FOREACH_ADD(add, 1)
-  FOREACH_ADD(sub, -1)
+  TW_FOREACH_ROWS(FOREACH_UNARY, FOREACH_SCALAR, FOREACH_LIST, FOREACH_SCALED_LIST, FOREACH_TENSOR,
+                  FOREACH_TERNARY)
   FOREACH_PAIR(add, ".Tensor", AddTensor)
-  FOREACH_BINARY(mul, mul, mul)
-  FOREACH_TENSOR(mul, mul)
-  FOREACH_BINARY(div, div, div_true)
-  FOREACH_TENSOR(div, div_true)
-  FOREACH_BINARY(maximum, clamp_min, maximum)
-  FOREACH_BINARY(minimum, clamp_max, minimum)
-  FOREACH_BINARY(clamp_min, clamp_min, maximum)
-  FOREACH_BINARY(clamp_max, clamp_max, minimum)
-  FOREACH_BINARY(pow, pow, pow_tensor_tensor)
-  FOREACH_TERNARY(addcmul)
-  FOREACH_TERNARY(addcdiv)
   FOREACH_PAIR(lerp, ".Scalar",
                Lerp<const Scalar&, &foreach_tensor_lerp_list_kernel_slow,
                     &foreach_tensor_lerp_list_kernel_slow_>)

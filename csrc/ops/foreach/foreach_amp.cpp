@@ -4,25 +4,15 @@
 #include <torch/library.h>
 
 #include "backend/fallback.h"
+#include "kernels/amp_unscale.h"
 #include "kernels/amp_update_scale.h"
 #include "launch/dtypes.h"
-#include "ops/foreach/foreach_launch.h"
 
 namespace torch_webgpu {
 namespace {
 
 using at::Tensor;
 using at::TensorList;
-
-std::string unscale_body(const MultiTensorOp&) {
-  return R"(
-fn prepare(t: u32) {}
-fn element(v: ptr<function, array<value_t, kRoles>>, t: u32) {
-  if (!is_finite_f((*v)[0])) { set_found_inf(); }
-  (*v)[0] = select((*v)[0] * inv_scale(), (*v)[0], inv_scale() == 1.0);
-}
-)";
-}
 
 void unscale(TensorList self, Tensor& found_inf, const Tensor& inv_scale) {
   if (self.empty()) {
@@ -32,25 +22,13 @@ void unscale(TensorList self, Tensor& found_inf, const Tensor& inv_scale) {
   TORCH_CHECK(found_inf.numel() == 1, "found_inf must be a 1-element tensor.");
   TORCH_CHECK(inv_scale.scalar_type() == at::kFloat, "inv_scale must be a float tensor.");
   TORCH_CHECK(found_inf.scalar_type() == at::kFloat, "found_inf must be a float tensor.");
-  const auto dtype = native_float_dtype(self[0].scalar_type());
-  if (!dtype) {
+  if (!is_native_float(self[0])) {
     return call_cpu_fallback<at::_ops::_amp_foreach_non_finite_check_and_unscale_>::call(
         self, found_inf, inv_scale);
   }
-  MultiTensorOp op;
-  op.id = uint64_t{1} << 41;
-  op.name = "_amp_foreach_non_finite_check_and_unscale_";
-  op.dtype = *dtype;
-  op.read = 1;
-  op.written = 1;
-  op.body = &unscale_body;
-  op.shared = {SharedNumber{"inv_scale"}, SharedNumber{"found_inf", DType::kF32, true}};
-  op.num_shared = 2;
-  MultiTensorOperands operands;
-  operands.roles[0] = self;
-  operands.num_roles = 1;
-  operands.shared = {inv_scale, found_inf};
-  multi_tensor_staged(op, operands);
+  kernels::amp_unscale::Launch launch("_amp_foreach_non_finite_check_and_unscale_");
+  launch.gradient(self).inv_scale(inv_scale).found_inf(found_inf);
+  launch.run({});
 }
 
 Tensor& update_scale(Tensor& self, Tensor& growth_tracker, const Tensor& found_inf, double growth,

@@ -4,9 +4,8 @@
 
 #include "backend/empty.h"
 #include "backend/tensor.h"
+#include "kernels/foreach_rows.h"
 #include "launch/dtypes.h"
-#include "ops/foreach/foreach_launch.h"
-#include "wgsl/kernel_source.h"
 
 namespace torch_webgpu {
 namespace {
@@ -14,29 +13,6 @@ namespace {
 using Form = ForeachForm;
 using Arguments = ForeachArguments;
 using c10::Scalar;
-
-std::string element_body(const MultiTensorOp& op) {
-  const Form form = Form::of(op.id);
-  const Kind kind = info(op.dtype).kind;
-  const PointwiseRow& table_row = row(form.op);
-  std::string text = "fn prepare(t: u32) {}\n"
-                     "fn element(v: ptr<function, array<value_t, kRoles>>, t: u32) {\n";
-  uint32_t role = form.in_place ? 0 : 1;
-  for (uint32_t k = 0; k < table_row.arity; ++k) {
-    std::string value = "(*v)[" + std::to_string(role) + "]";
-    if (k == 1 && form.second == SecondOperand::kScalar) {
-      value = "tensor_scalar(t)";
-    } else if (k == 1 && form.second == SecondOperand::kDeviceScalar) {
-      value = convert(info(op.shared[0].dtype).kind, kind, "other()");
-    } else {
-      ++role;
-    }
-    text += "  let " + std::string(1, "abc"[k]) + " = " + value + ";\n";
-  }
-  text += std::string("  let s0 = ") +
-          (form.factor == Factor::kPerTensor ? "tensor_scalar(t)" : "scalar(0u)") + ";\n";
-  return text + "  (*v)[0] = " + std::string(table_row.expression(kind)) + ";\n}";
-}
 
 // Whether arithmetic between a tensor of that dtype and the number gives the tensor's dtype.
 bool keeps_dtype(const Scalar& number, DType dtype) {
@@ -50,16 +26,15 @@ bool keeps_dtype(const Scalar& number, DType dtype) {
 // The dtype of the fast path, or nothing.
 std::optional<DType> fast_dtype(const Form& form, const Arguments& arguments,
                                 at::TensorList outputs) {
-  MultiTensorOperands operands;
-  for (uint32_t i = 0; i < arguments.num_inputs; ++i) {
-    operands.roles[operands.num_roles++] = arguments.inputs[i];
-  }
-  uint32_t written = form.in_place ? 1 : 0;
+  std::array<TensorListUse, 4> lists;
+  size_t count = 0;
   if (!outputs.empty()) {
-    written = 1u << operands.num_roles;
-    operands.roles[operands.num_roles++] = outputs;
+    lists[count++] = {outputs, true};
   }
-  const auto dtype = multi_tensor_dtype(operands, written);
+  for (uint32_t i = 0; i < arguments.num_inputs; ++i) {
+    lists[count++] = {arguments.inputs[i], form.in_place && i == 0};
+  }
+  const auto dtype = common_dtype({lists.data(), count});
   if (!dtype || row(form.op).expression(info(*dtype).kind).empty()) {
     return std::nullopt;
   }
@@ -92,31 +67,34 @@ std::optional<DType> fast_dtype(const Form& form, const Arguments& arguments,
 // `fresh`: the outputs are newly allocated, so bytes behind their last element may be overwritten.
 void launch(const Form& form, const Arguments& arguments, DType dtype, at::TensorList outputs,
             bool fresh) {
-  MultiTensorOp op;
-  op.id = form.id() | (fresh ? uint64_t{1} << 30 : 0);
-  op.name = row(form.op).name;
-  op.dtype = dtype;
-  op.body = &element_body;
-  write_scalar(arguments.common, dtype, op.scalars[0].data());
-  MultiTensorOperands operands;
-  operands.scalars = arguments.scalars;
+  const PointwiseRow& table_row = row(form.op);
+  kernels::foreach_rows::Launch launch(table_row.name.data());
+  launch.y(form.in_place ? arguments.inputs[0] : outputs);
+  if (fresh) {
+    launch.own_y();
+  }
   if (!form.in_place) {
-    op.read = fresh ? 0 : 1;
-    operands.roles[operands.num_roles++] = outputs;
+    launch.a(arguments.inputs[0]);
   }
-  for (uint32_t i = 0; i < arguments.num_inputs; ++i) {
-    op.read |= 1u << operands.num_roles;
-    operands.roles[operands.num_roles++] = arguments.inputs[i];
+  if (form.second == SecondOperand::kList && arguments.num_inputs > 1) {
+    launch.b(arguments.inputs[1]);
+  } else if (form.second == SecondOperand::kDeviceScalar) {
+    launch.other(arguments.other);
   }
-  if (form.second == SecondOperand::kDeviceScalar) {
-    const DType other = *native_dtype(arguments.other.scalar_type());
-    op.id |= static_cast<uint64_t>(other) << 20;
-    op.shared[0] = {"other", other};
-    op.num_shared = 1;
-    // A copy, since the number may lie in one of the tensors.
-    operands.shared[0] = form.in_place ? arguments.other.clone() : arguments.other;
+  if (arguments.num_inputs > 2) {
+    launch.c(arguments.inputs[2]);
   }
-  multi_tensor(op, operands);
+  launch.row(static_cast<uint32_t>(form.op))
+      .b_is_number(form.second == SecondOperand::kScalar)
+      .s0_is_own(form.factor == Factor::kPerTensor)
+      .entry_numbers(arguments.scalars);
+  launch.set_common_dtype(dtype);
+  kernels::foreach_rows::Params params;
+  write_scalar(arguments.common, dtype, params.s0.data());
+  launch.run(params, [&] {
+    return kernels::foreach_rows::Regions{.expression =
+                                              std::string(table_row.expression(info(dtype).kind))};
+  });
 }
 
 // Increases the version counters of tensors that were written. Autograd does so only for operators

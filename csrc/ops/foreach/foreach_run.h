@@ -23,15 +23,6 @@ struct ForeachForm {
   SecondOperand second = SecondOperand::kList;
   Factor factor = Factor::kCommon;
   bool in_place = true;
-
-  uint64_t id() const {
-    return static_cast<uint64_t>(op) | static_cast<uint64_t>(second) << 16 |
-           static_cast<uint64_t>(factor) << 18 | static_cast<uint64_t>(in_place) << 19;
-  }
-  static ForeachForm of(uint64_t id) {
-    return {static_cast<PointwiseOp>(id & 0xffff), static_cast<SecondOperand>(id >> 16 & 3),
-            static_cast<Factor>(id >> 18 & 1), (id >> 19 & 1) != 0};
-  }
 };
 
 struct ForeachArguments {

@@ -3,7 +3,10 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/cat.h>
 #include <torch/library.h>
+
+#include <vector>
 
 #include "backend/empty.h"
 #include "kernels/index_nonzero_count.h"
@@ -11,6 +14,7 @@
 #include "kernels/index_nonzero_write.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
+#include "launch/halves.h"
 
 namespace torch_webgpu {
 namespace {
@@ -82,7 +86,20 @@ Tensor writable(const Tensor& result) {
 }
 
 void check_countable(const char* name, const Tensor& mask) {
-  TORCH_CHECK_NOT_IMPLEMENTED(mask.numel() < int64_t{1} << 31, name, "(): more than 2^31 elements");
+  TORCH_CHECK_NOT_IMPLEMENTED(is_countable(mask), name, "(): more than 2^31 elements");
+}
+
+Tensor nonzero(const Tensor& self);
+Tensor masked_select(const Tensor& self, const Tensor& mask);
+
+// Coordinates come in row-major order, so those of the second half follow.
+Tensor nonzero_in_halves(const Tensor& self) {
+  std::vector<Tensor> parts;
+  in_halves(self.sizes(), -1, [&](int64_t along, int64_t begin, int64_t size) {
+    parts.push_back(nonzero(self.narrow(along, begin, size)));
+    parts.back().select(1, along).add_(begin);
+  });
+  return at::cat(parts);
 }
 
 Tensor& nonzero_out(const Tensor& self, Tensor& result) {
@@ -93,7 +110,11 @@ Tensor& nonzero_out(const Tensor& self, Tensor& result) {
               result.scalar_type());
   at::assert_no_internal_overlap(result);
   at::assert_no_overlap(result, self);
-  check_countable("nonzero", self);
+  if (!is_countable(self)) {
+    Tensor found = nonzero_in_halves(self);
+    at::native::resize_output(result, found.sizes());
+    return result.copy_(found);
+  }
   Tensor mask;
   Tensor counts;
   int64_t total = 0;
@@ -149,7 +170,15 @@ Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& result
   const auto expanded = at::expand_outplace(mask, self);
   const Tensor chosen = std::get<0>(expanded)->contiguous();
   const Tensor in = std::get<1>(expanded)->contiguous();
-  check_countable("masked_select", chosen);
+  if (!is_countable(chosen)) {
+    std::vector<Tensor> parts;
+    in_halves(chosen.sizes(), -1, [&](int64_t along, int64_t begin, int64_t size) {
+      parts.push_back(
+          masked_select(in.narrow(along, begin, size), chosen.narrow(along, begin, size)));
+    });
+    at::native::resize_output(result, {parts[0].numel() + parts[1].numel()});
+    return at::cat_out(result, parts);
+  }
   if (chosen.numel() == 0) {
     at::native::resize_output(result, {0});
     return result;

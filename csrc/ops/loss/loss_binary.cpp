@@ -9,8 +9,8 @@
 #include "backend/empty.h"
 #include "backend/fallback.h"
 #include "launch/common.h"
+#include "ops/checks/check_values.h"
 #include "ops/pointwise/pointwise.h"
-#include "ops/random/check_values.h"
 
 namespace torch_webgpu {
 namespace {

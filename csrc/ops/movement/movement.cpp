@@ -16,6 +16,7 @@
 #include "backend/fallback.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
+#include "launch/halves.h"
 #include "launch/stub.h"
 #include "ops/index/index_move.h"
 #include "ops/movement/movement_map.h"
@@ -24,6 +25,21 @@ namespace torch_webgpu {
 namespace {
 
 using at::Tensor;
+
+// By copies: each dimension has a part in front of its shift, and one behind.
+void roll_slices(const Tensor& out, const Tensor& in, at::IntArrayRef shifts, int64_t dim) {
+  while (dim < in.dim() && shifts[dim] == 0) {
+    ++dim;
+  }
+  if (dim == in.dim()) {
+    out.copy_(in);
+    return;
+  }
+  const int64_t shift = shifts[dim];
+  const int64_t rest = in.size(dim) - shift;
+  roll_slices(out.narrow(dim, 0, shift), in.narrow(dim, rest, shift), shifts, dim + 1);
+  roll_slices(out.narrow(dim, shift, rest), in.narrow(dim, 0, rest), shifts, dim + 1);
+}
 
 Tensor roll(const Tensor& self, at::IntArrayRef shifts, at::IntArrayRef dims) {
   TORCH_CHECK(!shifts.empty(), "`shifts` required");
@@ -41,6 +57,10 @@ Tensor roll(const Tensor& self, at::IntArrayRef shifts, at::IntArrayRef dims) {
     const int64_t d = at::maybe_wrap_dim(dims[k], self.dim());
     const int64_t size = self.size(d);
     wrapped[d] = ((wrapped[d] + shifts[k]) % size + size) % size;
+  }
+  if (!is_countable(self)) {
+    roll_slices(out, self, wrapped, 0);
+    return out;
   }
   if (self.dim() <= kMaxMappedDims) {
     map_elements("roll", CoordinateMap::kWrap, out, self, wrapped);

@@ -4,6 +4,7 @@
 
 #include "kernels/movement_map.h"
 #include "launch/common.h"
+#include "launch/halves.h"
 
 namespace torch_webgpu {
 namespace {
@@ -29,8 +30,17 @@ void launch_map(const char* name, CoordinateMap map, bool adds, const Tensor& wa
   if (walked.numel() == 0) {
     return;
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(walked.numel() < int64_t{1} << 31, name,
-                              "(): more than 2^31 elements");
+  if (!is_countable(walked)) {
+    in_halves(walked.sizes(), -1, [&](int64_t along, int64_t begin, int64_t size) {
+      c10::SmallVector<int64_t, kMaxMappedDims> moved(shifts.begin(), shifts.end());
+      // A dimension that is mapped to itself is halved in both tensors.
+      const bool same = shifts[along] == 0 && walked.size(along) == mapped.size(along);
+      moved[along] -= same ? 0 : begin;
+      launch_map(name, map, adds, walked.narrow(along, begin, size),
+                 same ? mapped.narrow(along, begin, size) : mapped, moved);
+    });
+    return;
+  }
   kernel::Params params;
   params.count = static_cast<uint32_t>(walked.numel());
   params.rank = bounded_rank(name, walked.dim(), kMaxMappedDims);

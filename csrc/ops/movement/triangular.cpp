@@ -7,6 +7,7 @@
 
 #include "kernels/triangular.h"
 #include "launch/common.h"
+#include "launch/halves.h"
 #include "structured_ops.h"
 
 namespace torch_webgpu {
@@ -22,7 +23,16 @@ void triangle(const char* name, bool upper, const Tensor& self, int64_t diagonal
   if (self.numel() == 0) {
     return;
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(self.numel() < int64_t{1} << 31, name, "(): more than 2^31 elements");
+  if (!is_countable(self)) {
+    in_halves(self.sizes(), -1, [&](int64_t along, int64_t begin, int64_t size) {
+      const int64_t moved = along == self.dim() - 2   ? begin  // rows
+                            : along == self.dim() - 1 ? -begin // columns
+                                                      : 0;
+      triangle(name, upper, self.narrow(along, begin, size), diagonal + moved,
+               out.narrow(along, begin, size));
+    });
+    return;
+  }
   if (self.dim() > kMaxDims) { // as one batch
     const Tensor matrices = self.contiguous().view({-1, self.size(-2), self.size(-1)});
     const Tensor result = at::empty_like(matrices);

@@ -1,4 +1,4 @@
-// Fused optimizers, by multi-tensor kernels.
+// Fused optimizers: kernels on lists of tensors.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_fused_adagrad_ops.h>
 #include <ATen/ops/_fused_adam_ops.h>
@@ -6,13 +6,16 @@
 #include <ATen/ops/_fused_sgd_ops.h>
 #include <torch/library.h>
 
-#include <bit>
 #include <cmath>
+#include <optional>
+#include <vector>
 
 #include "backend/fallback.h"
 #include "backend/tensor.h"
+#include "kernels/adagrad.h"
+#include "kernels/adam.h"
+#include "kernels/sgd.h"
 #include "launch/dtypes.h"
-#include "ops/foreach/foreach_launch.h"
 
 namespace torch_webgpu {
 namespace {
@@ -21,187 +24,57 @@ using at::Tensor;
 using at::TensorList;
 using OptionalTensor = std::optional<Tensor>;
 
-enum class Algorithm : uint8_t { kAdam, kSgd, kAdagrad };
-
-// Flags of a kernel, in its id.
-enum Flag : uint32_t {
-  kMaximize = 1,
-  kGradScale = 2,
-  kFoundInf = 4,
-  kTensorLr = 8,
-  kAmsgrad = 16,
-  kDecoupledDecay = 32,
-  kNesterov = 64,
-  kFirstStep = 128,
-  kMomentum = 256,
-};
-
-uint64_t id_of(Algorithm algorithm, uint32_t flags) {
-  return uint64_t{1} << 40 | static_cast<uint64_t>(algorithm) << 32 | flags;
-}
-
-constexpr const char* kNoPrepare = "fn prepare(t: u32) {}\n";
-
-// Scalars: lr, weight decay, eps, 1 - beta1, 1 - beta2, log(beta1), log(beta2).
-// Roles: parameter, gradient, mean of gradients, of their squares, its maximum.
-constexpr const char* kAdamBody = R"(
-var<private> rates: AdamRates;
-fn prepare(t: u32) {
-  rates = adam_rates(learning_rate(), scalar(2u), step(t), scalar(5u), scalar(6u));
-}
-fn element(v: ptr<function, array<value_t, kRoles>>, t: u32) {
-  if (skips()) { return; }
-  var g = gradient(v);
-  if (kDecoupledDecay) {
-    (*v)[0] -= learning_rate() * scalar(1u) * (*v)[0];
-  } else if (scalar(1u) != 0.0) {
-    g += scalar(1u) * (*v)[0];
-  }
-  (*v)[2] += (g - (*v)[2]) * scalar(3u);
-  (*v)[3] = (1.0 - scalar(4u)) * (*v)[3] + scalar(4u) * g * g;
-  var square = (*v)[3];
-  if (kAmsgrad) {
-    square = max_f((*v)[kRoles - 1u], square);
-    (*v)[kRoles - 1u] = square;
-  }
-  (*v)[0] -= adam_step_f((*v)[2], square, rates);
-}
-)";
-
-// Scalars: lr, weight decay, momentum, 1 - dampening. Roles: parameter, gradient, momentum buffer.
-constexpr const char* kSgdBody = R"(
-fn element(v: ptr<function, array<value_t, kRoles>>, t: u32) {
-  if (skips()) { return; }
-  var g = gradient(v);
-  if (scalar(1u) != 0.0) {
-    g += scalar(1u) * (*v)[0];
-  }
-  if (kMomentum) {
-    var buffer = g;
-    if (!kFirstStep) {
-      buffer = scalar(2u) * (*v)[kRoles - 1u] + scalar(3u) * g;
-    }
-    (*v)[kRoles - 1u] = buffer;
-    g = select(buffer, g + scalar(2u) * buffer, kNesterov);
-  }
-  (*v)[0] -= learning_rate() * g;
-}
-)";
-
-// Scalars: lr, weight decay, eps, lr decay. Roles: parameter, gradient, sum of squares.
-constexpr const char* kAdagradBody = R"(
-var<private> rate: f32;
-fn prepare(t: u32) {
-  rate = adagrad_rate_f(learning_rate(), scalar(3u), step(t));
-}
-fn element(v: ptr<function, array<value_t, kRoles>>, t: u32) {
-  if (skips()) { return; }
-  var g = gradient(v);
-  if (scalar(1u) != 0.0) {
-    g += scalar(1u) * (*v)[0];
-  }
-  (*v)[2] += g * g;
-  (*v)[0] -= rate * div_f(g, sqrt_f((*v)[2]) + scalar(2u));
-}
-)";
-
-std::string body(const MultiTensorOp& op) {
-  const auto flags = static_cast<uint32_t>(op.id);
-  const auto algorithm = static_cast<Algorithm>(op.id >> 32 & 0xff);
-  auto constant = [&](const char* name, Flag flag) {
-    return std::string("const ") + name + " = " + ((flags & flag) != 0 ? "true" : "false") + ";\n";
-  };
-  std::string text = constant("kAmsgrad", kAmsgrad) + constant("kDecoupledDecay", kDecoupledDecay) +
-                     constant("kNesterov", kNesterov) + constant("kFirstStep", kFirstStep) +
-                     constant("kMomentum", kMomentum);
-  text += std::string("fn learning_rate() -> f32 { return ") +
-          ((flags & kTensorLr) != 0 ? "lr()" : "scalar(0u)") + "; }\n";
-  text += std::string("fn skips() -> bool { return ") +
-          ((flags & kFoundInf) != 0 ? "found_inf() == 1.0" : "false") + "; }\n";
-  // The unscaled gradient is kept, as other devices do.
-  text += std::string("fn gradient(v: ptr<function, array<value_t, kRoles>>) -> f32 {\n") +
-          ((flags & kGradScale) != 0 ? "  (*v)[1] = (*v)[1] / grad_scale();\n" : "") + "  return " +
-          ((flags & kMaximize) != 0 ? "-(*v)[1]" : "(*v)[1]") + ";\n}\n";
-  switch (algorithm) {
-  case Algorithm::kAdam:
-    return text + kAdamBody;
-  case Algorithm::kSgd:
-    return text + kNoPrepare + kSgdBody;
-  default:
-    return text + kAdagradBody;
-  }
-}
-
-// Collects what an optimizer step is made of.
+// The step of one optimizer; `Launch` is its kernel's.
+template <class Launch, class Params>
 class Step {
 public:
-  Step(Algorithm algorithm, std::string_view name, TensorList parameters, TensorList gradients)
-      : algorithm_(algorithm) {
-    op_.name = name;
-    op_.dtype = *native_dtype(parameters[0].scalar_type());
-    op_.written = 1;
-    op_.body = &body;
-    add_role(parameters, true);
-    add_role(gradients, false);
+  Step(const char* name, TensorList parameters, const OptionalTensor& grad_scale,
+       const OptionalTensor& found_inf, TensorList gradients, bool maximize)
+      : parameters_(parameters), launch(name) {
+    launch.parameter(parameters).maximize(maximize);
+    if (is_given(grad_scale)) {
+      launch.scaled_gradient(gradients).grad_scale(as_number(*grad_scale, "grad_scale"));
+    } else {
+      launch.gradient(gradients);
+    }
+    if (is_given(found_inf)) {
+      launch.found_inf(as_number(*found_inf, "found_inf"));
+    }
   }
 
-  void flag(Flag flag, bool set) { flags_ |= set ? flag : 0u; }
-  void add_role(TensorList tensors, bool written) {
-    TORCH_CHECK(operands_.num_roles == 0 || tensors.size() == operands_.roles[0].size(), op_.name,
-                ": tensor lists must have the same number of tensors");
-    op_.read |= 1u << operands_.num_roles;
-    op_.written |= (written ? 1u : 0u) << operands_.num_roles;
-    operands_.roles[operands_.num_roles++] = tensors;
-  }
-  void add_steps(TensorList steps) {
-    TORCH_CHECK(steps.size() == operands_.roles[0].size(), op_.name,
-                ": tensor lists must have the same number of tensors");
-    // Steps may have been left on the CPU or in float64.
-    for (const Tensor& step : steps) {
-      check_number(step, "a state step");
-      steps_.push_back(step.to(operands_.roles[0][0].device(), at::kFloat));
-    }
-    operands_.steps = steps_;
-  }
-  void add_number(std::string_view name, const OptionalTensor& number, Flag set) {
-    if (number.has_value() && number->defined()) {
-      check_number(*number, name);
-      operands_.shared[op_.num_shared] = number->to(operands_.roles[0][0].device(), at::kFloat);
-      op_.shared[op_.num_shared++] = {name, DType::kF32};
-      flag(set, true);
-    }
-  }
-  void check_number(const Tensor& tensor, std::string_view name) const {
-    TORCH_CHECK(tensor.numel() == 1, op_.name, ": expected ", name,
-                " to be one number, but got a tensor of sizes ", tensor.sizes());
-  }
-  void set_rate(double lr) { set_scalar(0, lr); }
+  void set_rate(double lr) { params.rate = static_cast<float>(lr); }
   void set_rate(const Tensor& lr) {
     if (is_webgpu(lr)) {
-      add_number("lr", lr, kTensorLr);
+      launch.lr(as_number(lr, "lr"));
     } else {
-      set_scalar(0, lr.item<double>());
+      set_rate(lr.item<double>());
     }
   }
-  void set_scalar(size_t index, double value) {
-    write_scalar(value, DType::kF32, op_.scalars[index].data());
+  void set_steps(TensorList steps) {
+    for (const Tensor& step : steps) {
+      steps_.push_back(as_number(step, "a state step"));
+    }
+    launch.step(steps_);
   }
-  void scale(const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
-    add_number("grad_scale", grad_scale, kGradScale);
-    add_number("found_inf", found_inf, kFoundInf);
-    op_.written |= (flags_ & kGradScale) != 0 ? 2u : 0u;
-  }
-  void run() {
-    op_.id = id_of(algorithm_, flags_);
-    multi_tensor_staged(op_, operands_);
-  }
+  void run() { launch.run(params); }
 
 private:
-  Algorithm algorithm_;
-  uint32_t flags_ = 0;
-  MultiTensorOp op_;
-  MultiTensorOperands operands_;
+  static bool is_given(const OptionalTensor& tensor) {
+    return tensor.has_value() && tensor->defined();
+  }
+  // Numbers may have been left on the CPU or in float64.
+  Tensor as_number(const Tensor& tensor, const char* name) const {
+    TORCH_CHECK(tensor.numel() == 1, launch.op(), ": expected ", name,
+                " to be one number, but got a tensor of sizes ", tensor.sizes());
+    return tensor.to(parameters_[0].device(), at::kFloat);
+  }
+
+  TensorList parameters_;
   std::vector<Tensor> steps_;
+
+public:
+  Launch launch;
+  Params params{};
 };
 
 // `Op` is the ATen operator, for the CPU; `Rate` is double or const Tensor&.
@@ -218,23 +91,20 @@ void fused_adam(TensorList self, TensorList grads, TensorList means, TensorList 
                                        beta2, weight_decay, eps, amsgrad, maximize, grad_scale,
                                        found_inf);
   }
-  Step step(Algorithm::kAdam, decoupled ? "_fused_adamw_" : "_fused_adam_", self, grads);
-  step.add_role(means, true);
-  step.add_role(squares, true);
+  Step<kernels::adam::Launch, kernels::adam::Params> step(
+      decoupled ? "_fused_adamw_" : "_fused_adam_", self, grad_scale, found_inf, grads, maximize);
+  step.launch.mean(means).square(squares).amsgrad(amsgrad).decoupled_decay(decoupled);
   if (amsgrad) {
-    step.add_role(max_squares, true);
+    step.launch.max_square(max_squares);
   }
-  step.add_steps(steps);
+  step.set_steps(steps);
   step.set_rate(lr);
-  const double scalars[] = {weight_decay,   eps, 1 - beta1, 1 - beta2, std::log(beta1),
-                            std::log(beta2)};
-  for (size_t i = 0; i < std::size(scalars); ++i) {
-    step.set_scalar(i + 1, scalars[i]);
-  }
-  step.flag(kAmsgrad, amsgrad);
-  step.flag(kMaximize, maximize);
-  step.flag(kDecoupledDecay, decoupled);
-  step.scale(grad_scale, found_inf);
+  step.params.weight_decay = static_cast<float>(weight_decay);
+  step.params.eps = static_cast<float>(eps);
+  step.params.beta1_rest = static_cast<float>(1 - beta1);
+  step.params.beta2_rest = static_cast<float>(1 - beta2);
+  step.params.log_beta1 = static_cast<float>(std::log(beta1));
+  step.params.log_beta2 = static_cast<float>(std::log(beta2));
   step.run();
 }
 
@@ -250,19 +120,17 @@ void fused_sgd(TensorList self, TensorList grads, TensorList buffers, double wei
     return call_cpu_fallback<Op>::call(self, grads, buffers, weight_decay, momentum, lr, dampening,
                                        nesterov, maximize, is_first_step, grad_scale, found_inf);
   }
-  Step step(Algorithm::kSgd, "_fused_sgd_", self, grads);
-  if (!buffers.empty()) {
-    step.add_role(buffers, true);
+  Step<kernels::sgd::Launch, kernels::sgd::Params> step("_fused_sgd_", self, grad_scale, found_inf,
+                                                        grads, maximize);
+  const bool has_momentum = !buffers.empty();
+  if (has_momentum) {
+    step.launch.buffer(buffers);
   }
+  step.launch.nesterov(nesterov && has_momentum).first_step(is_first_step);
   step.set_rate(lr);
-  step.set_scalar(1, weight_decay);
-  step.set_scalar(2, momentum);
-  step.set_scalar(3, 1 - dampening);
-  step.flag(kMomentum, !buffers.empty());
-  step.flag(kNesterov, nesterov);
-  step.flag(kMaximize, maximize);
-  step.flag(kFirstStep, is_first_step);
-  step.scale(grad_scale, found_inf);
+  step.params.weight_decay = static_cast<float>(weight_decay);
+  step.params.momentum = static_cast<float>(momentum);
+  step.params.dampening_rest = static_cast<float>(1 - dampening);
   step.run();
 }
 
@@ -277,15 +145,14 @@ void fused_adagrad(TensorList self, TensorList grads, TensorList sums, TensorLis
     return call_cpu_fallback<Op>::call(self, grads, sums, steps, lr, lr_decay, weight_decay, eps,
                                        maximize, grad_scale, found_inf);
   }
-  Step step(Algorithm::kAdagrad, "_fused_adagrad_", self, grads);
-  step.add_role(sums, true);
-  step.add_steps(steps);
+  Step<kernels::adagrad::Launch, kernels::adagrad::Params> step("_fused_adagrad_", self, grad_scale,
+                                                                found_inf, grads, maximize);
+  step.launch.sum(sums);
+  step.set_steps(steps);
   step.set_rate(lr);
-  step.set_scalar(1, weight_decay);
-  step.set_scalar(2, eps);
-  step.set_scalar(3, lr_decay);
-  step.flag(kMaximize, maximize);
-  step.scale(grad_scale, found_inf);
+  step.params.weight_decay = static_cast<float>(weight_decay);
+  step.params.eps = static_cast<float>(eps);
+  step.params.rate_decay = static_cast<float>(lr_decay);
   step.run();
 }
 

@@ -106,6 +106,9 @@ public:
     return all_whole || bind_windows(limit);
   }
 
+  /// Whether a kernel can count the elements.
+  bool can_count() const { return static_cast<uint64_t>(iter_.numel()) < target_.max_elements; }
+
   /// After bind() has returned false: every operand fits a binding by itself, but operands that
   /// share a buffer do not fit one together.
   bool far_apart() const { return far_apart_; }
@@ -337,7 +340,7 @@ void pointwise(TensorIteratorBase& iter, PointwiseOp op, const PointwiseTypes& t
     return;
   }
   Launch launch(iter, op, types);
-  const bool countable = iter.numel() < int64_t{1} << 31;
+  const bool countable = launch.can_count();
   if (countable && launch.bind()) {
     launch.run(scalars);
     return;

@@ -5,7 +5,6 @@
 
 #include "backend/empty.h"
 #include "backend/tensor.h"
-#include "kernels/generate.h"
 #include "launch/dtypes.h"
 #include "launch/target_scope.h"
 #include "ops/random/philox.h"
@@ -18,21 +17,30 @@ namespace kernel = kernels::generate;
 
 constexpr uint32_t kBlock = 4; // elements per invocation
 
-// Converts a value to the output's dtype.
-std::string stored_function(Kind from, DType to) {
-  const std::string value = to == DType::kBool ? "i_from_b(" + convert(from, Kind::kBool, "v") + ")"
-                                               : convert(from, info(to).kind, "v");
-  return "fn stored(v: " + std::string(kind_wgsl(from)) + ") -> out_t { return " + value + "; }";
+// A value in the output's dtype.
+std::string stored_value(kernel::Kind kind, DType to) {
+  const Kind from = kind == kernel::Kind::floats ? Kind::kFloat
+                    : kind == kernel::Kind::ints ? Kind::kInt
+                                                 : Kind::kLong;
+  return to == DType::kBool ? "i_from_b(" + convert(from, Kind::kBool, "v") + ")"
+                            : convert(from, info(to).kind, "v");
 }
 
-kernel::Family kernel_family(Generated family) {
-  switch (family) {
-  case Generated::kRandom:
-    return kernel::Family::random;
-  case Generated::kRange:
-    return kernel::Family::range;
+// Numbers of 32 bits that one invocation draws.
+uint32_t draws(RandomSource source) { return source == RandomSource::kBits64 ? 8 : 4; }
+
+kernel::Source kernel_source(RandomSource source) {
+  switch (source) {
+  case RandomSource::kBits:
+    return kernel::Source::bits;
+  case RandomSource::kBits64:
+    return kernel::Source::bits64;
+  case RandomSource::kNormal:
+    return kernel::Source::normal;
+  case RandomSource::kTensor:
+    return kernel::Source::tensor;
   default:
-    return kernel::Family::sampled;
+    return kernel::Source::draws;
   }
 }
 
@@ -47,15 +55,14 @@ at::Tensor piece(const at::TensorBase& tensor, uint64_t first, uint64_t count) {
 
 } // namespace
 
-void generate(const at::TensorBase& out, const GenerateSpec& spec,
-              std::string (*values)(const GenerateSpec& spec), const at::Tensor& input) {
+void generate(const at::TensorBase& out, const GenerateSpec& spec, const at::Tensor& input) {
   if (out.numel() == 0) {
     return;
   }
   if (!out.is_contiguous() || byte_offset(out) % 4 != 0 ||
       (input.defined() && same_buffer(out, input))) {
     const at::Tensor packed = empty_webgpu(out.sizes(), out.scalar_type());
-    generate(packed, spec, values, input);
+    generate(packed, spec, input);
     at::Tensor(out).copy_(packed);
     return;
   }
@@ -75,7 +82,7 @@ void generate(const at::TensorBase& out, const GenerateSpec& spec,
       count = count / kBlock * kBlock; // whole words; a second dispatch stores the rest
     }
     const bool whole = count % kBlock == 0;
-    kernel::Launch launch(spec.name.data());
+    kernel::Launch launch(spec.name);
     launch.out(piece(out, first, count));
     if (input.defined()) {
       launch.x(piece(input, first, count));
@@ -83,16 +90,34 @@ void generate(const at::TensorBase& out, const GenerateSpec& spec,
     if (narrow && whole) {
       launch.own_words_of_out();
     }
-    launch.family(kernel_family(spec.family)).row(spec.op).whole(whole);
+    launch.table(spec.table).row(spec.row).source(spec.source).kind(spec.kind).whole(whole);
     launch.run({.count = static_cast<uint32_t>(count),
                 .first = static_cast<uint32_t>(first / kBlock),
                 .philox = philox_words(spec.philox),
                 .s = std::bit_cast<std::array<std::array<uint32_t, 4>, 2>>(spec.arguments)},
                launch.grid_of((count + kBlock - 1) / kBlock), [&] {
-                 return kernel::Regions{.values = values(spec),
-                                        .stored = stored_function(spec.kind, dtype)};
+                 return kernel::Regions{.value = std::string(spec.value),
+                                        .stored = stored_value(spec.kind, dtype)};
                });
   }
+}
+
+void draw_row(RandomOp op, const at::TensorBase& out, GeneratorImpl& generator,
+              std::array<uint32_t, 8> arguments, const at::Tensor& input) {
+  if (out.numel() == 0) {
+    return;
+  }
+  const RandomRow& of = row(op);
+  GenerateSpec spec;
+  spec.name = of.name.data();
+  spec.table = kernel::Table::random_rows;
+  spec.row = static_cast<uint32_t>(op);
+  spec.source = kernel_source(of.source);
+  spec.kind = of.source == RandomSource::kBits64 ? kernel::Kind::longs : kernel::Kind::floats;
+  spec.value = of.value;
+  spec.arguments = arguments;
+  spec.philox = generator.philox_state(draws(of.source));
+  generate(out, spec, input);
 }
 
 } // namespace torch_webgpu

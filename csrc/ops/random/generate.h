@@ -1,37 +1,37 @@
-// Launching generate.wgsl: filling a tensor with values that follow from each
-// element's position in row-major order, whatever the tensor's strides.
+// Launching generate.wgsl: filling a tensor with values that follow from each element's position in
+// row-major order, whatever the tensor's strides.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <array>
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 #include "backend/generator.h"
-#include "wgsl/dtype.h"
+#include "kernels/generate.h"
+#include "ops/random/random_table.h"
 
 namespace torch_webgpu {
 
-/// Kinds of generated values; part of the pipeline key.
-enum class Generated : uint8_t { kRandom, kRange, kSampled };
-
+/// What is generated: a row of a table, and its arguments.
 struct GenerateSpec {
-  Generated family;
-  uint32_t op;           // within the family
-  std::string_view name; // a literal
-  Kind kind;             // of the values, before conversion to the tensor's dtype
-  // Arguments, as the kernel's p.s.
+  const char* name = nullptr; // of the operator
+  kernels::generate::Table table{};
+  uint32_t row = 0;
+  kernels::generate::Source source{};
+  kernels::generate::Kind kind{}; // of the values, before conversion to the tensor's dtype
+  std::string_view value{};       // the row's expression
   std::array<uint32_t, 8> arguments{};
   PhiloxState philox{};
 };
 
-/// `values(dtype)` gives the WGSL of `fn values(block: u32, index: u32) -> array<T, 4>`: the
-/// elements 4 * block and on; an input's elements are at p.x_at + index and on. Only called
-/// when the pipeline is built. `input`, if defined, is a contiguous float tensor of as many
-/// elements, read by load_x. The dtype of `out` must be native.
-void generate(const at::TensorBase& out, const GenerateSpec& spec,
-              std::string (*values)(const GenerateSpec& spec), const at::Tensor& input = {});
+/// Fills `out`, whose dtype must be native. `input`, if defined, is a contiguous float tensor of as
+/// many elements.
+void generate(const at::TensorBase& out, const GenerateSpec& spec, const at::Tensor& input = {});
+
+/// Fills `out` with numbers of a row of rows.yaml, and advances the generator past them.
+void draw_row(RandomOp op, const at::TensorBase& out, GeneratorImpl& generator,
+              std::array<uint32_t, 8> arguments = {}, const at::Tensor& input = {});
 
 } // namespace torch_webgpu

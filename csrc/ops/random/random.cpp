@@ -13,9 +13,8 @@
 #include "backend/tensor.h"
 #include "launch/dtypes.h"
 #include "launch/stub.h"
-#include "ops/random/check_values.h"
+#include "ops/checks/check_values.h"
 #include "ops/random/generate.h"
-#include "ops/random/random_table.h"
 
 namespace torch_webgpu {
 namespace {
@@ -24,49 +23,6 @@ using at::TensorBase;
 using at::TensorIteratorBase;
 using OptionalGenerator = std::optional<at::Generator>;
 using namespace at::native;
-
-// Numbers of 32 bits that one invocation draws.
-uint32_t draws(RandomSource source) { return source == RandomSource::kBits64 ? 8 : 4; }
-
-std::string values_hook(const GenerateSpec& spec) {
-  const RandomRow& op_row = row(static_cast<RandomOp>(spec.op));
-  const bool wide = op_row.source == RandomSource::kBits64;
-  const std::string type(kind_wgsl(spec.kind));
-  std::string text = "fn value(";
-  std::string words = "  let w = philox_at(p.philox.xy, block, p.philox.zw);\n";
-  std::array<std::string, 4> x = {"w.x", "w.y", "w.z", "w.w"};
-  switch (op_row.source) {
-  case RandomSource::kBits:
-    text += "x: u32";
-    break;
-  case RandomSource::kTensor:
-    text += "x: u32, y: f32";
-    for (uint32_t lane = 0; lane < 4; ++lane) {
-      // The last invocation has fewer elements; it may read the last one more than once.
-      x[lane] += ", load_x(p.x_at + min(index + " + std::to_string(lane) + "u, p.count - 1u))";
-    }
-    break;
-  case RandomSource::kNormal:
-    text += "x: f32";
-    words += "  let a = normal_pair_f(w.x, w.y);\n  let b = normal_pair_f(w.z, w.w);\n";
-    x = {"a.x", "a.y", "b.x", "b.y"};
-    break;
-  case RandomSource::kBits64:
-    text += "x: vec2<u32>";
-    words += "  let v = philox_at(p.philox.xy, block, add_l(p.philox.zw, vec2<u32>(1u, 0u)));\n";
-    x = {"w.xy", "w.zw", "v.xy", "v.zw"};
-    break;
-  }
-  text += ") -> " + type + " {\n  let s0 = " + (wide ? "p.s[0].xy" : "bitcast<f32>(p.s[0].x)") +
-          ";\n  let s1 = " + (wide ? "p.s[0].zw" : "bitcast<f32>(p.s[0].y)") + ";\n  return " +
-          std::string(op_row.value) + ";\n}\n";
-  text += "fn values(block: u32, index: u32) -> array<" + type + ", 4> {\n" + words +
-          "  return array<" + type + ", 4>(";
-  for (uint32_t lane = 0; lane < 4; ++lane) {
-    text += (lane != 0 ? ", value(" : "value(") + x[lane] + ")";
-  }
-  return text + ");\n}";
-}
 
 // Draws numbers of dtypes without a kernel on the CPU, from a generator that is seeded from the
 // state of the device's generator.
@@ -77,22 +33,6 @@ void draw_on_cpu(std::string_view op, const TensorBase& out, GeneratorImpl& gene
   const at::Tensor host = at::empty(out.sizes(), at::device(at::kCPU).dtype(out.scalar_type()));
   draw(host, at::detail::createCPUGenerator(state.seed + state.offset * 0x9e3779b97f4a7c15ull));
   at::Tensor(out).copy_(host);
-}
-
-void draw(RandomOp op, const TensorBase& out, std::array<uint32_t, 8> arguments,
-          GeneratorImpl& generator, const at::Tensor& input = {}) {
-  if (out.numel() == 0) {
-    return;
-  }
-  const RandomRow& op_row = row(op);
-  GenerateSpec spec{};
-  spec.family = Generated::kRandom;
-  spec.op = static_cast<uint32_t>(op);
-  spec.name = op_row.name;
-  spec.kind = op_row.source == RandomSource::kBits64 ? Kind::kLong : Kind::kFloat;
-  spec.arguments = arguments;
-  spec.philox = generator.philox_state(draws(op_row.source));
-  generate(out, spec, &values_hook, input);
 }
 
 const TensorBase& tensor_of(const TensorBase& tensor) { return tensor; }
@@ -119,7 +59,7 @@ struct KernelBase {
     require_real(op, out.scalar_type());
     GeneratorImpl& state = generator_of(generator);
     if (native_dtype(out.scalar_type())) {
-      draw(op, out, {float_bits(numbers)...}, state);
+      draw_row(op, out, state, {float_bits(numbers)...});
       return;
     }
     draw_on_cpu(row(op).name, out, state, [&](const at::Tensor& host, const at::Generator& cpu) {
@@ -157,7 +97,7 @@ struct Kernel<stub, op, void (*)(const TensorBase&, const TensorBase&, OptionalG
           "bernoulli", p,
           "Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message "
           "be improved?  If so, please report an enhancement request to PyTorch.)");
-      draw(op, out, {}, state, p);
+      draw_row(op, out, state, {}, p);
       return;
     }
     draw_on_cpu(row(op).name, out, state, [&](const at::Tensor& host, const at::Generator& cpu) {
@@ -170,10 +110,9 @@ struct Kernel<stub, op, void (*)(const TensorBase&, const TensorBase&, OptionalG
 void draw_integers(TensorIteratorBase& iter, RandomOp op, int64_t base, uint64_t range,
                    const OptionalGenerator& generator) {
   const auto start = static_cast<uint64_t>(base);
-  draw(op, tensor_of(iter),
-       {static_cast<uint32_t>(start), static_cast<uint32_t>(start >> 32),
-        static_cast<uint32_t>(range), static_cast<uint32_t>(range >> 32)},
-       generator_of(generator));
+  draw_row(op, tensor_of(iter), generator_of(generator),
+           {static_cast<uint32_t>(start), static_cast<uint32_t>(start >> 32),
+            static_cast<uint32_t>(range), static_cast<uint32_t>(range >> 32)});
 }
 
 template <auto& stub, class... Arguments>

@@ -12,7 +12,7 @@
 #include "backend/empty.h"
 #include "backend/fallback.h"
 #include "launch/dtypes.h"
-#include "ops/random/check_values.h"
+#include "ops/checks/check_values.h"
 #include "ops/random/generate.h"
 
 namespace torch_webgpu {
@@ -21,25 +21,9 @@ namespace {
 using at::Tensor;
 using OptionalGenerator = std::optional<at::Generator>;
 
-enum class Distribution : uint32_t { poisson, standard_gamma, log_standard_gamma };
-
-std::string values(const GenerateSpec& spec) {
-  return "fn values(block: u32, index: u32) -> array<f32, 4> {\n"
-         "  var v = array<f32, 4>();\n"
-         "  for (var k = 0u; k < min(p.count - index, 4u); k++) {\n"
-         "    var draws = Draws(p.philox.xy, p.philox.zw, 4u * block + k, 0u, vec4<u32>(0u));\n"
-         "    v[k] = " +
-         std::string(spec.name) +
-         "_f(&draws, load_x(p.x_at + index + k));\n"
-         "  }\n  return v;\n}";
-}
-
-Tensor draw(Distribution distribution, std::string_view name, const Tensor& parameter,
-            const OptionalGenerator& generator) {
+Tensor draw(RandomOp op, const Tensor& parameter, const OptionalGenerator& generator) {
   const Tensor out = empty_webgpu(parameter.sizes(), parameter.scalar_type());
-  GenerateSpec spec{Generated::kSampled, static_cast<uint32_t>(distribution), name, Kind::kFloat};
-  spec.philox = generator_of(generator).philox_state(4);
-  generate(out, spec, &values, parameter.contiguous());
+  draw_row(op, out, generator_of(generator), {}, parameter.contiguous());
   return out;
 }
 
@@ -48,14 +32,14 @@ Tensor poisson(const Tensor& self, OptionalGenerator generator) {
     return call_cpu_fallback<at::_ops::poisson>::call(self, generator);
   }
   require_not_negative("poisson", self, "invalid Poisson rate, expected rate to be non-negative");
-  return draw(Distribution::poisson, "poisson", self, generator);
+  return draw(RandomOp::poisson, self, generator);
 }
 
 Tensor standard_gamma(const Tensor& self, OptionalGenerator generator) {
   if (!is_native_float(self)) {
     return call_cpu_fallback<at::_ops::_standard_gamma>::call(self, generator);
   }
-  return draw(Distribution::standard_gamma, "standard_gamma", self, generator);
+  return draw(RandomOp::standard_gamma, self, generator);
 }
 
 template <typename scalar_t>
@@ -71,8 +55,7 @@ Tensor sample_dirichlet(const Tensor& self, OptionalGenerator generator) {
   if (!is_native_float(self)) {
     return call_cpu_fallback<at::_ops::_sample_dirichlet>::call(self, generator);
   }
-  const Tensor logs =
-      draw(Distribution::log_standard_gamma, "log_standard_gamma", self.to(at::kFloat), generator);
+  const Tensor logs = draw(RandomOp::log_standard_gamma, self.to(at::kFloat), generator);
   const Tensor shares = at::_softmax(logs, -1, /*half_to_float=*/false);
   switch (self.scalar_type()) {
   case at::kHalf:

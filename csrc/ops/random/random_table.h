@@ -10,7 +10,7 @@
 namespace torch_webgpu {
 
 /// What a row's `x` is.
-enum class RandomSource : uint8_t { kBits, kTensor, kNormal, kBits64 };
+enum class RandomSource : uint8_t { kBits, kTensor, kNormal, kBits64, kDraws };
 
 /// A row of rows.yaml, which describes the fields.
 struct RandomRow {

@@ -4,7 +4,7 @@
 #include <ATen/TensorIterator.h>
 #include <c10/core/Scalar.h>
 
-#include "ops/reduce/reduce_source.h"
+#include "ops/reduce/reduce_table.h"
 
 namespace torch_webgpu {
 

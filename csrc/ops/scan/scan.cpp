@@ -1,9 +1,15 @@
 // Scans: cumsum, cumprod, logcumsumexp, cummax and cummin, one row of rows.yaml each.
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/ReduceOps.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_cummax_helper_ops.h>
 #include <ATen/ops/_cummin_helper_ops.h>
+#include <ATen/ops/ge.h>
+#include <ATen/ops/isnan.h>
+#include <ATen/ops/le.h>
+#include <ATen/ops/logaddexp.h>
+#include <ATen/ops/where.h>
 #include <c10/core/WrapDimMinimal.h>
 #include <torch/library.h>
 
@@ -17,6 +23,7 @@
 #include "kernels/scan.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
+#include "launch/halves.h"
 #include "launch/row_lanes.h"
 #include "launch/stub.h"
 #include "ops/scan/scan_table.h"
@@ -89,6 +96,32 @@ void dispatch(ScanOp op, Stage stage, const kernel::Params& params, uint64_t wor
   });
 }
 
+// Combines the second half of each row with the last element of the first.
+void join_halves(ScanOp op, const Tensor& y, const Tensor& z, int64_t d) {
+  const int64_t half = y.size(d) / 2;
+  const Tensor last = y.narrow(d, half - 1, 1);
+  Tensor rest = y.narrow(d, half, y.size(d) - half);
+  switch (op) {
+  case ScanOp::cumsum:
+    rest.add_(last);
+    return;
+  case ScanOp::cumprod:
+    rest.mul_(last);
+    return;
+  case ScanOp::logcumsumexp:
+    rest.copy_(at::logaddexp(last, rest));
+    return;
+  default:
+    break;
+  }
+  // NaN is taken for the extreme, and the later of equal elements.
+  Tensor places = z.narrow(d, half, y.size(d) - half);
+  const Tensor beyond = op == ScanOp::cummax ? at::ge(rest, last) : at::le(rest, last);
+  const Tensor taken = beyond.__or__(at::isnan(rest));
+  places.copy_(at::where(taken, places + half, z.narrow(d, half - 1, 1)));
+  rest.copy_(at::where(taken, rest, last));
+}
+
 // Writes y and, if the op gives indices, z. y has the dtype of `self`.
 void scan(ScanOp op, const Tensor& y, const Tensor& z, const Tensor& self, int64_t dim) {
   check_dtype(y, self.scalar_type());
@@ -108,10 +141,19 @@ void scan(ScanOp op, const Tensor& y, const Tensor& z, const Tensor& self, int64
     }
     return;
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(self.numel() < int64_t{1} << 31, row(op).name,
-                              "(): more than 2^31 elements");
+  const int64_t d = c10::maybe_wrap_dim(dim, self.dim());
+  if (!is_countable(self)) {
+    const auto part = [&](int64_t along, int64_t begin, int64_t size) {
+      scan(op, y.narrow(along, begin, size), z.defined() ? z.narrow(along, begin, size) : Tensor(),
+           self.narrow(along, begin, size), dim);
+    };
+    if (!in_halves(self.sizes(), d, part)) {
+      in_halves(self.sizes(), -1, part);
+      join_halves(op, y, z, d);
+    }
+    return;
+  }
   const Tensor x = self.contiguous();
-  const int64_t d = c10::maybe_wrap_dim(dim, x.dim());
   kernel::Params params;
   params.length = x.dim() == 0 ? 1 : static_cast<uint32_t>(x.size(d));
   params.inner =

@@ -1,9 +1,14 @@
 // Softmax, log-softmax and their gradients.
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_log_softmax_backward_data_ops.h>
 #include <ATen/ops/_log_softmax_ops.h>
 #include <ATen/ops/_softmax_backward_data_ops.h>
 #include <ATen/ops/_softmax_ops.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/sum.h>
 #include <c10/core/WrapDimMinimal.h>
 
 #include <algorithm>
@@ -14,6 +19,7 @@
 #include "backend/tensor.h"
 #include "kernels/softmax_rows.h"
 #include "launch/dtypes.h"
+#include "launch/halves.h"
 #include "launch/row_lanes.h"
 #include "structured_ops.h"
 
@@ -24,6 +30,25 @@ using at::Tensor;
 namespace kernel = kernels::softmax_rows;
 
 constexpr uint32_t kMaxItems = 32; // elements of a row that an invocation keeps in registers
+
+// By reductions and pointwise operators, for rows that no kernel can count.
+Tensor composed(kernel::Math math, const Tensor& x, const Tensor* w, int64_t dim) {
+  const Tensor from = x.to(at::kFloat);
+  switch (math) {
+  case kernel::Math::softmax: {
+    const Tensor powers = at::exp(from - at::amax(from, dim, true));
+    return powers / at::sum(powers, dim, true);
+  }
+  case kernel::Math::log_softmax: {
+    const Tensor below = from - at::amax(from, dim, true);
+    return below - at::log(at::sum(at::exp(below), dim, true));
+  }
+  case kernel::Math::softmax_gradient:
+    return (from - at::sum(from * *w, dim, true)) * *w;
+  default:
+    return from - at::exp(w->to(at::kFloat)) * at::sum(from, dim, true);
+  }
+}
 
 // `x` is the input, or the gradient of the output; `w` the output in the gradients.
 void run(const char* op, kernel::Math math, const Tensor& y, const Tensor& x, const Tensor* w,
@@ -38,8 +63,18 @@ void run(const char* op, kernel::Math math, const Tensor& y, const Tensor& x, co
     y.copy_(contiguous);
     return;
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(x.numel() < int64_t{1} << 31, op, "(): more than 2^31 elements");
   const int64_t d = c10::maybe_wrap_dim(dim, x.dim());
+  if (!is_countable(x)) {
+    const auto part = [&](int64_t along, int64_t begin, int64_t size) {
+      const Tensor of_w = w != nullptr ? w->narrow(along, begin, size) : Tensor();
+      run(op, math, y.narrow(along, begin, size), x.narrow(along, begin, size),
+          w != nullptr ? &of_w : nullptr, dim);
+    };
+    if (!in_halves(x.sizes(), d, part)) {
+      y.copy_(composed(math, x, w, d));
+    }
+    return;
+  }
   const auto length = static_cast<uint32_t>(x.dim() == 0 ? 1 : x.size(d));
   const auto inner =
       static_cast<uint32_t>(x.dim() == 0 ? 1 : c10::multiply_integers(x.sizes().slice(d + 1)));

@@ -8,6 +8,7 @@
 #include "kernels/sort_block.h"
 #include "kernels/sort_merge.h"
 #include "launch/dtypes.h"
+#include "launch/halves.h"
 
 namespace torch_webgpu {
 namespace {
@@ -110,7 +111,15 @@ void sort_rows(const char* name, const Tensor& in, int64_t k, bool descending, c
   if (in.numel() == 0 || k == 0) {
     return;
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(in.numel() < int64_t{1} << 31, name, "(): more than 2^31 elements");
+  if (!is_countable(in)) {
+    const bool halved =
+        in_halves(in.sizes(), in.dim() - 1, [&](int64_t along, int64_t begin, int64_t size) {
+          sort_rows(name, in.narrow(along, begin, size), k, descending,
+                    values.narrow(along, begin, size), indices.narrow(along, begin, size));
+        });
+    TORCH_CHECK_NOT_IMPLEMENTED(halved, name, "(): a row of more than 2^31 elements");
+    return;
+  }
   RowSort sort(name, in, values, indices);
   const int64_t row = in.size(-1);
   if (row <= kBlock) {

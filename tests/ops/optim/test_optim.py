@@ -5,6 +5,8 @@ import copy
 import pytest
 import torch
 
+from torch_webgpu.wgsl import target
+
 DEVICE = "webgpu"
 OPTIMIZERS = {
     "sgd": (torch.optim.SGD, {"lr": 0.1}),
@@ -151,3 +153,46 @@ def test_clipping_and_zero_grad():
     optimizer = torch.optim.SGD(device_model.parameters(), lr=1.0)
     optimizer.zero_grad(set_to_none=False)
     assert all(not p.grad.cpu().any() for p in device_model.parameters())
+
+
+@pytest.fixture
+def few_buffers():
+    """A dispatch binds 8 storage buffers, as in a browser."""
+    with target(limits={"max_storage_buffers": 8}):
+        yield
+
+
+@pytest.mark.usefixtures("few_buffers")
+@pytest.mark.parametrize("amsgrad", [False, True])
+def test_steps_with_the_buffers_of_a_browser(amsgrad):
+    """A step with a learning rate, a loss scale and an overflow flag on the device has up to nine
+    buffers for one tensor: the numbers are packed into one."""
+
+    def stepped(device):
+        generator = torch.Generator().manual_seed(3)
+        made = [[torch.rand(5, generator=generator).to(device) for _ in range(3)] for _ in range(5)]
+        parameters, gradients, means, squares, maxima = made
+        torch._fused_adam_(
+            parameters, gradients, means, squares, maxima if amsgrad else [],
+            [torch.tensor(2.0, device=device) for _ in range(3)],
+            lr=torch.tensor(0.1, device=device), beta1=0.9, beta2=0.99, weight_decay=0.1, eps=1e-8,
+            amsgrad=amsgrad, maximize=False, grad_scale=torch.tensor(4.0, device=device),
+            found_inf=torch.tensor(0.0, device=device),
+        )  # fmt: skip
+        return [t.cpu() for tensors in made for t in tensors]
+
+    torch.testing.assert_close(stepped(DEVICE), stepped("cpu"), rtol=1e-5, atol=1e-6)
+
+
+def test_a_target_with_fewer_buffers_takes_more_dispatches():
+    def dispatches():
+        tensors = [torch.ones(3, device=DEVICE) for _ in range(14)]
+        before = torch.webgpu.stats()["dispatches"]
+        torch._foreach_mul_(tensors, 2.0)
+        used = torch.webgpu.stats()["dispatches"] - before
+        assert all(t.tolist() == [2, 2, 2] for t in tensors)
+        return used
+
+    assert dispatches() == 1
+    with target(limits={"max_storage_buffers": 8}):
+        assert dispatches() == 2

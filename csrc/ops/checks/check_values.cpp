@@ -1,4 +1,4 @@
-#include "ops/random/check_values.h"
+#include "ops/checks/check_values.h"
 
 #include <ATen/ops/_assert_async_ops.h>
 #include <torch/library.h>
@@ -9,6 +9,7 @@
 #include "kernels/check_range.h"
 #include "kernels/check_true.h"
 #include "launch/dtypes.h"
+#include "launch/halves.h"
 
 namespace torch_webgpu {
 namespace {
@@ -26,7 +27,13 @@ void require(const char* op, const Tensor& tensor, const std::string& message, S
   }
   // The order of the elements is of no matter.
   const Tensor x = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
-  TORCH_CHECK_NOT_IMPLEMENTED(x.numel() < int64_t{1} << 31, op, "(): more than 2^31 elements");
+  if (!is_countable(x)) {
+    const Tensor row = x.as_strided({x.numel()}, {1});
+    in_halves(row.sizes(), -1, [&](int64_t, int64_t begin, int64_t size) {
+      require<Launch>(op, row.narrow(0, begin, size), message, set);
+    });
+    return;
+  }
   Launch launch(op);
   launch.x(x);
   set(launch);

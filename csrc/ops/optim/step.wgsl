@@ -1,0 +1,22 @@
+// What the steps of optimizers share: learning rate, gradient, and whether the step is left out.
+
+fn learning_rate() -> f32 {
+  @if(has_lr) return load_lr(p.lr_at);
+  @else return p.rate;
+}
+
+// After an overflow of scaled gradients nothing changes.
+fn skips() -> bool {
+  @if(has_found_inf) return load_found_inf(p.found_inf_at) == 1.0;
+  @else return false;
+}
+
+// The gradient with the sign of a minimization. Where it was scaled it is unscaled in memory too, as on other devices.
+fn gradient_of(v: ptr<function, Elements>) -> f32 {
+  @if(has_scaled_gradient) {
+    (*v).scaled_gradient /= load_grad_scale(p.grad_scale_at);
+    let g = (*v).scaled_gradient;
+    return select(g, -g, maximize);
+  }
+  @else return select((*v).gradient, -(*v).gradient, maximize);
+}
