@@ -187,7 +187,9 @@ PipelineSpec assemble(std::string label, const KernelInfo& kernel, const KernelF
                         .atomic_update = operand.access == Access::kUpdate,
                         .stores_neighbours = operand.access == Access::kWords,
                         .reads_vectors = operand.access == Access::kVectors && given.whole_words,
-                        .element = operand.element});
+                        .element = operand.element,
+                        .loads_pairs = kernel.text.find("load2_" + std::string(operand.name) +
+                                                        "(") != std::string_view::npos});
   }
   PipelineSpec spec;
   spec.label = std::move(label);

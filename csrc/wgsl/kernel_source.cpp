@@ -129,6 +129,21 @@ std::string element_functions(const Operand& operand, const std::string& buffer)
              : "fn load_" + name + "(i: u32) -> " + type + " { return " + buffer + "[i]; }\n";
 }
 
+// load2_NAME(i). Of 2-byte types a word holds both elements.
+std::string load_pair_function(const Operand& operand, const Place& place, bool windows,
+                               bool atomic) {
+  const std::string name = str(operand.name);
+  std::string body;
+  if (info(operand.dtype).bytes == 2 && !windows) {
+    body = "let word = " + read_word_text(place.buffer, atomic, "i >> 1u") + "; return vec2<" +
+           name + "_t>(" + from_word(operand.dtype, "(word & 0xffffu)") + ", " +
+           from_word(operand.dtype, "(word >> 16u)") + ");";
+  } else {
+    body = "return vec2<" + name + "_t>(load_" + name + "(i), load_" + name + "(i + 1u));";
+  }
+  return "fn load2_" + name + "(i: u32) -> vec2<" + name + "_t> { " + body + " }\n";
+}
+
 std::string store_function(const Operand& operand, const Place& place, bool atomic) {
   const uint32_t bytes = info(operand.dtype).bytes;
   const std::string& buffer = place.buffer;
@@ -402,6 +417,10 @@ std::string operand_declarations(const std::vector<Operand>& operands, const Slo
       }
     };
     add("load_", [&](const Place& place) { return load_function(operand, place, slot.atomic); });
+    if (operand.loads_pairs) {
+      text += load_pair_function(operand, place_of(operand.slot, slot, 0), slot.windows > 1,
+                                 slot.atomic);
+    }
     const bool words_only = operand.owns_words && info(operand.dtype).bytes < 4;
     if (operand.writable && (!operand.owns_words || (operand.stores_neighbours && !words_only))) {
       add("store_",

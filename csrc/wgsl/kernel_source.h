@@ -49,6 +49,8 @@ struct Operand {
   bool reads_vectors = false;
   // A type of the kernel's that the elements have instead of the dtype.
   std::string_view element{};
+  // load2_NAME(i) loads neighbours; of 2-byte types i is a multiple of 2.
+  bool loads_pairs = false;
 };
 
 /// The part of a pipeline key that tells operands apart: dtype and slot of each, by its position.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <initializer_list>
 
 #include "kernels/norm_rows.h"
 #include "kernels/norm_rows_backward.h"
@@ -46,6 +47,8 @@ at::TensorIterator reduction(std::initializer_list<Tensor> outputs,
 constexpr uint32_t kElementsPerLane = 4;
 constexpr uint32_t kMaxItems = 32; // elements of a row that an invocation keeps in registers
 
+bool starts_word(const Tensor& tensor) { return byte_offset(tensor) % 4 == 0; }
+
 // How a kernel shares rows among invocations, and the parameters that say so.
 template <class Params>
 struct RowPlan {
@@ -54,9 +57,14 @@ struct RowPlan {
   bool pairs;
   uint32_t items;
 
-  RowPlan(const char* op, const Rows& rows, const Tensor& y, uint32_t max_items)
+  // `operands` are those that have an element for each of y's, and the weights.
+  RowPlan(const char* op, const Rows& rows, const Tensor& y,
+          std::initializer_list<const Tensor*> operands, uint32_t max_items)
       : lanes(static_cast<uint32_t>(rows.length), 1, kElementsPerLane),
-        pairs(y.itemsize() == 2 && rows.length % 2 == 0 && byte_offset(y) % 4 == 0) {
+        pairs(y.itemsize() == 2 && rows.length % 2 == 0 &&
+              starts_word(y) && std::ranges::all_of(operands, [](const Tensor* operand) {
+                return !operand->defined() || starts_word(*operand);
+              })) {
     TORCH_CHECK_NOT_IMPLEMENTED(rows.rows * rows.length < int64_t{1} << 31, op,
                                 "(): more than 2^31 elements");
     params.rows = static_cast<uint32_t>(rows.rows);
@@ -76,7 +84,7 @@ void normalize_rows(const char* op, const Rows& rows, const Tensor& x, const Ten
                     const Tensor& bias, double eps, const Tensor& y, const Tensor& mean,
                     const Tensor& rstd) {
   namespace kernel = kernels::norm_rows;
-  RowPlan<kernel::Params> plan(op, rows, y, kMaxItems);
+  RowPlan<kernel::Params> plan(op, rows, y, {&x, &weight, &bias}, kMaxItems);
   plan.params.eps = static_cast<float>(eps);
   kernel::Launch launch(op);
   launch.y(y).rstd(rstd).x(x);
@@ -92,7 +100,7 @@ void normalize_rows(const char* op, const Rows& rows, const Tensor& x, const Ten
   if (plan.pairs) {
     launch.own_words_of_y();
   }
-  launch.centered(mean.defined()).items(plan.items);
+  launch.centered(mean.defined()).per_element(rows.inner == 1).items(plan.items);
   launch.run(plan.params, launch.grid_of_groups(plan.lanes.workgroups(plan.params.rows)));
 }
 
@@ -100,7 +108,7 @@ void gradient_of_rows(const char* op, const Rows& rows, const Tensor& gradient, 
                       const Tensor& mean, const Tensor& rstd, const Tensor& weight,
                       const Tensor& y) {
   namespace kernel = kernels::norm_rows_backward;
-  RowPlan<kernel::Params> plan(op, rows, y, kMaxItems / 2);
+  RowPlan<kernel::Params> plan(op, rows, y, {&gradient, &x, &weight}, kMaxItems);
   kernel::Launch launch(op);
   launch.y(y).gradient(gradient).x(x).rstd(rstd);
   if (mean.defined()) {
@@ -112,7 +120,7 @@ void gradient_of_rows(const char* op, const Rows& rows, const Tensor& gradient, 
   if (plan.pairs) {
     launch.own_words_of_y();
   }
-  launch.centered(mean.defined()).items(plan.items);
+  launch.centered(mean.defined()).per_element(rows.inner == 1).items(plan.items);
   launch.run(plan.params, launch.grid_of_groups(plan.lanes.workgroups(plan.params.rows)));
 }
 

@@ -9,6 +9,7 @@
 // @operand weight: in float optional
 // @operand bias: in float optional
 // @const   centered: bool
+// @const   per_element: bool // each element of a group has a weight of its own
 // @const   items: u32 in {1, 2, 4, 8, 16, 32}
 // @require !owns_y || items >= 2
 // @require centered == has_mean
@@ -25,21 +26,47 @@ struct Params {
   eps: f32,
 }
 
-// Neighbouring elements that an invocation stores together.
+// Neighbouring elements that an invocation loads and stores together: all rows then start at words.
 @if(owns_y) const unit = 2u;
 @else const unit = 1u;
+@if(owns_y) alias unit_t = vec2<f32>;
+@else alias unit_t = f32;
 
-// Weight and bias of a channel applied to a normalized value.
-fn affine(channel: u32, v: f32) -> f32 {
+fn load(i: u32) -> unit_t {
+  @if(owns_y) return load2_x(p.x_at + i);
+  @else return load_x(p.x_at + i);
+}
+
+// Weight and bias of element e of a row, and of its neighbour, applied to normalized values.
+fn affine(first_channel: u32, e: u32, v: unit_t) -> unit_t {
   var result = v;
-  @if(has_weight) result *= load_weight(p.weight_at + channel);
-  @if(has_bias) result += load_bias(p.bias_at + channel);
+  @if(per_element && owns_y) {
+    @if(has_weight) result *= load2_weight(p.weight_at + first_channel + e);
+    @if(has_bias) result += load2_bias(p.bias_at + first_channel + e);
+  }
+  @elif(per_element) {
+    @if(has_weight) result *= load_weight(p.weight_at + first_channel + e);
+    @if(has_bias) result += load_bias(p.bias_at + first_channel + e);
+  }
+  @else {
+    let channel = first_channel + e / p.inner;
+    let last = first_channel + (e + unit - 1u) / p.inner;
+    @if(has_weight && owns_y) result *= vec2<f32>(load_weight(p.weight_at + channel), load_weight(p.weight_at + last));
+    @elif(has_weight) result *= load_weight(p.weight_at + channel);
+    @if(has_bias && owns_y) result += vec2<f32>(load_bias(p.bias_at + channel), load_bias(p.bias_at + last));
+    @elif(has_bias) result += load_bias(p.bias_at + channel);
+  }
   return result;
 }
 
-fn put(i: u32, a: f32, b: f32) {
-  @if(owns_y) store2_y(p.y_at + i, a, b);
-  @else store_y(p.y_at + i, a);
+fn put(i: u32, v: unit_t) {
+  @if(owns_y) store2_y(p.y_at + i, v.x, v.y);
+  @else store_y(p.y_at + i, v);
+}
+
+fn total(v: unit_t) -> f32 {
+  @if(owns_y) return v.x + v.y;
+  @else return v;
 }
 
 @compute @workgroup_size(256)
@@ -53,59 +80,50 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let first_channel = row % p.groups * p.channels;
   let rest_begin = items / unit * lanes + lane; // in units
 
-  var values: array<f32, items>;
-  var sum = 0.0;
-  for (var k = 0u; k < items; k++) {
-    let e = (k / unit * lanes + lane) * unit + k % unit;
+  var values: array<unit_t, items / unit>;
+  var sums = unit_t();
+  for (var k = 0u; k < items / unit; k++) {
+    let e = (k * lanes + lane) * unit;
     if (e < length) {
-      values[k] = load_x(p.x_at + base + e);
-      sum += values[k];
+      values[k] = load(base + e);
+      sums += values[k];
     }
   }
 
   var mean = 0.0;
   @if(centered) {
     for (var u = rest_begin; u * unit < length; u += lanes) {
-      for (var k = 0u; k < unit; k++) {
-        sum += load_x(p.x_at + base + u * unit + k);
-      }
+      sums += load(base + u * unit);
     }
-    mean = row_sum(sum, lid, 1u, lane, lanes) / f32(p.length);
+    mean = row_sum(total(sums), lid, 1u, lane, lanes) / f32(p.length);
   }
 
   // Squared distances from the mean. The mean of squares less the squared mean would lose digits.
-  var squares = 0.0;
-  for (var k = 0u; k < items; k++) {
-    if ((k / unit * lanes + lane) * unit + k % unit < length) {
+  var squares = unit_t();
+  for (var k = 0u; k < items / unit; k++) {
+    if ((k * lanes + lane) * unit < length) {
       values[k] -= mean;
       squares += values[k] * values[k];
     }
   }
   for (var u = rest_begin; u * unit < length; u += lanes) {
-    for (var k = 0u; k < unit; k++) {
-      let distance = load_x(p.x_at + base + u * unit + k) - mean;
-      squares += distance * distance;
-    }
+    let distance = load(base + u * unit) - mean;
+    squares += distance * distance;
   }
-  let rstd = rsqrt_f(row_sum(squares, lid, 1u, lane, lanes) / f32(p.length) + p.eps);
+  let rstd = rsqrt_f(row_sum(total(squares), lid, 1u, lane, lanes) / f32(p.length) + p.eps);
 
   if (lane == 0u && row < p.rows) {
     @if(has_mean) store_mean(p.mean_at + row, mean);
     store_rstd(p.rstd_at + row, rstd);
   }
-  for (var k = 0u; k < items; k += unit) {
-    let e = (k / unit * lanes + lane) * unit;
+  for (var k = 0u; k < items / unit; k++) {
+    let e = (k * lanes + lane) * unit;
     if (e < length) {
-      let a = affine(first_channel + e / p.inner, values[k] * rstd);
-      let last = k + unit - 1u;
-      put(base + e, a, affine(first_channel + (e + unit - 1u) / p.inner, values[last] * rstd));
+      put(base + e, affine(first_channel, e, values[k] * rstd));
     }
   }
   for (var u = rest_begin; u * unit < length; u += lanes) {
     let e = u * unit;
-    let last = e + unit - 1u;
-    let a = affine(first_channel + e / p.inner, (load_x(p.x_at + base + e) - mean) * rstd);
-    put(base + e, a,
-        affine(first_channel + last / p.inner, (load_x(p.x_at + base + last) - mean) * rstd));
+    put(base + e, affine(first_channel, e, (load(base + e) - mean) * rstd));
   }
 }

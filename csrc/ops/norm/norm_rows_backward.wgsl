@@ -8,7 +8,8 @@
 // @operand rstd: in f32
 // @operand weight: in float optional
 // @const   centered: bool
-// @const   items: u32 in {1, 2, 4, 8, 16}
+// @const   per_element: bool // each element of a group has a weight of its own
+// @const   items: u32 in {1, 2, 4, 8, 16, 32}
 // @require !owns_y || items >= 2
 // @require centered == has_mean
 
@@ -23,26 +24,52 @@ struct Params {
   inner: u32,    // consecutive elements of one weight
 }
 
-// Neighbouring elements that an invocation stores together.
+// Neighbouring elements that an invocation loads and stores together: all rows then start at words.
 @if(owns_y) const unit = 2u;
 @else const unit = 1u;
+@if(owns_y) alias unit_t = vec2<f32>;
+@else alias unit_t = f32;
 
-// g and h of an element.
-fn load(row: u32, e: u32, mean: f32, rstd: f32) -> vec2<f32> {
+// g and h of an element, or of two neighbours.
+struct Terms {
+  g: unit_t,
+  h: unit_t,
+}
+
+@if(has_weight)
+fn weight_of(first_channel: u32, e: u32) -> unit_t {
+  @if(per_element && owns_y) return load2_weight(p.weight_at + first_channel + e);
+  @elif(per_element) return load_weight(p.weight_at + first_channel + e);
+  @elif(owns_y) {
+    return vec2<f32>(load_weight(p.weight_at + first_channel + e / p.inner),
+                     load_weight(p.weight_at + first_channel + (e + 1u) / p.inner));
+  }
+  @else return load_weight(p.weight_at + first_channel + e / p.inner);
+}
+
+fn load(row: u32, e: u32, mean: f32, rstd: f32) -> Terms {
   let i = row * p.length + e;
-  var g = load_gradient(p.gradient_at + i);
-  @if(has_weight) g *= load_weight(p.weight_at + row % p.groups * p.channels + e / p.inner);
-  return vec2<f32>(g, (load_x(p.x_at + i) - mean) * rstd);
+  @if(owns_y) var g = load2_gradient(p.gradient_at + i);
+  @else var g = load_gradient(p.gradient_at + i);
+  @if(has_weight) g *= weight_of(row % p.groups * p.channels, e);
+  @if(owns_y) let x = load2_x(p.x_at + i);
+  @else let x = load_x(p.x_at + i);
+  return Terms(g, (x - mean) * rstd);
 }
 
-fn derivative(v: vec2<f32>, means: vec2<f32>, rstd: f32) -> f32 {
-  @if(centered) return rstd * (v.x - means.x - v.y * means.y);
-  @else return rstd * (v.x - v.y * means.y);
+fn derivative(v: Terms, means: vec2<f32>, rstd: f32) -> unit_t {
+  @if(centered) return rstd * (v.g - means.x - v.h * means.y);
+  @else return rstd * (v.g - v.h * means.y);
 }
 
-fn put(i: u32, a: f32, b: f32) {
-  @if(owns_y) store2_y(p.y_at + i, a, b);
-  @else store_y(p.y_at + i, a);
+fn put(i: u32, v: unit_t) {
+  @if(owns_y) store2_y(p.y_at + i, v.x, v.y);
+  @else store_y(p.y_at + i, v);
+}
+
+fn total(v: unit_t) -> f32 {
+  @if(owns_y) return v.x + v.y;
+  @else return v;
 }
 
 @compute @workgroup_size(256)
@@ -61,33 +88,30 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     rstd = load_rstd(p.rstd_at + row);
   }
 
-  var values: array<vec2<f32>, items>;
-  var sums = vec2<f32>(0.0);
-  for (var k = 0u; k < items; k++) {
-    let e = (k / unit * lanes + lane) * unit + k % unit;
+  var values: array<Terms, items / unit>;
+  var sums = Terms();
+  for (var k = 0u; k < items / unit; k++) {
+    let e = (k * lanes + lane) * unit;
     if (e < length) {
-      values[k] = load(row, e, mean, rstd);
-      sums += vec2<f32>(values[k].x, values[k].x * values[k].y);
+      let v = load(row, e, mean, rstd);
+      values[k] = v;
+      sums = Terms(sums.g + v.g, sums.h + v.g * v.h);
     }
   }
   for (var u = rest_begin; u * unit < length; u += lanes) {
-    for (var k = 0u; k < unit; k++) {
-      let v = load(row, u * unit + k, mean, rstd);
-      sums += vec2<f32>(v.x, v.x * v.y);
-    }
+    let v = load(row, u * unit, mean, rstd);
+    sums = Terms(sums.g + v.g, sums.h + v.g * v.h);
   }
-  let means = row_sum_of_pairs(sums, lid, lane, lanes) / f32(p.length);
+  let both = vec2<f32>(total(sums.g), total(sums.h));
+  let means = row_sum_of_pairs(both, lid, lane, lanes) / f32(p.length);
 
-  for (var k = 0u; k < items; k += unit) {
-    let e = (k / unit * lanes + lane) * unit;
+  for (var k = 0u; k < items / unit; k++) {
+    let e = (k * lanes + lane) * unit;
     if (e < length) {
-      let a = derivative(values[k], means, rstd);
-      put(base + e, a, derivative(values[k + unit - 1u], means, rstd));
+      put(base + e, derivative(values[k], means, rstd));
     }
   }
   for (var u = rest_begin; u * unit < length; u += lanes) {
-    let a = load(row, u * unit, mean, rstd);
-    let b = load(row, u * unit + unit - 1u, mean, rstd);
-    put(base + u * unit, derivative(a, means, rstd), derivative(b, means, rstd));
+    put(base + u * unit, derivative(load(row, u * unit, mean, rstd), means, rstd));
   }
 }
