@@ -474,10 +474,15 @@ MANY = [
     ("pad_batches", lambda x: F.pad(x, (3, 2), "replicate"), grad(20, 3, 40)),
     ("tril", lambda x: x.tril(2), grad(3, 40, 50)),
     ("triu", lambda x: x.triu(-3), grad(60, 50)),
-    ("masked_select", lambda x, m: x.masked_select(m), grad(60, 50), torch.rand(60, 50) > 0.5),
+    (
+        "masked_select",
+        lambda x, m: x.masked_select(m),
+        torch.randn(60, 50),
+        torch.rand(60, 50) > 0.5,
+    ),
     ("nonzero", lambda x: x.nonzero(), torch.rand(60, 50) > 0.9),
     ("nonzero_row", lambda x: x.nonzero(), torch.rand(1, 4000) > 0.9),
-    ("sort", lambda x: x.sort(1, stable=True), index(99, 60, 50)),
+    ("sort", lambda x: x.sort(dim=1, stable=True), index(99, 60, 50)),
     ("topk", lambda x: x.topk(3, 0)[0], torch.randn(60, 50)),
     ("pointwise", lambda x: (x + 1) * x.t(), grad(60, 60)),
 ]

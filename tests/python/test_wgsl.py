@@ -99,7 +99,7 @@ def test_a_shader_of_the_pieces_computes_the_same(op, dtype, scalars, function):
 
 def test_rows_have_all_fields():
     tables = wgsl.tables()
-    assert set(tables) == {"pointwise", "random", "reduce", "scan"}
+    assert set(tables) == {"factory", "foreach", "pointwise", "random", "reduce", "scan"}
     pow_scalar = tables["pointwise"]["pow_tensor_scalar"]
     assert pow_scalar["stub"] == "pow_tensor_scalar_stub"
     assert pow_scalar["inputs"] == ["a"]
@@ -109,6 +109,8 @@ def test_rows_have_all_fields():
     assert tables["reduce"]["max_with_index"]["by_type"]["i64"]["accumulator_bytes"] == 16
     assert tables["scan"]["cummax"]["indexed"]
     assert tables["random"]["normal"]["source"] == "normal"
+    assert tables["foreach"]["abs"]["row"] == "abs"
+    assert tables["factory"]["arange_integer"]["kind"] == "i64"
 
 
 def test_expressions_follow_the_dtype():

@@ -61,8 +61,8 @@ struct RowPlan {
   RowPlan(const char* op, const Rows& rows, const Tensor& y,
           std::initializer_list<const Tensor*> operands, uint32_t max_items)
       : lanes(static_cast<uint32_t>(rows.length), 1, kElementsPerLane),
-        pairs(y.itemsize() == 2 && rows.length % 2 == 0 &&
-              starts_word(y) && std::ranges::all_of(operands, [](const Tensor* operand) {
+        pairs(y.itemsize() == 2 && rows.length % 2 == 0 && starts_word(y) &&
+              std::ranges::all_of(operands, [](const Tensor* operand) {
                 return !operand->defined() || starts_word(*operand);
               })) {
     TORCH_CHECK_NOT_IMPLEMENTED(rows.rows * rows.length < int64_t{1} << 31, op,
