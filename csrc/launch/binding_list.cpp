@@ -17,6 +17,9 @@ void BindingList::take_context(const Buffer& buffer) {
   if (context_ != nullptr) {
     check_context(op_, buffer, *context_); // raises
   }
+  if (in_bad_fork()) {
+    torch_webgpu::context(); // raises
+  }
   context_ = buffer.context;
   target_ = &plan_target(*context_);
 }

@@ -1,8 +1,20 @@
 #include "runtime/stream.h"
 
+#include "runtime/context.h"
 #include "runtime/device.h"
 
 namespace torch_webgpu {
+namespace {
+
+// Raises in a forked child, which has the buffers of its parent but not its device: the driver
+// would wait for threads that the child does not have.
+void check_process() {
+  if (in_bad_fork()) [[unlikely]] {
+    context();
+  }
+}
+
+} // namespace
 
 Stream::Stream(Device& device, std::recursive_mutex& mutex)
     : device_(device), mutex_(mutex), ring_(device), staging_(device), submissions_(device),
@@ -47,6 +59,7 @@ void Stream::dispatch(const Pipeline& pipeline, const Binding* bindings, uint32_
   if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) {
     return;
   }
+  check_process();
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   device_.throw_pending_error();
   check_dispatch(pipeline, bindings, num_bindings, params_bytes);
@@ -82,6 +95,7 @@ void Stream::copy(const Buffer& source, uint64_t source_offset, const Buffer& ta
   if (bytes == 0) {
     return;
   }
+  check_process();
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   device_.throw_pending_error();
   check_range(source, source_offset, bytes, "copy");
@@ -104,6 +118,7 @@ void Stream::clear(const Buffer& target, uint64_t offset, uint64_t bytes) {
   if (bytes == 0) {
     return;
   }
+  check_process();
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   device_.throw_pending_error();
   check_range(target, offset, bytes, "clear");
@@ -122,6 +137,7 @@ void Stream::upload(const Buffer& target, uint64_t offset, const void* data, uin
   if (bytes == 0) {
     return;
   }
+  check_process();
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   device_.throw_pending_error();
   check_range(target, offset, (bytes + 3) / 4 * 4, "upload");
@@ -147,6 +163,7 @@ void Stream::check_readable() const {
 
 std::unique_ptr<Readback> Stream::read_async(const Buffer& source, uint64_t offset,
                                              uint64_t bytes) {
+  check_process();
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   device_.throw_pending_error();
   check_readable();
@@ -155,6 +172,7 @@ std::unique_ptr<Readback> Stream::read_async(const Buffer& source, uint64_t offs
 }
 
 void Stream::read(const Buffer& source, uint64_t offset, void* data, uint64_t bytes) {
+  check_process();
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   device_.throw_pending_error();
   check_readable();
