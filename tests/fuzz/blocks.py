@@ -137,8 +137,10 @@ def find(place, length):
     """The finding of an episode, or "no difference"."""
     runner.require_device()
     for thorough in (False, True):
-        for _, _, finding in steps_of(place, length, thorough):
-            if finding and (thorough or "that does not write" not in finding.difference):
+        for step, _, finding in steps_of(place, length, thorough):
+            if finding is None or known.reason_for(step, finding.difference):
+                continue
+            if thorough or "that does not write" not in finding.difference:
                 return finding
     return "no difference"
 

@@ -66,5 +66,21 @@ def test_wider_integer_wraps(dtype):
         check(function, x, torch.tensor(-300 if dtype is torch.uint8 else 70000))
 
 
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+@pytest.mark.parametrize("scalar", INTEGERS)
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integer_scalar_takes_the_dtype_of_the_tensor(dtype, scalar):
+    x = torch.tensor([0, 1, 7, 77, 127, 128, 200, 251, 255]).to(dtype)
+    for number in (-5, 127, 200, 255, -70001):
+        y = torch.tensor(number).to(scalar)
+        for function in (torch.maximum, torch.eq, torch.gt, torch.bitwise_and, torch.clamp):
+            check(function, x, y)
+        if y.to(dtype):
+            check(torch.floor_divide, x, y)
+            check(torch.remainder, x, y)
+
+
 def test_celu_of_a_negative_alpha():
     check(torch.nn.functional.celu, torch.linspace(-4, 4, 33), -1.7)

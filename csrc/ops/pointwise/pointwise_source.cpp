@@ -17,6 +17,25 @@ constexpr char input_names[] = "abcde";
 
 std::string u(uint32_t value) { return to_string(value) + "u"; }
 
+bool is_signed(DType dtype) {
+  return dtype == DType::kI8 || dtype == DType::kI16 || dtype == DType::kI32 ||
+         dtype == DType::kI64;
+}
+
+// Integers with more bits in registers than in memory.
+bool widens_in_registers(DType dtype) {
+  const DTypeInfo& type = info(dtype);
+  return (type.kind == Kind::kInt && type.bytes < 4) || dtype == DType::kU32;
+}
+
+// Whether each value of the integer dtype `from` is one of `to`.
+bool holds(DType to, DType from) {
+  if (from == to || from == DType::kBool) {
+    return true;
+  }
+  return info(from).bytes < info(to).bytes && (is_signed(to) || !is_signed(from));
+}
+
 class Generator {
 public:
   explicit Generator(const PointwiseVariant& variant)
@@ -119,8 +138,8 @@ private:
       return value;
     }
     std::string out = convert(info(v_.dtypes[k]).kind, kind_, value);
-    // In a computation in a half or small integer type, an input of a wider type is first cast to
-    // the common dtype.
+    // In a computation in a half or small integer type, an input of a type with other values is
+    // first cast to the common dtype.
     const DType own = v_.dtypes[k];
     const bool wider = own != v_.compute && info(own).bytes >= info(v_.compute).bytes &&
                        info(own).bytes > 1 && !row_.is_cast;
@@ -128,7 +147,7 @@ private:
       out = "round_f16_f(" + out + ")";
     } else if (v_.compute == DType::kBF16 && (wider || own == DType::kF32)) {
       out = "round_bf16_f(" + out + ")";
-    } else if (wider && kind_ == Kind::kInt && info(v_.compute).bytes < 4) {
+    } else if (widens_in_registers(v_.compute) && !row_.is_cast && !holds(v_.compute, own)) {
       out = from_word(v_.compute, to_word(v_.compute, out));
     }
     return out;
@@ -149,9 +168,10 @@ private:
   // Half and small integer types are computed in wider ones. An output of another dtype gets the
   // result after rounding to the compute type.
   std::string rounded(const std::string& value) const {
-    const bool wider = !row_.is_cast && info(v_.compute).bytes < 4 && v_.dtypes[0] != v_.compute &&
-                       result_kind() == kind_ &&
-                       (kind_ == Kind::kInt || info(v_.dtypes[0]).kind != Kind::kInt);
+    const bool half = kind_ == Kind::kFloat && info(v_.compute).bytes < 4;
+    const bool wider =
+        !row_.is_cast && v_.dtypes[0] != v_.compute && result_kind() == kind_ &&
+        (half ? info(v_.dtypes[0]).kind != Kind::kInt : widens_in_registers(v_.compute));
     return wider ? from_word(v_.compute, to_word(v_.compute, value)) : value;
   }
 

@@ -5,8 +5,13 @@ fn mul_c(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
   return vec2<f32>(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
 }
 
+// Signs are bits: a floating point negation may flush a denormal number to 0.
 fn conj_c(a: vec2<f32>) -> vec2<f32> {
-  return vec2<f32>(a.x, -a.y);
+  return bitcast<vec2<f32>>(bitcast<vec2<u32>>(a) ^ vec2<u32>(0u, 0x80000000u));
+}
+
+fn neg_c(a: vec2<f32>) -> vec2<f32> {
+  return bitcast<vec2<f32>>(bitcast<vec2<u32>>(a) ^ vec2<u32>(0x80000000u));
 }
 
 // i a
