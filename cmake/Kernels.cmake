@@ -3,7 +3,8 @@
 # Sets KERNEL_SOURCES.
 
 set(kernels_py "${CMAKE_SOURCE_DIR}/tools/kernels.py")
-file(GLOB kernels_scripts CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tools/contract/*.py")
+file(GLOB kernels_scripts CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tools/contract/*.py"
+     "${CMAKE_SOURCE_DIR}/tools/contract/*.j2")
 list(APPEND kernels_scripts "${kernels_py}")
 file(GLOB_RECURSE kernel_files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/ops/*.wgsl")
 set(kernels_args --root "${CMAKE_SOURCE_DIR}/csrc/ops" --out "${GENERATED_DIR}")

@@ -5,12 +5,14 @@
     python tools/kernels.py --root csrc/ops --out build/generated --list   # name the outputs only
 
 Writes kernels/NAME.h for each kernel, kernels.cpp with their texts, and kernels.json. A file
-that declares operands is a kernel; one without is for others to import.
+that declares operands, and has or imports an entry point, is a kernel; any other is for kernels to
+import.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -20,7 +22,13 @@ from contract.parse import parse
 
 
 def kernel_files(root: Path) -> list[Path]:
-    files = [p for p in root.rglob("*.wgsl") if "\n// @operand " in p.read_text(encoding="utf-8")]
+    def is_kernel(text: str) -> bool:
+        has_entry = "\n@compute" in text or re.search(
+            r"^import |^@if.* import ", text, re.MULTILINE
+        )
+        return "\n// @operand " in text and bool(has_entry)
+
+    files = [p for p in root.rglob("*.wgsl") if is_kernel(p.read_text(encoding="utf-8"))]
     return sorted(files, key=lambda path: path.stem.encode())
 
 

@@ -51,10 +51,11 @@ class OperandForm(NamedTuple):
 def kernels() -> dict[str, Any]:
     """The contracts of all kernels, by name.
 
-    Each has ``family``, ``doc``, ``workgroup`` (invocations), ``operands`` (name, access, dtypes,
-    optional, ``many`` for a list of tensors), ``consts`` (name, kind, values), ``regions``,
-    ``requirements``, ``params`` (name, type, count, offset in bytes), ``reports_errors`` and
-    ``text``.
+    Each has ``family``, ``doc``, ``workgroup`` (invocations; 0 where constants decide),
+    ``operands`` (name, access, dtypes, optional; ``like`` names the operand of the same dtype,
+    ``akin`` one of the same register type; ``many`` for a list of tensors), ``consts`` (name, kind,
+    values), ``regions``, ``region_defaults``, ``enables`` (extensions of WGSL), ``requirements``,
+    ``params`` (name, type, count, offset in bytes), ``reports_errors`` and ``text``.
     """
     return json.loads((_DATA / "kernels.json").read_text(encoding="utf-8"))
 
@@ -95,7 +96,7 @@ def assemble(
         kernel,
         values,
         [operands.get(name, absent) for name in names],
-        [(regions or {})[name] for name in contract["regions"]],
+        [{**contract["region_defaults"], **(regions or {})}[name] for name in contract["regions"]],
         target,
         _changes(features, limits),
         tensors,

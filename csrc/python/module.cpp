@@ -20,6 +20,7 @@
 #include "backend/tensor.h"
 #include "python/compiled_kernel.h"
 #include "python/kernels.h"
+#include "python/products.h"
 #include "python/shaders.h"
 #include "python/targets.h"
 #include "python/user_kernels.h"
@@ -222,6 +223,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   def("drain_autograd", &drain_autograd);
   register_kernels(m);
   register_compiled_kernel(m);
+  register_products(m);
   register_shader_sources(m);
   register_user_kernels(m);
   register_targets(m);

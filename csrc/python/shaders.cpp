@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "kernels/index_combine.h"
-#include "ops/matmul/gemm_source.h"
 #include "ops/pointwise/pointwise_source.h"
 #include "ops/reduce/reduce_table.h"
 #include "python/targets.h"
@@ -224,61 +223,6 @@ void add_reduction(ReduceOp op, const ShaderTarget& target, Sources& out) {
   }
 }
 
-void add_products(DType dtype, Sources& out) {
-  GemmVariant v;
-  v.dtype = dtype;
-  const auto add = [&](const std::string& form, GemmKernel kernel = GemmKernel::kTiled) {
-    const PipelineSpec spec = gemm_source(kernel, v);
-    out.emplace_back(spec.label + " " + std::string(info(dtype).name) + ", " + form, spec.source);
-  };
-  v.out = dtype;
-  for (GemmEpilogue epilogue : {GemmEpilogue::kProduct, GemmEpilogue::kScaled, GemmEpilogue::kAdd,
-                                GemmEpilogue::kScaledAdd}) {
-    v.epilogue = epilogue;
-    const std::string label = "epilogue " + std::to_string(static_cast<int>(epilogue));
-    add(label);
-    v.d_in_c = reads_d(epilogue);
-    v.packed = info(dtype).bytes < 4;
-    v.tile = 8;
-    add(label + ", in place, small tiles");
-    v.packed = false;
-    for (GemmKernel kernel : {GemmKernel::kVector, GemmKernel::kDirect, GemmKernel::kReduce}) {
-      add(label, kernel);
-    }
-    for (bool along_k : {false, true}) {
-      if (dtype == DType::kF32) {
-        v.a_along_k = v.b_along_k = along_k;
-        add(label + (along_k ? ", along K" : ", across K"), GemmKernel::kF32);
-      }
-    }
-    v.d_in_c = false;
-    v.tile = 16;
-  }
-  v.epilogue = GemmEpilogue::kProduct;
-  for (bool strided : {false, true}) {
-    v.conv_strided = strided;
-    for (ConvForm form : {ConvForm::kOutput, ConvForm::kInput, ConvForm::kWeight}) {
-      v.conv = form;
-      const std::string label =
-          "convolution " + std::to_string(static_cast<int>(form)) + (strided ? ", strided" : "");
-      add(label);
-      add(label, GemmKernel::kDirect);
-    }
-  }
-  v.out = accumulator_dtype(dtype);
-  v.pieces = true;
-  add("pieces of a convolution");
-  v.conv = ConvForm::kNone;
-  add("pieces");
-  v.pieces = false;
-  for (GemmKernel kernel :
-       {GemmKernel::kTiled, GemmKernel::kVector, GemmKernel::kDirect, GemmKernel::kReduce}) {
-    if (dtype == DType::kI8) {
-      add("int32 results", kernel);
-    }
-  }
-}
-
 // Every accessor of an operand in several bindings: `target` is what the kernel stores to.
 void add_windows(const char* name, std::string_view target, DType dtype,
                  std::vector<uint32_t> consts, const ShaderTarget& made_for, Sources& out) {
@@ -334,11 +278,6 @@ Sources shader_sources(const std::string& base, const TargetChanges& changes) {
     pointwise.add_row(static_cast<PointwiseOp>(op));
   }
   pointwise.add_casts();
-  for (DType dtype : native_dtypes) {
-    if (dtype != DType::kBool) {
-      add_products(dtype, out);
-    }
-  }
   for (auto& [label, source] : out) {
     source = complete_shader(source, target);
   }

@@ -55,6 +55,8 @@ Api load_api(const RuntimeSource& source) {
   } else {
     api.InstanceWaitAny =
         reinterpret_cast<WGPUProcInstanceWaitAny>(find("wgpuInstanceWaitAny", /*required=*/true));
+    api.SubgroupMatrixConfigsFree = reinterpret_cast<decltype(api.SubgroupMatrixConfigsFree)>(
+        find("wgpuAdapterPropertiesSubgroupMatrixConfigsFreeMembers", /*required=*/false));
   }
   return api;
 }

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/dawn.h"
+
 namespace torch_webgpu {
 
 enum class RuntimeKind { kDawn, kWgpuNative };
@@ -70,6 +72,8 @@ struct Api {
 #undef TW_DECLARE
   // Dawn only: wgpu-native's aborts as unimplemented.
   WGPUProcInstanceWaitAny InstanceWaitAny = nullptr;
+  // Dawn only; null in one without subgroup matrices.
+  void (*SubgroupMatrixConfigsFree)(DawnSubgroupMatrixConfigs configs) = nullptr;
   // wgpu-native only (wgpu.h): blocks until the queue is empty when wait is true.
   WGPUBool (*DevicePoll)(WGPUDevice device, WGPUBool wait, const uint64_t* submission) = nullptr;
   // wgpu-native only: nanoseconds per timestamp tick. Dawn resolves to nanoseconds itself.

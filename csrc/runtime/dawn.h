@@ -5,11 +5,30 @@
 #include <webgpu.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace torch_webgpu {
 
 inline constexpr auto kDawnFeatureSubgroupMatrix = static_cast<WGPUFeatureName>(0x00050034);
 inline constexpr auto kDawnSTypeTogglesDescriptor = static_cast<WGPUSType>(0x0005000A);
+
+inline constexpr auto kDawnSTypeSubgroupMatrixConfigs = static_cast<WGPUSType>(0x0005003B);
+
+/// WGPUSubgroupMatrixConfig.
+struct DawnSubgroupMatrixConfig {
+  uint32_t component_type;
+  uint32_t result_component_type;
+  uint32_t m, n, k;
+  uint32_t min_subgroup_size, max_subgroup_size;
+};
+
+/// WGPUAdapterPropertiesSubgroupMatrixConfigs. Chained to WGPUAdapterInfo; the list is Dawn's, and
+/// wgpuAdapterPropertiesSubgroupMatrixConfigsFreeMembers gives it back.
+struct DawnSubgroupMatrixConfigs {
+  WGPUChainedStruct chain;
+  size_t count;
+  const DawnSubgroupMatrixConfig* configs;
+};
 
 struct DawnTogglesDescriptor {
   WGPUChainedStruct chain;

@@ -62,6 +62,27 @@ uint64_t storage_binding_limit(uint64_t granted) {
   return wanted == 0 ? granted : std::min(std::max(wanted / kUnit, uint64_t{1}) * kUnit, granted);
 }
 
+// The shapes that Dawn lists for an adapter with subgroup matrices.
+std::vector<MatrixShape> matrix_shapes(const Api& api, WGPUAdapter adapter) {
+  DawnSubgroupMatrixConfigs configs = {{nullptr, kDawnSTypeSubgroupMatrixConfigs}, 0, nullptr};
+  WGPUAdapterInfo raw = WGPU_ADAPTER_INFO_INIT;
+  raw.nextInChain = &configs.chain;
+  api.AdapterGetInfo(adapter, &raw);
+  raw.nextInChain = nullptr;
+  std::vector<MatrixShape> shapes;
+  for (size_t i = 0; i < configs.count; ++i) {
+    const DawnSubgroupMatrixConfig& config = configs.configs[i];
+    shapes.push_back({static_cast<MatrixType>(config.component_type),
+                      static_cast<MatrixType>(config.result_component_type), config.m, config.n,
+                      config.k, config.min_subgroup_size, config.max_subgroup_size});
+  }
+  api.AdapterInfoFreeMembers(raw);
+  if (configs.configs != nullptr && api.SubgroupMatrixConfigsFree != nullptr) {
+    api.SubgroupMatrixConfigsFree(configs);
+  }
+  return shapes;
+}
+
 WGPUInstance create_instance(const Api& api) {
   // Timed waits let WaitAny block; allow_unsafe_apis lists subgroup matrices.
   const WGPUInstanceFeatureName features[] = {WGPUInstanceFeatureName_TimedWaitAny};
@@ -260,6 +281,9 @@ void Device::create_device(WGPUAdapter adapter) {
   caps_.timestamps = api_->DeviceHasFeature(device_, WGPUFeatureName_TimestampQuery);
   caps_.subgroup_matrix = api_->kind == RuntimeKind::kDawn &&
                           api_->DeviceHasFeature(device_, kDawnFeatureSubgroupMatrix);
+  if (caps_.subgroup_matrix) {
+    caps_.matrix_shapes = matrix_shapes(*api_, adapter);
+  }
   caps_.subgroup_min_size = subgroup_sizes[0];
   caps_.subgroup_max_size = subgroup_sizes[1];
   caps_.max_immediate_size = granted.maxImmediateSize;

@@ -30,6 +30,11 @@ void check(const KernelInfo& kernel, const KernelForm& form) {
       fail(kernel, "operand " + std::string(operand.name) + " cannot have dtype " +
                        std::string(info(given.dtype).name));
     }
+    if (given.present && operand.akin >= 0 && form.operands[operand.akin].present &&
+        info(given.dtype).kind != info(form.operands[operand.akin].dtype).kind) {
+      fail(kernel, "operand " + std::string(operand.name) + " is not computed in the type of " +
+                       std::string(kernel.operands[operand.akin].name));
+    }
   }
   for (size_t c = 0; c < kernel.consts.size(); ++c) {
     if (!std::ranges::binary_search(kernel.consts[c].values, form.consts[c])) {
@@ -137,6 +142,28 @@ bool holds(const KernelInfo& kernel, const KernelForm& form, const ShaderTarget&
   fail(kernel, "a condition asks for " + std::string(name) + ", which nothing declares");
 }
 
+// The `enable` lines of the extensions that the kernel needs; raises for a target without them.
+std::string enable_lines(const KernelInfo& kernel, const ShaderTarget& target) {
+  std::string text;
+  for (const std::string_view name : kernel.enables) {
+    const bool granted = name == "f16"         ? target.shader_f16
+                         : name == "subgroups" ? target.subgroups
+                                               : target.subgroup_matrix;
+    if (!granted) {
+      fail(kernel, "the target has no " + std::string(name));
+    }
+    text += "enable " + std::string(name) + ";\n";
+  }
+  return text;
+}
+
+// The default of a region, which stands in its line between `=` and `:`; empty if it has none.
+std::string default_of(std::string_view line) {
+  const size_t begin = line.find('=');
+  const size_t end = line.find(':');
+  return begin < end ? std::string(line.substr(begin + 1, end - begin - 1)) : std::string();
+}
+
 // Puts the text of each region where the kernel declares it.
 std::string fill_regions(const KernelInfo& kernel, const KernelForm& form) {
   std::string text(kernel.text);
@@ -146,7 +173,9 @@ std::string fill_regions(const KernelInfo& kernel, const KernelForm& form) {
     if (at == std::string::npos) {
       fail(kernel, "the text has no region " + std::string(kernel.regions[r]));
     }
-    text.replace(at, text.find('\n', at) - at, form.regions[r]);
+    const size_t length = text.find('\n', at) - at;
+    const std::string& given = form.regions[r];
+    text.replace(at, length, given.empty() ? default_of(text.substr(at, length)) : given);
   }
   return text;
 }
@@ -196,9 +225,10 @@ PipelineSpec assemble(std::string label, const KernelInfo& kernel, const KernelF
   const std::string text =
       resolve_conditions(fill_regions(kernel, form),
                          [&](std::string_view name) { return holds(kernel, form, target, name); });
-  spec.source = complete_shader(constants(kernel, form) + text + lists.declarations() +
-                                    operand_declarations(operands, form.windows),
-                                target);
+  spec.source = enable_lines(kernel, target);
+  spec.source += complete_shader(constants(kernel, form) + text + lists.declarations() +
+                                     operand_declarations(operands, form.windows),
+                                 target);
   spec.binding = binding_layout(operands, kernel.reports_errors, form.windows);
   lists.add_to(spec.binding);
   return spec;

@@ -26,6 +26,7 @@ struct OperandInfo {
   Access access = Access::kIn;
   bool optional = false;
   int8_t like = -1;           // the operand whose dtype this one has, -1: none
+  int8_t akin = -1;           // the operand whose register type this one has, -1: none
   uint32_t dtypes = 0;        // bit d: DType d is allowed
   bool many = false;          // a list of tensors
   std::string_view element{}; // the type of its elements, where that is no dtype but the kernel's
@@ -46,12 +47,13 @@ struct KernelInfo {
   uint32_t id = 0; // unique in a build
   std::string_view name;
   std::string_view text;
-  uint32_t workgroup = 0; // invocations
+  uint32_t workgroup = 0; // invocations; 0 where constants decide
   bool reports_errors = false;
   std::span<const OperandInfo> operands;
   std::span<const ConstInfo> consts;
   std::span<const std::string_view> regions;
-  uint32_t required = 0; // bit k: operand k is not optional
+  std::span<const std::string_view> enables; // extensions of WGSL that it cannot do without
+  uint32_t required = 0;                     // bit k: operand k is not optional
   /// Whether constants and operands go together, as the file's @require lines say. Bit k of
   /// `present`: operand k is there; of `owned`: it has its words to itself.
   bool (*is_form)(std::span<const uint32_t> consts, uint32_t present, uint32_t owned) = nullptr;

@@ -16,6 +16,7 @@ std::string str(std::string_view value) { return std::string(value); }
 struct Slot {
   bool writable = false;
   bool atomic = false;
+  bool wide = true;     // every operand has 16 bytes: the binding is an array of vec4<u32>
   uint32_t binding = 0; // the first
   uint32_t windows = 1;
   uint32_t operands = 0;
@@ -51,6 +52,7 @@ std::vector<Slot> slots_of(const std::vector<Operand>& operands, const SlotWindo
     if (operand.reads_vectors || !operand.element.empty()) {
       slot.element = operand.reads_vectors ? "vec4<u32>" : str(operand.element);
     }
+    slot.wide &= info(operand.dtype).bytes == 16;
     // A sub-word store shares its word with elements that other invocations may write.
     slot.atomic |= operand.writable && !operand.owns_words && operand.element.empty() &&
                    (info(operand.dtype).bytes < 4 || operand.atomic_add || operand.atomic_update);
@@ -59,6 +61,9 @@ std::vector<Slot> slots_of(const std::vector<Operand>& operands, const SlotWindo
     if (slot.element != "u32" && slot.operands > 1) {
       raise(ErrorKind::kRuntime, "an operand of " + slot.element + " shares its slot");
     }
+  }
+  for (Slot& slot : slots) {
+    slot.element = slot.wide && !slot.atomic ? "vec4<u32>" : slot.element;
   }
   // The bit after the last slot's bindings marks its end.
   uint32_t rest = windows.firsts;
@@ -87,14 +92,14 @@ std::string write_word_text(const std::string& buffer, bool atomic, const std::s
                 : buffer + "[" + index + "] = " + value + ";";
 }
 
-std::string load_function(const Operand& operand, const Place& place, bool atomic) {
+std::string load_function(const Operand& operand, const Place& place, bool atomic, bool wide) {
   const uint32_t bytes = info(operand.dtype).bytes;
   auto read = [&](const std::string& index) { return read_word_text(place.buffer, atomic, index); };
   std::string word;
   if (bytes < 4) {
     word = "((" + read(word_index(bytes)) + " >> (" + bit_shift(bytes) + ")) & " + bit_mask(bytes) +
            ")";
-  } else if (bytes == 4) {
+  } else if (bytes == 4 || wide) {
     word = read("i");
   } else {
     const uint32_t words = bytes / 4;
@@ -144,7 +149,7 @@ std::string load_pair_function(const Operand& operand, const Place& place, bool 
   return "fn load2_" + name + "(i: u32) -> vec2<" + name + "_t> { " + body + " }\n";
 }
 
-std::string store_function(const Operand& operand, const Place& place, bool atomic) {
+std::string store_function(const Operand& operand, const Place& place, bool atomic, bool wide) {
   const uint32_t bytes = info(operand.dtype).bytes;
   const std::string& buffer = place.buffer;
   const std::string name = str(operand.name);
@@ -155,7 +160,7 @@ std::string store_function(const Operand& operand, const Place& place, bool atom
     body = "let shift = " + bit_shift(bytes) + "; let word = &" + buffer + "[" + word_index(bytes) +
            "]; atomicAnd(word, ~(" + bit_mask(bytes) + " << shift)); atomicOr(word, (" +
            to_word(operand.dtype, "v") + ") << shift);";
-  } else if (bytes == 4) {
+  } else if (bytes == 4 || wide) {
     body = write_word_text(buffer, atomic, "i", to_word(operand.dtype, "v"));
   } else {
     const uint32_t words = bytes / 4;
@@ -416,15 +421,17 @@ std::string operand_declarations(const std::vector<Operand>& operands, const Slo
         text += across_windows(accessor + name, operand, slot.windows, windows.bytes);
       }
     };
-    add("load_", [&](const Place& place) { return load_function(operand, place, slot.atomic); });
+    add("load_",
+        [&](const Place& place) { return load_function(operand, place, slot.atomic, slot.wide); });
     if (operand.loads_pairs) {
       text += load_pair_function(operand, place_of(operand.slot, slot, 0), slot.windows > 1,
                                  slot.atomic);
     }
     const bool words_only = operand.owns_words && info(operand.dtype).bytes < 4;
     if (operand.writable && (!operand.owns_words || (operand.stores_neighbours && !words_only))) {
-      add("store_",
-          [&](const Place& place) { return store_function(operand, place, slot.atomic); });
+      add("store_", [&](const Place& place) {
+        return store_function(operand, place, slot.atomic, slot.wide);
+      });
     }
     if (operand.stores_neighbours) {
       // Of 1-byte types, two neighbours are half a word.

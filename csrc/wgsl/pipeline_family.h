@@ -8,7 +8,6 @@ namespace torch_webgpu {
 /// Pipelines of two families never share a key. The compiler numbers the families, so all numbers
 /// differ. Kernels whose file states a contract have their ids; the names are those of generators.
 enum class PipelineFamily : uint32_t {
-  kGemm,
   kPointwise,
   // Behind them, the kernels of KernelInfo by their ids.
   kKernels,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from allpairspy import AllPairs
 
-from torch_webgpu.wgsl import OperandForm, kernels
+from torch_webgpu.wgsl import OperandForm, kernels, register_type
 
 # u16 is left out: only the conversion in its accessors differs, which the pointwise rows compile.
 DTYPES = {
@@ -15,11 +15,14 @@ DTYPES = {
     "bits8", "bits16", "bits32", "bits64", "bits128",
 }  # fmt: skip
 ABSENT = ""
+# For a region with a default, whose text a constant numbers: one that is no default.
+TEXTS = {"fused": ("fused_text", "select(value, e + f, row + batch > column)")}
 
 
 class Form(NamedTuple):
     consts: dict[str, int | bool | str]
     operands: dict[str, OperandForm]
+    regions: dict[str, str]
     tensors: int = 1  # of each list
 
     def __str__(self) -> str:
@@ -32,9 +35,14 @@ class Form(NamedTuple):
         return ", ".join(consts + operands + lists)
 
 
-def kernels_without_regions() -> list[str]:
-    """Those whose whole text is theirs; what fills a region is compiled with the rows of tables."""
-    return sorted(name for name, contract in kernels().items() if not contract["regions"])
+def kernels_with_text() -> list[str]:
+    """Those whose whole text is theirs, regions with a default included; what fills other regions
+    is compiled with the rows of tables."""
+    return sorted(
+        name
+        for name, contract in kernels().items()
+        if set(contract["regions"]) == set(contract["region_defaults"])
+    )
 
 
 def forms(contract: dict[str, Any]) -> Iterator[Form]:
@@ -64,7 +72,7 @@ def forms(contract: dict[str, Any]) -> Iterator[Form]:
 
     def allowed(row: list) -> bool:
         given = dict(zip([name for name, _ in choices], row, strict=False))
-        return len(row) < len(choices) or _is_form(contract, given)
+        return _are_akin(contract, given) and (len(row) < len(choices) or _is_form(contract, given))
 
     if len(choices) == 1:
         rows = [[value] for value in choices[0][1] if allowed([value])]
@@ -80,6 +88,19 @@ def _values(const: dict[str, Any]) -> list:
         return [bool(value) for value in values]
     # Of a long range the ends and the middle.
     return values if len(values) <= 8 else [values[0], values[len(values) // 2], values[-1]]
+
+
+def _are_akin(contract: dict[str, Any], given: dict[str, Any]) -> bool:
+    types = {
+        operand["name"]: register_type(given[f"dtype {operand['like'] or operand['name']}"])
+        for operand in contract["operands"]
+        if f"dtype {operand['like'] or operand['name']}" in given
+    }
+    return all(
+        types[operand["name"]] == types[operand["akin"]]
+        for operand in contract["operands"]
+        if operand["akin"] in types and operand["name"] in types
+    )
 
 
 def _is_form(contract: dict[str, Any], given: dict[str, Any]) -> bool:
@@ -122,4 +143,9 @@ def _form(contract: dict[str, Any], given: dict[str, Any]) -> Form:
         words = bool(given.get(f"words {name}", False))
         # A word that neighbours share is nobody's own.
         operands[name] = OperandForm(dtype, slots[name], words and given["alias"] == "none")
-    return Form(consts, operands, given.get("tensors", 1))
+    regions = {
+        region: TEXTS[region][1]
+        for region in contract["region_defaults"]
+        if consts.get(TEXTS[region][0], 0)
+    }
+    return Form(consts, operands, regions, given.get("tensors", 1))

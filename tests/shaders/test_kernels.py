@@ -10,7 +10,7 @@ import pytest
 
 from torch_webgpu import wgsl
 
-from .forms import forms, kernels_without_regions
+from .forms import forms, kernels_with_text
 
 VALIDATE = pathlib.Path(__file__).with_name("validate_kernels.py")
 
@@ -22,8 +22,11 @@ def complaints(compiler: str) -> dict[str, dict[str, str]]:
     return json.loads(run.stdout)
 
 
+PORTABLE = [name for name in kernels_with_text() if not wgsl.kernels()[name]["enables"]]
+
+
 @pytest.mark.parametrize("compiler", ["wgpudawn", "wgpu"])
-@pytest.mark.parametrize("kernel", kernels_without_regions())
+@pytest.mark.parametrize("kernel", PORTABLE)
 def test_forms_are_valid(kernel, compiler):
     found = complaints(compiler)[kernel]
     assert found
@@ -31,7 +34,7 @@ def test_forms_are_valid(kernel, compiler):
     assert not wrong, f"{len(wrong)} of {len(found)} forms are invalid; the first: {wrong[0]}"
 
 
-@pytest.mark.parametrize("kernel", kernels_without_regions())
+@pytest.mark.parametrize("kernel", kernels_with_text())
 def test_each_choice_occurs(kernel):
     contract = wgsl.kernels()[kernel]
     found = list(forms(contract))
@@ -41,6 +44,19 @@ def test_each_choice_occurs(kernel):
     for operand in contract["operands"]:
         seen = {operand["name"] in form.operands for form in found}
         assert seen == ({True, False} if operand["optional"] else {True})
+
+
+def test_a_target_without_an_extension_is_refused():
+    form = next(iter(forms(wgsl.kernels()["gemm_matrix"])))
+    with pytest.raises(RuntimeError, match="kernel gemm_matrix: the target has no subgroups"):
+        wgsl.assemble("gemm_matrix", form.consts, form.operands, features=["shader-f16"])
+
+
+def test_operands_are_computed_in_one_type():
+    form = next(iter(forms(wgsl.kernels()["gemm"])))
+    wrong = {**form.operands, "c": form.operands["c"]._replace(dtype="i64")}
+    with pytest.raises(RuntimeError, match="operand c is not computed in the type of a"):
+        wgsl.assemble("gemm", form.consts, wrong)
 
 
 def test_a_wrong_form_is_refused():

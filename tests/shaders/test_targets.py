@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from .forms import kernels_without_regions
+from .forms import kernels_with_text
 
 VALIDATE = pathlib.Path(__file__).with_name("validate_targets.py")
 
@@ -20,7 +20,7 @@ def complaints() -> dict[str, dict[str, str]]:
     return json.loads(run.stdout)
 
 
-@pytest.mark.parametrize("kernel", kernels_without_regions())
+@pytest.mark.parametrize("kernel", kernels_with_text())
 def test_forms_make_pipelines(kernel):
     found = complaints()[kernel]
     assert found

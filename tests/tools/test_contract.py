@@ -126,6 +126,80 @@ def test_imports_bring_all_alternatives(read, tmp_path):
     assert "other" not in brought
 
 
+SHARED = """\
+// @operand e: in like d optional
+// @const   scaled: bool
+// @const   mode: {plain, other}
+
+struct Params {
+  m: u32,
+  alpha: vec4<u32>,
+}
+
+fn epilogue(v: f32) -> f32 {
+  return (
+// @region fused = v: an expression of v
+  );
+}
+
+fn step() -> u32 { return 1u; }
+"""
+SHARING = """\
+// @operand d: in float
+// @const   mode: {fast, slow}
+// @enable  f16, subgroups
+import package::family::shared::{Params, epilogue};
+@if(fast) import package::family::shared::{step};
+import package::family::shared::{epilogue};
+// @const tile: u32 in {8, 16}
+// @require scaled || tile == 8
+
+struct Params {
+  size: vec4<u32>,
+}
+
+@compute @workgroup_size(tile * tile, 2)
+fn main() {}
+"""
+
+
+def test_imports_bring_directives_and_parameters(read, tmp_path):
+    (tmp_path / "family").mkdir(exist_ok=True)
+    (tmp_path / "family" / "shared.wgsl").write_text(SHARED)
+    kernel = read(SHARING)
+    assert [operand.name for operand in kernel.operands] == ["d", "e"]
+    # The kernel's own declaration of a name stands.
+    assert [(c.name, c.names) for c in kernel.consts] == [
+        ("mode", ("fast", "slow")),
+        ("scaled", ()),
+        ("tile", ()),
+    ]
+    assert (kernel.regions, kernel.region_defaults) == (["fused"], {"fused": "v"})
+    assert kernel.enables == ["f16", "subgroups"]
+    # One struct: the imported fields, then its own; where operands start is behind the scalars.
+    assert [f.name for f in kernel.params] == ["m", "d_at", "e_at", "alpha", "size"]
+    assert kernel.text.count("struct Params {") == 1
+    assert kernel.text.count("fn epilogue(") == 1
+    assert "@if(fast) fn step()" in kernel.text
+    assert kernel.workgroup == 0  # constants decide
+    assert "kWorkgroup" not in emit.header(kernel)
+    assert "With the defaults of the regions." in emit.header(kernel)
+
+
+def test_operands_of_one_register_type(read):
+    kernel = read(KERNEL.replace("w: in {f32, i64} optional", "w: in any akin x optional"))
+    assert kernel.operands[2].akin == "x"
+    assert kernel.operands[2].dtypes[:2] == ("f32", "f16")
+    assert 'OperandInfo{"w", Access::kIn, true,\n                -1, 1, ' in emit.definitions(
+        [kernel]
+    )
+
+
+def test_like_of_like_is_the_first(read):
+    kernel = read(KERNEL.replace("w: in {f32, i64} optional", "w: in like x optional"))
+    assert kernel.operands[2].like == "y"
+
+
 def test_conditions_on_dtypes(read):
     read(KERNEL.replace("has_w && !plain", "is_complex || w_is_i64 || y_is_float"))
     with pytest.raises(ContractError, match="asks for y_is_i64"):
@@ -206,6 +280,7 @@ def test_elements_of_a_type_and_vectors(read):
         ("array<vec4<u32>, 3>", "array<vec4<u32>, 99>", "Params take"),
         ("count: u32,", "x_at: u32,", "x_at is added by the build"),
         ("x: in like y", "x: in like z", "`like` names an operand above"),
+        ("x: in like y", "x: in float akin z", "akin to z, which is no operand"),
         ("x: in like y", "x: from float", "an operand is"),
         ("x: in like y", "x: in f23", "f23 is no dtype"),
         ("x: in like y", "y: in float", "two operands have one name"),
@@ -215,6 +290,8 @@ def test_elements_of_a_type_and_vectors(read):
         ("items >= 2", "rows >= 2", "asks for rows"),
         ("@workgroup_size(64, 2)", "@workgroup_size(n)", "one entry point"),
         ("// @errors", "// @error", "unknown directive @error"),
+        ("// @errors", "// @enable f23", "@enable f23: the extensions are"),
+        ("// @errors", "// @region two words", "a region is `NAME"),
         ("// @errors", "import package::family::none::x;", "there is no family/none.wgsl"),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jinja2
 
-from contract.model import ACCESS, DTYPES, LIST_ACCESS, Const, Field, Kernel, Operand
+from contract.model import ACCESS, DTYPES, LIST_ACCESS, Const, Field, Kernel
 
 ACCESS_ENUM = {
     "in": "kIn",
@@ -81,7 +81,7 @@ def _templates() -> jinja2.Environment:
         dtype_enum=lambda name: (
             f"k{name.capitalize() if name[:4] in ('bool', 'bits') else name.upper()}"
         ),
-        like=_like,
+        index_of=_index_of,
         required_mask=lambda kernel: hex(
             sum(1 << k for k, operand in enumerate(kernel.operands) if not operand.optional)
         ),
@@ -110,9 +110,9 @@ def _const_type(kernel: Kernel, const: Const) -> str:
     return {"u32": "uint32_t", "bool": "bool"}.get(const.kind, scope)
 
 
-def _like(kernel: Kernel, operand: Operand) -> int:
+def _index_of(kernel: Kernel, operand: str) -> int:
     names = [other.name for other in kernel.operands]
-    return names.index(operand.like) if operand.like else -1
+    return names.index(operand) if operand else -1
 
 
 def _key_shift(kernel: Kernel, const: Const) -> int:

@@ -52,6 +52,10 @@ DTYPES = (*NATIVE, *CONVERTED, *BITS)
 KINDS = ("float", "int", "long", "complex", "raw", "double")
 
 
+# What a kernel may `@enable`.
+EXTENSIONS = ("f16", "subgroups", "chromium_experimental_subgroup_matrix")
+
+
 class ContractError(Exception):
     """A kernel file states something that cannot be; the text names file and line."""
 
@@ -68,6 +72,8 @@ class Operand:
     many: bool = False
     # A type of the kernel's, such as a struct, that the elements have instead of a dtype.
     element: str = ""
+    # The operand whose register type this one has.
+    akin: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,11 +119,15 @@ class Kernel:
     operands: list[Operand] = field(default_factory=list)
     consts: list[Const] = field(default_factory=list)
     regions: list[str] = field(default_factory=list)
+    # The text of a region where the launch supplies none.
+    region_defaults: dict[str, str] = field(default_factory=dict)
+    # Extensions of WGSL that it cannot do without.
+    enables: list[str] = field(default_factory=list)
     # What must hold between constants and optional operands, as expressions of C.
     requirements: list[str] = field(default_factory=list)
     params: list[Field] = field(default_factory=list)
     params_bytes: int = 0
-    workgroup: int = 0
+    workgroup: int = 0  # invocations; 0 where constants decide
     reports_errors: bool = False
     text: str = ""  # imports expanded, declarations of the build added
 

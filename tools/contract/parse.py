@@ -13,6 +13,7 @@ from contract.model import (
     ACCESS,
     DTYPE_SETS,
     DTYPES,
+    EXTENSIONS,
     LIST_ACCESS,
     MAX_LIST_TENSORS,
     Const,
@@ -26,18 +27,21 @@ DIRECTIVE = re.compile(r"^// @(\w+)\s*(.*)$")
 NAME = r"[A-Za-z_]\w*"
 OPERAND = re.compile(rf"^({NAME})(\[\])?\s*:\s*(\w+)\s*(.*)$")
 CONST = re.compile(rf"^({NAME})\s*:\s*(u32|bool|\{{.*\}})\s*(?:in\s+(.+))?$")
-IMPORT = re.compile(rf"^import package((?:::{NAME})+)::(?:\{{([\w,\s]+)\}}|({NAME}));$")
+IMPORT = re.compile(
+    rf"^(@if\(.*\) )?import package((?:::{NAME})+)::(?:\{{([\w,\s]+)\}}|({NAME}));$"
+)
 STRUCT = re.compile(r"^struct Params \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 MEMBER = re.compile(rf"^\s*({NAME})\s*:\s*([^/]+?)\s*,?\s*(?://\s*(.*))?$")
 TYPE = re.compile(r"^(?:array<\s*)?(vec4<(u32|i32|f32)>|u32|i32|f32)(?:\s*,\s*(\d+)u?\s*>)?$")
 WORKGROUP = re.compile(r"@workgroup_size\(([^)]*)\)")
+PRODUCT = re.compile(r"\w+(?:\s*\*\s*\w+)*")
 CONDITION = re.compile(r"@(?:if|elif)\(([^)]*(?:\([^)]*\)[^)]*)*)\)")
 # Stands on a line of its own before the declaration that it decorates.
 ATTRIBUTE = re.compile(r"^@(?:(?:if|elif)\(.*\)|else|compute @workgroup_size\(.*\))\s*$")
 PARAMS_WINDOW = 1024  # bytes of the uniform binding; kParamsWindow of runtime/pipeline.h
 MAX_OPERANDS = 14  # kMaxOperands of launch/launch.h
 CONST_BITS = 64 - MAX_OPERANDS
-DIRECTIVES = {"operand", "const", "region", "require", "errors"}
+DIRECTIVES = {"operand", "const", "region", "require", "errors", "enable"}
 
 
 def parse(path: Path, root: Path) -> Kernel:
@@ -84,6 +88,7 @@ class _Parser:
         self.path = path
         self.root = root
         self.line = 0
+        self.inherited: set[Path] = set()
         family = path.parent.relative_to(root).as_posix()
         self.kernel = Kernel(name=path.stem, family=family, doc="")
         text = path.read_text(encoding="utf-8")
@@ -109,13 +114,35 @@ class _Parser:
                 in_head = in_head and line.startswith("//")
                 if in_head:
                     doc.append(line[2:].strip())
+                if IMPORT.match(line):
+                    self._inherit(line)
                 continue
-            keyword, rest = match[1], match[2].split("//")[0].strip()
-            if keyword not in DIRECTIVES:
-                self.fail(f"unknown directive @{keyword}; there are {sorted(DIRECTIVES)}")
-            getattr(self, f"_{keyword}")(rest)
+            self._directive(match)
         self.line = 0
         self.kernel.doc = " ".join(word for word in doc if word)
+
+    def _directive(self, match: re.Match) -> None:
+        keyword, rest = match[1], match[2].split("//")[0].strip()
+        if keyword not in DIRECTIVES:
+            self.fail(f"unknown directive @{keyword}; there are {sorted(DIRECTIVES)}")
+        getattr(self, f"_{keyword}")(rest)
+
+    def _inherit(self, line: str) -> None:
+        """What a file states that declarations are imported from, the kernel states too; but where
+        both declare a name, the kernel's own stands."""
+        source = self._imported(line)[0]
+        if source in self.inherited:
+            return
+        self.inherited.add(source)
+        for inherited in source.read_text(encoding="utf-8").split("\n"):
+            match = DIRECTIVE.match(inherited)
+            if match is None:
+                continue
+            name = re.match(NAME, match[2])
+            known = {o.name for o in self.kernel.operands} | {c.name for c in self.kernel.consts}
+            known |= set(self.kernel.regions)
+            if match[1] == "require" or not (name and name[0] in known):
+                self._directive(match)
 
     def _operand(self, text: str) -> None:
         match = OPERAND.match(text)
@@ -123,21 +150,26 @@ class _Parser:
         choices = LIST_ACCESS if many else ACCESS
         if match is None or match[3] not in choices:
             self.fail(
-                "an operand is `NAME: ACCESS [DTYPES | like OTHER | of TYPE] [optional]`, "
+                "an operand is `NAME: ACCESS [DTYPES | like OTHER | of TYPE] [akin OTHER] "
+                "[optional]`, "
                 f"ACCESS one of {[*choices]}"
             )
         name, access, rest = match[1], match[3], match[4]
         optional = bool(re.search(r"\boptional\b", rest))
         rest = re.sub(r"\boptional\b", "", rest)
         like = re.search(rf"\blike ({NAME})", rest)
-        rest = re.sub(rf"\blike {NAME}", "", rest).strip()
+        rest = re.sub(rf"\blike {NAME}", "", rest)
+        akin = re.search(rf"\bakin ({NAME})", rest)
+        rest = re.sub(rf"\bakin {NAME}", "", rest).strip()
+        like_name = ""
         if like:
             others = {operand.name: operand for operand in self.kernel.operands}
-            if like[1] not in others:
+            if like[1] not in others or akin:
                 self.fail("`like` names an operand above")
             dtypes = others[like[1]].dtypes
             if rest:
                 dtypes = tuple(dtype for dtype in dtypes if dtype in self._dtypes(rest))
+            like_name = others[like[1]].like or like[1]
         elif element := re.fullmatch(r"of ([\w<>, ]+)", rest):
             if access not in ("in", "out") or many:
                 self.fail("`of TYPE` goes with `in` and `out`, and not with lists")
@@ -148,7 +180,15 @@ class _Parser:
         else:
             dtypes = self._dtypes(rest or "any")
         self.kernel.operands.append(
-            Operand(name, access, dtypes, optional, like[1] if like else "", many)
+            Operand(
+                name,
+                access,
+                dtypes,
+                optional,
+                like_name,
+                many,
+                akin=akin[1] if akin else "",
+            )
         )
 
     def _dtypes(self, text: str) -> tuple[str, ...]:
@@ -186,10 +226,12 @@ class _Parser:
         return tuple(sorted(int(word) for word in text.strip(" {}").split(",")))
 
     def _region(self, text: str) -> None:
-        name = text.split(":")[0].strip()
-        if not re.fullmatch(NAME, name) or name in self.kernel.regions:
-            self.fail("a region is `NAME: what it declares`, each name once")
-        self.kernel.regions.append(name)
+        match = re.fullmatch(rf"({NAME})\s*(?:=\s*([^:]+?)\s*)?(?::.*)?", text)
+        if match is None or match[1] in self.kernel.regions:
+            self.fail("a region is `NAME [= DEFAULT]: what it declares`, each name once")
+        self.kernel.regions.append(match[1])
+        if match[2]:
+            self.kernel.region_defaults[match[1]] = match[2]
 
     def _require(self, text: str) -> None:
         known = self.kernel.condition_names() | {const.name for const in self.kernel.consts}
@@ -203,25 +245,30 @@ class _Parser:
     def _errors(self, text: str) -> None:
         self.kernel.reports_errors = True
 
+    def _enable(self, text: str) -> None:
+        for name in text.replace(",", " ").split():
+            if name not in EXTENSIONS:
+                self.fail(f"@enable {name}: the extensions are {[*EXTENSIONS]}")
+            self.kernel.enables.append(name)
+
     # ---- Text
 
     def _imports(self, text: str) -> str:
         """`import package::norm::row::{row_sum};` brings declarations of csrc/ops/norm/row.wgsl
         here, with those that they use."""
         out: list[str] = []
+        brought: set[tuple[Path, str]] = set()
         for self.line, line in enumerate(text.split("\n"), 1):
             match = IMPORT.match(line)
             if match is None:
-                if line.startswith("import "):
-                    self.fail("an import is `import package::FOLDER::FILE::{NAME, NAME};`")
+                if re.match(r"(@.*\s)?import ", line):
+                    self.fail(
+                        "an import is `[@if(CONDITION)] import package::FOLDER::FILE::{NAME};`"
+                    )
                 out.append(line)
                 continue
-            parts = match[1].strip(":").split("::")
-            source = self.root.joinpath(*parts).with_suffix(".wgsl")
-            if not source.is_file():
-                self.fail(f"there is no {source.relative_to(self.root)}")
+            source, wanted = self._imported(line)
             known = declarations(source.read_text(encoding="utf-8"))
-            wanted = [w.strip() for w in (match[2] or match[3]).split(",") if w.strip()]
             for name in wanted:
                 if name not in known:
                     self.fail(f"{source.name} declares no {name}")
@@ -230,11 +277,30 @@ class _Parser:
                     if other not in wanted and re.search(rf"\b{other}\b", known[name]):
                         wanted.append(other)
             # In the file's order, each once.
-            out += [known[name] for name in known if name in wanted]
+            new = [name for name in known if name in wanted and (source, name) not in brought]
+            brought.update((source, name) for name in new)
+            for name in new:
+                if match[1] and known[name].startswith("@if"):
+                    self.fail(f"{name} has a condition of its own")
+                out.append((match[1] or "") + known[name])
         self.line = 0
         return "\n".join(out)
 
+    def _imported(self, line: str) -> tuple[Path, list[str]]:
+        """The file and the names of an import."""
+        match = IMPORT.match(line)
+        parts = match[2].strip(":").split("::")
+        source = self.root.joinpath(*parts).with_suffix(".wgsl")
+        if not source.is_file():
+            self.fail(f"there is no {source.relative_to(self.root)}")
+        return source, [w.strip() for w in (match[3] or match[4]).split(",") if w.strip()]
+
     def _params(self, text: str) -> None:
+        structs = STRUCT.findall(text)
+        if len(structs) > 1:  # imported ones and the kernel's own: one struct, in this order
+            whole = "struct Params {\n" + "".join(structs) + "}"
+            start = STRUCT.search(text).start()
+            text = text[:start] + whole + "\n" + STRUCT.sub("", text[start:])
         match = STRUCT.search(text)
         fields: list[Field] = []
         offset = 0
@@ -321,11 +387,18 @@ class _Parser:
 
     def _workgroup(self, text: str) -> None:
         sizes = WORKGROUP.findall(text)
-        if len(sizes) != 1 or not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*){0,2}", sizes[0]):
-            self.fail("a kernel has one entry point, with @workgroup_size of one to three numbers")
-        self.kernel.workgroup = 1
-        for size in sizes[0].split(","):
-            self.kernel.workgroup *= int(size)
+        numbers = {c.name: max(c.values) for c in self.kernel.consts if c.kind == "u32"}
+        words = re.findall(r"\w+", sizes[0]) if len(sizes) == 1 else []
+        known = all(word.isdigit() or word in numbers for word in words)
+        parts = [part.strip() for part in sizes[0].split(",")] if words and known else []
+        if not 1 <= len(parts) <= 3 or not all(PRODUCT.fullmatch(part) for part in parts):
+            self.fail(
+                "a kernel has one entry point, with @workgroup_size of one to three numbers, or "
+                "products of numbers and constants"
+            )
+        self.kernel.workgroup = 0 if any(word in numbers for word in words) else 1
+        for word in words:
+            self.kernel.workgroup *= int(word) if word.isdigit() else 1
 
     def _conditions(self, text: str) -> None:
         names = self.kernel.condition_names() | self.kernel.dtype_conditions()
@@ -345,6 +418,8 @@ class _Parser:
                 vectors = next(o for o in self.kernel.lists if o.access != "numbers")
                 if operand is not vectors and operand.like != vectors.name:
                     self.fail(f"the list {operand.name} must be `like {vectors.name}`")
+            if operand.akin and operand.akin not in names:
+                self.fail(f"{operand.name} is akin to {operand.akin}, which is no operand")
         bits = sum(const.key_bits for const in self.kernel.consts)
         if bits > CONST_BITS:
             self.fail(f"its constants take {bits} bits of the key, more than {CONST_BITS}")

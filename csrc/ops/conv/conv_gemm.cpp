@@ -3,6 +3,8 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/util/accumulate.h>
 
+#include <bit>
+
 #include "backend/tensor.h"
 #include "launch/binding_list.h"
 #include "launch/target_scope.h"
@@ -13,7 +15,9 @@ namespace torch_webgpu {
 namespace {
 
 using at::Tensor;
-using Words = ConvParams::Words;
+using kernels::conv_product::Form;
+using Params = kernels::conv_product::Params;
+using Words = std::array<uint32_t, 4>;
 
 // Every tensor is treated as having three spatial dimensions. Missing ones come first and have size
 // 1.
@@ -31,6 +35,14 @@ void set(Words& words, at::IntArrayRef values, int64_t missing) {
 }
 
 at::IntArrayRef spatial_sizes(const Tensor& tensor) { return tensor.sizes().slice(2); }
+
+// n / d by a multiplication, for n < 2^31: the words of divide_by in conv_product.wgsl.
+Words divisor_words(uint32_t d) {
+  // Granlund and Montgomery's round-up multiplier.
+  const uint32_t shift = d <= 1 ? 0 : static_cast<uint32_t>(std::bit_width(d - 1));
+  const uint64_t multiplier = ((uint64_t{1} << 32) * ((uint64_t{1} << shift) - d)) / d + 1;
+  return {d, static_cast<uint32_t>(multiplier), shift, 0};
+}
 
 // Divisors that split a flat index over `sizes` into coordinates.
 void set_divisors(at::IntArrayRef sizes, Words& volume, Words& plane, Words& row) {
@@ -90,27 +102,26 @@ MatrixView gathered(const Tensor& tensor, int64_t groups, bool positions_are_row
           .reach = reach(tensor)};
 }
 
-// The fields that the three forms share. `positions` are the sizes of the dimensions in which
+// The addresses that the three forms share. `positions` are the sizes of the dimensions in which
 // positions are counted.
-Gemm start(ConvForm form, const Tensor& w, const Tensor& b, at::IntArrayRef positions,
-           const ConvGeometry& geometry) {
-  Gemm problem;
-  problem.batch = geometry.groups;
-  problem.conv = form;
+Convolution start(Form form, const Tensor& w, const Tensor& b, at::IntArrayRef positions,
+                  const ConvGeometry& geometry) {
+  Convolution conv;
+  conv.form = form;
   for (int64_t stride : geometry.stride) {
-    problem.conv_strided |= stride != 1;
+    conv.strided |= stride != 1;
   }
-  ConvParams& params = problem.conv_params;
-  set_divisors(spatial_sizes(w), params.taps, params.tap_plane, params.tap_row);
-  set_divisors(positions, params.positions, params.position_plane, params.position_row);
+  Params& params = conv.params;
+  set_divisors(spatial_sizes(w), params.tap_volume, params.tap_plane, params.tap_row);
+  set_divisors(positions, params.position_volume, params.position_plane, params.position_row);
   set(params.b_strides, b.strides().slice(2), 0);
-  params.b_strides[3] = static_cast<uint32_t>(b.stride(0));
   set(params.b_sizes, spatial_sizes(b), 1);
-  params.b_sizes[3] = static_cast<uint32_t>(b.stride(1));
   set(params.stride, geometry.stride, 1);
   set(params.padding, geometry.padding, 0);
   set(params.dilation, geometry.dilation, 1);
-  return problem;
+  params.b_image = static_cast<uint32_t>(b.stride(0));
+  params.b_channel = static_cast<uint32_t>(b.stride(1));
+  return conv;
 }
 
 void add_bias(Gemm& problem, const Tensor& bias, int64_t groups) {
@@ -142,9 +153,12 @@ void for_halves(const Tensor& x, const Tensor& y, Convolve&& convolve) {
 }
 
 // Index arithmetic of the kernels is exact below 2^31.
-void run(const Gemm& problem) {
+void run(Gemm& problem, const Convolution& conv, const ConvGeometry& geometry) {
   TORCH_CHECK_NOT_IMPLEMENTED(std::max(problem.n, problem.k) < int64_t{1} << 31,
                               "a convolution over 2^31 or more positions");
+  problem.op = "convolution";
+  problem.batch = geometry.groups;
+  problem.conv = &conv;
   gemm(problem);
 }
 
@@ -159,7 +173,9 @@ void conv_output(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor
     return;
   }
   const Tensor weight = w.contiguous();
-  Gemm problem = start(ConvForm::kOutput, weight, x, spatial_sizes(y), geometry);
+  Convolution conv = start(Form::output, weight, x, spatial_sizes(y), geometry);
+  conv.params.c_outer = static_cast<uint32_t>(y.stride(0));
+  Gemm problem;
   problem.m = w.size(0) / geometry.groups;
   problem.k = numel(w.sizes().slice(1));
   problem.n = y.size(0) * numel(spatial_sizes(y));
@@ -170,9 +186,8 @@ void conv_output(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor
                .column = 1};
   problem.b = gathered(x, geometry.groups, false);
   problem.c = by_positions(y, geometry.groups);
-  problem.conv_params.padding[3] = static_cast<uint32_t>(y.stride(0));
   add_bias(problem, bias, geometry.groups);
-  run(problem);
+  run(problem, conv, geometry);
 }
 
 void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor& bias,
@@ -184,7 +199,9 @@ void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor&
     return;
   }
   const Tensor weight = w.contiguous();
-  Gemm problem = start(ConvForm::kInput, weight, y, spatial_sizes(x), geometry);
+  Convolution conv = start(Form::input, weight, y, spatial_sizes(x), geometry);
+  conv.params.c_outer = static_cast<uint32_t>(x.stride(0));
+  Gemm problem;
   const int64_t taps = numel(spatial_sizes(w));
   const int64_t y_channels = w.size(0) / geometry.groups;
   problem.m = w.size(1);
@@ -196,12 +213,11 @@ void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor&
                .row = taps,
                .column = 1,
                .reach = weight.numel() - 1};
-  problem.conv_params.stride[3] = static_cast<uint32_t>(problem.m * taps);
+  conv.params.a_outer = static_cast<uint32_t>(problem.m * taps);
   problem.b = gathered(y, geometry.groups, false);
   problem.c = by_positions(x, geometry.groups);
-  problem.conv_params.padding[3] = static_cast<uint32_t>(x.stride(0));
   add_bias(problem, bias, geometry.groups);
-  run(problem);
+  run(problem, conv, geometry);
 }
 
 void conv_weight(const Tensor& w, const Tensor& x, const Tensor& y, const ConvGeometry& geometry) {
@@ -217,19 +233,20 @@ void conv_weight(const Tensor& w, const Tensor& x, const Tensor& y, const ConvGe
     return;
   }
   const Tensor gradient = collapsible(y);
-  Gemm problem = start(ConvForm::kWeight, w, x, spatial_sizes(y), geometry);
+  Convolution conv = start(Form::weight, w, x, spatial_sizes(y), geometry);
+  conv.params.a_outer = static_cast<uint32_t>(gradient.stride(0));
+  Gemm problem;
   problem.m = w.size(0) / geometry.groups;
   problem.n = numel(w.sizes().slice(1));
   problem.k = y.size(0) * numel(spatial_sizes(y));
   problem.a = by_positions(gradient, geometry.groups);
-  problem.conv_params.stride[3] = static_cast<uint32_t>(gradient.stride(0));
   problem.b = gathered(x, geometry.groups, true);
   problem.c = {.tensor = &w,
                .offset = w.storage_offset(),
                .batch = problem.m * problem.n,
                .row = problem.n,
                .column = 1};
-  run(problem);
+  run(problem, conv, geometry);
 }
 
 } // namespace torch_webgpu

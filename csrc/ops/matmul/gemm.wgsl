@@ -1,112 +1,106 @@
-// C = alpha * A @ B + beta * D, batched, for any strides and element types. A workgroup of
-// kTile * kTile invocations computes a tile of 4 kTile rows and columns, kTile steps of K at a time;
-// an invocation computes 4 x 4 elements and loads four elements of A and of B per step.
-// Convolutions are the same product: their hooks compute where elements of A, B and C lie.
+// C = alpha * A @ B + beta * D, batched, for any strides and element types. A workgroup of `tile` * `tile` invocations
+// computes a tile of 4 `tile` rows and columns, `tile` steps of K at a time; an invocation computes 4 x 4 elements and
+// loads four elements of A and of B per step.
+//
+// @operand c: words number akin a
+// @operand a: in number
+// @operand b: in like a
+// @operand d: in like a optional
+// @const   tile: u32 in {8, 16}
 
-@group(0) @binding(31) var<uniform> p: GemmParams;
+import package::matmul::product::{Params, acc_t, epilogue, column_of_a, row_of_b, column_of_b, b_element, b_exists, column_of_c};
+import package::matmul::product::{forget_not_finite, note_not_finite, found_not_finite, row_where};
 
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<u32>;
-@group(0) @binding(1) var<storage, read> b1: array<u32>;
-@group(0) @binding(2) var<storage, read> b2: array<u32>;
-@group(0) @binding(3) var<storage, read> b3: array<u32>;
-alias a_t = f32;
-alias b_t = f32;
-alias c_t = f32;
-alias d_t = f32;
-fn store_c(i: u32, v: c_t) { b0[i] = bitcast<u32>(v); }
-fn load_a(i: u32) -> a_t { return bitcast<f32>(b1[i]); }
-fn load_b(i: u32) -> b_t { return bitcast<f32>(b2[i]); }
-fn load_d(i: u32) -> d_t { return bitcast<f32>(b3[i]); }
-// @end
+// Column j of group g is column g * column_group + j * column_step of the tile. Four neighbours that fill whole words
+// are stored together.
+@if(owns_c) const column_group = 4u;
+@else const column_group = 1u;
 
-// Sizes. Column j of group g is column g * kColumnGroup + j * kColumnStep of the tile.
-// @hook TILE
-const kTile = 16u;
-const kPitch = 17u;
-const kColumnGroup = 1u;
-const kColumnStep = 16u;
-// @end
+@if(owns_c) const column_step = 1u;
+@else const column_step = tile;
 
-// Four elements as one value, and arithmetic of the accumulator's type.
-// @hook KIND
-alias acc_t = f32;
-alias row_t = vec4<f32>;
-fn row_of(x0: f32, x1: f32, x2: f32, x3: f32) -> row_t { return row_t(x0, x1, x2, x3); }
-fn row_get(row: row_t, i: u32) -> acc_t { return row[i]; }
-fn row_mul_add(a: acc_t, b: row_t, acc: row_t) -> row_t { return fma(row_t(a), b, acc); }
-fn acc_add(a: acc_t, b: acc_t) -> acc_t { return a + b; }
-fn acc_mul(a: acc_t, b: acc_t) -> acc_t { return a * b; }
-fn acc_scalar(words: vec2<u32>) -> acc_t { return bitcast<f32>(words.x); }
-// @end
+// Values of 16 bytes get one of padding per row, against bank conflicts of walks along K. With values of 32 bytes the
+// padding would exceed 16 KiB of workgroup memory.
+@if(a_is_long || a_is_complex) const pitch = tile;
+@else const pitch = tile + 1u;
 
-// Where A's column k lies, relative to its row.
-// @hook A_COLUMN
-fn a_column(k: u32) -> u32 { return k * p.a_column; }
-// @end
+// Four accumulators as one value. Of complex numbers real and imaginary parts are kept apart, as columns 0 and 1.
+@if(a_is_int) alias row_t = vec4<i32>;
+@elif(a_is_long) alias row_t = array<vec2<u32>, 4>;
+@elif(a_is_complex) alias row_t = mat2x4<f32>;
+@else alias row_t = vec4<f32>;
 
-// Element (k, n) of B. What depends on k or n alone is computed once for four elements.
-// @hook B_ELEMENT
-alias b_row_t = u32;
-alias b_column_t = u32;
-fn b_row(k: u32) -> b_row_t { return k * p.b_row; }
-fn b_column(batch: u32, n: u32) -> b_column_t {
-  return p.b_offset + batch * p.b_batch + n * p.b_column;
+@if(a_is_complex)
+fn row_of(x0: acc_t, x1: acc_t, x2: acc_t, x3: acc_t) -> row_t {
+  return row_t(vec4<f32>(x0.x, x1.x, x2.x, x3.x), vec4<f32>(x0.y, x1.y, x2.y, x3.y));
 }
-fn b_element(row: b_row_t, column: b_column_t) -> b_t { return load_b(row + column); }
-// Whether B has such an element. A missing element is loaded as zero and must add nothing to the sum.
-fn b_exists(row: b_row_t, column: b_column_t) -> bool { return true; }
-// @end
-
-// For elements of B that may be missing, in types with NaN and infinity. A missing element is zero, but zero times NaN
-// or infinity in A is NaN, so these functions record whether A has such values.
-// @hook MASK
-fn forget_not_finite() {}
-fn note_not_finite(a: row_t) {}
-fn found_not_finite() -> bool { return false; } // in A, in this or an earlier step
-fn row_where(condition: vec4<bool>, yes: row_t, no: row_t) -> row_t { return yes; }
-// @end
-
-// Where C's column n lies, relative to its row.
-// @hook C_COLUMN
-fn c_column(n: u32) -> u32 { return n * p.c_column; }
-// @end
-
-// @hook EPILOGUE
-fn epilogue(acc: acc_t, batch: u32, m: u32, n: u32) -> acc_t {
-  let d = load_d(p.d_offset + batch * p.d_batch + m * p.d_row + n * p.d_column);
-  return acc_add(acc_mul(acc_scalar(p.alpha), acc), acc_mul(acc_scalar(p.beta), d));
+@else
+fn row_of(x0: acc_t, x1: acc_t, x2: acc_t, x3: acc_t) -> row_t {
+  return row_t(x0, x1, x2, x3);
 }
-// @end
 
-// @hook STORE_ROW
-fn store_element(c_batch: u32, d_batch: u32, m: u32, n: u32, value: acc_t) {
-  if (n < p.n) {
-    store_c(p.c_offset + c_batch * p.c_batch + m * p.c_row + c_column(n),
-            epilogue(value, d_batch, m, n));
+fn row_get(row: row_t, i: u32) -> acc_t {
+  @if(a_is_long) {
+    var copy = row;
+    return copy[i];
+  }
+  @elif(a_is_complex) return acc_t(row[0][i], row[1][i]);
+  @else return row[i];
+}
+
+fn row_mul_add(a: acc_t, b: row_t, acc: row_t) -> row_t {
+  @if(a_is_int) return row_t(a) * b + acc;
+  @elif(a_is_long) {
+    return row_t(add_l(acc[0], mul_l(a, b[0])), add_l(acc[1], mul_l(a, b[1])),
+                 add_l(acc[2], mul_l(a, b[2])), add_l(acc[3], mul_l(a, b[3])));
+  }
+  @elif(a_is_complex) {
+    return row_t(fma(vec4<f32>(a.x), b[0], fma(vec4<f32>(-a.y), b[1], acc[0])),
+                 fma(vec4<f32>(a.x), b[1], fma(vec4<f32>(a.y), b[0], acc[1])));
+  }
+  @else return fma(row_t(a), b, acc);
+}
+
+fn c_element(c_batch: u32, m: u32, n: u32) -> u32 {
+  return p.c_at + c_batch * p.c_batch + m * p.c_row + column_of_c(n);
+}
+
+@if(owns_c)
+fn store_row(c_batch: u32, d_batch: u32, m: u32, n: u32, row: row_t) {
+  if (m < p.m && n < p.n) {
+    store4_c(c_element(c_batch, m, n), epilogue(row_get(row, 0u), d_batch, m, n),
+             epilogue(row_get(row, 1u), d_batch, m, n + 1u),
+             epilogue(row_get(row, 2u), d_batch, m, n + 2u),
+             epilogue(row_get(row, 3u), d_batch, m, n + 3u));
   }
 }
-
+@else
 fn store_row(c_batch: u32, d_batch: u32, m: u32, n: u32, row: row_t) {
   if (m < p.m) {
     store_element(c_batch, d_batch, m, n, row_get(row, 0u));
-    store_element(c_batch, d_batch, m, n + kColumnStep, row_get(row, 1u));
-    store_element(c_batch, d_batch, m, n + 2u * kColumnStep, row_get(row, 2u));
-    store_element(c_batch, d_batch, m, n + 3u * kColumnStep, row_get(row, 3u));
+    store_element(c_batch, d_batch, m, n + column_step, row_get(row, 1u));
+    store_element(c_batch, d_batch, m, n + 2u * column_step, row_get(row, 2u));
+    store_element(c_batch, d_batch, m, n + 3u * column_step, row_get(row, 3u));
   }
 }
-// @end
 
-var<workgroup> tile_a: array<row_t, kTile * kPitch>;
-var<workgroup> tile_b: array<row_t, kTile * kPitch>;
+@if(!owns_c)
+fn store_element(c_batch: u32, d_batch: u32, m: u32, n: u32, value: acc_t) {
+  if (n < p.n) {
+    store_c(c_element(c_batch, m, n), epilogue(value, d_batch, m, n));
+  }
+}
 
-@compute @workgroup_size(kTile * kTile)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) t: u32) {
-  var id = wid.y * groups.x + wid.x;
-  let n0 = id % p.tiles_n * (4u * kTile);
+var<workgroup> tile_a: array<row_t, tile * pitch>;
+
+var<workgroup> tile_b: array<row_t, tile * pitch>;
+
+// The tile of a workgroup. Workgroups are numbered by tiles of C first, then batches, then pieces of K.
+fn tile_product(workgroup: u32, t: u32) {
+  var id = workgroup;
+  let n0 = id % p.tiles_n * (4u * tile);
   id = id / p.tiles_n;
-  let m0 = id % p.tiles_m * (4u * kTile);
+  let m0 = id % p.tiles_m * (4u * tile);
   id = id / p.tiles_m; // piece * batches + batch
   let batch = id % p.batch;
   let piece = id / p.batch;
@@ -117,25 +111,25 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   let k_end = min(k_begin + p.k_piece, p.k);
 
   // Rows and columns beyond the edge repeat the last one: they are read, but never stored.
-  let fast = t % kTile;
-  let slow = t / kTile;
+  let fast = t % tile;
+  let slow = t / tile;
   let a_k = select(slow, fast, p.a_along_k == 1u);
   let a_m = select(fast, slow, p.a_along_k == 1u);
-  let a_base = p.a_offset + batch * p.a_batch;
-  let a_row = a_base + min(vec4<u32>(m0 + a_m) + vec4<u32>(0u, kTile, 2u * kTile, 3u * kTile),
+  let a_base = p.a_at + batch * p.a_batch;
+  let a_row = a_base + min(vec4<u32>(m0 + a_m) + vec4<u32>(0u, tile, 2u * tile, 3u * tile),
                            vec4<u32>(p.m - 1u)) * p.a_row;
   let b_k = select(slow, fast, p.b_along_k == 1u);
   let b_n = select(fast, slow, p.b_along_k == 1u);
-  let columns = min(vec4<u32>(n0 + b_n * kColumnGroup) +
-                    vec4<u32>(0u, kColumnStep, 2u * kColumnStep, 3u * kColumnStep),
+  let columns = min(vec4<u32>(n0 + b_n * column_group) +
+                    vec4<u32>(0u, column_step, 2u * column_step, 3u * column_step),
                     vec4<u32>(p.n - 1u));
-  let b_0 = b_column(batch, columns.x);
-  let b_1 = b_column(batch, columns.y);
-  let b_2 = b_column(batch, columns.z);
-  let b_3 = b_column(batch, columns.w);
+  let b_0 = column_of_b(batch, columns.x);
+  let b_1 = column_of_b(batch, columns.y);
+  let b_2 = column_of_b(batch, columns.z);
+  let b_3 = column_of_b(batch, columns.w);
 
-  let row = t / kTile;
-  let column = t % kTile;
+  let row = t / tile;
+  let column = t % tile;
   if (t == 0u) {
     forget_not_finite();
   }
@@ -143,35 +137,35 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   var acc1 = row_t();
   var acc2 = row_t();
   var acc3 = row_t();
-  for (var k0 = k_begin; k0 < k_end; k0 += kTile) {
+  for (var k0 = k_begin; k0 < k_end; k0 += tile) {
     var a = row_t();
     if (k0 + a_k < k_end) {
-      let i = a_row + a_column(k0 + a_k);
+      let i = a_row + column_of_a(k0 + a_k);
       a = row_of(load_a(i.x), load_a(i.y), load_a(i.z), load_a(i.w));
     }
     var b = row_t();
     if (k0 + b_k < k_end) {
-      let r = b_row(k0 + b_k);
+      let r = row_of_b(k0 + b_k);
       b = row_of(b_element(r, b_0), b_element(r, b_1), b_element(r, b_2), b_element(r, b_3));
     }
     workgroupBarrier();
-    tile_a[a_k * kPitch + a_m] = a;
-    tile_b[b_k * kPitch + b_n] = b;
+    tile_a[a_k * pitch + a_m] = a;
+    tile_b[b_k * pitch + b_n] = b;
     note_not_finite(a);
     workgroupBarrier();
     if (found_not_finite()) {
       // This is rare, so the columns are computed again here instead of being kept.
-      let own = min(vec4<u32>(n0 + column * kColumnGroup) +
-                    vec4<u32>(0u, kColumnStep, 2u * kColumnStep, 3u * kColumnStep),
+      let own = min(vec4<u32>(n0 + column * column_group) +
+                    vec4<u32>(0u, column_step, 2u * column_step, 3u * column_step),
                     vec4<u32>(p.n - 1u));
-      let own_0 = b_column(batch, own.x);
-      let own_1 = b_column(batch, own.y);
-      let own_2 = b_column(batch, own.z);
-      let own_3 = b_column(batch, own.w);
-      for (var k = 0u; k < kTile; k++) {
-        let x = tile_a[k * kPitch + row];
-        let y = tile_b[k * kPitch + column];
-        let r = b_row(k0 + k);
+      let own_0 = column_of_b(batch, own.x);
+      let own_1 = column_of_b(batch, own.y);
+      let own_2 = column_of_b(batch, own.z);
+      let own_3 = column_of_b(batch, own.w);
+      for (var k = 0u; k < tile; k++) {
+        let x = tile_a[k * pitch + row];
+        let y = tile_b[k * pitch + column];
+        let r = row_of_b(k0 + k);
         let exists = vec4<bool>(b_exists(r, own_0), b_exists(r, own_1), b_exists(r, own_2),
                                 b_exists(r, own_3));
         acc0 = row_where(exists, row_mul_add(row_get(x, 0u), y, acc0), acc0);
@@ -180,9 +174,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         acc3 = row_where(exists, row_mul_add(row_get(x, 3u), y, acc3), acc3);
       }
     } else {
-      for (var k = 0u; k < kTile; k++) {
-        let x = tile_a[k * kPitch + row];
-        let y = tile_b[k * kPitch + column];
+      for (var k = 0u; k < tile; k++) {
+        let x = tile_a[k * pitch + row];
+        let y = tile_b[k * pitch + column];
         acc0 = row_mul_add(row_get(x, 0u), y, acc0);
         acc1 = row_mul_add(row_get(x, 1u), y, acc1);
         acc2 = row_mul_add(row_get(x, 2u), y, acc2);
@@ -191,9 +185,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     }
   }
 
-  let n = n0 + column * kColumnGroup;
+  let n = n0 + column * column_group;
   store_row(id, batch, m0 + row, n, acc0);
-  store_row(id, batch, m0 + row + kTile, n, acc1);
-  store_row(id, batch, m0 + row + 2u * kTile, n, acc2);
-  store_row(id, batch, m0 + row + 3u * kTile, n, acc3);
+  store_row(id, batch, m0 + row + tile, n, acc1);
+  store_row(id, batch, m0 + row + 2u * tile, n, acc2);
+  store_row(id, batch, m0 + row + 3u * tile, n, acc3);
+}
+
+@compute @workgroup_size(tile * tile)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) t: u32) {
+  tile_product(wid.y * groups.x + wid.x, t);
 }

@@ -1,100 +1,108 @@
-// gemm.wgsl for large float32 matrices whose elements lie in groups of four: 128 x 128 elements a
-// workgroup, 8 x 8 an invocation, K in steps of 8. Both tiles are kept with K outermost and twice:
-// the next step is loaded while this one is computed, with one barrier a step.
+// gemm.wgsl for large float32 matrices whose elements lie in groups of four: 128 x 128 elements a workgroup, 8 x 8 an
+// invocation, K in steps of 8. Both tiles are kept with K outermost and twice: the next step is loaded while this one
+// is computed, with one barrier a step.
+//
+// @operand c: out {bits128}
+// @operand a: in {bits128}
+// @operand b: in {bits128}
+// @operand d: in {f32} optional
+// @const   a_along_k: bool // groups of four run along K, else across it
+// @const   b_along_k: bool
+// @const   d_in_c: bool // C's own memory is D
+// @require !d_in_c || !has_d
 
-@group(0) @binding(31) var<uniform> p: GemmParams;
+import package::matmul::product::{Params, acc_t, acc_scalar, fuse, banded_tile};
 
-// The same bindings as the operands', four elements at a time.
-@group(0) @binding(0) var<storage, read_write> c4: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> a4: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> b4: array<vec4<f32>>;
-
-// @operands
-@group(0) @binding(3) var<storage, read> b3: array<u32>;
-fn load_d(i: u32) -> f32 { return bitcast<f32>(b3[i]); }
-// @end
-
-// Whether groups of four run along K, or across it.
-// @hook WALK
-const kAAlongK = true;
-const kBAlongK = false;
-// @end
-
-// `group` is C's group of four that starts at column n.
-// @hook EPILOGUE4
-fn epilogue4(acc: vec4<f32>, batch: u32, m: u32, n: u32, group: u32) -> vec4<f32> {
-  let i = p.d_offset + batch * p.d_batch + m * p.d_row + n * p.d_column;
-  let d = vec4<f32>(load_d(i), load_d(i + p.d_column), load_d(i + 2u * p.d_column),
-                    load_d(i + 3u * p.d_column));
-  return bitcast<f32>(p.alpha.x) * acc + bitcast<f32>(p.beta.x) * d;
+fn load4_a(group: u32) -> vec4<f32> {
+  return bitcast<vec4<f32>>(load_a(group));
 }
-// @end
 
-const kSide = 128u;
-const kStep = 8u;
-const kPitch = 33u; // 32 groups and one of padding, against bank conflicts
-const kTile = kStep * kPitch;
-var<workgroup> tile_a: array<vec4<f32>, 2u * kTile>;
-var<workgroup> tile_b: array<vec4<f32>, 2u * kTile>;
+fn load4_b(group: u32) -> vec4<f32> {
+  return bitcast<vec4<f32>>(load_b(group));
+}
+
+// C's group of four that starts at column n.
+fn store_group_c(group: u32, acc: vec4<f32>, batch: u32, m: u32, n: u32) {
+  var value = acc;
+  @if(scaled) value *= acc_scalar(p.alpha);
+  var d = vec4<f32>();
+  @if(d_in_c) d = bitcast<vec4<f32>>(load_c(group));
+  @if(has_d) {
+    let i = p.d_at + batch * p.d_batch + m * p.d_row + n * p.d_column;
+    d = vec4<f32>(load_d(i), load_d(i + p.d_column), load_d(i + 2u * p.d_column), load_d(i + 3u * p.d_column));
+  }
+  @if(scaled && (d_in_c || has_d)) value += acc_scalar(p.beta) * d;
+  @elif(d_in_c || has_d) value += d;
+  value = vec4<f32>(fuse(value.x, batch, m, n), fuse(value.y, batch, m, n + 1u), fuse(value.z, batch, m, n + 2u),
+                    fuse(value.w, batch, m, n + 3u));
+  store_c(group, bitcast<vec4<u32>>(value));
+}
+
+const side = 128u;
+const step_k = 8u;
+const pitch = 33u; // 32 groups and one of padding, against bank conflicts
+const tile_size = step_k * pitch;
+var<workgroup> tile_a: array<vec4<f32>, 2u * tile_size>;
+var<workgroup> tile_b: array<vec4<f32>, 2u * tile_size>;
 
 // An invocation's share of a tile: one group of four.
 fn load_group_a(base: u32, first: u32, k0: u32, k_end: u32, t: u32) -> vec4<f32> {
-  if (kAAlongK) {
+  if (a_along_k) {
     let k = k0 + (t & 1u) * 4u;
     let row = min(first + (t >> 1u), p.m - 1u);
     if (k < k_end) {
-      return a4[(base + row * p.a_row + k) >> 2u];
+      return load4_a((base + row * p.a_row + k) >> 2u);
     }
   } else {
     let k = k0 + (t >> 5u);
     let row = min(first + (t & 31u) * 4u, p.m - 4u);
     if (k < k_end) {
-      return a4[(base + k * p.a_column + row) >> 2u];
+      return load4_a((base + k * p.a_column + row) >> 2u);
     }
   }
   return vec4<f32>();
 }
 
 fn load_group_b(base: u32, first: u32, k0: u32, k_end: u32, t: u32) -> vec4<f32> {
-  if (kBAlongK) {
+  if (b_along_k) {
     let k = k0 + (t & 1u) * 4u;
     let column = min(first + (t >> 1u), p.n - 1u);
     if (k < k_end) {
-      return b4[(base + column * p.b_column + k) >> 2u];
+      return load4_b((base + column * p.b_column + k) >> 2u);
     }
   } else {
     let k = k0 + (t >> 5u);
     let column = min(first + (t & 31u) * 4u, p.n - 4u);
     if (k < k_end) {
-      return b4[(base + k * p.b_row + column) >> 2u];
+      return load4_b((base + k * p.b_row + column) >> 2u);
     }
   }
   return vec4<f32>();
 }
 
 fn store_group_a(tile: u32, t: u32, v: vec4<f32>) {
-  if (kAAlongK) {
-    let i = tile + (t & 1u) * 4u * kPitch + (t >> 3u);
+  if (a_along_k) {
+    let i = tile + (t & 1u) * 4u * pitch + (t >> 3u);
     let lane = (t >> 1u) & 3u;
     tile_a[i][lane] = v.x;
-    tile_a[i + kPitch][lane] = v.y;
-    tile_a[i + 2u * kPitch][lane] = v.z;
-    tile_a[i + 3u * kPitch][lane] = v.w;
+    tile_a[i + pitch][lane] = v.y;
+    tile_a[i + 2u * pitch][lane] = v.z;
+    tile_a[i + 3u * pitch][lane] = v.w;
   } else {
-    tile_a[tile + (t >> 5u) * kPitch + (t & 31u)] = v;
+    tile_a[tile + (t >> 5u) * pitch + (t & 31u)] = v;
   }
 }
 
 fn store_group_b(tile: u32, t: u32, v: vec4<f32>) {
-  if (kBAlongK) {
-    let i = tile + (t & 1u) * 4u * kPitch + (t >> 3u);
+  if (b_along_k) {
+    let i = tile + (t & 1u) * 4u * pitch + (t >> 3u);
     let lane = (t >> 1u) & 3u;
     tile_b[i][lane] = v.x;
-    tile_b[i + kPitch][lane] = v.y;
-    tile_b[i + 2u * kPitch][lane] = v.z;
-    tile_b[i + 3u * kPitch][lane] = v.w;
+    tile_b[i + pitch][lane] = v.y;
+    tile_b[i + 2u * pitch][lane] = v.z;
+    tile_b[i + 3u * pitch][lane] = v.w;
   } else {
-    tile_b[tile + (t >> 5u) * kPitch + (t & 31u)] = v;
+    tile_b[tile + (t >> 5u) * pitch + (t & 31u)] = v;
   }
 }
 
@@ -107,16 +115,12 @@ fn store_groups(c_batch: u32, batch: u32, m: u32, n: u32, acc: mat4x4<f32>) {
   if (n >= p.n) {
     return;
   }
-  let group = (p.c_offset + c_batch * p.c_batch + m * p.c_row + n) >> 2u;
+  let group = (p.c_at * 4u + c_batch * p.c_batch + m * p.c_row + n) >> 2u;
   let step = p.c_row >> 2u;
-  if (m < p.m) { c4[group] = epilogue4(acc[0], batch, m, n, group); }
-  if (m + 1u < p.m) { c4[group + step] = epilogue4(acc[1], batch, m + 1u, n, group + step); }
-  if (m + 2u < p.m) {
-    c4[group + 2u * step] = epilogue4(acc[2], batch, m + 2u, n, group + 2u * step);
-  }
-  if (m + 3u < p.m) {
-    c4[group + 3u * step] = epilogue4(acc[3], batch, m + 3u, n, group + 3u * step);
-  }
+  if (m < p.m) { store_group_c(group, acc[0], batch, m, n); }
+  if (m + 1u < p.m) { store_group_c(group + step, acc[1], batch, m + 1u, n); }
+  if (m + 2u < p.m) { store_group_c(group + 2u * step, acc[2], batch, m + 2u, n); }
+  if (m + 3u < p.m) { store_group_c(group + 3u * step, acc[3], batch, m + 3u, n); }
 }
 
 @compute @workgroup_size(256)
@@ -130,22 +134,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   if (piece >= p.splits) {
     return;
   }
-  // Tiles are numbered down bands of eight rows of tiles, so that workgroups that run at the same time share parts of A
-  // and B in the cache.
-  let in_batch = id % tiles;
-  let band = in_batch / (8u * p.tiles_n);
-  let band_rows = min(8u, p.tiles_m - 8u * band);
-  let in_band = in_batch % (8u * p.tiles_n);
-  let m0 = (8u * band + in_band % band_rows) * kSide;
-  let n0 = in_band / band_rows * kSide;
+  let place = banded_tile(id % tiles) * side;
+  let m0 = place.x;
+  let n0 = place.y;
   let k_begin = piece * p.k_piece;
   let k_end = min(k_begin + p.k_piece, p.k);
 
   // 32 neighbouring invocations compute 4 x 8 groups.
   let row = (t >> 6u) * 4u + ((t & 31u) >> 3u);
   let column = ((t >> 5u) & 1u) * 8u + (t & 7u);
-  let a_base = p.a_offset + batch * p.a_batch;
-  let b_base = p.b_offset + batch * p.b_batch;
+  let a_base = p.a_at * 4u + batch * p.a_batch;
+  let b_base = p.b_at * 4u + batch * p.b_batch;
   var acc00 = mat4x4<f32>();
   var acc01 = mat4x4<f32>();
   var acc10 = mat4x4<f32>();
@@ -154,11 +153,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   store_group_b(0u, t, load_group_b(b_base, n0, k_begin, k_end, t));
   workgroupBarrier();
   var tile = 0u;
-  for (var k0 = k_begin; k0 < k_end; k0 += kStep) {
-    let next_a = load_group_a(a_base, m0, k0 + kStep, k_end, t);
-    let next_b = load_group_b(b_base, n0, k0 + kStep, k_end, t);
-    for (var k = 0u; k < kStep; k++) {
-      let at = tile + k * kPitch;
+  for (var k0 = k_begin; k0 < k_end; k0 += step_k) {
+    let next_a = load_group_a(a_base, m0, k0 + step_k, k_end, t);
+    let next_b = load_group_b(b_base, n0, k0 + step_k, k_end, t);
+    for (var k = 0u; k < step_k; k++) {
+      let at = tile + k * pitch;
       let a0 = tile_a[at + row];
       let a1 = tile_a[at + 16u + row];
       let b0 = tile_b[at + column];
@@ -168,7 +167,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
       acc10 = outer_add(a1, b0, acc10);
       acc11 = outer_add(a1, b1, acc11);
     }
-    tile = kTile - tile;
+    tile = tile_size - tile;
     store_group_a(tile, t, next_a);
     store_group_b(tile, t, next_b);
     workgroupBarrier();

@@ -1,42 +1,19 @@
-// gemm.wgsl for one column: C's rows are dot products of A's rows with the column B. p.lanes
-// invocations share a row. If the elements of a row are contiguous (a_along_k), these are
-// neighbouring invocations; else neighbouring invocations take neighbouring rows.
+// gemm.wgsl for one column: C's rows are dot products of A's rows with the column B. p.lanes invocations share a row. If
+// the elements of a row are contiguous (a_along_k), these are neighbouring invocations; else neighbouring invocations
+// take neighbouring rows.
+//
+// @operand c: out number akin a
+// @operand a: in number
+// @operand b: in like a
+// @operand d: in like a optional
 
-@group(0) @binding(31) var<uniform> p: GemmParams;
+import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue};
 
-// @operands
-@group(0) @binding(0) var<storage, read_write> b0: array<u32>;
-@group(0) @binding(1) var<storage, read> b1: array<u32>;
-@group(0) @binding(2) var<storage, read> b2: array<u32>;
-@group(0) @binding(3) var<storage, read> b3: array<u32>;
-alias a_t = f32;
-alias b_t = f32;
-alias c_t = f32;
-alias d_t = f32;
-fn store_c(i: u32, v: c_t) { b0[i] = bitcast<u32>(v); }
-fn load_a(i: u32) -> a_t { return bitcast<f32>(b1[i]); }
-fn load_b(i: u32) -> b_t { return bitcast<f32>(b2[i]); }
-fn load_d(i: u32) -> d_t { return bitcast<f32>(b3[i]); }
-// @end
+const threads = 128u;
 
-// @hook KIND
-alias acc_t = f32;
-fn acc_add(a: acc_t, b: acc_t) -> acc_t { return a + b; }
-fn acc_mul(a: acc_t, b: acc_t) -> acc_t { return a * b; }
-fn acc_scalar(words: vec2<u32>) -> acc_t { return bitcast<f32>(words.x); }
-// @end
+var<workgroup> sums: array<acc_t, threads>;
 
-// @hook EPILOGUE
-fn epilogue(acc: acc_t, batch: u32, m: u32, n: u32) -> acc_t {
-  let d = load_d(p.d_offset + batch * p.d_batch + m * p.d_row + n * p.d_column);
-  return acc_add(acc_mul(acc_scalar(p.alpha), acc), acc_mul(acc_scalar(p.beta), d));
-}
-// @end
-
-const kThreads = 128u;
-var<workgroup> sums: array<acc_t, kThreads>;
-
-@compute @workgroup_size(kThreads)
+@compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) t: u32) {
   let id = wid.y * groups.x + wid.x;
@@ -47,7 +24,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     return;
   }
   let lanes = p.lanes;
-  let rows = kThreads / lanes;
+  let rows = threads / lanes;
   let along_k = p.a_along_k == 1u;
   let lane = select(t / rows, t % lanes, along_k);
   let m = id % p.tiles_m * rows + select(t % rows, t / lanes, along_k);
@@ -58,8 +35,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   var sum2 = acc_t();
   var sum3 = acc_t();
   if (m < p.m) {
-    let a = p.a_offset + batch * p.a_batch + m * p.a_row;
-    let b = p.b_offset + batch * p.b_batch;
+    let a = p.a_at + batch * p.a_batch + m * p.a_row;
+    let b = p.b_at + batch * p.b_batch;
     var k = piece * p.k_piece + lane;
     // Four sums, so that four loads are under way at a time.
     for (; k + 3u * lanes < k_end; k += 4u * lanes) {
@@ -84,6 +61,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     }
   }
   if (lane == 0u && m < p.m) {
-    store_c(p.c_offset + c_batch * p.c_batch + m * p.c_row, epilogue(sums[t], batch, m, 0u));
+    store_c(p.c_at + c_batch * p.c_batch + m * p.c_row, epilogue(sums[t], batch, m, 0u));
   }
 }

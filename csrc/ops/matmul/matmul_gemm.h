@@ -4,9 +4,11 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
 
+#include <array>
 #include <cstdint>
+#include <string>
 
-#include "ops/matmul/gemm_conv.h"
+#include "kernels/conv_product.h"
 
 namespace torch_webgpu {
 
@@ -20,20 +22,54 @@ struct MatrixView {
 
   static MatrixView of(const at::Tensor& tensor); // of a 2-D or 3-D tensor
   MatrixView transposed() const { return {tensor, offset, batch, column, row, reach}; }
+  /// The bytes that a kernel touches of the tensor's buffer if it walks so many matrices. Raises if
+  /// they do not lie in the storage.
+  struct Range {
+    const Buffer& buffer;
+    uint64_t begin, end;
+  };
+  Range range(int64_t batches, int64_t rows, int64_t columns) const;
 };
 
-/// C = alpha * A @ B + beta * D. All four have one dtype that is_gemm_dtype() accepts (C may
+/// The addresses of a convolution's elements, which strides alone do not describe: the parameters
+/// of conv_product.wgsl behind those of every product.
+struct Convolution {
+  kernels::conv_product::Form form{};
+  bool strided = false; // the stride is not 1
+  kernels::conv_product::Params params{};
+};
+
+/// What becomes of each element of alpha * A @ B + beta * D before it is stored: an expression in
+/// WGSL of `value`, of the place in C, `batch`, `row` and `column` (u32), and of `e` and `f`, the
+/// elements of two further matrices at that place. Values have the type that products are summed
+/// in: f32, i32, vec2<u32> of int64, vec2<f32> of complex64.
+class Fusion {
+public:
+  /// A program can have 255 different expressions.
+  explicit Fusion(const std::string& expression);
+
+  MatrixView e, f; // as large as C and of its dtype; absent ones are zero
+  uint32_t text() const { return text_; }
+  static std::string text_of(uint32_t number);
+
+private:
+  uint32_t text_; // the expression's number in pipeline keys
+};
+
+/// C = fused(alpha * A @ B + beta * D). All four have one dtype that is_gemm_dtype() accepts (C may
 /// instead have the type that sums of it have: int32 for narrower integers); C overlaps neither A
 /// nor B, and is D or does not overlap it. Lazy conjugate bits are ignored.
 struct Gemm {
+  const char* op = "matmul"; // for errors and profiles
   int64_t batch = 1, m = 0, n = 0, k = 0;
   MatrixView a, b, c, d;
   c10::Scalar alpha = 1;
   c10::Scalar beta = 1;
-  // The addresses of elements that strides alone do not describe.
-  ConvForm conv = ConvForm::kNone;
-  bool conv_strided = false;
-  ConvParams conv_params{};
+  const Convolution* conv = nullptr; // null: a plain product
+  const Fusion* fusion = nullptr;    // null: none
+  // Where a part or the transpose of a product lies in the whole, for a fusion: batch, row, column.
+  std::array<int64_t, 3> origin{};
+  bool flipped = false;
 };
 
 bool is_gemm_dtype(at::ScalarType type);

@@ -76,7 +76,7 @@ int64_t size_of(const Gemm& problem, Dim dim) {
 
 GemmCut choose_cut(const Gemm& problem) {
   constexpr int64_t kTile = 128;
-  if (problem.conv != ConvForm::kNone) {
+  if (problem.conv != nullptr) {
     return {};
   }
   for (const Side& side : {Side{problem.c, Dim::kM, Dim::kN}, Side{problem.d, Dim::kM, Dim::kN},
@@ -121,18 +121,21 @@ Gemm part_of(const Gemm& problem, Dim dim, int64_t begin, int64_t size) {
   switch (dim) {
   case Dim::kBatch:
     part.batch = size;
+    part.origin[0] += begin;
     for (MatrixView* view : {&part.a, &part.b, &part.c, &part.d}) {
       view->offset += begin * view->batch;
     }
     break;
   case Dim::kM:
     part.m = size;
+    part.origin[1] += begin;
     for (MatrixView* view : {&part.a, &part.c, &part.d}) {
       view->offset += begin * view->row;
     }
     break;
   case Dim::kN:
     part.n = size;
+    part.origin[2] += begin;
     for (MatrixView* view : {&part.b, &part.c, &part.d}) {
       view->offset += begin * view->column;
     }

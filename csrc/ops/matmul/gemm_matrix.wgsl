@@ -1,0 +1,251 @@
+// gemm.wgsl for float16 on subgroup matrices, with sums in float32: 128 x 128 elements a workgroup of four subgroups, which
+// compute 64 x 64 each, in 16 matrices. Steps of K are staged in workgroup memory in groups of eight elements; what lies
+// beyond an edge is staged as zero. The next step is loaded while this one is computed.
+//
+// @enable  f16 subgroups chromium_experimental_subgroup_matrix
+// @operand c: words {f16, f32}
+// @operand a: in {bits128, bits16} // bits128: groups of eight are aligned and end at the edges
+// @operand b: in {bits128, bits16}
+// @operand d: in {f16} optional
+// @const   a_along_k: bool // groups of eight run along K, else across it
+// @const   b_along_k: bool
+
+import package::matmul::product::{Params, acc_t, epilogue, banded_tile};
+
+alias Left = subgroup_matrix_left<f16, 16, 16>;
+
+alias Right = subgroup_matrix_right<f16, 16, 16>;
+
+alias Sum = subgroup_matrix_result<f32, 16, 16>;
+
+const step_k = 32u;
+
+// Of the staged rows, in groups of eight elements. One of padding, against bank conflicts.
+@if(a_along_k) const a_pitch = 5u;
+@else const a_pitch = 17u;
+
+@if(b_along_k) const b_pitch = 5u;
+@else const b_pitch = 17u;
+
+@if(a_along_k) const b_start = 128u * a_pitch;
+@else const b_start = step_k * a_pitch;
+
+@if(b_along_k) const staged = b_start + 128u * b_pitch;
+@else const staged = b_start + step_k * b_pitch;
+
+// A, then B; at the end sums, as many as there is room for.
+var<workgroup> tile: array<vec4<u32>, staged>;
+
+// Group g of a tile of 512: along K there are four in a row of the matrix, across K 16 in a column of K.
+fn place_in_tile(g: u32, along_k: bool) -> vec2<u32> { // across K, along K
+  if (along_k) {
+    return vec2<u32>(g / 4u, g % 4u * 8u);
+  }
+  return vec2<u32>(g % 16u * 8u, g / 16u);
+}
+
+@if(a_is_bits128)
+fn load_group_a(base: u32, m0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
+  let at = place_in_tile(g, a_along_k) + vec2<u32>(m0, k0);
+  if (at.x < p.m && at.y < k_end) {
+    return load_a((base + at.x * p.a_row + at.y * p.a_column) >> 3u);
+  }
+  return vec4<u32>();
+}
+@else
+fn load_group_a(base: u32, m0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
+  let at = place_in_tile(g, a_along_k) + vec2<u32>(m0, k0);
+  var group: vec4<u32>;
+  for (var j = 0u; j < 8u; j++) {
+    let m = at.x + select(j, 0u, a_along_k);
+    let k = at.y + select(0u, j, a_along_k);
+    if (m < p.m && k < k_end) {
+      group[j / 2u] |= load_a(base + m * p.a_row + k * p.a_column) << (j % 2u * 16u);
+    }
+  }
+  return group;
+}
+
+@if(b_is_bits128)
+fn load_group_b(base: u32, n0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
+  let at = place_in_tile(g, b_along_k) + vec2<u32>(n0, k0);
+  if (at.x < p.n && at.y < k_end) {
+    return load_b((base + at.x * p.b_column + at.y * p.b_row) >> 3u);
+  }
+  return vec4<u32>();
+}
+@else
+fn load_group_b(base: u32, n0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
+  let at = place_in_tile(g, b_along_k) + vec2<u32>(n0, k0);
+  var group: vec4<u32>;
+  for (var j = 0u; j < 8u; j++) {
+    let n = at.x + select(j, 0u, b_along_k);
+    let k = at.y + select(0u, j, b_along_k);
+    if (n < p.n && k < k_end) {
+      group[j / 2u] |= load_b(base + n * p.b_column + k * p.b_row) << (j % 2u * 16u);
+    }
+  }
+  return group;
+}
+
+fn stage_a(g: u32, group: vec4<u32>) {
+  @if(a_along_k) tile[g / 4u * a_pitch + g % 4u] = group;
+  @else tile[g / 16u * a_pitch + g % 16u] = group;
+}
+
+fn stage_b(g: u32, group: vec4<u32>) {
+  @if(b_along_k) tile[b_start + g / 4u * b_pitch + g % 4u] = group;
+  @else tile[b_start + g / 16u * b_pitch + g % 16u] = group;
+}
+
+// The 16 x 16 matrix at row m and column k of the tile of A.
+fn left(m: u32, k: u32) -> Left {
+  @if(a_along_k) return subgroupMatrixLoad<Left, row_major>(&tile, m * a_pitch + k / 8u, a_pitch);
+  @else return subgroupMatrixLoad<Left, col_major>(&tile, k * a_pitch + m / 8u, a_pitch);
+}
+
+fn right(k: u32, n: u32) -> Right {
+  @if(b_along_k) return subgroupMatrixLoad<Right, col_major>(&tile, b_start + n * b_pitch + k / 8u, b_pitch);
+  @else return subgroupMatrixLoad<Right, row_major>(&tile, b_start + k * b_pitch + n / 8u, b_pitch);
+}
+
+fn store_element(c: u32, batch: u32, m: u32, n: u32, sum: f32) {
+  @if(!owns_c) {
+    if (n < p.n) {
+      store_c(c, epilogue(sum, batch, m, n));
+    }
+  }
+}
+
+// Four neighbours in a row of C.
+fn store_group(c_batch: u32, batch: u32, m: u32, n: u32, sums: vec4<f32>) {
+  if (m >= p.m || n >= p.n) {
+    return;
+  }
+  let c = p.c_at + c_batch * p.c_batch + m * p.c_row + n * p.c_column;
+  @if(owns_c) {
+    store4_c(c, epilogue(sums.x, batch, m, n), epilogue(sums.y, batch, m, n + 1u),
+             epilogue(sums.z, batch, m, n + 2u), epilogue(sums.w, batch, m, n + 3u));
+  }
+  @else {
+    store_element(c, batch, m, n, sums.x);
+    store_element(c + p.c_column, batch, m, n + 1u, sums.y);
+    store_element(c + 2u * p.c_column, batch, m, n + 2u, sums.z);
+    store_element(c + 3u * p.c_column, batch, m, n + 3u, sums.w);
+  }
+}
+
+// 16 rows of each subgroup's sums go through workgroup memory, 16 x 64 elements a subgroup.
+fn store_rows(s0: Sum, s1: Sum, s2: Sum, s3: Sum, subgroup: u32, t: u32, c_batch: u32, batch: u32, m0: u32, n0: u32) {
+  workgroupBarrier();
+  subgroupMatrixStore<row_major>(&tile, subgroup * 256u, s0, 16u);
+  subgroupMatrixStore<row_major>(&tile, subgroup * 256u + 4u, s1, 16u);
+  subgroupMatrixStore<row_major>(&tile, subgroup * 256u + 8u, s2, 16u);
+  subgroupMatrixStore<row_major>(&tile, subgroup * 256u + 12u, s3, 16u);
+  workgroupBarrier();
+  for (var g = t; g < 1024u; g += 128u) {
+    let m = m0 + g / 512u * 64u + g / 16u % 16u;
+    let n = n0 + g / 256u % 2u * 64u + g % 16u * 4u;
+    store_group(c_batch, batch, m, n, bitcast<vec4<f32>>(tile[g]));
+  }
+}
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) t: u32, @builtin(subgroup_id) subgroup: u32) {
+  let id = wid.y * groups.x + wid.x;
+  let tiles = p.tiles_m * p.tiles_n;
+  let c_batch = id / tiles; // piece * batches + batch
+  let batch = c_batch % p.batch;
+  let piece = c_batch / p.batch;
+  if (piece >= p.splits) {
+    return;
+  }
+  let place = banded_tile(id % tiles) * 128u;
+  let m0 = place.x;
+  let n0 = place.y;
+  let k_begin = piece * p.k_piece;
+  let k_end = min(k_begin + p.k_piece, p.k);
+  @if(a_is_bits128) let a_base = p.a_at * 8u + batch * p.a_batch;
+  @else let a_base = p.a_at + batch * p.a_batch;
+  @if(b_is_bits128) let b_base = p.b_at * 8u + batch * p.b_batch;
+  @else let b_base = p.b_at + batch * p.b_batch;
+  let m_own = subgroup / 2u * 64u;
+  let n_own = subgroup % 2u * 64u;
+
+  var a0 = load_group_a(a_base, m0, k_begin, k_end, t);
+  var a1 = load_group_a(a_base, m0, k_begin, k_end, t + 128u);
+  var a2 = load_group_a(a_base, m0, k_begin, k_end, t + 256u);
+  var a3 = load_group_a(a_base, m0, k_begin, k_end, t + 384u);
+  var b0 = load_group_b(b_base, n0, k_begin, k_end, t);
+  var b1 = load_group_b(b_base, n0, k_begin, k_end, t + 128u);
+  var b2 = load_group_b(b_base, n0, k_begin, k_end, t + 256u);
+  var b3 = load_group_b(b_base, n0, k_begin, k_end, t + 384u);
+  var s00 = Sum();
+  var s01 = Sum();
+  var s02 = Sum();
+  var s03 = Sum();
+  var s10 = Sum();
+  var s11 = Sum();
+  var s12 = Sum();
+  var s13 = Sum();
+  var s20 = Sum();
+  var s21 = Sum();
+  var s22 = Sum();
+  var s23 = Sum();
+  var s30 = Sum();
+  var s31 = Sum();
+  var s32 = Sum();
+  var s33 = Sum();
+  for (var k0 = k_begin; k0 < k_end; k0 += step_k) {
+    workgroupBarrier();
+    stage_a(t, a0);
+    stage_a(t + 128u, a1);
+    stage_a(t + 256u, a2);
+    stage_a(t + 384u, a3);
+    stage_b(t, b0);
+    stage_b(t + 128u, b1);
+    stage_b(t + 256u, b2);
+    stage_b(t + 384u, b3);
+    workgroupBarrier();
+    let next = k0 + step_k;
+    a0 = load_group_a(a_base, m0, next, k_end, t);
+    a1 = load_group_a(a_base, m0, next, k_end, t + 128u);
+    a2 = load_group_a(a_base, m0, next, k_end, t + 256u);
+    a3 = load_group_a(a_base, m0, next, k_end, t + 384u);
+    b0 = load_group_b(b_base, n0, next, k_end, t);
+    b1 = load_group_b(b_base, n0, next, k_end, t + 128u);
+    b2 = load_group_b(b_base, n0, next, k_end, t + 256u);
+    b3 = load_group_b(b_base, n0, next, k_end, t + 384u);
+    for (var k = 0u; k < step_k; k += 16u) {
+      let x0 = left(m_own, k);
+      let x1 = left(m_own + 16u, k);
+      let x2 = left(m_own + 32u, k);
+      let x3 = left(m_own + 48u, k);
+      let y0 = right(k, n_own);
+      let y1 = right(k, n_own + 16u);
+      let y2 = right(k, n_own + 32u);
+      let y3 = right(k, n_own + 48u);
+      s00 = subgroupMatrixMultiplyAccumulate(x0, y0, s00);
+      s01 = subgroupMatrixMultiplyAccumulate(x0, y1, s01);
+      s02 = subgroupMatrixMultiplyAccumulate(x0, y2, s02);
+      s03 = subgroupMatrixMultiplyAccumulate(x0, y3, s03);
+      s10 = subgroupMatrixMultiplyAccumulate(x1, y0, s10);
+      s11 = subgroupMatrixMultiplyAccumulate(x1, y1, s11);
+      s12 = subgroupMatrixMultiplyAccumulate(x1, y2, s12);
+      s13 = subgroupMatrixMultiplyAccumulate(x1, y3, s13);
+      s20 = subgroupMatrixMultiplyAccumulate(x2, y0, s20);
+      s21 = subgroupMatrixMultiplyAccumulate(x2, y1, s21);
+      s22 = subgroupMatrixMultiplyAccumulate(x2, y2, s22);
+      s23 = subgroupMatrixMultiplyAccumulate(x2, y3, s23);
+      s30 = subgroupMatrixMultiplyAccumulate(x3, y0, s30);
+      s31 = subgroupMatrixMultiplyAccumulate(x3, y1, s31);
+      s32 = subgroupMatrixMultiplyAccumulate(x3, y2, s32);
+      s33 = subgroupMatrixMultiplyAccumulate(x3, y3, s33);
+    }
+  }
+  store_rows(s00, s01, s02, s03, subgroup, t, c_batch, batch, m0, n0);
+  store_rows(s10, s11, s12, s13, subgroup, t, c_batch, batch, m0 + 16u, n0);
+  store_rows(s20, s21, s22, s23, subgroup, t, c_batch, batch, m0 + 32u, n0);
+  store_rows(s30, s31, s32, s33, subgroup, t, c_batch, batch, m0 + 48u, n0);
+}

@@ -1,0 +1,151 @@
+// What the kernels of matrix products share: C = fused(alpha * A @ B + beta * D), batched, for any strides.
+//
+// The epilogue. `fused` may read two further operands at the place of each element.
+// @operand e: in like d optional
+// @operand f: in like d optional
+// @const   scaled: bool // alpha or beta is not 1
+// @const   flipped: bool // A, B, C and D are the transposed ones of the product as it was asked for
+// @const   fused_text: u32 in 0..255 // which text `fused` has; 0: none
+
+struct Params {
+  m: u32,
+  n: u32,
+  k: u32,
+  batch: u32,
+  tiles_m: u32,
+  tiles_n: u32,
+  splits: u32,    // K is cut into this many pieces,
+  k_piece: u32,   // of this size
+  a_batch: u32,   // strides, in elements
+  a_row: u32,
+  a_column: u32,
+  b_batch: u32,
+  b_row: u32,
+  b_column: u32,
+  c_batch: u32,
+  c_row: u32,
+  c_column: u32,
+  d_batch: u32,
+  d_row: u32,
+  d_column: u32,
+  a_along_k: u32, // 1: invocations walk A along K, 0: across it
+  b_along_k: u32,
+  lanes: u32,     // of gemv.wgsl: invocations that share a row, a power of two
+  // From here on only if `scaled`. The accumulator's type takes up to two words.
+  alpha: vec4<u32>,
+  beta: vec4<u32>,
+  // From here on only with a fused text.
+  origin: vec4<u32>,    // batch, row and column of C's first element in the whole product
+  e_strides: vec4<u32>, // of a batch, a row and a column
+  f_strides: vec4<u32>,
+}
+
+// The type that products are summed in. Raw bits are floats that the kernel unpacks.
+@if(a_is_int) alias acc_t = i32;
+@elif(a_is_long) alias acc_t = vec2<u32>;
+@elif(a_is_complex) alias acc_t = vec2<f32>;
+@else alias acc_t = f32;
+
+fn acc_add(a: acc_t, b: acc_t) -> acc_t {
+  @if(a_is_long) return add_l(a, b);
+  @else return a + b;
+}
+
+fn acc_mul(a: acc_t, b: acc_t) -> acc_t {
+  @if(a_is_long) return mul_l(a, b);
+  @elif(a_is_complex) return mul_c(a, b);
+  @else return a * b;
+}
+
+fn acc_scalar(words: vec4<u32>) -> acc_t {
+  @if(a_is_int) return bitcast<i32>(words.x);
+  @elif(a_is_long) return words.xy;
+  @elif(a_is_complex) return bitcast<vec2<f32>>(words.xy);
+  @else return bitcast<f32>(words.x);
+}
+
+fn fused(value: acc_t, e: acc_t, f: acc_t, batch: u32, row: u32, column: u32) -> acc_t {
+  return (
+// @region fused = value: an expression of value, batch, row, column and the elements e and f
+  );
+}
+
+// C's element of the transposed product is that of column `row` and row `column`.
+fn fuse(value: acc_t, batch: u32, m: u32, n: u32) -> acc_t {
+  var e = acc_t();
+  var f = acc_t();
+  @if(has_e) e = load_e(p.e_at + batch * p.e_strides.x + m * p.e_strides.y + n * p.e_strides.z);
+  @if(has_f) f = load_f(p.f_at + batch * p.f_strides.x + m * p.f_strides.y + n * p.f_strides.z);
+  let at = p.origin.xyz;
+  @if(flipped) return fused(value, e, f, batch + at.x, n + at.y, m + at.z);
+  @else return fused(value, e, f, batch + at.x, m + at.y, n + at.z);
+}
+
+fn epilogue(sum: acc_t, batch: u32, m: u32, n: u32) -> acc_t {
+  var value = sum;
+  @if(scaled) value = acc_mul(acc_scalar(p.alpha), value);
+  @if(has_d) {
+    let d = load_d(p.d_at + batch * p.d_batch + m * p.d_row + n * p.d_column);
+    @if(scaled) value = acc_add(value, acc_mul(acc_scalar(p.beta), d));
+    @else value = acc_add(value, d);
+  }
+  return fuse(value, batch, m, n);
+}
+
+// The row and column of tile `id` of a matrix. Tiles are numbered down bands of eight rows of tiles, so that workgroups
+// that run at the same time share parts of A and B in the cache.
+fn banded_tile(id: u32) -> vec2<u32> {
+  let band = id / (8u * p.tiles_n);
+  let band_rows = min(8u, p.tiles_m - 8u * band);
+  let in_band = id % (8u * p.tiles_n);
+  return vec2<u32>(8u * band + in_band % band_rows, in_band / band_rows);
+}
+
+// Where the elements of matrices with strides lie. A kernel of convolutions has these functions of its own.
+
+// A's column k, relative to its row.
+fn column_of_a(k: u32) -> u32 {
+  return k * p.a_column;
+}
+
+// Element (k, n) of B. What depends on k or n alone is computed once for several elements.
+alias b_row_t = u32;
+
+alias b_column_t = u32;
+
+fn row_of_b(k: u32) -> b_row_t {
+  return k * p.b_row;
+}
+
+fn column_of_b(batch: u32, n: u32) -> b_column_t {
+  return p.b_at + batch * p.b_batch + n * p.b_column;
+}
+
+fn b_element(row: b_row_t, column: b_column_t) -> b_t {
+  return load_b(row + column);
+}
+
+// Whether B has such an element. A missing element is loaded as zero and must add nothing to the sum.
+fn b_exists(row: b_row_t, column: b_column_t) -> bool {
+  return true;
+}
+
+// C's column n, relative to its row.
+fn column_of_c(n: u32) -> u32 {
+  return n * p.c_column;
+}
+
+// Where a missing element is zero, zero times NaN or infinity in A is NaN; these functions then record whether A has
+// such values.
+fn forget_not_finite() {}
+
+fn note_not_finite(a: row_t) {}
+
+// In A, in this or an earlier step.
+fn found_not_finite() -> bool {
+  return false;
+}
+
+fn row_where(condition: vec4<bool>, yes: row_t, no: row_t) -> row_t {
+  return yes;
+}

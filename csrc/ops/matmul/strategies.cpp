@@ -1,0 +1,519 @@
+#include "ops/matmul/strategies.h"
+
+#include <ATen/ceil_div.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "backend/tensor.h"
+#include "kernels/gemm.h"
+#include "kernels/gemm_direct.h"
+#include "kernels/gemm_f32.h"
+#include "kernels/gemm_matrix.h"
+#include "kernels/gemm_reduce.h"
+#include "kernels/gemv.h"
+#include "launch/dtypes.h"
+
+namespace torch_webgpu {
+namespace {
+
+using Tile = Strategy::Tile;
+
+uint32_t u32(int64_t value) { return static_cast<uint32_t>(value); }
+
+bool is_one(const c10::Scalar& value) { return value.equal(1); }
+
+DType sum_dtype(DType dtype) {
+  switch (info(dtype).kind) {
+  case Kind::kFloat:
+    return DType::kF32;
+  case Kind::kLong:
+    return DType::kI64;
+  case Kind::kComplex:
+    return DType::kC64;
+  default:
+    return DType::kI32;
+  }
+}
+
+bool in_units(int64_t unit, std::initializer_list<int64_t> values) {
+  return std::ranges::all_of(values, [=](int64_t value) { return value % unit == 0; });
+}
+
+// ---- Filling a kernel's operands, constants and parameters. The kernels declare them alike.
+
+std::array<uint32_t, 4> strides_of(const MatrixView& view, bool flipped) {
+  return {u32(view.batch), u32(flipped ? view.column : view.row),
+          u32(flipped ? view.row : view.column), 0};
+}
+
+// The part of a further operand that belongs to a part of the product.
+MatrixView at_origin(MatrixView view, const Gemm& g) {
+  view.offset += g.origin[0] * view.batch + g.origin[1] * view.row + g.origin[2] * view.column;
+  return view;
+}
+
+template <class Params>
+void set_c(Params& p, const ProductDispatch& dispatch) {
+  const Gemm& g = dispatch.product.gemm;
+  p.m = u32(g.m);
+  p.n = u32(g.n);
+  p.k = u32(g.k);
+  p.batch = u32(g.batch);
+  p.splits = u32(dispatch.splits);
+  p.c_batch = u32(dispatch.c.batch);
+  p.c_row = u32(dispatch.c.row);
+  p.c_column = u32(dispatch.c.column);
+}
+
+template <class Params>
+void set_a_and_b(Params& p, const ProductDispatch& dispatch) {
+  const Product& product = dispatch.product;
+  const Gemm& g = product.gemm;
+  p.tiles_m = u32(dispatch.tiles_m);
+  p.tiles_n = u32(dispatch.tiles_n);
+  p.k_piece = u32(dispatch.k_piece);
+  p.a_batch = u32(g.a.batch);
+  p.a_row = u32(g.a.row);
+  p.a_column = u32(g.a.column);
+  p.b_batch = u32(g.b.batch);
+  p.b_row = u32(g.b.row);
+  p.b_column = u32(g.b.column);
+  p.a_along_k = product.a_along_k ? 1 : 0;
+  p.b_along_k = product.b_along_k ? 1 : 0;
+}
+
+// Operands of the problem, in its dtypes or as raw bits.
+template <class Launch>
+void bind_c(Launch& launch, const ProductDispatch& dispatch, std::optional<DType> bits = {}) {
+  const Gemm& g = dispatch.product.gemm;
+  const auto c = dispatch.c.range(g.batch * (dispatch.pieces ? dispatch.splits : 1), g.m, g.n);
+  launch.c_range(c.buffer, c.begin, c.end,
+                 bits ? *bits : operand_dtype(g.op, "c", dispatch.c.tensor->scalar_type()));
+}
+
+template <class Launch>
+void bind_a_and_b(Launch& launch, const Product& product, std::optional<DType> a_bits = {},
+                  std::optional<DType> b_bits = {}) {
+  const Gemm& g = product.gemm;
+  const auto a = g.a.range(g.batch, g.m, g.k);
+  const auto b = g.b.range(g.batch, g.k, g.n);
+  launch.a_range(a.buffer, a.begin, a.end, a_bits.value_or(product.dtype));
+  launch.b_range(b.buffer, b.begin, b.end, b_bits.value_or(product.dtype));
+}
+
+// What the epilogue takes, and the dispatch. `d_in_c`: the kernel reads D as C.
+template <class Regions, class Launch, class Params>
+void run(Launch& launch, Params& p, const ProductDispatch& dispatch, bool d_in_c = false) {
+  const Gemm& g = dispatch.product.gemm;
+  const bool ends = !dispatch.pieces;
+  const bool has_d = ends && g.d.tensor != nullptr;
+  if (has_d && !d_in_c) {
+    const auto d = g.d.range(g.batch, g.m, g.n);
+    launch.d_range(d.buffer, d.begin, d.end, operand_dtype(g.op, "d", g.d.tensor->scalar_type()));
+    p.d_batch = u32(g.d.batch);
+    p.d_row = u32(g.d.row);
+    p.d_column = u32(g.d.column);
+  }
+  const bool scaled = ends && !(is_one(g.alpha) && (!has_d || is_one(g.beta)));
+  if (scaled) {
+    write_scalar(g.alpha, dispatch.product.sum, p.alpha.data());
+    write_scalar(g.beta, dispatch.product.sum, p.beta.data());
+  }
+  const Fusion* fusion = ends ? g.fusion : nullptr;
+  uint32_t text = 0;
+  if (fusion != nullptr) {
+    text = fusion->text();
+    p.origin = {u32(g.origin[0]), u32(g.origin[1]), u32(g.origin[2]), 0};
+    const int64_t rows = g.flipped ? g.n : g.m;
+    const int64_t columns = g.flipped ? g.m : g.n;
+    if (fusion->e.tensor != nullptr) {
+      const auto e = at_origin(fusion->e, g).range(g.batch, rows, columns);
+      launch.e_range(e.buffer, e.begin, e.end,
+                     operand_dtype(g.op, "e", fusion->e.tensor->scalar_type()));
+      p.e_strides = strides_of(fusion->e, g.flipped);
+    }
+    if (fusion->f.tensor != nullptr) {
+      const auto f = at_origin(fusion->f, g).range(g.batch, rows, columns);
+      launch.f_range(f.buffer, f.begin, f.end,
+                     operand_dtype(g.op, "f", fusion->f.tensor->scalar_type()));
+      p.f_strides = strides_of(fusion->f, g.flipped);
+    }
+  }
+  launch.scaled(scaled).flipped(fusion != nullptr && g.flipped).fused_text(text);
+  uint32_t bytes = sizeof(Params);
+  if constexpr (!requires { p.tap_volume; }) {
+    bytes = fusion != nullptr ? bytes : scaled ? offsetof(Params, origin) : offsetof(Params, alpha);
+  }
+  launch.run(
+      p, launch.grid_of_groups(static_cast<uint64_t>(dispatch.workgroups)),
+      [&] { return Regions{.fused = Fusion::text_of(text)}; }, bytes);
+}
+
+// ---- The rows
+
+bool is_plain(const Product& product, const Strategy&, const ShaderTarget&) {
+  return product.gemm.conv == nullptr;
+}
+
+bool is_convolution(const Product& product, const Strategy&, const ShaderTarget&) {
+  return product.gemm.conv != nullptr;
+}
+
+// Whether four elements side by side in C always fill whole words.
+bool is_packed(const ProductDispatch& dispatch) {
+  const Gemm& g = dispatch.product.gemm;
+  const auto bytes = static_cast<int64_t>(dispatch.c.tensor->element_size());
+  if (bytes >= 4) {
+    return false; // an element is a word or more: there is nothing to pack
+  }
+  const int64_t per_word = 4 / bytes;
+  if (g.conv != nullptr && g.conv->form != kernels::conv_product::Form::weight &&
+      !(in_units(4, {g.conv->params.position_volume[0]}) &&
+        in_units(per_word, {g.conv->params.c_outer}))) {
+    return false; // C's columns have two levels
+  }
+  return in_units(4, {g.n}) && dispatch.c.column == 1 &&
+         in_units(per_word, {dispatch.c.offset, dispatch.c.row, dispatch.c.batch});
+}
+
+// One element of C an invocation.
+int cost_of_direct(const Product& product, const Strategy&, const ShaderTarget&) {
+  const Gemm& g = product.gemm;
+  const bool tiny = g.m <= 8 && g.n <= 8 && g.k <= 64;
+  return tiny || (g.conv != nullptr && g.m <= 2) ? 0 : 100;
+}
+
+void launch_direct(const ProductDispatch& dispatch, const Strategy&) {
+  namespace kernel = kernels::gemm_direct;
+  const Gemm& g = dispatch.product.gemm;
+  kernel::Launch launch(g.op);
+  bind_c(launch, dispatch);
+  bind_a_and_b(launch, dispatch.product);
+  kernel::Params p;
+  set_c(p, dispatch);
+  set_a_and_b(p, dispatch);
+  run<kernel::Regions>(launch, p, dispatch);
+}
+
+// A column. With fewer lanes a workgroup computes more rows; with more lanes a long row is shared.
+constexpr int64_t kVectorInvocations = kernels::gemv::kWorkgroup;
+
+bool is_vector(const Product& product, const Strategy&, const ShaderTarget&) {
+  return product.gemm.conv == nullptr && product.gemm.n == 1;
+}
+
+int cost_of_vector(const Product& product, const Strategy& row, const ShaderTarget&) {
+  const Gemm& g = product.gemm;
+  const int64_t along = g.k < 64 ? 8 : g.m <= 16 ? 128 : 32;
+  const int64_t across = g.m >= 4096 ? 4 : g.m >= 128 ? 16 : 64;
+  return row.tile.m * (product.a_along_k ? along : across) == kVectorInvocations ? 10 : 15;
+}
+
+void launch_vector(const ProductDispatch& dispatch, const Strategy& row) {
+  namespace kernel = kernels::gemv;
+  const Gemm& g = dispatch.product.gemm;
+  kernel::Launch launch(g.op);
+  bind_c(launch, dispatch);
+  bind_a_and_b(launch, dispatch.product);
+  kernel::Params p;
+  set_c(p, dispatch);
+  set_a_and_b(p, dispatch);
+  p.lanes = u32(kVectorInvocations / row.tile.m);
+  run<kernel::Regions>(launch, p, dispatch);
+}
+
+// Tiles of any type and strides, of plain products and of convolutions.
+bool fits_tiles(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  const bool wide = info(product.sum).bytes == 8;
+  const auto side = u32(row.tile.k);
+  const uint32_t storage = 2 * side * (wide ? side * 32 : (side + 1) * 16);
+  // Convolutions of types with NaN keep a flag.
+  const bool flag =
+      product.gemm.conv != nullptr && product.sum != DType::kI32 && product.sum != DType::kI64;
+  return storage + (flag ? 4 : 0) <= target.max_workgroup_storage &&
+         side * side <= target.max_workgroup_invocations;
+}
+
+bool fits_plain_tiles(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  return product.gemm.conv == nullptr && fits_tiles(product, row, target);
+}
+
+bool fits_convolution_tiles(const Product& product, const Strategy& row,
+                            const ShaderTarget& target) {
+  return product.gemm.conv != nullptr && fits_tiles(product, row, target);
+}
+
+int cost_of_tiles(const Product& product, const Strategy& row, const ShaderTarget&) {
+  const bool narrow = product.gemm.m <= 32 || product.gemm.n <= 32;
+  return row.tile.m == 32 ? 45 : narrow ? 50 : 40;
+}
+
+void launch_tiles(const ProductDispatch& dispatch, const Strategy& row) {
+  namespace kernel = kernels::gemm;
+  const Gemm& g = dispatch.product.gemm;
+  kernel::Launch launch(g.op);
+  bind_c(launch, dispatch);
+  bind_a_and_b(launch, dispatch.product);
+  launch.tile(u32(row.tile.k));
+  if (is_packed(dispatch)) {
+    launch.own_words_of_c();
+  }
+  kernel::Params p;
+  set_c(p, dispatch);
+  set_a_and_b(p, dispatch);
+  run<kernel::Regions>(launch, p, dispatch);
+}
+
+void launch_convolution(const ProductDispatch& dispatch, bool direct, int64_t tile) {
+  namespace kernel = kernels::conv_product;
+  const Gemm& g = dispatch.product.gemm;
+  kernel::Launch launch(g.op);
+  bind_c(launch, dispatch);
+  bind_a_and_b(launch, dispatch.product);
+  launch.tile(u32(tile)).form(g.conv->form).strided(g.conv->strided).direct(direct);
+  if (!direct && is_packed(dispatch)) {
+    launch.own_words_of_c();
+  }
+  kernel::Params p = g.conv->params;
+  set_c(p, dispatch);
+  set_a_and_b(p, dispatch);
+  if (dispatch.pieces) {
+    p.c_outer = p.position_volume[0]; // positions of one image follow those of another
+  }
+  run<kernel::Regions>(launch, p, dispatch);
+}
+
+void launch_convolution_tiles(const ProductDispatch& dispatch, const Strategy& row) {
+  launch_convolution(dispatch, false, row.tile.k);
+}
+
+void launch_convolution_direct(const ProductDispatch& dispatch, const Strategy&) {
+  launch_convolution(dispatch, true, 8);
+}
+
+// Whether an operand's elements lie in groups along K, or across it. `view.row` is the stride
+// across K, `view.column` that along it.
+bool has_groups(const MatrixView& view, int64_t rows, int64_t k, bool along_k, int64_t unit) {
+  return along_k ? view.column == 1 && in_units(unit, {view.offset, view.batch, view.row, k})
+                 : view.row == 1 && in_units(unit, {view.offset, view.batch, view.column, rows});
+}
+
+bool a_has_groups(const Product& product, int64_t unit) {
+  const Gemm& g = product.gemm;
+  return has_groups(g.a, g.m, g.k, product.a_along_k, unit);
+}
+
+bool b_has_groups(const Product& product, int64_t unit) {
+  const Gemm& g = product.gemm;
+  return has_groups(g.b.transposed(), g.n, g.k, product.b_along_k, unit);
+}
+
+// float32 in groups of four.
+bool is_grouped_f32(const Product& product, const Strategy&, const ShaderTarget& target) {
+  constexpr uint32_t kStorage = 2 * 2 * 8 * 33 * 16; // of gemm_f32.wgsl
+  const Gemm& g = product.gemm;
+  return g.conv == nullptr && product.dtype == DType::kF32 &&
+         target.max_workgroup_storage >= kStorage &&
+         target.max_workgroup_invocations >= kernels::gemm_f32::kWorkgroup &&
+         a_has_groups(product, 4) && b_has_groups(product, 4) && g.m >= 4 && g.c.column == 1 &&
+         in_units(4, {g.c.offset, g.c.batch, g.c.row, g.n});
+}
+
+// For smaller matrices much of a tile would lie beyond the edge.
+int cost_of_grouped_f32(const Product& product, const Strategy&, const ShaderTarget&) {
+  return product.gemm.m >= 96 && product.gemm.n >= 96 ? 30 : 60;
+}
+
+void launch_grouped_f32(const ProductDispatch& dispatch, const Strategy&) {
+  namespace kernel = kernels::gemm_f32;
+  const Product& product = dispatch.product;
+  const Gemm& g = product.gemm;
+  const bool d_in_c = !dispatch.pieces && g.d.tensor != nullptr && g.d.offset == g.c.offset &&
+                      same_buffer(*g.c.tensor, *g.d.tensor);
+  kernel::Launch launch(g.op);
+  bind_c(launch, dispatch, DType::kBits128);
+  bind_a_and_b(launch, product, DType::kBits128, DType::kBits128);
+  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).d_in_c(d_in_c);
+  kernel::Params p;
+  set_c(p, dispatch);
+  set_a_and_b(p, dispatch);
+  run<kernel::Regions>(launch, p, dispatch, d_in_c);
+}
+
+// float16 on subgroup matrices of 16 x 16 x 16, by subgroups of 32.
+bool is_matrix_f16(const Product& product, const Strategy&, const ShaderTarget& target) {
+  constexpr uint32_t kStorage = (128 * 5 + 128 * 5) * 16; // of gemm_matrix.wgsl
+  const auto fits = [](const MatrixShape& shape) {
+    return shape.type == MatrixType::kF16 && shape.result == MatrixType::kF32 && shape.m == 16 &&
+           shape.n == 16 && shape.k == 16;
+  };
+  return product.gemm.conv == nullptr && product.dtype == DType::kF16 && target.shader_f16 &&
+         target.subgroups && target.subgroup_matrix && target.subgroup_min_size == 32 &&
+         target.subgroup_max_size == 32 && target.max_workgroup_storage >= kStorage &&
+         target.max_workgroup_invocations >= kernels::gemm_matrix::kWorkgroup &&
+         std::ranges::any_of(target.matrix_shapes, fits);
+}
+
+int cost_of_matrix_f16(const Product& product, const Strategy&, const ShaderTarget&) {
+  return product.gemm.m >= 64 && product.gemm.n >= 64 ? 20 : 55;
+}
+
+void launch_matrix_f16(const ProductDispatch& dispatch, const Strategy&) {
+  namespace kernel = kernels::gemm_matrix;
+  const Product& product = dispatch.product;
+  const Gemm& g = product.gemm;
+  kernel::Launch launch(g.op);
+  bind_c(launch, dispatch);
+  bind_a_and_b(launch, product, a_has_groups(product, 8) ? DType::kBits128 : DType::kBits16,
+               b_has_groups(product, 8) ? DType::kBits128 : DType::kBits16);
+  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k);
+  if (is_packed(dispatch)) {
+    launch.own_words_of_c();
+  }
+  kernel::Params p;
+  set_c(p, dispatch);
+  set_a_and_b(p, dispatch);
+  run<kernel::Regions>(launch, p, dispatch);
+}
+
+// Costs: 0 for the smallest products, 10 for vectors, then from the fastest tiles to the slowest.
+// An invocation of the kernels without tiles adds up 2048 products at most.
+constexpr Strategy kStrategies[] = {
+    // name, tile {m, n, k}, tiles per workgroup, longest K, accepts, cost, launch
+    {"direct", {1, 1, 1}, 64, 2048, is_plain, cost_of_direct, launch_direct},
+    {"vector_32", {32, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},
+    {"vector_16", {16, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},
+    {"vector_8", {8, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},
+    {"vector_4", {4, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},
+    {"vector_2", {2, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},
+    {"vector_1", {1, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},
+    {"matrix_f16", {128, 128, 32}, 1, 0, is_matrix_f16, cost_of_matrix_f16, launch_matrix_f16},
+    {"grouped_f32", {128, 128, 8}, 1, 0, is_grouped_f32, cost_of_grouped_f32, launch_grouped_f32},
+    {"tiles_64", {64, 64, 16}, 1, 0, fits_plain_tiles, cost_of_tiles, launch_tiles},
+    {"tiles_32", {32, 32, 8}, 1, 0, fits_plain_tiles, cost_of_tiles, launch_tiles},
+    {"convolution_direct",
+     {1, 1, 1},
+     64,
+     2048,
+     is_convolution,
+     cost_of_direct,
+     launch_convolution_direct},
+    {"convolution_64",
+     {64, 64, 16},
+     1,
+     0,
+     fits_convolution_tiles,
+     cost_of_tiles,
+     launch_convolution_tiles},
+    {"convolution_32",
+     {32, 32, 8},
+     1,
+     0,
+     fits_convolution_tiles,
+     cost_of_tiles,
+     launch_convolution_tiles},
+};
+
+std::atomic<const Strategy*> forced = nullptr;
+
+// The expressions of fusions; number 0 is none.
+std::mutex texts_mutex;
+std::vector<std::string>& texts() {
+  static std::vector<std::string> list = {""};
+  return list;
+}
+
+} // namespace
+
+Product::Product(const Gemm& gemm)
+    : gemm(gemm), dtype(operand_dtype(gemm.op, "a", gemm.a.tensor->scalar_type())),
+      sum(sum_dtype(dtype)), a_along_k(gemm.a.column <= gemm.a.row),
+      b_along_k(gemm.b.row < gemm.b.column) {
+  check_operand_dtype(gemm.op, "b", gemm.b.tensor->scalar_type(), dtype);
+  if (gemm.d.tensor != nullptr) {
+    check_operand_dtype(gemm.op, "d", gemm.d.tensor->scalar_type(), dtype);
+  }
+}
+
+std::span<const Strategy> product_strategies() { return kStrategies; }
+
+const Strategy& choose_strategy(const Product& product, const ShaderTarget& target) {
+  if (const Strategy* row = forced.load(std::memory_order_relaxed)) {
+    TORCH_CHECK_NOT_IMPLEMENTED(row->accepts(product, *row, target), product.gemm.op,
+                                "(): the strategy ", row->name, " does not take this product");
+    return *row;
+  }
+  const Strategy* best = nullptr;
+  int least = 0;
+  for (const Strategy& row : kStrategies) {
+    if (row.accepts(product, row, target)) {
+      const int cost = row.cost(product, row, target);
+      if (best == nullptr || cost < least) {
+        best = &row;
+        least = cost;
+      }
+    }
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(best != nullptr, product.gemm.op,
+                              "(): no kernel takes this product on this adapter");
+  return *best;
+}
+
+void force_strategy(std::string_view name) {
+  if (name.empty()) {
+    forced = nullptr;
+    return;
+  }
+  const auto* row = std::ranges::find(kStrategies, name, &Strategy::name);
+  TORCH_CHECK_VALUE(row != std::end(kStrategies), "there is no strategy ", name);
+  forced = row;
+}
+
+void launch_reduce(const Product& product, const at::Tensor& pieces) {
+  namespace kernel = kernels::gemm_reduce;
+  Gemm g = product.gemm;
+  if (g.conv != nullptr && g.conv->form != kernels::conv_product::Form::weight) {
+    // C's columns have two levels, images and positions, and groups and channels are one: as a
+    // plain product, its batches are channels and its rows images.
+    TORCH_INTERNAL_ASSERT(g.fusion == nullptr && g.c.batch == g.m * g.c.row);
+    const int64_t positions = g.conv->params.position_volume[0];
+    g.c = {g.c.tensor, g.c.offset, g.c.row, g.conv->params.c_outer, g.c.column, g.c.reach};
+    g.d = {g.d.tensor, g.d.offset, g.d.row, 0, 0, g.d.reach};
+    g.batch *= g.m;
+    g.m = g.n / positions;
+    g.n = positions;
+  }
+  g.conv = nullptr;
+  const int64_t elements = g.batch * g.m * g.n;
+  const Product plain(g);
+  ProductDispatch dispatch{.product = plain, .c = g.c, .splits = pieces.size(0)};
+  dispatch.workgroups = at::ceil_div<int64_t>(elements, kernel::kWorkgroup);
+  kernel::Launch launch(g.op);
+  bind_c(launch, dispatch);
+  launch.a(pieces);
+  kernel::Params p;
+  set_c(p, dispatch);
+  run<kernel::Regions>(launch, p, dispatch);
+}
+
+Fusion::Fusion(const std::string& expression) {
+  constexpr size_t kMost = 256; // the range of fused_text in product.wgsl
+  std::lock_guard<std::mutex> lock(texts_mutex);
+  const auto at = std::ranges::find(texts(), expression);
+  text_ = u32(at - texts().begin());
+  if (at == texts().end()) {
+    TORCH_CHECK_NOT_IMPLEMENTED(text_ < kMost, "more than 255 different fused expressions");
+    texts().push_back(expression);
+  }
+}
+
+std::string Fusion::text_of(uint32_t number) {
+  std::lock_guard<std::mutex> lock(texts_mutex);
+  return texts()[number];
+}
+
+} // namespace torch_webgpu

@@ -1,0 +1,66 @@
+// The ways to compute a matrix product, as one table. A faster product is a row of it and a kernel
+// file.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "ops/matmul/matmul_gemm.h"
+#include "wgsl/dtype.h"
+#include "wgsl/target.h"
+
+namespace torch_webgpu {
+
+/// A product as the rows of the table judge it.
+struct Product {
+  explicit Product(const Gemm& gemm);
+
+  const Gemm& gemm;
+  DType dtype;               // of A, B and D
+  DType sum;                 // what its products are summed in
+  bool a_along_k, b_along_k; // neighbours in memory lie along K
+};
+
+/// One dispatch of a row's kernel.
+struct ProductDispatch {
+  const Product& product;
+  MatrixView c; // the matrix that is written: that of the product, or the sums of the pieces of K
+  bool pieces = false; // the latter: the epilogue comes later
+  int64_t tiles_m = 0, tiles_n = 0;
+  int64_t splits = 1; // pieces of K,
+  int64_t k_piece = 0;
+  int64_t workgroups = 0;
+};
+
+struct Strategy {
+  struct Tile {
+    int64_t m, n, k; // of C, that a workgroup (of several tiles: an invocation) computes; step of K
+  };
+
+  std::string_view name;
+  Tile tile;
+  int64_t tiles_per_workgroup;
+  int64_t longest_k; // of a piece, 0: any
+  /// Whether the kernel computes this product on this target, any epilogue included.
+  bool (*accepts)(const Product& product, const Strategy& row, const ShaderTarget& target);
+  /// How dear it is, to compare with other rows that accept: the least wins, of equal ones the
+  /// first.
+  int (*cost)(const Product& product, const Strategy& row, const ShaderTarget& target);
+  void (*launch)(const ProductDispatch& dispatch, const Strategy& row);
+};
+
+std::span<const Strategy> product_strategies();
+
+/// The row for a product; the one that was forced, if it accepts. Raises NotImplementedError if it
+/// does not.
+const Strategy& choose_strategy(const Product& product, const ShaderTarget& target);
+
+/// Takes the row of this name for every product, in this process, until it is called with an empty
+/// name. For tests and measurements. Raises ValueError if there is none.
+void force_strategy(std::string_view name);
+
+/// Adds up the pieces of K, which lie in `pieces` as [piece][batch][m][n], and finishes C.
+void launch_reduce(const Product& product, const at::Tensor& pieces);
+
+} // namespace torch_webgpu

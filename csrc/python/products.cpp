@@ -1,0 +1,76 @@
+// Matrix products beyond ATen's operators, for tests, measurements and compilers: by a named
+// strategy, and with a fused expression.
+#include "python/products.h"
+
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "backend/tensor.h"
+#include "ops/matmul/strategies.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+
+// Name and tile: rows, columns and step of K.
+std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> strategies() {
+  std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> rows;
+  for (const Strategy& row : product_strategies()) {
+    rows.emplace_back(row.name, row.tile.m, row.tile.n, row.tile.k);
+  }
+  return rows;
+}
+
+// out = expression of value = a @ b, of matrices or of batches of them.
+void fused_product(const Tensor& out, const Tensor& a, const Tensor& b,
+                   const std::string& expression, const std::optional<Tensor>& e,
+                   const std::optional<Tensor>& f) {
+  for (const Tensor& input : {a, b, e.value_or(Tensor()), f.value_or(Tensor())}) {
+    TORCH_CHECK(!input.defined() || (is_webgpu(input) && !same_buffer(out, input) &&
+                                     input.scalar_type() == out.scalar_type()),
+                "the operands of a fused product are other webgpu tensors of out's dtype");
+  }
+  TORCH_CHECK(is_gemm_dtype(out.scalar_type()), "no product of ", out.scalar_type());
+  const bool batched = out.dim() == 3;
+  TORCH_CHECK((batched || out.dim() == 2) && a.dim() == out.dim() && b.dim() == out.dim() &&
+                  (!batched || (a.size(0) == out.size(0) && b.size(0) == out.size(0))) &&
+                  a.size(-2) == out.size(-2) && b.size(-1) == out.size(-1) &&
+                  a.size(-1) == b.size(-2),
+              "the sizes of a fused product do not fit: ", out.sizes(), " of ", a.sizes(), " and ",
+              b.sizes());
+  Fusion fusion(expression);
+  const Tensor expanded_e = e ? e->expand(out.sizes()) : Tensor();
+  const Tensor expanded_f = f ? f->expand(out.sizes()) : Tensor();
+  fusion.e = e ? MatrixView::of(expanded_e) : MatrixView();
+  fusion.f = f ? MatrixView::of(expanded_f) : MatrixView();
+  Gemm problem;
+  problem.op = "fused_product";
+  problem.batch = batched ? out.size(0) : 1;
+  problem.m = out.size(-2);
+  problem.n = out.size(-1);
+  problem.k = a.size(-1);
+  problem.a = MatrixView::of(a);
+  problem.b = MatrixView::of(b);
+  problem.c = MatrixView::of(out);
+  problem.fusion = &fusion;
+  gemm(problem);
+}
+
+} // namespace
+
+void register_products(pybind11::module_& m) {
+  m.def("_product_strategies", &strategies);
+  m.def("_force_product_strategy", [](const std::string& name) { force_strategy(name); });
+  m.def("_fused_product", &fused_product, pybind11::arg("out"), pybind11::arg("a"),
+        pybind11::arg("b"), pybind11::arg("expression"), pybind11::arg("e") = pybind11::none(),
+        pybind11::arg("f") = pybind11::none(),
+        pybind11::call_guard<pybind11::gil_scoped_release>());
+}
+
+} // namespace torch_webgpu

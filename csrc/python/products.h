@@ -1,0 +1,9 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace torch_webgpu {
+
+void register_products(pybind11::module_& m);
+
+} // namespace torch_webgpu

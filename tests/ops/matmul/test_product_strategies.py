@@ -1,0 +1,265 @@
+"""Every row of the table of products (csrc/ops/matmul/strategies.cpp), forced, against float64.
+
+A row computes each product that it accepts: odd sizes, transposed and strided operands, batches,
+added matrices, and fused expressions.
+"""
+
+import itertools
+from typing import NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from common import DEVICE, to_device
+
+import torch_webgpu
+from torch_webgpu.wgsl import target
+
+ROWS = [name for name, *_ in torch_webgpu._C._product_strategies()]
+PLAIN = [name for name in ROWS if not name.startswith("convolution")]
+# Products of PROBLEMS that a row must take at least, where it takes not all.
+LEAST = {"grouped_f32": 8, "matrix_f16": 20, **{row: 4 for row in ROWS if row.startswith("vector")}}
+SIZES = [
+    (1, 1, 1), (3, 5, 4), (8, 16, 8), (33, 70, 101), (130, 17, 65), (64, 64, 64), (132, 40, 136),
+    (100, 2000, 8), (200, 33, 1), (5, 700, 1),
+]  # fmt: skip
+
+
+class Problem(NamedTuple):
+    m: int
+    k: int
+    n: int
+    dtype: torch.dtype
+    batch: int = 0  # 0: matrices
+    layout: str = "nn"  # of A and B: n by rows, t by columns, s with gaps
+    added: str = ""  # D: full, row, column, self
+    alpha: float = 1
+    beta: float = 1
+    out: str = "n"
+
+
+def problems():
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        layouts = ("nn", "tn", "nt", "tt", "ss")
+        for size, layout in itertools.product(SIZES, layouts if dtype != torch.bfloat16 else "n"):
+            yield Problem(*size, dtype, layout=layout[0] + layout[-1])
+        for size in SIZES[1::2]:
+            for batch, added, alpha in ((0, "full", 1), (3, "row", 0.5), (2, "column", -2)):
+                yield Problem(*size, dtype, batch, "nt", added, alpha, 1 if alpha == 1 else 1.5)
+            yield Problem(*size, dtype, 2, "nn", "self", 2, 0.5)
+            yield Problem(*size, dtype, out="t")
+    for dtype in (torch.complex64, torch.int64, torch.int32, torch.int8):
+        for size in SIZES[1::2]:
+            yield Problem(*size, dtype, 2, "nt", "full", 2, 3)
+
+
+def values(*shape, dtype):
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn(shape, dtype=dtype)
+    info = torch.iinfo(dtype)
+    return torch.randint(info.min, info.max, shape, dtype=dtype)
+
+
+def matrix(batch, rows, columns, layout, dtype):
+    """Lies at an odd offset where it has gaps, else at an aligned one."""
+    head = [batch] if batch else []
+    if layout == "s":
+        return values(*head, 2 * rows, columns + 3, dtype=dtype)[..., 1::2, 3:]
+    if layout == "t":
+        return values(*head, columns, rows, dtype=dtype).mT
+    return values(*head, rows, columns, dtype=dtype)
+
+
+def wide(tensor):
+    if not tensor.dtype.is_floating_point:
+        return tensor.to(torch.complex128) if tensor.is_complex() else tensor
+    return tensor.double()
+
+
+def added_matrix(problem, shape):
+    head, (m, n) = shape[:-2], shape[-2:]
+    sizes = {"full": (*head, m, n), "self": (*head, m, n), "row": (n,), "column": (*head, m, 1)}
+    return values(*sizes[problem.added], dtype=problem.dtype)
+
+
+def assert_close(actual, expected, magnitude, depth, note):
+    actual = actual.cpu()
+    if not (actual.is_floating_point() or actual.is_complex()):
+        assert torch.equal(actual, expected), note
+        return
+    info = torch.finfo(actual.dtype)
+    bound = torch.finfo(torch.float32).eps * (depth + 4) * magnitude.abs()
+    bound = bound + info.eps * expected.abs() + info.smallest_normal * info.eps
+    assert ((wide(actual) - expected).abs() <= bound).all(), note
+
+
+def product(a, b):
+    return torch.bmm(a, b) if a.dim() == 3 else torch.mm(a, b)
+
+
+def check(problem):
+    a = matrix(problem.batch, problem.m, problem.k, problem.layout[0], problem.dtype)
+    b = matrix(problem.batch, problem.k, problem.n, problem.layout[1], problem.dtype)
+    x, y = to_device(a), to_device(b)
+    shape = (*a.shape[:-1], problem.n)
+    expected = product(wide(a), wide(b))
+    magnitude = product(wide(a).abs(), wide(b).abs())
+    if not problem.added:
+        out = torch.empty(shape, dtype=problem.dtype, device=DEVICE)
+        if problem.out == "t":
+            out = out.mT.contiguous().mT
+        (torch.bmm if problem.batch else torch.mm)(x, y, out=out)
+        assert_close(out, expected, magnitude, problem.k, problem)
+        return
+    d = added_matrix(problem, shape)
+    alpha, beta = problem.alpha, problem.beta
+    expected = alpha * expected + beta * wide(d)
+    magnitude = abs(alpha) * magnitude + abs(beta) * wide(d).abs()
+    name = "baddbmm" if problem.batch else "addmm"
+    if problem.added == "self":
+        actual = getattr(to_device(d), f"{name}_")(x, y, alpha=alpha, beta=beta)
+    else:
+        actual = getattr(torch, name)(to_device(d), x, y, alpha=alpha, beta=beta)
+    assert_close(actual, expected, magnitude, problem.k, problem)
+
+
+@pytest.fixture
+def force():
+    """Forces a row until the test ends."""
+    torch.manual_seed(0)
+    yield torch_webgpu._C._force_product_strategy
+    torch_webgpu._C._force_product_strategy("")
+
+
+def accepted(function, *args):
+    """Whether the forced row takes the product of function(*args), which then is right."""
+    try:
+        function(*args)
+    except NotImplementedError as error:
+        if "does not take this product" not in str(error):
+            raise
+        return False
+    return True
+
+
+def needs_missing_feature(row):
+    return row == "matrix_f16" and "subgroup-matrix" not in torch_webgpu._C.properties()[1]
+
+
+@pytest.mark.parametrize("row", PLAIN)
+def test_products(row, force):
+    force(row)
+    given = list(problems())
+    count = sum(accepted(check, problem) for problem in given)
+    if needs_missing_feature(row):
+        assert count == 0
+    else:
+        assert count >= LEAST.get(row, len(given))
+
+
+# Arguments of F.conv2d behind a weight of 3 x 2 taps, and the channels of x and y.
+CONVOLUTIONS = [
+    ({}, 3, 8),
+    ({"padding": 1}, 5, 4),
+    ({"stride": 2, "padding": 1}, 4, 70),
+    ({"stride": (2, 3), "dilation": 2, "padding": (2, 1)}, 6, 2),
+    ({"groups": 2, "padding": 1}, 6, 12),
+    ({"groups": 6, "padding": 1}, 6, 6),
+]
+
+
+def check_convolution(options, channels, filters, width, dtype, transposed):
+    x = torch.randn(2, channels, 9, width).to(dtype)
+    w = torch.randn(filters, channels // options.get("groups", 1), 3, 2).to(dtype)
+    function = F.conv2d
+    if transposed:
+        function = F.conv_transpose2d
+        w = torch.randn(channels, filters // options.get("groups", 1), 3, 2).to(dtype)
+    bias = torch.randn(filters).to(dtype)
+    results = []
+    for device, kind in ((DEVICE, dtype), ("cpu", torch.float64)):
+        leaves = [t.to(device, kind).requires_grad_() for t in (x, w, bias)]
+        result = function(*leaves, **options)
+        weights = torch.linspace(0.5, 1.5, result.numel()).reshape(result.shape).to(dtype)
+        gradients = torch.autograd.grad(result, leaves, weights.to(result))
+        results.append([t.detach().cpu().double() for t in (result, *gradients)])
+    for actual, expected in zip(*results, strict=True):
+        scale = expected.abs().max().clamp(min=1)
+        error = ((actual - expected) / scale).abs().max()
+        assert error < 4 * max(torch.finfo(dtype).eps, 2e-6), (options, width, dtype, transposed)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row not in PLAIN])
+def test_convolutions(row, force):
+    force(row)
+    # An odd width, one whose rows are whole words of halves, and one whose rows are not.
+    kinds = itertools.cycle([(11, torch.float32), (10, torch.float16), (9, torch.bfloat16)])
+    for case, transposed in itertools.product(CONVOLUTIONS, (False, True)):
+        width, dtype = next(kinds)
+        check_convolution(*case, width, dtype, transposed)
+
+
+EXPRESSION = "max_f(value, -1.0) + 2.0 * e - f * f32(row) / 64.0 + f32(column) + 100.0 * f32(batch)"
+
+
+def check_fused(dtype, batch, m, k, n, flipped):
+    head = [batch] if batch else []
+    a, b = values(*head, m, k, dtype=dtype), values(*head, k, n, dtype=dtype)
+    e, f = values(*head, m, n, dtype=dtype), values(n, dtype=dtype)
+    out = torch.empty(*head, m, n, dtype=dtype).to(DEVICE)
+    if flipped:
+        out = out.mT.contiguous().mT
+    torch_webgpu._C._fused_product(
+        out, a.to(DEVICE), b.to(DEVICE), EXPRESSION, e.to(DEVICE), f.to(DEVICE)
+    )
+    value = product(wide(a), wide(b))
+    row = torch.arange(m).double()[:, None]
+    column = torch.arange(n).double()
+    expected = value.clamp(min=-1) + 2 * wide(e) - wide(f) * row / 64 + column
+    if batch:
+        expected = expected + 100 * torch.arange(batch).double()[:, None, None]
+    magnitude = product(wide(a).abs(), wide(b).abs()) + expected.abs() + row + 8
+    assert_close(out, expected, magnitude, k, (dtype, batch, m, k, n, flipped))
+
+
+FUSED = [
+    (dtype, batch, *size, flipped)
+    for dtype, batch in ((torch.float32, 0), (torch.float16, 2), (torch.float32, 2))
+    for size in ((33, 70, 101), (132, 40, 136), (20, 1500, 12), (200, 33, 1))
+    for flipped in (False, True)
+]
+
+
+@pytest.mark.parametrize("row", PLAIN)
+def test_fused_expressions(row, force):
+    force(row)
+    count = sum(accepted(check_fused, *case) for case in FUSED)
+    assert count >= (0 if needs_missing_feature(row) else min(LEAST.get(row, len(FUSED)), 2))
+
+
+def test_fused_expressions_of_parts():
+    """A product whose matrices are larger than a storage binding is cut; rows count on."""
+    torch.manual_seed(0)
+    with target(limits={"max_storage_binding_size": 8192}):
+        for batch, m, k, n in [(0, 300, 40, 8), (0, 8, 40, 300), (5, 70, 40, 20), (0, 8, 300, 40)]:
+            check_fused(torch.float32, batch, m, k, n, flipped=False)
+            check_fused(torch.float32, batch, m, k, n, flipped=True)
+
+
+def test_fused_integers():
+    a, b, e = (torch.randint(-(2**60), 2**60, (5, 5)) for _ in range(3))
+    out = torch.empty(5, 5, dtype=torch.int64).to(DEVICE)
+    moved = [t.to(DEVICE) for t in (a, b, e)]
+    torch_webgpu._C._fused_product(out, moved[0], moved[1], "add_l(value, e)", moved[2])
+    assert torch.equal(out.cpu(), a @ b + e)
+
+
+def test_unknown_rows_and_wrong_expressions(force):
+    with pytest.raises(ValueError, match="there is no strategy tiles_63"):
+        force("tiles_63")
+    a, out = torch.ones(4, 4).to(DEVICE), torch.ones(4, 4).to(DEVICE)
+    with pytest.raises(RuntimeError, match="valeu"):
+        torch_webgpu._C._fused_product(out, a, a, "valeu + 1.0")
+    with pytest.raises(RuntimeError, match="do not fit"):
+        torch_webgpu._C._fused_product(out, a[:3], a, "value")
+    assert torch.equal((a @ a).cpu(), torch.full((4, 4), 4.0))
