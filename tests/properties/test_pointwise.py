@@ -45,6 +45,13 @@ def test_binary(data, found, left, right):
     operands = [
         operand(data, shape, dtype) for shape, dtype in zip(found[1:], (left, right), strict=True)
     ]
+    if torch.promote_types(left, right) == torch.float16:
+        # An integer that is no finite half: the CPU multiplies a single one as float32, CUDA and
+        # this device as a half.
+        operands = [
+            (base.clamp(-65504, 65504) if base.dtype == torch.int64 else base, layout)
+            for base, layout in operands
+        ]
     check_result(operation, *operands, **tolerances(left, right))
 
 
