@@ -37,10 +37,18 @@ struct Rows {
 void normalize_rows(const char* op, const Rows& rows, const at::Tensor& x, const at::Tensor& weight,
                     const at::Tensor& bias, double eps, const at::Tensor& y, const at::Tensor& mean,
                     const at::Tensor& rstd);
-/// The gradient of normalize_rows with respect to x, into y; `mean` undefined as there.
+/// The gradient of normalize_rows with respect to x, into y; `mean` undefined as there. With
+/// `weight_gradient` and `bias_gradient`, contiguous tensors for the weights of all rows (groups is
+/// 1) or undefined, also those gradients.
 void gradient_of_rows(const char* op, const Rows& rows, const at::Tensor& gradient,
                       const at::Tensor& x, const at::Tensor& mean, const at::Tensor& rstd,
-                      const at::Tensor& weight, const at::Tensor& y);
+                      const at::Tensor& weight, const at::Tensor& y,
+                      const at::Tensor& weight_gradient = {}, const at::Tensor& bias_gradient = {});
+
+/// The gradients of weight and bias alone; one of them may be undefined. groups is 1.
+void gradient_of_weights(const Rows& rows, const at::Tensor& gradient, const at::Tensor& x,
+                         const at::Tensor& mean, const at::Tensor& rstd,
+                         const at::Tensor& weight_gradient, const at::Tensor& bias_gradient);
 
 /// The tensor as a contiguous one; undefined if there is none.
 at::Tensor packed(const std::optional<at::Tensor>& tensor);

@@ -66,24 +66,25 @@ ThreeTensors layer_norm_backward(const Tensor& gradient, const Tensor& input,
   const Tensor x = input.contiguous();
   const Tensor row_mean = mean.contiguous();
   const Tensor row_rstd = rstd.contiguous();
+  const Rows rows{m, n, 1, n, 1};
   Tensor grad_input;
-  if (mask[0]) {
-    grad_input = empty_webgpu(input.sizes(), input.scalar_type());
-    if (input.numel() > 0) {
-      gradient_of_rows("native_layer_norm_backward", {m, n, 1, n, 1}, g, x, row_mean, row_rstd,
-                       weight, grad_input);
-    }
-  }
   Tensor grad_weight;
   Tensor grad_bias;
-  if ((mask[1] || mask[2]) && (weight.defined() || bias.defined())) {
+  if (weight.defined() || bias.defined()) {
     const at::ScalarType type = (weight.defined() ? weight : bias).scalar_type();
-    grad_weight = empty_webgpu(normalized_shape, type);
-    grad_bias = empty_webgpu(normalized_shape, type);
-    normalized_sums(grad_bias.view({1, n}), grad_weight.view({1, n}), g.view({m, n}),
-                    x.view({m, n}), row_mean.view({m, 1}), row_rstd.view({m, 1}));
+    grad_weight = mask[1] ? empty_webgpu(normalized_shape, type) : Tensor();
+    grad_bias = mask[2] ? empty_webgpu(normalized_shape, type) : Tensor();
   }
-  return {grad_input, mask[1] ? grad_weight : Tensor(), mask[2] ? grad_bias : Tensor()};
+  if (mask[0]) {
+    grad_input = empty_webgpu(input.sizes(), input.scalar_type());
+  }
+  if (mask[0] && input.numel() > 0) {
+    gradient_of_rows("native_layer_norm_backward", rows, g, x, row_mean, row_rstd, weight,
+                     grad_input, grad_weight, grad_bias);
+  } else if (grad_weight.defined() || grad_bias.defined()) {
+    gradient_of_weights(rows, g, x, row_mean, row_rstd, grad_weight, grad_bias);
+  }
+  return {grad_input, grad_weight, grad_bias};
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -2,7 +2,6 @@
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/_fused_rms_norm_backward_ops.h>
 #include <ATen/ops/_fused_rms_norm_ops.h>
-#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -62,23 +61,20 @@ TwoTensors rms_norm_backward(const Tensor& gradient, const Tensor& input,
   const Tensor g = gradient.contiguous();
   const Tensor x = input.contiguous();
   const Tensor row_rstd = rstd.to(at::kFloat).contiguous();
+  const Rows rows{m, n, 1, n, 1};
   Tensor grad_input;
-  if (mask[0]) {
-    grad_input = empty_webgpu(input.sizes(), input.scalar_type());
-    if (input.numel() > 0) {
-      gradient_of_rows("_fused_rms_norm_backward", {m, n, 1, n, 1}, g, x, {}, row_rstd, weight,
-                       grad_input);
-    }
-  }
   Tensor grad_weight;
   if (mask[1] && weight.defined()) {
     grad_weight = empty_webgpu(normalized_shape, weight.scalar_type());
-    // normalized_sums also gives the sum of the gradients, which a bias would need. It is not used
-    // here.
-    const Tensor sum = empty_webgpu({1, n}, weight.scalar_type());
-    const Tensor zero = at::zeros({1, 1}, row_rstd.options());
-    normalized_sums(sum, grad_weight.view({1, n}), g.view({m, n}), x.view({m, n}), zero,
-                    row_rstd.view({m, 1}));
+  }
+  if (mask[0]) {
+    grad_input = empty_webgpu(input.sizes(), input.scalar_type());
+  }
+  if (mask[0] && input.numel() > 0) {
+    gradient_of_rows("_fused_rms_norm_backward", rows, g, x, {}, row_rstd, weight, grad_input,
+                     grad_weight);
+  } else if (grad_weight.defined()) {
+    gradient_of_weights(rows, g, x, {}, row_rstd, grad_weight, {});
   }
   return {grad_input, grad_weight};
 }

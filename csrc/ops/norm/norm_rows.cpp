@@ -3,14 +3,19 @@
 #include "ops/norm/norm.h"
 
 #include <ATen/TensorIterator.h>
+#include <ATen/ceil_div.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <initializer_list>
 
+#include "backend/empty.h"
 #include "kernels/norm_rows.h"
 #include "kernels/norm_rows_backward.h"
+#include "kernels/norm_vectors.h"
+#include "kernels/norm_vectors_backward.h"
 #include "launch/dtypes.h"
 #include "launch/row_lanes.h"
 #include "ops/reduce/reduce.h"
@@ -45,9 +50,131 @@ at::TensorIterator reduction(std::initializer_list<Tensor> outputs,
 }
 
 constexpr uint32_t kElementsPerLane = 4;
-constexpr uint32_t kMaxItems = 32; // elements of a row that an invocation keeps in registers
+constexpr uint32_t kMaxItems = 32;  // elements of a row that an invocation keeps in registers
+constexpr uint32_t kMaxVectors = 8; // the same in vectors
+constexpr uint32_t kMaxGradientVectors = 4;
+// Of a kernel that sums over rows. Enough for any GPU, and few beside the rows of a large tensor,
+// because each writes a row of sums.
+constexpr int64_t kSummingWorkgroups = 264;
 
 bool starts_word(const Tensor& tensor) { return byte_offset(tensor) % 4 == 0; }
+
+constexpr int64_t kVectorBytes = 16;
+
+// How the kernels share rows of vectors among invocations.
+struct VectorPlan {
+  uint32_t vectors; // of a row
+  RowLanes lanes;
+  uint32_t items;
+
+  explicit VectorPlan(const Rows& rows, const Tensor& y)
+      : vectors(static_cast<uint32_t>(rows.length * y.itemsize() / kVectorBytes)),
+        lanes(vectors, 1, 2), items(std::bit_ceil((vectors + lanes.lanes() - 1) / lanes.lanes())) {}
+
+  template <class Params>
+  Params params(const Rows& rows) const {
+    TORCH_INTERNAL_ASSERT(rows.rows * rows.length < int64_t{1} << 31);
+    Params params;
+    params.rows = static_cast<uint32_t>(rows.rows);
+    params.vectors = vectors;
+    params.lanes_log2 = lanes.lanes_log2;
+    params.groups = static_cast<uint32_t>(rows.groups);
+    return params;
+  }
+};
+
+// Whether rows, and their weights, consist of aligned vectors, of which an invocation would hold at
+// most `max_items`. `operands` are those that have an element for each of y's, and the weights.
+bool are_vectors(const Rows& rows, const Tensor& y, std::initializer_list<const Tensor*> operands,
+                 uint32_t max_items) {
+  auto fits = [&](const Tensor& operand) {
+    return operand.scalar_type() == y.scalar_type() && byte_offset(operand) % kVectorBytes == 0;
+  };
+  return rows.inner == 1 && rows.rows * rows.length < int64_t{1} << 31 &&
+         rows.length * y.itemsize() % kVectorBytes == 0 &&
+         rows.length * y.itemsize() <= kVectorBytes * RowLanes::kWorkgroup * max_items && fits(y) &&
+         std::ranges::all_of(operands, [&](const Tensor* operand) {
+           return !operand->defined() || fits(*operand);
+         });
+}
+
+template <class Enum>
+Enum element_of(const Tensor& tensor) {
+  return tensor.scalar_type() == at::kFloat  ? Enum::f32
+         : tensor.scalar_type() == at::kHalf ? Enum::f16
+                                             : Enum::bf16;
+}
+
+void normalize_vectors(const char* op, const Rows& rows, const Tensor& x, const Tensor& weight,
+                       const Tensor& bias, double eps, const Tensor& y, const Tensor& mean,
+                       const Tensor& rstd) {
+  namespace kernel = kernels::norm_vectors;
+  const VectorPlan plan(rows, y);
+  auto params = plan.params<kernel::Params>(rows);
+  params.eps = static_cast<float>(eps);
+  kernel::Launch launch(op);
+  launch.y_as(DType::kBits128, y).rstd(rstd).x_as(DType::kBits128, x);
+  if (mean.defined()) {
+    launch.mean(mean);
+  }
+  if (weight.defined()) {
+    launch.weight_as(DType::kBits128, weight);
+  }
+  if (bias.defined()) {
+    launch.bias_as(DType::kBits128, bias);
+  }
+  launch.dtype(element_of<kernel::Dtype>(y)).centered(mean.defined()).items(plan.items);
+  launch.run(params, launch.grid_of_groups(plan.lanes.workgroups(params.rows)));
+}
+
+void sum_of_rows(const Tensor& sum, const Tensor& rows) {
+  auto iter = reduction({sum.view({1, -1})}, {rows});
+  reduce(iter, ReduceOp::sum_op);
+}
+
+void gradient_of_vectors(const char* op, const Rows& rows, const Tensor& gradient, const Tensor& x,
+                         const Tensor& mean, const Tensor& rstd, const Tensor& weight,
+                         const Tensor& y, const Tensor& weight_gradient,
+                         const Tensor& bias_gradient) {
+  namespace kernel = kernels::norm_vectors_backward;
+  const VectorPlan plan(rows, y);
+  auto params = plan.params<kernel::Params>(rows);
+  kernel::Launch launch(op);
+  launch.y_as(DType::kBits128, y).rstd(rstd);
+  launch.gradient_as(DType::kBits128, gradient).x_as(DType::kBits128, x);
+  if (mean.defined()) {
+    launch.mean(mean);
+  }
+  if (weight.defined()) {
+    launch.weight_as(DType::kBits128, weight);
+  }
+  const int64_t at_once = RowLanes::kWorkgroup / plan.lanes.lanes();
+  auto workgroups = static_cast<int64_t>(plan.lanes.workgroups(params.rows));
+  Tensor weight_sums;
+  Tensor bias_sums;
+  if (weight_gradient.defined() || bias_gradient.defined()) {
+    workgroups = std::min(workgroups, kSummingWorkgroups);
+    const auto sums = [&] { return empty_webgpu({workgroups * at_once, rows.length}, at::kFloat); };
+    if (weight_gradient.defined()) {
+      weight_sums = sums();
+      launch.weight_sums_as(DType::kBits128, weight_sums);
+    }
+    if (bias_gradient.defined()) {
+      bias_sums = sums();
+      launch.bias_sums_as(DType::kBits128, bias_sums);
+    }
+  }
+  params.workgroups = static_cast<uint32_t>(workgroups);
+  params.steps = static_cast<uint32_t>(at::ceil_div(rows.rows, workgroups * at_once));
+  launch.dtype(element_of<kernel::Dtype>(y)).centered(mean.defined()).items(plan.items);
+  launch.run(params, launch.grid_of_groups(static_cast<uint64_t>(workgroups)));
+  if (weight_sums.defined()) {
+    sum_of_rows(weight_gradient, weight_sums);
+  }
+  if (bias_sums.defined()) {
+    sum_of_rows(bias_gradient, bias_sums);
+  }
+}
 
 // How a kernel shares rows among invocations, and the parameters that say so.
 template <class Params>
@@ -83,6 +210,10 @@ struct RowPlan {
 void normalize_rows(const char* op, const Rows& rows, const Tensor& x, const Tensor& weight,
                     const Tensor& bias, double eps, const Tensor& y, const Tensor& mean,
                     const Tensor& rstd) {
+  if (are_vectors(rows, y, {&x, &weight, &bias}, kMaxVectors)) {
+    normalize_vectors(op, rows, x, weight, bias, eps, y, mean, rstd);
+    return;
+  }
   namespace kernel = kernels::norm_rows;
   RowPlan<kernel::Params> plan(op, rows, y, {&x, &weight, &bias}, kMaxItems);
   plan.params.eps = static_cast<float>(eps);
@@ -105,8 +236,16 @@ void normalize_rows(const char* op, const Rows& rows, const Tensor& x, const Ten
 }
 
 void gradient_of_rows(const char* op, const Rows& rows, const Tensor& gradient, const Tensor& x,
-                      const Tensor& mean, const Tensor& rstd, const Tensor& weight,
-                      const Tensor& y) {
+                      const Tensor& mean, const Tensor& rstd, const Tensor& weight, const Tensor& y,
+                      const Tensor& weight_gradient, const Tensor& bias_gradient) {
+  if (are_vectors(rows, y, {&gradient, &x, &weight}, kMaxGradientVectors)) {
+    gradient_of_vectors(op, rows, gradient, x, mean, rstd, weight, y, weight_gradient,
+                        bias_gradient);
+    return;
+  }
+  if (weight_gradient.defined() || bias_gradient.defined()) {
+    gradient_of_weights(rows, gradient, x, mean, rstd, weight_gradient, bias_gradient);
+  }
   namespace kernel = kernels::norm_rows_backward;
   RowPlan<kernel::Params> plan(op, rows, y, {&gradient, &x, &weight}, kMaxItems);
   kernel::Launch launch(op);
@@ -122,6 +261,22 @@ void gradient_of_rows(const char* op, const Rows& rows, const Tensor& gradient, 
   }
   launch.centered(mean.defined()).per_element(rows.inner == 1).items(plan.items);
   launch.run(plan.params, launch.grid_of_groups(plan.lanes.workgroups(plan.params.rows)));
+}
+
+void gradient_of_weights(const Rows& rows, const Tensor& gradient, const Tensor& x,
+                         const Tensor& mean, const Tensor& rstd, const Tensor& weight_gradient,
+                         const Tensor& bias_gradient) {
+  const Tensor& given = weight_gradient.defined() ? weight_gradient : bias_gradient;
+  const int64_t n = rows.length;
+  // The kernel finds both sums.
+  const auto out = [&](const Tensor& sum) {
+    return sum.defined() ? sum.view({1, n}) : empty_webgpu({1, n}, given.scalar_type());
+  };
+  const auto elements = [&](const Tensor& tensor) { return tensor.view({rows.rows, n}); };
+  const auto numbers = [&](const Tensor& tensor) { return tensor.view({rows.rows, 1}); };
+  const Tensor center = mean.defined() ? numbers(mean) : at::zeros({1, 1}, rstd.options());
+  normalized_sums(out(bias_gradient), out(weight_gradient), elements(gradient), elements(x), center,
+                  numbers(rstd));
 }
 
 void moments(const Tensor& var, const Tensor& mean, const Tensor& input) {

@@ -211,3 +211,45 @@ def test_rms_norm_is_one_dispatch():
     before = torch.webgpu.stats()["dispatches"]
     F.rms_norm(x, (64,), w)
     assert torch.webgpu.stats()["dispatches"] - before == 1
+
+
+VECTOR_ROWS = [(1, 8), (3, 16), (300, 96), (7, 768), (600, 1024), (2, 8192), (3, 4096), (9, 30)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "length"), VECTOR_ROWS)
+@pytest.mark.parametrize("mask", ["all", "weight", "bias of rows", "none", "weights only"])
+def test_layer_norm_of_vectors(rows, length, dtype, mask):
+    """Rows of whole vectors, whose gradients of the weights are summed by workgroups."""
+    torch.manual_seed(0)
+    x, g = torch.randn(2, rows, length).to(dtype).unbind()
+    weight, bias = torch.randn(2, length).to(dtype).unbind()
+
+    def run(device, kind):
+        tensors = [t.to(device, kind) for t in (x, weight, bias)]
+        for tensor in tensors if mask != "weights only" else tensors[1:]:
+            tensor.requires_grad_()
+        x_, weight_, bias_ = tensors
+        if mask == "none":
+            tensors = tensors[:1]
+            y = F.rms_norm(x_, (length,), eps=1e-5)
+        elif mask == "weight":
+            tensors = tensors[:2]
+            y = F.rms_norm(x_, (length,), weight_, 1e-5)
+        elif mask == "bias of rows":
+            tensors = [x_, bias_]
+            y = F.layer_norm(x_, (length,), None, bias_)
+        else:
+            y = F.layer_norm(x_, (length,), weight_, bias_)
+        y.backward(g.to(device, kind))
+        return y.detach(), [t.grad for t in tensors]
+
+    expected, wanted = run("cpu", torch.float64)
+    result, gradients = run(DEVICE, dtype)
+    unit = torch.finfo(dtype).eps
+    for got, want in zip([result, *gradients], [expected, *wanted], strict=True):
+        if want is None:
+            assert got is None
+            continue
+        scale = max(1.0, want.abs().max().item())
+        assert (got.cpu().double() - want).abs().max() <= (2 * unit + 4e-6) * scale
