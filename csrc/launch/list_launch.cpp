@@ -26,14 +26,26 @@ bool same_strides(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // Whether the tensor can stand beside `first`, the one at the same place of the first list.
-bool fits(const at::Tensor& tensor, const at::Tensor& first, at::ScalarType dtype, uint64_t limit) {
+bool fits(const at::Tensor& tensor, const at::Tensor& first, at::ScalarType dtype,
+          const Context& context, uint64_t limit) {
   if (!is_webgpu(tensor) || tensor.scalar_type() != dtype || tensor.layout() != at::kStrided ||
       !tensor.is_non_overlapping_and_dense() || tensor.is_conj() || tensor.is_neg() ||
       !same_strides(tensor, first)) {
     return false;
   }
-  return tensor.numel() == 0 ||
-         (byte_offset(tensor) % kVectorBytes == 0 && buffer_of(tensor).size <= limit);
+  if (tensor.numel() == 0) {
+    return true;
+  }
+  const Buffer& buffer = buffer_of(tensor);
+  return buffer.context == &context && buffer.size <= limit &&
+         byte_offset(tensor) % kVectorBytes == 0;
+}
+
+// The first tensor with elements, or else the first: empty storages have no context of their own.
+const at::Tensor& first_with_elements(at::TensorList tensors) {
+  const auto* found =
+      std::ranges::find_if(tensors, [](const at::Tensor& tensor) { return tensor.numel() != 0; });
+  return found == tensors.end() ? tensors[0] : *found;
 }
 
 } // namespace
@@ -46,14 +58,17 @@ uint32_t tensors_per_dispatch(const ShaderTarget& target, uint32_t lists, uint32
 std::optional<DType> common_dtype(std::span<const TensorListUse> lists) {
   const at::Tensor& first = lists[0].tensors[0];
   const auto dtype = native_dtype(first.scalar_type());
-  if (!dtype || !is_webgpu(first)) {
+  const at::Tensor& with_elements = first_with_elements(lists[0].tensors);
+  if (!dtype || !is_webgpu(with_elements)) {
     return std::nullopt;
   }
-  const uint64_t limit = plan_target(first).max_storage_binding_size;
+  Context& context = context_of(with_elements);
+  const uint64_t limit = plan_target(context).max_storage_binding_size;
   for (size_t i = 0; i < lists[0].tensors.size(); ++i) {
     for (size_t k = 0; k < lists.size(); ++k) {
       const at::Tensor& tensor = lists[k].tensors[i];
-      if (!lists[k].numbers && !fits(tensor, lists[0].tensors[i], first.scalar_type(), limit)) {
+      if (!lists[k].numbers &&
+          !fits(tensor, lists[0].tensors[i], first.scalar_type(), context, limit)) {
         return std::nullopt;
       }
       for (size_t other = 0; tensor.numel() != 0 && other < k; ++other) {
@@ -108,13 +123,33 @@ void ListLaunch::copy_lists() {
   }
 }
 
+void ListLaunch::check_device(const at::Tensor& tensor) const {
+  const Buffer& buffer = buffer_of(tensor); // raises for a tensor on the CPU
+  if (tensor.numel() != 0) {
+    check_context(op(), buffer, owner());
+  }
+}
+
+void ListLaunch::check_devices(bool checked) const {
+  for (const List& list : lists()) {
+    if (!checked || list.numbers) {
+      std::ranges::for_each(list.tensors, [&](const at::Tensor& t) { check_device(t); });
+    }
+  }
+  for (uint32_t n = 0; n < num_numbers_; ++n) {
+    check_device(numbers_[n].tensor);
+  }
+}
+
 void ListLaunch::prepare() {
   const auto operands = kernel().operands;
   stride_ = static_cast<uint32_t>(
       1 + (std::ranges::count_if(operands, [](auto& o) { return o.many; }) + 3) / 4);
-  // The first in the kernel's order, so that the dtype is its.
+  // In the kernel's order. The dtype is that of the first list.
   std::ranges::sort(lists_.begin(), lists_.begin() + num_lists_, {}, &List::operand);
   auto dtype = common_dtype_ ? common_dtype_ : taken_dtype();
+  const ShaderTarget& target = target_with(buffer_of(first_with_elements(lists_[0].tensors)));
+  check_devices(dtype.has_value());
   if (!dtype) {
     copy_lists();
     dtype = native_dtype(copies_[0][0].scalar_type());
@@ -125,7 +160,7 @@ void ListLaunch::prepare() {
   for (const List& list : lists()) {
     place(list.operand, list.numbers ? DType::kF32 : dtype_, 0, 0);
   }
-  place_numbers(target_with(buffer_of(tensor(0, 0))));
+  place_numbers(target);
   check_complete();
 }
 
@@ -146,8 +181,9 @@ void ListLaunch::place_numbers(const ShaderTarget& target) {
       const bool reads = kernel().operands[number.operand].access == Access::kIn;
       if (is_written(buffer_of(number.tensor)) ||
           buffer_of(number.tensor).size > target.max_storage_binding_size) {
-        TORCH_CHECK_NOT_IMPLEMENTED(reads, op(), "(): '", kernel().operands[number.operand].name,
-                                    "' lies in the memory of a tensor that is written");
+        TORCH_CHECK_NOT_IMPLEMENTED(
+            reads, op(), "(): '", kernel().operands[number.operand].name,
+            "' shares a buffer with a tensor that is written, or is too large to bind");
         number.tensor = number.tensor.clone();
       }
       const Buffer* buffer = &buffer_of(number.tensor);
@@ -162,9 +198,10 @@ void ListLaunch::place_numbers(const ShaderTarget& target) {
     }
     pack_numbers();
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(capacity_ != 0, op(), "(): ", num_lists_ + num_slots_,
-                              " tensors, and this adapter's kernels take ",
-                              target.max_storage_buffers);
+  TORCH_CHECK_NOT_IMPLEMENTED(capacity_ != 0, op(),
+                              "(): one tensor of each list and the numbers need ",
+                              num_lists_ + num_slots_, " storage buffers, where target '",
+                              target.name, "' has ", target.max_storage_buffers);
   for (uint32_t n = 0; n < num_numbers_; ++n) {
     const Number& number = numbers_[n];
     const auto* slot = std::find(slots_.cbegin(), slots_.cend(), &buffer_of(number.tensor));
@@ -228,7 +265,6 @@ bool ListLaunch::fill(std::array<uint32_t, 4>* entries) {
       entry[1 + lists_[k].place / 4][lists_[k].place % 4] =
           static_cast<uint32_t>(byte_offset(of) / unit);
       const Buffer& buffer = buffer_of(of);
-      check_context(op(), buffer, owner());
       list_bindings_[filled_ * num_lists_ + k] = {&buffer, 0, 0};
     }
     const uint64_t vectors = (count + lanes - 1) / lanes;
@@ -236,7 +272,6 @@ bool ListLaunch::fill(std::array<uint32_t, 4>* entries) {
     ++filled_;
   }
   for (uint32_t s = 0; s < num_slots_; ++s) {
-    check_context(op(), *slots_[s], owner());
     list_bindings_[filled_ * num_lists_ + s] = {slots_[s], 0, 0};
   }
   return filled_ != 0;

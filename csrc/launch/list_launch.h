@@ -27,9 +27,10 @@ struct TensorListUse {
 };
 
 /// The dtype of the tensors if kernels can take them as they are, else nothing. All tensors must be
-/// on this device and have one native dtype. Tensors at the same place of their lists must have
+/// on webgpu and have one native dtype. Tensors at the same place of their lists must have
 /// equal sizes and strides. All must be dense and start at a multiple of 16 bytes. No tensor may
-/// share memory with one at the same place of another list that is written.
+/// share memory with one at the same place of another list that is written. All must have one
+/// context.
 std::optional<DType> common_dtype(std::span<const TensorListUse> lists);
 
 class ListLaunch : public Launch {
@@ -49,8 +50,8 @@ protected:
   /// A number for each tensor, or one for all, which the kernel finds in its entry.
   void set_numbers(c10::ArrayRef<c10::Scalar> numbers) { entry_numbers_ = numbers; }
 
-  /// Settles dtype and slots. Lists that kernels cannot take as they are are copied, to one layout
-  /// and to the dtype of the first.
+  /// Settles context, dtype and slots. Raises if the tensors lie in two contexts. Lists that
+  /// kernels cannot take as they are are copied, to one layout and to the dtype of the first.
   void prepare();
   /// Describes the tensors of the next dispatch in `entries`, Params::lists; false if none is left.
   bool fill(std::array<uint32_t, 4>* entries);
@@ -87,6 +88,10 @@ private:
     return copied_ ? copies_[k][index] : lists_[k].tensors[index];
   }
   std::optional<DType> taken_dtype() const;
+  // Raises if the tensor is not in the launch's context.
+  void check_device(const at::Tensor& tensor) const;
+  // The same for all tensors. `checked`: common_dtype() has checked all but the numbers.
+  void check_devices(bool checked) const;
   void copy_lists();
   void place_numbers(const ShaderTarget& target);
   void pack_numbers();

@@ -19,8 +19,10 @@ void check_bindings(const PipelineSpec& spec, const ShaderTarget& target);
 
 /// Raises if the operand's buffer belongs to another context than the operands before it.
 inline void check_context(std::string_view op, const Buffer& buffer, const Context& context) {
-  TORCH_CHECK(buffer.context == &context, op,
-              "(): its operands lie on two WebGPU devices; a kernel runs on one");
+  TORCH_CHECK(
+      buffer.context == &context, op,
+      "(): Expected all tensors to be on the same device, but its operands lie on two WebGPU "
+      "devices");
 }
 
 /// The pipeline for `key` and the target. make_spec() makes it but for the library, and is called

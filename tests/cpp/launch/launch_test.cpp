@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/tensor.h"
+#include "kernels/amp_unscale.h"
 #include "kernels/reciprocal_double.h"
 #include "launch/grid.h"
 #include "launch/target_scope.h"
@@ -22,25 +23,27 @@ Context& second_context() {
   return *made;
 }
 
-at::Tensor tensor_in(Context& context, const std::vector<double>& values) {
-  Buffer* buffer = context.allocator.allocate(values.size() * sizeof(double));
-  context.stream.upload(*buffer, 0, values.data(), values.size() * sizeof(double));
+template <typename T = double>
+at::Tensor tensor_in(Context& context, const std::vector<T>& values) {
+  Buffer* buffer = context.allocator.allocate(values.size() * sizeof(T));
+  context.stream.upload(*buffer, 0, values.data(), values.size() * sizeof(T));
   c10::DataPtr data(reinterpret_cast<void*>(buffer->address), buffer, &free_buffer,
                     webgpu_device());
-  const auto bytes = static_cast<int64_t>(values.size() * sizeof(double));
+  const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
   c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), bytes, std::move(data), nullptr, false));
   auto tensor = at::detail::make_tensor<at::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-      caffe2::TypeMeta::Make<double>());
+      caffe2::TypeMeta::Make<T>());
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<int64_t>(values.size())});
   return tensor;
 }
 
-std::vector<double> values_of(const at::Tensor& tensor) {
-  std::vector<double> values(tensor.numel());
+template <typename T = double>
+std::vector<T> values_of(const at::Tensor& tensor) {
+  std::vector<T> values(tensor.numel());
   context_of(tensor).stream.read(buffer_of(tensor), byte_offset(tensor), values.data(),
-                                 values.size() * sizeof(double));
+                                 values.size() * sizeof(T));
   return values;
 }
 
@@ -48,6 +51,14 @@ void run_reciprocal(const at::Tensor& x, const at::Tensor& y) {
   kernels::reciprocal_double::Launch launch("reciprocal");
   launch.x(x).y(y);
   launch.run({.count = static_cast<uint32_t>(x.numel())}, launch.grid_of(x.numel()));
+}
+
+// Divides the gradients by 4.
+void run_unscale(at::TensorList gradients, const at::Tensor& found_inf) {
+  const at::Tensor inv_scale = tensor_in<float>(context_of(found_inf), {0.25f});
+  kernels::amp_unscale::Launch launch("unscale");
+  launch.gradient(gradients).inv_scale(inv_scale).found_inf(found_inf);
+  launch.run({});
 }
 
 } // namespace
@@ -93,6 +104,41 @@ TEST_CASE("operands of two contexts are refused, and both stay usable") {
   const at::Tensor z = tensor_in(context(), {0});
   run_reciprocal(x, z);
   CHECK(values_of(z) == std::vector<double>{0.125});
+}
+
+TEST_CASE("a list launch runs in its tensors' context") {
+  for (Context* where : {&context(), &second_context()}) {
+    const uint64_t dispatches = where->stream.stats().dispatches;
+    const at::Tensor found_inf = tensor_in<float>(*where, {0});
+    const std::vector<at::Tensor> gradients = {tensor_in<float>(*where, {1, 2}),
+                                               tensor_in<float>(*where, {4})};
+    run_unscale(gradients, found_inf);
+    CHECK(values_of<float>(gradients[0]) == std::vector<float>{0.25f, 0.5f});
+    CHECK(values_of<float>(gradients[1]) == std::vector<float>{1});
+    CHECK(where->stream.stats().dispatches == dispatches + 1);
+  }
+}
+
+TEST_CASE("lists with tensors of two contexts are refused before anything is written") {
+  // More tensors than one dispatch takes, of which the last is in the second context.
+  std::vector<at::Tensor> gradients;
+  for (int i = 0; i < 40; ++i) {
+    gradients.push_back(tensor_in<float>(context(), {1}));
+  }
+  gradients.push_back(tensor_in<float>(second_context(), {1}));
+  const at::Tensor found_inf = tensor_in<float>(context(), {0});
+  CHECK_THROWS_WITH_AS(run_unscale(gradients, found_inf),
+                       doctest::Contains("Expected all tensors to be on the same device"),
+                       c10::Error);
+  for (const at::Tensor& gradient : gradients) {
+    CHECK(values_of<float>(gradient) == std::vector<float>{1});
+  }
+  // The same with a number that all tensors of the list share.
+  gradients.pop_back();
+  CHECK_THROWS_WITH_AS(run_unscale(gradients, tensor_in<float>(second_context(), {0})),
+                       doctest::Contains("Expected all tensors to be on the same device"),
+                       c10::Error);
+  CHECK(values_of<float>(gradients[0]) == std::vector<float>{1});
 }
 
 TEST_CASE("buffers return to the pool that they come from") {

@@ -196,3 +196,10 @@ def test_a_target_with_fewer_buffers_takes_more_dispatches():
     assert dispatches() == 1
     with target(limits={"max_storage_buffers": 8}):
         assert dispatches() == 2
+
+
+def test_a_list_with_a_tensor_on_the_cpu_is_refused():
+    gradients = [torch.ones(3, device=DEVICE), torch.ones(3)]
+    found_inf, inv_scale = torch.zeros(1, device=DEVICE), torch.ones(1, device=DEVICE)
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, found_inf, inv_scale)
