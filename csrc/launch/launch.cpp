@@ -156,7 +156,7 @@ PipelineKey Launch::key() const {
 PipelineSpec Launch::make_spec(const KernelForm& form) const {
   const ShaderTarget& target = bindings_.target();
   PipelineSpec spec = assemble(op_, kernel_, form, target);
-  check_bindings(spec, target);
+  check_limits(spec, target);
   return spec;
 }
 

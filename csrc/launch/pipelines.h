@@ -12,10 +12,11 @@
 namespace torch_webgpu {
 
 /// `spec` for a target: its text with what it needs of the WGSL library. Raises
-/// NotImplementedError if it binds more than the target has.
+/// NotImplementedError if the kernel needs more than the target has.
 PipelineSpec completed(PipelineSpec spec, const ShaderTarget& target);
-/// Raises NotImplementedError if the kernel binds more storage buffers than the target has.
-void check_bindings(const PipelineSpec& spec, const ShaderTarget& target);
+/// Raises NotImplementedError if the kernel, whose shader is complete, binds more storage buffers
+/// or uses more workgroup memory than the target has.
+void check_limits(const PipelineSpec& spec, const ShaderTarget& target);
 
 /// Raises if the operand's buffer belongs to another context than the operands before it.
 inline void check_context(std::string_view op, const Buffer& buffer, const Context& context) {

@@ -14,6 +14,7 @@
 #include "wgsl/kernel_info.h"
 #include "wgsl/kernel_source.h"
 #include "wgsl/wgsl_library.h"
+#include "wgsl/workgroup_memory.h"
 
 namespace torch_webgpu {
 
@@ -88,6 +89,7 @@ void register_kernels(pybind11::module_& m) {
     return to_word(dtype_named(dtype), value);
   });
   m.def("library_for", [](const std::string& text) { return library_for(text); });
+  m.def("workgroup_memory", [](const std::string& shader) { return workgroup_memory(shader); });
 }
 
 } // namespace torch_webgpu

@@ -355,6 +355,21 @@ def test_a_target_that_asks_for_more_is_refused():
     assert torch.tanh(x).cpu().isfinite().all()
 
 
+def test_a_kernel_with_more_workgroup_memory_than_the_target_is_refused():
+    x = torch.randn(4, 300, device=DEVICE)
+    with (
+        wgsl.target("browser", limits={"max_workgroup_storage": 8176}),
+        pytest.raises(
+            NotImplementedError,
+            match=r"sort\(\): its kernel needs 8192 bytes of workgroup memory, "
+            r"where target 'browser with changes' has 8176",
+        ),
+    ):
+        torch.sort(x)
+    with wgsl.target("browser", limits={"max_workgroup_storage": 8192}):
+        check(torch.sort, x.cpu())
+
+
 def test_enable_lines():
     assert wgsl.enables("browser") == ""
     assert wgsl.enables("swiftshader") == "enable subgroups;\n"
