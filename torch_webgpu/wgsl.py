@@ -135,8 +135,8 @@ def enables(
     features: Sequence[str] = (),
     limits: Mapping[str, int] | None = None,
 ) -> str:
-    """The ``enable`` lines for a shader of one's own that uses every feature of a target. The
-    arguments are those of `target`."""
+    """The ``enable`` and ``requires`` lines for a shader of one's own that uses every feature of a
+    target. The arguments are those of `target`."""
     return _C.target_enables(base, _changes(features, limits))
 
 

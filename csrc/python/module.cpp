@@ -79,6 +79,7 @@ std::tuple<std::map<std::string, std::string>, std::vector<std::string>, Counter
       features.emplace_back(name);
     }
   }
+  features.insert(features.end(), caps.language_features.begin(), caps.language_features.end());
   Counters limits = {{"max_buffer_size", caps.max_buffer_size},
                      {"max_storage_binding_size", caps.max_storage_binding_size},
                      {"max_uniform_binding_size", caps.max_uniform_binding_size},

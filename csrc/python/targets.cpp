@@ -6,6 +6,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -25,6 +26,17 @@ template <typename Field>
 void assign(Field& field, const std::string& name, uint64_t value) {
   TORCH_CHECK_VALUE(value <= std::numeric_limits<Field>::max(), name, " cannot be ", value);
   field = static_cast<Field>(value);
+}
+
+// In the order of their names, so that equal targets have equal lists.
+void set_language_feature(std::vector<std::string>& features, const std::string& name, bool has) {
+  const auto at = std::ranges::lower_bound(features, name);
+  const bool had = at != features.end() && *at == name;
+  if (has && !had) {
+    features.insert(at, name);
+  } else if (had && !has) {
+    features.erase(at);
+  }
 }
 
 void change(ShaderTarget& target, const std::string& name, uint64_t value) {
@@ -49,6 +61,10 @@ void change(ShaderTarget& target, const std::string& name, uint64_t value) {
       {"max_elements", [&] { to(target.max_elements); }},
       {"storage_offset_alignment", [&] { to(target.storage_offset_alignment); }},
   };
+  if (std::ranges::count(known_language_features(), name) != 0) {
+    set_language_feature(target.language_features, name, value != 0);
+    return;
+  }
   const auto found = fields.find(name);
   TORCH_CHECK_VALUE(found != fields.end(), "a shader target has no feature or limit ", name);
   found->second();

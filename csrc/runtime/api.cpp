@@ -46,18 +46,19 @@ Api load_api(const RuntimeSource& source) {
 #define TW_LOAD(name)                                                                              \
   api.name = reinterpret_cast<WGPUProc##name>(find("wgpu" #name, /*required=*/true));
   TW_WEBGPU_FUNCTIONS(TW_LOAD)
-#undef TW_LOAD
   if (api.kind == RuntimeKind::kWgpuNative) {
     api.DevicePoll =
         reinterpret_cast<decltype(api.DevicePoll)>(find("wgpuDevicePoll", /*required=*/true));
     api.QueueGetTimestampPeriod = reinterpret_cast<decltype(api.QueueGetTimestampPeriod)>(
         find("wgpuQueueGetTimestampPeriod", /*required=*/true));
   } else {
-    api.InstanceWaitAny =
-        reinterpret_cast<WGPUProcInstanceWaitAny>(find("wgpuInstanceWaitAny", /*required=*/true));
+    TW_LOAD(InstanceWaitAny)
+    TW_LOAD(InstanceGetWGSLLanguageFeatures)
+    TW_LOAD(SupportedWGSLLanguageFeaturesFreeMembers)
     api.SubgroupMatrixConfigsFree = reinterpret_cast<decltype(api.SubgroupMatrixConfigsFree)>(
         find("wgpuAdapterPropertiesSubgroupMatrixConfigsFreeMembers", /*required=*/false));
   }
+#undef TW_LOAD
   return api;
 }
 

@@ -70,8 +70,11 @@ struct Api {
 #define TW_DECLARE(name) WGPUProc##name name = nullptr;
   TW_WEBGPU_FUNCTIONS(TW_DECLARE)
 #undef TW_DECLARE
-  // Dawn only: wgpu-native's aborts as unimplemented.
+  // Dawn only: wgpu-native's abort as unimplemented.
   WGPUProcInstanceWaitAny InstanceWaitAny = nullptr;
+  WGPUProcInstanceGetWGSLLanguageFeatures InstanceGetWGSLLanguageFeatures = nullptr;
+  WGPUProcSupportedWGSLLanguageFeaturesFreeMembers SupportedWGSLLanguageFeaturesFreeMembers =
+      nullptr;
   // Dawn only; null in one without subgroup matrices.
   void (*SubgroupMatrixConfigsFree)(DawnSubgroupMatrixConfigs configs) = nullptr;
   // wgpu-native only (wgpu.h): blocks until the queue is empty when wait is true.

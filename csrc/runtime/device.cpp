@@ -101,6 +101,42 @@ WGPUInstance create_instance(const Api& api) {
   return instance;
 }
 
+struct LanguageFeature {
+  WGPUWGSLLanguageFeatureName value;
+  const char* name;
+};
+constexpr LanguageFeature kLanguageFeatures[] = {
+    {WGPUWGSLLanguageFeatureName_ReadonlyAndReadwriteStorageTextures,
+     "readonly_and_readwrite_storage_textures"},
+    {WGPUWGSLLanguageFeatureName_Packed4x8IntegerDotProduct, "packed_4x8_integer_dot_product"},
+    {WGPUWGSLLanguageFeatureName_UnrestrictedPointerParameters, "unrestricted_pointer_parameters"},
+    {WGPUWGSLLanguageFeatureName_PointerCompositeAccess, "pointer_composite_access"},
+    {WGPUWGSLLanguageFeatureName_UniformBufferStandardLayout, "uniform_buffer_standard_layout"},
+    {WGPUWGSLLanguageFeatureName_SubgroupId, "subgroup_id"},
+    {WGPUWGSLLanguageFeatureName_TextureAndSamplerLet, "texture_and_sampler_let"},
+    {WGPUWGSLLanguageFeatureName_SubgroupUniformity, "subgroup_uniformity"},
+    {WGPUWGSLLanguageFeatureName_TextureFormatsTier1, "texture_formats_tier1"},
+    {WGPUWGSLLanguageFeatureName_LinearIndexing, "linear_indexing"},
+};
+
+std::vector<std::string> language_features(const Api& api, WGPUInstance instance) {
+  std::vector<std::string> names;
+  if (api.InstanceGetWGSLLanguageFeatures == nullptr) {
+    return names;
+  }
+  WGPUSupportedWGSLLanguageFeatures supported = WGPU_SUPPORTED_WGSL_LANGUAGE_FEATURES_INIT;
+  api.InstanceGetWGSLLanguageFeatures(instance, &supported);
+  for (const LanguageFeature& feature : kLanguageFeatures) {
+    const auto* const end = supported.features + supported.featureCount;
+    if (std::find(supported.features, end, feature.value) != end) {
+      names.emplace_back(feature.name);
+    }
+  }
+  api.SupportedWGSLLanguageFeaturesFreeMembers(supported);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 struct FoundAdapter {
   WGPUAdapter handle = nullptr;
   AdapterInfo info;
@@ -168,6 +204,14 @@ std::vector<FoundAdapter> find_adapters(const Api& api, WGPUInstance instance) {
 }
 
 } // namespace
+
+std::vector<std::string> known_language_features() {
+  std::vector<std::string> names;
+  for (const LanguageFeature& feature : kLanguageFeatures) {
+    names.emplace_back(feature.name);
+  }
+  return names;
+}
 
 Device::Device(const RuntimeSource& source, const std::string& adapter, bool debug)
     : api_(std::make_unique<Api>(load_api(source))), debug_(debug) {
@@ -286,6 +330,7 @@ void Device::create_device(WGPUAdapter adapter) {
   }
   caps_.subgroup_min_size = subgroup_sizes[0];
   caps_.subgroup_max_size = subgroup_sizes[1];
+  caps_.language_features = language_features(*api_, instance_);
   caps_.max_immediate_size = granted.maxImmediateSize;
   caps_.max_buffer_size = granted.maxBufferSize;
   caps_.max_storage_binding_size = storage_binding_limit(granted.maxStorageBufferBindingSize);

@@ -40,6 +40,10 @@ struct MatrixShape {
   bool operator==(const MatrixShape&) const = default;
 };
 
+/// The language features of WGSL that the runtime may be asked for, by the names that `requires`
+/// takes.
+std::vector<std::string> known_language_features();
+
 /// What the device was granted. Sizes in bytes.
 struct Capabilities {
   bool shader_f16 = false;
@@ -49,6 +53,7 @@ struct Capabilities {
   uint32_t subgroup_max_size = 0;
   bool subgroup_matrix = false; // chromium-experimental-subgroup-matrix
   std::vector<MatrixShape> matrix_shapes;
+  std::vector<std::string> language_features; // of WGSL, sorted; wgpu-native does not tell
   bool timestamps = false;
   uint32_t max_immediate_size = 0;
   uint64_t max_buffer_size = 0;

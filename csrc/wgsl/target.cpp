@@ -19,6 +19,9 @@ std::string ShaderTarget::enables() const {
   if (subgroup_matrix) {
     lines += "enable chromium_experimental_subgroup_matrix;\n";
   }
+  for (const std::string& feature : language_features) {
+    lines += "requires " + feature + ";\n";
+  }
   return lines;
 }
 
@@ -49,6 +52,7 @@ ShaderTarget target_of(const Capabilities& caps, const AdapterInfo& adapter) {
   target.subgroup_max_size = caps.subgroup_max_size;
   target.subgroup_matrix = caps.subgroup_matrix;
   target.matrix_shapes = caps.matrix_shapes;
+  target.language_features = caps.language_features;
   target.max_storage_buffers = caps.max_storage_buffers;
   target.max_storage_binding_size = caps.max_storage_binding_size;
   target.max_workgroup_storage = caps.max_workgroup_storage;
@@ -92,6 +96,9 @@ std::string excess(const ShaderTarget& target, const ShaderTarget& granted) {
               target.matrix_shapes,
               [&](const MatrixShape& shape) { return granted.has_matrix_shape(shape); }),
           false);
+  for (const std::string& name : target.language_features) {
+    feature(name.c_str(), true, std::ranges::count(granted.language_features, name) != 0);
+  }
   if (target.subgroups && granted.subgroups &&
       (granted.subgroup_min_size < target.subgroup_min_size ||
        granted.subgroup_max_size > target.subgroup_max_size)) {

@@ -26,7 +26,7 @@ struct ShaderTarget {
   uint32_t subgroup_max_size = 0;
   bool subgroup_matrix = false; // chromium-experimental-subgroup-matrix
   std::vector<MatrixShape> matrix_shapes;
-  std::vector<std::string> language_features; // of WGSL, as navigator.gpu.wgslLanguageFeatures
+  std::vector<std::string> language_features; // of WGSL, sorted names as `requires` takes them
 
   // Limits.
   uint32_t max_storage_buffers = 8; // per shader stage, the error words included
@@ -45,7 +45,7 @@ struct ShaderTarget {
   /// Given by Targets: 0 for the device's own, the same for equal ones. Part of the pipeline key.
   uint32_t number = 0;
 
-  /// The `enable` lines of a shader that uses everything that the target has.
+  /// The `enable` and `requires` lines of a shader that uses everything that the target has.
   std::string enables() const;
   bool has_matrix_shape(const MatrixShape& shape) const;
   /// Whether both make the same shaders and plans.

@@ -375,6 +375,35 @@ def test_enable_lines():
     assert wgsl.enables("swiftshader") == "enable subgroups;\n"
     both = wgsl.enables("browser", features=["shader-f16", "subgroups"])
     assert both.splitlines() == ["enable f16;", "enable subgroups;"]
+    packed = wgsl.enables("browser", features=["packed_4x8_integer_dot_product"])
+    assert packed == "requires packed_4x8_integer_dot_product;\n"
+
+
+def test_language_features_are_the_devices():
+    feature = "packed_4x8_integer_dot_product"
+    granted = feature in torch.webgpu.get_device_properties().features
+    lines = wgsl.enables("device").splitlines()
+    assert (f"requires {feature};" in lines) == granted
+    # Dawn's all do; wgpu-native does not tell.
+    assert granted == (torch.webgpu.get_device_properties().runtime == "dawn")
+    x = torch.ones(4, device=DEVICE)
+    with wgsl.target("browser", features=[feature]):
+        if granted:
+            assert torch.exp(x).cpu().isfinite().all()
+        else:
+            with pytest.raises(RuntimeError, match=f"asks for more than it grants: {feature}"):
+                torch.exp(x)
+
+
+def test_the_lines_of_the_device_compile():
+    source = f"""
+        {wgsl.enables()}
+        @group(0) @binding(0) var<storage, read_write> out: array<u32>;
+        @compute @workgroup_size(1) fn run(@builtin(workgroup_id) id: vec3u) {{
+          out[id.x] = 1u;
+        }}
+    """
+    torch.webgpu.compile_shader(source)
 
 
 def test_unknown_names_are_refused():

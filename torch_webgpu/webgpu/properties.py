@@ -18,7 +18,7 @@ class DeviceProperties:
     backend: str  # "vulkan", "metal", "d3d12", ...
     type: str  # "discrete", "integrated" or "software"
     runtime: str  # "dawn" or the path of the library
-    features: tuple[str, ...]
+    features: tuple[str, ...]  # of WebGPU, then WGSL's language features, which wgpu does not tell
     limits: dict[str, int]
     total_memory: int | None = None  # WebGPU does not tell
 
