@@ -1,4 +1,4 @@
-"""Indexing by tensors: index, index_put, take, put, index_select and relatives, nonzero, masks."""
+"""Indexing by tensors: index, index_put, take, put, index_select and relatives, masks."""
 
 import pytest
 import torch
@@ -98,9 +98,6 @@ def test_masks():
     check(lambda x, m: x[:, m[0, :, 0]], x, mask)
     check(lambda x, m: x[m[..., 0].logical_not()], x, mask)
     check(lambda x, m: put(x, (m,), torch.tensor(2.0)), x, mask)
-    check(lambda x, m: x.masked_select(m[:, :1]), x, mask)
-    check(lambda x, m: x.masked_scatter(m, x.flip(0)), x, mask)
-    check(lambda x, m: x.transpose(0, 1).masked_scatter(m[0, :, :1], x), x[..., 0], mask)
 
 
 @pytest.mark.parametrize("dtype", [*MOVED, torch.float64, torch.int16])
@@ -108,43 +105,6 @@ def test_masked_fill(dtype):
     x = random_tensor((5, 7), dtype)
     check(lambda x, m: x.masked_fill(m, 1), x, torch.rand(5, 7) > 0.5)
     check(lambda x, m: x.t().masked_fill_(m, 1), x, torch.rand(5) > 0.5)
-
-
-@pytest.mark.parametrize("size", [(), (0,), (1,), (2049,), (3, 4, 5), (70, 90), (2, 0, 3)])
-def test_nonzero(size):
-    x = (torch.rand(size) > 0.6).float()
-    check(torch.nonzero, x)
-    check(torch.nonzero, x.bool())
-    check(lambda x: torch.nonzero(x.permute(list(range(x.dim()))[::-1])), x.long())
-    check(lambda x: torch.nonzero_static(x, size=9, fill_value=-1), x.bool())
-    check_error(lambda x, o: torch.nonzero_static(x, size=9, out=o), x.bool(), torch.empty(9, 2))
-    check(lambda x: torch.where(x), x)
-
-
-def test_nonzero_has_dense_columns():
-    """where() and indexing by masks pass them on one by one."""
-    x = torch.tensor([[0, 1, 2], [3, 0, 4]])
-    moved = x.to("webgpu")
-    assert torch.nonzero(moved).stride() == torch.nonzero(x).stride() == (1, 4)
-    assert all(t.is_contiguous() for t in torch.where(moved > 0))
-    assert torch.nonzero(moved[:0]).stride() == torch.nonzero(x[:0]).stride()
-    for shape in ((4, 2), (2, 4)):  # of which one must be resized
-        out = torch.zeros(shape, dtype=torch.int64)
-        moved_out = out.to("webgpu")[:]
-        assert torch.nonzero(moved, out=moved_out).stride() == torch.nonzero(x, out=out).stride()
-        assert torch.equal(moved_out.cpu(), out)
-    wide = torch.full((4, 2, 3), -1).to("webgpu")
-    torch.nonzero(moved, out=wide[..., 1])
-    assert torch.equal(wide[..., 1].cpu(), torch.nonzero(x))
-    assert bool((wide[..., ::2] == -1).all())
-
-
-def test_nonzero_takes_nan_and_ignores_negative_zero():
-    check(torch.nonzero, torch.tensor([0.0, -0.0, float("nan"), 1e-45, -3.0]))
-
-
-def test_many_nonzeros():
-    check(torch.nonzero, torch.rand(600_000) > 0.4)
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
@@ -213,7 +173,6 @@ def test_gradients():
     check_gradients(lambda x, i: x[:, i] * 2, x, i)
     check_gradients(lambda x, i: x.index_select(1, i), x, i)
     check_gradients(lambda x, i: x.take(i), x, i)
-    check_gradients(lambda x, m: x.masked_select(m), x, torch.rand(5, 6) > 0.5)
     check_gradients(lambda x, m: x.masked_fill(m, 0), x, torch.rand(5, 6) > 0.5)
 
 
@@ -279,10 +238,6 @@ def test_index_add_to_nothing():
         finish(add, torch.zeros(0, device=DEVICE), torch.tensor([0], device=DEVICE))
 
 
-def test_a_source_too_small_for_its_mask():
-    check_error(lambda x: x.masked_scatter_(x == x, x[:2].clone()), torch.randn(4))
-
-
 @pytest.mark.parametrize(
     "broken",
     [
@@ -294,7 +249,6 @@ def test_a_source_too_small_for_its_mask():
         lambda x, i: x.index_select(0, i.view(1, -1)),
         lambda x, i: x.index_put_((i,), x[:1, :2]),
         lambda x, i: x.index_put_((i,), x[:1, :2], accumulate=True),
-        lambda x, i: x.masked_select(i),
         lambda x, i: x.masked_fill(x > 0, x),
     ],
 )

@@ -12,7 +12,8 @@
 // @require has_out != has_coordinates
 // @require has_out || !scatters
 
-import package::index::selected::{is_selected};
+import package::select::prefix::{prefix_sum};
+import package::select::selected::{is_selected};
 
 struct Params {
   count: u32, // elements of the mask
@@ -41,8 +42,6 @@ fn emit(i: u32, number: u32) {
   @else store_out(p.out_at + number, load_in(p.in_at + i));
 }
 
-var<workgroup> sums: array<u32, 256>;
-
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) local: u32) {
@@ -55,20 +54,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     }
   }
   let own = countOneBits(selected);
-  sums[local] = own;
-  for (var step = 1u; step < 256u; step *= 2u) {
-    workgroupBarrier();
-    var other = 0u;
-    if (local >= step) {
-      other = sums[local - step];
-    }
-    workgroupBarrier();
-    sums[local] += other;
-  }
+  let sum = prefix_sum(own, local);
   if (selected == 0u) {
     return;
   }
-  var number = load_before(p.before_at + block) + sums[local] - own;
+  var number = load_before(p.before_at + block) + sum - own;
   for (var k = 0u; k < 8u; k++) {
     if ((selected & (1u << k)) != 0u) {
       emit(first + k, number);

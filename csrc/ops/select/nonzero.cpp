@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "backend/empty.h"
-#include "kernels/index_nonzero_count.h"
-#include "kernels/index_nonzero_scan.h"
-#include "kernels/index_nonzero_write.h"
+#include "kernels/nonzero_count.h"
+#include "kernels/nonzero_scan.h"
+#include "kernels/nonzero_write.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
 #include "launch/halves.h"
@@ -29,10 +29,10 @@ int64_t blocks_of(const Tensor& mask) { return (mask.numel() + kBlock - 1) / kBl
 Tensor count_selected(const char* name, const Tensor& mask) {
   const int64_t blocks = blocks_of(mask);
   const Tensor counts = empty_webgpu({blocks + 1}, at::kInt);
-  kernels::index_nonzero_count::Launch count(name);
+  kernels::nonzero_count::Launch count(name);
   count.counts_as(DType::kBits32, counts).mask(mask);
   count.run({.count = static_cast<uint32_t>(mask.numel())}, count.grid_of_groups(blocks));
-  kernels::index_nonzero_scan::Launch scan(name);
+  kernels::nonzero_scan::Launch scan(name);
   scan.counts_as(DType::kBits32, counts);
   scan.run({.count = static_cast<uint32_t>(blocks)}, scan.grid_of_groups(1));
   return counts;
@@ -48,7 +48,7 @@ int64_t read_total(const Tensor& counts) {
 // The coordinates of the first `limit` selected elements, one row each. `mask` is contiguous.
 void write_coordinates(const char* name, const Tensor& mask, const Tensor& counts,
                        const Tensor& out, int64_t limit) {
-  namespace kernel = kernels::index_nonzero_write;
+  namespace kernel = kernels::nonzero_write;
   kernel::Params params;
   params.count = static_cast<uint32_t>(mask.numel());
   params.limit = static_cast<uint32_t>(limit);
@@ -67,7 +67,7 @@ void write_coordinates(const char* name, const Tensor& mask, const Tensor& count
 // the selected places of `out`, `limit` of them at most. All tensors are contiguous.
 void move_selected(const char* name, bool scatters, const Tensor& mask, const Tensor& counts,
                    const Tensor& out, const Tensor& in, int64_t limit) {
-  namespace kernel = kernels::index_nonzero_write;
+  namespace kernel = kernels::nonzero_write;
   kernel::Launch launch(name);
   launch.out(out).in(in).mask(mask).before_as(DType::kBits32, counts).scatters(scatters);
   launch.run({.count = static_cast<uint32_t>(mask.numel()), .limit = static_cast<uint32_t>(limit)},

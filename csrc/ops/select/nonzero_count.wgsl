@@ -3,7 +3,7 @@
 // @operand counts: out {bits32}
 // @operand mask: in any
 
-import package::index::selected::{is_selected};
+import package::select::selected::{is_selected};
 
 struct Params {
   count: u32, // elements of the mask

@@ -3,11 +3,11 @@
 //
 // @operand counts: out {bits32}
 
+import package::select::prefix::{prefix_sum, sums};
+
 struct Params {
   count: u32, // blocks
 }
-
-var<workgroup> sums: array<u32, 256>;
 
 @compute @workgroup_size(256)
 fn main(@builtin(local_invocation_index) local: u32) {
@@ -18,22 +18,12 @@ fn main(@builtin(local_invocation_index) local: u32) {
     if (i < p.count) {
       own = load_counts(p.counts_at + i);
     }
-    sums[local] = own;
-    for (var step = 1u; step < 256u; step *= 2u) {
-      workgroupBarrier();
-      var other = 0u;
-      if (local >= step) {
-        other = sums[local - step];
-      }
-      workgroupBarrier();
-      sums[local] += other;
-    }
-    workgroupBarrier();
+    let sum = prefix_sum(own, local);
     if (i < p.count) {
-      store_counts(p.counts_at + i, before + sums[local] - own);
+      store_counts(p.counts_at + i, before + sum - own);
     }
-    before += sums[255];
     workgroupBarrier();
+    before += sums[255];
   }
   if (local == 0u) {
     store_counts(p.counts_at + p.count, before);
