@@ -16,4 +16,8 @@ RowLanes::RowLanes(uint32_t length, uint32_t inner, uint32_t elements_per_lane) 
   lanes_log2 = static_cast<uint32_t>(std::countr_zero(std::min(wanted, limit)));
 }
 
+uint32_t RowLanes::items(uint32_t length, uint32_t unit, uint32_t limit) const {
+  return std::clamp(std::bit_ceil((length + lanes() - 1) / lanes()), unit, limit);
+}
+
 } // namespace torch_webgpu

@@ -8,16 +8,21 @@ namespace torch_webgpu {
 /// A kernel in which `lanes` invocations of a workgroup of 256 work on a row together.
 struct RowLanes {
   uint32_t lanes_log2 = 0;
-  uint32_t lanes_first =
-      0; // 1: neighbouring invocations share a row; 0: they have neighbouring rows
+  // 1: neighbouring invocations share a row; 0: they have neighbouring rows.
+  uint32_t lanes_first = 0;
 
-  /// For rows of `length` elements, `inner` of which lie interleaved.
-  RowLanes(uint32_t length, uint32_t inner, uint32_t elements_per_lane);
+  /// For rows of `length` elements, `inner` of which lie interleaved. A row gets a lane for each
+  /// `elements_per_lane` elements, as far as the workgroup reaches.
+  RowLanes(uint32_t length, uint32_t inner, uint32_t elements_per_lane = 4);
   uint32_t lanes() const { return 1u << lanes_log2; }
+  /// Elements of a row of that length that an invocation keeps in registers: enough for the whole
+  /// row if that is at most `limit`, a power of two, and at least `unit`.
+  uint32_t items(uint32_t length, uint32_t unit, uint32_t limit = kMaxItems) const;
   uint64_t workgroups(uint64_t rows) const {
     return ((rows << lanes_log2) + kWorkgroup - 1) / kWorkgroup;
   }
   static constexpr uint32_t kWorkgroup = 256;
+  static constexpr uint32_t kMaxItems = 32;
 };
 
 } // namespace torch_webgpu

@@ -44,8 +44,8 @@ struct MatrixShape {
 /// takes.
 std::vector<std::string> known_language_features();
 
-/// What the device was granted. Sizes in bytes.
-struct Capabilities {
+/// The optional features that shaders may use.
+struct ShaderFeatures {
   bool shader_f16 = false;
   bool f16_bitcast = false; // u32 to vec2<f16>: WGSL has it, naga does not yet
   bool subgroups = false;
@@ -53,7 +53,13 @@ struct Capabilities {
   uint32_t subgroup_max_size = 0;
   bool subgroup_matrix = false; // chromium-experimental-subgroup-matrix
   std::vector<MatrixShape> matrix_shapes;
-  std::vector<std::string> language_features; // of WGSL, sorted; wgpu-native does not tell
+  // Of WGSL, sorted names as `requires` takes them. wgpu-native does not list them.
+  std::vector<std::string> language_features;
+  bool operator==(const ShaderFeatures&) const = default;
+};
+
+/// What the device was granted. Sizes in bytes.
+struct Capabilities : ShaderFeatures {
   bool timestamps = false;
   uint32_t max_immediate_size = 0;
   uint64_t max_buffer_size = 0;

@@ -30,29 +30,18 @@ bool ShaderTarget::has_matrix_shape(const MatrixShape& shape) const {
 }
 
 bool ShaderTarget::same_as(const ShaderTarget& other) const {
-  const auto features = [](const ShaderTarget& t) {
-    return std::tie(t.shader_f16, t.f16_bitcast, t.subgroups, t.subgroup_min_size,
-                    t.subgroup_max_size, t.subgroup_matrix, t.matrix_shapes, t.language_features);
-  };
   const auto limits = [](const ShaderTarget& t) {
     return std::tie(t.max_storage_buffers, t.max_storage_binding_size, t.max_workgroup_storage,
                     t.max_workgroup_invocations, t.max_workgroups_per_dim,
                     t.storage_offset_alignment, t.max_elements, t.workgroups_to_fill);
   };
-  return features(*this) == features(other) && limits(*this) == limits(other);
+  return static_cast<const ShaderFeatures&>(*this) == other && limits(*this) == limits(other);
 }
 
 ShaderTarget target_of(const Capabilities& caps, const AdapterInfo& adapter) {
   ShaderTarget target;
   target.name = "device";
-  target.shader_f16 = caps.shader_f16;
-  target.f16_bitcast = caps.f16_bitcast;
-  target.subgroups = caps.subgroups;
-  target.subgroup_min_size = caps.subgroup_min_size;
-  target.subgroup_max_size = caps.subgroup_max_size;
-  target.subgroup_matrix = caps.subgroup_matrix;
-  target.matrix_shapes = caps.matrix_shapes;
-  target.language_features = caps.language_features;
+  static_cast<ShaderFeatures&>(target) = caps;
   target.max_storage_buffers = caps.max_storage_buffers;
   target.max_storage_binding_size = caps.max_storage_binding_size;
   target.max_workgroup_storage = caps.max_workgroup_storage;

@@ -15,18 +15,8 @@ namespace torch_webgpu {
 /// What a shader may count on, and what a launch must keep to. Nothing else of a device decides
 /// what a shader looks like and how work is cut into dispatches. Sizes in bytes. The defaults are
 /// those that a browser gives without being asked for more.
-struct ShaderTarget {
+struct ShaderTarget : ShaderFeatures {
   std::string name; // for errors; equal targets may have different ones
-
-  // Features.
-  bool shader_f16 = false;
-  bool f16_bitcast = false; // u32 to vec2<f16>: WGSL has it, naga does not yet
-  bool subgroups = false;
-  uint32_t subgroup_min_size = 0;
-  uint32_t subgroup_max_size = 0;
-  bool subgroup_matrix = false; // chromium-experimental-subgroup-matrix
-  std::vector<MatrixShape> matrix_shapes;
-  std::vector<std::string> language_features; // of WGSL, sorted names as `requires` takes them
 
   // Limits.
   uint32_t max_storage_buffers = 8; // per shader stage, the error words included
@@ -52,7 +42,7 @@ struct ShaderTarget {
   bool same_as(const ShaderTarget& other) const;
 };
 
-/// The target that a device is.
+/// The target that describes a device.
 ShaderTarget target_of(const Capabilities& caps, const AdapterInfo& adapter);
 /// "browser" or "swiftshader"; raises kRuntime for another name.
 ShaderTarget named_target(std::string_view name);

@@ -19,4 +19,22 @@ struct Owned {
   Buffer* buffer;
 };
 
+/// Parameters of the kernels below.
+struct CountParams {
+  uint32_t count;
+  uint32_t value;
+};
+
+/// The pipeline of a kernel of the tests, made at first use. `number` tells it from the others.
+inline const Pipeline& test_pipeline(uint32_t number, const char* label, BindingLayout binding,
+                                     const char* source) {
+  return context().pipelines.get({PipelineFamily{1}, number}, [&] {
+    PipelineSpec spec;
+    spec.label = label;
+    spec.source = source;
+    spec.binding = binding;
+    return spec;
+  });
+}
+
 } // namespace torch_webgpu

@@ -13,17 +13,9 @@ using namespace torch_webgpu;
 
 namespace {
 
-struct ScaleParams {
-  uint32_t count;
-  uint32_t value;
-};
-
 // out[i] = out[i] * 5 + in[i] + value.
 const Pipeline& scale_pipeline() {
-  return context().pipelines.get({PipelineFamily{2}, 1}, [] {
-    PipelineSpec spec;
-    spec.label = "scale";
-    spec.source = R"(
+  return test_pipeline(3, "scale", {2, 1, false}, R"(
 struct Params { count: u32, value: u32 }
 @group(0) @binding(0) var<storage, read_write> out: array<u32>;
 @group(0) @binding(1) var<storage, read> in: array<u32>;
@@ -32,10 +24,7 @@ struct Params { count: u32, value: u32 }
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
   if (id.x < params.count) { out[id.x] = out[id.x] * 5u + in[id.x] + params.value; }
 }
-)";
-    spec.binding = {2, 1, false};
-    return spec;
-  });
+)");
 }
 
 struct Attached {
@@ -60,10 +49,10 @@ void write(const Buffer& buffer, const Words& words) {
 void run(const Buffer& out, const Buffer& in, const Buffer& other) {
   const uint32_t seven = 7;
   stream().upload(in, 4, &seven, 4);
-  stream().dispatch(scale_pipeline(), {{&out}, {&in}}, ScaleParams{4, 1}, {1, 1, 1});
+  stream().dispatch(scale_pipeline(), {{&out}, {&in}}, CountParams{4, 1}, {1, 1, 1});
   stream().copy(out, 0, other, 4, 8);
   stream().clear(in, 8, 8);
-  stream().dispatch(scale_pipeline(), {{&out}, {&other}}, ScaleParams{3, 2}, {1, 1, 1});
+  stream().dispatch(scale_pipeline(), {{&out}, {&other}}, CountParams{3, 2}, {1, 1, 1});
 }
 
 } // namespace
@@ -125,7 +114,7 @@ TEST_CASE("recorded commands say all that a player needs") {
   REQUIRE(dispatch.bindings.size() == 2);
   CHECK(dispatch.bindings[0] == Binding{out.buffer, 0, out.buffer->size});
   CHECK(dispatch.bindings[1] == Binding{in.buffer, 0, in.buffer->size});
-  const ScaleParams params = {4, 1};
+  const CountParams params = {4, 1};
   REQUIRE(dispatch.params.size() == sizeof(params));
   CHECK(std::memcmp(dispatch.params.data(), &params, sizeof(params)) == 0);
   CHECK(dispatch.grid == Grid{1, 1, 1});

@@ -19,17 +19,9 @@ using namespace torch_webgpu;
 
 namespace {
 
-struct CountParams {
-  uint32_t count;
-  uint32_t value;
-};
-
 // out[i] = out[i] * 3 + value: not commutative, so a wrong order shows.
 const Pipeline& step_pipeline() {
-  return context().pipelines.get({PipelineFamily{1}, 1}, [] {
-    PipelineSpec spec;
-    spec.label = "step";
-    spec.source = R"(
+  return test_pipeline(1, "step", {1, 1, false}, R"(
 struct Params { count: u32, value: u32 }
 @group(0) @binding(0) var<storage, read_write> out: array<u32>;
 @group(0) @binding(31) var<uniform> params: Params;
@@ -37,17 +29,11 @@ struct Params { count: u32, value: u32 }
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
   if (id.x < params.count) { out[id.x] = out[id.x] * 3u + params.value; }
 }
-)";
-    spec.binding = {1, 1, false};
-    return spec;
-  });
+)");
 }
 
 const Pipeline& checked_pipeline() {
-  return context().pipelines.get({PipelineFamily{1}, 2}, [] {
-    PipelineSpec spec;
-    spec.label = "checked";
-    spec.source = R"(
+  return test_pipeline(2, "checked", {1, 1, true}, R"(
 struct Params { code: u32, bad: u32 }
 @group(0) @binding(0) var<storage, read_write> out: array<u32>;
 @group(0) @binding(30) var<storage, read_write> errors: array<atomic<u32>>;
@@ -57,10 +43,7 @@ fn main() {
   if (params.bad != 0u) { atomicMax(&errors[0], params.code); }
   out[0] = 7u;
 }
-)";
-    spec.binding = {1, 1, true};
-    return spec;
-  });
+)");
 }
 
 uint32_t read_word(const Buffer& buffer, uint64_t offset = 0) {

@@ -4,21 +4,9 @@ import copy
 
 import pytest
 import torch
+from common import FLOATS, INTEGERS
 
-DTYPES = [
-    torch.float32,
-    torch.float16,
-    torch.bfloat16,
-    torch.float64,
-    torch.int64,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-    torch.bool,
-    torch.complex64,
-    torch.complex128,
-]
+DTYPES = [*FLOATS, torch.float64, *INTEGERS, torch.bool, torch.complex64, torch.complex128]
 
 
 @pytest.fixture

@@ -41,16 +41,8 @@ WRONG = {
 }
 
 
-@pytest.fixture
-def fallback():
-    """What has no kernel, and no meaning either, is refused by the CPU's kernel."""
-    before = torch.webgpu.get_fallback_mode()
-    torch.webgpu.set_fallback_mode("silent")
-    yield
-    torch.webgpu.set_fallback_mode(before)
-
-
-@pytest.mark.usefixtures("fallback")
+# What has no kernel, and no meaning either, is refused by the CPU's kernel.
+@pytest.mark.usefixtures("silent_fallbacks")
 @pytest.mark.parametrize("name", WRONG)
 def test_errors_are_the_cpus(name):
     check_error(*WRONG[name])

@@ -1,26 +1,11 @@
 """Every form of every kernel compiles, for targets with and without optional features."""
 
-import functools
-import json
-import pathlib
-import subprocess
-import sys
-
 import pytest
 
 from torch_webgpu import wgsl
 
 from .forms import forms, kernels_with_text
-
-VALIDATE = pathlib.Path(__file__).with_name("validate_kernels.py")
-
-
-@functools.cache
-def complaints(compiler: str) -> dict[str, dict[str, str]]:
-    run = subprocess.run([sys.executable, VALIDATE, compiler], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout)
-
+from .programs import assert_valid, complaints
 
 PORTABLE = [name for name in kernels_with_text() if not wgsl.kernels()[name]["enables"]]
 
@@ -28,10 +13,8 @@ PORTABLE = [name for name in kernels_with_text() if not wgsl.kernels()[name]["en
 @pytest.mark.parametrize("compiler", ["wgpudawn", "wgpu"])
 @pytest.mark.parametrize("kernel", PORTABLE)
 def test_forms_are_valid(kernel, compiler):
-    found = complaints(compiler)[kernel]
-    assert found
-    wrong = [f"{form}:\n{text}" for form, text in found.items() if text]
-    assert not wrong, f"{len(wrong)} of {len(found)} forms are invalid; the first: {wrong[0]}"
+    found = complaints("validate_kernels", compiler)[kernel]
+    assert_valid(found)
 
 
 @pytest.mark.parametrize("kernel", kernels_with_text())

@@ -1,24 +1,16 @@
 """The workgroup memory that we count in shaders, by which targets refuse kernels."""
 
-import json
-import pathlib
-import subprocess
-import sys
-
 import pytest
 
 from torch_webgpu import _C
 
-VALIDATE = pathlib.Path(__file__).with_name("validate_workgroup_memory.py")
+from .programs import assert_valid, complaints
 
 
 def test_it_is_what_dawn_counts():
-    run = subprocess.run([sys.executable, VALIDATE], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    found = json.loads(run.stdout)
+    found = complaints("validate_workgroup_memory")
     assert len(found) > 30
-    wrong = [f"{label}: {complaint}" for label, complaint in found.items() if complaint]
-    assert not wrong, f"{len(wrong)} of {len(found)} are wrong; the first: {wrong[0]}"
+    assert_valid(found)
 
 
 @pytest.mark.parametrize(

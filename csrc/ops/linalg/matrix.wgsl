@@ -5,6 +5,15 @@ fn workgroup_number(id: vec3<u32>, grid: vec3<u32>) -> u32 {
   return id.y * grid.x + id.x;
 }
 
+// The number of invocations, of `lanes`, that have a row of `rows`, rounded up to a power of two.
+fn lanes_with_rows(lanes: u32, rows: u32) -> u32 {
+  var width = lanes;
+  while (width / 2u >= rows && width > 1u) {
+    width /= 2u;
+  }
+  return width;
+}
+
 // Where a matrix of the batch that starts at `begin` starts.
 fn matrix_begin(begin: u32, strides: vec4<u32>, batch: u32) -> u32 {
   return begin + batch * strides.x;

@@ -95,7 +95,7 @@ Tensor& im2col_out(const Tensor& self, IntArrayRef kernel_size, IntArrayRef dila
   }
   namespace kernel = kernels::fold_im2col;
   auto params = sliding.params<kernel::Params>("im2col", self, out, out);
-  params.rows = static_cast<uint32_t>(out.size(-2));
+  params.planes = static_cast<uint32_t>(out.size(-2));
   kernel::Launch launch("im2col");
   launch.columns(out).image(self);
   launch.run(params, launch.grid_of(params.count));
@@ -138,7 +138,7 @@ Tensor& col2im_out(const Tensor& self, IntArrayRef output_size, IntArrayRef kern
   const Sliding sliding{kernel_size, dilation, padding, stride};
   namespace kernel = kernels::fold_col2im;
   auto params = sliding.params<kernel::Params>("col2im", out, self, out);
-  params.channels = static_cast<uint32_t>(out.size(-3));
+  params.planes = static_cast<uint32_t>(out.size(-3));
   kernel::Launch launch("col2im");
   launch.image(out).columns(self);
   launch.run(params, launch.grid_of(params.count));

@@ -3,15 +3,7 @@
 // @operand image: out {float, i32, i16, i8, u8, bool, c64}
 // @operand columns: in like image
 
-struct Params {
-  count: u32,          // pixels of all channels
-  channels: u32,
-  image: vec4<u32>,    // strides of batch, channel, row and column
-  columns: vec4<u32>,  // strides of batch, row and column
-  sizes: vec4<u32>,    // height and width of the image, then places of the kernel along both
-  kernel: vec4<u32>,   // height and width, then the dilation
-  sliding: vec4<u32>,  // stride, then padding
-}
+import package::movement::fold::{Params};
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
@@ -22,8 +14,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   }
   let area = p.sizes.x * p.sizes.y;
   let pixel = vec2<u32>(i % area / p.sizes.y, i % area % p.sizes.y);
-  let channel = i / area % p.channels;
-  let batch = i / area / p.channels;
+  let channel = i / area % p.planes;
+  let batch = i / area / p.planes;
   var sum = image_t();
   for (var y = 0u; y < p.kernel.x; y++) {
     for (var x = 0u; x < p.kernel.y; x++) {

@@ -3,15 +3,7 @@
 // @operand columns: out bits
 // @operand image: in like columns
 
-struct Params {
-  count: u32,          // elements of the columns
-  rows: u32,           // of a matrix of columns: channels times elements of the kernel
-  image: vec4<u32>,    // strides of batch, channel, row and column
-  columns: vec4<u32>,  // strides of batch, row and column
-  sizes: vec4<u32>,    // height and width of the image, then places of the kernel along both
-  kernel: vec4<u32>,   // height and width, then the dilation
-  sliding: vec4<u32>,  // stride, then padding
-}
+import package::movement::fold::{Params};
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
@@ -22,8 +14,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   }
   let places = p.sizes.z * p.sizes.w;
   let number = i % places;
-  let row = i / places % p.rows;
-  let batch = i / places / p.rows;
+  let row = i / places % p.planes;
+  let batch = i / places / p.planes;
   let area = p.kernel.x * p.kernel.y;
   let tap = vec2<u32>(row % area / p.kernel.y, row % area % p.kernel.y);
   let place = vec2<u32>(number / p.sizes.w, number % p.sizes.w);

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <initializer_list>
 
 #include "backend/empty.h"
@@ -49,9 +48,7 @@ at::TensorIterator reduction(std::initializer_list<Tensor> outputs,
   return config.build();
 }
 
-constexpr uint32_t kElementsPerLane = 4;
-constexpr uint32_t kMaxItems = 32;  // elements of a row that an invocation keeps in registers
-constexpr uint32_t kMaxVectors = 8; // the same in vectors
+constexpr uint32_t kMaxVectors = 8; // of a row that an invocation keeps in registers
 constexpr uint32_t kMaxGradientVectors = 4;
 // Of a kernel that sums over rows. Enough for any GPU, and few beside the rows of a large tensor,
 // because each writes a row of sums.
@@ -69,7 +66,7 @@ struct VectorPlan {
 
   explicit VectorPlan(const Rows& rows, const Tensor& y)
       : vectors(static_cast<uint32_t>(rows.length * y.itemsize() / kVectorBytes)),
-        lanes(vectors, 1, 2), items(std::bit_ceil((vectors + lanes.lanes() - 1) / lanes.lanes())) {}
+        lanes(vectors, 1, 2), items(lanes.items(vectors, 1)) {}
 
   template <class Params>
   Params params(const Rows& rows) const {
@@ -182,12 +179,11 @@ struct RowPlan {
   Params params{};
   RowLanes lanes;
   bool pairs;
-  uint32_t items;
 
   // `operands` are those that have an element for each of y's, and the weights.
   RowPlan(const char* op, const Rows& rows, const Tensor& y,
-          std::initializer_list<const Tensor*> operands, uint32_t max_items)
-      : lanes(static_cast<uint32_t>(rows.length), 1, kElementsPerLane),
+          std::initializer_list<const Tensor*> operands)
+      : lanes(static_cast<uint32_t>(rows.length), 1),
         pairs(y.itemsize() == 2 && rows.length % 2 == 0 && starts_word(y) &&
               std::ranges::all_of(operands, [](const Tensor* operand) {
                 return !operand->defined() || starts_word(*operand);
@@ -200,8 +196,23 @@ struct RowPlan {
     params.channels = static_cast<uint32_t>(rows.channels);
     params.inner = static_cast<uint32_t>(rows.inner);
     params.lanes_log2 = lanes.lanes_log2;
-    const uint32_t each = (params.length + lanes.lanes() - 1) / lanes.lanes();
-    items = std::clamp(std::bit_ceil(each), pairs ? 2u : 1u, max_items);
+  }
+
+  // Gives the launch what both kernels take, and runs it. `mean` and `weight` may be undefined.
+  template <class Launch>
+  void run(Launch& launch, const Rows& rows, const Tensor& mean, const Tensor& weight) const {
+    if (mean.defined()) {
+      launch.mean(mean);
+    }
+    if (weight.defined()) {
+      launch.weight(weight);
+    }
+    if (pairs) {
+      launch.own_words_of_y();
+    }
+    launch.centered(mean.defined()).per_element(rows.inner == 1);
+    launch.items(lanes.items(params.length, pairs ? 2 : 1));
+    launch.run(params, launch.grid_of_groups(lanes.workgroups(params.rows)));
   }
 };
 
@@ -215,24 +226,14 @@ void normalize_rows(const char* op, const Rows& rows, const Tensor& x, const Ten
     return;
   }
   namespace kernel = kernels::norm_rows;
-  RowPlan<kernel::Params> plan(op, rows, y, {&x, &weight, &bias}, kMaxItems);
+  RowPlan<kernel::Params> plan(op, rows, y, {&x, &weight, &bias});
   plan.params.eps = static_cast<float>(eps);
   kernel::Launch launch(op);
   launch.y(y).rstd(rstd).x(x);
-  if (mean.defined()) {
-    launch.mean(mean);
-  }
-  if (weight.defined()) {
-    launch.weight(weight);
-  }
   if (bias.defined()) {
     launch.bias(bias);
   }
-  if (plan.pairs) {
-    launch.own_words_of_y();
-  }
-  launch.centered(mean.defined()).per_element(rows.inner == 1).items(plan.items);
-  launch.run(plan.params, launch.grid_of_groups(plan.lanes.workgroups(plan.params.rows)));
+  plan.run(launch, rows, mean, weight);
 }
 
 void gradient_of_rows(const char* op, const Rows& rows, const Tensor& gradient, const Tensor& x,
@@ -247,20 +248,10 @@ void gradient_of_rows(const char* op, const Rows& rows, const Tensor& gradient, 
     gradient_of_weights(rows, gradient, x, mean, rstd, weight_gradient, bias_gradient);
   }
   namespace kernel = kernels::norm_rows_backward;
-  RowPlan<kernel::Params> plan(op, rows, y, {&gradient, &x, &weight}, kMaxItems);
+  RowPlan<kernel::Params> plan(op, rows, y, {&gradient, &x, &weight});
   kernel::Launch launch(op);
   launch.y(y).gradient(gradient).x(x).rstd(rstd);
-  if (mean.defined()) {
-    launch.mean(mean);
-  }
-  if (weight.defined()) {
-    launch.weight(weight);
-  }
-  if (plan.pairs) {
-    launch.own_words_of_y();
-  }
-  launch.centered(mean.defined()).per_element(rows.inner == 1).items(plan.items);
-  launch.run(plan.params, launch.grid_of_groups(plan.lanes.workgroups(plan.params.rows)));
+  plan.run(launch, rows, mean, weight);
 }
 
 void gradient_of_weights(const Rows& rows, const Tensor& gradient, const Tensor& x,

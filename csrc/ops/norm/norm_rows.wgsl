@@ -15,6 +15,7 @@
 // @require centered == has_mean
 
 import package::norm::row::{row_sum};
+import package::norm::unit::{unit, unit_t, store_unit, total};
 
 struct Params {
   rows: u32,
@@ -25,12 +26,6 @@ struct Params {
   inner: u32,    // consecutive elements of one weight
   eps: f32,
 }
-
-// Neighbouring elements that an invocation loads and stores together: all rows then start at words.
-@if(owns_y) const unit = 2u;
-@else const unit = 1u;
-@if(owns_y) alias unit_t = vec2<f32>;
-@else alias unit_t = f32;
 
 fn load(i: u32) -> unit_t {
   @if(owns_y) return load2_x(p.x_at + i);
@@ -57,16 +52,6 @@ fn affine(first_channel: u32, e: u32, v: unit_t) -> unit_t {
     @elif(has_bias) result += load_bias(p.bias_at + channel);
   }
   return result;
-}
-
-fn put(i: u32, v: unit_t) {
-  @if(owns_y) store2_y(p.y_at + i, v.x, v.y);
-  @else store_y(p.y_at + i, v);
-}
-
-fn total(v: unit_t) -> f32 {
-  @if(owns_y) return v.x + v.y;
-  @else return v;
 }
 
 @compute @workgroup_size(256)
@@ -119,11 +104,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   for (var k = 0u; k < items / unit; k++) {
     let e = (k * lanes + lane) * unit;
     if (e < length) {
-      put(base + e, affine(first_channel, e, values[k] * rstd));
+      store_unit(base + e, affine(first_channel, e, values[k] * rstd));
     }
   }
   for (var u = rest_begin; u * unit < length; u += lanes) {
     let e = u * unit;
-    put(base + e, affine(first_channel, e, (load(base + e) - mean) * rstd));
+    store_unit(base + e, affine(first_channel, e, (load(base + e) - mean) * rstd));
   }
 }

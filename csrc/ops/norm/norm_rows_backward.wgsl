@@ -14,6 +14,7 @@
 // @require centered == has_mean
 
 import package::norm::row::{row_sum_of_pairs};
+import package::norm::unit::{unit, unit_t, store_unit, total};
 
 struct Params {
   rows: u32,
@@ -23,12 +24,6 @@ struct Params {
   channels: u32, // weights per group
   inner: u32,    // consecutive elements of one weight
 }
-
-// Neighbouring elements that an invocation loads and stores together: all rows then start at words.
-@if(owns_y) const unit = 2u;
-@else const unit = 1u;
-@if(owns_y) alias unit_t = vec2<f32>;
-@else alias unit_t = f32;
 
 // g and h of an element, or of two neighbours.
 struct Terms {
@@ -60,16 +55,6 @@ fn load(row: u32, e: u32, mean: f32, rstd: f32) -> Terms {
 fn derivative(v: Terms, means: vec2<f32>, rstd: f32) -> unit_t {
   @if(centered) return rstd * (v.g - means.x - v.h * means.y);
   @else return rstd * (v.g - v.h * means.y);
-}
-
-fn put(i: u32, v: unit_t) {
-  @if(owns_y) store2_y(p.y_at + i, v.x, v.y);
-  @else store_y(p.y_at + i, v);
-}
-
-fn total(v: unit_t) -> f32 {
-  @if(owns_y) return v.x + v.y;
-  @else return v;
 }
 
 @compute @workgroup_size(256)
@@ -108,10 +93,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   for (var k = 0u; k < items / unit; k++) {
     let e = (k * lanes + lane) * unit;
     if (e < length) {
-      put(base + e, derivative(values[k], means, rstd));
+      store_unit(base + e, derivative(values[k], means, rstd));
     }
   }
   for (var u = rest_begin; u * unit < length; u += lanes) {
-    put(base + u * unit, derivative(load(row, u * unit, mean, rstd), means, rstd));
+    store_unit(base + u * unit, derivative(load(row, u * unit, mean, rstd), means, rstd));
   }
 }

@@ -13,7 +13,7 @@
 // @require has_scaled_gradient == has_grad_scale
 
 import package::foreach::lists::{main};
-import package::optim::step::{gradient_of, learning_rate, skips};
+import package::optim::step::{decayed_gradient_of, learning_rate, skips};
 
 struct Params {
   rate: f32,
@@ -32,10 +32,7 @@ fn element(v: ptr<function, Elements>, t: u32) {
   if (skips()) {
     return;
   }
-  var g = gradient_of(v);
-  if (p.weight_decay != 0.0) {
-    g += p.weight_decay * (*v).parameter;
-  }
+  let g = decayed_gradient_of(v);
   (*v).sum += g * g;
   (*v).parameter -= rate * div_f(g, sqrt_f((*v).sum) + p.eps);
 }

@@ -15,7 +15,7 @@
 // @require has_buffer || !nesterov
 
 import package::foreach::lists::{main};
-import package::optim::step::{gradient_of, learning_rate, skips};
+import package::optim::step::{decayed_gradient_of, learning_rate, skips};
 
 struct Params {
   rate: f32,
@@ -30,10 +30,7 @@ fn element(v: ptr<function, Elements>, t: u32) {
   if (skips()) {
     return;
   }
-  var g = gradient_of(v);
-  if (p.weight_decay != 0.0) {
-    g += p.weight_decay * (*v).parameter;
-  }
+  var g = decayed_gradient_of(v);
   @if(has_buffer) {
     var buffer = g;
     @if(!first_step) buffer = p.momentum * (*v).buffer + p.dampening_rest * g;

@@ -11,6 +11,12 @@ fn skips() -> bool {
   @else return false;
 }
 
+// The gradient with the decay of weights added as an L2 penalty.
+fn decayed_gradient_of(v: ptr<function, Elements>) -> f32 {
+  let g = gradient_of(v);
+  return select(g + p.weight_decay * (*v).parameter, g, p.weight_decay == 0.0);
+}
+
 // The gradient with the sign of a minimization. Where it was scaled it is unscaled in memory too, as on other devices.
 fn gradient_of(v: ptr<function, Elements>) -> f32 {
   @if(has_scaled_gradient) {

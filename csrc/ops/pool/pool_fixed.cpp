@@ -180,6 +180,23 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
          TORCH_FN(max_pool3d_with_indices_backward_out));
 }
 
+// The gradient of avg_pool2d or avg_pool3d; `CpuOp` is the operator with that signature.
+template <class CpuOp>
+void average_backward(const char* op, int64_t dims, const Tensor& grad_output, const Tensor& self,
+                      IntArrayRef kernel_size, IntArrayRef stride, IntArrayRef padding,
+                      bool ceil_mode, bool count_include_pad,
+                      std::optional<int64_t> divisor_override, const Tensor& grad_input) {
+  if (!is_native_float(self)) {
+    call_cpu_fallback<CpuOp>::call(grad_output, self, kernel_size, stride, padding, ceil_mode,
+                                   count_include_pad, divisor_override,
+                                   const_cast<Tensor&>(grad_input));
+    return;
+  }
+  pool_average_backward(
+      average_pooling(op, dims, kernel_size, stride, padding, count_include_pad, divisor_override),
+      grad_output, grad_input);
+}
+
 } // namespace
 
 void structured_max_pool2d_with_indices_out::impl(const Tensor& self, IntArrayRef kernel_size,
@@ -232,15 +249,9 @@ void structured_avg_pool2d_backward_out::impl(const Tensor& grad_output, const T
                                               bool count_include_pad,
                                               std::optional<int64_t> divisor_override,
                                               const Tensor& grad_input) {
-  if (!is_native_float(self)) {
-    call_cpu_fallback<at::_ops::avg_pool2d_backward_grad_input>::call(
-        grad_output, self, kernel_size, stride, padding, ceil_mode, count_include_pad,
-        divisor_override, const_cast<Tensor&>(grad_input));
-    return;
-  }
-  pool_average_backward(average_pooling("avg_pool2d_backward", 2, kernel_size, stride, padding,
-                                        count_include_pad, divisor_override),
-                        grad_output, grad_input);
+  average_backward<at::_ops::avg_pool2d_backward_grad_input>(
+      "avg_pool2d_backward", 2, grad_output, self, kernel_size, stride, padding, ceil_mode,
+      count_include_pad, divisor_override, grad_input);
 }
 
 void structured_avg_pool3d_out::impl(const Tensor& self, IntArrayRef kernel_size,
@@ -264,15 +275,9 @@ void structured_avg_pool3d_backward_out::impl(const Tensor& grad_output, const T
                                               bool count_include_pad,
                                               std::optional<int64_t> divisor_override,
                                               const Tensor& grad_input) {
-  if (!is_native_float(self)) {
-    call_cpu_fallback<at::_ops::avg_pool3d_backward_grad_input>::call(
-        grad_output, self, kernel_size, stride, padding, ceil_mode, count_include_pad,
-        divisor_override, const_cast<Tensor&>(grad_input));
-    return;
-  }
-  pool_average_backward(average_pooling("avg_pool3d_backward", 3, kernel_size, stride, padding,
-                                        count_include_pad, divisor_override),
-                        grad_output, grad_input);
+  average_backward<at::_ops::avg_pool3d_backward_grad_input>(
+      "avg_pool3d_backward", 3, grad_output, self, kernel_size, stride, padding, ceil_mode,
+      count_include_pad, divisor_override, grad_input);
 }
 
 } // namespace torch_webgpu

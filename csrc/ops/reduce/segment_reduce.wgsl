@@ -6,15 +6,7 @@
 // @operand bound: in {i32} // segments + 1 of each row
 // @const   reduction: {sum, mean, maximum, minimum, product}
 
-struct Params {
-  results: u32, // rows * segments * inner
-  segments: u32,
-  inner: u32, // interleaved elements
-  size: u32, // of the dimension
-  lanes: u32, // 1 or 64
-  has_initial: u32,
-  initial: f32,
-}
+import package::reduce::segments::{Params, kWorkgroup, segment_of};
 
 fn identity() -> f32 {
   @if(maximum) return -inf_f();
@@ -30,7 +22,6 @@ fn combine(a: f32, b: f32) -> f32 {
   @else return a + b;
 }
 
-const kWorkgroup = 64u;
 var<workgroup> partial: array<f32, kWorkgroup>;
 
 @compute @workgroup_size(64)
@@ -39,19 +30,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   let id = (group.y * groups.x + group.x) * kWorkgroup + local;
   let result = id / p.lanes;
   let lane = id % p.lanes;
-  let segment = result / p.inner % p.segments;
-  let row = result / p.inner / p.segments;
+  let segment = segment_of(result);
   var total = identity();
-  var begin = 0u;
-  var end = 0u;
-  if (result < p.results) {
-    let bound = p.bound_at + row * (p.segments + 1u) + segment;
-    begin = u32(clamp(load_bound(bound), 0, i32(p.size)));
-    end = u32(clamp(load_bound(bound + 1u), i32(begin), i32(p.size)));
-    let x = p.x_at + row * p.size * p.inner + result % p.inner;
-    for (var i = begin + lane; i < end; i += p.lanes) {
-      total = combine(total, load_x(x + i * p.inner));
-    }
+  for (var i = segment.begin + lane; i < segment.end; i += p.lanes) {
+    total = combine(total, load_x(p.x_at + segment.x + i * p.inner));
   }
   if (p.lanes > 1u) {
     partial[local] = total;
@@ -68,8 +50,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
       total = combine(p.initial, total);
     }
     @if(mean) {
-      if (end > begin) {
-        total = div_f(total, f32(end - begin));
+      if (segment.end > segment.begin) {
+        total = div_f(total, f32(segment.end - segment.begin));
       } else if (p.has_initial == 0u) {
         total = nan_f();
       }

@@ -7,15 +7,7 @@
 // @operand result: in like out
 // @const   reduction: {sum, mean, maximum, minimum, product}
 
-struct Params {
-  results: u32, // rows * segments * inner
-  segments: u32,
-  inner: u32, // interleaved elements
-  size: u32, // of the dimension
-  lanes: u32, // 1 or 64
-  has_initial: u32,
-  initial: f32,
-}
+import package::reduce::segments::{Params, kWorkgroup, segment_of};
 
 // What element x adds to the number of elements that share the gradient.
 fn counted(x: f32, result: f32) -> u32 {
@@ -59,7 +51,6 @@ fn element_gradient(x: u32, i: u32, begin: u32, end: u32, result: f32, gradient:
   return gradient;
 }
 
-const kWorkgroup = 64u;
 var<workgroup> counts: array<u32, kWorkgroup>;
 
 @compute @workgroup_size(64)
@@ -68,18 +59,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   let id = (group.y * groups.x + group.x) * kWorkgroup + local;
   let at = id / p.lanes;
   let lane = id % p.lanes;
-  let segment = at / p.inner % p.segments;
-  let row = at / p.inner / p.segments;
-  let x = row * p.size * p.inner + at % p.inner;
-  var begin = 0u;
-  var end = 0u;
+  let segment = segment_of(at);
+  let x = segment.x;
+  let begin = segment.begin;
+  let end = segment.end;
   var result = 0.0;
   var gradient = 0.0;
   var count = 0u;
   if (at < p.results) {
-    let bound = p.bound_at + row * (p.segments + 1u) + segment;
-    begin = u32(clamp(load_bound(bound), 0, i32(p.size)));
-    end = u32(clamp(load_bound(bound + 1u), i32(begin), i32(p.size)));
     result = load_result(p.result_at + at);
     gradient = load_gradient(p.gradient_at + at);
     for (var i = begin + lane; i < end; i += p.lanes) {

@@ -12,16 +12,9 @@
 // @require has_bias_x == has_bias_h
 
 import package::rnn::cell::{Params, from_x, from_h, preactivation, old_state};
+import package::rnn::elements::{main};
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) local: u32) {
-  let i = (group.y * groups.x + group.x) * 256u + local;
-  if (i >= p.count) {
-    return;
-  }
-  let row = i / p.width;
-  let column = i % p.width;
+fn cell(i: u32, row: u32, column: u32) {
   let reset_gate = sigmoid_f(preactivation(row, column));
   let update_gate = sigmoid_f(preactivation(row, p.width + column));
   let recalled = from_h(row, 2u * p.width + column);

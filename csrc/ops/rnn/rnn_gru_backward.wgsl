@@ -6,6 +6,8 @@
 // @operand grad_hy: in like grad_gates
 // @operand workspace: in like grad_gates // as rnn_gru kept it
 
+import package::rnn::elements::{main};
+
 struct Params {
   count: u32,       // elements of the state
   width: u32,       // of the state
@@ -19,15 +21,7 @@ fn kept(row: u32, column: u32) -> f32 {
   return load_workspace(p.workspace_at + row * p.workspace_row + column * p.workspace_column);
 }
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) local: u32) {
-  let i = (group.y * groups.x + group.x) * 256u + local;
-  if (i >= p.count) {
-    return;
-  }
-  let row = i / p.width;
-  let column = i % p.width;
+fn cell(i: u32, row: u32, column: u32) {
   let reset_gate = kept(row, column);
   let update_gate = kept(row, p.width + column);
   let candidate = kept(row, 2u * p.width + column);

@@ -11,17 +11,10 @@
 // @operand bias_h: in like hy optional
 // @require has_bias_x == has_bias_h
 
+import package::rnn::elements::{main};
 import package::rnn::cell::{Params, preactivation, old_state};
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) local: u32) {
-  let i = (group.y * groups.x + group.x) * 256u + local;
-  if (i >= p.count) {
-    return;
-  }
-  let row = i / p.width;
-  let column = i % p.width;
+fn cell(i: u32, row: u32, column: u32) {
   let in_gate = sigmoid_f(preactivation(row, column));
   let forget_gate = sigmoid_f(preactivation(row, p.width + column));
   let candidate = tanh_f(preactivation(row, 2u * p.width + column));

@@ -10,6 +10,8 @@
 // @operand grad_cy: in like grad_gates optional
 // @require has_grad_hy || has_grad_cy
 
+import package::rnn::elements::{main};
+
 struct Params {
   count: u32,  // elements of the state
   width: u32,  // of the state
@@ -29,15 +31,7 @@ fn gate(row: u32, column: u32) -> f32 {
   return load_gates(p.gates_at + row * p.gates_row + column * p.gates_column);
 }
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) local: u32) {
-  let i = (group.y * groups.x + group.x) * 256u + local;
-  if (i >= p.count) {
-    return;
-  }
-  let row = i / p.width;
-  let column = i % p.width;
+fn cell(i: u32, row: u32, column: u32) {
   let in_gate = gate(row, column);
   let forget_gate = gate(row, p.width + column);
   let candidate = gate(row, 2u * p.width + column);

@@ -11,9 +11,6 @@
 #include <ATen/ops/sum.h>
 #include <c10/core/WrapDimMinimal.h>
 
-#include <algorithm>
-#include <bit>
-
 #include "backend/empty.h"
 #include "backend/fallback.h"
 #include "backend/tensor.h"
@@ -28,8 +25,6 @@ namespace {
 
 using at::Tensor;
 namespace kernel = kernels::softmax_rows;
-
-constexpr uint32_t kMaxItems = 32; // elements of a row that an invocation keeps in registers
 
 // By reductions and pointwise operators, for rows that no kernel can count.
 Tensor composed(kernel::Math math, const Tensor& x, const Tensor* w, int64_t dim) {
@@ -79,7 +74,7 @@ void run(const char* op, kernel::Math math, const Tensor& y, const Tensor& x, co
   const auto inner =
       static_cast<uint32_t>(x.dim() == 0 ? 1 : c10::multiply_integers(x.sizes().slice(d + 1)));
   const auto rows = static_cast<uint32_t>(x.numel() / length);
-  const RowLanes lanes(length, inner, 4);
+  const RowLanes lanes(length, inner);
   const bool pairs = y.itemsize() == 2 && inner == 1 && length % 2 == 0 && byte_offset(y) % 4 == 0;
 
   const Tensor from = x.contiguous();
@@ -93,8 +88,8 @@ void run(const char* op, kernel::Math math, const Tensor& y, const Tensor& x, co
     launch.own_words_of_y();
   }
   launch.math(math);
-  launch.items(std::clamp(std::bit_ceil((length + lanes.lanes() - 1) / lanes.lanes()),
-                          pairs ? 2u : 1u, w != nullptr ? kMaxItems / 2 : kMaxItems));
+  // The gradients keep an element of both inputs.
+  launch.items(lanes.items(length, pairs ? 2 : 1, RowLanes::kMaxItems / (w != nullptr ? 2 : 1)));
   launch.run({.rows = rows,
               .length = length,
               .inner = inner,

@@ -61,7 +61,7 @@ fn result(v: value_t, sum: f32) -> f32 { return (v.x - sum) * v.y; }
 @else
 fn result(v: value_t, sum: f32) -> f32 { return v.x - exp_f(v.y) * sum; }
 
-fn put(i: u32, a: f32, b: f32) {
+fn store(i: u32, a: f32, b: f32) {
   @if(owns_y) store2_y(p.y_at + i, a, b);
   @else store_y(p.y_at + i, a);
 }
@@ -123,12 +123,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   for (var k = 0u; k < items; k += unit) {
     let e = (k / unit * lanes + lane) * unit;
     if (e < length) {
-      put(base + e * p.inner, result(values[k], sum), result(values[k + unit - 1u], sum));
+      store(base + e * p.inner, result(values[k], sum), result(values[k + unit - 1u], sum));
     }
   }
   for (var u = rest_begin; u * unit < length; u += lanes) {
     let e = base + u * unit * p.inner;
     let a = result(shifted(load(e), maximum), sum);
-    put(e, a, result(shifted(load(e + (unit - 1u) * p.inner), maximum), sum));
+    store(e, a, result(shifted(load(e + (unit - 1u) * p.inner), maximum), sum));
   }
 }

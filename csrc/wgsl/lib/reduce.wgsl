@@ -27,8 +27,8 @@ fn l_from_index(index: u32) -> vec2<u32> {
   return vec2<u32>(index, 0u);
 }
 
-// The first NaN wins, then the larger value; the first of equals.
-fn larger_f(a: Indexed_f, b: Indexed_f) -> Indexed_f {
+// `a` where it is better, or as good and first; else `b`. The first NaN is better than all.
+fn better_f(a: Indexed_f, b: Indexed_f, a_is_better: bool) -> Indexed_f {
   let nan_a = is_nan_f(a.value);
   let nan_b = is_nan_f(b.value);
   let first = a.index < b.index;
@@ -38,26 +38,18 @@ fn larger_f(a: Indexed_f, b: Indexed_f) -> Indexed_f {
     }
     return b;
   }
-  if (a.value > b.value || (a.value == b.value && first)) {
+  if (a_is_better || (a.value == b.value && first)) {
     return a;
   }
   return b;
 }
 
+fn larger_f(a: Indexed_f, b: Indexed_f) -> Indexed_f {
+  return better_f(a, b, a.value > b.value);
+}
+
 fn smaller_f(a: Indexed_f, b: Indexed_f) -> Indexed_f {
-  let nan_a = is_nan_f(a.value);
-  let nan_b = is_nan_f(b.value);
-  let first = a.index < b.index;
-  if (nan_a || nan_b) {
-    if (nan_a && (!nan_b || first)) {
-      return a;
-    }
-    return b;
-  }
-  if (a.value < b.value || (a.value == b.value && first)) {
-    return a;
-  }
-  return b;
+  return better_f(a, b, a.value < b.value);
 }
 
 fn larger_i(a: Indexed_i, b: Indexed_i) -> Indexed_i {

@@ -2,18 +2,9 @@
 
 import pytest
 import torch
-from common import DEVICE, check, check_error, check_gradients
+from common import DEVICE, FLOATS, INTEGERS, check, check_error, check_gradients
 
-NUMBERS = [
-    torch.float32,
-    torch.float16,
-    torch.bfloat16,
-    torch.int64,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-]
+NUMBERS = [*FLOATS, *INTEGERS]
 
 
 def sample(dtype, size=(4, 3, 6)):

@@ -111,18 +111,10 @@ def test_tensor_rate_and_odd_layouts():
             torch.testing.assert_close(p.detach().cpu(), h.detach())
 
 
-@pytest.fixture
-def float64_on_cpu():
-    """GradScaler inverts its scale, one number, in float64."""
-    mode = torch.webgpu.get_fallback_mode()
-    torch.webgpu.set_fallback_mode("silent")
-    yield
-    torch.webgpu.set_fallback_mode(mode)
-
-
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("bad", [False, True])
-def test_gradient_scaler(fused, bad, float64_on_cpu):
+def test_gradient_scaler(fused, bad, silent_fallbacks):
+    # GradScaler inverts its scale, one number, in float64.
     params = parameters(DEVICE)
     before = [p.detach().cpu() for p in params]
     optimizer = torch.optim.SGD(params, lr=1.0, fused=fused)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from common import DEVICE
+from common import DEVICE, FLOATS, INTEGERS
 
 # Denormals and ties of float32, its largest value, integer limits, and what is no number.
 EDGES = [0.0, -0.0, 2.0**-150, 2.0**-149, 1.5 * 2.0**-149, 3.4028235677973366e38, 0.9999]
@@ -11,19 +11,7 @@ SPECIAL = [float("inf"), float("-inf"), float("nan")]
 SPREAD = torch.randn(20_000, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 SPREAD *= 10.0 ** torch.arange(-50, 50, dtype=torch.float64).repeat(200)
 FLOAT64 = torch.cat([SPREAD, torch.tensor([*EDGES, *LIMITS, *SPECIAL], dtype=torch.float64)])
-DTYPES = [
-    torch.float32,
-    torch.float16,
-    torch.bfloat16,
-    torch.float64,
-    torch.int64,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-    torch.bool,
-    torch.complex64,
-]
+DTYPES = [*FLOATS, torch.float64, *INTEGERS, torch.bool, torch.complex64]
 
 
 def assert_same(actual, expected):

@@ -2,19 +2,18 @@
 
 import pytest
 import torch
-from common import DEVICE, assert_same, check, check_error, check_gradients, to_device
+from common import (
+    DEVICE,
+    FLOATS,
+    INTEGERS,
+    assert_same,
+    check,
+    check_error,
+    check_gradients,
+    to_device,
+)
 
-REALS = [
-    torch.float32,
-    torch.float16,
-    torch.bfloat16,
-    torch.int64,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-    torch.bool,
-]
+REALS = [*FLOATS, *INTEGERS, torch.bool]
 # Both sides of a block (1024) and of a power of two, and rows of several blocks.
 LENGTHS = [1, 2, 3, 31, 64, 65, 1023, 1024, 1025, 2048, 5000]
 

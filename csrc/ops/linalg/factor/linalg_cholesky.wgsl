@@ -5,7 +5,8 @@
 // @operand info: out {i32} // read too
 // @const   block: u32 in {16, 32}
 
-import package::linalg::matrix::{workgroup_number, matrix_begin, element};
+import package::linalg::factor::batch::{main};
+import package::linalg::matrix::{matrix_begin, element};
 import package::linalg::number::{num, times, over, conjugate, real_part, from_real};
 
 struct Params {
@@ -15,16 +16,9 @@ struct Params {
   a_strides: vec4<u32>, // of batch, row and column
 }
 
-
 var<workgroup> tile: array<num, block * block>; // column after column
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) lane: u32) {
-  let batch = workgroup_number(wid, groups);
-  if (batch >= p.batches) {
-    return;
-  }
+fn decompose(batch: u32, lane: u32) {
   let a = matrix_begin(p.a_at, p.a_strides, batch);
   for (var e = lane; e < block * block; e += 256u) {
     let i = e % block;

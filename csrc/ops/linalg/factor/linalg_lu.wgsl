@@ -6,7 +6,8 @@
 // @operand info: out {i32} // read too
 // @const   block: u32 in {16, 32}
 
-import package::linalg::matrix::{workgroup_number, matrix_begin, element};
+import package::linalg::factor::batch::{main};
+import package::linalg::matrix::{matrix_begin, element, lanes_with_rows};
 import package::linalg::number::{num, times, over, real_part, imaginary_part, is_zero};
 
 struct Params {
@@ -18,7 +19,6 @@ struct Params {
   pivot: u32, // whether to interchange rows
   a_strides: vec4<u32>, // of batch, row and column
 }
-
 
 const lanes = 256u;
 
@@ -32,18 +32,9 @@ fn size_of(a: num) -> u32 {
   return bitcast<u32>(abs_f(real_part(a)) + abs_f(imaginary_part(a)));
 }
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) lane: u32) {
-  let batch = workgroup_number(wid, groups);
-  if (batch >= p.batches) {
-    return;
-  }
+fn decompose(batch: u32, lane: u32) {
   let a = matrix_begin(p.a_at, p.a_strides, batch);
-  var width = lanes; // number of invocations that have a row, as a power of two
-  while (width / 2u >= p.rows && width > 1u) {
-    width /= 2u;
-  }
+  let width = lanes_with_rows(lanes, p.rows);
   var failed = 0u; // the first column, from 1, without a pivot
   for (var j = 0u; j < p.columns && j < p.rows; j++) {
     var size = 0u;

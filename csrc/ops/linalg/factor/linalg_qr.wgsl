@@ -5,7 +5,8 @@
 // @operand a: out {f32, c64} // read too
 // @operand tau: out like a
 
-import package::linalg::matrix::{workgroup_number, matrix_begin, element};
+import package::linalg::factor::batch::{main};
+import package::linalg::matrix::{matrix_begin, element, lanes_with_rows};
 import package::linalg::number::{num, times, over, conjugate, real_part, imaginary_part, from_real};
 
 struct Params {
@@ -16,7 +17,6 @@ struct Params {
   tau_batch: u32, // between those of neighbouring matrices
   a_strides: vec4<u32>, // of batch, row and column
 }
-
 
 const lanes = 256u;
 const team = 32u; // invocations to a column
@@ -54,18 +54,9 @@ fn root_of(sums: vec3<f32>) -> f32 {
   return sqrt_f(sums.z) / scale;
 }
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) lane: u32) {
-  let batch = workgroup_number(wid, groups);
-  if (batch >= p.batches) {
-    return;
-  }
+fn decompose(batch: u32, lane: u32) {
   let a = matrix_begin(p.a_at, p.a_strides, batch);
-  var width = lanes; // number of invocations that have a row, as a power of two
-  while (width / 2u >= p.rows && width > 1u) {
-    width /= 2u;
-  }
+  let width = lanes_with_rows(lanes, p.rows);
   let member = lane % team;
   for (var j = 0u; j < p.count; j++) {
     let column = element(a, p.a_strides, 0u, j);
