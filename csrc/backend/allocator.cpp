@@ -37,7 +37,7 @@ public:
     ranges_[begin] = {end, &buffer};
   }
 
-  Place find(const void* data) {
+  BufferPosition find(const void* data) {
     const auto address = reinterpret_cast<uintptr_t>(data);
     std::lock_guard<std::mutex> lock(mutex_);
     auto it = ranges_.upper_bound(address);
@@ -61,7 +61,7 @@ private:
   std::map<uintptr_t, Range> ranges_;
 };
 
-// Stands for the storages without bytes of a context.
+// The buffer that is bound for storages of zero bytes.
 struct EmptyBuffer {
   explicit EmptyBuffer(Context& context) : buffer(context.allocator.allocate(0)) {}
   const Buffer* buffer;
@@ -89,7 +89,7 @@ public:
   }
 
   void copy_data(void* target, const void* source, size_t bytes) const override {
-    // Only c10::Allocator::clone gets here, and it hands over addresses without their buffers.
+    // Called by c10::Allocator::clone only, which passes addresses instead of DataPtrs.
     TORCH_CHECK_NOT_IMPLEMENTED(false, "webgpu storage cannot be cloned by address");
   }
 
@@ -133,8 +133,8 @@ public:
   }
 };
 
-// Plain memory, given back at once: there is no cache to empty, and no work of the device that
-// still reads it, since uploads copy it first.
+// Plain memory that is freed at once. There is no cache to empty. The device never reads the memory
+// itself, because uploads copy it first.
 class PinnedAllocator final : public at::HostAllocator {
 public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -236,7 +236,7 @@ void free_buffer(void* buffer) {
   }
 }
 
-Place find_place(const c10::DataPtr& data) {
+BufferPosition find_position(const c10::DataPtr& data) {
   TORCH_CHECK(data.device().type() == kWebGPU,
               "Expected all tensors to be on the same device, but found at least two devices, ",
               webgpu_device(), " and ", data.device(), "!");
@@ -244,9 +244,9 @@ Place find_place(const c10::DataPtr& data) {
     return {empty_buffers.of(context(std::max<c10::DeviceIndex>(data.device().index(), 0))).buffer,
             0};
   }
-  const Place place = AddressTable::instance().find(data.get());
+  const BufferPosition place = AddressTable::instance().find(data.get());
   TORCH_CHECK(place.buffer != nullptr, "address ", data.get(),
-              " is called webgpu memory, but no tensor of torch_webgpu was allocated there");
+              " is in no allocation of torch_webgpu, though its storage has the device webgpu");
   return place;
 }
 

@@ -37,8 +37,8 @@ public:
   void setDevice(c10::Device device) const override { check_index(device); }
   void uncheckedSetDevice(c10::Device) const noexcept override {}
 
-  // Asked by autograd's first backward(), of CPU tensors too, to size its thread pool: that must
-  // not load drivers, so an absent adapter is not looked for here.
+  // autograd asks for it in the first backward(), even of CPU tensors, to size its thread pool.
+  // That must not load drivers, so this does not check whether there is an adapter.
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
 
   c10::Stream getStream(c10::Device) const override { return the_stream(); }
@@ -53,7 +53,7 @@ public:
   }
   void synchronizeStream(const c10::Stream&) const override { synchronizeDevice(0); }
   void synchronizeDevice(const c10::DeviceIndex) const override {
-    // The fork check of context() must not be lost; a device that was never used has no work.
+    // A forked child must get the error of context(). A device that was never used has no work.
     if (in_bad_fork() || context_if_initialized() != nullptr) {
       context().stream.synchronize();
     }
@@ -70,7 +70,7 @@ public:
     delete as_event(*event);
     *event = recorded.release();
   }
-  void block(void*, const c10::Stream&) const override {} // one stream is always behind its events
+  void block(void*, const c10::Stream&) const override {} // there is one stream, which is in order
   bool queryEvent(void* event) const override {
     return event == nullptr || context().stream.is_complete(as_event(event)->serial);
   }

@@ -54,8 +54,8 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
   return filled_if_deterministic(empty_strided_webgpu(size, stride, options));
 }
 
-// All zeros without memory: what autograd passes for gradients that are known to vanish. ATen's
-// fallback of the ZeroTensor key makes real zeros before a kernel sees one.
+// A tensor of zeros without memory, which autograd passes for gradients that are known to be zero.
+// ATen's fallback for the ZeroTensor key allocates the zeros before a kernel is called.
 at::Tensor efficientzerotensor(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
                                std::optional<at::Layout> layout, std::optional<at::Device> device,
                                std::optional<bool> pin_memory) {

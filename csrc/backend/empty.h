@@ -12,7 +12,7 @@ at::Tensor empty_webgpu(at::IntArrayRef size, const at::TensorOptions& options);
 at::Tensor empty_strided_webgpu(at::IntArrayRef size, at::IntArrayRef stride,
                                 const at::TensorOptions& options);
 
-/// The shortest way: contiguous.
+/// A contiguous one.
 at::Tensor empty_webgpu(at::IntArrayRef size, at::ScalarType dtype);
 
 } // namespace torch_webgpu

@@ -27,7 +27,7 @@ FallbackMode mode_from_environment() {
     return FallbackMode::kSilent;
   }
   if (!mode.empty() && mode != "warn") {
-    TORCH_WARN("TORCH_WEBGPU_FALLBACK='", mode, "' is none of warn, error and silent; using warn");
+    TORCH_WARN("TORCH_WEBGPU_FALLBACK='", mode, "' is not warn, error or silent; warn is used");
   }
   return FallbackMode::kWarn;
 }
@@ -49,8 +49,8 @@ Counts& counts() {
   return *value;
 }
 
-// CPU kernels take CPU generators only. The stand-in is seeded from the state it stands for, so
-// that results follow the webgpu generator's seed and differ from call to call.
+// CPU kernels take CPU generators only. This one is seeded from the webgpu generator's state, so
+// that results depend on that generator's seed and differ from call to call.
 void replace_generators(const c10::FunctionSchema& schema, torch::jit::Stack* stack) {
   static const c10::TypePtr optional_generator =
       c10::OptionalType::create(c10::GeneratorType::get());
@@ -96,8 +96,8 @@ void check_common_device(const c10::OperatorHandle& op, const torch::jit::Stack&
   }
 }
 
-// common_dtype() asserts where operands are not promoted, and the query that does not is newer than
-// the oldest supported PyTorch.
+// common_dtype() asserts that operands are promoted. The oldest supported PyTorch has no function
+// that tells whether they are.
 c10::ScalarType common_dtype(const at::TensorIteratorBase& iter) {
   struct Access : at::TensorIteratorBase {
     using at::TensorIteratorBase::common_dtype_;
@@ -105,9 +105,9 @@ c10::ScalarType common_dtype(const at::TensorIteratorBase& iter) {
   return iter.*(&Access::common_dtype_);
 }
 
-// Whether the kernel writes an output in that output's dtype, and not in the one it computes in:
-// the bool of a comparison, the index of argmax, the exponent of frexp, the number that complex()
-// joins, the norm of complex numbers. (The iterator does not keep whether it casts.)
+// Whether the kernel writes an output in that output's dtype, and not in the dtype it computes in:
+// the bool of a comparison, the index of argmax, the exponent of frexp, the result of complex(),
+// the norm of complex numbers. (The iterator does not record whether it casts outputs.)
 bool writes_own_dtype(const at::TensorIteratorBase& iter, c10::ScalarType common,
                       IteratorForm form) {
   // A comparison writes numbers in the dtype it computes in.

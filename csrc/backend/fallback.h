@@ -47,11 +47,11 @@ using call_cpu_fallback_symint = at::native::call_fallback_fn_symint<&cpu_fallba
 ///       at::native::sin_stub(at::kCPU, cpu);
 ///     });
 ///   }
-/// `form` says what the iterator does not tell.
+/// `form` says what cannot be read off the iterator.
 enum class IteratorForm : uint8_t {
   kPointwise,
-  kMixed,     // inputs keep their dtypes (ldexp): yet the iterator keeps a common one, the first's
-  kReduction, // also of a single element, where it looks like a pointwise operator
+  kMixed,     // inputs have different dtypes (ldexp), but common_dtype() is the first one's
+  kReduction, // over a single element an iterator has the form of a pointwise operator's
 };
 void fallback_iterator(at::TensorIteratorBase& iter, std::string_view op,
                        c10::function_ref<void(at::TensorIteratorBase&)> kernel,

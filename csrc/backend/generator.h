@@ -1,5 +1,5 @@
-// Random state: a seed and an offset into its Philox stream. The kernels do the generating, so no
-// random number ever crosses the bus.
+// Random state: a seed and an offset into its Philox stream. Kernels generate the numbers from it,
+// so none is copied from the host.
 #pragma once
 
 #include <ATen/core/Generator.h>

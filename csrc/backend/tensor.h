@@ -20,22 +20,23 @@ inline bool is_webgpu(const at::TensorBase& tensor) { return tensor.device().typ
 /// Deleter of every DataPtr that the backend's allocator makes; its context is a Buffer*.
 void free_buffer(void* buffer);
 
-/// A place in a buffer.
-struct Place {
+/// A byte of a buffer.
+struct BufferPosition {
   const Buffer* buffer = nullptr;
   uint64_t offset = 0; // bytes
 };
 
-/// The slow way, by address, for a DataPtr that the allocator did not make: one that borrows webgpu
-/// memory (from_blob, DLPack, the pickler), or that of an empty storage, which gets a small shared
-/// buffer so that it can be bound like any other. Raises for memory of another origin.
-Place find_place(const c10::DataPtr& data);
+/// Finds the buffer by its address, which is slower. For a DataPtr that the allocator did not make:
+/// one that borrows webgpu memory (from_blob, DLPack, the pickler), or that of an empty storage,
+/// which gets a small shared buffer so that it can be bound like any other. Raises for an address
+/// outside of the pool's buffers.
+BufferPosition find_position(const c10::DataPtr& data);
 
 inline const Buffer& buffer_of(const c10::DataPtr& data) {
   if (C10_LIKELY(data.get_deleter() == &free_buffer)) {
     return *static_cast<const Buffer*>(data.get_context());
   }
-  return *find_place(data).buffer;
+  return *find_position(data).buffer;
 }
 
 /// Raises as set_() does if the storage ends before the tensor's last element, which it does after
@@ -73,7 +74,7 @@ inline const Buffer& buffer_of(const at::TensorBase& tensor) {
 inline uint64_t byte_offset(const at::TensorBase& tensor) {
   const c10::DataPtr& data = tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr();
   const uint64_t base =
-      C10_LIKELY(data.get_deleter() == &free_buffer) ? 0 : find_place(data).offset;
+      C10_LIKELY(data.get_deleter() == &free_buffer) ? 0 : find_position(data).offset;
   return base + static_cast<uint64_t>(tensor.storage_offset()) * tensor.itemsize();
 }
 

@@ -31,7 +31,8 @@ uint32_t BindingList::add(const Buffer& buffer, uint32_t element_bytes, uint64_t
     if (bindings_[slots_[slot].binding].buffer == &buffer) {
       TORCH_CHECK_NOT_IMPLEMENTED(
           slots_[slot].begin <= begin && end <= slots_[slot].end, op_,
-          "(): two tensors lie in one buffer that is larger than a storage binding, too far apart");
+          "(): two tensors of one storage, which is larger than a storage binding, are too far "
+          "apart to be bound together");
       return slot;
     }
   }
@@ -61,7 +62,7 @@ void BindingList::add_windows(const Buffer& buffer, uint64_t begin, uint64_t end
   const uint64_t wanted = (slot.end - slot.begin + step - 1) / step;
   TORCH_CHECK_NOT_IMPLEMENTED(
       wanted == 1 || num_bindings_ + wanted <= most, op_, "(): a tensor of ", buffer.size,
-      " bytes does not fit into the storage bindings of target '", target.name, "', ",
+      " bytes does not fit into the storage bindings of target '", target.name, "', which are ",
       target.max_storage_buffers, " of ", target.max_storage_binding_size,
       " bytes for all tensors of a kernel");
   for (uint64_t at = slot.begin; at < slot.end; at += step) {

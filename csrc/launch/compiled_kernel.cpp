@@ -19,8 +19,8 @@ namespace {
 
 constexpr uint32_t kMaxWords = kParamsWindow / 4;
 
-// Pipelines of one text are one, whichever graph it was written for. They stay, as those of the
-// pipeline cache do: commands under way name them.
+// Kernels with the same text share a pipeline, also across graphs. Pipelines are never released,
+// because commands that were not executed yet may use them. (PipelineCache keeps its own, too.)
 class CompiledPipelines {
 public:
   explicit CompiledPipelines(Context& context) : context_(context) {}
@@ -57,14 +57,14 @@ CompiledKernel::CompiledKernel(std::string label, std::vector<CompiledOperand> o
                     label_, ": too many operands and parameters for one kernel");
 }
 
-// Such stores are atomic, which makes every word of the slot so.
+// Such stores are atomic, so the slot is declared as atomic words.
 bool CompiledKernel::stores_parts_of_words(uint32_t k) const {
   const CompiledOperand& operand = operands_[k];
   return operand.atomic_add ||
          (operand.writable && operand.vector_bytes == 0 && info(operand.dtype).bytes < 4);
 }
 
-// Words in an element of the binding that the operand wants; 0 if it moves elements only.
+// The words of the vectors that the operand is moved in; 0 if it is moved by elements.
 uint32_t CompiledKernel::binding_width(uint32_t k) const {
   return stores_parts_of_words(k) ? 0 : std::min(operands_[k].vector_bytes / 4, 4u);
 }

@@ -51,8 +51,8 @@ class CompiledKernel {
 public:
   static constexpr uint32_t kMaxOperands = 64;
 
-  /// The text of the shader for operands that lie so, but for the library's functions. It contains
-  /// `declarations`: bindings and accessors of the operands in plain slots.
+  /// The text of the shader for operands at these places, without the library functions that it
+  /// calls. It contains `declarations`: bindings and accessors of the operands in plain slots.
   using MakeText = std::function<std::string(const std::vector<CompiledPlace>& places,
                                              const std::string& declarations)>;
 

@@ -48,7 +48,7 @@ void Launch::bind_as(uint32_t k, const at::TensorBase& tensor, DType dtype) {
   const bool units = is_raw(dtype) && bytes % tensor.itemsize() == 0 && begin % bytes == 0;
   TORCH_INTERNAL_ASSERT(bytes == tensor.itemsize() || units, op_, "(): operand '",
                         kernel_.operands[k].name, "' of ", tensor.scalar_type(),
-                        " cannot be taken for ", info(dtype).name);
+                        " cannot be read as ", info(dtype).name);
   const Buffer& buffer = buffer_of(tensor);
   const bool whole = buffer.size <= bindings_.target_with(buffer).max_storage_binding_size;
   bind_range(k, buffer, begin, whole ? buffer.size : end_of(tensor, begin), dtype);
@@ -62,11 +62,11 @@ void Launch::bind_range(uint32_t k, const Buffer& buffer, uint64_t begin, uint64
                               "'");
   TORCH_INTERNAL_ASSERT(operand.like < 0 || !has(operand.like) ||
                             operands_[operand.like].dtype == dtype,
-                        op_, "(): operand '", operand.name, "' is ", info(dtype).name, ", not as '",
-                        kernel_.operands[operand.like].name, "'");
+                        op_, "(): operand '", operand.name, "' is ", info(dtype).name,
+                        ", which is not the dtype of '", kernel_.operands[operand.like].name, "'");
   TORCH_INTERNAL_ASSERT(!has(k), op_, "(): operand '", operand.name, "' is given twice");
   TORCH_INTERNAL_ASSERT(operand.element.empty() || begin == 0, op_, "(): operand '", operand.name,
-                        "' does not start with its buffer");
+                        "' must start at byte 0 of its buffer");
   if (C10_LIKELY(buffer.size <= bindings_.target_with(buffer).max_storage_binding_size)) {
     place(k, dtype, bindings_.add(buffer, info(dtype).bytes), begin);
   } else {
@@ -117,7 +117,7 @@ void Launch::own_words(uint32_t k) {
                              ? ranges_[k].begin
                              : uint64_t{at_[k]} * info(operands_[k].dtype).bytes;
   TORCH_INTERNAL_ASSERT(begin % 4 == 0, op_, "(): operand '", operand.name,
-                        "' starts within a word");
+                        "' does not start at a multiple of 4 bytes");
   take_whole(k);
 }
 
@@ -130,8 +130,8 @@ void Launch::set(uint32_t constant, uint32_t value) {
   const ConstInfo& declared = kernel_.consts[constant];
   // A larger value would change its neighbours in the key. assemble() refuses the other values that
   // the kernel does not declare.
-  TORCH_INTERNAL_ASSERT(value <= declared.values.back(), op_, "(): kernel ", kernel_.name,
-                        " takes no ", declared.name, " of ", value);
+  TORCH_INTERNAL_ASSERT(value <= declared.values.back(), op_, "(): constant ", declared.name,
+                        " of kernel ", kernel_.name, " cannot be ", value);
   TORCH_INTERNAL_ASSERT((consts_set_ >> constant & 1) == 0, op_, "(): ", declared.name,
                         " is given twice");
   const_key_ |= static_cast<uint64_t>(value) << declared.key_shift;

@@ -50,10 +50,10 @@ protected:
   /// Adds a tensor whose elements the kernel reads or writes as `dtype`, of the same size in bytes.
   void bind_as(uint32_t k, const at::TensorBase& tensor, DType dtype);
   /// Adds the elements of `dtype` in bytes [begin, end) of the buffer; `begin` is a multiple of
-  /// their size. For ops that have no tensor of them; they answer for the dtype.
+  /// their size. For ops that have no tensor of them: the elements' dtype is not checked.
   void bind_range(uint32_t k, const Buffer& buffer, uint64_t begin, uint64_t end, DType dtype);
-  /// Says that the neighbours of operand `k` which the kernel stores together (Access::kWords) fill
-  /// whole words: the operand starts at a word, and nothing else writes to its words.
+  /// Says that operand `k` (Access::kWords) starts at a word, and that nothing but the kernel's
+  /// stores of several neighbours together writes to its words.
   void own_words(uint32_t k);
   /// Says that the kernel reads operand `k` in vectors of 16 bytes (Access::kVectors): nothing else
   /// lies in its binding.
@@ -95,7 +95,7 @@ protected:
   /// The dtype in which the kernel takes elements of that type as operand `k`. Raises
   /// NotImplementedError if there is none.
   DType checked_dtype(uint32_t k, at::ScalarType type) const;
-  /// Operand `k` has its words, or vectors, to itself.
+  /// No other operand lies in the words, or vectors, of operand `k`.
   void take_whole(uint32_t k) {
     operands_[k].whole_words = true;
     const_key_ |= uint64_t{1} << (kConstBits + k);

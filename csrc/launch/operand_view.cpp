@@ -12,7 +12,8 @@ at::Tensor operand_view(const at::TensorIteratorBase& iter, int operand) {
   for (int d = iter.ndim() - 1; d >= 0; --d) {
     const int64_t stride = iter.strides(operand)[d];
     TORCH_CHECK_NOT_IMPLEMENTED(
-        stride >= 0, "a reversed tensor in a buffer that is larger than a storage binding");
+        stride >= 0,
+        "a flipped tensor whose storage is larger than a storage binding is not supported");
     sizes.push_back(stride == 0 ? 1 : iter.shape()[d]);
     strides.push_back(stride / bytes);
   }

@@ -19,7 +19,7 @@ struct Triple {
   uint32_t extra = 0;
 };
 
-/// Mirrors Layout.
+/// `Layout` of lib/spatial.wgsl.
 struct SpatialLayout {
   Triple step; // extra: offset
   uint32_t batch = 0;

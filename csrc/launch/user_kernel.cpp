@@ -16,7 +16,7 @@
 namespace torch_webgpu {
 namespace {
 
-// Behind the last kernel file.
+// The number behind those of the kernel files.
 PipelineFamily user_family() { return family_of(static_cast<uint32_t>(all_kernels().size())); }
 
 uint64_t whole_words(uint64_t bytes) { return (bytes + 3) / 4 * 4; }
@@ -86,7 +86,7 @@ void UserKernel::launch(const std::vector<at::Tensor>& tensors, const std::strin
   for (uint32_t k = 0; k < count; ++k) {
     direct[k] = check(tensors, k);
   }
-  // Copies to and from stand-ins are no operations of the program.
+  // Autograd must not record the copies to and from temporary tensors.
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   std::vector<at::Tensor> bound(tensors);
   std::array<Binding, kMaxBindings> bindings;

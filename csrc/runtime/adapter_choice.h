@@ -9,8 +9,8 @@
 
 namespace torch_webgpu {
 
-/// The index of the adapter that `wanted` names: an index or a part of a name; the first, where it
-/// is empty. Raises kRuntime, and says what there is, if there is none.
+/// The index of the adapter that `wanted` names: an index or a part of a name; 0 if it is empty.
+/// Raises kRuntime, with a list of the adapters, if none has that index or name.
 size_t choose_adapter(const std::vector<AdapterInfo>& adapters, const std::string& wanted);
 
 } // namespace torch_webgpu

@@ -17,12 +17,13 @@ namespace {
 constexpr uint64_t kSmallestBuffer = 256;
 // Before a new buffer is created, cached ones are given back until all buffers together take at
 // most 1 + 1 / kSlackDivisor of the most that was ever live at once (or kSlackFloor above what is
-// live). So reserved memory stays within 1.15 of the peak, and what a training step needed at its
-// peak is still there for the next step: a buffer costs the driver more than ten dispatches.
+// live). So reserved memory stays within 1.15 of the peak, and the buffers that a training step
+// needed at its peak are kept for the next step. Creating a buffer takes longer than ten
+// dispatches.
 constexpr uint64_t kSlackDivisor = 10;
 constexpr uint64_t kSlackFloor = 64ull << 20;
-// A cached buffer is stale once this many others were freed after it: the program's repeated steps
-// do not use it.
+// A cached buffer is stale once this many others were freed after it. A program that repeats its
+// steps would have used it again by then.
 constexpr uint64_t kStale = 10'000;
 
 std::string megabytes(uint64_t bytes) {
@@ -86,8 +87,8 @@ void Allocator::free(Buffer* buffer) {
 }
 
 Buffer* Allocator::take_cached(uint64_t size) {
-  // The best fit within one size step: the waste stays under an eighth. Last in, first out: the
-  // most recently freed one is warmest in the caches.
+  // The best fit within one size step, so that less than an eighth is wasted. Of equal ones the
+  // most recently freed, which is most likely in the GPU's caches.
   auto it = cached_.lower_bound(size);
   if (it == cached_.end() || it->first > size + size / 8) {
     return nullptr;

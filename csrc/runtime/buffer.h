@@ -20,9 +20,9 @@ struct Buffer {
   Context* context = nullptr; // whose pool it comes from
 };
 
-/// Raises kRuntime for bytes that copies cannot move: outside of the buffer, or no whole words.
-/// Checked here and not left to WebGPU's validation, which reports later and, in wgpu-native, by
-/// aborting. `what` names the command.
+/// Raises kRuntime for bytes that copies cannot move: those outside of the buffer, and those that
+/// are not whole words. WebGPU's validation would report them later (Dawn) or abort (wgpu-native).
+/// `what` names the command.
 void check_range(const Buffer& buffer, uint64_t offset, uint64_t bytes, const char* what);
 
 } // namespace torch_webgpu

@@ -93,7 +93,7 @@ uint32_t Context::new_slot() {
   static std::atomic<uint32_t> count{0};
   const uint32_t slot = count.fetch_add(1);
   if (slot >= kMostSlots) {
-    raise(ErrorKind::kRuntime, "there are more ContextSlots than a context has room for");
+    raise(ErrorKind::kRuntime, "too many ContextSlots: raise Context::kMostSlots");
   }
   return slot;
 }
@@ -141,7 +141,7 @@ bool is_available() {
   if (context_if_initialized() != nullptr) {
     return true;
   }
-  // Asked often and slow to find out (it loads drivers), so the answer is kept.
+  // The answer is kept: callers ask often, and finding out loads drivers.
   static const bool found = [] {
     try {
       choose_adapter(list_adapters(), environment("TORCH_WEBGPU_ADAPTER"));

@@ -54,7 +54,7 @@ AdapterInfo describe(const Api& api, WGPUAdapter adapter, uint32_t* subgroup_siz
   return info;
 }
 
-// TORCH_WEBGPU_BINDING_LIMIT lowers what the adapter grants, to try programs for smaller ones.
+// TORCH_WEBGPU_BINDING_LIMIT lowers the adapter's limit, to test programs for smaller adapters.
 uint64_t storage_binding_limit(uint64_t granted) {
   constexpr uint64_t kUnit = 256; // offsets of bindings are multiples of it
   const char* limit = std::getenv("TORCH_WEBGPU_BINDING_LIMIT");
@@ -96,7 +96,8 @@ WGPUInstance create_instance(const Api& api) {
   }
   WGPUInstance instance = api.CreateInstance(&descriptor);
   if (instance == nullptr) {
-    raise(ErrorKind::kRuntime, "the WebGPU runtime '" + api.origin + "' gave no instance");
+    raise(ErrorKind::kRuntime,
+          "the WebGPU runtime '" + api.origin + "' could not create an instance");
   }
   return instance;
 }
@@ -183,7 +184,7 @@ std::vector<FoundAdapter> find_adapters(const Api& api, WGPUInstance instance) {
       continue;
     }
     AdapterInfo info = describe(api, result.adapter, nullptr);
-    if (info.backend == "null") { // Dawn's last resort where there is no driver: runs nothing
+    if (info.backend == "null") { // what Dawn gives where there is no driver: it executes nothing
       api.AdapterRelease(result.adapter);
       continue;
     }
@@ -231,8 +232,8 @@ Device::Device(const RuntimeSource& source, const std::string& adapter, bool deb
   create_device(adapters[index].handle);
 }
 
-// The context lives until the process ends: destroying a device while the driver's threads run at
-// exit is where WebGPU programs crash, and the driver frees everything anyway.
+// Releases nothing. Contexts live until the process ends, when the driver frees everything. To
+// destroy a device at exit, while the driver's threads still run, makes some drivers crash.
 Device::~Device() = default;
 
 void Device::create_device(WGPUAdapter adapter) {
@@ -312,7 +313,7 @@ void Device::create_device(WGPUAdapter adapter) {
   }
   if (result.device == nullptr) {
     raise(ErrorKind::kRuntime,
-          "the adapter '" + info_.name + "' gave no device: " + result.message);
+          "the adapter '" + info_.name + "' could not create a device: " + result.message);
   }
   device_ = result.device;
   queue_ = api_->DeviceGetQueue(device_);

@@ -14,8 +14,8 @@ const PipelineLayout& PipelineCache::layout(const BindingLayout& binding) {
   }
   const uint32_t total = binding.num_buffers + (binding.checks_indices ? 1 : 0);
   if (total > device_.caps().max_storage_buffers || binding.num_buffers > kMaxBindings) {
-    raise(ErrorKind::kRuntime, "a kernel wants " + std::to_string(total) +
-                                   " storage buffers; this device binds " +
+    raise(ErrorKind::kRuntime, "a kernel binds " + std::to_string(total) +
+                                   " storage buffers, and the limit of this device is " +
                                    std::to_string(device_.caps().max_storage_buffers));
   }
   std::vector<WGPUBindGroupLayoutEntry> entries;
@@ -88,11 +88,10 @@ std::unique_ptr<Pipeline> PipelineCache::create(const PipelineSpec& spec) {
       raise(ErrorKind::kRuntime,
             "could not build the WebGPU pipeline of " + spec.label + ": " + error.message + source);
     }
-    // Mostly the call has dtypes that the kernel does not know.
+    // The usual cause: the kernel was not written for these dtypes.
     raise(ErrorKind::kNotImplemented,
-          spec.label +
-              "(): not implemented for the operands of this call, as its kernel sees them (" +
-              spec.operands + ").\nWhat the shader compiler says: " + error.message + source);
+          spec.label + "(): not implemented for these operands: its kernel does not compile for (" +
+              spec.operands + ").\nThe shader compiler's message: " + error.message + source);
   }
   return pipeline;
 }

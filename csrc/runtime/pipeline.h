@@ -59,8 +59,8 @@ struct PipelineSpec {
 /// The users of the cache, numbered in csrc/wgsl/pipeline_family.h.
 enum class PipelineFamily : uint32_t;
 
-/// Packed description of a pipeline. `family` separates the users of the cache; what the words mean
-/// is the family's business (op, dtypes, rank class, contiguity class, aliasing: never sizes).
+/// Packed description of a pipeline. `family` separates the users of the cache. Each family packs
+/// the words in its own way (op, dtypes, rank class, contiguity class, aliasing: never sizes).
 struct PipelineKey {
   PipelineFamily family{};
   uint64_t lo = 0;

@@ -30,7 +30,8 @@ inline void Stream::check_dispatch(const Pipeline& pipeline, const Binding* bind
                                    uint32_t num_bindings, uint32_t params_bytes) const {
   if (num_bindings != pipeline.layout->binding.num_buffers || params_bytes > kParamsWindow) {
     raise(ErrorKind::kRuntime,
-          pipeline.label + ": the dispatch does not fit its pipeline's layout");
+          pipeline.label +
+              ": the number of bindings or the size of the parameters does not match the pipeline");
   }
   const uint64_t limit = device_.caps().max_storage_binding_size;
   for (uint32_t i = 0; i < num_bindings; ++i) {
@@ -39,7 +40,7 @@ inline void Stream::check_dispatch(const Pipeline& pipeline, const Binding* bind
       raise(ErrorKind::kNotImplemented,
             pipeline.label + "(): a tensor of " + std::to_string(binding.buffer->size) +
                 " bytes is larger than a storage binding of this adapter (" +
-                std::to_string(limit) + " bytes), and this kernel does not split");
+                std::to_string(limit) + " bytes), and this kernel cannot bind it in parts");
     }
   }
 }
@@ -101,7 +102,7 @@ void Stream::copy(const Buffer& source, uint64_t source_offset, const Buffer& ta
   check_range(source, source_offset, bytes, "copy");
   check_range(target, target_offset, bytes, "copy");
   if (source.handle == target.handle) {
-    raise(ErrorKind::kRuntime, "WebGPU copies between two different buffers only");
+    raise(ErrorKind::kRuntime, "WebGPU cannot copy within one buffer");
   }
   if (recorder_ != nullptr) [[unlikely]] {
     recorder_->copy(source, source_offset, target, target_offset, bytes);

@@ -187,7 +187,7 @@ TEST_CASE("invalid WGSL is an error with the compiler's text, not a crash") {
     FAIL("the pipeline should not build");
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::kNotImplemented);
-    CHECK(std::string(error.what()).starts_with("broken(): not implemented for the operands"));
+    CHECK(std::string(error.what()).starts_with("broken(): not implemented for these operands"));
     CHECK(std::string(error.what()).find("(x: u8)") != std::string::npos);
   }
   Owned buffer(4);

@@ -154,7 +154,7 @@ with warnings.catch_warnings(record=True) as caught:
     import torch
     import torch_webgpu
     assert torch.webgpu.get_fallback_mode() == "warn"
-assert "'loud' is none of warn, error and silent" in str(caught[-1].message), caught
+assert "'loud' is not warn, error or silent" in str(caught[-1].message), caught
 """
     check_python(code, env={"TORCH_WEBGPU_FALLBACK": "loud"})
 

@@ -20,8 +20,8 @@ using at::Tensor;
 // rows[indices[i]] += values[i], for contiguous matrices and a contiguous index.
 void add_rows(const char* name, const Tensor& rows, const Tensor& indices, const Tensor& values) {
   const DType dtype = *native_dtype(rows.scalar_type());
-  IndexMove move(name, Placing::kAdd);
-  move.complaint = kOutOfSelf;
+  IndexMove move(name, StoreMode::kAdd);
+  move.message = kOutOfSelf;
   move.sizes.assign({values.size(0), values.size(1)});
   move.out = move_operand(rows, dtype, {0, 1});
   move.in = move_operand(values, dtype, {values.stride(0), values.stride(1)});

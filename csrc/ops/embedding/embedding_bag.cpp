@@ -59,14 +59,14 @@ std::pair<Tensor, Tensor> bag_maxima(const Tensor& rows, const Tensor& bag, cons
   const int64_t none = indices.numel();
   const Tensor candidates = rows.masked_fill(kept.logical_not().unsqueeze(1), lowest);
   const Tensor maxima = at::full({bags, rows.size(1)}, lowest, rows.options());
-  index_combine("embedding_bag", Placing::kMaximum, maxima, 0, bag, candidates);
+  index_combine("embedding_bag", StoreMode::kMaximum, maxima, 0, bag, candidates);
   // Of equal maxima, the first position counts.
   const Tensor place = at::arange(none, bag.options().dtype(at::kInt)).unsqueeze(1);
   const Tensor is_maximum =
       candidates.eq(maxima.index_select(0, bag)).logical_and_(kept.unsqueeze(1));
   const Tensor places = place.expand(rows.sizes()).masked_fill(is_maximum.logical_not(), none);
   const Tensor first = at::full({bags, rows.size(1)}, none, place.options());
-  index_combine("embedding_bag", Placing::kMinimum, first, 0, bag, places);
+  index_combine("embedding_bag", StoreMode::kMinimum, first, 0, bag, places);
   const Tensor empty = first.eq(none);
   const Tensor chosen = indices.index_select(0, first.clamp_max(none - 1).reshape({-1}))
                             .view(first.sizes())

@@ -63,9 +63,9 @@ fn element(i: u32) -> vec2<f32> { return load_x(i); }
 fn element(i: u32) -> vec2<f32> { return vec2<f32>(load_x(i), 0.0); }
 
 @if(y_is_complex)
-fn put(i: u32, v: vec2<f32>) { store_y(i, v); }
+fn store_result(i: u32, v: vec2<f32>) { store_y(i, v); }
 @else
-fn put(i: u32, v: vec2<f32>) { store_y(i, v.x); }
+fn store_result(i: u32, v: vec2<f32>) { store_y(i, v.x); }
 
 const power_of_2 = !(radix_3_or_5 || radix_7_to_13); // the length
 
@@ -166,7 +166,7 @@ fn sink(row: Row, k: u32, value: vec2<f32>) {
   @if(has_filter_spectrum && !convolves)
   v = conj_c(mul_c(v, load_filter_spectrum(p.filter_spectrum_at + position)));
   @if(chirp_out) v = mul_c(conj_c(v), load_chirp(p.chirp_at + position));
-  put(row.y + position * p.y_stride, vec2<f32>(v.x * p.scale, v.y * p.scale * p.store_sign));
+  store_result(row.y + position * p.y_stride, vec2<f32>(v.x * p.scale, v.y * p.scale * p.store_sign));
 }
 
 // The digit-reversed position of element j of a row.

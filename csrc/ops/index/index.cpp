@@ -82,7 +82,7 @@ void index_put(TensorIterator& all, at::IntArrayRef all_sizes, at::IntArrayRef a
                bool accumulate) {
   with_few_indices(all, all_sizes, all_strides, [&](auto& iter, auto sizes, auto strides) {
     IndexMove move = move_over("index_put_", iter);
-    move.placing = accumulate ? Placing::kAdd : Placing::kCopy;
+    move.mode = accumulate ? StoreMode::kAdd : StoreMode::kCopy;
     const DType dtype = accumulate ? *native_dtype(iter.dtype(0)) : raw_dtype(iter.dtype(0));
     move.out = move_operand(iter, 0, dtype);
     move.in = move_operand(iter, 1, dtype);
@@ -99,7 +99,7 @@ constexpr char kOutOfTensor[] =
 void take(TensorIterator& iter, const at::TensorBase& input) {
   const Tensor in = Tensor(input).contiguous();
   IndexMove move = move_over("take", iter);
-  move.complaint = kOutOfTensor;
+  move.message = kOutOfTensor;
   const DType bits = raw_dtype(iter.dtype(0));
   const c10::SmallVector<int64_t, 8> still(iter.ndim(), 0);
   move.out = move_operand(iter, 0, bits);
@@ -119,8 +119,8 @@ void put(TensorIterator& iter, const at::TensorBase& self, bool accumulate) {
       accumulate ? *native_dtype(target.scalar_type()) : raw_dtype(target.scalar_type());
   const c10::SmallVector<int64_t, 8> still(iter.ndim(), 0);
   IndexMove move = move_over("put_", iter);
-  move.complaint = kOutOfTensor;
-  move.placing = accumulate ? Placing::kAdd : Placing::kCopy;
+  move.message = kOutOfTensor;
+  move.mode = accumulate ? StoreMode::kAdd : StoreMode::kCopy;
   move.out = move_operand(out, dtype, still);
   move.in = move_operand(iter, 0, dtype);
   move.indices.push_back(iterator_index(iter, 1, out.numel()));
@@ -151,7 +151,7 @@ void index_fill(TensorIterator& iter, int64_t dim, int64_t size, int64_t stride,
                 const at::Scalar& value) {
   IndexMove move = move_over("index_fill_", iter);
   move.dim = dim;
-  move.placing = Placing::kFill;
+  move.mode = StoreMode::kFill;
   move.out = move_operand(iter, 0, raw_dtype(iter.dtype(0)));
   move.value = element_bits(value, iter.dtype(0));
   move.indices.push_back(iterator_index(iter, 1, size));

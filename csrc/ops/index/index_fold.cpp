@@ -1,4 +1,4 @@
-// Combines index tensors if there are more than index_move.wgsl takes.
+// Combines index tensors if there are more than a kernel of walk.wgsl takes.
 #include <ATen/ops/where.h>
 
 #include <limits>

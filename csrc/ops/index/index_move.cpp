@@ -28,7 +28,7 @@ constexpr uint32_t kMaxDims = 12;
 template <typename Visit>
 void for_each_strides(IndexMove& move, Visit&& visit) {
   visit(move.out.strides);
-  if (move.placing != Placing::kFill) {
+  if (move.mode != StoreMode::kFill) {
     visit(move.in.strides);
   }
   for (MoveIndex& index : move.indices) {
@@ -36,9 +36,9 @@ void for_each_strides(IndexMove& move, Visit&& visit) {
   }
 }
 
-// Sorts the dimensions by their strides in the output, the smallest first and serial ones last.
-// Merges neighbouring dimensions where the strides of every operand allow it. Returns the number of
-// parallel dimensions.
+// Sorts the dimensions by their strides in the output, the smallest first, with the serial ones
+// behind the others. Merges neighbouring dimensions where the strides of every operand allow it.
+// Returns the number of parallel dimensions.
 uint32_t simplify(IndexMove& move) {
   const size_t rank = move.sizes.size();
   auto is_serial = [&](size_t d) { return (move.serial_dims >> d & 1) != 0; };
@@ -92,7 +92,7 @@ uint32_t simplify(IndexMove& move) {
 
 // Rows of raw elements along which no index varies are moved in units of up to 16 bytes.
 void widen(IndexMove& move) {
-  if (move.placing != Placing::kCopy || move.sizes.empty() || move.out.strides[0] != 1 ||
+  if (move.mode != StoreMode::kCopy || move.sizes.empty() || move.out.strides[0] != 1 ||
       move.in.strides[0] != 1) {
     return;
   }
@@ -133,7 +133,7 @@ void check_dtypes(const IndexMove& move) {
     check_operand_dtype(move.name, name, operand.type, operand.dtype);
   };
   check(move.out, "out");
-  if (move.placing != Placing::kFill) {
+  if (move.mode != StoreMode::kFill) {
     check(move.in, "in");
     TORCH_INTERNAL_ASSERT(move.in.dtype == move.out.dtype, move.name,
                           "(): elements move between different dtypes");
@@ -148,19 +148,19 @@ uint32_t error_code_of(const IndexMove& move) {
   struct Known {
     const Context* context;
     const char* name;
-    const char* complaint;
+    const char* message;
     uint32_t code;
   };
   Context& ctx = *move.out.buffer->context;
   std::lock_guard<std::recursive_mutex> lock(ctx.mutex);
   static std::vector<Known> all;
   for (const Known& known : all) {
-    if (known.context == &ctx && known.name == move.name && known.complaint == move.complaint) {
+    if (known.context == &ctx && known.name == move.name && known.message == move.message) {
       return known.code;
     }
   }
-  const std::string text = std::string(move.name) + "(): " + move.complaint;
-  all.push_back({&ctx, move.name, move.complaint, ctx.stream.error_code(text, move.error)});
+  const std::string text = std::string(move.name) + "(): " + move.message;
+  all.push_back({&ctx, move.name, move.message, ctx.stream.error_code(text, move.error)});
   return all.back().code;
 }
 
@@ -184,7 +184,7 @@ void launch_walk(const IndexMove& move, uint32_t parallel, Launch& launch) {
     const auto word = [&](size_t w) -> uint32_t& { return params.dims[2 * d + w / 4][w % 4]; };
     word(0) = static_cast<uint32_t>(move.sizes[d]);
     word(1) = static_cast<uint32_t>(move.out.strides[d]);
-    word(2) = move.placing == Placing::kFill ? 0 : static_cast<uint32_t>(move.in.strides[d]);
+    word(2) = move.mode == StoreMode::kFill ? 0 : static_cast<uint32_t>(move.in.strides[d]);
     for (size_t k = 0; k < move.indices.size(); ++k) {
       word(3 + k) = static_cast<uint32_t>(move.indices[k].tensor.strides[d]);
     }
@@ -229,15 +229,15 @@ void launch_fill(const IndexMove& move, uint32_t parallel) {
 void launch_combine(const IndexMove& move, uint32_t parallel, bool ordered) {
   using How = kernels::index_combine::How;
   kernels::index_combine::Launch launch(move.name);
-  launch.how(move.placing == Placing::kAdd        ? How::add
-             : move.placing == Placing::kMultiply ? How::multiply
-             : move.placing == Placing::kMinimum  ? How::minimum
-                                                  : How::maximum);
+  launch.how(move.mode == StoreMode::kAdd        ? How::add
+             : move.mode == StoreMode::kMultiply ? How::multiply
+             : move.mode == StoreMode::kMinimum  ? How::minimum
+                                                 : How::maximum);
   const MoveOperand& out = move.out;
   launch.in_range(*move.in.buffer, move.in.begin, move.in.buffer->size, move.in.dtype);
   if (ordered) {
     launch.out_range(*out.buffer, out.begin, out.buffer->size, out.dtype);
-  } else if (move.placing == Placing::kAdd) {
+  } else if (move.mode == StoreMode::kAdd) {
     launch.sum_range(*out.buffer, out.begin, out.buffer->size, out.dtype);
   } else {
     launch.result_range(*out.buffer, out.begin, out.buffer->size, out.dtype);
@@ -298,8 +298,8 @@ std::array<uint32_t, 4> element_bits(const c10::Scalar& value, at::ScalarType ty
   return words;
 }
 
-bool combines_atomically(Placing placing, DType dtype) {
-  return placing <= Placing::kFill || placing == Placing::kAdd || info(dtype).bytes <= 4;
+bool combines_atomically(StoreMode mode, DType dtype) {
+  return mode <= StoreMode::kFill || mode == StoreMode::kAdd || info(dtype).bytes <= 4;
 }
 
 void run_index_move(IndexMove&& move) {
@@ -313,18 +313,18 @@ void run_index_move(IndexMove&& move) {
   TORCH_CHECK_NOT_IMPLEMENTED(total < int64_t{1} << 31, move.name, "(): more than 2^31 elements");
   TORCH_INTERNAL_ASSERT(move.indices.size() <= kMaxMoveIndices); // IndexList::fold
   check_dtypes(move);
-  const bool ordered = move.serial_dims != 0; // even where those dimensions have one element each
+  const bool ordered = move.serial_dims != 0; // even if those dimensions have size 1
   const uint32_t parallel = simplify(move);
   TORCH_CHECK_NOT_IMPLEMENTED(move.sizes.size() <= kMaxDims, move.name,
-                              "(): more than twelve dimensions that cannot be merged");
+                              "(): the tensors have more than 12 dimensions that cannot be merged");
   if (parallel > 0) {
     widen(move);
   }
 
-  switch (move.placing) {
-  case Placing::kCopy:
+  switch (move.mode) {
+  case StoreMode::kCopy:
     return launch_copy(move, parallel, ordered);
-  case Placing::kFill:
+  case StoreMode::kFill:
     return launch_fill(move, parallel);
   default:
     return launch_combine(move, parallel, ordered);

@@ -17,7 +17,7 @@
 namespace torch_webgpu {
 
 /// How an element is combined with the one at its place in `out`.
-enum class Placing : uint8_t {
+enum class StoreMode : uint8_t {
   kCopy, // of several elements for one place, one is stored
   kFill, // a scalar instead of elements of `in`
   kAdd,
@@ -43,15 +43,15 @@ struct MoveIndex {
 };
 
 struct IndexMove {
-  explicit IndexMove(const char* op, Placing how = Placing::kCopy) : name(op), placing(how) {}
+  explicit IndexMove(const char* op, StoreMode how = StoreMode::kCopy) : name(op), mode(how) {}
 
   const char* name; // a literal; errors name the op by it
   /// The error text that follows the name. May contain {index}, {dim} and {size}. Must be a
   /// literal, too.
-  const char* complaint = "index {index} is out of bounds for dimension {dim} with size {size}";
+  const char* message = "index {index} is out of bounds for dimension {dim} with size {size}";
   ErrorKind error = ErrorKind::kIndex;
   int64_t dim = 0; // of the first index; those of others follow it
-  Placing placing;
+  StoreMode mode;
   c10::SmallVector<int64_t, 8> sizes;
   MoveOperand out;
   MoveOperand in; // not used by kFill
@@ -76,7 +76,7 @@ struct IndexList {
   void fold();
 };
 
-/// The complaint of index_select and its relatives.
+/// The message of index_select and its relatives.
 inline constexpr char kOutOfSelf[] =
     "index out of range in self: {index}, for dimension {dim} with size {size}";
 
@@ -98,7 +98,7 @@ void keep_order_if_deterministic(IndexMove& move);
 std::array<uint32_t, 4> element_bits(const c10::Scalar& value, at::ScalarType type);
 
 /// Whether elements of this type can be combined atomically; otherwise only serially.
-bool combines_atomically(Placing placing, DType dtype);
+bool combines_atomically(StoreMode mode, DType dtype);
 
 /// Checks only the values of the indices. The device does that, and raises IndexError at the next
 /// synchronization. Does nothing if a dimension is empty.
@@ -107,7 +107,7 @@ void run_index_move(IndexMove&& move);
 /// The computation of index_add_ and index_reduce_: combines each slice of `source` along `dim`
 /// with the slice of `result` that the index vector names. The arguments must have been checked,
 /// and `result` must have a native dtype.
-void index_combine(const char* name, Placing placing, const at::Tensor& result, int64_t dim,
+void index_combine(const char* name, StoreMode mode, const at::Tensor& result, int64_t dim,
                    const at::Tensor& index, const at::Tensor& source);
 
 } // namespace torch_webgpu

@@ -46,17 +46,17 @@ Target resolve_indices(const Tensor& self, const c10::List<std::optional<Tensor>
 }
 
 // The kernel of index_put_with_sort_stub, which ATen calls for the accumulating and for the
-// deterministic form (CUDA sorts the indices there). Here sums are atomic. If the result must be
-// deterministic, the indices are walked in order.
+// deterministic form. (CUDA sorts the indices there.) Here sums are atomic; if the result must be
+// deterministic, one invocation walks the indices in order.
 void index_put_in_order(Tensor& self, const c10::List<std::optional<Tensor>>& original,
                         const Tensor& value, bool accumulate, bool /*unsafe*/) {
   const Target target = resolve_indices(self, original);
   const Tensor& out = target.self;
   const DType dtype =
       accumulate ? *native_dtype(self.scalar_type()) : raw_dtype(self.scalar_type());
-  IndexMove move("index_put_", accumulate ? Placing::kAdd : Placing::kCopy);
+  IndexMove move("index_put_", accumulate ? StoreMode::kAdd : StoreMode::kCopy);
   c10::SmallVector<int64_t, 8> out_strides;
-  int64_t first = -1; // first dimension of the move that the indices have
+  int64_t first = -1; // the first dimension of the move along which the indices vary
   int64_t index_rank = 0;
   for (int64_t d = 0; d < out.dim(); ++d) {
     const Tensor& index = target.indices[d];

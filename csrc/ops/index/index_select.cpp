@@ -38,11 +38,12 @@ Strides strides_but(const Tensor& tensor, int64_t dim) {
   return strides;
 }
 
-// Of a result without elements nothing is moved, but its indices must be in range, as on the CPU.
+// For a result without elements: moves nothing, and checks that the indices are in range, as the
+// CPU does.
 void check_range(const char* name, int64_t dim, const Tensor& index, int64_t size) {
   const Tensor scratch = empty_webgpu({index.numel()}, index.options().dtype(at::kFloat));
-  IndexMove move(name, Placing::kFill);
-  move.complaint = kOutOfSelf;
+  IndexMove move(name, StoreMode::kFill);
+  move.message = kOutOfSelf;
   move.dim = dim;
   move.sizes.assign(scratch.sizes().begin(), scratch.sizes().end());
   move.out = move_operand(scratch, raw_dtype(at::kFloat), scratch.strides());
@@ -79,7 +80,7 @@ Tensor& index_select_out(const Tensor& self, int64_t dim, const Tensor& index, T
   }
   const DType bits = raw_dtype(self.scalar_type());
   IndexMove move("index_select");
-  move.complaint = kOutOfSelf;
+  move.message = kOutOfSelf;
   move.dim = dim;
   move.sizes.assign(out.sizes().begin(), out.sizes().end());
   move.out = move_operand(out, bits, out.strides());
@@ -102,14 +103,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 // The identity of the operation: a combination with it changes nothing.
-c10::Scalar neutral_element(Placing placing, at::ScalarType type) {
-  if (placing == Placing::kAdd) {
+c10::Scalar neutral_element(StoreMode mode, at::ScalarType type) {
+  if (mode == StoreMode::kAdd) {
     return 0;
   }
-  if (placing == Placing::kMultiply) {
+  if (mode == StoreMode::kMultiply) {
     return 1;
   }
-  const bool lowest = placing == Placing::kMaximum;
+  const bool lowest = mode == StoreMode::kMaximum;
   if (at::isFloatingType(type)) {
     const double infinity = std::numeric_limits<double>::infinity();
     return lowest ? -infinity : infinity;
@@ -128,29 +129,29 @@ c10::Scalar as_integer(const c10::Scalar& alpha, at::ScalarType type) {
   return at::isIntegralType(type, /*includeBool=*/false) ? c10::Scalar(alpha.to<int64_t>()) : alpha;
 }
 
-Placing placing_of(std::string_view reduce) {
-  return reduce == "prod"   ? Placing::kMultiply
-         : reduce == "amax" ? Placing::kMaximum
-         : reduce == "amin" ? Placing::kMinimum
-                            : Placing::kAdd; // mean: divided afterwards
+StoreMode mode_of(std::string_view reduce) {
+  return reduce == "prod"   ? StoreMode::kMultiply
+         : reduce == "amax" ? StoreMode::kMaximum
+         : reduce == "amin" ? StoreMode::kMinimum
+                            : StoreMode::kAdd; // of a mean: the caller divides the sums
 }
 
 } // namespace
 
-void index_combine(const char* name, Placing placing, const Tensor& result, int64_t dim,
+void index_combine(const char* name, StoreMode mode, const Tensor& result, int64_t dim,
                    const Tensor& index, const Tensor& source) {
   const Tensor out = at_least_1d(result);
   const Tensor in = at_least_1d(source);
   const DType dtype = *native_dtype(result.scalar_type());
-  IndexMove move(name, placing);
-  move.complaint = kOutOfSelf;
+  IndexMove move(name, mode);
+  move.message = kOutOfSelf;
   move.dim = dim;
   move.sizes.assign(in.sizes().begin(), in.sizes().end());
   move.out = move_operand(out, dtype, strides_but(out, dim));
   move.in = move_operand(in, dtype, in.strides());
   move.indices.push_back(move_index(index, along(index, dim, in.dim()), out.size(dim)));
   move.indices[0].out_stride = out.stride(dim);
-  if (!combines_atomically(placing, dtype) || at::globalContext().deterministicAlgorithms()) {
+  if (!combines_atomically(mode, dtype) || at::globalContext().deterministicAlgorithms()) {
     move.serial_dims = uint64_t{1} << dim;
   }
   run_index_move(std::move(move));
@@ -174,7 +175,8 @@ void structured_index_add_out::impl(const Tensor& self, int64_t dim, const Tenso
   }
   const c10::Scalar factor = as_integer(alpha, self.scalar_type());
   const bool scales = !factor.equal(1);
-  index_combine("index_add", Placing::kAdd, out, dim, index, scales ? source.mul(factor) : source);
+  index_combine("index_add", StoreMode::kAdd, out, dim, index,
+                scales ? source.mul(factor) : source);
 }
 
 void structured_index_reduce_out::impl(const Tensor& self, int64_t dim, const Tensor& index,
@@ -192,11 +194,11 @@ void structured_index_reduce_out::impl(const Tensor& self, int64_t dim, const Te
     check_range("index_reduce", dim, index, at_least_1d(out).size(dim));
     return;
   }
-  const Placing placing = placing_of(reduce);
+  const StoreMode mode = mode_of(reduce);
   if (!include_self) {
-    Tensor(out).index_fill_(dim, index.to(at::kLong), neutral_element(placing, self.scalar_type()));
+    Tensor(out).index_fill_(dim, index.to(at::kLong), neutral_element(mode, self.scalar_type()));
   }
-  index_combine("index_reduce", placing, out, dim, index, source);
+  index_combine("index_reduce", mode, out, dim, index, source);
   if (reduce == "mean") {
     Tensor counts = include_self ? at::ones_like(out) : at::zeros_like(out);
     counts.index_add_(dim, index, at::ones_like(source));

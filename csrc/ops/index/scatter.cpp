@@ -42,59 +42,59 @@ void gather(const Tensor& result, const Tensor& self, int64_t dim, const Tensor&
 }
 
 // `src` is not used by kFill.
-void scatter_move(const char* name, Placing placing, const Tensor& self, int64_t dim,
+void scatter_move(const char* name, StoreMode mode, const Tensor& self, int64_t dim,
                   const Tensor& index, const Tensor& src, std::array<uint32_t, 4> value = {}) {
   const Tensor out = at_least_1d(self);
   const Tensor at = at_least_1d(index);
-  const bool moves_bits = placing <= Placing::kFill;
+  const bool moves_bits = mode <= StoreMode::kFill;
   const DType dtype =
       moves_bits ? raw_dtype(self.scalar_type()) : *native_dtype(self.scalar_type());
-  IndexMove move{name, placing};
+  IndexMove move{name, mode};
   move.error = ErrorKind::kRuntime;
   move.dim = dim;
   move.sizes.assign(at.sizes().begin(), at.sizes().end());
   move.out = move_operand(out, dtype, strides_but(out, dim));
-  if (placing != Placing::kFill) {
+  if (mode != StoreMode::kFill) {
     const Tensor in = at_least_1d(src);
     move.in = move_operand(in, dtype, in.strides());
   }
   move.indices.push_back(move_index(at, at.strides(), out.size(dim)));
   move.indices[0].out_stride = out.stride(dim);
   move.value = value;
-  if (!combines_atomically(placing, dtype) || at::globalContext().deterministicAlgorithms()) {
+  if (!combines_atomically(mode, dtype) || at::globalContext().deterministicAlgorithms()) {
     move.serial_dims = uint64_t{1} << dim;
   }
   run_index_move(std::move(move));
 }
 
 void scatter(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src) {
-  scatter_move("scatter", Placing::kCopy, self, dim, index, src);
+  scatter_move("scatter", StoreMode::kCopy, self, dim, index, src);
 }
 
 void scatter_fill(const Tensor& self, int64_t dim, const Tensor& index, const at::Scalar& value) {
-  scatter_move("scatter", Placing::kFill, self, dim, index, {},
+  scatter_move("scatter", StoreMode::kFill, self, dim, index, {},
                element_bits(value, self.scalar_type()));
 }
 
 void scatter_add(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src) {
   if (native_dtype(self.scalar_type())) {
-    scatter_move("scatter_add", Placing::kAdd, self, dim, index, src);
+    scatter_move("scatter_add", StoreMode::kAdd, self, dim, index, src);
     return;
   }
   note_fallback("aten::scatter_add", c10::toString(self.scalar_type()));
   self.copy_(at::scatter_add(self.cpu(), dim, index.cpu(), src.cpu()));
 }
 
-Placing placing_of(ReductionType reduce) {
+StoreMode mode_of(ReductionType reduce) {
   switch (reduce) {
   case ReductionType::PROD:
-    return Placing::kMultiply;
+    return StoreMode::kMultiply;
   case ReductionType::MIN:
-    return Placing::kMinimum;
+    return StoreMode::kMinimum;
   case ReductionType::MAX:
-    return Placing::kMaximum;
+    return StoreMode::kMaximum;
   default:
-    return Placing::kAdd; // ATen divides the sums for a mean
+    return StoreMode::kAdd; // ATen divides the sums for a mean
   }
 }
 
@@ -115,7 +115,7 @@ const char* name_of(ReductionType reduce) {
 void scatter_reduce_two(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src,
                         const ReductionType& reduce) {
   if (native_dtype(self.scalar_type())) {
-    scatter_move("scatter_reduce", placing_of(reduce), self, dim, index, src);
+    scatter_move("scatter_reduce", mode_of(reduce), self, dim, index, src);
     return;
   }
   note_fallback("aten::scatter_reduce", c10::toString(self.scalar_type()));

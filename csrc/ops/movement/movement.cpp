@@ -110,7 +110,7 @@ void unfold_backward(Tensor& grad_in, const Tensor& grad, int64_t dim, int64_t s
     return;
   }
   const Tensor windows = grad_in.unfold(dim, size, step);
-  IndexMove move("unfold_backward", step >= size ? Placing::kCopy : Placing::kAdd);
+  IndexMove move("unfold_backward", step >= size ? StoreMode::kCopy : StoreMode::kAdd);
   const DType type = step >= size ? raw_dtype(grad.scalar_type()) : *dtype;
   move.sizes.assign(grad.sizes().begin(), grad.sizes().end());
   move.out = move_operand(windows, type, windows.strides());

@@ -113,7 +113,8 @@ void normalize(const Tensor& out, const Tensor& input, const Tensor& scales) {
             {DType::kF32, {*native_dtype(out.scalar_type()), type, DType::kF32, DType::kF32}});
 }
 
-// Calls the CPU by hand, because the schemas do not mark the running statistics as written.
+// Copies to and from the CPU here, because the schemas do not mark the running statistics as
+// written: the generic fallback would not copy them back.
 ThreeTensors batch_norm_on_cpu(const Tensor& input, const OptionalTensor& weight,
                                const OptionalTensor& bias, const Tensor& running_mean,
                                const Tensor& running_var, bool training, double momentum,
@@ -282,7 +283,7 @@ ThreeTensors batch_norm_backward(const Tensor& gradient, const Tensor& input,
   const Tensor weight = packed(weight_opt);
   TORCH_CHECK(input.dim() >= 2 && gradient.sizes() == input.sizes(),
               "native_batch_norm_backward(): grad_out of size ", gradient.sizes(),
-              " does not belong to an input of size ", input.sizes());
+              " does not match an input of size ", input.sizes());
   const Tensor& given_mean = value_of(train ? save_mean : running_mean);
   const Tensor& given_spread = value_of(train ? save_invstd : running_var);
   TORCH_CHECK(given_mean.defined() && given_spread.defined(),

@@ -19,7 +19,7 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
 
-// The kernels rely on these sizes.
+// The kernels do not check these sizes themselves.
 void check_sizes(const Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias,
                  int64_t n, int64_t c, int64_t hw, int64_t groups) {
   TORCH_CHECK(groups > 0, "Expected num groups to be greater than 0, got ", groups);
@@ -33,8 +33,8 @@ void check_sizes(const Tensor& x, const OptionalTensor& weight, const OptionalTe
   }
 }
 
-// ATen's shared implementation cannot be used: for devices other than the CPU it insists on
-// contiguous inputs, and group_norm passes on what it is given.
+// ATen's shared implementation cannot be used: for devices other than the CPU it requires
+// contiguous inputs, which group_norm does not make.
 ThreeTensors group_norm(const Tensor& input, const OptionalTensor& weight,
                         const OptionalTensor& bias, int64_t n, int64_t c, int64_t hw,
                         int64_t groups, double eps) {

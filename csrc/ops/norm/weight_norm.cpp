@@ -1,5 +1,5 @@
-// Weight normalization over the first or the last dimension, w = v * g / |v|, which nn.utils
-// reaches when no gradient of the gradient is asked for.
+// Weight normalization over the first or the last dimension, w = v * g / |v|. torch._weight_norm
+// calls these operators; second derivatives are computed by others.
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -34,7 +34,7 @@ void check_dim(const Tensor& v, int64_t dim) {
 TwoTensors weight_norm(const Tensor& v, const Tensor& g, int64_t dim) {
   check_same_device("_weight_norm_interface", {{v, "v"}, {g, "g"}});
   check_dim(v, dim);
-  const at::ScalarType type = at::toOpMathType(g.scalar_type()); // also the norm's
+  const at::ScalarType type = at::toOpMathType(g.scalar_type()); // of the norms too
   const auto dims = other_dims(v, dim);
   const Tensor norm = dims.empty() ? v.to(type).abs()
                                    : at::linalg_vector_norm(v.to(type), 2, dims, /*keepdim=*/true);

@@ -22,7 +22,7 @@ bool equal(const Tensor& self, const Tensor& other) {
   if (self.sizes() != other.sizes()) {
     return false;
   }
-  // NaN does not equal itself, so only integers can be told by where they lie.
+  // Two integer tensors at one place in memory are equal. Floats are not if there is a NaN.
   if (self.numel() == 0 || (c10::isIntegralType(self.scalar_type(), /*includeBool=*/true) &&
                             is_same_view(self, other))) {
     return true;

@@ -21,7 +21,8 @@ namespace {
 
 using at::TensorIteratorBase;
 
-// The same on dense copies of the inputs, with new outputs that are copied to the iterator's.
+// Runs the reduction on dense copies of the inputs. The outputs are new tensors too, which are then
+// copied to the iterator's.
 void reduce_copies(const TensorIteratorBase& iter, ReduceOp op,
                    c10::ArrayRef<c10::Scalar> scalars) {
   at::TensorIteratorConfig config;
@@ -49,14 +50,15 @@ void reduce_copies(const TensorIteratorBase& iter, ReduceOp op,
   }
 }
 
-// Whether the places in a run of reduced elements fit the kernel's 32-bit indices.
+// Whether positions among the reduced elements of a result fit into the kernel's 32-bit indices.
 bool places_fit(const TensorIteratorBase& iter) {
   const uint64_t most = 2 * plan_target(iter.tensor_base(0)).max_elements;
   return static_cast<uint64_t>(iter.numel()) < most ||
          static_cast<uint64_t>(iter.numel() / iter.num_output_elements()) < most;
 }
 
-// An extreme and its place, of longer runs: of each part of the run, then of these.
+// The extreme and its position among more elements than that: first of each part of the elements,
+// then of the parts' results.
 void reduce_long_runs(const TensorIteratorBase& iter, ReduceOp op) {
   const int input = iter.noutputs();
   const at::DimVector shape(iter.shape().rbegin(), iter.shape().rend()); // outermost first

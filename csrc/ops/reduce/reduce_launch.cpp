@@ -19,16 +19,17 @@ namespace {
 using at::TensorIteratorBase;
 namespace kernel = kernels::reduce;
 
-// Below this many elements per invocation, sharing a result among more of them costs more than it
-// gains.
+// A result is not shared by so many invocations that one has fewer elements than this: combining
+// their partial results would take longer than it saves.
 constexpr uint32_t kElementsPerLane = 4;
 constexpr uint32_t kElementsPerLaneAndSplit = 32;
-// Neighbouring results that are read together, where results and not elements are contiguous.
+// Neighbouring results that a workgroup computes together if elements of neighbouring results, and
+// not those of one result, are contiguous.
 constexpr uint32_t kNeighbours = 32;
 constexpr uint32_t kMaxInputs = 4;
 constexpr uint32_t kMaxDims = std::tuple_size_v<decltype(kernel::Params::dims)> / 4;
 
-// uint64 counts as int64: hash_tensor computes the same bits as int64.
+// uint64 is reduced as int64: the bits that hash_tensor computes are the same.
 at::ScalarType result_type(at::ScalarType type) { return type == at::kUInt64 ? at::kLong : type; }
 
 bool is_reduced(const TensorIteratorBase& iter, int dim) { return iter.strides(0)[dim] == 0; }
@@ -111,7 +112,7 @@ struct Walk {
   Dims outer_more;
 };
 
-// How the elements of a dispatch are shared out.
+// How the elements of a dispatch are divided among invocations.
 struct Split {
   uint32_t lanes_log2 = 0;
   uint32_t lanes_first = 0;
@@ -122,7 +123,7 @@ struct Split {
 // A part of the elements of every result, which one dispatch reads.
 struct Piece {
   const TensorIteratorBase* iter;
-  uint64_t first; // index of its first element in a result's run
+  uint64_t first; // the index of its first element among a result's elements
 };
 
 class Reduction {
@@ -223,7 +224,7 @@ private:
   // Cuts reduced dimensions, the one with the longest stride first, until every piece fits.
   void cut(const TensorIteratorBase& iter, uint64_t first) {
     int dim = -1;
-    uint64_t faster = 1; // elements of a run between two along `dim`
+    uint64_t faster = 1; // elements between two neighbours along `dim`, in the order of reduction
     uint64_t passed = 1;
     for (int d = 0; d < iter.ndim(); ++d) {
       if (is_reduced(iter_, d) && iter.shape()[d] > 1 &&
@@ -278,7 +279,7 @@ private:
     const uint32_t full = target_.workgroups_to_fill;
     uint32_t lanes = std::bit_ceil((reduced + per_lane - 1) / per_lane);
     if (split.lanes_first == 0) {
-      // Reading neighbouring results together comes first, unless there are too few of them.
+      // Neighbouring results are computed together, unless there are too few of them.
       const uint32_t neighbours = std::min(std::bit_ceil(results), kNeighbours);
       const bool many = results / kernel::kWorkgroup >= full;
       lanes = std::min(lanes, many ? 1 : kernel::kWorkgroup / neighbours);
@@ -433,7 +434,7 @@ private:
   std::array<DType, kMaxInputs> inputs_{};
   std::array<DType, 2> outputs_{};
   Kind kind_ = Kind::kFloat;
-  std::vector<std::unique_ptr<at::TensorIterator>> parts_; // that pieces point to
+  std::vector<std::unique_ptr<at::TensorIterator>> parts_; // the iterators of pieces
   std::vector<Piece> pieces_;
 };
 

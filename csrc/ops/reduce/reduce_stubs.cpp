@@ -25,7 +25,7 @@ using at::Tensor;
 using at::TensorIterator;
 using at::TensorIteratorBase;
 
-// Runs `op`, or the stub's CPU kernel where the dtypes have none here.
+// Runs `op`, or the stub's CPU kernel if there is no kernel for the dtypes.
 template <class Stub, class... Args>
 void run(TensorIterator& iter, ReduceOp op, const Stub& stub, c10::ArrayRef<c10::Scalar> scalars,
          Args... args) {
@@ -127,7 +127,7 @@ void min_dim(const Tensor& values, const Tensor& indices, const Tensor& self, in
                });
 }
 
-// `result` may have another dtype: it is given with out=.
+// `result` is an out= argument, which may have another dtype.
 template <class Stub>
 void extreme(const char* name, ReduceOp op, Stub& stub, Tensor& result, const Tensor& self) {
   const bool casts = result.scalar_type() != self.scalar_type();

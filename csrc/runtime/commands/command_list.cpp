@@ -38,7 +38,7 @@ void CommandList::dispatch(const Pipeline& pipeline, const Binding* bindings, ui
   Dispatch command{
       &pipeline, {bindings, bindings + num_bindings}, bytes_of(params, params_bytes), grid};
   for (Binding& binding : command.bindings) {
-    if (binding.size == 0) { // the whole buffer, which may be gone when this is looked at
+    if (binding.size == 0) { // the whole buffer; it may be freed before the list is read
       binding.size = binding.buffer->size - binding.offset;
     }
   }

@@ -28,7 +28,7 @@ public:
   uint32_t code_of(const std::string& message, ErrorKind kind);
   /// The error words on the device.
   WGPUBuffer buffer() const { return buffer_; }
-  /// Says that a dispatch may write the words.
+  /// Says whether the dispatch that was appended may write the words.
   void arm(bool checks) { armed_ |= checks; }
   /// Whether a dispatch since the last disarm() may have written the words.
   bool armed() const { return armed_; }

@@ -6,7 +6,7 @@
 
 namespace torch_webgpu {
 
-// One window behind the ring's end: a binding at the last offset reaches that far.
+// The buffer is one window longer than the ring: a binding at the last offset ends there.
 ParameterRing::ParameterRing(Device& device)
     : device_(device),
       buffer_(device.create_buffer(

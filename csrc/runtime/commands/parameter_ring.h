@@ -1,4 +1,4 @@
-// Parameters of dispatches and small uploads on their way to the device.
+// Parameters of dispatches, and small uploads, that wait to be written to the device.
 #pragma once
 
 #include <algorithm>

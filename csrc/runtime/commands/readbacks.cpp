@@ -19,7 +19,7 @@ public:
     staging_ = owner_.take_staging(size_);
     owner_.encoder_.copy(source.handle, offset - skip_, staging_.second, 0, words);
     checks_ = owner_.errors_.armed();
-    if (checks_) { // the error words ride along
+    if (checks_) { // the error words are copied with the data
       owner_.encoder_.copy(owner_.errors_.buffer(), 0, staging_.second, words,
                            sizeof(KernelErrors::Words));
       owner_.errors_.disarm();
@@ -41,11 +41,11 @@ public:
 
   ~Mapped() override {
     std::lock_guard<std::recursive_mutex> lock(owner_.mutex_);
-    if (!completion_.done) { // the callback points here: it must have run before this goes
+    if (!completion_.done) { // the callback, which writes to this object, must have run
       try {
         owner_.device_.wait(completion_);
       } catch (const std::exception&) {
-        return; // the device is lost, its buffers with it
+        return; // the device is lost, and its buffers are too
       }
     }
     give_back();

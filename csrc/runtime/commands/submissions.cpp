@@ -5,7 +5,7 @@
 namespace torch_webgpu {
 namespace {
 
-// Submissions the host may run ahead. Bounds the memory that unfinished commands hold.
+// How many submissions may be unfinished. Bounds the memory that their commands keep alive.
 constexpr size_t kMaxInFlight = 16;
 
 } // namespace

@@ -1,4 +1,4 @@
-// What was submitted to the queue and has not finished.
+// Submissions that the device has not finished.
 #pragma once
 
 #include <cstddef>

@@ -6,7 +6,7 @@
 namespace torch_webgpu {
 namespace {
 
-// Uploads up to this size ride in the ring, larger ones go through the staging chunks.
+// Uploads up to this size go through the parameter ring, larger ones through the staging chunks.
 constexpr uint64_t kSmallUpload = 64u << 10;
 
 } // namespace
@@ -46,7 +46,7 @@ void Uploads::append_large(const Buffer& target, uint64_t offset, const void* da
   for (uint64_t done = 0; done < padded;) {
     const UploadStaging::Region region = staging_.take(padded - done);
     if (region.buffer == nullptr) {
-      encoder_.flush(); // what is staged already can go
+      encoder_.flush(); // submit what is staged so far
       staging_.wait_for_a_chunk();
       continue;
     }
