@@ -163,10 +163,8 @@ PipelineSpec Launch::make_spec(const KernelForm& form) const {
 KernelForm Launch::form(std::vector<std::string> regions) const {
   KernelForm form;
   form.operands.assign(operands_.begin(), operands_.begin() + kernel_.operands.size());
-  for (const ConstInfo& constant : kernel_.consts) {
-    const uint32_t bits = std::bit_width(constant.values.back());
-    form.consts.push_back(
-        static_cast<uint32_t>(const_key_ >> constant.key_shift & ((uint64_t{1} << bits) - 1)));
+  for (uint32_t constant = 0; constant < kernel_.consts.size(); ++constant) {
+    form.consts.push_back(static_cast<uint32_t>(value(constant)));
   }
   form.regions = std::move(regions);
   form.windows = bindings_.windows();

@@ -3,9 +3,11 @@
 // with a function for each operand and constant; op files use those.
 #pragma once
 
+#include <ATen/ceil_div.h>
 #include <ATen/core/TensorBase.h>
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -60,6 +62,12 @@ protected:
   void read_vectors(uint32_t k);
 
   void set(uint32_t constant, uint32_t value);
+  /// What a constant was set to.
+  uint64_t value(uint32_t constant) const {
+    const ConstInfo& declared = kernel_.consts[constant];
+    const int bits = std::bit_width(declared.values.back());
+    return const_key_ >> declared.key_shift & ((uint64_t{1} << bits) - 1);
+  }
 
   /// Gives every operand its binding; once, when all are known.
   void place_operands() {

@@ -1,5 +1,6 @@
 """The reader of kernel contracts: what it takes from a file, and what it refuses."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -290,6 +291,11 @@ def test_elements_of_a_type_and_vectors(read):
         ("items >= 2", "rows >= 2", "asks for rows"),
         ("@workgroup_size(64, 2)", "@workgroup_size(n)", "one entry point"),
         ("// @errors", "// @error", "unknown directive @error"),
+        ("// @errors", "// @grid p.count", "@grid wants `groups COUNT`"),
+        ("// @errors", "// @grid groups p.other", "@grid: p.other is no number of Params"),
+        ("// @errors", "// @grid groups p.scale", "@grid: p.scale is no number of Params"),
+        ("// @errors", "// @grid groups mode", "@grid: mode is no number of Params"),
+        ("// @errors", "// @grid groups p.count ? 1 : 2", r"@grid: .\?:. in"),
         ("// @errors", "// @enable f23", "@enable f23: the extensions are"),
         ("// @errors", "// @region two words", "a region is `NAME"),
         ("// @errors", "import package::family::none::x;", "there is no family/none.wgsl"),
@@ -299,3 +305,23 @@ def test_what_is_refused(read, old, new, complaint):
     assert old in KERNEL
     with pytest.raises(ContractError, match=complaint):
         read(KERNEL.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("grid", "cpp"),
+    [
+        ("groups p.count", "return grid_of_groups(uint64_t{p.count});"),
+        (
+            "invocations ceil_div(p.count << items, 1 + fast)",
+            "return grid_of(at::ceil_div<uint64_t>(uint64_t{p.count} << value(1), 1 + value(2)));",
+        ),
+    ],
+)
+def test_the_grid_is_a_formula(read, grid, cpp):
+    kernel = read(KERNEL.replace("// @errors", f"// @grid {grid}"))
+    header = emit.header(kernel)
+    assert cpp in header
+    assert "void run(Params params, MakeRegions&& make_regions" in header
+    unit, count = grid.split(" ", 1)
+    facts = json.loads(emit.contracts([kernel]))[kernel.name]
+    assert (facts["grid_unit"], facts["grid_count"]) == (unit, count)

@@ -88,6 +88,7 @@ def _templates() -> jinja2.Environment:
         key_shift=_key_shift,
         quoted=lambda names: ", ".join(f'"{name}"' for name in names),
         requirements=_requirements,
+        grid_count=_grid_count,
         raw_string=_raw_string,
     )
     return environment
@@ -136,6 +137,19 @@ def _requirements(kernel: Kernel) -> str:
         for text in kernel.requirements
     ]
     return " && ".join(texts) or "true"
+
+
+def _grid_count(kernel: Kernel) -> str:
+    """In C++, in 64 bits: a product of 32-bit numbers may wrap."""
+    consts = [const.name for const in kernel.consts]
+
+    def term(match: re.Match) -> str:
+        name = match[0]
+        if name == "ceil_div":
+            return "at::ceil_div<uint64_t>"
+        return f"uint64_t{{{name}}}" if name.startswith("p.") else f"value({consts.index(name)})"
+
+    return re.sub(r"[A-Za-z_][\w.]*", term, kernel.grid_count)
 
 
 def _raw_string(text: str) -> str:

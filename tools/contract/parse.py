@@ -41,7 +41,9 @@ ATTRIBUTE = re.compile(r"^@(?:(?:if|elif)\(.*\)|else|compute @workgroup_size\(.*
 PARAMS_WINDOW = 1024  # bytes of the uniform binding; kParamsWindow of runtime/pipeline.h
 MAX_OPERANDS = 14  # kMaxOperands of launch/launch.h
 CONST_BITS = 64 - MAX_OPERANDS
-DIRECTIVES = {"operand", "const", "region", "require", "errors", "enable"}
+DIRECTIVES = {"operand", "const", "region", "require", "errors", "enable", "grid"}
+GRID = re.compile(r"^(groups|invocations) (.+)$")
+GRID_TERM = re.compile(r"[A-Za-z_][\w.]*|\d+|<<|>>|[-+*/%(),]|\s+")
 
 
 def parse(path: Path, root: Path) -> Kernel:
@@ -96,6 +98,7 @@ class _Parser:
         text = self._imports(text)
         self._params(text)
         self._workgroup(text)
+        self._check_grid()
         self._conditions(text)
         self._check_operands()
 
@@ -141,6 +144,8 @@ class _Parser:
             name = re.match(NAME, match[2])
             known = {o.name for o in self.kernel.operands} | {c.name for c in self.kernel.consts}
             known |= set(self.kernel.regions)
+            if match[1] == "grid" and self.kernel.grid_unit:
+                continue
             if match[1] == "require" or not (name and name[0] in known):
                 self._directive(match)
 
@@ -244,6 +249,23 @@ class _Parser:
 
     def _errors(self, text: str) -> None:
         self.kernel.reports_errors = True
+
+    def _grid(self, rest: str) -> None:
+        match = GRID.match(rest)
+        if match is None:
+            self.fail("@grid wants `groups COUNT` or `invocations COUNT`")
+        self.kernel.grid_unit, self.kernel.grid_count = match[1], match[2]
+
+    def _check_grid(self) -> None:
+        """The count is an expression that C++, Python and JavaScript all can evaluate."""
+        count = self.kernel.grid_count
+        if GRID_TERM.sub("", count):
+            self.fail(f"@grid: {GRID_TERM.sub('', count)!r} in {count!r} is not understood")
+        fields = {f"p.{f.name}" for f in self.kernel.params if f.base == "u32" and not f.is_vector}
+        consts = {const.name for const in self.kernel.consts if const.kind != "enum"}
+        for name in re.findall(r"[A-Za-z_][\w.]*", count):
+            if name not in fields | consts | {"ceil_div"}:
+                self.fail(f"@grid: {name} is no number of Params and no constant")
 
     def _enable(self, text: str) -> None:
         for name in text.replace(",", " ").split():

@@ -10,6 +10,7 @@
 // @const   form: {output, input, weight}
 // @const   strided: bool // the convolution's stride is not 1
 // @const   direct: bool // an invocation for each element of C, as in gemm_direct.wgsl; else tiles, as in gemm.wgsl
+// @grid groups ceil_div(p.tiles_m * p.tiles_n * p.batch * p.splits, 1 + 63 * direct)
 
 import package::matmul::gemm::{tile_product};
 @if(direct) import package::matmul::gemm_direct::{direct_product};

@@ -5,6 +5,7 @@
 // @operand a: in number
 // @operand b: in like a
 // @operand d: in like a optional
+// @grid invocations p.m * p.n * p.batch * p.splits
 
 import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue};
 import package::matmul::product::{column_of_a, row_of_b, column_of_b, b_element, b_exists, column_of_c};

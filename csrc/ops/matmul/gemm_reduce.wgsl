@@ -4,6 +4,7 @@
 // @operand c: out number akin a
 // @operand a: in {f32, i32, i64, c64}
 // @operand d: in number akin a optional
+// @grid invocations p.m * p.n * p.batch
 
 import package::matmul::product::{Params, acc_t, acc_add, epilogue};
 

@@ -45,7 +45,6 @@ ProductDispatch plan(const Product& product, const Strategy& row) {
   const int64_t step = std::max<int64_t>(row.tile.k, 16);
   dispatch.k_piece = ceil_div(std::max<int64_t>(ceil_div(g.k, splits), 1), step) * step;
   dispatch.splits = std::max<int64_t>(ceil_div(g.k, dispatch.k_piece), 1);
-  dispatch.workgroups = ceil_div(tiles * dispatch.splits, row.tiles_per_workgroup);
   return dispatch;
 }
 

@@ -6,6 +6,7 @@
 // @const   scaled: bool // alpha or beta is not 1
 // @const   flipped: bool // A, B, C and D are the transposed ones of the product as it was asked for
 // @const   fused_text: u32 in 0..255 // which text `fused` has; 0: none
+// @grid groups p.tiles_m * p.tiles_n * p.batch * p.splits // a tile of C, or of a piece of K, each
 
 struct Params {
   m: u32,

@@ -149,8 +149,7 @@ void run(Launch& launch, Params& p, const ProductDispatch& dispatch, bool d_in_c
     bytes = fusion != nullptr ? bytes : scaled ? offsetof(Params, origin) : offsetof(Params, alpha);
   }
   launch.run(
-      p, launch.grid_of_groups(static_cast<uint64_t>(dispatch.workgroups)),
-      [&] { return Regions{.fused = Fusion::text_of(text)}; }, bytes);
+      p, [&] { return Regions{.fused = Fusion::text_of(text)}; }, bytes);
 }
 
 // ---- The rows
@@ -488,10 +487,8 @@ void launch_reduce(const Product& product, const at::Tensor& pieces) {
     g.n = positions;
   }
   g.conv = nullptr;
-  const int64_t elements = g.batch * g.m * g.n;
   const Product plain(g);
   ProductDispatch dispatch{.product = plain, .c = g.c, .splits = pieces.size(0)};
-  dispatch.workgroups = at::ceil_div<int64_t>(elements, kernel::kWorkgroup);
   kernel::Launch launch(g.op);
   bind_c(launch, dispatch);
   launch.a(pieces);

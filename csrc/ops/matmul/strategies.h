@@ -30,7 +30,6 @@ struct ProductDispatch {
   int64_t tiles_m = 0, tiles_n = 0;
   int64_t splits = 1; // pieces of K,
   int64_t k_piece = 0;
-  int64_t workgroups = 0;
 };
 
 struct Strategy {

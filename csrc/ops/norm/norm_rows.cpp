@@ -121,7 +121,7 @@ void normalize_vectors(const char* op, const Rows& rows, const Tensor& x, const 
     launch.bias_as(DType::kBits128, bias);
   }
   launch.dtype(element_of<kernel::Dtype>(y)).centered(mean.defined()).items(plan.items);
-  launch.run(params, launch.grid_of_groups(plan.lanes.workgroups(params.rows)));
+  launch.run(params);
 }
 
 void sum_of_rows(const Tensor& sum, const Tensor& rows) {
@@ -164,7 +164,7 @@ void gradient_of_vectors(const char* op, const Rows& rows, const Tensor& gradien
   params.workgroups = static_cast<uint32_t>(workgroups);
   params.steps = static_cast<uint32_t>(at::ceil_div(rows.rows, workgroups * at_once));
   launch.dtype(element_of<kernel::Dtype>(y)).centered(mean.defined()).items(plan.items);
-  launch.run(params, launch.grid_of_groups(static_cast<uint64_t>(workgroups)));
+  launch.run(params);
   if (weight_sums.defined()) {
     sum_of_rows(weight_gradient, weight_sums);
   }

@@ -10,6 +10,7 @@
 // @const   centered: bool
 // @const   items: u32 in {1, 2, 4, 8}
 // @require centered == has_mean
+// @grid invocations p.rows << p.lanes_log2
 
 import package::norm::row::{row_sum};
 import package::norm::vectors::{kParts, unpack, pack};

@@ -14,6 +14,7 @@
 // @const   centered: bool
 // @const   items: u32 in {1, 2, 4, 8}
 // @require centered == has_mean
+// @grid groups p.workgroups
 
 import package::norm::row::{row_sum_of_pairs};
 import package::norm::vectors::{kParts, Parts, unpack, pack};
