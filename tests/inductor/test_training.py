@@ -195,3 +195,27 @@ def test_dynamic_programs(program):
     for shape in [(4, 6), (7, 9), (12, 30)]:
         x = randn(*shape)
         torch.testing.assert_close(compiled(x).cpu(), program(x).cpu(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x * (x.shape[1] * 0.3) + x.shape[2] ** 0.5,
+        lambda x: F.group_norm(x, 2).sin(),
+        lambda x: torch.native_group_norm(x, None, None, *x.shape, 1, 1e-5)[0],
+        lambda x: torch.var(x, 2) * x.shape[1],
+        lambda x: torch.var_mean(x)[0].sqrt(),
+        lambda x: F.interpolate(x, size=(x.shape[2] + 3,), mode="nearest"),
+        lambda x: F.interpolate(x, size=(9,), mode="nearest-exact"),
+        lambda x: F.interpolate(x, scale_factor=1.7, mode="linear"),
+    ],
+)
+def test_sizes_as_real_numbers(program):
+    """As constants of a kernel for one size, they are computed in double precision."""
+    compiled = compile(program, dynamic=True)
+    for shape in [(2, 4, 6), (5, 8, 10), (3, 6, 31)]:
+        x = randn(*shape, requires_grad=True)
+        expected, actual = program(x), compiled(x)
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+        gradients = [torch.autograd.grad(y.square().sum(), x) for y in (actual, expected)]
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)

@@ -34,7 +34,7 @@ from torch_webgpu.inductor import lanes, reductions, registers, tables
 from torch_webgpu.inductor.lanes import Run
 from torch_webgpu.inductor.module import WORKGROUP, Module, Operand
 from torch_webgpu.inductor.overrides import WgslOverrides, as_register
-from torch_webgpu.inductor.printer import index_text
+from torch_webgpu.inductor.printer import host_numbers, index_text, is_integer
 from torch_webgpu.inductor.text import LANE, ForEachLane, declared, take_invariant
 
 # Elements of a row that an invocation takes, if that leaves enough invocations for the device.
@@ -75,6 +75,19 @@ class WgslKernel(SIMDKernel):
         self.loop_indexing = IndentedBuffer()
         self.after_loop = IndentedBuffer()
         self.fours: list[tuple[str, str]] = []
+
+    # ---- Numbers that the host computes ----
+
+    def rename_indexing(self, index: Any) -> Any:
+        """With the names of arguments for what the launch knows: sizes, and what is computed of
+        them in floating point, which the host does in double precision as for constant sizes."""
+        if isinstance(index, (list, tuple)):
+            return [self.rename_indexing(part) for part in index]
+        names = {}
+        for part in host_numbers(index):
+            name = self.args._lookup("ks", self.args.sizevars, part)
+            names[part] = sympy.Symbol(name, integer=is_integer(part) or None, real=True)
+        return super().rename_indexing(index.xreplace(names) if names else index)
 
     # ---- The shape of the workgroup ----
 
@@ -488,8 +501,11 @@ class WgslKernel(SIMDKernel):
         )
 
     def _write_sizes(self, code: IndentedBuffer) -> None:
-        for size in self.size_names():
-            code.writeline(f"let {size} = params.{size};")
+        for given, arg in self.signature():
+            if isinstance(arg, SizeArg):
+                word = f"params.{arg.name}"
+                is_real = not is_integer(sympy.sympify(given))
+                code.writeline(f"let {arg.name} = {f'bitcast<f32>({word})' if is_real else word};")
 
     @property
     def numel_name(self) -> str:
@@ -541,10 +557,11 @@ class WgslKernel(SIMDKernel):
             if isinstance(arg, TensorArg):
                 tensors.append(str(given))
             elif isinstance(arg, SizeArg):
-                if isinstance(given, sympy.Symbol):
-                    V.graph.wrapper_code.ensure_size_computed(given)
-                is_expr = isinstance(given, sympy.Expr)
-                sizes.append(self.pexpr(given) if is_expr else str(given))
+                expr = sympy.sympify(given)
+                for symbol in expr.free_symbols:
+                    V.graph.wrapper_code.ensure_size_computed(symbol)
+                text = self.pexpr(expr)
+                sizes.append(text if is_integer(expr) else f"float_bits({text})")
         return tensors, sizes
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:

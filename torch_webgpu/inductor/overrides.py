@@ -17,7 +17,7 @@ from torch._inductor.virtualized import OpsValue, V
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from torch_webgpu.inductor import registers, tables
-from torch_webgpu.inductor.printer import long_text
+from torch_webgpu.inductor.printer import is_integer, long_text
 
 _ON_TRUTH = frozenset({"logical_and", "logical_or", "logical_xor", "logical_not"})
 _INT32 = ValueRanges(-(1 << 31), (1 << 31) - 1)
@@ -207,8 +207,11 @@ class WgslOverrides(DefaultHandler):
 
     def _index(self, expr: sympy.Expr) -> CSEVariable:
         kernel = V.kernel
-        text = kernel.index_to_str(kernel.prepare_indexing(expr))
-        return emit(text, torch.int32, get_bounds_index_expr(expr))
+        prepared = kernel.prepare_indexing(expr)
+        dtype = torch.int32 if is_integer(prepared) else torch.float32
+        if not isinstance(prepared, sympy.Expr):  # a comparison
+            dtype = torch.bool
+        return emit(kernel.index_to_str(prepared), dtype, get_bounds_index_expr(expr))
 
     def value_expr(self, expr: Any, dtype: torch.dtype) -> CSEVariable:
         """An index expression as a value: of int64 it must not be cut to the 32 bits of an
@@ -216,7 +219,7 @@ class WgslOverrides(DefaultHandler):
         if isinstance(expr, (int, float)) or expr.is_number:
             number = float(expr) if dtype.is_floating_point else int(expr)
             return emit(registers.literal(number, dtype), dtype)
-        if not expr.is_integer or _fits_32_bits(expr):
+        if not is_integer(expr) or _fits_32_bits(expr):
             return self.to_dtype(self._index(expr), dtype)
         kernel = V.kernel
         text = long_text(kernel.rename_indexing(kernel.prepare_indexing(expr)))

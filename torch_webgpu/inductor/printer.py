@@ -1,9 +1,50 @@
 """Index expressions, which are sympy's, as WGSL."""
 
+from collections.abc import Iterator
+
 import sympy
+from torch.utils._sympy.functions import CeilToInt, FloorToInt, RoundToInt, TruncToInt
 from torch.utils._sympy.printers import ExprPrinter
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from torch_webgpu.inductor.registers import literal
+
+_KNOWN_TO_THE_HOST = (
+    SymT.SIZE,
+    SymT.FLOAT,
+    SymT.UNBACKED_INT,
+    SymT.UNBACKED_FLOAT,
+    SymT.PRECOMPUTED_SIZE,
+)
+_ROUNDED = (CeilToInt, FloorToInt, RoundToInt, TruncToInt, sympy.floor, sympy.ceiling)
+
+
+def is_integer(expr: sympy.Basic) -> bool:
+    """Whether an expression's WGSL is an i32. Otherwise it is an f32, or a bool.
+
+    To sympy 0.0 is an integer, and so is the larger of 0.0 and one."""
+    if isinstance(expr, sympy.Float) or not getattr(expr, "is_integer", False):
+        return False
+    terms = [part for part in expr.args if isinstance(part, sympy.Expr)]
+    return isinstance(expr, _ROUNDED) or all(map(is_integer, terms))
+
+
+def host_numbers(expr: sympy.Basic) -> Iterator[sympy.Expr]:
+    """The largest parts of an expression that depend on sizes alone and compute real numbers,
+    their result or on the way to it: to be computed by the host, in double precision."""
+    if not expr.free_symbols:
+        return
+    is_known = all(symbol_is_type(symbol, _KNOWN_TO_THE_HOST) for symbol in expr.free_symbols)
+    if is_known and isinstance(expr, sympy.Expr) and _computes_reals(expr):
+        yield expr
+        return
+    for part in expr.args:
+        yield from host_numbers(part)
+
+
+def _computes_reals(expr: sympy.Expr) -> bool:
+    parts = sympy.preorder_traversal(expr)
+    return any(isinstance(part, sympy.Expr) and not is_integer(part) for part in parts)
 
 
 class IndexPrinter(ExprPrinter):

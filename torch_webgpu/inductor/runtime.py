@@ -1,6 +1,7 @@
 """What the modules that Inductor writes for this device import."""
 
 import concurrent.futures
+import ctypes
 import functools
 import logging
 
@@ -35,6 +36,11 @@ def wgsl_kernel(
     )
     _background().submit(_prepare, kernel)
     return kernel
+
+
+def float_bits(value: float) -> int:
+    """A real number among a launch's integers: the bits of the nearest f32."""
+    return ctypes.c_int32.from_buffer(ctypes.c_float(value)).value
 
 
 def _described(operand: Operand, lanes: int) -> tuple[str, str, bool, bool, int]:
