@@ -124,6 +124,8 @@ void register_targets(pybind11::module_& m) {
                              push_target(python_target(base, changes));
                            }));
   m.def("pop_target", torch::wrap_pybind_function_no_gil([] { pop_target(); }));
+  m.def("target_storage_buffers", torch::wrap_pybind_function_no_gil(
+                                      [] { return plan_target(context()).max_storage_buffers; }));
   m.def("target_enables", torch::wrap_pybind_function_no_gil(
                               [](const std::string& base, const TargetChanges& changes) {
                                 return python_target(base, changes).enables();

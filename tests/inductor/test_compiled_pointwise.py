@@ -4,7 +4,8 @@ import pytest
 import torch
 from compiled import DEVICE, check, compile, dispatches
 
-from torch_webgpu.inductor import interface, lanes
+from torch_webgpu import wgsl
+from torch_webgpu.inductor import lanes
 
 
 def make(*shape, dtype=torch.float32, low=-5, high=5):
@@ -155,8 +156,7 @@ def test_more_operands_than_storage_buffers():
 
 
 @pytest.mark.parametrize("buffers", [16, 12, 8])
-def test_kernels_fit_the_storage_buffers(buffers, monkeypatch):
-    monkeypatch.setitem(interface.properties().limits, "max_storage_buffers", buffers)
+def test_kernels_fit_the_storage_buffers(buffers):
     many = [make(64) for _ in range(20)]
 
     def program(*many):
@@ -165,7 +165,18 @@ def test_kernels_fit_the_storage_buffers(buffers, monkeypatch):
         parts = [x * y + z for x, y, z in zip(many, many[5:], many[9:], strict=False)]
         return torch.where(left > right, left, right) + many[19], torch.cat(parts[:8])
 
-    check(program, *many)
+    with wgsl.target(limits={"max_storage_buffers": buffers}), wgsl.record() as dispatches:
+        check(program, *many)
+    assert max(len(dispatch.bindings) for dispatch in dispatches) <= buffers
+
+
+def test_kernel_that_cannot_raise_uses_the_last_storage_buffer():
+    many = [make(256) for _ in range(15)]
+    compiled = check(lambda *many: sum(many), *many)
+    with wgsl.record() as recorded:
+        compiled(*many)
+    budget = min(16, torch.webgpu.get_device_properties().limits["max_storage_buffers"])
+    assert len(recorded) == (1 if budget == 16 else 2)
 
 
 def test_numbers_from_the_cpu():

@@ -4,11 +4,12 @@ import copy
 
 import pytest
 import torch
-from compiled import DEVICE, check, compile, dispatches
+from compiled import DEVICE, check, compile
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from torch_webgpu.inductor import interface
+from torch_webgpu import wgsl
+from torch_webgpu.inductor import packing
 
 F = nn.functional
 
@@ -138,17 +139,52 @@ def test_optimizers(name):
         torch.testing.assert_close(one.cpu(), other.cpu(), rtol=1e-4, atol=1e-5)
 
 
-# The step counts are updated 15 a dispatch, the parameters by 5 buffers each.
-@pytest.mark.parametrize(("buffers", "most"), [(16, 2 + 7), (12, 2 + 10), (8, 3 + 20)])
-def test_dispatches_of_adamw(buffers, most, monkeypatch):
-    monkeypatch.setitem(interface.properties().limits, "max_storage_buffers", buffers)
-    parameters = [torch.randn(64, 3 + n % 5).to(DEVICE).requires_grad_() for n in range(20)]
-    for parameter in parameters:
-        parameter.grad = torch.ones_like(parameter)
-    optimizer = torch.optim.AdamW(parameters)
-    step = compile(optimizer.step)
-    step()
-    assert dispatches(step) <= most
+def limited_to(buffers):
+    return wgsl.target(limits={"max_storage_buffers": buffers})
+
+
+@pytest.mark.parametrize(("buffers", "most"), [(16, 8), (12, 11), (8, 21)])
+def test_dispatches_of_adamw(buffers, most):
+    """A tensor with its state is 5 buffers, and its step count is advanced in a dispatch before."""
+    with limited_to(buffers):
+        expected, actual = (trained(OPTIMIZERS["AdamW"], 3, use) for use in (False, True))
+        for one, other in zip(actual, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+        parameters = [torch.randn(64, 3 + n % 5).to(DEVICE).requires_grad_() for n in range(20)]
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        optimizer = torch.optim.AdamW(parameters)
+        step = compile(optimizer.step)
+        step()
+        with wgsl.record() as dispatches:
+            step()
+    assert len(dispatches) <= most
+    assert max(len(dispatch.bindings) for dispatch in dispatches) <= buffers
+    assert all(optimizer.state[parameter]["step"].item() == 2 for parameter in parameters)
+
+
+@pytest.mark.parametrize(("buffers", "count"), [(16, 38), (12, 51), (8, 101)])
+def test_packing_of_a_hundred_parameters(buffers, count):
+    steps = [packing.Part(None, {f"step{n}"}, False, {f"add{n}"}, set()) for n in range(100)]
+    tensors = [
+        packing.Part(
+            None,
+            {f"{name}{n}" for name in ("parameter", "gradient", "mean", "square", "step")},
+            False,
+            {f"update{n}"},
+            {f"add{n}"},
+        )
+        for n in range(100)
+    ]
+    with limited_to(buffers):
+        dispatches = packing.packed(steps + tensors)
+    assert len(dispatches) == count
+    done = set()
+    for dispatch in dispatches:
+        assert len(set().union(*(part.buffers for part in dispatch))) <= buffers
+        assert all(part.ancestors <= done for part in dispatch)
+        done.update(name for part in dispatch for name in part.operations)
+    assert len(done) == 200
 
 
 # ---- Dynamic shapes ----

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from torch_webgpu.inductor.interface import buffer_budget
+from torch_webgpu.inductor.packing import pack_lists
 from torch_webgpu.inductor.registers import EAGER_ONLY
 
 # Modules that ask utils.is_gpu for what is more than speed, or more than Triton. "webgpu" must not
@@ -43,6 +44,7 @@ def apply() -> None:
     from torch._inductor import graph, ir, lowering, scheduler
 
     _replace(scheduler.Scheduler, "create_backend", _create_backend)
+    _replace(scheduler.Scheduler, "fuse_nodes", _fuse_nodes)
     _replace(graph.GraphLowering, "decide_layout_opt", _decide_layout_opt, static=True)
     _replace(ir.StorageBox, "has_exceeded_max_reads", _has_exceeded_max_reads)
     _replace(lowering, "pointwise_cat", _pointwise_cat)
@@ -71,6 +73,11 @@ def _create_backend(original: Callable[..., Any], self: Any, device: torch.devic
 
     V.graph.add_device_info(device)
     return get_scheduling_for_device(device.type)(self)
+
+
+def _fuse_nodes(original: Callable[..., list[Any]], self: Any, nodes: list[Any]) -> list[Any]:
+    """Lists of parts that no fusion joins can still share dispatches."""
+    return pack_lists(self, original(self, nodes))
 
 
 def _decide_layout_opt(original: Callable[..., bool], gm: Any, *args: Any, **kwargs: Any) -> bool:

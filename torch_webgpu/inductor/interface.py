@@ -4,7 +4,9 @@ import functools
 import types
 from typing import Any
 
-from torch_webgpu import webgpu
+from torch_webgpu import _C, webgpu
+
+_MOST_BINDINGS = 16  # kMaxBindings of csrc/runtime/pipeline.h
 
 
 def register(device_interface: Any) -> None:
@@ -89,6 +91,8 @@ def properties() -> types.SimpleNamespace:
     )
 
 
-def buffer_budget() -> int:
-    """Storage buffers that a kernel may bind, beside the error words."""
-    return min(16, properties().limits["max_storage_buffers"]) - 1
+def buffer_budget(may_raise: bool = True) -> int:
+    """Storage buffers that a kernel may bind, beside the error words of one that may raise.
+
+    Of the target of the scope that the graph is compiled in (`torch_webgpu.wgsl.target`)."""
+    return min(_MOST_BINDINGS, _C.target_storage_buffers()) - int(may_raise)

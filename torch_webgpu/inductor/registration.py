@@ -135,7 +135,9 @@ def _cache_key_pass() -> Any:
             return None
 
         def uuid(self) -> str:
-            return _version_of_generated_code()
+            from torch_webgpu.inductor.interface import buffer_budget
+
+            return f"{_version_of_generated_code()} {buffer_budget()}"
 
     return CacheKey()
 

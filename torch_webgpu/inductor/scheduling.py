@@ -14,9 +14,8 @@ from torch.utils._ordered_set import OrderedSet
 from torch_webgpu.inductor.combo import ComboKernel
 from torch_webgpu.inductor.interface import buffer_budget
 from torch_webgpu.inductor.kernel import WgslKernel
+from torch_webgpu.inductor.packing import Part, packed
 
-# Parts of a dispatch: each is a function of its own in the shader.
-_MOST_PARTS = 24
 _LONGEST_NAME = 90
 
 
@@ -57,7 +56,8 @@ class WgslScheduling(SIMDScheduling):
     def _fits(self, node1: Any, node2: Any) -> bool:
         if node1.is_foreach() or node2.is_foreach():
             return True  # the scheduler asks about their parts
-        return len(self.buffers_of(node1, node2)) <= buffer_budget()
+        may_raise = _may_raise(node1) or _may_raise(node2)
+        return len(self.buffers_of(node1, node2)) <= buffer_budget(may_raise)
 
     def can_fuse(self, node1: Any, node2: Any) -> bool:
         return super().can_fuse(node1, node2) and self._fits(node1, node2)
@@ -67,13 +67,19 @@ class WgslScheduling(SIMDScheduling):
 
     # ---- Kernels ----
 
+    def part(self, node: Any) -> Part:
+        """A node as a part of a dispatch."""
+        operations = set(node.get_operation_names())
+        return Part(node, self.buffers_of(node), _may_raise(node), operations, set(node.ancestors))
+
     def codegen_combo_kernel(self, combo_kernel_node: Any) -> None:
-        for nodes in self._dispatches(combo_kernel_node.get_subkernel_nodes()):
+        for parts in packed([self.part(node) for node in combo_kernel_node.get_subkernel_nodes()]):
+            nodes = [part.node for part in parts]
             combo = ComboKernel()
             for node in nodes:
-                parts = node.get_nodes()
-                _, (numel, rnumel) = max(parts, key=lambda part: int(part.is_reduction())).group
-                schedule = self.generate_node_schedule(parts, numel, rnumel)
+                inner = node.get_nodes()
+                _, (numel, rnumel) = max(inner, key=lambda one: int(one.is_reduction())).group
+                schedule = self.generate_node_schedule(inner, numel, rnumel)
                 features = SIMDKernelFeatures(schedule, numel, rnumel)
                 tiling = self.create_tiling([numel], [rnumel])
                 self.process_kernel(
@@ -84,20 +90,6 @@ class WgslScheduling(SIMDScheduling):
             self.codegen_comment(nodes, name)
             combo.call_kernel(name)
         self.free_buffers_in_scheduler()
-
-    def _dispatches(self, nodes: list[Any]) -> list[list[Any]]:
-        """The nodes in runs that fit the budget together."""
-        runs: list[list[Any]] = []
-        used: set[str] = set()
-        for node in nodes:
-            buffers = self.buffers_of(node)
-            is_full = len(used | buffers) > buffer_budget()
-            if not runs or is_full or len(runs[-1]) == _MOST_PARTS:
-                runs.append([])
-                used = set()
-            runs[-1].append(node)
-            used |= buffers
-        return runs
 
     def define_kernel(self, src_code: str, node_schedule: Any, kernel: Any) -> str:
         wrapper = V.graph.wrapper_code
@@ -115,3 +107,12 @@ class WgslScheduling(SIMDScheduling):
             gpu=False,
         )
         return name
+
+
+def _may_raise(node: Any) -> bool:
+    """Whether a kernel of the node may bind the error words: for an index that is data, or an
+    assertion."""
+    bodies = (getattr(each, "_body", None) for each in node.get_nodes())
+    return any(
+        body is None or body.indirect_vars or body.has_op("device_assert_async") for body in bodies
+    )
