@@ -8,24 +8,37 @@ fn erf_reduced_f(x: f32) -> f32 {
                 0.112835851) * t - 0.376126258) * t + 1.12837917);
 }
 
-// exp(x^2) erfc(x) for x >= 1/2: a polynomial in (x - 2)/(x + 2), as Shepherd and Laframboise
-// (1981), fit "erfcx".
-fn erfcx_reduced_f(x: f32) -> f32 {
-  let t = 1.0 - div_f(4.0, x + 2.0);
-  let p = ((((((((((-2.57820859e-5 * t + 3.23335713e-4) * t - 3.26197867e-4) * t -
+// (1 + 2x) exp(x^2) erfc(x) for x >= 1/2, t = (x - 2)/(x + 2): a polynomial, as Shepherd and
+// Laframboise (1981), fit "erfcx".
+fn erfcx_polynomial_f(t: f32) -> f32 {
+  return ((((((((((-2.57820859e-5 * t + 3.23335713e-4) * t - 3.26197867e-4) * t -
                  0.00157246701) * t + 0.0012389166) * t + 0.00876257289) * t - 0.00803119579) * t -
              0.0542257094) * t + 0.164051252) * t - 0.166030106) * t - 0.0927638284) * t +
-             1.27697838;
-  return div_f(p, 1.0 + 2.0 * x);
+         1.27697838;
+}
+
+fn erfcx_reduced_f(x: f32) -> f32 {
+  return div_f(erfcx_polynomial_f(1.0 - div_f(4.0, x + 2.0)), 1.0 + 2.0 * x);
 }
 
 // exp(sign x^2): the square is split so that its rounding error does not reach the exponential.
+// What is left of it is small where the result is neither zero nor infinite.
 fn exp_square_f(x: f32, sign: f32) -> f32 {
-  if (abs(x) > 20.0) {
+  if (abs(x) > 18.0) {
     return select(0.0, inf_f(), sign > 0.0);
   }
   let high = leading_bits_f(x);
-  return exp_f(sign * high * high) * exp_f(sign * (x - high) * (x + high));
+  return exp_f(sign * high * high) * exp_reduced_f(sign * (x - high) * (x + high));
+}
+
+// erfc(x) for x >= 1/2. Of moderate x, so that one quotient serves both of erfcx_reduced_f.
+fn erfc_tail_f(x: f32) -> f32 {
+  let bounded = min(x, 18.0);
+  let sum = bounded + 2.0;
+  let scale = 1.0 + 2.0 * bounded;
+  let share = 1.0 / (sum * scale);
+  let erfcx = erfcx_polynomial_f(1.0 - 4.0 * (scale * share)) * (sum * share);
+  return exp_square_f(bounded, -1.0) * erfcx;
 }
 
 fn erf_f(x: f32) -> f32 {
@@ -36,7 +49,7 @@ fn erf_f(x: f32) -> f32 {
   if (a <= 1.0) {
     return erf_reduced_f(x);
   }
-  return copysign_f(1.0 - exp_square_f(a, -1.0) * erfcx_reduced_f(a), x);
+  return copysign_f(1.0 - erfc_tail_f(a), x);
 }
 
 fn erfc_f(x: f32) -> f32 {
@@ -47,7 +60,7 @@ fn erfc_f(x: f32) -> f32 {
   if (a <= 0.5) {
     return 1.0 - erf_reduced_f(x);
   }
-  let tail = exp_square_f(a, -1.0) * erfcx_reduced_f(a);
+  let tail = erfc_tail_f(a);
   return select(tail, 2.0 - tail, x < 0.0);
 }
 

@@ -1,9 +1,29 @@
 // Exponentials, logarithms and powers. The built-in functions promise 3 + 2|x| units in the last
 // place or worse; these stay within about two. Coefficients: fit_coefficients.py.
 
-// The reduced argument for base e is x - n ln 2, with ln 2 in two parts so that n times the first
-// is exact.
+// e^r for |r| <= 0.347
+fn exp_reduced_f(r: f32) -> f32 {
+  // fit "exp": (e^r - 1 - r) / r^2
+  let tail = (((0.00139015297 * r + 0.00836373984) * r + 0.041666861) * r + 0.166665737) * r + 0.5;
+  return 1.0 + (r + r * r * tail);
+}
+
+// x - n ln 2, with ln 2 in two parts so that n times the first is exact.
+fn exp_rest_f(x: f32, n: f32) -> f32 {
+  return (x - n * 0.693359375) + n * 2.12194440e-4;
+}
+
+// One comparison tells that the result is a normal number, whose exponent can be added as bits.
 fn exp_f(x: f32) -> f32 {
+  if (magnitude_bits_f(x) >= 0x42ae0000u) { // |x| >= 87, NaN
+    return exp_far_f(x);
+  }
+  let n = round(x * 1.44269502);
+  let power = exp_reduced_f(exp_rest_f(x, n));
+  return bitcast<f32>(bitcast<u32>(power) + (bitcast<u32>(i32(n)) << 23u));
+}
+
+fn exp_far_f(x: f32) -> f32 {
   if (is_nan_f(x)) {
     return x;
   }
@@ -12,10 +32,7 @@ fn exp_f(x: f32) -> f32 {
   }
   let bounded = max(x, -104.5);
   let n = round(bounded * 1.44269502);
-  let r = (bounded - n * 0.693359375) + n * 2.12194440e-4;
-  // fit "exp": (e^r - 1 - r) / r^2
-  let tail = (((0.00139015297 * r + 0.00836373984) * r + 0.041666861) * r + 0.166665737) * r + 0.5;
-  return scale_f(1.0 + (r + r * r * tail), i32(n));
+  return scale_f(exp_reduced_f(exp_rest_f(bounded, n)), i32(n));
 }
 
 fn exp2_f(x: f32) -> f32 {
