@@ -187,11 +187,40 @@ def test_numbers_from_the_cpu():
 
 @pytest.mark.parametrize("threshold", [1, 1 << 30])
 def test_lanes_change_no_result(threshold, monkeypatch):
-    """An invocation with several elements, and with one."""
+    """An invocation with several elements, also of a tile, and with one."""
     monkeypatch.setattr(lanes, "MIN_RESULTS", threshold)
+    monkeypatch.setattr(lanes, "MIN_TILED", threshold)
     for dtype in (torch.float32, torch.float16, torch.int64, torch.uint8, torch.bool):
         x, y = (make(12, 20, dtype=dtype, low=0, high=2) for _ in range(2))
         check(lambda x, y: torch.maximum(x, y), x, y, exact=True)
         check(lambda x, y: torch.maximum(x, y[0]), x, y, exact=True)
         check(lambda x, y: torch.maximum(x[1:], y[:-1]), x, y, exact=True)
         check(lambda x, y: torch.maximum(x.t(), y.t()), x, y, exact=True)
+        check(lambda x, y: torch.maximum(x, y.t().reshape(12, 20)), x, y.t().contiguous().t())
+
+
+@pytest.mark.parametrize("shape", [(256, 128), (132, 260), (3, 100, 132)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.bool], ids=str)
+def test_tiles_of_transposed_operands(shape, dtype):
+    def program(x, y, row, column):
+        turned = y.transpose(-1, -2)
+        return torch.maximum(x, turned), torch.maximum(torch.maximum(turned, row), column) > 0
+
+    x = make(*shape, dtype=dtype, low=0, high=2)
+    y = make(*shape[:-2], shape[-1], shape[-2], dtype=dtype, low=0, high=2)
+    compiled = check(program, x, y, x[..., :1, :], x[..., :1], exact=True)
+    assert dispatches(compiled, x, y, x[..., :1, :], x[..., :1]) == 1
+
+
+def test_tile_beside_gathered_and_masked_operands():
+    x, places = make(4, 64, 32, 32), torch.tensor([3, 1, 0, 0], device=DEVICE)
+    check(lambda x: x.permute(0, 2, 3, 1).contiguous() * 2, x, exact=True)
+    check(lambda x, i: x.permute(0, 2, 3, 1) + x.permute(0, 2, 3, 1)[i], x, places, exact=True)
+    check(lambda x: x[0, 0].t() + x[0, 1].tril() + x[0, 2].flip(0), x.repeat(1, 1, 4, 4))
+
+
+def test_operands_of_tiles_may_be_unaligned():
+    base = make(256 * 256 + 3)
+    x, y = base[3:].view(256, 256), base[1:-2].view(256, 256)
+    check(lambda x, y: x + y.t(), x, y, exact=True)
+    check(lambda x, y: x + y.t(), base[:-3].view(256, 256), x, exact=True)

@@ -75,6 +75,7 @@ def compare(op, sample, dtype, with_gradient, dynamic):
 @pytest.mark.parametrize(("variant", "op"), entries())
 def test_entry(variant, op, monkeypatch):
     monkeypatch.setattr(lanes, "MIN_RESULTS", 1)  # samples are tiny
+    monkeypatch.setattr(lanes, "MIN_TILED", 1)
     dtype, with_gradient, dynamic = VARIANTS[variant]
     reason = LEDGER.get(op.formatted_name) or LEDGER.get(f"{variant}: {op.formatted_name}")
     try:

@@ -4,7 +4,8 @@ The text names its operands by accessors only, which `accessors` makes when it i
 operands lie: ``get_x(i)``, ``set_x(i, v)``, ``add_x(i, v)``, and ``get_lanes_x(i, left)`` and
 ``set_lanes_x(i, v, left)`` for all lanes of an invocation, of which `left` exist.
 
-A pointwise kernel gives an invocation one element or `lanes` neighbours. A reduction gives a row to
+A pointwise kernel gives an invocation one element, `lanes` neighbours, or, where operands lie
+transposed to others, 4 x 4 elements of a tile that is its workgroup's. A reduction gives a row to
 `row_lanes` invocations of a workgroup, each of which again takes `lanes` neighbours at a time; what
 follows the loop goes on in the same kernel.
 """
@@ -40,6 +41,8 @@ from torch_webgpu.inductor.text import LANE, ForEachLane, declared, take_invaria
 # Elements of a row that an invocation takes, if that leaves enough invocations for the device.
 _ELEMENTS_OF_A_LANE = 16
 _ENOUGH_INVOCATIONS = 1 << 15
+# Columns, and rows, of a workgroup's tile: 16 x 16 invocations.
+_TILE = 64
 
 
 class WgslKernel(SIMDKernel):
@@ -69,6 +72,11 @@ class WgslKernel(SIMDKernel):
         self.lane_loads: dict[str, str] = {}
         self.lane_load_code = IndentedBuffer()
         self.lane_stores: list[tuple[str, str, str, str, str]] = []
+        # Columns and rows of what tiles cover. Loads of whole vectors: operand, place, whether they
+        # run down; with the names of their arrays. Stores: buffer, operand, place, array.
+        self.tile: tuple[int, int] | None = None
+        self.tile_loads: dict[tuple[str, str, bool], str] = {}
+        self.tile_stores: list[tuple[str, str, str, str, bool]] = []
         # Reductions: accumulators, indices within the loop, and what follows it. `fours` are the
         # arrays that gather the lanes' values for one update: name, update.
         self.before_loop = IndentedBuffer()
@@ -99,7 +107,11 @@ class WgslKernel(SIMDKernel):
         results = _hint(self.features.numel)
         if not self.features.is_reduction():
             self.lane_tree = self.x_tree
-            if results >= lanes.MIN_RESULTS:
+            if results >= lanes.MIN_TILED:
+                self.tile = lanes.choose_tile(self, indices, self.lane_tree)
+            if self.tile is not None:
+                self.lanes = 4
+            elif results >= lanes.MIN_RESULTS:
                 self.lanes = lanes.choose(self, indices, self.lane_tree, self._widest_operand())
             return
         self.lane_tree = trees["r0_"]
@@ -149,11 +161,17 @@ class WgslKernel(SIMDKernel):
         operand = self.args.input(name)
         dtype = V.graph.get_dtype(name)
         run = Run.APART
-        if self._in_lanes() and self._load_mask is None:
+        runs_down = self._tile_direction(index)
+        if self.tile is None and self._in_lanes() and self._load_mask is None:
             run = lanes.run_of(self, self.simplify_indexing(index), self.lane_tree, self.lanes)
         place = self.index_to_str(self.prepare_indexing(index))
         element = f"get_{operand}({place})"
-        if run is Run.VECTOR:
+        if runs_down is not None:
+            key = (operand, place, runs_down)
+            array = self.tile_loads.setdefault(key, f"tile{len(self.tile_loads)}")
+            self.module.uses_lanes(operand)
+            element = _of_tile(array, runs_down)
+        elif run is Run.VECTOR:
             self.module.uses_lanes(operand)
             element = f"{self._loaded_once(f'get_lanes_{operand}({place}, left)')}[{LANE}]"
         elif run is Run.SAME:
@@ -165,6 +183,15 @@ class WgslKernel(SIMDKernel):
             dtype=torch.float32 if is_float else dtype,
             shape=(),
         )
+
+    def _tile_direction(self, index: sympy.Expr) -> bool | None:
+        """Whether vectors of an operand in a tile run down; None if it moves elements."""
+        if self.tile is None or self._load_mask is not None:
+            return None
+        index = self.simplify_indexing(index)
+        if lanes.run_of(self, index, self.lane_tree, 4) is Run.VECTOR:
+            return False
+        return True if lanes.runs_down(self, index, self.lane_tree, self.tile) else None
 
     def _loaded_once(self, text: str) -> str:
         """The name of what is loaded before the lanes take their turns."""
@@ -267,7 +294,14 @@ class WgslKernel(SIMDKernel):
             guards = ["xmask"] if self.inside_reduction else ["xmask", "rlane == 0"]
         if mode not in (None, "atomic_add"):
             raise NotImplementedError(f"a store with mode {mode}")
-        if mode is None and self._stores_vector(index):
+        runs_down = self._tile_direction(index) if mode is None else None
+        if runs_down is not None:
+            array = self._name(f"{operand}_tile")
+            self.module.uses_lanes(operand)
+            self.tile_stores.append((name, operand, place, array, runs_down))
+            self.stores.writeline(DeferredLine(name, f"{_of_tile(array, runs_down)} = {text};"))
+            return
+        if mode is None and self.tile is None and self._stores_vector(index):
             array = self._name(f"{operand}_lanes")
             self.module.uses_lanes(operand)
             self.lane_stores.append((name, operand, place, array, " && ".join(guards)))
@@ -461,6 +495,9 @@ class WgslKernel(SIMDKernel):
             self._write_row(code)
             code.splice(self.indexing_code)
             code.splice(self.body)
+        elif self.tile is not None:
+            self._write_sizes(code)
+            self._write_tile(code, *self.tile)
         elif self.lanes > 1:
             self._write_sizes(code)
             self._write_pointwise_lanes(code)
@@ -483,6 +520,45 @@ class WgslKernel(SIMDKernel):
         is_exact = V.graph.sizevars.statically_known_multiple_of(self.x_numel(), self.lanes)
         last = None if is_exact else "xnumel - 1"
         code.splice(self._lanes_code("xindex", "first", self.indexing_code, last))
+
+    def _write_tile(self, code: IndentedBuffer, columns: int, rows: int) -> None:
+        arrays = {*self.tile_loads.values(), *(store[3] for store in self.tile_stores)}
+        changing = {"xindex", "first", LANE, *declared(self.indexing_code), *arrays}
+        code.splice(take_invariant([self.loads, self.compute], changing))
+        across, down = -(-columns // _TILE), -(-rows // _TILE)
+        code.writelines(
+            [
+                f"let column = group % {across} * {_TILE} + bitcast<i32>(lid % {_TILE // 4}u) * 4;",
+                f"let tile_row = group / {across} % {down} * {_TILE};",
+                f"let row = tile_row + bitcast<i32>(lid / {_TILE // 4}u) * 4;",
+                f"if (column >= {columns} || row >= {rows}) {{ return; }}",
+                f"let first = (group / {across * down} * {rows} + row) * {columns} + column;",
+                "const left = 16;",
+            ]
+        )
+        indexing = self.indexing_code.getvalue()
+
+        def for_each_vector(runs_down: bool, line: str) -> str:
+            step = 1 if runs_down else columns
+            return "\n".join(
+                f"{{\nlet xindex = first + {k * step};\n{indexing}{line.format(k=k)}\n}}"
+                for k in range(4)
+            )
+
+        for (operand, place, runs_down), array in self.tile_loads.items():
+            code.writeline(f"var {array} = array<array<{operand}_t, 4>, 4>();")
+            load = f"{array}[{{k}}] = get_lanes_{operand}({place}, 4);"
+            code.writeline(for_each_vector(runs_down, load))
+        for name, operand, _, array, _ in self.tile_stores:
+            code.writeline(DeferredLine(name, f"var {array} = array<array<{operand}_t, 4>, 4>();"))
+        each = IndentedBuffer()
+        each.writeline(f"let xindex = first + {LANE} / 4 * {columns} + {LANE} % 4;")
+        for part in (self.indexing_code, self.loads, self.compute, self.stores):
+            each.splice(part)
+        code.writeline(ForEachLane(each, 16))
+        for name, operand, place, array, runs_down in self.tile_stores:
+            store = f"set_lanes_{operand}({place}, {array}[{{k}}], 4);"
+            code.writeline(DeferredLine(name, for_each_vector(runs_down, store)))
 
     def _write_row(self, code: IndentedBuffer) -> None:
         by_rows, by_lanes = f"{self.rows}u", f"{self.row_lanes}u"
@@ -516,6 +592,10 @@ class WgslKernel(SIMDKernel):
 
     def groups(self) -> sympy.Expr:
         """How many workgroups there are."""
+        if self.tile is not None:
+            columns, rows = self.tile
+            tiles = -(-columns // _TILE) * -(-rows // _TILE)
+            return V.graph.sizevars.simplify(self.x_numel() // (columns * rows) * tiles)
         each = self.results_of_a_workgroup
         return V.graph.sizevars.simplify((self.x_numel() + each - 1) // each)
 
@@ -567,6 +647,12 @@ class WgslKernel(SIMDKernel):
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         tensors, sizes = self.call_arguments()
         launch(name, tensors, [self.pexpr(self.x_numel()), *sizes, self.pexpr(self.groups())])
+
+
+def _of_tile(array: str, runs_down: bool) -> str:
+    """A lane's element of the four vectors of a tile's operand."""
+    vector, element = f"{LANE} / 4", f"{LANE} % 4"
+    return f"{array}[{element}][{vector}]" if runs_down else f"{array}[{vector}][{element}]"
 
 
 def launch(name: str, tensors: list[str], integers: list[str]) -> None:

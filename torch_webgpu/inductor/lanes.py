@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # Below so many results a pointwise kernel has too few invocations to give each several elements.
 MIN_RESULTS = 1024
+# Below so many results a tile's workgroups are too few.
+MIN_TILED = 1 << 14
 # Bytes of the widest access.
 _VECTOR_BYTES = 16
 
@@ -77,3 +79,46 @@ def choose(
         if any(run_of(kernel, index, tree, lanes) is Run.VECTOR for index in indices):
             return lanes
     return 1
+
+
+def choose_tile(
+    kernel: "WgslKernel", indices: Iterable[sympy.Expr], tree: Any
+) -> tuple[int, int] | None:
+    """The numbers of columns and rows, if some operand is read along columns and others along rows:
+    then a workgroup takes a square of both, so that all move whole lines of memory."""
+    for index in indices:
+        for symbol in index.free_symbols:
+            entry = kernel.range_tree_nodes.get(symbol)
+            if entry is None or entry.root is not tree or index.coeff(symbol) != 1:
+                continue
+            tile = (entry.divisor, entry.length)
+            is_static = all(isinstance(n, (int, sympy.Integer)) and n % 4 == 0 for n in tile)
+            if not is_static or run_of(kernel, index, tree, 4) is not Run.APART:
+                continue
+            columns, rows = int(entry.divisor), int(entry.length)
+            if runs_down(kernel, index, tree, (columns, rows)):
+                return columns, rows
+    return None
+
+
+def runs_down(kernel: "WgslKernel", index: sympy.Expr, tree: Any, tile: tuple[int, int]) -> bool:
+    """Whether the elements of four neighbouring rows of a column lie side by side, the first at a
+    multiple of four."""
+    columns, rows = tile
+    stepping = None
+    for symbol in index.free_symbols:
+        entry = kernel.range_tree_nodes.get(symbol)
+        if entry is None:
+            return False
+        if entry.divisor == columns and entry.length == rows:
+            stepping = symbol
+        elif entry.divisor == 1 and entry.length == columns:
+            continue
+        elif not isinstance(entry.divisor, sympy.Integer) or entry.divisor % (columns * rows):
+            return False
+    if stepping is None:
+        return False
+    rest = index - stepping
+    return stepping not in rest.free_symbols and bool(
+        V.graph.sizevars.statically_known_multiple_of(rest, 4)
+    )
