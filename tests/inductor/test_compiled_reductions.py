@@ -108,6 +108,27 @@ def test_long_reductions_are_split():
     assert dispatches(compiled, x) == 2
 
 
+@pytest.mark.parametrize("shape", [(3000, 132), (70, 4096), (8, 300, 64)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64], ids=str)
+def test_columns(shape, dtype):
+    """An invocation takes several columns, with an accumulator for each."""
+    x = torch.testing.make_tensor(*shape, dtype=dtype, device="cpu", low=-9, high=9).to(DEVICE)
+    bias = x[..., :1, :]
+    tolerances = {"rtol": 1e-2, "atol": 1e-2} if dtype.is_floating_point else {}
+
+    def reduce(x, bias):
+        return (x * 2).sum(-2) + bias[..., 0, :], x.amax(-2), x.argmin(-2)
+
+    check(reduce, x, bias, tolerances=tolerances)
+    check(lambda x: (x > 3).any(-2), x, exact=True)
+    if dtype != torch.int64:
+        check(lambda x: torch.var_mean(x, -2), x, tolerances={"rtol": 1e-3, "atol": 1e-3})
+        check(lambda x: torch.log_softmax(x, -2), x, tolerances={"rtol": 1e-3, "atol": 1e-3})
+    compiled = compile(lambda x: x.sum(-2))
+    compiled(x)
+    assert dispatches(compiled, x) <= 2
+
+
 def test_several_reductions_of_one_row():
     def standardize(x):
         x = (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)

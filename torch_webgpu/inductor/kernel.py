@@ -7,7 +7,8 @@ operands lie: ``get_x(i)``, ``set_x(i, v)``, ``add_x(i, v)``, and ``get_lanes_x(
 A pointwise kernel gives an invocation one element, `lanes` neighbours, or, where operands lie
 transposed to others, 4 x 4 elements of a tile that is its workgroup's. A reduction gives a row to
 `row_lanes` invocations of a workgroup, each of which again takes `lanes` neighbours at a time; what
-follows the loop goes on in the same kernel.
+follows the loop goes on in the same kernel. Where memory runs across the rows, an invocation takes
+`lanes` neighbouring rows instead, with an accumulator for each.
 """
 
 import itertools
@@ -25,6 +26,7 @@ from torch._inductor.codegen.common import (
     TensorArg,
 )
 from torch._inductor.codegen.simd import SIMDKernel
+from torch._inductor.codegen.simd_kernel_features import EnableReduction
 from torch._inductor.runtime.runtime_utils import next_power_of_2
 from torch._inductor.utils import generate_assert
 from torch._inductor.virtualized import OpsValue, V
@@ -41,6 +43,8 @@ from torch_webgpu.inductor.text import LANE, ForEachLane, declared, take_invaria
 # Elements of a row that an invocation takes, if that leaves enough invocations for the device.
 _ELEMENTS_OF_A_LANE = 16
 _ENOUGH_INVOCATIONS = 1 << 15
+# Workgroups that keep the device busy, of a few rows each.
+_ENOUGH_WORKGROUPS = 512
 # Columns, and rows, of a workgroup's tile: 16 x 16 invocations.
 _TILE = 64
 
@@ -65,6 +69,7 @@ class WgslKernel(SIMDKernel):
         self.lanes = 1
         self.row_lanes = 1
         self.is_outer = False
+        self.takes_rows = False  # lanes are rows
         self.has_looped = False
         self.half_numbers: dict[str, float] = {}
         # What all lanes load at once, by its text; and what they store: buffer, operand, place,
@@ -83,6 +88,7 @@ class WgslKernel(SIMDKernel):
         self.loop_indexing = IndentedBuffer()
         self.after_loop = IndentedBuffer()
         self.fours: list[tuple[str, str]] = []
+        self.tail = IndentedBuffer()  # what follows the loop, where lanes are rows
 
     # ---- Numbers that the host computes ----
 
@@ -114,13 +120,19 @@ class WgslKernel(SIMDKernel):
             elif results >= lanes.MIN_RESULTS:
                 self.lanes = lanes.choose(self, indices, self.lane_tree, self._widest_operand())
             return
-        self.lane_tree = trees["r0_"]
+        self.lane_tree = self.row_tree = trees["r0_"]
         length = _hint(self.features.reduction_numel)
         self.is_outer = self._runs_along(indices, self.x_tree) > self._runs_along(
             indices, self.lane_tree
         )
+        if self.is_outer and results * length >= lanes.MIN_RESULTS and self._has_one_loop():
+            width = self._widest_operand()
+            self.lanes = lanes.choose(self, indices, self.x_tree, width, self.x_tree.numel)
+            self.takes_rows = self.lanes > 1
+            if self.takes_rows:
+                self.lane_tree = self.x_tree
         # Neighbouring columns are on neighbouring invocations, where memory is read along them.
-        most = WORKGROUP // min(next_power_of_2(results), 32) if self.is_outer else WORKGROUP
+        most = WORKGROUP // self._columns(results) if self.is_outer else WORKGROUP
         each = _ELEMENTS_OF_A_LANE
         if results * length < each * _ENOUGH_INVOCATIONS:
             each //= 4
@@ -129,6 +141,17 @@ class WgslKernel(SIMDKernel):
             self.lanes = lanes.choose(
                 self, indices, self.lane_tree, self._widest_operand(), self.lane_tree.numel
             )
+
+    def _has_one_loop(self) -> bool:
+        return EnableReduction not in self.features.node_schedule
+
+    def _columns(self, results: int) -> int:
+        """How many invocations lie across the columns of an outer reduction: as few as move whole
+        lines of memory, if that keeps more workgroups busy."""
+        if not self.takes_rows:
+            return min(next_power_of_2(results), 32)
+        each = next_power_of_2(-(-results // (self.lanes * _ENOUGH_WORKGROUPS)))
+        return max(4, min(each, 32))
 
     def _runs_along(self, indices: Iterable[sympy.Expr], tree: Any) -> int:
         return sum(lanes.has_unit_stride(self, index, tree) for index in indices)
@@ -147,7 +170,9 @@ class WgslKernel(SIMDKernel):
 
     @property
     def results_of_a_workgroup(self) -> int:
-        return self.rows if self.features.is_reduction() else WORKGROUP * self.lanes
+        if not self.features.is_reduction():
+            return WORKGROUP * self.lanes
+        return self.rows * (self.lanes if self.takes_rows else 1)
 
     def _in_lanes(self) -> bool:
         return self.lanes > 1 and (not self.features.is_reduction() or self.inside_reduction)
@@ -348,15 +373,20 @@ class WgslKernel(SIMDKernel):
     ) -> Any:
         assert self.inside_reduction and self._load_mask is None
         kind = reductions.accumulator(reduction_type, dtype, src_dtype)
-        acc = self._name("acc")
-        self.before_loop.writeline(f"var {acc}: {kind.type} = {kind.identity};")
+        name = acc = self._name("acc")
+        if self.takes_rows:
+            acc = f"{name}[{LANE}]"
+            start = ", ".join([kind.identity] * self.lanes)
+            self.before_loop.writeline(f"var {name} = array<{kind.type}, {self.lanes}>({start});")
+        else:
+            self.before_loop.writeline(f"var {name}: {kind.type} = {kind.identity};")
         pushed_dtype = reductions.value_dtype(reduction_type, kind, src_dtype)
         if isinstance(value, tuple):
             parts = ", ".join(as_register(part, pushed_dtype) for part in value)
             pushed = f"{kind.type}({parts})"
         else:
             pushed = as_register(value, pushed_dtype)
-        if kind.push_four and self.lanes > 1:
+        if kind.push_four and self.lanes > 1 and not self.takes_rows:
             array = f"{acc}_lanes"
             for first in range(0, self.lanes, 4):
                 four = ", ".join(f"{array}[{first + k}]" for k in range(4))
@@ -366,7 +396,7 @@ class WgslKernel(SIMDKernel):
         else:
             names = {"a": acc, "v": pushed, "i": "bitcast<u32>(r0_index)"}
             self.compute.writeline(f"{acc} = {tables.substitute(kind.push, names)};")
-        total = self._across_row(acc, kind)
+        total = self._across_row(name, acc, kind)
         results = []
         for text, result_dtype in kind.results:
             final = dtype if len(kind.results) == 1 else result_dtype
@@ -375,12 +405,12 @@ class WgslKernel(SIMDKernel):
             results.append(self._result(registers.convert(text, result_dtype, final), final))
         return tuple(results) if len(results) > 1 else results[0]
 
-    def _across_row(self, acc: str, kind: reductions.Accumulator) -> str:
+    def _across_row(self, name: str, acc: str, kind: reductions.Accumulator) -> str:
         if self.row_lanes == 1:
             return acc
         stride = self.rows if self.is_outer else 1
         function = self.module.across_workgroup(kind, self.row_lanes, stride)
-        total = f"{acc}_row"
+        total = f"{name}_row"
         self.after_loop.writeline(f"let {total} = {function}({acc}, lid, bitcast<u32>(rlane));")
         return total
 
@@ -400,13 +430,14 @@ class WgslKernel(SIMDKernel):
         parts = (self.loop_indexing, self.loads, self.compute, self.stores, self.after_loop)
         if not any(parts):
             return
+        behind_loop = self.tail if self.takes_rows else self.body
         if self.features.is_reduction() and self.inside_reduction:
             self._write_loop()
-            self.body.splice(self.after_loop)
+            behind_loop.splice(self.after_loop)
             self._forget_loop()
         else:
             for part in (self.loads, self.compute, self.stores):
-                self.body.splice(part)
+                behind_loop.splice(part)
         for part in (self.before_loop, *parts):
             part.clear()
 
@@ -422,8 +453,10 @@ class WgslKernel(SIMDKernel):
 
     def _write_loop(self) -> None:
         code = self.body
-        numel = self.index_to_str(self.lane_tree.numel)
+        numel = self.index_to_str(self.row_tree.numel)
         changing = {"r0_index", "r0_first", LANE, *declared(self.before_loop)}
+        if self.takes_rows:
+            changing |= {"xindex", *declared(self.indexing_code)}
         changing.update(array for array, _ in self.fours)
         if self.has_looped:  # what one invocation stored may be what another loads
             code.writeline("storageBarrier();")
@@ -434,6 +467,14 @@ class WgslKernel(SIMDKernel):
                 [self.loop_indexing, self.lane_load_code, self.loads, self.compute], changing
             )
         )
+        if self.takes_rows:
+            code.writeline(
+                f"for (var r0_index = rlane; r0_index < {numel}; r0_index += {self.row_lanes}) {{"
+            )
+            code.splice(self.loop_indexing)
+            code.splice(self._lanes_code("xindex", "xfirst", self.indexing_code))
+            code.writeline("}")
+            return
         step = self.row_lanes * self.lanes
         variable = "r0_first" if self.lanes > 1 else "r0_index"
         start = f"rlane * {self.lanes}" if self.lanes > 1 else "rlane"
@@ -493,8 +534,16 @@ class WgslKernel(SIMDKernel):
             self.codegen_body()
             self._write_sizes(code)
             self._write_row(code)
-            code.splice(self.indexing_code)
-            code.splice(self.body)
+            if self.takes_rows:
+                code.splice(self.body)
+                each = IndentedBuffer()
+                each.writeline(f"let xindex = xfirst + {LANE};")
+                each.splice(self.indexing_code)
+                each.splice(self.tail)
+                code.writeline(ForEachLane(each, self.lanes))
+            else:
+                code.splice(self.indexing_code)
+                code.splice(self.body)
         elif self.tile is not None:
             self._write_sizes(code)
             self._write_tile(code, *self.tile)
@@ -567,12 +616,14 @@ class WgslKernel(SIMDKernel):
             if self.is_outer
             else (f"lid / {by_lanes}", f"lid % {by_lanes}")
         )
+        each = self.lanes if self.takes_rows else 1  # of which xnumel is a multiple
+        place = f"(group * {self.rows} + bitcast<i32>({row}))"
         code.writelines(
             [
                 f"let rlane = bitcast<i32>({lane});",
-                f"let xplace = group * {self.rows} + bitcast<i32>({row});",
+                f"let xplace = {place if each == 1 else f'{place} * {each}'};",
                 "let xmask = xplace < xnumel;",
-                "let xindex = min(xplace, xnumel - 1);",
+                f"let {'xfirst' if self.takes_rows else 'xindex'} = min(xplace, xnumel - {each});",
             ]
         )
 
