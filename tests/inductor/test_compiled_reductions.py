@@ -129,6 +129,27 @@ def test_columns(shape, dtype):
     assert dispatches(compiled, x) <= 2
 
 
+@pytest.mark.parametrize("shape", [(20, 1000), (7, 8192), (5, 3000), (300, 64)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_rows_in_registers(shape, dtype):
+    """Rows that several loops of a kernel read, and that one of them stores in place."""
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-2
+    tolerances = {"rtol": tolerance, "atol": tolerance}
+    x, weight = randn(*shape, dtype=dtype), randn(shape[1], dtype=dtype)
+    check(lambda x: (torch.softmax(x, -1), F.log_softmax(x * 2, -1)), x, tolerances=tolerances)
+    check(lambda x, w: F.rms_norm(x, w.shape, w), x, weight, tolerances=tolerances)
+
+    def in_place(x, weight):
+        x.mul_(torch.rsqrt(x.float().square().mean(1, keepdim=True)).to(x.dtype))
+        y = x - x.amax(1, keepdim=True)
+        return y / y.abs().sum(1, keepdim=True), x.sum(1)
+
+    expected, actual = x.clone(), x.clone()
+    results = in_place(expected, weight), compile(in_place)(actual, weight)
+    for one, other in zip((actual, *results[1]), (expected, *results[0]), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-2, atol=100 * tolerance)
+
+
 def test_several_reductions_of_one_row():
     def standardize(x):
         x = (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)

@@ -38,11 +38,15 @@ from torch_webgpu.inductor.lanes import Run
 from torch_webgpu.inductor.module import WORKGROUP, Module, Operand
 from torch_webgpu.inductor.overrides import WgslOverrides, as_register
 from torch_webgpu.inductor.printer import host_numbers, index_text, is_integer
-from torch_webgpu.inductor.text import LANE, ForEachLane, declared, take_invariant
+from torch_webgpu.inductor.text import LANE, TURN, Repeated, declared, take_invariant
 
 # Elements of a row that an invocation takes, if that leaves enough invocations for the device.
 _ELEMENTS_OF_A_LANE = 16
 _ENOUGH_INVOCATIONS = 1 << 15
+# Elements of a row that an invocation may keep in registers, of all operands; and those of one loop
+# that is written out for it.
+_MOST_KEPT = 64
+_MOST_WRITTEN_OUT = 32
 # Workgroups that keep the device busy, of a few rows each.
 _ENOUGH_WORKGROUPS = 512
 # Columns, and rows, of a workgroup's tile: 16 x 16 invocations.
@@ -70,7 +74,7 @@ class WgslKernel(SIMDKernel):
         self.row_lanes = 1
         self.is_outer = False
         self.takes_rows = False  # lanes are rows
-        self.has_looped = False
+        self.stored_before = False  # anything, before the loop whose body is being gathered
         self.half_numbers: dict[str, float] = {}
         # What all lanes load at once, by its text; and what they store: buffer, operand, place,
         # name of the array, condition.
@@ -89,6 +93,13 @@ class WgslKernel(SIMDKernel):
         self.after_loop = IndentedBuffer()
         self.fours: list[tuple[str, str]] = []
         self.tail = IndentedBuffer()  # what follows the loop, where lanes are rows
+        # Short rows stay in registers from one loop to the next, whose turns are written out then.
+        # By operand and place: the array that holds an invocation's part.
+        self.turns = 0
+        self.kept: dict[tuple[str, str], str] = {}
+        self.kept_values = 0
+        self.kept_loads: list[str] = []  # of this loop
+        self.stored: set[str] = set()  # operands, so far
 
     # ---- Numbers that the host computes ----
 
@@ -141,6 +152,15 @@ class WgslKernel(SIMDKernel):
             self.lanes = lanes.choose(
                 self, indices, self.lane_tree, self._widest_operand(), self.lane_tree.numel
             )
+            self.turns = self._turns()
+
+    def _turns(self) -> int:
+        """The turns of a loop over the row, if they are few and there are several such loops."""
+        length = self.row_tree.numel
+        if self.lanes == 1 or self._has_one_loop() or not isinstance(length, sympy.Integer):
+            return 0
+        turns = -(-int(length) // (self.row_lanes * self.lanes))
+        return turns if turns * self.lanes <= _MOST_WRITTEN_OUT else 0
 
     def _has_one_loop(self) -> bool:
         return EnableReduction not in self.features.node_schedule
@@ -198,7 +218,9 @@ class WgslKernel(SIMDKernel):
             element = _of_tile(array, runs_down)
         elif run is Run.VECTOR:
             self.module.uses_lanes(operand)
-            element = f"{self._loaded_once(f'get_lanes_{operand}({place}, left)')}[{LANE}]"
+            kept = self._kept(operand, place, dtype) if self.turns else None
+            vector = kept or self._loaded_once(f"get_lanes_{operand}({place}, left)")
+            element = f"{vector}[{LANE}]"
         elif run is Run.SAME:
             element = self._loaded_once(element)
         is_float = registers.kind_of(dtype) == "f"
@@ -208,6 +230,23 @@ class WgslKernel(SIMDKernel):
             dtype=torch.float32 if is_float else dtype,
             shape=(),
         )
+
+    def _kept(self, operand: str, place: str, dtype: torch.dtype) -> str | None:
+        """The part of a row's operand that is in registers. None if there are too few of them, or
+        if the operand was stored."""
+        if operand in self.stored:
+            return None
+        key = (operand, place)
+        if key not in self.kept:
+            values = self.turns * self.lanes * max(1, dtype.itemsize // 4)
+            if self.kept_values + values > _MOST_KEPT:
+                return None
+            self.kept_values += values
+            self.kept[key] = array = f"kept{len(self.kept)}"
+            kind = f"array<array<{operand}_t, {self.lanes}>, {self.turns}>"
+            self.body.writeline(f"var {array} = {kind}();")
+            self.kept_loads.append(f"{array}[{TURN}] = get_lanes_{operand}({place}, left);")
+        return f"{self.kept[key]}[{TURN}]"
 
     def _tile_direction(self, index: sympy.Expr) -> bool | None:
         """Whether vectors of an operand in a tile run down; None if it moves elements."""
@@ -311,6 +350,7 @@ class WgslKernel(SIMDKernel):
         self, name: str, index: sympy.Expr, value: CSEVariable, mode: str | None = None
     ) -> None:
         operand = self.args.output(name)
+        self.stored.add(operand)
         dtype = V.graph.get_dtype(name)
         place = self.index_to_str(self.prepare_indexing(index))
         text = registers.to_operand(as_register(value, dtype), dtype)
@@ -351,6 +391,7 @@ class WgslKernel(SIMDKernel):
 
     def store_reduction(self, name: str, index: sympy.Expr, value: CSEVariable) -> None:
         operand = self.args.output(name)
+        self.stored.add(operand)
         dtype = V.graph.get_dtype(name)
         place = self.index_to_str(self.prepare_indexing(index))
         text = registers.to_operand(as_register(value, dtype), dtype)
@@ -440,6 +481,7 @@ class WgslKernel(SIMDKernel):
                 behind_loop.splice(part)
         for part in (self.before_loop, *parts):
             part.clear()
+        self.stored_before = bool(self.stored)
 
     def _forget_loop(self) -> None:
         """Only the results of reductions are known behind a loop."""
@@ -458,9 +500,8 @@ class WgslKernel(SIMDKernel):
         if self.takes_rows:
             changing |= {"xindex", *declared(self.indexing_code)}
         changing.update(array for array, _ in self.fours)
-        if self.has_looped:  # what one invocation stored may be what another loads
+        if self.stored_before:  # what one invocation stored may be what another loads
             code.writeline("storageBarrier();")
-        self.has_looped = True
         code.splice(self.before_loop)
         code.splice(
             take_invariant(
@@ -476,6 +517,9 @@ class WgslKernel(SIMDKernel):
             code.writeline("}")
             return
         step = self.row_lanes * self.lanes
+        if self.turns:
+            self._write_turns(step, numel)
+            return
         variable = "r0_first" if self.lanes > 1 else "r0_index"
         start = f"rlane * {self.lanes}" if self.lanes > 1 else "rlane"
         code.writeline(
@@ -487,6 +531,28 @@ class WgslKernel(SIMDKernel):
             for part in (self.loop_indexing, self.loads, self.compute, self.stores):
                 code.splice(part)
         code.writeline("}")
+
+    def _write_turns(self, step: int, numel: str) -> None:
+        """A loop written out, with the loads that stay in registers ahead of all else."""
+        kept_loads = IndentedBuffer()
+        if self.kept_loads:
+            kept_loads.writeline("let r0_index = r0_first;")
+            kept_loads.splice(self.loop_indexing)
+            kept_loads.writelines(self.kept_loads)
+            self.kept_loads = []
+        body = self._lanes_code("r0_index", "r0_first", self.loop_indexing)
+        for part in (kept_loads, body):
+            if not part:
+                continue
+            turn = IndentedBuffer()
+            turn.writeline(f"let r0_first = rlane * {self.lanes} + {TURN} * {step};")
+            if int(self.row_tree.numel) % step:
+                turn.writeline(f"if (r0_first < {numel}) {{")
+                turn.splice(part)
+                turn.writeline("}")
+            else:
+                turn.splice(part)
+            self.body.writeline(Repeated(turn, self.turns, TURN))
 
     def _lanes_code(
         self, variable: str, first: str, indexing: IndentedBuffer, last: str | None = None
@@ -509,7 +575,7 @@ class WgslKernel(SIMDKernel):
         each.writeline(f"let {variable} = {place if last is None else f'min({place}, {last})'};")
         for part in (indexing, self.loads, self.compute, self.stores):
             each.splice(part)
-        code.writeline(ForEachLane(each, self.lanes))
+        code.writeline(Repeated(each, self.lanes))
         code.writelines(update for _, update in self.fours)
         for name, operand, place, array, guard in self.lane_stores:
             line = f"set_lanes_{operand}({place}, {array}, left);"
@@ -540,7 +606,7 @@ class WgslKernel(SIMDKernel):
                 each.writeline(f"let xindex = xfirst + {LANE};")
                 each.splice(self.indexing_code)
                 each.splice(self.tail)
-                code.writeline(ForEachLane(each, self.lanes))
+                code.writeline(Repeated(each, self.lanes))
             else:
                 code.splice(self.indexing_code)
                 code.splice(self.body)
@@ -604,7 +670,7 @@ class WgslKernel(SIMDKernel):
         each.writeline(f"let xindex = first + {LANE} / 4 * {columns} + {LANE} % 4;")
         for part in (self.indexing_code, self.loads, self.compute, self.stores):
             each.splice(part)
-        code.writeline(ForEachLane(each, 16))
+        code.writeline(Repeated(each, 16))
         for name, operand, place, array, runs_down in self.tile_stores:
             store = f"set_lanes_{operand}({place}, {array}[{{k}}], 4);"
             code.writeline(DeferredLine(name, for_each_vector(runs_down, store)))

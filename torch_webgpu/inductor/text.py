@@ -8,27 +8,30 @@ import re
 from torch._inductor.codegen.common import IndentedBuffer
 from torch._inductor.utils import DeferredLineBase
 
-LANE = "LANE"  # stands for the lane's number in text that is repeated for each lane
+# These stand for a number in text that is repeated for each.
+LANE = "LANE"
+TURN = "TURN"  # of a loop that is written out
 
 _LET = re.compile(r"let (\w+) = (.*);$", re.S)
 _DECLARATION = re.compile(r"\b(?:let|var) (\w+)")
 _WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 
 
-class ForEachLane(DeferredLineBase):
-    """A block of text, once for each lane."""
+class Repeated(DeferredLineBase):
+    """A block of text, once for each number that a word in it stands for."""
 
-    def __init__(self, body: IndentedBuffer, lanes: int) -> None:
-        super().__init__("for each lane")
+    def __init__(self, body: IndentedBuffer, count: int, word: str = LANE) -> None:
+        super().__init__("for each")
         self.body = body
-        self.lanes = lanes
+        self.count = count
+        self.word = word
 
     def __call__(self) -> str:
         text = self.body.getvalue()
-        blocks = (re.sub(rf"\b{LANE}\b", str(lane), text) for lane in range(self.lanes))
+        blocks = (re.sub(rf"\b{self.word}\b", str(k), text) for k in range(self.count))
         return "\n".join(f"{{\n{block}}}" for block in blocks)
 
-    def _new_line(self, line: str) -> "ForEachLane":
+    def _new_line(self, line: str) -> "Repeated":
         return self
 
 
