@@ -1,6 +1,6 @@
 """Compares eager mode with torch.compile, on webgpu and, where there is one, on CUDA.
 
-    python -m benchmarks.compiled [--scale small|full] [--only TEXT] [--peers webgpu,cuda] [--json FILE]
+    python -m benchmarks.compiled [--scale small] [--only TEXT] [--peers webgpu,cuda] [--json FILE]
 
 The programs move memory more than they compute. Beside each figure stand the rates of a copy and of
 a row sum, timed in the same process right after it: kernels that walk long rows vary by process and
@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import platform
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,8 +26,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .report import number
 from .timing import measure
-from .worker import _webgpu_registered
+from .worker import webgpu_registered
 
 PEERS = ("webgpu", "cuda")
 MODES = ("eager", "compiled")
@@ -191,10 +193,7 @@ def adamw(compiler, device, width, vocabulary):
     parameters = [random(device, *s).requires_grad_() for s in gpt2_shapes(width, vocabulary)]
     for parameter in parameters:
         parameter.grad = parameter.detach().sin()
-    # A step as it is without torch.compile, and the one that Dynamo makes of it.
-    capturable = device == "cuda" and compiler is not eager
-    optimizer = torch.optim.AdamW(parameters, lr=1e-3, capturable=capturable)
-    step = compiler(optimizer.step)
+    step = compiler(torch.optim.AdamW(parameters, lr=1e-3).step)
 
     def run():
         step()
@@ -256,14 +255,15 @@ class Bench:
         for mode, compiler in zip(MODES, (eager, compiled), strict=True):
             try:
                 run = program.setup(compiler, self.device, **sizes)
-                start = measure_once(run, self.module.synchronize)
-                actual = start.result
+                begin = time.perf_counter()
+                actual = run()
+                self.module.synchronize()
                 if mode == "eager":
                     expected = [tensor.clone() for tensor in actual]
                 else:
-                    figures.compile_seconds = start.seconds
+                    figures.compile_seconds = time.perf_counter() - begin
                     require_close(actual, expected, program.tolerance)
-                del actual, start
+                del actual
                 figures.dispatches[mode] = self.dispatches(run)
                 took = self.seconds(run)
                 figures.us[mode] = took.median * 1e6
@@ -282,21 +282,6 @@ class Bench:
             gc.collect()
             self.module.empty_cache()
         return figures
-
-
-@dataclass
-class Start:
-    seconds: float
-    result: list[Tensor]
-
-
-def measure_once(run: Callable[[], list[Tensor]], synchronize: Callable[[], None]) -> Start:
-    import time
-
-    begin = time.perf_counter()
-    result = run()
-    synchronize()
-    return Start(time.perf_counter() - begin, result)
 
 
 def require_close(actual: list[Tensor], expected: list[Tensor], tolerance: float) -> None:
@@ -338,7 +323,7 @@ class Peer:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=serve, args=(theirs, device, seconds), daemon=True)
-        with _webgpu_registered(device == "webgpu"):
+        with webgpu_registered(device == "webgpu"):
             self.process.start()
         theirs.close()
         answer = self.receive()
@@ -380,7 +365,7 @@ def cell(figures: Figures, mode: str) -> str:
 
 def beside(figures: Figures) -> str:
     rates = [
-        f"{figures.copy[mode]:.0f}/{figures.row_sum[mode]:.0f}"
+        f"{number(figures.copy[mode])}/{number(figures.row_sum[mode])}"
         for mode in MODES
         if mode in figures.row_sum
     ]

@@ -79,7 +79,7 @@ def _serve(connection: Connection, name: str) -> None:
 
 
 @contextlib.contextmanager
-def _webgpu_registered(wanted: bool) -> Iterator[None]:
+def webgpu_registered(wanted: bool) -> Iterator[None]:
     """Whether `import torch` registers webgpu in a process started inside.
 
     PyTorch's autograd knows one accelerator per process: where webgpu is registered, CUDA's
@@ -109,7 +109,7 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, self.name), daemon=True)
-        with _webgpu_registered(self.name == "webgpu"):
+        with webgpu_registered(self.name == "webgpu"):
             self._process.start()
         # Ours alone is left open here, so that the worker's death reads as the end of the pipe.
         theirs.close()

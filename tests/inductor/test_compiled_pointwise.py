@@ -199,8 +199,15 @@ def test_lanes_change_no_result(threshold, monkeypatch):
         check(lambda x, y: torch.maximum(x, y.t().reshape(12, 20)), x, y.t().contiguous().t())
 
 
-@pytest.mark.parametrize("shape", [(256, 128), (132, 260), (3, 100, 132)], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((256, 128), torch.float32),
+        ((132, 260), torch.float16),
+        ((256, 128), torch.int64),
+        ((3, 100, 132), torch.bool),
+    ],
+)
 def test_tiles_of_transposed_operands(shape, dtype):
     def program(x, y, row, column):
         turned = y.transpose(-1, -2)

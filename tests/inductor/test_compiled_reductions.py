@@ -108,8 +108,14 @@ def test_long_reductions_are_split():
     assert dispatches(compiled, x) == 2
 
 
-@pytest.mark.parametrize("shape", [(3000, 132), (70, 4096), (8, 300, 64)], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((3000, 132), torch.float32),
+        ((70, 4096), torch.float16),
+        ((8, 300, 64), torch.int64),
+    ],
+)
 def test_columns(shape, dtype):
     """An invocation takes several columns, with an accumulator for each."""
     x = torch.testing.make_tensor(*shape, dtype=dtype, device="cpu", low=-9, high=9).to(DEVICE)
@@ -129,8 +135,14 @@ def test_columns(shape, dtype):
     assert dispatches(compiled, x) <= 2
 
 
-@pytest.mark.parametrize("shape", [(20, 1000), (7, 8192), (5, 3000), (300, 64)], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((300, 64), torch.float32),
+        ((5, 3000), torch.float32),
+        ((7, 8192), torch.float16),
+    ],
+)
 def test_rows_in_registers(shape, dtype):
     """Rows that several loops of a kernel read, and that one of them stores in place."""
     tolerance = 1e-4 if dtype == torch.float32 else 1e-2
