@@ -42,14 +42,17 @@ fn erfc_tail_f(x: f32) -> f32 {
 }
 
 fn erf_f(x: f32) -> f32 {
+  if (magnitude_bits_f(x) <= 0x3f800000u) { // |x| <= 1
+    return erf_reduced_f(x);
+  }
   if (is_nan_f(x)) {
     return x;
   }
-  let a = abs(x);
-  if (a <= 1.0) {
-    return erf_reduced_f(x);
-  }
-  return copysign_f(1.0 - erfc_tail_f(a), x);
+  // fit "erf_tail": log(erfc(t)), of which 1 - erfc(t) needs few digits
+  let t = min(abs(x), 4.1);
+  let tail = (((((1.85574955e-4 * t - 0.00293961632) * t + 0.0218053534) * t - 0.10303744) * t -
+               0.638225597) * t - 1.12704008) * t - 3.53708193e-4;
+  return copysign_f(1.0 - exp_near_f(tail), x);
 }
 
 fn erfc_f(x: f32) -> f32 {

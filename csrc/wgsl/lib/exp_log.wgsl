@@ -13,11 +13,16 @@ fn exp_rest_f(x: f32, n: f32) -> f32 {
   return (x - n * 0.693359375) + n * 2.12194440e-4;
 }
 
-// One comparison tells that the result is a normal number, whose exponent can be added as bits.
+// One comparison tells that the result is a normal number.
 fn exp_f(x: f32) -> f32 {
   if (magnitude_bits_f(x) >= 0x42ae0000u) { // |x| >= 87, NaN
     return exp_far_f(x);
   }
+  return exp_near_f(x);
+}
+
+// For |x| < 87: the exponent of a normal number can be added as bits.
+fn exp_near_f(x: f32) -> f32 {
   let n = round(x * 1.44269502);
   let power = exp_reduced_f(exp_rest_f(x, n));
   return bitcast<f32>(bitcast<u32>(power) + (bitcast<u32>(i32(n)) << 23u));

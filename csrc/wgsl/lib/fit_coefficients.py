@@ -165,7 +165,7 @@ def airy_turned(t):
 
 R2 = float(mp.sqrt(2))
 HALF_LN2 = float(LN2 / 2) * 1.01
-# name: (function, low, high, number of coefficients)
+# name: (function, low, high, number of coefficients, weight of errors if not one by the function)
 FITS = {
     "exp": (expm1_tail, -HALF_LN2, HALF_LN2, 5),
     "exp2": (lambda x: mp.expm1(x * LN2) / x, -0.505, 0.505, 6),
@@ -178,6 +178,7 @@ FITS = {
     "asin": (tail(mp.asin), 1e-6, 0.25, 5),
     "atan": (tail(mp.atan), 1e-6, 1.0, 9),
     "erf": (odd(mp.erf), 1e-9, 1.0, 7),
+    "erf_tail": (lambda t: mp.log(mp.erfc(t)), 1.0, 4.1, 7, mp.erfc),
     "erfinv": (erfinv_ratio, 0.0, 5.0, 9),
     "erfinv_tail": (lambda t: erfinv_ratio((t + 3) ** 2), -0.8, 1.2, 9),
     "ndtri_tail": (lambda t: erfinv_ratio((t + 6.5) ** 2), -2.4, 3.0, 8),

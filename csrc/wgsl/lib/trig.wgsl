@@ -12,6 +12,10 @@ fn reduce_angle_f(x: f32) -> Angle {
   if (abs(x) >= 4096.0) {
     return reduce_large_angle_f(x);
   }
+  return reduce_near_angle_f(x);
+}
+
+fn reduce_near_angle_f(x: f32) -> Angle {
   // Cody and Waite: pi/2 in three parts, so short that the first two products are exact.
   let n = round(x * 0.636619772);
   let rest = ((x - n * 1.5703125) - n * 4.83751297e-4) - n * 7.54978995e-8;
@@ -67,18 +71,29 @@ fn cos_angle_f(angle: Angle) -> f32 {
   return sin_angle_f(Angle(angle.rest, angle.quadrant + 1u));
 }
 
+// Whether an angle takes more than the usual reduction: |x| >= 4096, infinity, NaN.
+fn is_far_angle_f(x: f32) -> bool {
+  return magnitude_bits_f(x) >= 0x45800000u;
+}
+
 fn sin_f(x: f32) -> f32 {
+  if (!is_far_angle_f(x)) {
+    return sin_angle_f(reduce_near_angle_f(x));
+  }
   if (!is_finite_f(x)) {
     return nan_f();
   }
-  return sin_angle_f(reduce_angle_f(x));
+  return sin_angle_f(reduce_large_angle_f(x));
 }
 
 fn cos_f(x: f32) -> f32 {
+  if (!is_far_angle_f(x)) {
+    return cos_angle_f(reduce_near_angle_f(x));
+  }
   if (!is_finite_f(x)) {
     return nan_f();
   }
-  return cos_angle_f(reduce_angle_f(x));
+  return cos_angle_f(reduce_large_angle_f(x));
 }
 
 fn tan_f(x: f32) -> f32 {
@@ -213,7 +228,7 @@ fn tanh_f(x: f32) -> f32 {
                0.333333289;
     return copysign_f(x + x * t * tail, x); // -0 stays
   }
-  let e = exp_f(min(2.0 * abs(x), 40.0));
+  let e = exp_near_f(min(2.0 * abs(x), 40.0));
   return copysign_f(1.0 - 2.0 / (e + 1.0), x);
 }
 
