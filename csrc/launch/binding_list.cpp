@@ -24,13 +24,12 @@ void BindingList::take_context(const Buffer& buffer) {
   target_ = &plan_target(*context_);
 }
 
-uint32_t BindingList::add(const Buffer& buffer, uint32_t element_bytes, uint64_t begin,
-                          uint64_t end) {
+uint32_t BindingList::add(const Buffer& buffer, uint32_t element_bytes, Extent extent) {
   const ShaderTarget& target = target_with(buffer);
   for (uint32_t slot = 0; slot < num_slots_; ++slot) {
     if (bindings_[slots_[slot].binding].buffer == &buffer) {
       TORCH_CHECK_NOT_IMPLEMENTED(
-          slots_[slot].begin <= begin && end <= slots_[slot].end, op_,
+          slots_[slot].bound.begin <= extent.begin && extent.end <= slots_[slot].bound.end, op_,
           "(): two tensors of one storage, which is larger than a storage binding, are too far "
           "apart to be bound together");
       return slot;
@@ -38,35 +37,33 @@ uint32_t BindingList::add(const Buffer& buffer, uint32_t element_bytes, uint64_t
   }
   TORCH_INTERNAL_ASSERT(num_bindings_ < kMaxBindings, op_, "(): more operands than bindings");
   if (buffer.size <= target.max_storage_binding_size) {
-    slots_[num_slots_] = {0, buffer.size, num_bindings_};
+    slots_[num_slots_] = {{0, buffer.size}, num_bindings_};
     bindings_[num_bindings_++] = {&buffer, 0, 0};
   } else {
-    add_windows(buffer, begin, end);
+    add_windows(buffer, extent);
   }
-  const Slot& slot = slots_[num_slots_];
-  TORCH_CHECK_NOT_IMPLEMENTED((slot.end - slot.begin) >> std::countr_zero(element_bytes) <=
-                                  kMaxElements,
-                              op_, "(): a tensor of more than 2^32 elements");
+  const uint64_t bytes = slots_[num_slots_].bound.bytes();
+  TORCH_CHECK_NOT_IMPLEMENTED(bytes >> std::countr_zero(element_bytes) <= kMaxElements, op_,
+                              "(): a tensor of more than 2^32 elements");
   return num_slots_++;
 }
 
-// Binds the windows that hold bytes [begin, end) of the buffer, as slot number num_slots_.
-void BindingList::add_windows(const Buffer& buffer, uint64_t begin, uint64_t end) {
+// Binds the windows that hold those bytes of the buffer, as slot number num_slots_.
+void BindingList::add_windows(const Buffer& buffer, Extent extent) {
   const ShaderTarget& target = *target_;
-  Slot& slot = slots_[num_slots_];
-  slot = {begin / SlotWindows::kAlignment * SlotWindows::kAlignment,
-          std::min((std::max(end, begin + 1) + 15) / 16 * 16, buffer.size), num_bindings_};
+  const Extent bound = bound_part(buffer, extent);
+  slots_[num_slots_] = {bound, num_bindings_};
   // Kernels that check indices bind one buffer more, the error words.
   const uint64_t most = std::min(target.max_storage_buffers, kMaxBindings) - 1;
   const uint64_t step = window_bytes(*target_);
-  const uint64_t wanted = (slot.end - slot.begin + step - 1) / step;
+  const uint64_t wanted = (bound.bytes() + step - 1) / step;
   TORCH_CHECK_NOT_IMPLEMENTED(
       wanted == 1 || num_bindings_ + wanted <= most, op_, "(): a tensor of ", buffer.size,
       " bytes does not fit into the storage bindings of target '", target.name, "', which are ",
       target.max_storage_buffers, " of ", target.max_storage_binding_size,
       " bytes for all tensors of a kernel");
-  for (uint64_t at = slot.begin; at < slot.end; at += step) {
-    bindings_[num_bindings_++] = {&buffer, at, std::min(step, slot.end - at)};
+  for (uint64_t at = bound.begin; at < bound.end; at += step) {
+    bindings_[num_bindings_++] = {&buffer, at, std::min(step, bound.end - at)};
   }
 }
 

@@ -15,6 +15,13 @@
 
 namespace torch_webgpu {
 
+/// Bytes [begin, end) of a buffer.
+struct Extent {
+  uint64_t begin;
+  uint64_t end;
+  uint64_t bytes() const { return end - begin; }
+};
+
 /// Collects the buffers of a dispatch. A buffer gets one slot however often it is added (WebGPU
 /// forbids binding it twice in a dispatch that writes it), and a slot as many bindings as the
 /// target's limit on a binding's size makes necessary. The kernel must be built with windows().
@@ -30,27 +37,28 @@ public:
   /// The bytes of a larger buffer that one binding can cover, wherever they start: bindings start
   /// at aligned offsets and end at whole words.
   static uint64_t safe_reach(const ShaderTarget& target) {
-    const uint64_t limit = target.max_storage_binding_size;
-    return std::max(limit - std::min<uint64_t>(limit, 512), limit / 2);
+    const uint64_t most = window_bytes(target);
+    return std::max(most - std::min<uint64_t>(most, 512), most / 2);
+  }
+  /// Whether one binding can hold those bytes of a larger buffer.
+  static bool fits_one(const Buffer& buffer, Extent extent, const ShaderTarget& target) {
+    return bound_part(buffer, extent).bytes() <= window_bytes(target);
   }
 
   /// The slot of a buffer of elements of that size, a power of two.
   uint32_t add(const Buffer& buffer, uint32_t element_bytes) {
-    return add(buffer, element_bytes, 0, buffer.size);
+    return add(buffer, element_bytes, {0, buffer.size});
   }
-  uint32_t add(const at::TensorBase& tensor) {
-    return add(buffer_of(tensor), static_cast<uint32_t>(tensor.itemsize()));
-  }
-  /// The same where the kernel touches bytes [begin, end) of the buffer only: one that is larger
-  /// than a binding is bound from base() on.
-  uint32_t add(const Buffer& buffer, uint32_t element_bytes, uint64_t begin, uint64_t end);
+  /// The same where the kernel touches those bytes of the buffer only: one that is larger than a
+  /// binding is bound from base() on.
+  uint32_t add(const Buffer& buffer, uint32_t element_bytes, Extent extent);
   /// Where the slot's first binding starts in its buffer, in bytes.
-  uint64_t base(uint32_t slot) const { return slots_[slot].begin; }
+  uint64_t base(uint32_t slot) const { return slots_[slot].bound.begin; }
   /// For kernels that name a binding themselves instead of using accessors: raises if the slot
   /// needs several.
   void require_one_binding(uint32_t slot) const;
 
-  /// How slots are cut, for KernelSource.
+  /// How slots are cut, for the declarations of the operands.
   SlotWindows windows() const;
   PipelineKey key(PipelineKey key) const {
     key.windows = windows().key();
@@ -75,19 +83,18 @@ public:
   const Binding* data() const { return bindings_.data(); }
   uint32_t size() const { return num_bindings_; }
 
-  template <typename Params>
-  void dispatch(const Pipeline& pipeline, const Params& params, Grid grid) const {
-    static_assert(sizeof(Params) <= kParamsWindow);
-    owner().stream.dispatch(pipeline, data(), size(), &params, sizeof(params), grid);
-  }
-
 private:
-  void add_windows(const Buffer& buffer, uint64_t begin, uint64_t end);
+  // What is bound of a larger buffer so that those bytes are.
+  static Extent bound_part(const Buffer& buffer, Extent extent) {
+    return {extent.begin / SlotWindows::kAlignment * SlotWindows::kAlignment,
+            std::min((std::max(extent.end, extent.begin + 1) + 15) / 16 * 16, buffer.size)};
+  }
+  void add_windows(const Buffer& buffer, Extent extent);
   void take_context(const Buffer& buffer);
 
   struct Slot {
-    uint64_t begin, end; // bytes of the buffer that are bound
-    uint32_t binding;    // the first
+    Extent bound;     // of the buffer
+    uint32_t binding; // the first
   };
 
   const char* op_;

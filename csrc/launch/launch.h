@@ -6,45 +6,31 @@
 #include <ATen/ceil_div.h>
 #include <ATen/core/TensorBase.h>
 
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "launch/binding_list.h"
 #include "launch/grid.h"
-#include "runtime/context.h"
-#include "wgsl/assemble.h"
+#include "launch/operand_launch.h"
 #include "wgsl/kernel_info.h"
-#include "wgsl/kernel_source.h"
 
 namespace torch_webgpu {
 
-inline constexpr uint32_t kMaxOperands = 14;
-
-class Launch {
+class Launch : public OperandLaunch {
 public:
-  Launch(const Launch&) = delete;
-  Launch& operator=(const Launch&) = delete;
-
-  const char* op() const { return op_; }
   const KernelInfo& kernel() const { return kernel_; }
 
   /// Workgroups for so many invocations in groups of the kernel's size, folded into two dimensions
   /// where one would pass the limit.
   Grid grid_of(uint64_t invocations) const {
-    return grid_1d(invocations, kernel_.workgroup, bindings_.target());
+    return grid_1d(invocations, kernel_.workgroup, target());
   }
   /// The same for so many workgroups.
-  Grid grid_of_groups(uint64_t workgroups) const {
-    return grid_1d(workgroups, 1, bindings_.target());
-  }
+  Grid grid_of_groups(uint64_t workgroups) const { return grid_1d(workgroups, 1, target()); }
 
 protected:
-  /// `op` names the operator in errors and profiles and must outlive the launch.
-  Launch(const KernelInfo& kernel, const char* op) : kernel_(kernel), op_(op), bindings_(op) {}
+  Launch(const KernelInfo& kernel, const char* op) : OperandLaunch(op), kernel_(kernel) {}
 
   /// Adds a tensor as operand `k`, with its own dtype. Raises NotImplementedError, naming operator,
   /// operand and dtype, for a dtype that the kernel does not take.
@@ -69,20 +55,9 @@ protected:
     return const_key_ >> declared.key_shift & ((uint64_t{1} << bits) - 1);
   }
 
-  /// Gives every operand its binding; once, when all are known.
-  void place_operands() {
-    if (windowed_ != 0) {
-      place_windowed();
-    }
-  }
-  /// Where operand `k` starts in its binding, in elements; 0 for an absent one. After
-  /// place_operands().
-  uint32_t at(uint32_t k) const { return at_[k]; }
-  bool has(uint32_t k) const { return (present_ >> k & 1) != 0; }
-
   /// The code that the kernel writes to the error words to say that `message` happened.
   uint32_t error_code(const std::string& message, ErrorKind kind) {
-    return bindings_.owner().stream.error_code(message, kind);
+    return owner().stream.error_code(message, kind);
   }
 
   /// Appends the dispatch. make_regions() gives the text of the kernel's regions, in their order;
@@ -90,16 +65,12 @@ protected:
   template <typename MakeRegions>
   void dispatch(const void* params, uint32_t bytes, Grid grid, MakeRegions&& make_regions) {
     check_complete();
-    Context& owner = bindings_.owner();
-    const Pipeline& pipeline =
-        owner.pipelines.get(key(), [&] { return make_spec(form(make_regions())); });
-    owner.stream.dispatch(pipeline, bindings_.data(), bindings_.size(), params, bytes, grid);
+    OperandLaunch::dispatch(key(), params, bytes, grid,
+                            [&] { return make_spec(form(make_regions())); });
   }
 
   // For launches that find the bindings themselves.
 
-  /// Operand `k` has that dtype and starts `begin` bytes behind the start of that slot.
-  void place(uint32_t k, DType dtype, uint32_t slot, uint64_t begin);
   /// The dtype in which the kernel takes elements of that type as operand `k`. Raises
   /// NotImplementedError if there is none.
   DType checked_dtype(uint32_t k, at::ScalarType type) const;
@@ -107,49 +78,30 @@ protected:
   void take_whole(uint32_t k) {
     operands_[k].whole_words = true;
     const_key_ |= uint64_t{1} << (kConstBits + k);
+    require_one_binding(k);
   }
   void check_complete() const {
     const uint32_t all_consts = (uint32_t{1} << kernel_.consts.size()) - 1;
-    if (C10_UNLIKELY((present_ & kernel_.required) != kernel_.required ||
+    if (C10_UNLIKELY((present() & kernel_.required) != kernel_.required ||
                      consts_set_ != all_consts)) {
       raise_incomplete();
     }
   }
-  PipelineKey key() const;
+  PipelineKey key() const { return key_of(family_of(kernel_.id), const_key_); }
   KernelForm form(std::vector<std::string> regions) const;
   PipelineSpec make_spec(const KernelForm& form) const;
-  /// As BindingList's.
-  const ShaderTarget& target_with(const Buffer& buffer) { return bindings_.target_with(buffer); }
-  Context& owner() const { return bindings_.owner(); }
 
 private:
   // The word of the constants in the key holds above them a bit for each operand that owns its
   // words.
   static constexpr uint32_t kConstBits = 64 - kMaxOperands; // tools/contract/parse.py checks this
-  static_assert(kMaxOperands <= OperandKey::kMaxOperands);
 
-  // What a windowed operand takes of its buffer, in bytes.
-  struct Range {
-    const Buffer* buffer;
-    uint64_t begin;
-    uint64_t end;
-  };
-
-  void place_windowed();
+  void check_operand(uint32_t k, DType dtype, uint64_t begin);
   [[noreturn]] void raise_incomplete() const;
 
   const KernelInfo& kernel_;
-  const char* op_;
-  BindingList bindings_;
-  OperandKey operand_key_;
   uint64_t const_key_ = 0;
-  uint32_t present_ = 0;
   uint32_t consts_set_ = 0;
-  // Operands in buffers larger than a binding: their windows follow from all of them together.
-  uint32_t windowed_ = 0;
-  std::array<uint32_t, kMaxOperands> at_{};
-  std::array<KernelForm::Operand, kMaxOperands> operands_{};
-  std::array<Range, kMaxOperands> ranges_; // set for windowed operands only
 };
 
 } // namespace torch_webgpu

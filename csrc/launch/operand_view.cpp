@@ -2,7 +2,39 @@
 
 #include <ATen/ops/as_strided.h>
 
+#include "backend/tensor.h"
+
 namespace torch_webgpu {
+namespace {
+
+// Of an element of `bytes` at byte `start`, and those that the strides lead to. Strides count
+// `unit` bytes.
+Extent extent_of(uint64_t start, uint64_t bytes, at::IntArrayRef sizes, at::IntArrayRef strides,
+                 int64_t unit) {
+  Extent extent = {start, start + bytes};
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    const int64_t reach = strides[d] * (sizes[d] - 1) * unit;
+    (reach < 0 ? extent.begin : extent.end) += static_cast<uint64_t>(reach); // a flip's is negative
+  }
+  return extent;
+}
+
+} // namespace
+
+Extent extent_of(const at::TensorBase& tensor) {
+  const uint64_t start = byte_offset(tensor);
+  if (tensor.numel() == 0) {
+    return {start, start};
+  }
+  const auto bytes = static_cast<int64_t>(tensor.itemsize());
+  return extent_of(start, bytes, tensor.sizes(), tensor.strides(), bytes);
+}
+
+Extent extent_of(const at::TensorIteratorBase& iter, int operand) {
+  const uint64_t start = reinterpret_cast<uintptr_t>(iter.data_ptr(operand)) -
+                         buffer_of(iter.tensor_base(operand)).address;
+  return extent_of(start, iter.element_size(operand), iter.shape(), iter.strides(operand), 1);
+}
 
 at::Tensor operand_view(const at::TensorIteratorBase& iter, int operand) {
   const at::Tensor& tensor = iter.tensor(operand);

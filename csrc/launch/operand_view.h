@@ -1,8 +1,11 @@
-// A TensorIterator's operand as a tensor again, to copy it or to build another iterator.
+// A TensorIterator's operand as a tensor again, to copy it or to build another iterator; and where
+// operands lie.
 #pragma once
 
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
+
+#include "launch/binding_list.h"
 
 namespace torch_webgpu {
 
@@ -10,5 +13,11 @@ namespace torch_webgpu {
 /// dimensions in row-major order; dimensions of stride 0 have size 1. Raises for negative strides,
 /// which tensors do not have.
 at::Tensor operand_view(const at::TensorIteratorBase& iter, int operand);
+
+/// The bytes of its buffer that lie between the first and the last element, both included. None
+/// for a tensor without elements.
+Extent extent_of(const at::TensorBase& tensor);
+/// The same of an iterator's operand, whose strides may be negative.
+Extent extent_of(const at::TensorIteratorBase& iter, int operand);
 
 } // namespace torch_webgpu

@@ -4,7 +4,6 @@
 #include <c10/util/Exception.h>
 
 #include <string_view>
-#include <utility>
 
 #include "runtime/context.h"
 #include "wgsl/target.h"
@@ -24,15 +23,6 @@ inline void check_context(std::string_view op, const Buffer& buffer, const Conte
       buffer.context == &context, op,
       "(): Expected all tensors to be on the same device, but its operands lie on two WebGPU "
       "devices");
-}
-
-/// The pipeline for `key` and the target. make_spec() makes it but for the library, and is called
-/// for a new one only.
-template <typename MakeSpec>
-const Pipeline& pipeline_for(Context& context, const ShaderTarget& target, PipelineKey key,
-                             MakeSpec&& make_spec) {
-  key.target = target.number;
-  return context.pipelines.get(key, [&] { return completed(make_spec(), target); });
 }
 
 } // namespace torch_webgpu

@@ -207,18 +207,19 @@ PipelineSpec assemble(std::string label, const KernelInfo& kernel, const KernelF
     if (!given.present) {
       continue;
     }
-    operands.push_back({.name = operand.name,
-                        .dtype = given.dtype,
-                        .slot = lists.bindings() + given.slot,
-                        .writable = operand.access != Access::kIn,
-                        .atomic_add = operand.access == Access::kSum,
-                        .owns_words = given.whole_words,
-                        .atomic_update = operand.access == Access::kUpdate,
-                        .stores_neighbours = operand.access == Access::kWords,
-                        .reads_vectors = operand.access == Access::kVectors && given.whole_words,
-                        .element = operand.element,
-                        .loads_pairs = kernel.text.find("load2_" + std::string(operand.name) +
-                                                        "(") != std::string_view::npos});
+    operands.push_back(
+        {.name = operand.name,
+         .dtype = given.dtype,
+         .slot = lists.bindings() + given.slot,
+         .writable = operand.access != Access::kIn,
+         .atomic_add = operand.access == Access::kSum,
+         .owns_words = given.whole_words,
+         .atomic_update = operand.access == Access::kUpdate,
+         .stores_neighbours = operand.access == Access::kWords,
+         .vector_words = operand.access == Access::kVectors && given.whole_words ? 4u : 0u,
+         .element = operand.element,
+         .loads_pairs = kernel.text.find("load2_" + std::string(operand.name) + "(") !=
+                        std::string_view::npos});
   }
   PipelineSpec spec;
   spec.label = std::move(label);

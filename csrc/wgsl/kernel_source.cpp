@@ -4,7 +4,6 @@
 #include <bit>
 
 #include "runtime/error.h"
-#include "runtime/wgsl_sources.h"
 #include "wgsl/wgsl_library.h"
 
 namespace torch_webgpu {
@@ -40,6 +39,14 @@ Place place_of(uint32_t slot, const Slot& layout, uint32_t window) {
   return {"b" + str(slot) + suffix, suffix};
 }
 
+// The type of the elements of the operand's binding.
+std::string element_type(const Operand& operand) {
+  if (!operand.element.empty()) {
+    return str(operand.element);
+  }
+  return operand.vector_words > 1 ? "vec" + str(operand.vector_words) + "<u32>" : "u32";
+}
+
 std::vector<Slot> slots_of(const std::vector<Operand>& operands, const SlotWindows& windows) {
   std::vector<Slot> slots;
   for (const Operand& operand : operands) {
@@ -47,20 +54,16 @@ std::vector<Slot> slots_of(const std::vector<Operand>& operands, const SlotWindo
       slots.resize(operand.slot + 1);
     }
     Slot& slot = slots[operand.slot];
-    slot.writable |= operand.writable;
-    ++slot.operands;
-    if (operand.reads_vectors || !operand.element.empty()) {
-      slot.element = operand.reads_vectors ? "vec4<u32>" : str(operand.element);
+    const std::string element = element_type(operand);
+    if (++slot.operands > 1 && (element != slot.element || !operand.element.empty())) {
+      raise(ErrorKind::kRuntime, "an operand of " + element + " shares its slot");
     }
+    slot.element = element;
+    slot.writable |= operand.writable;
     slot.wide &= info(operand.dtype).bytes == 16;
     // A sub-word store shares its word with elements that other invocations may write.
     slot.atomic |= operand.writable && !operand.owns_words && operand.element.empty() &&
                    (info(operand.dtype).bytes < 4 || operand.atomic_add || operand.atomic_update);
-  }
-  for (const Slot& slot : slots) {
-    if (slot.element != "u32" && slot.operands > 1) {
-      raise(ErrorKind::kRuntime, "an operand of " + slot.element + " shares its slot");
-    }
   }
   for (Slot& slot : slots) {
     slot.element = slot.wide && !slot.atomic ? "vec4<u32>" : slot.element;
@@ -78,8 +81,12 @@ std::vector<Slot> slots_of(const std::vector<Operand>& operands, const SlotWindo
 }
 
 // One element of `bytes` < 4: its word, and the shift of its bits in it.
-std::string word_index(uint32_t bytes) { return bytes == 1 ? "i >> 2u" : "i >> 1u"; }
-std::string bit_shift(uint32_t bytes) { return bytes == 1 ? "(i & 3u) << 3u" : "(i & 1u) << 4u"; }
+std::string word_index(uint32_t bytes, const std::string& i = "i") {
+  return i + (bytes == 1 ? " >> 2u" : " >> 1u");
+}
+std::string bit_shift(uint32_t bytes, const std::string& i = "i") {
+  return "(" + i + (bytes == 1 ? " & 3u) << 3u" : " & 1u) << 4u");
+}
 std::string bit_mask(uint32_t bytes) { return bytes == 1 ? "0xffu" : "0xffffu"; }
 
 std::string read_word_text(const std::string& buffer, bool atomic, const std::string& index) {
@@ -93,24 +100,11 @@ std::string write_word_text(const std::string& buffer, bool atomic, const std::s
 }
 
 std::string load_function(const Operand& operand, const Place& place, bool atomic, bool wide) {
-  const uint32_t bytes = info(operand.dtype).bytes;
   auto read = [&](const std::string& index) { return read_word_text(place.buffer, atomic, index); };
-  std::string word;
-  if (bytes < 4) {
-    word = "((" + read(word_index(bytes)) + " >> (" + bit_shift(bytes) + ")) & " + bit_mask(bytes) +
-           ")";
-  } else if (bytes == 4 || wide) {
-    word = read("i");
-  } else {
-    const uint32_t words = bytes / 4;
-    word = "vec" + str(words) + "<u32>(";
-    for (uint32_t w = 0; w < words; ++w) {
-      word += (w != 0 ? ", " : "") + read("i * " + str(words) + "u + " + str(w) + "u");
-    }
-    word += ")";
-  }
+  const std::string value =
+      wide ? from_word(operand.dtype, read("i")) : from_words(operand.dtype, "i", read);
   return "fn load_" + str(operand.name) + place.suffix + "(i: u32) -> " + str(operand.name) +
-         "_t { return " + from_word(operand.dtype, word) + "; }\n";
+         "_t { return " + value + "; }\n";
 }
 
 // Access to an operand that is bound as vectors.
@@ -283,38 +277,34 @@ std::string across_windows(const std::string& accessor, const Operand& operand, 
   return text + "}\n";
 }
 
-// Replaces the region "// @<marker>\n ... // @end\n". Returns false if there is none.
-bool replace_region(std::string& text, const std::string& marker, const std::string& replacement) {
-  const size_t start = text.find("// @" + marker + "\n");
-  if (start == std::string::npos) {
-    return false;
-  }
-  const std::string end_marker = "// @end\n";
-  const size_t end = text.find(end_marker, start);
-  if (end == std::string::npos) {
-    return false;
-  }
-  text.replace(start, end + end_marker.size() - start, replacement);
-  return true;
-}
-
 } // namespace
 
-std::string from_vector(DType dtype, const std::string& vector, const std::string& lane) {
+std::string from_words(DType dtype, const std::string& i,
+                       const std::function<std::string(const std::string&)>& word_at) {
   const uint32_t bytes = info(dtype).bytes;
-  if (bytes == 16) {
-    return from_word(dtype, vector);
-  }
-  if (bytes == 8) {
-    return from_word(dtype, "vec2<u32>(" + vector + "[2u * " + lane + "], " + vector + "[2u * " +
-                                lane + " + 1u])");
+  if (bytes < 4) {
+    return from_word(dtype, "((" + word_at(word_index(bytes, i)) + " >> (" + bit_shift(bytes, i) +
+                                ")) & " + bit_mask(bytes) + ")");
   }
   if (bytes == 4) {
-    return from_word(dtype, vector + "[" + lane + "]");
+    return from_word(dtype, word_at(i));
   }
-  const std::string per_word = str(4 / bytes) + "u";
-  return from_word(dtype, "((" + vector + "[" + lane + " / " + per_word + "] >> (" + lane + " % " +
-                              per_word + " * " + str(bytes * 8) + "u)) & " + bit_mask(bytes) + ")");
+  const uint32_t words = bytes / 4;
+  std::string value = "vec" + str(words) + "<u32>(";
+  for (uint32_t w = 0; w < words; ++w) {
+    value += (w != 0 ? ", " : "") + word_at(i + " * " + str(words) + "u + " + str(w) + "u");
+  }
+  return from_word(dtype, value + ")");
+}
+
+std::string from_vector(DType dtype, const std::string& vector, const std::string& lane,
+                        uint32_t words) {
+  if (info(dtype).bytes == 16) {
+    return from_word(dtype, vector);
+  }
+  return from_words(dtype, lane, [&](const std::string& index) {
+    return words == 1 ? vector : vector + "[" + index + "]";
+  });
 }
 
 std::string to_vector(DType dtype, const std::string& vector, const std::string& lane,
@@ -390,7 +380,7 @@ BindingLayout binding_layout(const std::vector<Operand>& operands, bool checks_i
   return layout;
 }
 
-std::string operand_declarations(const std::vector<Operand>& operands, const SlotWindows& windows) {
+std::string binding_declarations(const std::vector<Operand>& operands, const SlotWindows& windows) {
   const std::vector<Slot> slots = slots_of(operands, windows);
   std::string text;
   for (uint32_t i = 0; i < slots.size(); ++i) {
@@ -401,6 +391,12 @@ std::string operand_declarations(const std::vector<Operand>& operands, const Slo
               ": " + slots[i].array() + ";\n";
     }
   }
+  return text;
+}
+
+std::string operand_declarations(const std::vector<Operand>& operands, const SlotWindows& windows) {
+  const std::vector<Slot> slots = slots_of(operands, windows);
+  std::string text = binding_declarations(operands, windows);
   for (const Operand& operand : operands) {
     const Slot& slot = slots[operand.slot];
     const std::string name = str(operand.name);
@@ -409,7 +405,7 @@ std::string operand_declarations(const std::vector<Operand>& operands, const Slo
       continue;
     }
     text += "alias " + name + "_t = " + str(info(operand.dtype).wgsl) + ";\n";
-    if (operand.reads_vectors) {
+    if (operand.vector_words != 0) {
       text += vector_functions(operand, place_of(operand.slot, slot, 0).buffer);
       continue;
     }
@@ -450,28 +446,6 @@ std::string operand_declarations(const std::vector<Operand>& operands, const Slo
     }
   }
   return text;
-}
-
-PipelineSpec build_kernel(std::string label, const KernelSource& source) {
-  const WgslSource* file = find_wgsl(source.file);
-  if (file == nullptr) {
-    raise(ErrorKind::kRuntime, "there is no kernel file " + str(source.file) + ".wgsl");
-  }
-  PipelineSpec spec;
-  spec.label = std::move(label);
-  spec.operands = operand_names(source.operands);
-  spec.source = str(file->text);
-  if (!replace_region(spec.source, "operands",
-                      operand_declarations(source.operands, source.windows))) {
-    raise(ErrorKind::kRuntime, str(source.file) + ".wgsl has no @operands region");
-  }
-  for (const auto& [name, text] : source.hooks) {
-    if (!replace_region(spec.source, "hook " + str(name), text + "\n")) {
-      raise(ErrorKind::kRuntime, str(source.file) + ".wgsl has no @hook " + str(name));
-    }
-  }
-  spec.binding = binding_layout(source.operands, source.checks_indices, source.windows);
-  return spec;
 }
 
 } // namespace torch_webgpu

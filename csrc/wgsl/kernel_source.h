@@ -1,12 +1,4 @@
-// From a kernel's .wgsl file to the shader of one dtype and aliasing case.
-//
-// A kernel file is valid WGSL by itself, written for float32 operands in buffers of their own. Two
-// kinds of marked regions are replaced when a pipeline is built:
-//
-//   // @operands            the bindings and typed accessors of the operands
-//   // @end
-//   // @hook NAME           a function or alias that a table row supplies, with a working default
-//   // @end
+// Bindings and accessors of a shader's operands, for their dtypes and aliasing.
 //
 // For an operand `x` the generated accessors are
 //   alias x_t = ...;                      the register type
@@ -20,9 +12,9 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "runtime/pipeline.h"
@@ -45,8 +37,9 @@ struct Operand {
   // store2_NAME(i, a, b) and store4_NAME(i, a, b, c, d) store neighbours; with owns_words as whole
   // words: i is then a multiple of 2 or 4.
   bool stores_neighbours = false;
-  // Bound as vectors of 16 bytes: load_vector_NAME(i), NAME_in_vector(vector, lane), NAME_lanes.
-  bool reads_vectors = false;
+  // Bound as vectors of so many words, 1, 2 or 4; 0: as words. A read one of 4 has
+  // load_vector_NAME(i), NAME_in_vector(vector, lane) and NAME_lanes.
+  uint32_t vector_words = 0;
   // A type of the kernel's that the elements have instead of the dtype.
   std::string_view element{};
   // load2_NAME(i) loads neighbours; of 2-byte types i is a multiple of 2.
@@ -62,8 +55,6 @@ public:
     const uint64_t bits = (static_cast<uint64_t>(dtype) + 1) | uint64_t{slot} << kDTypeBits;
     words_[k / kPerWord] |= bits << (k % kPerWord * kBits);
   }
-  /// The next operand, where operands are added in their order.
-  void add(DType dtype, uint32_t slot) { set(count_++, dtype, slot); }
   /// `key` with these operands as its words `hi` and `more`.
   PipelineKey in(PipelineKey key) const {
     key.hi = words_[0];
@@ -80,7 +71,6 @@ private:
   static_assert(kMaxBindings <= 1u << kSlotBits);
 
   std::array<uint64_t, 2> words_{};
-  uint32_t count_ = 0;
 
 public:
   static constexpr uint32_t kMaxOperands = 2 * kPerWord;
@@ -96,20 +86,9 @@ struct SlotWindows {
   uint64_t key() const { return firsts | bytes / kAlignment << 32; }
 };
 
-struct KernelSource {
-  std::string_view file; // name of the kernel file without .wgsl
-  std::vector<Operand> operands;
-  std::vector<std::pair<std::string_view, std::string>> hooks;
-  bool checks_indices = false; // the file declares and uses `errors`
-  SlotWindows windows;
-};
-
-/// The shader but for the library, which complete_shader() adds. Raises kRuntime if the file or a
-/// hook's region does not exist.
-PipelineSpec build_kernel(std::string label, const KernelSource& source);
-
-// The pieces, for the pointwise generator.
-
+/// Bindings of the operands.
+std::string binding_declarations(const std::vector<Operand>& operands,
+                                 const SlotWindows& windows = {});
 /// Bindings, aliases and accessors of the operands.
 std::string operand_declarations(const std::vector<Operand>& operands,
                                  const SlotWindows& windows = {});
@@ -118,8 +97,14 @@ std::string operand_names(const std::vector<Operand>& operands);
 /// Slots and writability as the pipeline layout wants them.
 BindingLayout binding_layout(const std::vector<Operand>& operands, bool checks_indices = false,
                              const SlotWindows& windows = {});
-/// Expression of the value in lane `lane` of a vector of 16 bytes; both are names of WGSL.
-std::string from_vector(DType dtype, const std::string& vector, const std::string& lane);
+/// Expression of the value in lane `lane` of a vector of `words` words, which is a plain u32 where
+/// that is 1; both are names or literals of WGSL.
+std::string from_vector(DType dtype, const std::string& vector, const std::string& lane,
+                        uint32_t words = 4);
+/// Expression of element `i`, a name or literal, of an array of words. word_at(index) gives the
+/// expression of a word.
+std::string from_words(DType dtype, const std::string& i,
+                       const std::function<std::string(const std::string& index)>& word_at);
 /// Statement that puts the value into that lane, which is 0 before.
 std::string to_vector(DType dtype, const std::string& vector, const std::string& lane,
                       const std::string& value);

@@ -49,10 +49,10 @@ void write(const Buffer& buffer, const Words& words) {
 void run(const Buffer& out, const Buffer& in, const Buffer& other) {
   const uint32_t seven = 7;
   stream().upload(in, 4, &seven, 4);
-  stream().dispatch(scale_pipeline(), {{&out}, {&in}}, CountParams{4, 1}, {1, 1, 1});
+  stream().dispatch(scale_pipeline(), {{&out, 0, 0}, {&in, 0, 0}}, CountParams{4, 1}, {1, 1, 1});
   stream().copy(out, 0, other, 4, 8);
   stream().clear(in, 8, 8);
-  stream().dispatch(scale_pipeline(), {{&out}, {&other}}, CountParams{3, 2}, {1, 1, 1});
+  stream().dispatch(scale_pipeline(), {{&out, 0, 0}, {&other, 0, 0}}, CountParams{3, 2}, {1, 1, 1});
 }
 
 } // namespace

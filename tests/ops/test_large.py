@@ -399,6 +399,30 @@ def test_operands_of_a_kernel_far_apart_in_one_buffer():
     check(run, large(5000))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.uint8], ids=str)
+@pytest.mark.usefixtures("small_bindings")
+def test_operands_about_as_long_as_a_binding(dtype):
+    x = large(4 * LIMIT).mul(3).to(dtype)
+    elements = LIMIT // x.itemsize
+    for begin in (0, 1, 5, 256, 1000):
+        for length in (elements - 300, elements - 1, elements, elements + 1):
+            check(lambda x, end: x[begin:end] + 1, x, begin + length)
+
+
+@pytest.mark.usefixtures("small_bindings")
+def test_reversed_operands_in_a_large_buffer():
+    x = large(400, 100)
+    check(lambda x: x[200:203].flip(1), x)
+    check(lambda x: x[-3:, 7].flip(0), x)
+
+    def into_the_same_buffer(x):
+        y = x.clone()
+        y[20:23] = y[200:203].flip(1)
+        return y
+
+    check(into_the_same_buffer, x)
+
+
 # What kernels with 32-bit indices cannot count is cut into parts.
 @pytest.mark.usefixtures("few_elements")
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@
 // @const   items: u32 in {1, 2, 4, 8, 16, 32}
 // @require !owns_y || items >= 2
 // @require centered == has_mean
+// @grid invocations p.rows << p.lanes_log2
 
 import package::norm::row::{row_sum};
 import package::norm::unit::{unit, unit_t, store_unit, total};

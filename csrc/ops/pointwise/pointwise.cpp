@@ -4,14 +4,14 @@
 #include <ATen/ops/clone.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "backend/tensor.h"
 #include "launch/common.h"
 #include "launch/grid.h"
+#include "launch/operand_launch.h"
 #include "launch/operand_view.h"
 #include "launch/pipelines.h"
-#include "launch/target_scope.h"
-#include "runtime/context.h"
 
 namespace torch_webgpu {
 namespace {
@@ -45,83 +45,34 @@ c10::Scalar convert(const c10::Scalar& value, DType dtype) {
   }
 }
 
-// Where an operand lies in its buffer, in bytes: [begin, end).
-struct Extent {
-  uint64_t begin = 0;
-  uint64_t end = 0;
-};
-
-Extent extent_of(const TensorIteratorBase& iter, int operand, const Buffer& buffer) {
-  Extent extent;
-  extent.begin = reinterpret_cast<uintptr_t>(iter.data_ptr(operand)) - buffer.address;
-  extent.end = extent.begin + iter.element_size(operand);
-  for (int d = 0; d < iter.ndim(); ++d) {
-    const int64_t reach = iter.strides(operand)[d] * (iter.shape()[d] - 1);
-    (reach < 0 ? extent.begin : extent.end) += static_cast<uint64_t>(reach); // a flip's is negative
-  }
-  return extent;
-}
-
-class Launch {
+class PointwiseLaunch : public OperandLaunch {
 public:
-  Launch(TensorIteratorBase& iter, PointwiseOp op, const PointwiseTypes& types)
-      : iter_(iter), types_(types), context_(context_of(iter.tensor_base(0))),
-        target_(plan_target(context_)) {
+  PointwiseLaunch(TensorIteratorBase& iter, PointwiseOp op, const PointwiseTypes& types)
+      : OperandLaunch(row(op).name.data()), iter_(iter), types_(types) {
     variant_.op = op;
     variant_.compute = types.compute;
     // An iterator may have more inputs than the row takes, such as the one that ATen builds for
     // flip.
     variant_.num_inputs = std::min(static_cast<uint32_t>(iter.ninputs()), row(op).arity);
     variant_.dtypes = types.dtypes;
-  }
-
-  /// False if some operand does not fit a binding: the iterator must be split, or operands that
-  /// are far_apart() must be copied.
-  bool bind() {
-    const uint64_t limit = target_.max_storage_binding_size;
-    uint32_t num_slots = 0;
-    bool all_whole = true;
     for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
-      if (k > 0 && iter_.is_cpu_scalar(static_cast<int>(k))) {
-        variant_.host_scalars |= 1u << k;
-        variant_.dtypes[k] = types_.compute; // a host scalar's dtype does not change the kernel
-        continue;
-      }
-      check_operand_dtype(row(variant_.op).name, kPointwiseOperands[k],
-                          iter_.dtype(static_cast<int>(k)), variant_.dtypes[k]);
-      const Buffer& buffer = buffer_of(iter_.tensor_base(static_cast<int>(k)));
-      check_context(row(variant_.op).name, buffer, context_);
-      uint32_t slot = 0;
-      while (slot < num_slots && bindings_[slot].buffer != &buffer) {
-        ++slot;
-      }
-      if (slot == num_slots) {
-        bindings_[num_slots++] = {&buffer, 0, 0};
-      }
-      variant_.slots[k] = static_cast<uint8_t>(slot);
-      begin_[k] = reinterpret_cast<uintptr_t>(iter_.data_ptr(static_cast<int>(k))) - buffer.address;
-      all_whole &= buffer.size <= limit;
+      add(k);
     }
-    num_slots_ = num_slots;
-    return all_whole || bind_windows(limit);
   }
 
   /// Whether a kernel can count the elements.
-  bool can_count() const { return static_cast<uint64_t>(iter_.numel()) < target_.max_elements; }
-
-  /// After bind() has returned false: every operand fits a binding by itself, but operands that
-  /// share a buffer do not fit one together.
-  bool far_apart() const { return far_apart_; }
-  bool shares_buffer(uint32_t k) const {
-    for (uint32_t other = 0; other <= variant_.num_inputs; ++other) {
-      if (other != k && !is_host_scalar(other) && variant_.slots[other] == variant_.slots[k]) {
-        return !is_host_scalar(k);
-      }
-    }
-    return false;
-  }
+  bool is_countable() const { return static_cast<uint64_t>(iter_.numel()) < target().max_elements; }
+  /// Whether the shader, which names bindings itself, finds each operand in one.
+  bool fits() const { return !has_windows() || fit_one_binding_each(); }
+  /// Where it does not: whether it would if no operands shared a large buffer.
+  bool fits_apart() const { return fit_one_binding_apart(); }
+  using OperandLaunch::shares_large_buffer;
 
   void run(c10::ArrayRef<c10::Scalar> scalars) {
+    place_operands();
+    for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
+      variant_.slots[k] = static_cast<uint8_t>(slot(k));
+    }
     variant_.num_scalars = static_cast<uint32_t>(scalars.size());
     choose_form();
     const PointwiseParams layout(variant_);
@@ -144,59 +95,32 @@ public:
       words[layout.size(0)] /= variant_.lanes;
       words[PointwiseParams::count()] /= variant_.lanes;
     }
-    const Pipeline& pipeline =
-        pipeline_for(context_, target_, variant_.key(), [&] { return pointwise_source(variant_); });
     uint64_t elements = count;
     const uint32_t each = variant_.elements_per_invocation();
     if (variant_.packs_words()) {
-      elements += begin_[0] / info(variant_.dtypes[0]).bytes % each;
+      elements += at(0) % each;
     }
-    context_.stream.dispatch(pipeline, bindings_.data(), num_slots_, words.data(),
-                             layout.words() * 4,
-                             grid_1d((elements + each - 1) / each, kPointwiseWorkgroup, target_));
+    dispatch(key_of(PipelineFamily::kPointwise, variant_.key()), words.data(), layout.words() * 4,
+             grid_1d((elements + each - 1) / each, kPointwiseWorkgroup, target()),
+             [&] { return completed(pointwise_source(variant_), target()); });
   }
 
 private:
-  bool is_host_scalar(uint32_t k) const { return (variant_.host_scalars >> k & 1) != 0; }
-
-  // Some buffer is larger than a binding: bind windows that hold what the iterator touches.
-  bool bind_windows(uint64_t limit) {
-    const uint64_t align = target_.storage_offset_alignment;
-    std::array<Extent, 1 + kMaxPointwiseInputs> window;
-    std::array<bool, 1 + kMaxPointwiseInputs> used{};
-    far_apart_ = true;
-    for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
-      if (is_host_scalar(k)) {
-        continue;
-      }
-      const uint32_t slot = variant_.slots[k];
-      const Extent extent = extent_of(iter_, static_cast<int>(k), *bindings_[slot].buffer);
-      far_apart_ &= extent.end - extent.begin + 2 * align <= limit;
-      Extent& w = window[slot];
-      w.begin = used[slot] ? std::min(w.begin, extent.begin) : extent.begin;
-      w.end = used[slot] ? std::max(w.end, extent.end) : extent.end;
-      used[slot] = true;
+  void add(uint32_t k) {
+    const auto operand = static_cast<int>(k);
+    if (k > 0 && iter_.is_cpu_scalar(operand)) {
+      variant_.host_scalars |= 1u << k;
+      variant_.dtypes[k] = types_.compute; // a host scalar's dtype does not change the kernel
+      return;
     }
-    for (uint32_t slot = 0; slot < num_slots_; ++slot) {
-      Binding& binding = bindings_[slot];
-      if (binding.buffer->size <= limit) {
-        continue;
-      }
-      binding.offset = window[slot].begin / align * align;
-      // Dense kernels touch whole groups of 16 bytes.
-      binding.size =
-          std::min((window[slot].end + 15) / 16 * 16, binding.buffer->size) - binding.offset;
-      if (binding.size > limit) {
-        return false;
-      }
-    }
-    for (uint32_t k = 0; k <= variant_.num_inputs; ++k) {
-      if (!is_host_scalar(k)) {
-        begin_[k] -= bindings_[variant_.slots[k]].offset;
-      }
-    }
-    return true;
+    check_operand_dtype(op(), kPointwiseOperands[k], iter_.dtype(operand), variant_.dtypes[k]);
+    const Buffer& buffer = buffer_of(iter_.tensor_base(operand));
+    put(k, variant_.dtypes[k], buffer,
+        reinterpret_cast<uintptr_t>(iter_.data_ptr(operand)) - buffer.address,
+        [&] { return extent_of(iter_, operand); });
   }
+
+  bool is_host_scalar(uint32_t k) const { return (variant_.host_scalars >> k & 1) != 0; }
 
   int64_t stride(uint32_t k, uint32_t d) const { return iter_.strides(static_cast<int>(k))[d]; }
 
@@ -246,11 +170,13 @@ private:
         variant_.splats |= 1u << k;
         continue;
       }
-      if ((ndim > 0 && stride(k, 0) != bytes) || begin_[k] % shape.bytes() != 0) {
+      // A vector has a power of two of bytes, and divisions are slow.
+      const int64_t within = shape.bytes() - 1;
+      if ((ndim > 0 && stride(k, 0) != bytes) || (int64_t{at(k)} * bytes & within) != 0) {
         return false;
       }
       for (uint32_t d = 1; d < ndim; ++d) {
-        if (stride(k, d) % shape.bytes() != 0) {
+        if ((stride(k, d) & within) != 0) {
           return false;
         }
       }
@@ -269,12 +195,12 @@ private:
     const uint32_t bytes = info(variant_.dtypes[k]).bytes;
     const bool vectors = variant_.lanes > 1 && (variant_.splats >> k & 1) == 0;
     const VectorShape shape = variant_.vector_shape(bytes);
-    const uint32_t unit = vectors ? shape.bytes() : bytes;
+    const int unit = std::countr_zero(vectors ? shape.bytes() : bytes); // a logarithm
     if (!is_host_scalar(k)) {
-      words[layout.offset(k)] = static_cast<uint32_t>(begin_[k] / unit);
+      words[layout.offset(k)] = at(k) >> (unit - std::countr_zero(bytes));
     }
     for (uint32_t d = 0; d < variant_.rank; ++d) {
-      uint32_t step = d < ndim ? static_cast<uint32_t>(stride(k, d) / unit) : 0;
+      uint32_t step = d < ndim ? static_cast<uint32_t>(stride(k, d) >> unit) : 0;
       if (d == 0 && vectors && ndim > 0) {
         step = shape.count; // dimension 0 is walked in chunks of `lanes` elements
       }
@@ -284,18 +210,13 @@ private:
 
   TensorIteratorBase& iter_;
   const PointwiseTypes& types_;
-  Context& context_;
-  const ShaderTarget& target_;
   PointwiseVariant variant_;
-  std::array<Binding, 1 + kMaxPointwiseInputs> bindings_{};
-  uint32_t num_slots_ = 0;
-  bool far_apart_ = false;
-  std::array<uint64_t, 1 + kMaxPointwiseInputs> begin_{}; // bytes, from the binding's start
 };
 
-// The same with copies of the inputs that share a buffer with another operand.
-void pointwise_of_copies(const TensorIteratorBase& iter, const Launch& launch, PointwiseOp op,
-                         const PointwiseTypes& types, c10::ArrayRef<c10::Scalar> scalars) {
+// The same with copies of the inputs that share a large buffer with another operand.
+void pointwise_of_copies(const TensorIteratorBase& iter, const PointwiseLaunch& launch,
+                         PointwiseOp op, const PointwiseTypes& types,
+                         c10::ArrayRef<c10::Scalar> scalars) {
   at::TensorIteratorConfig config;
   config.set_check_mem_overlap(false)
       .resize_outputs(false)
@@ -307,7 +228,7 @@ void pointwise_of_copies(const TensorIteratorBase& iter, const Launch& launch, P
       config.add_const_input(iter.tensor(k));
     } else {
       const at::Tensor view = operand_view(iter, k);
-      config.add_owned_const_input(launch.shares_buffer(k) ? view.clone() : view);
+      config.add_owned_const_input(launch.shares_large_buffer(k) ? view.clone() : view);
     }
   }
   auto apart = config.build();
@@ -339,13 +260,13 @@ void pointwise(TensorIteratorBase& iter, PointwiseOp op, const PointwiseTypes& t
   if (iter.numel() == 0) {
     return;
   }
-  Launch launch(iter, op, types);
-  const bool countable = launch.can_count();
-  if (countable && launch.bind()) {
+  PointwiseLaunch launch(iter, op, types);
+  const bool countable = launch.is_countable();
+  if (countable && launch.fits()) {
     launch.run(scalars);
     return;
   }
-  if (countable && launch.far_apart()) {
+  if (countable && launch.fits_apart()) {
     return pointwise_of_copies(iter, launch, op, types, scalars);
   }
   at::TensorIterator rest(iter);

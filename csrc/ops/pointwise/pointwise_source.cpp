@@ -1,6 +1,7 @@
 #include "ops/pointwise/pointwise_source.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,6 @@ namespace {
 using std::to_string;
 
 constexpr std::array<uint32_t, 9> rank_classes = {1, 2, 3, 4, 5, 6, 8, 12, 32};
-constexpr char input_names[] = "abcde";
 
 std::string u(uint32_t value) { return to_string(value) + "u"; }
 
@@ -48,15 +48,19 @@ public:
     }
     declare_params();
     declare_op();
-    const BindingLayout binding = v_.lanes > 1 ? vectors() : strided();
+    const std::vector<Operand> operands = buffer_operands();
+    if (v_.lanes > 1) {
+      text_ += binding_declarations(operands);
+      vectors();
+    } else {
+      text_ += operand_declarations(operands);
+      strided();
+    }
     PipelineSpec spec;
     spec.label = row_.name;
-    for (uint32_t k = 0; k <= v_.num_inputs; ++k) {
-      spec.operands += (k == 0 ? "" : ", ") + std::string(kPointwiseOperands[k]) + ": " +
-                       std::string(info(v_.dtypes[k]).name);
-    }
+    spec.operands = operand_names(operands);
     spec.source = std::move(text_);
-    spec.binding = binding;
+    spec.binding = binding_layout(operands);
     return spec;
   }
 
@@ -118,7 +122,7 @@ private:
   void declare_op() {
     std::string arguments;
     for (uint32_t k = 1; k <= v_.num_inputs; ++k) {
-      arguments += std::string(k > 1 ? ", " : "") + input_names[k - 1] + ": " + input_type(k);
+      arguments += (k > 1 ? ", " : "") + name_of(k) + ": " + input_type(k);
     }
     const std::string result =
         is_raw() ? register_type(v_.dtypes[0]) : std::string(kind_wgsl(result_kind()));
@@ -177,6 +181,32 @@ private:
 
   bool is_host_scalar(uint32_t k) const { return (v_.host_scalars >> k & 1) != 0; }
 
+  static std::string name_of(uint32_t k) { return std::string(kPointwiseOperands[k]); }
+
+  // Numbers of the operands in buffers, from `first` on.
+  std::vector<uint32_t> in_buffers(uint32_t first) const {
+    std::vector<uint32_t> operands;
+    for (uint32_t k = first; k <= v_.num_inputs; ++k) {
+      if (!is_host_scalar(k)) {
+        operands.push_back(k);
+      }
+    }
+    return operands;
+  }
+
+  std::vector<Operand> buffer_operands() const {
+    std::vector<Operand> operands;
+    for (uint32_t k : in_buffers(0)) {
+      operands.push_back({.name = kPointwiseOperands[k],
+                          .dtype = v_.dtypes[k],
+                          .slot = v_.slots[k],
+                          .writable = k == 0,
+                          .owns_words = k == 0 && (v_.lanes > 1 || v_.packs_words()),
+                          .vector_words = v_.lanes > 1 ? shape(k).words : 0});
+    }
+    return operands;
+  }
+
   // Call of the op; value(k) is the register value of a buffer operand.
   template <typename Value>
   std::string call(Value&& value) const {
@@ -223,34 +253,9 @@ private:
     }
   }
 
-  std::vector<uint32_t> buffer_operands(uint32_t first) const {
-    std::vector<uint32_t> operands;
-    for (uint32_t k = first; k <= v_.num_inputs; ++k) {
-      if (!is_host_scalar(k)) {
-        operands.push_back(k);
-      }
-    }
-    return operands;
-  }
-
   // ---- Strided form: one element at a time ----
 
-  BindingLayout strided() {
-    std::vector<std::string> names;
-    for (uint32_t k = 0; k <= v_.num_inputs; ++k) {
-      names.push_back(k == 0 ? "out" : "in" + to_string(k));
-    }
-    std::vector<Operand> operands;
-    for (uint32_t k : buffer_operands(0)) {
-      Operand operand;
-      operand.name = names[k];
-      operand.dtype = v_.dtypes[k];
-      operand.slot = v_.slots[k];
-      operand.writable = k == 0;
-      operand.owns_words = k == 0 && v_.packs_words();
-      operands.push_back(operand);
-    }
-    text_ += operand_declarations(operands);
+  void strided() {
     declare_element();
     begin_main();
     if (v_.packs_words()) {
@@ -258,16 +263,15 @@ private:
     } else {
       text_ += "  if (id >= " + word(params_.count()) + ") { return; }\n  element(id);\n}\n";
     }
-    return binding_layout(operands);
   }
 
   // fn element(index): computes one element; stores it, or returns its bits where words are packed.
   void declare_element() {
     const bool packs = v_.packs_words();
     text_ += std::string("fn element(index: u32)") + (packs ? " -> u32" : "") + " {\n";
-    walk(buffer_operands(packs ? 1 : 0), "index");
+    walk(in_buffers(packs ? 1 : 0), "index");
     const std::string value =
-        call([](uint32_t k) { return "load_in" + to_string(k) + "(i" + to_string(k) + ")"; });
+        call([](uint32_t k) { return "load_" + name_of(k) + "(i" + to_string(k) + ")"; });
     text_ += packs ? "  return " + to_word(v_.dtypes[0], value) + ";\n}\n"
                    : "  store_out(i0, " + value + ");\n}\n";
   }
@@ -301,34 +305,20 @@ private:
   bool is_splat(uint32_t k) const { return (v_.splats >> k & 1) != 0; }
   VectorShape shape(uint32_t k) const { return v_.vector_shape(info(v_.dtypes[k]).bytes); }
 
-  BindingLayout vectors() {
-    BindingLayout layout;
-    layout.writable = 1u << v_.slots[0];
-    std::array<uint32_t, 1 + kMaxPointwiseInputs> width{};
-    for (uint32_t k : buffer_operands(0)) {
-      layout.num_buffers = std::max<uint32_t>(layout.num_buffers, v_.slots[k] + 1u);
-      width[v_.slots[k]] = shape(k).words;
-    }
-    for (uint32_t slot = 0; slot < layout.num_buffers; ++slot) {
-      const std::string element =
-          width[slot] == 1 ? "u32" : "vec" + to_string(width[slot]) + "<u32>";
-      text_ += "@group(0) @binding(" + to_string(slot) + ") var<storage, " +
-               (slot == v_.slots[0] ? "read_write" : "read") + "> b" + to_string(slot) +
-               ": array<" + element + ">;\n";
-    }
+  void vectors() {
     begin_main();
     if (v_.rank == 0) {
       text_ += "  let first = id * " + u(v_.lanes) + ";\n  if (first >= " + word(params_.count()) +
                ") { return; }\n";
-      for (uint32_t k : buffer_operands(0)) {
+      for (uint32_t k : in_buffers(0)) {
         text_ += "  let i" + to_string(k) + " = " + word(params_.offset(k)) + " + id * " +
                  u(shape(k).count) + ";\n";
       }
     } else {
       text_ += "  if (id >= " + word(params_.count()) + ") { return; }\n";
-      walk(buffer_operands(0), "id");
+      walk(in_buffers(0), "id");
     }
-    for (uint32_t k : buffer_operands(1)) {
+    for (uint32_t k : in_buffers(1)) {
       load(k);
     }
     for (uint32_t lane = 0; lane < v_.lanes; ++lane) {
@@ -337,7 +327,6 @@ private:
     }
     store();
     text_ += "}\n";
-    return layout;
   }
 
   void load(uint32_t k) {
@@ -345,8 +334,11 @@ private:
     const std::string at = "i" + to_string(k);
     const std::string buffer = "b" + to_string(v_.slots[k]);
     if (is_splat(k)) { // position in elements; the same value for all lanes
-      text_ += "  let " + name + " = " + scalar_element(buffer, shape(k).words, v_.dtypes[k], at) +
-               ";\n";
+      text_ +=
+          "  let " + name + " = " +
+          from_words(v_.dtypes[k], at,
+                     [&](const std::string& w) { return word_in(buffer, shape(k).words, w); }) +
+          ";\n";
       return;
     }
     for (uint32_t i = 0; i < shape(k).count; ++i) {
@@ -355,30 +347,11 @@ private:
     }
   }
 
-  // One element of a buffer that is bound as vectors of `width` words.
-  static std::string scalar_element(const std::string& buffer, uint32_t width, DType dtype,
-                                    const std::string& at) {
-    auto word_at = [&](const std::string& w) {
-      return width == 1
-                 ? buffer + "[" + w + "]"
-                 : buffer + "[(" + w + ") / " + u(width) + "][(" + w + ") % " + u(width) + "]";
-    };
-    const uint32_t bytes = info(dtype).bytes;
-    if (bytes < 4) {
-      const std::string per_word = u(4 / bytes);
-      return from_word(dtype, "((" + word_at(at + " / " + per_word) + " >> (" + at + " % " +
-                                  per_word + " * " + u(bytes * 8) + ")) & " +
-                                  (bytes == 1 ? "0xffu" : "0xffffu") + ")");
-    }
-    if (bytes == 4) {
-      return from_word(dtype, word_at(at));
-    }
-    const uint32_t words = bytes / 4;
-    std::string value = "vec" + to_string(words) + "<u32>(";
-    for (uint32_t i = 0; i < words; ++i) {
-      value += (i != 0 ? ", " : "") + word_at(at + " * " + u(words) + " + " + u(i));
-    }
-    return from_word(dtype, value + ")");
+  // A word of a buffer that is bound as vectors of `width` words.
+  static std::string word_in(const std::string& buffer, uint32_t width, const std::string& word) {
+    return width == 1
+               ? buffer + "[" + word + "]"
+               : buffer + "[(" + word + ") / " + u(width) + "][(" + word + ") % " + u(width) + "]";
   }
 
   std::string lane_value(uint32_t k, uint32_t lane) const {
@@ -386,27 +359,9 @@ private:
     if (is_splat(k)) {
       return name;
     }
-    const uint32_t bytes = info(v_.dtypes[k]).bytes;
-    auto word_of = [&](uint32_t w) {
-      const uint32_t width = shape(k).words;
-      const std::string vector = name + "_" + to_string(w / width);
-      return width == 1 ? vector : vector + "." + "xyzw"[w % width];
-    };
-    if (bytes < 4) {
-      const uint32_t per_word = 4 / bytes;
-      return from_word(v_.dtypes[k], "((" + word_of(lane / per_word) + " >> " +
-                                         u(lane % per_word * bytes * 8) + ") & " +
-                                         (bytes == 1 ? "0xffu" : "0xffffu") + ")");
-    }
-    if (bytes == 4) {
-      return from_word(v_.dtypes[k], word_of(lane));
-    }
-    const uint32_t words = bytes / 4;
-    std::string value = "vec" + to_string(words) + "<u32>(";
-    for (uint32_t i = 0; i < words; ++i) {
-      value += (i != 0 ? ", " : "") + word_of(lane * words + i);
-    }
-    return from_word(v_.dtypes[k], value + ")");
+    const uint32_t per_vector = v_.lanes / shape(k).count;
+    return from_vector(v_.dtypes[k], name + "_" + to_string(lane / per_vector),
+                       u(lane % per_vector), shape(k).words);
   }
 
   // Word w of the result, from the lanes that lie in it.
@@ -489,22 +444,14 @@ uint32_t PointwiseVariant::elements_per_invocation() const {
 VectorShape PointwiseVariant::vector_shape(uint32_t bytes) const {
   const uint32_t total = std::max(1u, lanes * bytes / 4);
   const uint32_t words = std::min(4u, total);
-  return {words, total / words};
+  return {words, total >> std::countr_zero(words)}; // both are powers of two
 }
 
-PipelineKey PointwiseVariant::key() const {
-  PipelineKey key;
-  key.family = PipelineFamily::kPointwise;
-  key.lo = static_cast<uint64_t>(op) | static_cast<uint64_t>(compute) << 12 |
-           static_cast<uint64_t>(host_scalars) << 17 | static_cast<uint64_t>(rank) << 23 |
-           static_cast<uint64_t>(dense_output) << 29 | static_cast<uint64_t>(num_inputs) << 30 |
-           static_cast<uint64_t>(lanes) << 33 | static_cast<uint64_t>(splats) << 38;
-  OperandKey operands;
-  static_assert(1 + kMaxPointwiseInputs <= OperandKey::kMaxOperands);
-  for (uint32_t k = 0; k <= num_inputs; ++k) {
-    operands.add(dtypes[k], slots[k]);
-  }
-  return operands.in(key);
+uint64_t PointwiseVariant::key() const {
+  return static_cast<uint64_t>(op) | static_cast<uint64_t>(compute) << 12 |
+         static_cast<uint64_t>(host_scalars) << 17 | static_cast<uint64_t>(rank) << 23 |
+         static_cast<uint64_t>(dense_output) << 29 | static_cast<uint64_t>(num_inputs) << 30 |
+         static_cast<uint64_t>(lanes) << 33 | static_cast<uint64_t>(splats) << 38;
 }
 
 PipelineSpec pointwise_source(const PointwiseVariant& variant) {

@@ -90,7 +90,8 @@ struct PointwiseVariant {
   // it.
   bool dense_output = false;
 
-  PipelineKey key() const;
+  /// What tells kernels of equal dtypes and slots apart.
+  uint64_t key() const;
   uint32_t elements_per_invocation() const;
   bool packs_words() const { return lanes == 1 && dense_output && info(dtypes[0]).bytes < 4; }
   /// How `lanes` elements of that many bytes are bound and moved.

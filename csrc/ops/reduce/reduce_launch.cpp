@@ -10,6 +10,7 @@
 #include "backend/empty.h"
 #include "backend/tensor.h"
 #include "launch/dtypes.h"
+#include "launch/operand_view.h"
 #include "launch/target_scope.h"
 #include "ops/reduce/reduce.h"
 
@@ -33,23 +34,6 @@ constexpr uint32_t kMaxDims = std::tuple_size_v<decltype(kernel::Params::dims)> 
 at::ScalarType result_type(at::ScalarType type) { return type == at::kUInt64 ? at::kLong : type; }
 
 bool is_reduced(const TensorIteratorBase& iter, int dim) { return iter.strides(0)[dim] == 0; }
-
-// Where an operand lies in its buffer, in bytes.
-struct Extent {
-  uint64_t begin = 0;
-  uint64_t end = 0;
-};
-
-Extent extent_of(const TensorIteratorBase& iter, int k) {
-  Extent extent;
-  extent.begin =
-      reinterpret_cast<uintptr_t>(iter.data_ptr(k)) - buffer_of(iter.tensor_base(k)).address;
-  extent.end = extent.begin + iter.element_size(k);
-  for (int d = 0; d < iter.ndim(); ++d) {
-    extent.end += static_cast<uint64_t>(iter.strides(k)[d]) * (iter.shape()[d] - 1);
-  }
-  return extent;
-}
 
 // The dimensions of an iterator, as the kernel walks them: sizes and strides.
 struct Walk {
@@ -189,7 +173,7 @@ private:
       }
     }
     const Extent extent = extent_of(iter, k);
-    return extent.end - extent.begin <= BindingList::safe_reach(target_);
+    return extent.bytes() <= BindingList::safe_reach(target_);
   }
 
   bool shares_large_buffer() const {

@@ -12,6 +12,7 @@
 // @const   items: u32 in {1, 2, 4, 8, 16, 32}
 // @require !owns_y || items >= 2
 // @require has_w == (softmax_gradient || log_softmax_gradient)
+// @grid invocations p.rows << p.lanes_log2
 
 import package::norm::row::{row_max, row_sum};
 

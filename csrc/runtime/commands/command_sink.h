@@ -12,9 +12,10 @@ struct Pipeline;
 /// A storage binding: the whole buffer (size 0) or a window of it. Window offsets must be multiples
 /// of Capabilities::storage_offset_alignment, sizes of 4, both in bytes.
 struct Binding {
-  const Buffer* buffer = nullptr;
-  uint64_t offset = 0;
-  uint64_t size = 0;
+  // Without initializers: every launch holds an array of these, of which it fills a few.
+  const Buffer* buffer;
+  uint64_t offset;
+  uint64_t size;
   bool operator==(const Binding&) const = default;
 };
 

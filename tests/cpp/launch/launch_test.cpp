@@ -2,6 +2,7 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
+#include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
 
 #include <vector>
@@ -11,6 +12,7 @@
 #include "kernels/reciprocal_double.h"
 #include "launch/grid.h"
 #include "launch/target_scope.h"
+#include "ops/pointwise/pointwise.h"
 #include "runtime/context.h"
 
 using namespace torch_webgpu;
@@ -59,6 +61,13 @@ void run_unscale(at::TensorList gradients, const at::Tensor& found_inf) {
   kernels::amp_unscale::Launch launch("unscale");
   launch.gradient(gradients).inv_scale(inv_scale).found_inf(found_inf);
   launch.run({});
+}
+
+void run_copy(const at::Tensor& x, const at::Tensor& y) {
+  at::TensorIteratorConfig config;
+  config.resize_outputs(false).add_output(y).add_const_input(x);
+  auto iter = config.build();
+  pointwise(iter, PointwiseOp::copy, {DType::kBits64, {DType::kBits64, DType::kBits64}});
 }
 
 } // namespace
@@ -139,6 +148,18 @@ TEST_CASE("lists with tensors of two contexts are refused before anything is wri
                        doctest::Contains("Expected all tensors to be on the same device"),
                        c10::Error);
   CHECK(values_of<float>(gradients[0]) == std::vector<float>{1});
+}
+
+TEST_CASE("a pointwise kernel runs in its operands' context, and takes operands of one") {
+  const at::Tensor x = tensor_in(second_context(), {3, 5});
+  const at::Tensor y = tensor_in(second_context(), {0, 0});
+  const uint64_t others = context().stream.stats().dispatches;
+  run_copy(x, y);
+  CHECK(values_of(y) == std::vector<double>{3, 5});
+  CHECK(context().stream.stats().dispatches == others);
+  CHECK_THROWS_WITH_AS(run_copy(x, tensor_in(context(), {0, 0})),
+                       doctest::Contains("copy(): its operands lie on two WebGPU devices"),
+                       c10::Error);
 }
 
 TEST_CASE("buffers return to the pool that they come from") {
