@@ -203,7 +203,7 @@ void launch_walk(const IndexMove& move, uint32_t parallel, Launch& launch) {
   params.value = move.value;
   const auto bytes = static_cast<uint32_t>(offsetof(Params, dims) +
                                            2 * move.sizes.size() * sizeof(params.dims[0]));
-  launch.run(params, launch.grid_of(params.count), bytes);
+  launch.run(params, bytes);
 }
 
 void launch_copy(const IndexMove& move, uint32_t parallel, bool ordered) {

@@ -5,6 +5,8 @@
 //
 // An invocation handles one coordinate of the first `rank` dimensions, and in turn all coordinates of the `serial_rank`
 // dimensions behind: the order in which one element is updated is then fixed, and no atomics are needed.
+//
+// @grid invocations p.count
 
 struct Params {
   count: u32, // coordinates of the parallel dimensions

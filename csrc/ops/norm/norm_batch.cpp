@@ -91,8 +91,7 @@ Tensor scales_of(const Tensor& input, const Stats& stats, const Tensor& invstd,
   launch.run({.channels = static_cast<uint32_t>(channels),
               .eps = static_cast<float>(eps),
               .momentum = static_cast<float>(momentum),
-              .unbias = n / (n - 1)},
-             launch.grid_of(static_cast<uint64_t>(channels)));
+              .unbias = n / (n - 1)});
   return scales;
 }
 
@@ -313,8 +312,7 @@ ThreeTensors batch_norm_backward(const Tensor& gradient, const Tensor& input,
         launch.weight(weight);
       }
       launch.run({.channels = static_cast<uint32_t>(channels),
-                  .per_element = train ? 1.0f / n_per_channel(input) : 0.0f},
-                 launch.grid_of(static_cast<uint64_t>(channels)));
+                  .per_element = train ? 1.0f / n_per_channel(input) : 0.0f});
       auto iter = channel_iterator(grad_input,
                                    {gradient, input, per_channel(scales[0], input),
                                     per_channel(scales[1], input), per_channel(scales[2], input)});

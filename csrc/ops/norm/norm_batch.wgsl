@@ -9,6 +9,7 @@
 // @operand bias: in float optional
 // @operand running_mean: out float optional
 // @operand running_var: out float optional
+// @grid invocations p.channels
 
 struct Params {
   channels: u32,

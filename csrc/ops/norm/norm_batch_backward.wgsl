@@ -6,6 +6,7 @@
 // @operand mean: in float
 // @operand invstd: in float
 // @operand weight: in float optional
+// @grid invocations p.channels
 
 struct Params {
   channels: u32,

@@ -212,7 +212,7 @@ struct RowPlan {
     }
     launch.centered(mean.defined()).per_element(rows.inner == 1);
     launch.items(lanes.items(params.length, pairs ? 2 : 1));
-    launch.run(params, launch.grid_of_groups(lanes.workgroups(params.rows)));
+    launch.run(params);
   }
 };
 

@@ -31,10 +31,10 @@ Tensor count_selected(const char* name, const Tensor& mask) {
   const Tensor counts = empty_webgpu({blocks + 1}, at::kInt);
   kernels::nonzero_count::Launch count(name);
   count.counts_as(DType::kBits32, counts).mask(mask);
-  count.run({.count = static_cast<uint32_t>(mask.numel())}, count.grid_of_groups(blocks));
+  count.run({.count = static_cast<uint32_t>(mask.numel())});
   kernels::nonzero_scan::Launch scan(name);
   scan.counts_as(DType::kBits32, counts);
-  scan.run({.count = static_cast<uint32_t>(blocks)}, scan.grid_of_groups(1));
+  scan.run({.count = static_cast<uint32_t>(blocks)});
   return counts;
 }
 
@@ -60,7 +60,7 @@ void write_coordinates(const char* name, const Tensor& mask, const Tensor& count
   }
   kernel::Launch launch(name);
   launch.coordinates(out).mask(mask).before_as(DType::kBits32, counts).scatters(false);
-  launch.run(params, launch.grid_of_groups(blocks_of(mask)), kernel::params_bytes(params.rank));
+  launch.run(params, kernel::params_bytes(params.rank));
 }
 
 // Moves selected elements of `in` to the front of `out`, or scatters those at the front of `in` to
@@ -71,7 +71,7 @@ void move_selected(const char* name, bool scatters, const Tensor& mask, const Te
   kernel::Launch launch(name);
   launch.out(out).in(in).mask(mask).before_as(DType::kBits32, counts).scatters(scatters);
   launch.run({.count = static_cast<uint32_t>(mask.numel()), .limit = static_cast<uint32_t>(limit)},
-             launch.grid_of_groups(blocks_of(mask)), kernel::params_bytes(0));
+             kernel::params_bytes(0));
 }
 
 // Copies into `result` if the kernel could not write to it directly.

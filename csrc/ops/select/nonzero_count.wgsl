@@ -2,6 +2,7 @@
 //
 // @operand counts: out {bits32}
 // @operand mask: in any
+// @grid groups ceil_div(p.count, 2048)
 
 import package::select::selected::{is_selected};
 

@@ -2,6 +2,7 @@
 // walks over all of them.
 //
 // @operand counts: out {bits32}
+// @grid groups 1
 
 import package::select::prefix::{prefix_sum, sums};
 

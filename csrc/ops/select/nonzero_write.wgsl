@@ -11,6 +11,7 @@
 // @require has_out == has_in
 // @require has_out != has_coordinates
 // @require has_out || !scatters
+// @grid groups ceil_div(p.count, 2048)
 
 import package::select::prefix::{prefix_sum};
 import package::select::selected::{is_selected};

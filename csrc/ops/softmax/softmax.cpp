@@ -94,8 +94,7 @@ void run(const char* op, kernel::Math math, const Tensor& y, const Tensor& x, co
               .length = length,
               .inner = inner,
               .lanes_log2 = lanes.lanes_log2,
-              .lanes_first = lanes.lanes_first},
-             launch.grid_of_groups(lanes.workgroups(rows)));
+              .lanes_first = lanes.lanes_first});
 }
 
 } // namespace
