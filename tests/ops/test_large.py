@@ -406,7 +406,7 @@ def test_operands_about_as_long_as_a_binding(dtype):
     elements = LIMIT // x.itemsize
     for begin in (0, 1, 5, 256, 1000):
         for length in (elements - 300, elements - 1, elements, elements + 1):
-            check(lambda x, end: x[begin:end] + 1, x, begin + length)
+            check(lambda x, begin, end: x[begin:end] + 1, x, begin, begin + length)
 
 
 @pytest.mark.usefixtures("small_bindings")

@@ -1,5 +1,5 @@
-"""Running the validate programs of this folder. Each compiles shaders in a process of its own, because
-the packages of the two compilers do not share one.
+"""Running the validate programs of this folder. Each compiles shaders in a process of its own,
+because the packages of the two compilers do not share one.
 """
 
 import functools
@@ -12,7 +12,7 @@ from typing import Any
 
 @functools.cache
 def complaints(program: str, *arguments: str) -> dict[str, Any]:
-    """The JSON object that `program`.py prints. Its strings are complaints, "" for what is valid."""
+    """The JSON object that `program`.py prints: complaints, which are "" for what is valid."""
     path = pathlib.Path(__file__).with_name(f"{program}.py")
     run = subprocess.run([sys.executable, path, *arguments], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

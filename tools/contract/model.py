@@ -128,7 +128,8 @@ class Kernel:
     params: list[Field] = field(default_factory=list)
     params_bytes: int = 0
     # What the grid counts, "groups" or "invocations", and how many there are: an expression of
-    # integers over the u32 fields of Params and the constants. Empty where the launch gives the grid.
+    # integers over the u32 fields of Params and the constants. Empty where the launch gives the
+    # grid.
     grid_unit: str = ""
     grid_count: str = ""
     workgroup: int = 0  # invocations; 0 where constants decide

@@ -148,8 +148,7 @@ void run(Launch& launch, Params& p, const ProductDispatch& dispatch, bool d_in_c
   if constexpr (!requires { p.tap_volume; }) {
     bytes = fusion != nullptr ? bytes : scaled ? offsetof(Params, origin) : offsetof(Params, alpha);
   }
-  launch.run(
-      p, [&] { return Regions{.fused = Fusion::text_of(text)}; }, bytes);
+  launch.run(p, [&] { return Regions{.fused = Fusion::text_of(text)}; }, bytes);
 }
 
 // ---- The rows
