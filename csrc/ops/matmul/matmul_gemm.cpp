@@ -103,7 +103,8 @@ MatrixView MatrixView::of(const at::Tensor& tensor) {
 MatrixView::Range MatrixView::range(int64_t batches, int64_t rows, int64_t columns) const {
   const Buffer& buffer = buffer_of(*tensor);
   const auto bytes = static_cast<uint64_t>(tensor->itemsize());
-  if (batches * rows * columns == 0) {
+  // The matrix that a convolution gathers from an empty tensor is not empty: it is all padding.
+  if (batches * rows * columns == 0 || tensor->numel() == 0) {
     return {buffer, 0, 0};
   }
   const int64_t last =

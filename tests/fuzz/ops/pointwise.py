@@ -82,7 +82,8 @@ def fits(y, x):
 
 
 def tensors(m, operands):
-    values = [eval(operand, m.names) for operand in operands]
+    with torch.no_grad():  # autograd has no views of floats as integers
+        values = [eval(operand, m.names) for operand in operands]
     return [value for value in values if isinstance(value, torch.Tensor)]
 
 
