@@ -5,6 +5,7 @@
 #include <charconv>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "runtime/error.h"
@@ -46,11 +47,19 @@ struct Layout {
   uint64_t alignment;
 };
 
-// The declarations of a shader's module scope that types of workgroup variables may name.
+// The tokens of a function behind its name.
+struct Body {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
+// The declarations of a shader's module scope that types of workgroup variables may name, and which
+// variables `main` uses; in a text without main all count.
 class Module {
 public:
   explicit Module(std::string_view shader) : tokens_(tokens_of(shader)) {
     uint32_t depth = 0;
+    Body* function = nullptr; // that at_ is in
     for (at_ = 0; at_ < tokens_.size(); ++at_) {
       const std::string_view token = tokens_[at_];
       if (depth == 0 &&
@@ -58,15 +67,27 @@ public:
         declarations_.emplace(tokens_.at(at_ + 1), at_ + 1);
       } else if (depth == 0 && token == "var" && peek(1) == "<" && peek(2) == "workgroup") {
         variables_.push_back(at_ + 4); // behind `>`
+      } else if (depth == 0 && token == "fn") {
+        function = &functions_[tokens_.at(at_ + 1)];
+        function->begin = at_ + 2;
       }
       depth += token == "{" ? 1 : 0;
       depth -= token == "}" && depth != 0 ? 1 : 0;
+      if (depth == 0 && token == "}" && function != nullptr) {
+        function->end = at_;
+        function = nullptr;
+      }
     }
   }
 
   uint64_t workgroup_memory() {
+    const std::unordered_set<std::string_view> used = reached_from("main");
+    const bool all = !functions_.contains("main");
     uint64_t bytes = 0;
     for (const size_t variable : variables_) {
+      if (!all && !used.contains(tokens_.at(variable))) {
+        continue;
+      }
       at_ = variable + 1;
       expect(":");
       bytes += round_up(type().size, kVariableAlignment);
@@ -75,6 +96,25 @@ public:
   }
 
 private:
+  // Every word of that function, and of the functions that it calls.
+  std::unordered_set<std::string_view> reached_from(std::string_view name) const {
+    std::unordered_set<std::string_view> words = {name};
+    std::vector<std::string_view> pending = {name};
+    while (!pending.empty()) {
+      const auto function = functions_.find(pending.back());
+      pending.pop_back();
+      if (function == functions_.end()) {
+        continue;
+      }
+      for (size_t i = function->second.begin; i < function->second.end; ++i) {
+        if (words.insert(tokens_[i]).second) {
+          pending.push_back(tokens_[i]);
+        }
+      }
+    }
+    return words;
+  }
+
   std::string_view peek(size_t ahead = 0) const {
     return at_ + ahead < tokens_.size() ? tokens_[at_ + ahead] : std::string_view();
   }
@@ -246,6 +286,7 @@ private:
   const std::vector<std::string_view> tokens_;
   std::unordered_map<std::string_view, size_t> declarations_; // where the name stands
   std::vector<size_t> variables_;                             // likewise
+  std::unordered_map<std::string_view, Body> functions_;
   size_t at_ = 0;
 };
 

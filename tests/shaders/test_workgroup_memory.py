@@ -38,7 +38,10 @@ def test_types(type, size):
         alias pairs = array<Half, 3>;
         var<workgroup> counted: {type};
         var<private> other: array<f32, 100>;
-        fn main() {{ const n = 7; }}
+        var<workgroup> unused: array<f32, 100>;
+        fn helper() {{ _ = &counted; }}
+        fn idle() {{ _ = &unused; }}
+        fn main() {{ const n = 7; helper(); }}
     """
     assert _C.workgroup_memory(shader) == size
 
