@@ -126,36 +126,27 @@ fn store_groups(c_batch: u32, batch: u32, m: u32, n: u32, acc: mat4x4<f32>) {
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) t: u32) {
-  let id = wid.y * groups.x + wid.x;
-  let tiles = p.tiles_m * p.tiles_n;
-  let c_batch = id / tiles; // piece * batches + batch
-  let batch = c_batch % p.batch;
-  let piece = c_batch / p.batch;
-  if (piece >= p.splits) {
+  let here = banded_tile(wid.y * groups.x + wid.x, side);
+  if (here.piece >= p.splits) {
     return;
   }
-  let place = banded_tile(id % tiles) * side;
-  let m0 = place.x;
-  let n0 = place.y;
-  let k_begin = piece * p.k_piece;
-  let k_end = min(k_begin + p.k_piece, p.k);
 
   // 32 neighbouring invocations compute 4 x 8 groups.
   let row = (t >> 6u) * 4u + ((t & 31u) >> 3u);
   let column = ((t >> 5u) & 1u) * 8u + (t & 7u);
-  let a_base = p.a_at * 4u + batch * p.a_batch;
-  let b_base = p.b_at * 4u + batch * p.b_batch;
+  let a_base = p.a_at * 4u + here.batch * p.a_batch;
+  let b_base = p.b_at * 4u + here.batch * p.b_batch;
   var acc00 = mat4x4<f32>();
   var acc01 = mat4x4<f32>();
   var acc10 = mat4x4<f32>();
   var acc11 = mat4x4<f32>();
-  store_group_a(0u, t, load_group_a(a_base, m0, k_begin, k_end, t));
-  store_group_b(0u, t, load_group_b(b_base, n0, k_begin, k_end, t));
+  store_group_a(0u, t, load_group_a(a_base, here.m0, here.k_begin, here.k_end, t));
+  store_group_b(0u, t, load_group_b(b_base, here.n0, here.k_begin, here.k_end, t));
   workgroupBarrier();
   var tile = 0u;
-  for (var k0 = k_begin; k0 < k_end; k0 += step_k) {
-    let next_a = load_group_a(a_base, m0, k0 + step_k, k_end, t);
-    let next_b = load_group_b(b_base, n0, k0 + step_k, k_end, t);
+  for (var k0 = here.k_begin; k0 < here.k_end; k0 += step_k) {
+    let next_a = load_group_a(a_base, here.m0, k0 + step_k, here.k_end, t);
+    let next_b = load_group_b(b_base, here.n0, k0 + step_k, here.k_end, t);
     for (var k = 0u; k < step_k; k++) {
       let at = tile + k * pitch;
       let a0 = tile_a[at + row];
@@ -173,10 +164,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     workgroupBarrier();
   }
 
-  let m = m0 + 4u * row;
-  let n = n0 + 4u * column;
-  store_groups(c_batch, batch, m, n, acc00);
-  store_groups(c_batch, batch, m, n + 64u, acc01);
-  store_groups(c_batch, batch, m + 64u, n, acc10);
-  store_groups(c_batch, batch, m + 64u, n + 64u, acc11);
+  let m = here.m0 + 4u * row;
+  let n = here.n0 + 4u * column;
+  store_groups(here.c_batch, here.batch, m, n, acc00);
+  store_groups(here.c_batch, here.batch, m, n + 64u, acc01);
+  store_groups(here.c_batch, here.batch, m + 64u, n, acc10);
+  store_groups(here.c_batch, here.batch, m + 64u, n + 64u, acc11);
 }

@@ -153,34 +153,25 @@ fn store_rows(s0: Sum, s1: Sum, s2: Sum, s3: Sum, subgroup: u32, t: u32, c_batch
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) t: u32, @builtin(subgroup_id) subgroup: u32) {
-  let id = wid.y * groups.x + wid.x;
-  let tiles = p.tiles_m * p.tiles_n;
-  let c_batch = id / tiles; // piece * batches + batch
-  let batch = c_batch % p.batch;
-  let piece = c_batch / p.batch;
-  if (piece >= p.splits) {
+  let here = banded_tile(wid.y * groups.x + wid.x, 128u);
+  if (here.piece >= p.splits) {
     return;
   }
-  let place = banded_tile(id % tiles) * 128u;
-  let m0 = place.x;
-  let n0 = place.y;
-  let k_begin = piece * p.k_piece;
-  let k_end = min(k_begin + p.k_piece, p.k);
-  @if(a_is_bits128) let a_base = p.a_at * 8u + batch * p.a_batch;
-  @else let a_base = p.a_at + batch * p.a_batch;
-  @if(b_is_bits128) let b_base = p.b_at * 8u + batch * p.b_batch;
-  @else let b_base = p.b_at + batch * p.b_batch;
+  @if(a_is_bits128) let a_base = p.a_at * 8u + here.batch * p.a_batch;
+  @else let a_base = p.a_at + here.batch * p.a_batch;
+  @if(b_is_bits128) let b_base = p.b_at * 8u + here.batch * p.b_batch;
+  @else let b_base = p.b_at + here.batch * p.b_batch;
   let m_own = subgroup / 2u * 64u;
   let n_own = subgroup % 2u * 64u;
 
-  var a0 = load_group_a(a_base, m0, k_begin, k_end, t);
-  var a1 = load_group_a(a_base, m0, k_begin, k_end, t + 128u);
-  var a2 = load_group_a(a_base, m0, k_begin, k_end, t + 256u);
-  var a3 = load_group_a(a_base, m0, k_begin, k_end, t + 384u);
-  var b0 = load_group_b(b_base, n0, k_begin, k_end, t);
-  var b1 = load_group_b(b_base, n0, k_begin, k_end, t + 128u);
-  var b2 = load_group_b(b_base, n0, k_begin, k_end, t + 256u);
-  var b3 = load_group_b(b_base, n0, k_begin, k_end, t + 384u);
+  var a0 = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t);
+  var a1 = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t + 128u);
+  var a2 = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t + 256u);
+  var a3 = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t + 384u);
+  var b0 = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t);
+  var b1 = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t + 128u);
+  var b2 = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t + 256u);
+  var b3 = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t + 384u);
   var s00 = Sum();
   var s01 = Sum();
   var s02 = Sum();
@@ -197,7 +188,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   var s31 = Sum();
   var s32 = Sum();
   var s33 = Sum();
-  for (var k0 = k_begin; k0 < k_end; k0 += step_k) {
+  for (var k0 = here.k_begin; k0 < here.k_end; k0 += step_k) {
     workgroupBarrier();
     stage_a(t, a0);
     stage_a(t + 128u, a1);
@@ -209,14 +200,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     stage_b(t + 384u, b3);
     workgroupBarrier();
     let next = k0 + step_k;
-    a0 = load_group_a(a_base, m0, next, k_end, t);
-    a1 = load_group_a(a_base, m0, next, k_end, t + 128u);
-    a2 = load_group_a(a_base, m0, next, k_end, t + 256u);
-    a3 = load_group_a(a_base, m0, next, k_end, t + 384u);
-    b0 = load_group_b(b_base, n0, next, k_end, t);
-    b1 = load_group_b(b_base, n0, next, k_end, t + 128u);
-    b2 = load_group_b(b_base, n0, next, k_end, t + 256u);
-    b3 = load_group_b(b_base, n0, next, k_end, t + 384u);
+    a0 = load_group_a(a_base, here.m0, next, here.k_end, t);
+    a1 = load_group_a(a_base, here.m0, next, here.k_end, t + 128u);
+    a2 = load_group_a(a_base, here.m0, next, here.k_end, t + 256u);
+    a3 = load_group_a(a_base, here.m0, next, here.k_end, t + 384u);
+    b0 = load_group_b(b_base, here.n0, next, here.k_end, t);
+    b1 = load_group_b(b_base, here.n0, next, here.k_end, t + 128u);
+    b2 = load_group_b(b_base, here.n0, next, here.k_end, t + 256u);
+    b3 = load_group_b(b_base, here.n0, next, here.k_end, t + 384u);
     for (var k = 0u; k < step_k; k += 16u) {
       let x0 = left(m_own, k);
       let x1 = left(m_own + 16u, k);
@@ -244,8 +235,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
       s33 = subgroupMatrixMultiplyAccumulate(x3, y3, s33);
     }
   }
-  store_rows(s00, s01, s02, s03, subgroup, t, c_batch, batch, m0, n0);
-  store_rows(s10, s11, s12, s13, subgroup, t, c_batch, batch, m0 + 16u, n0);
-  store_rows(s20, s21, s22, s23, subgroup, t, c_batch, batch, m0 + 32u, n0);
-  store_rows(s30, s31, s32, s33, subgroup, t, c_batch, batch, m0 + 48u, n0);
+  store_rows(s00, s01, s02, s03, subgroup, t, here.c_batch, here.batch, here.m0, here.n0);
+  store_rows(s10, s11, s12, s13, subgroup, t, here.c_batch, here.batch, here.m0 + 16u, here.n0);
+  store_rows(s20, s21, s22, s23, subgroup, t, here.c_batch, here.batch, here.m0 + 32u, here.n0);
+  store_rows(s30, s31, s32, s33, subgroup, t, here.c_batch, here.batch, here.m0 + 48u, here.n0);
 }

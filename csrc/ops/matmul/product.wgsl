@@ -95,11 +95,31 @@ fn epilogue(sum: acc_t, batch: u32, m: u32, n: u32) -> acc_t {
 
 // The row and column of tile `id` of a matrix. Tiles are numbered down bands of eight rows of tiles, so that workgroups
 // that run at the same time share parts of A and B in the cache.
-fn banded_tile(id: u32) -> vec2<u32> {
+fn banded_place(id: u32) -> vec2<u32> {
   let band = id / (8u * p.tiles_n);
   let band_rows = min(8u, p.tiles_m - 8u * band);
   let in_band = id % (8u * p.tiles_n);
   return vec2<u32>(8u * band + in_band % band_rows, in_band / band_rows);
+}
+
+// What workgroup `id` computes with tiles of `side` x `side`.
+struct BandedTile {
+  c_batch: u32, // piece * batches + batch
+  batch: u32,
+  piece: u32,
+  m0: u32,
+  n0: u32,
+  k_begin: u32,
+  k_end: u32,
+}
+
+fn banded_tile(id: u32, side: u32) -> BandedTile {
+  let tiles = p.tiles_m * p.tiles_n;
+  let c_batch = id / tiles;
+  let piece = c_batch / p.batch;
+  let place = banded_place(id % tiles) * side;
+  let k_begin = piece * p.k_piece;
+  return BandedTile(c_batch, c_batch % p.batch, piece, place.x, place.y, k_begin, min(k_begin + p.k_piece, p.k));
 }
 
 // Where the elements of matrices with strides lie. A kernel of convolutions has these functions of its own.

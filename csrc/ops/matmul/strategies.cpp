@@ -70,7 +70,8 @@ void set_c(Params& p, const ProductDispatch& dispatch) {
 }
 
 template <class Params>
-void set_a_and_b(Params& p, const ProductDispatch& dispatch) {
+void set_matrices(Params& p, const ProductDispatch& dispatch) {
+  set_c(p, dispatch);
   const Product& product = dispatch.product;
   const Gemm& g = product.gemm;
   p.tiles_m = u32(dispatch.tiles_m);
@@ -96,9 +97,12 @@ void bind_c(Launch& launch, const ProductDispatch& dispatch, std::optional<DType
 }
 
 template <class Launch>
-void bind_a_and_b(Launch& launch, const Product& product, std::optional<DType> a_bits = {},
-                  std::optional<DType> b_bits = {}) {
+void bind_operands(Launch& launch, const ProductDispatch& dispatch,
+                   std::optional<DType> c_bits = {}, std::optional<DType> a_bits = {},
+                   std::optional<DType> b_bits = {}) {
+  const Product& product = dispatch.product;
   const Gemm& g = product.gemm;
+  bind_c(launch, dispatch, c_bits);
   const auto a = g.a.range(g.batch, g.m, g.k);
   const auto b = g.b.range(g.batch, g.k, g.n);
   launch.a_range(a.buffer, a.begin, a.end, a_bits.value_or(product.dtype));
@@ -189,11 +193,9 @@ void launch_direct(const ProductDispatch& dispatch, const Strategy&) {
   namespace kernel = kernels::gemm_direct;
   const Gemm& g = dispatch.product.gemm;
   kernel::Launch launch(g.op);
-  bind_c(launch, dispatch);
-  bind_a_and_b(launch, dispatch.product);
+  bind_operands(launch, dispatch);
   kernel::Params p;
-  set_c(p, dispatch);
-  set_a_and_b(p, dispatch);
+  set_matrices(p, dispatch);
   run<kernel::Regions>(launch, p, dispatch);
 }
 
@@ -215,11 +217,9 @@ void launch_vector(const ProductDispatch& dispatch, const Strategy& row) {
   namespace kernel = kernels::gemv;
   const Gemm& g = dispatch.product.gemm;
   kernel::Launch launch(g.op);
-  bind_c(launch, dispatch);
-  bind_a_and_b(launch, dispatch.product);
+  bind_operands(launch, dispatch);
   kernel::Params p;
-  set_c(p, dispatch);
-  set_a_and_b(p, dispatch);
+  set_matrices(p, dispatch);
   p.lanes = u32(kVectorInvocations / row.tile.m);
   run<kernel::Regions>(launch, p, dispatch);
 }
@@ -237,12 +237,12 @@ bool fits_tiles(const Product& product, const Strategy& row, const ShaderTarget&
 }
 
 bool fits_plain_tiles(const Product& product, const Strategy& row, const ShaderTarget& target) {
-  return product.gemm.conv == nullptr && fits_tiles(product, row, target);
+  return is_plain(product, row, target) && fits_tiles(product, row, target);
 }
 
 bool fits_convolution_tiles(const Product& product, const Strategy& row,
                             const ShaderTarget& target) {
-  return product.gemm.conv != nullptr && fits_tiles(product, row, target);
+  return is_convolution(product, row, target) && fits_tiles(product, row, target);
 }
 
 int cost_of_tiles(const Product& product, const Strategy& row, const ShaderTarget&) {
@@ -254,15 +254,13 @@ void launch_tiles(const ProductDispatch& dispatch, const Strategy& row) {
   namespace kernel = kernels::gemm;
   const Gemm& g = dispatch.product.gemm;
   kernel::Launch launch(g.op);
-  bind_c(launch, dispatch);
-  bind_a_and_b(launch, dispatch.product);
+  bind_operands(launch, dispatch);
   launch.tile(u32(row.tile.k));
   if (is_packed(dispatch)) {
     launch.own_words_of_c();
   }
   kernel::Params p;
-  set_c(p, dispatch);
-  set_a_and_b(p, dispatch);
+  set_matrices(p, dispatch);
   run<kernel::Regions>(launch, p, dispatch);
 }
 
@@ -270,15 +268,13 @@ void launch_convolution(const ProductDispatch& dispatch, bool direct, int64_t ti
   namespace kernel = kernels::conv_product;
   const Gemm& g = dispatch.product.gemm;
   kernel::Launch launch(g.op);
-  bind_c(launch, dispatch);
-  bind_a_and_b(launch, dispatch.product);
+  bind_operands(launch, dispatch);
   launch.tile(u32(tile)).form(g.conv->form).strided(g.conv->strided).direct(direct);
   if (!direct && is_packed(dispatch)) {
     launch.own_words_of_c();
   }
   kernel::Params p = g.conv->params;
-  set_c(p, dispatch);
-  set_a_and_b(p, dispatch);
+  set_matrices(p, dispatch);
   if (dispatch.pieces) {
     p.c_outer = p.position_volume[0]; // positions of one image follow those of another
   }
@@ -333,12 +329,10 @@ void launch_grouped_f32(const ProductDispatch& dispatch, const Strategy&) {
   const bool d_in_c = !dispatch.pieces && g.d.tensor != nullptr && g.d.offset == g.c.offset &&
                       same_buffer(*g.c.tensor, *g.d.tensor);
   kernel::Launch launch(g.op);
-  bind_c(launch, dispatch, DType::kBits128);
-  bind_a_and_b(launch, product, DType::kBits128, DType::kBits128);
+  bind_operands(launch, dispatch, DType::kBits128, DType::kBits128, DType::kBits128);
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).d_in_c(d_in_c);
   kernel::Params p;
-  set_c(p, dispatch);
-  set_a_and_b(p, dispatch);
+  set_matrices(p, dispatch);
   run<kernel::Regions>(launch, p, dispatch, d_in_c);
 }
 
@@ -365,16 +359,14 @@ void launch_matrix_f16(const ProductDispatch& dispatch, const Strategy&) {
   const Product& product = dispatch.product;
   const Gemm& g = product.gemm;
   kernel::Launch launch(g.op);
-  bind_c(launch, dispatch);
-  bind_a_and_b(launch, product, a_has_groups(product, 8) ? DType::kBits128 : DType::kBits16,
-               b_has_groups(product, 8) ? DType::kBits128 : DType::kBits16);
+  bind_operands(launch, dispatch, {}, a_has_groups(product, 8) ? DType::kBits128 : DType::kBits16,
+                b_has_groups(product, 8) ? DType::kBits128 : DType::kBits16);
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k);
   if (is_packed(dispatch)) {
     launch.own_words_of_c();
   }
   kernel::Params p;
-  set_c(p, dispatch);
-  set_a_and_b(p, dispatch);
+  set_matrices(p, dispatch);
   run<kernel::Regions>(launch, p, dispatch);
 }
 
