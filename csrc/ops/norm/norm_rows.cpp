@@ -62,11 +62,10 @@ constexpr int64_t kVectorBytes = 16;
 struct VectorPlan {
   uint32_t vectors; // of a row
   RowLanes lanes;
-  uint32_t items;
 
-  explicit VectorPlan(const Rows& rows, const Tensor& y)
+  VectorPlan(const Rows& rows, const Tensor& y)
       : vectors(static_cast<uint32_t>(rows.length * y.itemsize() / kVectorBytes)),
-        lanes(vectors, 1, 2), items(lanes.items(vectors, 1)) {}
+        lanes(vectors, 1, 2) {}
 
   template <class Params>
   Params params(const Rows& rows) const {
@@ -77,6 +76,24 @@ struct VectorPlan {
     params.lanes_log2 = lanes.lanes_log2;
     params.groups = static_cast<uint32_t>(rows.groups);
     return params;
+  }
+
+  // Gives the launch what both kernels take, and runs it. `mean` and `weight` may be undefined.
+  template <class Dtype, class Launch, class Params>
+  void run(Launch& launch, const Params& params, const Tensor& y, const Tensor& x,
+           const Tensor& mean, const Tensor& rstd, const Tensor& weight) const {
+    launch.y_as(DType::kBits128, y).x_as(DType::kBits128, x).rstd(rstd);
+    if (mean.defined()) {
+      launch.mean(mean);
+    }
+    if (weight.defined()) {
+      launch.weight_as(DType::kBits128, weight);
+    }
+    launch.dtype(y.scalar_type() == at::kFloat  ? Dtype::f32
+                 : y.scalar_type() == at::kHalf ? Dtype::f16
+                                                : Dtype::bf16);
+    launch.centered(mean.defined()).items(lanes.items(vectors, 1));
+    launch.run(params);
   }
 };
 
@@ -95,13 +112,6 @@ bool are_vectors(const Rows& rows, const Tensor& y, std::initializer_list<const 
          });
 }
 
-template <class Enum>
-Enum element_of(const Tensor& tensor) {
-  return tensor.scalar_type() == at::kFloat  ? Enum::f32
-         : tensor.scalar_type() == at::kHalf ? Enum::f16
-                                             : Enum::bf16;
-}
-
 void normalize_vectors(const char* op, const Rows& rows, const Tensor& x, const Tensor& weight,
                        const Tensor& bias, double eps, const Tensor& y, const Tensor& mean,
                        const Tensor& rstd) {
@@ -110,18 +120,10 @@ void normalize_vectors(const char* op, const Rows& rows, const Tensor& x, const 
   auto params = plan.params<kernel::Params>(rows);
   params.eps = static_cast<float>(eps);
   kernel::Launch launch(op);
-  launch.y_as(DType::kBits128, y).rstd(rstd).x_as(DType::kBits128, x);
-  if (mean.defined()) {
-    launch.mean(mean);
-  }
-  if (weight.defined()) {
-    launch.weight_as(DType::kBits128, weight);
-  }
   if (bias.defined()) {
     launch.bias_as(DType::kBits128, bias);
   }
-  launch.dtype(element_of<kernel::Dtype>(y)).centered(mean.defined()).items(plan.items);
-  launch.run(params);
+  plan.run<kernel::Dtype>(launch, params, y, x, mean, rstd, weight);
 }
 
 void sum_of_rows(const Tensor& sum, const Tensor& rows) {
@@ -137,14 +139,7 @@ void gradient_of_vectors(const char* op, const Rows& rows, const Tensor& gradien
   const VectorPlan plan(rows, y);
   auto params = plan.params<kernel::Params>(rows);
   kernel::Launch launch(op);
-  launch.y_as(DType::kBits128, y).rstd(rstd);
-  launch.gradient_as(DType::kBits128, gradient).x_as(DType::kBits128, x);
-  if (mean.defined()) {
-    launch.mean(mean);
-  }
-  if (weight.defined()) {
-    launch.weight_as(DType::kBits128, weight);
-  }
+  launch.gradient_as(DType::kBits128, gradient);
   const int64_t at_once = RowLanes::kWorkgroup / plan.lanes.lanes();
   auto workgroups = static_cast<int64_t>(plan.lanes.workgroups(params.rows));
   Tensor weight_sums;
@@ -163,8 +158,7 @@ void gradient_of_vectors(const char* op, const Rows& rows, const Tensor& gradien
   }
   params.workgroups = static_cast<uint32_t>(workgroups);
   params.steps = static_cast<uint32_t>(at::ceil_div(rows.rows, workgroups * at_once));
-  launch.dtype(element_of<kernel::Dtype>(y)).centered(mean.defined()).items(plan.items);
-  launch.run(params);
+  plan.run<kernel::Dtype>(launch, params, y, x, mean, rstd, weight);
   if (weight_sums.defined()) {
     sum_of_rows(weight_gradient, weight_sums);
   }

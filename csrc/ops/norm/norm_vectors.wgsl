@@ -13,7 +13,7 @@
 // @grid invocations p.rows << p.lanes_log2
 
 import package::norm::row::{row_sum};
-import package::norm::vectors::{kParts, unpack, pack};
+import package::norm::vectors::{kParts, unpack, pack, total};
 
 struct Params {
   rows: u32,
@@ -21,10 +21,6 @@ struct Params {
   lanes_log2: u32,
   groups: u32,  // number of rows after which the weights repeat
   eps: f32,
-}
-
-fn total(v: vec4<f32>) -> f32 {
-  return v.x + v.y + (v.z + v.w);
 }
 
 @compute @workgroup_size(256)

@@ -17,7 +17,7 @@
 // @grid groups p.workgroups
 
 import package::norm::row::{row_sum_of_pairs};
-import package::norm::vectors::{kParts, Parts, unpack, pack};
+import package::norm::vectors::{kParts, Parts, unpack, pack, total};
 
 struct Params {
   rows: u32,
@@ -60,10 +60,6 @@ fn normalized(v: vec4<u32>, mean: f32, rstd: f32) -> Parts {
     h[j] = (h[j] - mean) * rstd;
   }
   return h;
-}
-
-fn total(v: vec4<f32>) -> f32 {
-  return v.x + v.y + (v.z + v.w);
 }
 
 @compute @workgroup_size(256)

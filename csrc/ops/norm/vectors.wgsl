@@ -33,3 +33,8 @@ fn pack(v: Parts) -> vec4<u32> {
                      word_of(v[1].x, v[1].y), word_of(v[1].z, v[1].w));
   }
 }
+
+// The sum of a part.
+fn total(v: vec4<f32>) -> f32 {
+  return v.x + v.y + (v.z + v.w);
+}
