@@ -114,6 +114,20 @@ void normalize(const Tensor& out, const Tensor& input, const Tensor& scales) {
 
 // Copies to and from the CPU here, because the schemas do not mark the running statistics as
 // written: the generic fallback would not copy them back.
+// An empty output of the input's memory format. The CPU's forward goes by is_contiguous(), which
+// ignores the strides of dimensions of size 1; suggest_memory_format(), by which its backward goes,
+// reads them.
+Tensor empty_of_format(const Tensor& input) {
+  if (!input.is_contiguous()) {
+    for (const auto format : {at::MemoryFormat::ChannelsLast, at::MemoryFormat::ChannelsLast3d}) {
+      if (input.is_contiguous(format)) {
+        return at::empty_like(input, format);
+      }
+    }
+  }
+  return at::empty_like(input, input.suggest_memory_format());
+}
+
 ThreeTensors batch_norm_on_cpu(const Tensor& input, const OptionalTensor& weight,
                                const OptionalTensor& bias, const Tensor& running_mean,
                                const Tensor& running_var, bool training, double momentum,
@@ -153,7 +167,7 @@ ThreeTensors batch_norm(const Tensor& input, const OptionalTensor& weight,
               input.sizes());
   TORCH_CHECK(training || (given_mean.defined() && given_var.defined()),
               "running_mean and running_var must be defined in evaluation mode");
-  const Tensor out = at::empty_like(input, input.suggest_memory_format());
+  const Tensor out = empty_of_format(input);
   const Tensor invstd = empty_webgpu({input.size(1)}, at::kFloat);
   if (!training) {
     const Tensor scales = scales_of(input, {given_mean.contiguous(), given_var.contiguous()},

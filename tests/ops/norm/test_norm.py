@@ -1,4 +1,5 @@
 import copy
+import itertools
 
 import pytest
 import torch
@@ -116,6 +117,24 @@ def test_batch_norm_module(dtype, memory_format):
 def test_batch_norm_channels_last_gradients():
     x = torch.randn(3, 4, 5, 6).to(memory_format=torch.channels_last).requires_grad_()
     check_gradients(lambda t: F.batch_norm(t, None, None, training=True), x, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("sizes", [(2, 6, 6, 1), (2, 6, 1, 6), (1, 3, 4, 5), (2, 3, 4, 5)])
+def test_batch_norm_strides(sizes, training):
+    channels = sizes[1]
+    for order in itertools.permutations(range(4)):
+        x = torch.empty_permuted(sizes, order).normal_()
+
+        def strides(device, x=x):
+            x = x.to(device).requires_grad_()
+            mean, var = torch.zeros(channels, device=device), torch.ones(channels, device=device)
+            y = F.batch_norm(x, mean, var, training=training)
+            (gradient,) = torch.autograd.grad(y.sum(), x)
+            wide = [k for k in range(4) if sizes[k] > 1]
+            return [[t.stride(k) for k in wide] for t in (y, gradient)]
+
+        assert strides(DEVICE) == strides("cpu"), order
 
 
 def test_batch_norm_updates_statistics_alone():
