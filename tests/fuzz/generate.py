@@ -72,6 +72,10 @@ class Generator:
 
 def run_step(step, names):
     """The exception that it raises; what it bound is undone then."""
+    for name in step.changed:
+        # Autograd makes a view's node anew when it is read, and checks the node as it is. Makers
+        # read those of the CPU only.
+        getattr(names.get(name), "grad_fn", None)
     try:
         exec(step.code, names)
     except Exception as error:
