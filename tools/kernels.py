@@ -32,6 +32,20 @@ def kernel_files(root: Path) -> list[Path]:
     return sorted(files, key=lambda path: path.stem.encode())
 
 
+def check_rest(root: Path, kernels: list[Path]) -> None:
+    """A file that declares operands, and is no kernel, is there for others to import."""
+    texts = {path: path.read_text(encoding="utf-8") for path in root.rglob("*.wgsl")}
+    for path in sorted(texts.keys() - set(kernels)):
+        package = "::".join(("package", *path.relative_to(root).with_suffix("").parts))
+        if "\n// @operand " in texts[path] and not any(
+            f"import {package}::" in text for text in texts.values()
+        ):
+            raise ContractError(
+                f"{path}: it declares operands, but has no entry point (a line that starts with "
+                "@compute), and no kernel imports it"
+            )
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=Path, required=True, help="folder of the families")
@@ -47,6 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if len(set(names)) != len(names):
             raise ContractError("two kernel files have one name")
+        check_rest(args.root, files)
         kernels = [parse(path, args.root) for path in files]
     except ContractError as error:
         print(f"kernels: {error}", file=sys.stderr)

@@ -1,6 +1,7 @@
 """The reader of kernel contracts: what it takes from a file, and what it refuses."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -279,8 +280,13 @@ def test_elements_of_a_type_and_vectors(read):
         ("count: u32,", "count: vec2<u32>,", "a field is u32, i32, f32, a vec4"),
         ("array<vec4<u32>, 3>", "array<u32, 3>", "a field is u32, i32, f32, a vec4"),
         ("array<vec4<u32>, 3>", "array<vec4<u32>, 99>", "Params take"),
+        ("count: u32,", "count: u32", "a comma is missing behind `count: u32 // elements`"),
+        ("// @errors", "//@errors", "a directive starts in column 0 with"),
+        ("let a = 1u", "let a = p.cuont", "p.cuont: Params has no such field, only count, scale"),
+        ("let a = 1u", "let a = load_z(0u)", "load_z: no operand is called z, only y, x, w"),
         ("count: u32,", "x_at: u32,", "x_at is added by the build"),
-        ("x: in like y", "x: in like z", "`like` names an operand above"),
+        ("x: in like y", "x: in like z", "x is like z, but no operand above"),
+        ("x: in like y", "x: in like y akin w", "`like` and `akin` exclude each other"),
         ("x: in like y", "x: in float akin z", "akin to z, which is no operand"),
         ("x: in like y", "x: from float", "an operand is"),
         ("x: in like y", "x: in f23", "f23 is no dtype"),
@@ -305,6 +311,21 @@ def test_what_is_refused(read, old, new, complaint):
     assert old in KERNEL
     with pytest.raises(ContractError, match=complaint):
         read(KERNEL.replace(old, new))
+
+
+def test_a_file_without_entry_point_must_be_imported(tmp_path):
+    (tmp_path / "family").mkdir()
+    part = tmp_path / "family" / "part.wgsl"
+    part.write_text("// Doubles.\n//\n// @operand x: in float\n\nfn twice() {\n}\n")
+    command = [sys.executable, TOOLS / "kernels.py", "--root", tmp_path, "--out", tmp_path / "out"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert f"{part}: it declares operands, but has no entry point" in result.stderr
+    (tmp_path / "family" / "double.wgsl").write_text(
+        "// Doubles.\n//\n// @operand y: out float\n\nimport package::family::part::{twice};\n\n"
+        "@compute @workgroup_size(1)\nfn main() {\n  twice();\n}\n"
+    )
+    subprocess.run(command, check=True)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,28 @@ def test_mistakes_are_named(tmp_path, family, text, message):
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("family", "row", "message"),
+    [
+        ("pointwise", 'op: sin, inputs: [a], f32: "sin_q(a)"', "lib declares no function sin_q"),
+        ("pointwise", 'op: sin, inputs: [a], f32: "sin_f(x)"', "an expression names x, which is"),
+        ("pointwise", "op: sin, inputs: [a], f32: atan_f(a, b)", "stands in quotes"),
+        ("pointwise", 'op: sin, inputs: [a], f32: "sin_f(a) * unit.x"', ""),
+        ("scan", 'op: s, f32: {identity: "0.0", combine: "m_f(a, b)"}', "no function m_f"),
+    ],
+)
+def test_names_in_expressions_are_there(tmp_path, family, row, message):
+    path = tmp_path / family / "rows.yaml"
+    path.parent.mkdir()
+    path.write_text("- {" + row + "}")
+    library = "const unit = vec2<f32>(1.0);\nfn sin_f(x: f32) -> f32 {\n}\n"
+    if not message:
+        load(path, library)
+        return
+    with pytest.raises(RowError, match=message):
+        load(path, library)
+
+
 def test_sizes_are_those_of_wgsl():
     assert wgsl_size("f32", STRUCTS) == (4, 4)
     assert wgsl_size("vec3<f32>", STRUCTS) == (12, 16)

@@ -24,6 +24,8 @@ from contract.model import (
 )
 
 DIRECTIVE = re.compile(r"^// @(\w+)\s*(.*)$")
+# A line that was meant to be one.
+NEARLY_DIRECTIVE = re.compile(r"^\s*//+\s*@\w")
 NAME = r"[A-Za-z_]\w*"
 OPERAND = re.compile(rf"^({NAME})(\[\])?\s*:\s*(\w+)\s*(.*)$")
 CONST = re.compile(rf"^({NAME})\s*:\s*(u32|bool|\{{.*\}})\s*(?:in\s+(.+))?$")
@@ -42,6 +44,11 @@ PARAMS_WINDOW = 1024  # bytes of the uniform binding; kParamsWindow of runtime/p
 MAX_OPERANDS = 14  # kMaxOperands of launch/operand_launch.h
 CONST_BITS = 64 - MAX_OPERANDS
 DIRECTIVES = {"operand", "const", "region", "require", "errors", "enable", "grid"}
+# Calls of what the build writes for an operand, and uses of the parameters.
+ACCESSOR = re.compile(
+    rf"\b(?:load|load2|load_vector|store|store2|store4|atomic_add|atomic_update)_({NAME})\("
+)
+PARAM = re.compile(rf"(?<![\w.])p\.({NAME})")
 GRID = re.compile(r"^(groups|invocations) (.+)$")
 GRID_TERM = re.compile(r"[A-Za-z_][\w.]*|\d+|<<|>>|[-+*/%(),]|\s+")
 
@@ -101,6 +108,7 @@ class _Parser:
         self._check_grid()
         self._conditions(text)
         self._check_operands()
+        self._check_names(text)
 
     def fail(self, why: str) -> None:
         where = f"{self.path}:{self.line}" if self.line else str(self.path)
@@ -114,6 +122,8 @@ class _Parser:
         for self.line, line in enumerate(text.split("\n"), 1):
             match = DIRECTIVE.match(line)
             if match is None:
+                if NEARLY_DIRECTIVE.match(line):
+                    self.fail("a directive starts in column 0 with `// @`")
                 in_head = in_head and line.startswith("//")
                 if in_head:
                     doc.append(line[2:].strip())
@@ -169,8 +179,10 @@ class _Parser:
         like_name = ""
         if like:
             others = {operand.name: operand for operand in self.kernel.operands}
-            if like[1] not in others or akin:
-                self.fail("`like` names an operand above")
+            if akin:
+                self.fail(f"{name}: `like` and `akin` exclude each other")
+            if like[1] not in others:
+                self.fail(f"{name} is like {like[1]}, but no operand above has that name")
             dtypes = others[like[1]].dtypes
             if rest:
                 dtypes = tuple(dtype for dtype in dtypes if dtype in self._dtypes(rest))
@@ -338,6 +350,8 @@ class _Parser:
             if not line.strip() or line.strip().startswith("//"):
                 continue
             member = MEMBER.match(line)
+            if not line.split("//")[0].rstrip().endswith(","):
+                self.fail(f"Params: a comma is missing behind `{line.strip()}`")
             kind = TYPE.match(member[2]) if member else None
             array = member is not None and member[2].startswith("array")
             if member is None or kind is None or (array and not (kind[2] and kind[3])):
@@ -428,6 +442,21 @@ class _Parser:
             for name in re.findall(NAME, condition):
                 if name not in names:
                     self.fail(f"@if({condition}) asks for {name}, which nothing declares")
+
+    def _check_names(self, text: str) -> None:
+        """What the text takes of Params and of operands is there. A shader's compiler would say the
+        same, but only when the kernel first runs."""
+        code = re.sub(r"//.*", "", text)
+        fields = [f.name for f in self.kernel.params]
+        for name in PARAM.findall(code):
+            if name not in fields:
+                self.fail(f"p.{name}: Params has no such field, only {', '.join(fields)}")
+        operands = [operand.name for operand in self.kernel.operands]
+        for call in ACCESSOR.finditer(code):
+            function = call[0].removesuffix("(")
+            known = call[1] in operands or call[1].removeprefix("vector_") in operands
+            if not known and not re.search(rf"\bfn {function}\(", code):
+                self.fail(f"{function}: no operand is called {call[1]}, only {', '.join(operands)}")
 
     def _check_operands(self) -> None:
         names = [operand.name for operand in self.kernel.operands]

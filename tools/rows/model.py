@@ -175,7 +175,8 @@ class _Fields:
 
     def done(self) -> None:
         if self._left:
-            self.fail(f"unknown field {', '.join(map(str, self._left))}")
+            hint = " (an expression stands in quotes)" if None in self._left.values() else ""
+            self.fail(f"unknown field {', '.join(map(str, self._left))}{hint}")
 
 
 def load(path: Path, library: str = "") -> Table:
@@ -197,6 +198,7 @@ def load(path: Path, library: str = "") -> Table:
     if not isinstance(rows, list):
         raise RowError(f"{where}: a table is a list of rows")
     structs = _structs(library)
+    declared = set(re.findall(r"^(?:fn|const|struct) (\w+)", library, re.MULTILINE))
     table: Table = {}
     for number, values in enumerate(rows, 1):
         fields = _Fields(f"{where}: row {number}", values)
@@ -210,6 +212,8 @@ def load(path: Path, library: str = "") -> Table:
         stub = "" if stub == "none" else stub
         table[op] = FAMILIES[family](fields, op, stub, structs)
         fields.done()
+        if library:
+            _check_names(fields, values, table[op], declared)
     for row in table.values():
         if isinstance(row, PointwiseRow):
             _check_others(where, row, table)
@@ -227,6 +231,31 @@ def load_all(csrc: Path) -> dict[str, Table]:
         if row.row not in tables["pointwise"]:
             raise RowError(f"foreach/rows.yaml: {row.op}: {row.row} is no row of pointwise")
     return tables
+
+
+def _check_names(fields: _Fields, values: Mapping, row: Row, declared: set[str]) -> None:
+    """The names in the row's WGSL are there. A shader's compiler would say the same, but only when
+    the operator first runs."""
+    # WGSL's own functions have no underscore.
+    for name in re.findall(r"\b([A-Za-z]\w*_\w+)\(", " ".join(_texts(values))):
+        if name not in declared:
+            fields.fail(f"csrc/wgsl/lib declares no function {name}")
+    if not isinstance(row, PointwiseRow):
+        return
+    scalars = {f"s{k}" for k in range(row.scalars)}
+    known = {*row.inputs, *scalars, *declared, "true", "false", "f32", "i32", "u32", "bool"}
+    for text in row.expressions.values():
+        for name in re.findall(r"(?<![\w.])[A-Za-z_]\w*(?![\w(<])", text):
+            if name not in known:
+                fields.fail(f"an expression names {name}, which is neither input nor scalar")
+
+
+def _texts(values: Mapping) -> list[str]:
+    """The strings of a row, those of its mappings too."""
+    out: list[str] = []
+    for value in values.values():
+        out += _texts(value) if isinstance(value, Mapping) else [str(value)]
+    return out
 
 
 def _structs(library: str) -> dict[str, list[str]]:
