@@ -43,8 +43,7 @@ struct Strategy {
   int64_t longest_k; // of a piece, 0: any
   /// Whether the kernel computes this product on this target, any epilogue included.
   bool (*accepts)(const Product& product, const Strategy& row, const ShaderTarget& target);
-  /// How dear it is, to compare with other rows that accept: the least wins, of equal ones the
-  /// first.
+  /// A number to compare with the other rows that accept: the lowest wins, of equal ones the first.
   int (*cost)(const Product& product, const Strategy& row, const ShaderTarget& target);
   void (*launch)(const ProductDispatch& dispatch, const Strategy& row);
 };

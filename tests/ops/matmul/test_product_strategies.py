@@ -17,7 +17,8 @@ from torch_webgpu.wgsl import target
 
 ROWS = [name for name, *_ in torch_webgpu._C._product_strategies()]
 PLAIN = [name for name in ROWS if not name.startswith("convolution")]
-# Products of PROBLEMS that a row must take at least, where it takes not all.
+# How many of the problems a row must take at least, if it declines some. A row that declines all
+# sizes below needs one more of them, here and in FUSED, else nothing tests it.
 LEAST = {"grouped_f32": 8, "matrix_f16": 20, **{row: 4 for row in ROWS if row.startswith("vector")}}
 SIZES = [
     (1, 1, 1), (3, 5, 4), (8, 16, 8), (33, 70, 101), (130, 17, 65), (64, 64, 64), (132, 40, 136),
@@ -154,7 +155,8 @@ def test_products(row, force):
     if needs_missing_feature(row):
         assert count == 0
     else:
-        assert count >= LEAST.get(row, len(given))
+        least = LEAST.get(row, len(given))
+        assert count >= least, f"took {count} products of {len(given)}; LEAST asks for {least}"
 
 
 # Arguments of F.conv2d behind a weight of 3 x 2 taps, and the channels of x and y.
@@ -234,7 +236,8 @@ FUSED = [
 def test_fused_expressions(row, force):
     force(row)
     count = sum(accepted(check_fused, *case) for case in FUSED)
-    assert count >= (0 if needs_missing_feature(row) else min(LEAST.get(row, len(FUSED)), 2))
+    least = 0 if needs_missing_feature(row) else min(LEAST.get(row, len(FUSED)), 2)
+    assert count >= least, f"took {count} products of FUSED; {least} at least must be tested"
 
 
 def test_fused_expressions_of_parts():
