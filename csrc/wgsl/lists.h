@@ -10,8 +10,10 @@
 //                                         vector, `left` elements belong to the tensor.
 //   fn NAME_of(t) -> NAME_t               the number of tensor t in a list of numbers
 //
-// p.lists has for each tensor: elements, first workgroup and a number of two words, then where the
-// tensor starts in each list, in vectors (of numbers: in elements).
+// p.lists has an entry of `list_stride` vec4s for each tensor t. In the first, x counts the
+// tensor's elements, y is the number of the first workgroup that works on it, and zw are the two
+// words of a number that the launch gives with it. The vec4s behind say where the tensor starts in
+// each list, counted in vectors of 16 bytes (in a list of numbers: in elements).
 #pragma once
 
 #include <string>
