@@ -14,9 +14,13 @@ using Form = ForeachForm;
 using Arguments = ForeachArguments;
 using c10::Scalar;
 
-// Whether arithmetic between a tensor of that dtype and the number gives the tensor's dtype.
-bool keeps_dtype(const Scalar& number, DType dtype) {
+// Whether the number, as an operand beside a tensor of that dtype or as its factor, leaves the
+// tensor's dtype to the result.
+bool keeps_dtype(const Scalar& number, bool is_operand, DType dtype) {
   const Kind kind = info(dtype).kind;
+  if (dtype == DType::kBool && is_operand) {
+    return number.isBoolean();
+  }
   if (number.isComplex()) {
     return kind == Kind::kComplex;
   }
@@ -46,12 +50,13 @@ std::optional<DType> fast_dtype(const Form& form, const Arguments& arguments,
   if (form.op == PointwiseOp::pow_tensor_tensor && kind != Kind::kFloat) {
     return std::nullopt;
   }
+  const bool is_operand = form.second == SecondOperand::kScalar;
   for (const Scalar& number : arguments.scalars) {
-    if (!keeps_dtype(number, *dtype)) {
+    if (!keeps_dtype(number, is_operand, *dtype)) {
       return std::nullopt;
     }
   }
-  if (!keeps_dtype(arguments.common, *dtype)) {
+  if (!keeps_dtype(arguments.common, /*is_operand=*/false, *dtype)) {
     return std::nullopt;
   }
   if (form.second == SecondOperand::kDeviceScalar) {

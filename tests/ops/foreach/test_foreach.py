@@ -50,6 +50,31 @@ def check(name, *args, dispatches=None):
             assert used <= dispatches, f"{name}{suffix}: {used} dispatches"
 
 
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "maximum", "clamp_max", "pow"])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float16])
+@pytest.mark.parametrize("number", [True, 2, 1.5])
+def test_result_dtype_of_numbers(name, dtype, number):
+    for suffix in ("", "_"):
+        function = getattr(torch, f"_foreach_{name}{suffix}")
+        for other in (number, [number] * len(SHAPES)):
+
+            def results(device, function=function, other=other):
+                lists = [t.to(device) for t in tensors(dtype)]
+                try:
+                    made = function(lists, other)
+                except Exception as error:
+                    return type(error)
+                return [t.cpu() for t in made or lists]
+
+            expected = results("cpu")
+            if expected is NotImplementedError:  # the CPU has no clamp of bool
+                continue
+            if isinstance(expected, type):
+                assert results(DEVICE) is expected, (suffix, other)
+            else:
+                torch.testing.assert_close(results(DEVICE), expected)
+
+
 @pytest.mark.parametrize("name", UNARY)
 def test_unary(name):
     check(name, tensors(), dispatches=1)
