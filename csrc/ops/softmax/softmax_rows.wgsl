@@ -53,10 +53,18 @@ fn term(v: value_t) -> f32 { return v.x * v.y; }
 @else
 fn term(v: value_t) -> f32 { return v.x; }
 
+// What result() needs of the sum; once for each row.
 @if(softmax)
-fn result(v: value_t, sum: f32) -> f32 { return v / sum; }
+fn of_sum(sum: f32) -> f32 { return 1.0 / sum; }
 @elif(log_softmax)
-fn result(v: value_t, sum: f32) -> f32 { return v - log_f(sum); }
+fn of_sum(sum: f32) -> f32 { return log_f(sum); }
+@else
+fn of_sum(sum: f32) -> f32 { return sum; }
+
+@if(softmax)
+fn result(v: value_t, inverse: f32) -> f32 { return v * inverse; }
+@elif(log_softmax)
+fn result(v: value_t, log_sum: f32) -> f32 { return v - log_sum; }
 @elif(softmax_gradient)
 fn result(v: value_t, sum: f32) -> f32 { return (v.x - sum) * v.y; }
 @else
@@ -119,17 +127,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       sum += term(shifted(load(base + (u * unit + k) * p.inner), maximum));
     }
   }
-  sum = row_sum(sum, slot, per_workgroup, lane, lanes);
+  let total = of_sum(row_sum(sum, slot, per_workgroup, lane, lanes));
 
   for (var k = 0u; k < items; k += unit) {
     let e = (k / unit * lanes + lane) * unit;
     if (e < length) {
-      store(base + e * p.inner, result(values[k], sum), result(values[k + unit - 1u], sum));
+      store(base + e * p.inner, result(values[k], total), result(values[k + unit - 1u], total));
     }
   }
   for (var u = rest_begin; u * unit < length; u += lanes) {
     let e = base + u * unit * p.inner;
-    let a = result(shifted(load(e), maximum), sum);
-    store(e, a, result(shifted(load(e + (unit - 1u) * p.inner), maximum), sum));
+    let a = result(shifted(load(e), maximum), total);
+    store(e, a, result(shifted(load(e + (unit - 1u) * p.inner), maximum), total));
   }
 }
