@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "backend/tensor.h"
+
 namespace torch_webgpu {
 
 RowLanes::RowLanes(uint32_t length, uint32_t inner, uint32_t elements_per_lane) {
@@ -18,6 +20,19 @@ RowLanes::RowLanes(uint32_t length, uint32_t inner, uint32_t elements_per_lane) 
 
 uint32_t RowLanes::items(uint32_t length, uint32_t unit, uint32_t limit) const {
   return std::clamp(std::bit_ceil((length + lanes() - 1) / lanes()), unit, limit);
+}
+
+bool are_row_vectors(int64_t rows, int64_t length, const at::TensorBase& y,
+                     std::initializer_list<const at::TensorBase*> operands, uint32_t max_items) {
+  const auto fits = [&](const at::TensorBase& operand) {
+    return operand.scalar_type() == y.scalar_type() && byte_offset(operand) % kVectorBytes == 0;
+  };
+  const int64_t bytes = length * static_cast<int64_t>(y.itemsize());
+  return rows * length < int64_t{1} << 31 && bytes % kVectorBytes == 0 &&
+         bytes <= kVectorBytes * RowLanes::kWorkgroup * max_items && fits(y) &&
+         std::ranges::all_of(operands, [&](const at::TensorBase* operand) {
+           return !operand->defined() || fits(*operand);
+         });
 }
 
 } // namespace torch_webgpu

@@ -1,7 +1,10 @@
 // How the invocations of a workgroup share rows.
 #pragma once
 
+#include <ATen/core/TensorBase.h>
+
 #include <cstdint>
+#include <initializer_list>
 
 namespace torch_webgpu {
 
@@ -24,5 +27,23 @@ struct RowLanes {
   static constexpr uint32_t kWorkgroup = 256;
   static constexpr uint32_t kMaxItems = 32;
 };
+
+// Kernels that read rows in vectors of 16 bytes (ops/norm/vectors.wgsl).
+
+inline constexpr int64_t kVectorBytes = 16;
+
+/// Whether `rows` contiguous rows of `length` elements each consist of aligned vectors, of which an
+/// invocation would hold at most `max_items`. `operands` are those that are read in vectors beside
+/// y; undefined ones count as read.
+bool are_row_vectors(int64_t rows, int64_t length, const at::TensorBase& y,
+                     std::initializer_list<const at::TensorBase*> operands, uint32_t max_items);
+
+/// The constant `dtype` of such a kernel.
+template <class Dtype>
+Dtype vector_dtype(const at::TensorBase& tensor) {
+  return tensor.scalar_type() == at::kFloat  ? Dtype::f32
+         : tensor.scalar_type() == at::kHalf ? Dtype::f16
+                                             : Dtype::bf16;
+}
 
 } // namespace torch_webgpu

@@ -56,8 +56,6 @@ constexpr int64_t kSummingWorkgroups = 264;
 
 bool starts_word(const Tensor& tensor) { return byte_offset(tensor) % 4 == 0; }
 
-constexpr int64_t kVectorBytes = 16;
-
 // How the kernels share rows of vectors among invocations.
 struct VectorPlan {
   uint32_t vectors; // of a row
@@ -89,28 +87,11 @@ struct VectorPlan {
     if (weight.defined()) {
       launch.weight_as(DType::kBits128, weight);
     }
-    launch.dtype(y.scalar_type() == at::kFloat  ? Dtype::f32
-                 : y.scalar_type() == at::kHalf ? Dtype::f16
-                                                : Dtype::bf16);
+    launch.dtype(vector_dtype<Dtype>(y));
     launch.centered(mean.defined()).items(lanes.items(vectors, 1));
     launch.run(params);
   }
 };
-
-// Whether rows, and their weights, consist of aligned vectors, of which an invocation would hold at
-// most `max_items`. `operands` are those that have an element for each of y's, and the weights.
-bool are_vectors(const Rows& rows, const Tensor& y, std::initializer_list<const Tensor*> operands,
-                 uint32_t max_items) {
-  auto fits = [&](const Tensor& operand) {
-    return operand.scalar_type() == y.scalar_type() && byte_offset(operand) % kVectorBytes == 0;
-  };
-  return rows.inner == 1 && rows.rows * rows.length < int64_t{1} << 31 &&
-         rows.length * y.itemsize() % kVectorBytes == 0 &&
-         rows.length * y.itemsize() <= kVectorBytes * RowLanes::kWorkgroup * max_items && fits(y) &&
-         std::ranges::all_of(operands, [&](const Tensor* operand) {
-           return !operand->defined() || fits(*operand);
-         });
-}
 
 void normalize_vectors(const char* op, const Rows& rows, const Tensor& x, const Tensor& weight,
                        const Tensor& bias, double eps, const Tensor& y, const Tensor& mean,
@@ -215,7 +196,8 @@ struct RowPlan {
 void normalize_rows(const char* op, const Rows& rows, const Tensor& x, const Tensor& weight,
                     const Tensor& bias, double eps, const Tensor& y, const Tensor& mean,
                     const Tensor& rstd) {
-  if (are_vectors(rows, y, {&x, &weight, &bias}, kMaxVectors)) {
+  if (rows.inner == 1 &&
+      are_row_vectors(rows.rows, rows.length, y, {&x, &weight, &bias}, kMaxVectors)) {
     normalize_vectors(op, rows, x, weight, bias, eps, y, mean, rstd);
     return;
   }
@@ -233,7 +215,8 @@ void normalize_rows(const char* op, const Rows& rows, const Tensor& x, const Ten
 void gradient_of_rows(const char* op, const Rows& rows, const Tensor& gradient, const Tensor& x,
                       const Tensor& mean, const Tensor& rstd, const Tensor& weight, const Tensor& y,
                       const Tensor& weight_gradient, const Tensor& bias_gradient) {
-  if (are_vectors(rows, y, {&gradient, &x, &weight}, kMaxGradientVectors)) {
+  if (rows.inner == 1 &&
+      are_row_vectors(rows.rows, rows.length, y, {&gradient, &x, &weight}, kMaxGradientVectors)) {
     gradient_of_vectors(op, rows, gradient, x, mean, rstd, weight, y, weight_gradient,
                         bias_gradient);
     return;

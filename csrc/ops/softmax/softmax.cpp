@@ -15,6 +15,7 @@
 #include "backend/fallback.h"
 #include "backend/tensor.h"
 #include "kernels/softmax_rows.h"
+#include "kernels/softmax_vectors.h"
 #include "launch/dtypes.h"
 #include "launch/halves.h"
 #include "launch/row_lanes.h"
@@ -43,6 +44,24 @@ Tensor composed(kernel::Math math, const Tensor& x, const Tensor* w, int64_t dim
   default:
     return from - at::exp(w->to(at::kFloat)) * at::sum(from, dim, true);
   }
+}
+
+constexpr uint32_t kMaxVectorElements = 32; // of a row that an invocation keeps in registers
+
+// For contiguous rows of aligned vectors. `w` may be undefined.
+void run_vectors(const char* op, kernel::Math math, const Tensor& y, const Tensor& x,
+                 const Tensor& w, uint32_t rows, uint32_t length) {
+  namespace vectors_kernel = kernels::softmax_vectors;
+  const auto vectors = static_cast<uint32_t>(length * y.itemsize() / kVectorBytes);
+  const RowLanes lanes(vectors, /*inner=*/1, /*elements_per_lane=*/2);
+  vectors_kernel::Launch launch(op);
+  launch.y_as(DType::kBits128, y).x_as(DType::kBits128, x);
+  if (w.defined()) {
+    launch.w_as(DType::kBits128, w);
+  }
+  launch.dtype(vector_dtype<vectors_kernel::Dtype>(y));
+  launch.math(static_cast<vectors_kernel::Math>(math)).items(lanes.items(vectors, 1));
+  launch.run({.rows = rows, .vectors = vectors, .lanes_log2 = lanes.lanes_log2});
 }
 
 // `x` is the input, or the gradient of the output; `w` the output in the gradients.
@@ -79,6 +98,11 @@ void run(const char* op, kernel::Math math, const Tensor& y, const Tensor& x, co
 
   const Tensor from = x.contiguous();
   const Tensor output = w != nullptr ? w->contiguous() : Tensor();
+  if (const auto limit = static_cast<uint32_t>(kMaxVectorElements * y.itemsize() / kVectorBytes);
+      inner == 1 && are_row_vectors(rows, length, y, {&from, &output}, limit)) {
+    run_vectors(op, math, y, from, output, rows, length);
+    return;
+  }
   kernel::Launch launch(op);
   launch.y(y).x(from);
   if (w != nullptr) {

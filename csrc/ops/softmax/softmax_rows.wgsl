@@ -15,6 +15,7 @@
 // @grid invocations p.rows << p.lanes_log2
 
 import package::norm::row::{row_max, row_sum};
+import package::softmax::math::{value_t, shifted, term, of_sum, result, checked_maximum};
 
 struct Params {
   rows: u32,
@@ -28,47 +29,10 @@ struct Params {
 @if(owns_y) const unit = 2u;
 @else const unit = 1u;
 
-@if(has_w) alias value_t = vec2<f32>;
-@else alias value_t = f32;
-
 @if(has_w)
 fn load(i: u32) -> value_t { return vec2<f32>(load_x(p.x_at + i), load_w(p.w_at + i)); }
 @else
 fn load(i: u32) -> value_t { return load_x(p.x_at + i); }
-
-// For each kind of math: the value that is summed along the row, and the result computed from the sum.
-@if(softmax)
-fn shifted(v: value_t, maximum: f32) -> value_t { return exp_f(v - maximum); }
-@elif(log_softmax)
-fn shifted(v: value_t, maximum: f32) -> value_t { return v - maximum; }
-@else
-fn shifted(v: value_t, maximum: f32) -> value_t { return v; }
-
-@if(softmax)
-fn term(v: value_t) -> f32 { return v; }
-@elif(log_softmax)
-fn term(v: value_t) -> f32 { return exp_f(v); }
-@elif(softmax_gradient)
-fn term(v: value_t) -> f32 { return v.x * v.y; }
-@else
-fn term(v: value_t) -> f32 { return v.x; }
-
-// What result() needs of the sum; once for each row.
-@if(softmax)
-fn of_sum(sum: f32) -> f32 { return 1.0 / sum; }
-@elif(log_softmax)
-fn of_sum(sum: f32) -> f32 { return log_f(sum); }
-@else
-fn of_sum(sum: f32) -> f32 { return sum; }
-
-@if(softmax)
-fn result(v: value_t, inverse: f32) -> f32 { return v * inverse; }
-@elif(log_softmax)
-fn result(v: value_t, log_sum: f32) -> f32 { return v - log_sum; }
-@elif(softmax_gradient)
-fn result(v: value_t, sum: f32) -> f32 { return (v.x - sum) * v.y; }
-@else
-fn result(v: value_t, sum: f32) -> f32 { return v.x - exp_f(v.y) * sum; }
 
 fn store(i: u32, a: f32, b: f32) {
   @if(owns_y) store2_y(p.y_at + i, a, b);
@@ -111,8 +75,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       }
     }
     maximum = row_max(maximum, slot, per_workgroup, lane, lanes);
-    // Infinity or NaN anywhere, or -infinity everywhere: the whole row is undefined.
-    maximum = select(nan_f(), maximum, is_finite_f(maximum));
+    maximum = checked_maximum(maximum);
   }
 
   var sum = 0.0;

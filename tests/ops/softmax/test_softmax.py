@@ -81,3 +81,14 @@ def test_neighbours_of_half_rows_stay():
     torch.softmax(torch.zeros(2, 5, dtype=torch.float16, device=DEVICE), 1, out=view)
     assert storage[:, 0].tolist() == [7, 7]
     assert storage[:, 6:].flatten().tolist() == [7] * 4
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("length", [7, 64, 1000])  # alone, and in vectors that end in the row
+def test_rows_that_are_not_finite(op, dtype, length):
+    x = torch.randn(8, length)
+    x[1, 5], x[2, 3], x[3, 0] = float("nan"), float("inf"), -float("inf")
+    x[4] = -float("inf")
+    x[5], x[6, 1:] = 1e4, -1e4
+    check(lambda t: op(t, 1), x.to(dtype), **NEAR[dtype])
