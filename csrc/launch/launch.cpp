@@ -96,6 +96,7 @@ void Launch::raise_incomplete() const {
 
 PipelineSpec Launch::make_spec(const KernelForm& form) const {
   PipelineSpec spec = assemble(op(), kernel_, form, target());
+  spec.random_at = kernel_.random_at;
   check_limits(spec, target());
   return spec;
 }

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 #include "runtime/api.h"
 #include "runtime/device.h"
@@ -25,6 +26,23 @@ constexpr uint64_t kSlackFloor = 64ull << 20;
 // A cached buffer is stale once this many others were freed after it. A program that repeats its
 // steps would have used it again by then.
 constexpr uint64_t kStale = 10'000;
+
+using BuffersBySize = std::map<uint64_t, std::vector<Buffer*>>;
+
+// Takes the best fit within one size step, so that less than an eighth is wasted. Of equal ones the
+// most recently freed, which is most likely in the GPU's caches.
+Buffer* take_fitting(BuffersBySize& cached, uint64_t size) {
+  auto it = cached.lower_bound(size);
+  if (it == cached.end() || it->first > size + size / 8) {
+    return nullptr;
+  }
+  Buffer* buffer = it->second.back();
+  it->second.pop_back();
+  if (it->second.empty()) {
+    cached.erase(it);
+  }
+  return buffer;
+}
 
 std::string megabytes(uint64_t bytes) {
   char text[32];
@@ -70,6 +88,11 @@ Buffer* Allocator::allocate(uint64_t bytes) {
   if (buffer == nullptr) {
     raise_out_of_memory(bytes, refusal);
   }
+  if (pool_ != nullptr && buffer->pool == nullptr) {
+    buffer->pool = pool_;
+    pool_->buffers_.insert(buffer);
+    stats_.graphs += buffer->size;
+  }
   buffer->requested = bytes;
   ++stats_.num_allocations;
   stats_.allocated += bytes;
@@ -82,24 +105,65 @@ void Allocator::free(Buffer* buffer) {
   ++stats_.num_frees;
   stats_.allocated -= buffer->requested;
   buffer->last_use = ++clock_;
+  if (buffer->pins != 0) {
+    buffer->parked = true;
+    if (buffer->pool == nullptr) {
+      stats_.graphs += buffer->size;
+    }
+    return;
+  }
+  recycle(buffer);
+}
+
+void Allocator::recycle(Buffer* buffer) {
+  if (buffer->pool != nullptr) {
+    buffer->pool->cached_[buffer->size].push_back(buffer);
+    return;
+  }
   cached_bytes_ += buffer->size;
   cached_[buffer->size].push_back(buffer);
 }
 
 Buffer* Allocator::take_cached(uint64_t size) {
-  // The best fit within one size step, so that less than an eighth is wasted. Of equal ones the
-  // most recently freed, which is most likely in the GPU's caches.
-  auto it = cached_.lower_bound(size);
-  if (it == cached_.end() || it->first > size + size / 8) {
-    return nullptr;
+  Buffer* buffer = pool_ != nullptr ? take_fitting(pool_->cached_, size) : nullptr;
+  if (buffer == nullptr) {
+    buffer = take_fitting(cached_, size);
+    cached_bytes_ -= buffer != nullptr ? buffer->size : 0;
   }
-  Buffer* buffer = it->second.back();
-  it->second.pop_back();
-  if (it->second.empty()) {
-    cached_.erase(it);
-  }
-  cached_bytes_ -= buffer->size;
   return buffer;
+}
+
+MemoryPool* Allocator::use_pool(MemoryPool* pool) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  return std::exchange(pool_, pool);
+}
+
+void Allocator::dissolve(MemoryPool& pool) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  for (Buffer* buffer : pool.buffers_) {
+    buffer->pool = nullptr;
+    stats_.graphs -= buffer->parked ? 0 : buffer->size;
+  }
+  for (const auto& [size, buffers] : pool.cached_) {
+    std::ranges::for_each(buffers, [this](Buffer* buffer) { recycle(buffer); });
+  }
+  pool.buffers_.clear();
+  pool.cached_.clear();
+}
+
+void Allocator::pin(const Buffer& pinned) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  ++const_cast<Buffer&>(pinned).pins; // every buffer is this allocator's
+}
+
+void Allocator::unpin(const Buffer& pinned) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  auto& buffer = const_cast<Buffer&>(pinned);
+  if (--buffer.pins == 0 && buffer.parked) {
+    buffer.parked = false;
+    stats_.graphs -= buffer.pool == nullptr ? buffer.size : 0;
+    recycle(&buffer);
+  }
 }
 
 Buffer* Allocator::create(uint64_t size, const char*& refusal) {
@@ -198,10 +262,14 @@ void Allocator::reset_peak_stats() {
 
 void Allocator::raise_out_of_memory(uint64_t bytes, const std::string& why) {
   ++stats_.num_ooms;
-  raise(ErrorKind::kOutOfMemory, "WebGPU out of memory. Tried to allocate " + megabytes(bytes) +
-                                     ": " + why + ". " + megabytes(stats_.allocated) +
-                                     " are allocated by tensors and " + megabytes(stats_.reserved) +
-                                     " reserved in total on " + device_.info().name + ".");
+  raise(ErrorKind::kOutOfMemory,
+        "WebGPU out of memory. Tried to allocate " + megabytes(bytes) + ": " + why + ". " +
+            megabytes(stats_.allocated) + " are allocated by tensors and " +
+            megabytes(stats_.reserved) + " reserved in total" +
+            (stats_.graphs == 0
+                 ? ""
+                 : ", of which " + megabytes(stats_.graphs) + " are held by graphs") +
+            " on " + device_.info().name + ".");
 }
 
 } // namespace torch_webgpu

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "runtime/buffer.h"
@@ -26,6 +27,16 @@ struct MemoryStats {
   uint64_t num_buffers_created = 0;
   uint64_t num_buffers_live = 0;
   uint64_t num_ooms = 0;
+  uint64_t graphs = 0; // of reserved: the buffers that only graphs can use
+};
+
+/// Buffers that are set apart for the graphs of a capture or of several. What is freed into a pool
+/// is handed out again only while the pool is in use, so nothing else comes to lie where replays
+/// write.
+class MemoryPool {
+  friend class Allocator;
+  std::map<uint64_t, std::vector<Buffer*>> cached_; // by size
+  std::unordered_set<Buffer*> buffers_;
 };
 
 class Allocator {
@@ -45,6 +56,16 @@ public:
   /// Gives every cached buffer back to the driver, and waits until the memory is free.
   void empty_cache();
 
+  /// Has allocate() hand out buffers of that pool, and move buffers into it where it has none that
+  /// fits. Null: of the general pool, as at the start. Returns the pool used until now.
+  MemoryPool* use_pool(MemoryPool* pool);
+  /// Moves the pool's buffers to the general pool. The pool must not be in use.
+  void dissolve(MemoryPool& pool);
+  /// A pinned buffer may be freed, but is neither handed out again nor released until unpin() was
+  /// called as often.
+  void pin(const Buffer& buffer);
+  void unpin(const Buffer& buffer);
+
   MemoryStats stats() const;
   void reset_peak_stats();
 
@@ -53,6 +74,7 @@ public:
 
 private:
   Buffer* take_cached(uint64_t size);
+  void recycle(Buffer* buffer);
   /// Null if there is no memory for it; `refusal` then says who refused.
   Buffer* create(uint64_t size, const char*& refusal);
   void release(Buffer* buffer);
@@ -66,7 +88,8 @@ private:
   std::function<void()> drain_;
   std::map<uint64_t, std::vector<Buffer*>> cached_; // by size
   uint64_t cached_bytes_ = 0;
-  uint64_t peak_live_ = 0; // bytes of buffers in use at once, since the last empty_cache()
+  MemoryPool* pool_ = nullptr; // in use
+  uint64_t peak_live_ = 0;     // bytes of buffers in use at once, since the last empty_cache()
   uint64_t clock_ = 0;
   MemoryStats stats_;
 };

@@ -8,6 +8,7 @@
 namespace torch_webgpu {
 
 class Context;
+class MemoryPool;
 
 /// One WebGPU buffer of the pool. Its address is unique, lies in reserved inaccessible memory (a
 /// host dereference faults instead of corrupting), and is what a tensor's data_ptr() shows.
@@ -17,7 +18,10 @@ struct Buffer {
   uint64_t requested = 0; // bytes asked for by the current owner
   uintptr_t address = 0;
   uint64_t last_use = 0;      // pool clock at the last free, for trimming the oldest first
-  Context* context = nullptr; // whose pool it comes from
+  Context* context = nullptr; // whose allocator it comes from
+  MemoryPool* pool = nullptr; // null: the allocator's general pool
+  uint32_t pins = 0;          // see Allocator::pin
+  bool parked = false;        // freed while pinned
 };
 
 /// Raises kRuntime for bytes that copies cannot move: those outside of the buffer, and those that

@@ -54,6 +54,7 @@ std::unique_ptr<Pipeline> PipelineCache::create(const PipelineSpec& spec) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   auto pipeline = std::make_unique<Pipeline>();
   pipeline->label = spec.label;
+  pipeline->random_at = spec.random_at;
   pipeline->layout = &layout(spec.binding);
 
   const Device::ScopedError error = device_.with_error_scopes([&] {

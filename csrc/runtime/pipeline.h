@@ -44,6 +44,7 @@ struct Pipeline {
   WGPUComputePipeline handle = nullptr;
   const PipelineLayout* layout = nullptr;
   std::string label; // the op, for errors and profiles
+  int32_t random_at = -1;
 };
 
 /// Everything needed to build a pipeline.
@@ -54,6 +55,9 @@ struct PipelineSpec {
   std::string entry = "main";
   BindingLayout binding;
   std::vector<std::pair<std::string, double>> constants; // override values
+  // Where its parameters hold the place in a stream of random numbers, in bytes: a key and a
+  // counter, two words each, the lower word first. -1: it draws none.
+  int32_t random_at = -1;
 };
 
 /// The users of the cache, numbered in csrc/wgsl/pipeline_family.h.

@@ -91,6 +91,32 @@ void Stream::dispatch_observed(const Pipeline& pipeline, const Binding* bindings
   encoder_.count_command();
 }
 
+void Stream::dispatch_prepared(std::span<const PreparedDispatch> dispatches) {
+  check_process();
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  device_.throw_pending_error();
+  check_executing("a graph cannot be replayed");
+  for (const PreparedDispatch& dispatch : dispatches) {
+    if (listener_ != nullptr) [[unlikely]] {
+      listener_->begin(*dispatch.pipeline);
+    }
+    encoder_.dispatch(*dispatch.pipeline, dispatch.group, dispatch.params_offset, dispatch.grid);
+    errors_.arm(dispatch.pipeline->layout->binding.checks_indices);
+    if (listener_ != nullptr) [[unlikely]] {
+      listener_->end();
+    }
+    encoder_.count_command();
+  }
+  stats_.dispatches += dispatches.size();
+}
+
+WGPUBindGroup Stream::create_bind_group(const PipelineLayout& layout,
+                                        std::span<const Binding> bindings, WGPUBuffer params) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  return bind_groups_.create(layout, bindings.data(), static_cast<uint32_t>(bindings.size()),
+                             params);
+}
+
 void Stream::copy(const Buffer& source, uint64_t source_offset, const Buffer& target,
                   uint64_t target_offset, uint64_t bytes) {
   if (bytes == 0) {
@@ -155,10 +181,10 @@ void Stream::upload(const Buffer& target, uint64_t offset, const void* data, uin
 // ---- Reads
 // ----------------------------------------------------------------------------------------
 
-void Stream::check_readable() const {
+void Stream::check_executing(const char* what) const {
   if (recorder_ != nullptr && !recorder_->executes()) {
-    raise(ErrorKind::kRuntime, "values cannot be read from the WebGPU device while its commands "
-                               "are recorded and not executed");
+    raise(ErrorKind::kRuntime, std::string(what) + " while the commands of the WebGPU device are "
+                                                   "recorded and not executed");
   }
 }
 
@@ -167,7 +193,7 @@ std::unique_ptr<Readback> Stream::read_async(const Buffer& source, uint64_t offs
   check_process();
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   device_.throw_pending_error();
-  check_readable();
+  check_executing("values cannot be read");
   ++stats_.readbacks;
   return readbacks_.start(source, offset, bytes);
 }
@@ -176,7 +202,7 @@ void Stream::read(const Buffer& source, uint64_t offset, void* data, uint64_t by
   check_process();
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   device_.throw_pending_error();
-  check_readable();
+  check_executing("values cannot be read");
   ++stats_.readbacks;
   readbacks_.read(source, offset, data, bytes);
 }

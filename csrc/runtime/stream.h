@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "runtime/buffer.h"
@@ -32,6 +33,14 @@ struct StreamStats {
   uint64_t uploads = 0;
   uint64_t readbacks = 0;
   uint64_t bind_groups = 0; // created, i.e. cache misses
+};
+
+/// A dispatch whose bind group is made and whose parameters lie on the device.
+struct PreparedDispatch {
+  const Pipeline* pipeline = nullptr;
+  WGPUBindGroup group = nullptr;
+  uint32_t params_offset = 0; // in bytes, in the buffer that the group binds
+  Grid grid{};
 };
 
 /// Is called around each dispatch that the stream executes.
@@ -65,6 +74,13 @@ public:
   /// `data` is copied before returning.
   void upload(const Buffer& target, uint64_t offset, const void* data, uint64_t bytes) override;
 
+  /// Appends those dispatches. They were checked when they were recorded. Raises kRuntime while
+  /// commands are recorded and not executed.
+  void dispatch_prepared(std::span<const PreparedDispatch> dispatches);
+  /// A bind group for PreparedDispatch. The caller releases it.
+  WGPUBindGroup create_bind_group(const PipelineLayout& layout, std::span<const Binding> bindings,
+                                  WGPUBuffer params);
+
   /// Device to host, any offset and size. Flushes and waits.
   void read(const Buffer& source, uint64_t offset, void* data, uint64_t bytes);
   /// Appends the copy, flushes, returns at once.
@@ -96,6 +112,7 @@ public:
   /// Null detaches the recorder. While one is attached that does not execute commands, there are no
   /// results, so reads raise.
   void set_recorder(Recorder* recorder);
+  Recorder* recorder() const { return recorder_; }
   /// Null detaches the listener.
   void set_listener(DispatchListener* listener);
   Device& device() { return device_; }
@@ -107,7 +124,7 @@ private:
               const void* params, uint32_t params_bytes, Grid grid);
   void dispatch_observed(const Pipeline& pipeline, const Binding* bindings, uint32_t num_bindings,
                          const void* params, uint32_t params_bytes, Grid grid);
-  void check_readable() const;
+  void check_executing(const char* what) const;
 
   Device& device_;
   std::recursive_mutex& mutex_;

@@ -54,6 +54,7 @@ struct KernelInfo {
   std::span<const std::string_view> regions;
   std::span<const std::string_view> enables; // extensions of WGSL that it cannot do without
   uint32_t required = 0;                     // bit k: operand k is not optional
+  int32_t random_at = -1; // where Params has the field `philox`, in bytes; -1: nowhere
   /// Whether constants and operands go together, as the file's @require lines say. Bit k of
   /// `present`: operand k is there; of `owned`: it has its words to itself.
   bool (*is_form)(std::span<const uint32_t> consts, uint32_t present, uint32_t owned) = nullptr;

@@ -142,6 +142,11 @@ class Kernel:
         return [operand for operand in self.operands if operand.many]
 
     @property
+    def random_at(self) -> int:
+        """Where Params has the place in a stream of random numbers, in bytes; -1: nowhere."""
+        return next((f.offset for f in self.params if f.name == "philox"), -1)
+
+    @property
     def list_stride(self) -> int:
         """Vectors of Params.lists for each tensor: a head, and where it starts in its bindings."""
         return 1 + -(-len(self.lists) // 4) if self.lists else 0

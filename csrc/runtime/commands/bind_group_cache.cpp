@@ -5,8 +5,8 @@
 
 namespace torch_webgpu {
 
-void BindGroupCache::fill(Slot& slot, const PipelineLayout& layout, const Binding* bindings,
-                          uint32_t count) {
+WGPUBindGroup BindGroupCache::create(const PipelineLayout& layout, const Binding* bindings,
+                                     uint32_t count, WGPUBuffer params) const {
   std::array<WGPUBindGroupEntry, kMaxBindings + 2> entries;
   uint32_t n = 0;
   auto add = [&](uint32_t number, WGPUBuffer buffer, uint64_t offset, uint64_t size) {
@@ -25,15 +25,20 @@ void BindGroupCache::fill(Slot& slot, const PipelineLayout& layout, const Bindin
   if (layout.binding.checks_indices) {
     add(kErrorsBinding, errors_, 0, kErrorWords * sizeof(uint32_t));
   }
-  add(kParamsBinding, params_, 0, kParamsWindow);
+  add(kParamsBinding, params, 0, kParamsWindow);
   WGPUBindGroupDescriptor descriptor = WGPU_BIND_GROUP_DESCRIPTOR_INIT;
   descriptor.layout = layout.group;
   descriptor.entryCount = n;
   descriptor.entries = entries.data();
+  return device_.api().DeviceCreateBindGroup(device_.handle(), &descriptor);
+}
+
+void BindGroupCache::fill(Slot& slot, const PipelineLayout& layout, const Binding* bindings,
+                          uint32_t count) {
   if (slot.group != nullptr) {
     device_.api().BindGroupRelease(slot.group);
   }
-  slot.group = device_.api().DeviceCreateBindGroup(device_.handle(), &descriptor);
+  slot.group = create(layout, bindings, count, params_);
   slot.layout = &layout;
   slot.count = count;
   std::copy(bindings, bindings + count, slot.bindings.begin());

@@ -49,6 +49,7 @@ public:
   bool executes() const override { return executes_; }
 
   const std::vector<Command>& commands() const { return commands_; }
+  std::vector<Command>& commands() { return commands_; }
   /// Gives all commands to `sink`, in their order.
   void replay(CommandSink& sink) const;
 

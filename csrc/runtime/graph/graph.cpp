@@ -1,0 +1,298 @@
+#include "runtime/graph/graph.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <unordered_map>
+#include <utility>
+
+#include "runtime/api.h"
+#include "runtime/context.h"
+#include "runtime/error.h"
+
+namespace torch_webgpu {
+namespace {
+
+constexpr uint32_t kRandomBytes = 16; // a key and a counter
+
+// What a bind group is made of.
+using GroupKey = std::pair<const PipelineLayout*, std::vector<std::array<uint64_t, 3>>>;
+
+GroupKey key_of(const CommandList::Dispatch& dispatch) {
+  GroupKey key{dispatch.pipeline->layout, {}};
+  for (const Binding& binding : dispatch.bindings) {
+    key.second.push_back(
+        {reinterpret_cast<uintptr_t>(binding.buffer), binding.offset, binding.size});
+  }
+  return key;
+}
+
+// Pairs the buffers of two recordings.
+class BufferPairs {
+public:
+  bool match(const Buffer* mine, bool mine_is_own, const Buffer* other, bool other_is_own) {
+    if (!mine_is_own || !other_is_own) {
+      return mine == other;
+    }
+    return forward_.try_emplace(mine, other).first->second == other &&
+           backward_.try_emplace(other, mine).first->second == mine;
+  }
+
+private:
+  std::unordered_map<const Buffer*, const Buffer*> forward_;
+  std::unordered_map<const Buffer*, const Buffer*> backward_;
+};
+
+std::string name_of(const CommandList::Command& command) {
+  if (const auto* dispatch = std::get_if<CommandList::Dispatch>(&command)) {
+    return dispatch->pipeline->label;
+  }
+  return std::holds_alternative<CommandList::Copy>(command) ? "a copy" : "a clear";
+}
+
+} // namespace
+
+Graph::Graph(Context& context, std::shared_ptr<MemoryPool> pool)
+    : context_(context), pool_(std::move(pool)) {}
+
+Graph::~Graph() {
+  if (in_bad_fork()) {
+    return;
+  }
+  const Api& api = context_.device.api();
+  std::unordered_set<WGPUBindGroup> groups;
+  for (const PreparedDispatch& dispatch : prepared_) {
+    groups.insert(dispatch.group);
+  }
+  for (WGPUBindGroup group : groups) {
+    api.BindGroupRelease(group);
+  }
+  if (params_.handle != nullptr) {
+    api.BufferRelease(params_.handle); // commands that read it keep it until they are done
+  }
+  for (const Buffer* buffer : pinned_) {
+    context_.allocator.unpin(*buffer);
+  }
+}
+
+void Graph::use(const Buffer& buffer) {
+  if (buffer.pool != pool_.get() && pinned_.insert(&buffer).second) {
+    context_.allocator.pin(buffer);
+  }
+}
+
+void Graph::dispatch(const Pipeline& pipeline, const Binding* bindings, uint32_t num_bindings,
+                     const void* params, uint32_t params_bytes, Grid grid) {
+  std::for_each_n(bindings, num_bindings, [this](const Binding& binding) {
+    use(*binding.buffer);
+    requested_.push_back(binding.buffer->requested);
+  });
+  num_draws_ += pipeline.random_at >= 0 ? 1 : 0;
+  recorded_.dispatch(pipeline, bindings, num_bindings, params, params_bytes, grid);
+}
+
+void Graph::copy(const Buffer& source, uint64_t source_offset, const Buffer& target,
+                 uint64_t target_offset, uint64_t bytes) {
+  use(source);
+  use(target);
+  recorded_.copy(source, source_offset, target, target_offset, bytes);
+}
+
+void Graph::clear(const Buffer& target, uint64_t offset, uint64_t bytes) {
+  use(target);
+  recorded_.clear(target, offset, bytes);
+}
+
+void Graph::upload(const Buffer&, uint64_t, const void*, uint64_t) {
+  raise(ErrorKind::kRuntime, "host memory cannot be copied to the WebGPU device while a graph is "
+                             "captured: a replay would not read it again");
+}
+
+// Gives every dispatch its place in params_data_.
+void Graph::place_parameters() {
+  const uint32_t alignment = std::max(context_.device.caps().uniform_offset_alignment, 16u);
+  for (const bool drawing : {true, false}) {
+    size_t k = 0;
+    for (const CommandList::Command& command : recorded_.commands()) {
+      const auto* dispatch = std::get_if<CommandList::Dispatch>(&command);
+      if (dispatch == nullptr) {
+        continue;
+      }
+      PreparedDispatch& prepared = prepared_[k++];
+      if ((dispatch->pipeline->random_at >= 0) != drawing) {
+        continue;
+      }
+      prepared.params_offset = static_cast<uint32_t>(params_data_.size());
+      params_data_.insert(params_data_.end(), dispatch->params.begin(), dispatch->params.end());
+      params_data_.resize((params_data_.size() + alignment - 1) / alignment * alignment);
+    }
+    drawing_bytes_ = drawing ? static_cast<uint32_t>(params_data_.size()) : drawing_bytes_;
+  }
+}
+
+void Graph::instantiate() {
+  std::lock_guard<std::recursive_mutex> lock(context_.mutex);
+  if (instantiated_) {
+    return;
+  }
+  for (const CommandList::Command& command : recorded_.commands()) {
+    if (const auto* dispatch = std::get_if<CommandList::Dispatch>(&command)) {
+      prepared_.push_back({dispatch->pipeline, nullptr, 0, dispatch->grid});
+    }
+  }
+  place_parameters();
+  // One window longer: the binding at the last offset ends there.
+  params_.size = params_data_.size() + kParamsWindow;
+  params_.context = &context_;
+  params_.handle = context_.device.create_buffer(
+      params_.size, WGPUBufferUsage_Uniform | WGPUBufferUsage_CopyDst, "graph parameters");
+  changed_ = true;
+
+  std::map<GroupKey, WGPUBindGroup> groups;
+  size_t k = 0;
+  for (const CommandList::Command& command : recorded_.commands()) {
+    if (const auto* dispatch = std::get_if<CommandList::Dispatch>(&command)) {
+      WGPUBindGroup& group = groups[key_of(*dispatch)];
+      if (group == nullptr) {
+        group = context_.stream.create_bind_group(*dispatch->pipeline->layout, dispatch->bindings,
+                                                  params_.handle);
+      }
+      PreparedDispatch& prepared = prepared_[k];
+      prepared.group = group;
+      if (const int32_t at = dispatch->pipeline->random_at; at >= 0) {
+        Draw draw{prepared.params_offset + static_cast<uint32_t>(at), 0, 0};
+        std::memcpy(&draw.number, params_data_.data() + draw.at, sizeof(draw.number));
+        std::memcpy(&draw.counter, params_data_.data() + draw.at + sizeof(draw.number),
+                    sizeof(draw.counter));
+        draws_.push_back(draw);
+      }
+      ++k;
+      if (!steps_.empty() && std::holds_alternative<Range>(steps_.back())) {
+        std::get<Range>(steps_.back()).last = k;
+      } else {
+        steps_.emplace_back(Range{k - 1, k});
+      }
+    } else if (const auto* copied = std::get_if<CommandList::Copy>(&command)) {
+      steps_.emplace_back(*copied);
+    } else {
+      steps_.emplace_back(std::get<CommandList::Clear>(command));
+    }
+  }
+  context_.device.throw_pending_error();
+  instantiated_ = true;
+}
+
+// The stream's order keeps the new parameters behind the replays before.
+void Graph::write_parameters(std::span<const RandomPlace> random) {
+  for (const Draw& draw : draws_) {
+    if (draw.number >= random.size()) {
+      continue; // the kernel has the field, but this form of it draws nothing
+    }
+    const RandomPlace& place = random[draw.number];
+    const std::array<uint64_t, 2> words{place.key, place.counter + draw.counter};
+    static_assert(sizeof(words) == kRandomBytes);
+    std::memcpy(params_data_.data() + draw.at, words.data(), sizeof(words));
+  }
+  const uint64_t bytes = changed_ ? params_data_.size() : draws_.empty() ? 0 : drawing_bytes_;
+  context_.stream.upload(params_, 0, params_data_.data(), bytes);
+  changed_ = false;
+}
+
+void Graph::replay(std::span<const RandomPlace> random) {
+  std::lock_guard<std::recursive_mutex> lock(context_.mutex);
+  instantiate();
+  context_.stream.dispatch_prepared({}); // checks that nothing is being recorded
+  write_parameters(random);
+  Stream& stream = context_.stream;
+  for (const Step& step : steps_) {
+    if (const auto* range = std::get_if<Range>(&step)) {
+      stream.dispatch_prepared(
+          std::span(prepared_).subspan(range->first, range->last - range->first));
+    } else if (const auto* copied = std::get_if<CommandList::Copy>(&step)) {
+      stream.copy(*copied->source, copied->source_offset, *copied->target, copied->target_offset,
+                  copied->bytes);
+    } else {
+      const auto& cleared = std::get<CommandList::Clear>(step);
+      stream.clear(*cleared.target, cleared.offset, cleared.bytes);
+    }
+  }
+}
+
+void Graph::update(const Graph& recording) {
+  std::lock_guard<std::recursive_mutex> lock(context_.mutex);
+  instantiate();
+  BufferPairs pairs;
+  const auto same = [&](const Buffer* mine, const Buffer* other) {
+    return pairs.match(mine, !pinned_.contains(mine), other, !recording.pinned_.contains(other));
+  };
+  size_t binding = 0;
+  const auto& mine = recorded_.commands();
+  const auto& other = recording.recorded_.commands();
+  for (size_t k = 0; k < std::max(mine.size(), other.size()); ++k) {
+    const auto fail = [&](const std::string& what) {
+      raise(ErrorKind::kRuntime, "the graph cannot be updated: command " + std::to_string(k) +
+                                     ", " + name_of(k < mine.size() ? mine[k] : other[k]) + ", " +
+                                     what);
+    };
+    if (k >= mine.size() || k >= other.size()) {
+      fail(k >= mine.size() ? "is not in the graph" : "was not recorded again");
+    }
+    if (mine[k].index() != other[k].index()) {
+      fail("became " + name_of(other[k]));
+    }
+    if (const auto* a = std::get_if<CommandList::Dispatch>(&mine[k])) {
+      const auto& b = std::get<CommandList::Dispatch>(other[k]);
+      if (a->pipeline != b.pipeline) {
+        fail("became " + b.pipeline->label + " or takes other operands");
+      }
+      if (a->grid != b.grid || a->params.size() != b.params.size()) {
+        fail("has another size");
+      }
+      for (size_t i = 0; i < a->bindings.size(); ++i) {
+        const Binding& x = a->bindings[i];
+        const Binding& y = b.bindings[i];
+        // Buffers of a pool are as large as the request or a little larger.
+        const bool whole =
+            x.offset == 0 && y.offset == 0 && x.size == x.buffer->size && y.size == y.buffer->size;
+        const bool as_large = requested_[binding] == recording.requested_[binding];
+        ++binding;
+        if (!same(x.buffer, y.buffer) || !as_large || x.offset != y.offset ||
+            (!whole && x.size != y.size)) {
+          fail("uses other tensors");
+        }
+      }
+    } else if (const auto* copied = std::get_if<CommandList::Copy>(&mine[k])) {
+      const auto& b = std::get<CommandList::Copy>(other[k]);
+      if (!same(copied->source, b.source) || !same(copied->target, b.target) ||
+          copied->source_offset != b.source_offset || copied->target_offset != b.target_offset ||
+          copied->bytes != b.bytes) {
+        fail("copies other bytes");
+      }
+    } else {
+      const auto& a = std::get<CommandList::Clear>(mine[k]);
+      const auto& b = std::get<CommandList::Clear>(other[k]);
+      if (!same(a.target, b.target) || a.offset != b.offset || a.bytes != b.bytes) {
+        fail("clears other bytes");
+      }
+    }
+  }
+  size_t dispatch = 0;
+  size_t draw = 0;
+  for (size_t k = 0; k < other.size(); ++k) {
+    const auto* recorded = std::get_if<CommandList::Dispatch>(&other[k]);
+    if (recorded == nullptr) {
+      continue;
+    }
+    std::get<CommandList::Dispatch>(recorded_.commands()[k]).params = recorded->params;
+    const PreparedDispatch& prepared = prepared_[dispatch++];
+    std::ranges::copy(recorded->params, params_data_.begin() + prepared.params_offset);
+    if (recorded->pipeline->random_at >= 0) {
+      Draw& to = draws_[draw++];
+      std::memcpy(&to.number, params_data_.data() + to.at, sizeof(to.number));
+      std::memcpy(&to.counter, params_data_.data() + to.at + sizeof(to.number), sizeof(to.counter));
+    }
+  }
+  changed_ = true;
+}
+
+} // namespace torch_webgpu

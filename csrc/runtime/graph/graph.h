@@ -1,0 +1,104 @@
+// A program of commands that is recorded once and replayed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_set>
+#include <variant>
+#include <vector>
+
+#include "runtime/allocator.h"
+#include "runtime/buffer.h"
+#include "runtime/commands/command_list.h"
+#include "runtime/commands/command_sink.h"
+#include "runtime/stream.h"
+
+namespace torch_webgpu {
+
+class Context;
+
+/// Where a stream of random numbers is when a replay starts.
+struct RandomPlace {
+  uint64_t key = 0;
+  uint64_t counter = 0; // in steps of the kernels' counter
+};
+
+/// Records commands instead of executing them: attach it with Stream::set_recorder. Then
+/// instantiate() and replay(), any number of times.
+///
+/// Buffers of `pool` belong to the graph as long as the pool is not dissolved. Every other buffer
+/// that a command uses is pinned: the graph's commands stay valid after the tensor in it is freed.
+///
+/// In a dispatch that draws random numbers (Pipeline::random_at), the key that is recorded is the
+/// number of a RandomPlace, and the counter is relative to it. replay() puts the sums in their
+/// place.
+class Graph final : public Recorder {
+public:
+  Graph(Context& context, std::shared_ptr<MemoryPool> pool);
+  ~Graph() override;
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  void dispatch(const Pipeline& pipeline, const Binding* bindings, uint32_t num_bindings,
+                const void* params, uint32_t params_bytes, Grid grid) override;
+  void copy(const Buffer& source, uint64_t source_offset, const Buffer& target,
+            uint64_t target_offset, uint64_t bytes) override;
+  void clear(const Buffer& target, uint64_t offset, uint64_t bytes) override;
+  /// Raises kRuntime: what lies in host memory then would not be what lies there at a replay.
+  void upload(const Buffer& target, uint64_t offset, const void* data, uint64_t bytes) override;
+  bool executes() const override { return false; }
+
+  /// What was recorded, in its order. Sizes of bindings are in bytes, never 0.
+  const std::vector<CommandList::Command>& commands() const { return recorded_.commands(); }
+  /// Dispatches that draw random numbers.
+  uint32_t num_draws() const { return num_draws_; }
+  const MemoryPool& pool() const { return *pool_; }
+
+  /// Makes the bind groups and writes the parameters to the device. Once, after the recording.
+  void instantiate();
+  bool is_instantiated() const { return instantiated_; }
+  /// Appends all commands to the stream. `random` has a place for each number that was recorded.
+  void replay(std::span<const RandomPlace> random);
+  /// Takes the parameters of a recording that differs in nothing else; buffers of its pool may be
+  /// others, if each stands for one of this graph's. Raises kRuntime, naming the first command that
+  /// differs, and then changes nothing.
+  void update(const Graph& recording);
+
+private:
+  // Dispatches [first, last) of prepared_, or a command to be given to the stream as it is.
+  struct Range {
+    size_t first = 0;
+    size_t last = 0;
+  };
+  using Step = std::variant<Range, CommandList::Copy, CommandList::Clear>;
+
+  void use(const Buffer& buffer);
+  void place_parameters();
+  void write_parameters(std::span<const RandomPlace> random);
+
+  Context& context_;
+  std::shared_ptr<MemoryPool> pool_;
+  CommandList recorded_;
+  uint32_t num_draws_ = 0;
+  std::vector<uint64_t> requested_; // of each binding's buffer, in bytes
+  std::unordered_set<const Buffer*> pinned_;
+
+  bool instantiated_ = false;
+  std::vector<PreparedDispatch> prepared_;
+  std::vector<Step> steps_;
+  // Parameters of all dispatches as the device has them; those that draw come first.
+  Buffer params_;
+  std::vector<uint8_t> params_data_;
+  uint32_t drawing_bytes_ = 0; // of params_data_, from its start
+  struct Draw {
+    uint32_t at = 0; // of the key, in params_data_
+    uint64_t number = 0;
+    uint64_t counter = 0;
+  };
+  std::vector<Draw> draws_;
+  bool changed_ = false; // params_data_ is newer than what the device has
+};
+
+} // namespace torch_webgpu
