@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "backend/graph.h"
 #include "backend/tensor.h"
 #include "runtime/context.h"
 
@@ -64,6 +65,7 @@ public:
     check_index(stream.device());
     auto recorded = std::make_unique<Event>();
     if (flag == c10::EventFlag::BACKEND_DEFAULT) { // with timing
+      check_not_capturing("an Event with enable_timing=True", "a replay would not record it");
       recorded->timestamp = context().stream.record_timestamp();
     }
     recorded->serial = context().stream.flush();

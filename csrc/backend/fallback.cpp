@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/generator.h"
+#include "backend/graph.h"
 #include "backend/tensor.h"
 
 namespace torch_webgpu {
@@ -191,6 +192,9 @@ void note_fallback(std::string_view op, std::string_view reason) {
                               "' with arguments from the 'webgpu' backend: there is no kernel",
                               reason.empty() ? "" : " ", reason,
                               ". TORCH_WEBGPU_FALLBACK=warn would run it on the CPU.");
+  if (CapturedGraph::is_capturing()) {
+    check_not_capturing(std::string(op).c_str(), "it runs on the CPU");
+  }
   bool warn = false;
   {
     std::lock_guard<std::mutex> lock(counts().mutex);

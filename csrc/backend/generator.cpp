@@ -3,8 +3,11 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/TensorBase.h>
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "backend/graph.h"
 #include "backend/tensor.h"
 
 namespace torch_webgpu {
@@ -21,13 +24,32 @@ GeneratorImpl::GeneratorImpl(c10::DeviceIndex index)
 c10::DeviceType GeneratorImpl::device_type() { return kWebGPU; }
 
 PhiloxState GeneratorImpl::philox_state(uint64_t increment) {
+  CapturedGraph::note_draw(*this);
   std::lock_guard<std::mutex> lock(mutex_);
-  const PhiloxState state{seed_, offset_};
+  PhiloxState state{seed_, offset_};
   offset_ += (increment + 3) / 4 * 4;
+  if (captured_) {
+    state = {captured_->number, state.offset - captured_->begin};
+    captured_->end = std::max(captured_->end, offset_);
+  }
   return state;
 }
 
+void GeneratorImpl::begin_capture(uint64_t number) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  captured_ = {number, offset_, offset_};
+}
+
+uint64_t GeneratorImpl::end_capture() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const Captured captured = *std::exchange(captured_, std::nullopt);
+  offset_ = captured.begin;
+  return captured.end - captured.begin;
+}
+
 void GeneratorImpl::set_current_seed(uint64_t seed) {
+  TORCH_CHECK(!CapturedGraph::is_capturing(),
+              "the seed of a webgpu generator cannot be set while a graph is captured");
   seed_ = seed;
   offset_ = 0;
 }
@@ -39,6 +61,9 @@ uint64_t GeneratorImpl::seed() {
 
 void GeneratorImpl::set_offset(uint64_t offset) {
   TORCH_CHECK(offset % 4 == 0, "the offset of a webgpu generator must be a multiple of 4");
+  TORCH_CHECK(!captured_ || offset >= captured_->begin,
+              "the offset of a webgpu generator cannot be set to a place before the capture of a "
+              "graph while it is captured");
   offset_ = offset;
 }
 
@@ -61,7 +86,9 @@ void GeneratorImpl::set_state(const c10::TensorImpl& state) {
   uint64_t offset = 0;
   std::memcpy(&seed, bytes, sizeof(seed));
   std::memcpy(&offset, bytes + sizeof(seed), sizeof(offset));
-  set_current_seed(seed);
+  if (!captured_ || seed != seed_) {
+    set_current_seed(seed);
+  }
   set_offset(offset);
 }
 

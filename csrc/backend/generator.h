@@ -34,6 +34,14 @@ public:
   /// advances past them. Takes the generator's mutex: callers must not hold it.
   PhiloxState philox_state(uint64_t increment);
 
+  /// While a graph is captured, draws give `number` for the seed and count from the present offset.
+  void begin_capture(uint64_t number);
+  bool is_captured() const { return captured_.has_value(); }
+  /// Puts the offset back. Returns how far draws came, as an offset.
+  uint64_t end_capture();
+
+  // While a graph is captured, the seed cannot be set, nor an offset before the one that the
+  // capture began with: RuntimeError.
   void set_current_seed(uint64_t seed) override;
   uint64_t current_seed() const override { return seed_; }
   uint64_t seed() override;
@@ -48,6 +56,13 @@ public:
 private:
   GeneratorImpl* clone_impl() const override;
 
+  struct Captured {
+    uint64_t number = 0;
+    uint64_t begin = 0; // offset
+    uint64_t end = 0;   // the largest offset that a draw ended at
+  };
+
+  std::optional<Captured> captured_;
   uint64_t seed_ = c10::default_rng_seed_val;
   uint64_t offset_ = 0;
 };

@@ -19,6 +19,7 @@
 #include "backend/generator.h"
 #include "backend/tensor.h"
 #include "python/compiled_kernel.h"
+#include "python/graphs.h"
 #include "python/kernels.h"
 #include "python/products.h"
 #include "python/shaders.h"
@@ -126,6 +127,7 @@ Counters memory_stats() {
           {"segment.all.current", stats.num_buffers_live},
           {"segment.all.allocated", stats.num_buffers_created},
           {"segment.all.freed", stats.num_buffers_created - stats.num_buffers_live},
+          {"graph_bytes.all.current", stats.graphs},
           {"num_ooms", stats.num_ooms}};
 }
 
@@ -228,6 +230,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   register_shader_sources(m);
   register_user_kernels(m);
   register_targets(m);
+  register_graphs(m);
   m.def("default_generator", torch::wrap_pybind_function([] { return default_generator(); }));
 }
 

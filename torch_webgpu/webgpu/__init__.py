@@ -9,6 +9,14 @@ from typing import Any
 import torch
 
 from torch_webgpu import _C
+from torch_webgpu.graphs import (
+    Graph,
+    graph,
+    graph_pool_handle,
+    is_current_stream_capturing,
+    make_graphed_callables,
+    update_graph,
+)
 from torch_webgpu.webgpu.fallback import (
     fallbacks,
     get_fallback_mode,
@@ -60,6 +68,7 @@ from ._device import DeviceLike, check_device
 __all__ = [
     "DeviceProperties",
     "Event",
+    "Graph",
     "Kernel",
     "Profile",
     "ProfileEntry",
@@ -81,12 +90,16 @@ __all__ = [
     "get_fallback_mode",
     "get_rng_state",
     "get_rng_state_all",
+    "graph",
+    "graph_pool_handle",
     "init",
     "initial_seed",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_initialized",
     "list_adapters",
+    "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
@@ -108,6 +121,7 @@ __all__ = [
     "stats",
     "stream",
     "synchronize",
+    "update_graph",
 ]
 
 globals().update(tensor_types())

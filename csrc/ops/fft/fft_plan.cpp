@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "backend/empty.h"
+#include "backend/graph.h"
 #include "backend/tensor.h"
 #include "runtime/context.h"
 #include "wgsl/target.h"
@@ -94,7 +95,7 @@ enum class Table : uint32_t { kRoots, kSplitRoots, kChirp, kFilterSpectrum };
 
 class TableCache {
 public:
-  explicit TableCache(Context& context) : stream_(context.stream) {}
+  explicit TableCache(Context& context) : context_(context) {}
 
   /// The table; `value(k)` is called for each of its elements if it is not there yet.
   template <class Value>
@@ -107,8 +108,9 @@ public:
         host[k] = static_cast<c10::complex<float>>(value(k));
       }
       const uint64_t bytes = size * sizeof(host[0]);
+      const Uncaptured scope(context_);
       table = empty_webgpu({static_cast<int64_t>(size)}, at::kComplexFloat);
-      stream_.upload(buffer_of(table), byte_offset(table), host.data(), bytes);
+      context_.stream.upload(buffer_of(table), byte_offset(table), host.data(), bytes);
       bytes_ += bytes;
     }
     const Tensor result = table;
@@ -120,7 +122,7 @@ public:
   }
 
 private:
-  Stream& stream_;
+  Context& context_;
   std::mutex mutex_;
   std::map<std::pair<Table, uint32_t>, Tensor> tables_;
   uint64_t bytes_ = 0;

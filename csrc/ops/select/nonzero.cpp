@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/empty.h"
+#include "backend/graph.h"
 #include "kernels/nonzero_count.h"
 #include "kernels/nonzero_scan.h"
 #include "kernels/nonzero_write.h"
@@ -39,6 +40,9 @@ Tensor count_selected(const char* name, const Tensor& mask) {
 }
 
 int64_t read_total(const Tensor& counts) {
+  check_not_capturing(
+      "an operator whose result's size depends on data (nonzero, masked_select, ...)",
+      "it reads the size on the host");
   uint32_t total = 0;
   context_of(counts).stream.read(buffer_of(counts), byte_offset(counts) + (counts.numel() - 1) * 4,
                                  &total, 4);

@@ -10,6 +10,7 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/graph.h"
 #include "backend/tensor.h"
 #include "launch/target_scope.h"
 #include "ops/pointwise/pointwise.h"
@@ -157,6 +158,8 @@ void copy_from_host(const Tensor& dst, const Tensor& src) {
     return;
   }
   const auto options = src.options().dtype(dst.scalar_type()).requires_grad(false);
+  check_not_capturing("aten::copy_ from the CPU",
+                      "a replay would not read the host's memory again");
   Tensor host = src;
   if (src.scalar_type() != dst.scalar_type() || src.sizes() != dst.sizes() ||
       src.strides() != dst.strides() || src.is_conj() || src.is_neg() || dst.is_conj() ||
@@ -176,6 +179,7 @@ void copy_from_host(const Tensor& dst, const Tensor& src) {
 }
 
 void copy_to_host(const Tensor& dst, const Tensor& src) {
+  check_not_capturing("aten::copy_ to the CPU", "it reads values on the host");
   if (!is_dense(src)) {
     Tensor packed = empty_webgpu(src.sizes(), src.scalar_type());
     copy_on_device(packed, src);

@@ -1,0 +1,284 @@
+#include "backend/graph.h"
+
+#include <ATen/core/Generator.h>
+#include <torch/version.h>
+
+#include <atomic>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "backend/tensor.h"
+#include "runtime/context.h"
+
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 13
+#include <ATen/core/GraphImplInterface.h>
+#endif
+
+namespace torch_webgpu {
+namespace {
+
+std::atomic<CapturedGraph*> capturing{nullptr};
+
+// The pools that graphs have, by their ids.
+class Pools {
+public:
+  std::shared_ptr<MemoryPool> get(c10::MempoolId_t id) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::weak_ptr<MemoryPool>& entry = pools_[id];
+    std::shared_ptr<MemoryPool> pool = entry.lock();
+    if (pool == nullptr) {
+      pool = {new MemoryPool, [](MemoryPool* dissolved) {
+                if (!in_bad_fork()) {
+                  context().allocator.dissolve(*dissolved);
+                }
+                delete dissolved;
+              }};
+      entry = pool;
+    }
+    return pool;
+  }
+
+  // Ids of graphs' own pools are {n, 0}, of pools asked for by themselves {0, n}.
+  c10::MempoolId_t new_id(bool of_graph) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::erase_if(pools_, [](const auto& entry) { return entry.second.expired(); });
+    ++last_;
+    return of_graph ? c10::MempoolId_t{last_, 0} : c10::MempoolId_t{0, last_};
+  }
+
+  static Pools& instance() {
+    static auto* pools = new Pools; // outlives every graph
+    return *pools;
+  }
+
+private:
+  std::mutex mutex_;
+  std::map<c10::MempoolId_t, std::weak_ptr<MemoryPool>> pools_;
+  c10::CaptureId_t last_ = 0;
+};
+
+struct Line {
+  std::ostream& out;
+  std::map<const Buffer*, size_t>& numbers;
+
+  size_t number(const Buffer* buffer) const {
+    return numbers.try_emplace(buffer, numbers.size()).first->second;
+  }
+  void operator()(const CommandList::Dispatch& dispatch) const {
+    out << "dispatch " << dispatch.pipeline->label << " grid " << dispatch.grid[0] << 'x'
+        << dispatch.grid[1] << 'x' << dispatch.grid[2] << " parameters " << dispatch.params.size()
+        << " bytes, buffers";
+    for (const Binding& binding : dispatch.bindings) {
+      out << " b" << number(binding.buffer) << '[' << binding.offset << ':'
+          << binding.offset + binding.size << ']';
+    }
+    out << '\n';
+  }
+  void operator()(const CommandList::Copy& copy) const {
+    out << "copy b" << number(copy.source) << '[' << copy.source_offset << ':'
+        << copy.source_offset + copy.bytes << "] to b" << number(copy.target) << '['
+        << copy.target_offset << ':' << copy.target_offset + copy.bytes << "]\n";
+  }
+  void operator()(const CommandList::Clear& clear) const {
+    out << "clear b" << number(clear.target) << '[' << clear.offset << ':'
+        << clear.offset + clear.bytes << "]\n";
+  }
+  void operator()(const CommandList::Upload&) const {} // a graph has none
+};
+
+} // namespace
+
+CapturedGraph::~CapturedGraph() {
+  abandon();
+  // A graph whose process is ending has nothing to give back.
+}
+
+bool CapturedGraph::is_capturing() { return capturing.load() != nullptr; }
+
+c10::MempoolId_t CapturedGraph::new_pool() { return Pools::instance().new_id(false); }
+
+void CapturedGraph::capture_begin(c10::MempoolId_t pool) {
+  TORCH_CHECK(graph_ == nullptr, "this graph has been captured already: reset() it first");
+  Context& ctx = context();
+  std::lock_guard<std::recursive_mutex> lock(ctx.mutex);
+  TORCH_CHECK(!is_capturing(), "another graph is being captured");
+  pool_id_ = pool == c10::MempoolId_t{0, 0} ? Pools::instance().new_id(true) : pool;
+  pool_ = Pools::instance().get(pool_id_);
+  auto graph = std::make_unique<Graph>(ctx, pool_);
+  ctx.stream.set_recorder(graph.get());
+  graph_ = std::move(graph);
+  ctx.allocator.use_pool(pool_.get());
+  capturing_ = true;
+  capturing = this;
+  draw_is_due_ = false;
+  add_draw(generator_of(std::nullopt));
+  draw_is_due_ = false;
+}
+
+void CapturedGraph::stop() {
+  Context& ctx = context();
+  std::lock_guard<std::recursive_mutex> lock(ctx.mutex);
+  ctx.stream.set_recorder(nullptr);
+  ctx.allocator.use_pool(nullptr);
+  capturing = nullptr;
+  capturing_ = false;
+  for (Draws& draws : draws_) {
+    draws.increment = draws.generator->end_capture();
+  }
+}
+
+void CapturedGraph::capture_end() {
+  TORCH_CHECK(capturing_, "capture_end() was called without capture_begin()");
+  stop();
+  if (draw_is_due_ && graph_->num_draws() == draws_before_) {
+    reset();
+    TORCH_CHECK(false, "an operator drew random numbers that a replay could not draw anew");
+  }
+  if (!keep_graph_) {
+    instantiate();
+  }
+}
+
+void CapturedGraph::abandon() noexcept {
+  if (capturing_ && !in_bad_fork()) {
+    stop();
+    reset();
+  }
+}
+
+void CapturedGraph::reset() {
+  TORCH_CHECK(!capturing_, "a graph cannot be reset while it is captured");
+  graph_.reset();
+  draws_.clear();
+  pool_.reset();
+  pool_id_ = {0, 0};
+}
+
+const Graph& CapturedGraph::captured() const {
+  TORCH_CHECK(graph_ != nullptr && !capturing_, "this graph has not been captured");
+  return *graph_;
+}
+
+void CapturedGraph::instantiate() {
+  captured();
+  graph_->instantiate();
+}
+
+void CapturedGraph::replay() {
+  captured();
+  check_not_capturing("a graph's replay()", "its commands are not recorded");
+  std::vector<RandomPlace> places;
+  for (const Draws& draws : draws_) {
+    // Draws of a replay do not need the generator if the graph makes none.
+    const PhiloxState state = draws.generator->philox_state(draws.increment);
+    places.push_back({state.seed, state.offset / 4});
+  }
+  graph_->replay(places);
+}
+
+void CapturedGraph::update(const CapturedGraph& capture) {
+  captured();
+  capture.captured();
+  TORCH_CHECK(draws_.size() == capture.draws_.size(),
+              "the graph cannot be updated: it draws from other generators");
+  for (size_t k = 0; k < draws_.size(); ++k) {
+    TORCH_CHECK(draws_[k].generator == capture.draws_[k].generator &&
+                    draws_[k].increment == capture.draws_[k].increment,
+                "the graph cannot be updated: it draws other random numbers");
+  }
+  graph_->update(*capture.graph_);
+}
+
+c10::MempoolId_t CapturedGraph::pool() const {
+  TORCH_CHECK(pool_ != nullptr, "this graph has not been captured");
+  return pool_id_;
+}
+
+void CapturedGraph::debug_dump(const std::string& path) const {
+  std::ofstream out(path);
+  std::map<const Buffer*, size_t> numbers;
+  for (const CommandList::Command& command : captured().commands()) {
+    std::visit(Line{out, numbers}, command);
+  }
+  out.close();
+  TORCH_CHECK(out.good(), "could not write ", path);
+}
+
+void CapturedGraph::note_draw(GeneratorImpl& generator) {
+  if (CapturedGraph* graph = capturing.load()) [[unlikely]] {
+    graph->add_draw(generator);
+  }
+}
+
+void CapturedGraph::add_draw(GeneratorImpl& generator) {
+  std::lock_guard<std::recursive_mutex> lock(context().mutex);
+  if (draw_is_due_ && graph_->num_draws() == draws_before_) {
+    TORCH_CHECK(false, "an operator drew random numbers that a replay could not draw anew");
+  }
+  draw_is_due_ = true;
+  draws_before_ = graph_->num_draws();
+  if (!generator.is_captured()) {
+    generator.begin_capture(draws_.size());
+    draws_.push_back({c10::intrusive_ptr<GeneratorImpl>::reclaim_copy(&generator), 0});
+  }
+}
+
+Uncaptured::Uncaptured(Context& context) : context_(context) {
+  context.mutex.lock();
+  if (CapturedGraph::is_capturing()) {
+    recorder_ = context.stream.recorder();
+    context.stream.set_recorder(nullptr);
+    pool_ = context.allocator.use_pool(nullptr);
+  }
+}
+
+Uncaptured::~Uncaptured() {
+  if (recorder_ != nullptr) {
+    context_.stream.set_recorder(recorder_);
+    context_.allocator.use_pool(pool_);
+  }
+  context_.mutex.unlock();
+}
+
+void check_not_capturing(const char* op, const char* why) {
+  TORCH_CHECK(!CapturedGraph::is_capturing(), op,
+              " cannot be captured in a graph of the webgpu device: ", why);
+}
+
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 13
+
+namespace {
+
+// torch.accelerator.Graph.
+class AcceleratorGraph final : public at::GraphImplInterface {
+public:
+  explicit AcceleratorGraph(const at::GraphImplArgs& args) : graph_(args.keep_graph) {}
+
+  // All modes are the same: operators of all threads are recorded, and no call is unsafe.
+  void capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode) override {
+    graph_.capture_begin(pool);
+  }
+  void capture_end() override { graph_.capture_end(); }
+  void instantiate() override { graph_.instantiate(); }
+  void replay() override { graph_.replay(); }
+  void reset() override { graph_.reset(); }
+  c10::MempoolId_t pool() const override { return graph_.pool(); }
+  void enable_debug_mode() override { graph_.enable_debug_mode(); }
+  void debug_dump(const std::string& path) override { graph_.debug_dump(path); }
+
+private:
+  CapturedGraph graph_;
+};
+
+using at::GraphImplRegistry;
+using at::RegistererGraphImplRegistry;
+// The key is the device's name in upper case.
+REGISTER_GRAPH_IMPL(WEBGPU, AcceleratorGraph)
+
+} // namespace
+
+#endif
+
+} // namespace torch_webgpu

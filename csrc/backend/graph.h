@@ -1,0 +1,94 @@
+// Graphs as PyTorch has them: captured from tensor operators, replayed as they are.
+#pragma once
+
+#include <c10/core/Allocator.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/generator.h"
+#include "runtime/graph/graph.h"
+
+namespace torch_webgpu {
+
+/// From capture_begin() to capture_end(), operators record what they would have the device do, and
+/// the device does nothing. Results have their shapes, and hold values from the first replay on.
+/// One graph at a time; operators of all threads are recorded.
+class CapturedGraph {
+public:
+  explicit CapturedGraph(bool keep_graph = false) : keep_graph_(keep_graph) {}
+  ~CapturedGraph();
+  CapturedGraph(const CapturedGraph&) = delete;
+  CapturedGraph& operator=(const CapturedGraph&) = delete;
+
+  /// The graph shares its memory with graphs of the same pool, which must be replayed in the order
+  /// of their captures; {0, 0}: a pool of its own. Raises RuntimeError if something is being
+  /// captured or recorded, or if this graph was captured already.
+  void capture_begin(c10::MempoolId_t pool = {0, 0});
+  /// Instantiates the graph as well, unless it was made with keep_graph.
+  void capture_end();
+  /// Ends a capture that failed; the graph is empty again. Nothing if there is none.
+  void abandon() noexcept;
+  void instantiate();
+  /// Has the device do what was captured, on the values that the captured tensors have now.
+  void replay();
+  /// Takes the numbers (learning rates, dropout probabilities ...) of another capture of the same
+  /// program. Raises RuntimeError if it differs in anything else.
+  void update(const CapturedGraph& capture);
+  /// Frees what the graph holds. Tensors that it wrote stay as they are.
+  void reset();
+  c10::MempoolId_t pool() const;
+  /// What debug_dump needs; here it is always kept.
+  void enable_debug_mode() {}
+  /// Writes a list of the commands, one a line.
+  void debug_dump(const std::string& path) const;
+  /// Dispatches, copies and clears of a replay.
+  size_t num_commands() const { return captured().commands().size(); }
+
+  static bool is_capturing();
+  /// A pool for capture_begin() that no graph has yet.
+  static c10::MempoolId_t new_pool();
+  /// Says that a draw from the generator follows.
+  static void note_draw(GeneratorImpl& generator);
+
+private:
+  struct Draws {
+    c10::intrusive_ptr<GeneratorImpl> generator;
+    uint64_t increment = 0; // of its offset, for each replay
+  };
+
+  const Graph& captured() const;
+  void stop();
+  void add_draw(GeneratorImpl& generator);
+
+  bool keep_graph_;
+  bool capturing_ = false;
+  c10::MempoolId_t pool_id_{0, 0};
+  std::shared_ptr<MemoryPool> pool_;
+  std::unique_ptr<Graph> graph_;
+  std::vector<Draws> draws_;
+  bool draw_is_due_ = false; // a generator was advanced and no dispatch has used it yet
+  uint32_t draws_before_ = 0;
+};
+
+/// While it lives, commands are executed and memory comes from the general pool, though a graph is
+/// captured: for a cache that fills itself with constants. Holds the context's lock.
+class Uncaptured {
+public:
+  explicit Uncaptured(Context& context);
+  ~Uncaptured();
+  Uncaptured(const Uncaptured&) = delete;
+  Uncaptured& operator=(const Uncaptured&) = delete;
+
+private:
+  Context& context_;
+  Recorder* recorder_ = nullptr;
+  MemoryPool* pool_ = nullptr;
+};
+
+/// Raises RuntimeError, naming the operator and saying why, while a graph is captured.
+void check_not_capturing(const char* op, const char* why);
+
+} // namespace torch_webgpu

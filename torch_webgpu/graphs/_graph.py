@@ -1,0 +1,157 @@
+"""Capture and replay."""
+
+import os
+from types import TracebackType
+
+import torch
+
+from torch_webgpu import _C
+from torch_webgpu.webgpu._device import check_device
+
+PoolHandle = tuple[int, int]
+MODES = ("global", "thread_local", "relaxed", "default")
+
+
+def is_current_stream_capturing() -> bool:
+    """Whether a graph is being captured, by whichever thread."""
+    return _C.is_capturing()
+
+
+def graph_pool_handle() -> PoolHandle:
+    """A token for a memory pool that several graphs can share, see `Graph.capture_begin`."""
+    return _C.graph_pool()
+
+
+class Graph:
+    """A program of device commands, as ``torch.cuda.CUDAGraph`` is one.
+
+    While it is captured, operators on the device are recorded and not executed. A replay executes
+    what was recorded on the tensors of the capture: copy new inputs into the same tensors before
+    it, and read results from the same tensors after it. A later replay overwrites them.
+
+    ``keep_graph=True`` leaves it to `instantiate`, or to the first replay, to prepare the commands.
+    """
+
+    def __init__(self, keep_graph: bool = False) -> None:
+        self._graph = _C.CapturedGraph(keep_graph)
+
+    def capture_begin(
+        self, pool: PoolHandle | None = None, capture_error_mode: str = "global"
+    ) -> None:
+        """Starts the capture. ``torch.webgpu.graph`` calls this, and `capture_end`.
+
+        pool: the token of a pool (of `graph_pool_handle` or another graph's `pool`) whose memory
+        the graph shares. Graphs that share one must be replayed in the order of their captures.
+        capture_error_mode: there is one stream, and operators of every thread are recorded, so all
+        modes of CUDA are the same. Raises ValueError for a word that is none of them.
+
+        Raises RuntimeError if this graph was captured already, or another is being captured.
+        """
+        if capture_error_mode not in MODES:
+            raise ValueError(
+                f"Unknown capture error mode. Expected one of {MODES}, got {capture_error_mode!r}"
+            )
+        self._graph.capture_begin(pool)
+
+    def capture_end(self) -> None:
+        """Ends the capture. Raises RuntimeError if there is none."""
+        self._graph.capture_end()
+
+    def instantiate(self) -> None:
+        """Prepares the commands for replays, if that is not done."""
+        self._graph.instantiate()
+
+    def replay(self) -> None:
+        """Has the device execute what was captured."""
+        self._graph.replay()
+
+    def reset(self) -> None:
+        """Frees what the graph holds, so that it can be captured anew."""
+        self._graph.reset()
+
+    def pool(self) -> PoolHandle:
+        """The token of the graph's memory pool, for the capture of another graph."""
+        return self._graph.pool()
+
+    def enable_debug_mode(self) -> None:
+        """What CUDA needs before `debug_dump`. Nothing here: commands are always kept."""
+
+    def debug_dump(self, debug_path: str | os.PathLike[str]) -> None:
+        """Writes the commands to a text file: one a line, with grid, buffers and bytes."""
+        self._graph.debug_dump(os.fspath(debug_path))
+
+    def num_commands(self) -> int:
+        """How many dispatches, copies and clears a replay consists of."""
+        return self._graph.num_commands()
+
+
+class graph:
+    """Context manager that captures what is done on the device into a `Graph`.
+
+    If the body raises, the graph stays empty and its memory is freed.
+
+    webgpu_graph: an empty graph. pool, capture_error_mode: see `Graph.capture_begin`.
+    stream: a stream of the device; all of them are the same.
+    """
+
+    def __init__(
+        self,
+        webgpu_graph: Graph,
+        pool: PoolHandle | None = None,
+        stream: torch.Stream | None = None,
+        capture_error_mode: str = "global",
+    ) -> None:
+        if stream is not None:
+            check_device(stream.device)
+        self.webgpu_graph = webgpu_graph
+        self.pool = pool
+        self.capture_error_mode = capture_error_mode
+
+    def __enter__(self) -> None:
+        self.webgpu_graph.capture_begin(self.pool, self.capture_error_mode)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.webgpu_graph.capture_end()
+        else:
+            self.webgpu_graph._graph.abandon()
+
+
+class update_graph:
+    """Context manager that gives a captured graph other numbers.
+
+    Python numbers (a learning rate, a dropout probability, a scale) are part of a capture. Run the
+    captured code again in this context, with other numbers and the same tensors: nothing is
+    executed, and later replays use the new numbers. Tensors that the body makes hold nothing;
+    the results of replays stay in the tensors of the capture.
+
+    Raises RuntimeError at the end, naming the first command that differs, if the body does anything
+    else than what was captured; the graph then stays as it was.
+    """
+
+    def __init__(self, webgpu_graph: Graph) -> None:
+        self.webgpu_graph = webgpu_graph
+        self._capture = Graph(keep_graph=True)
+
+    def __enter__(self) -> None:
+        self._capture.capture_begin()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._capture._graph.abandon()
+            return
+        self._capture.capture_end()
+        try:
+            self.webgpu_graph._graph.update(self._capture._graph)
+        finally:
+            self._capture.reset()
