@@ -15,6 +15,9 @@ NO_REFERENCE = re.compile(
     r'" not implemented for \'|not yet implemented|input type encountered|on CPU does not support'
 )
 
+# A view of several that autograd has given up, or an integer that requires grad.
+CANNOT_BE_READ = re.compile(r"returns multiple views|Autograd not support dtype")
+
 
 class Generator:
     """Yields (step, the error that the CPU raises or None)."""
@@ -34,8 +37,7 @@ class Generator:
             try:
                 step = make(model)
             except RuntimeError as error:
-                # A view of several that autograd has given up; to use it in a program is an error.
-                if "returns multiple views" not in str(error):
+                if not CANNOT_BE_READ.search(str(error)):
                     raise
                 step = None
             if step is None or known.left_out(step):
@@ -72,11 +74,11 @@ class Generator:
 
 def run_step(step, names):
     """The exception that it raises; what it bound is undone then."""
-    for name in step.changed:
-        # Autograd makes a view's node anew when it is read, and checks the node as it is. Makers
-        # read those of the CPU only.
-        getattr(names.get(name), "grad_fn", None)
     try:
+        for name in step.changed:
+            # Autograd makes a view's node anew when it is read, and checks the node as it is.
+            # Makers read those of the CPU only. Of some views the node cannot be read.
+            getattr(names.get(name), "grad_fn", None)
         exec(step.code, names)
     except Exception as error:
         for name in step.made:
