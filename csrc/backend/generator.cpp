@@ -14,12 +14,16 @@ namespace torch_webgpu {
 namespace {
 
 constexpr size_t kStateBytes = 2 * sizeof(uint64_t);
+// Bits of an offset. Those above hold the mark of a capture.
+constexpr uint32_t kOffsetBits = 48;
+constexpr uint64_t kOffsetMask = (uint64_t{1} << kOffsetBits) - 1;
 
 } // namespace
 
 GeneratorImpl::GeneratorImpl(c10::DeviceIndex index)
     : c10::GeneratorImpl(c10::Device(kWebGPU, index),
-                         c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
+                         c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+      made_in_capture_(CapturedGraph::is_capturing()) {}
 
 c10::DeviceType GeneratorImpl::device_type() { return kWebGPU; }
 
@@ -35,9 +39,11 @@ PhiloxState GeneratorImpl::philox_state(uint64_t increment) {
   return state;
 }
 
-void GeneratorImpl::begin_capture(uint64_t number) {
+void GeneratorImpl::begin_capture(uint64_t number, uint64_t capture) {
   std::lock_guard<std::mutex> lock(mutex_);
-  captured_ = {number, offset_, offset_};
+  // The highest bit is set, so that no offset of a program has the mark.
+  const uint64_t mark = (uint64_t{1} << 63) | (capture << kOffsetBits & ~(uint64_t{1} << 63));
+  captured_ = {number, mark, offset_, offset_};
 }
 
 uint64_t GeneratorImpl::end_capture() {
@@ -59,11 +65,18 @@ uint64_t GeneratorImpl::seed() {
   return seed_;
 }
 
+uint64_t GeneratorImpl::get_offset() const {
+  return captured_ ? captured_->mark | offset_ : offset_;
+}
+
 void GeneratorImpl::set_offset(uint64_t offset) {
   TORCH_CHECK(offset % 4 == 0, "the offset of a webgpu generator must be a multiple of 4");
-  TORCH_CHECK(!captured_ || offset >= captured_->begin,
-              "the offset of a webgpu generator cannot be set to a place before the capture of a "
-              "graph while it is captured");
+  if (CapturedGraph::is_capturing() || offset >> 63 != 0) {
+    TORCH_CHECK(captured_ && (offset & ~kOffsetMask) == captured_->mark,
+                "the state of a webgpu generator can be set while a graph is captured only to one "
+                "that was read in the same capture, and such a state nowhere else");
+    offset &= kOffsetMask;
+  }
   offset_ = offset;
 }
 
@@ -71,7 +84,8 @@ c10::intrusive_ptr<c10::TensorImpl> GeneratorImpl::get_state() const {
   at::TensorBase state = at::detail::empty_cpu({kStateBytes}, c10::ScalarType::Byte);
   auto* bytes = state.mutable_data_ptr<uint8_t>();
   std::memcpy(bytes, &seed_, sizeof(seed_));
-  std::memcpy(bytes + sizeof(seed_), &offset_, sizeof(offset_));
+  const uint64_t offset = get_offset();
+  std::memcpy(bytes + sizeof(seed_), &offset, sizeof(offset));
   return state.getIntrusivePtr();
 }
 

@@ -35,18 +35,22 @@ public:
   PhiloxState philox_state(uint64_t increment);
 
   /// While a graph is captured, draws give `number` for the seed and count from the present offset.
-  void begin_capture(uint64_t number);
+  /// Offsets that are read then are marked with the capture's number: only that capture can set
+  /// them.
+  void begin_capture(uint64_t number, uint64_t capture);
   bool is_captured() const { return captured_.has_value(); }
+  /// Made while a graph was captured: its state would not start anew at each replay.
+  bool is_made_in_capture() const { return made_in_capture_; }
   /// Puts the offset back. Returns how far draws came, as an offset.
   uint64_t end_capture();
 
-  // While a graph is captured, the seed cannot be set, nor an offset before the one that the
-  // capture began with: RuntimeError.
+  // While a graph is captured, the seed cannot be set, nor an offset that was not read in the same
+  // capture: RuntimeError. A replay could not repeat that.
   void set_current_seed(uint64_t seed) override;
   uint64_t current_seed() const override { return seed_; }
   uint64_t seed() override;
   void set_offset(uint64_t offset) override;
-  uint64_t get_offset() const override { return offset_; }
+  uint64_t get_offset() const override;
   /// 16 bytes as CUDA's: seed, then offset, both little-endian 64-bit.
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
   void set_state(const c10::TensorImpl& state) override;
@@ -58,11 +62,13 @@ private:
 
   struct Captured {
     uint64_t number = 0;
+    uint64_t mark = 0;  // in the upper bits of offsets
     uint64_t begin = 0; // offset
     uint64_t end = 0;   // the largest offset that a draw ended at
   };
 
   std::optional<Captured> captured_;
+  bool made_in_capture_;
   uint64_t seed_ = c10::default_rng_seed_val;
   uint64_t offset_ = 0;
 };

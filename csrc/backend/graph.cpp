@@ -24,8 +24,15 @@ std::atomic<CapturedGraph*> capturing{nullptr};
 // The pools that graphs have, by their ids.
 class Pools {
 public:
+  // Raises RuntimeError for an id that new_id() did not give.
   std::shared_ptr<MemoryPool> get(c10::MempoolId_t id) {
     std::lock_guard<std::mutex> lock(mutex_);
+    const auto [of_graph, by_itself] = id;
+    TORCH_CHECK(of_graph == 0 ? by_itself % 2 == 0 && by_itself <= last_
+                              : by_itself == 0 && of_graph % 2 == 1 && of_graph <= last_,
+                "(", of_graph, ", ", by_itself,
+                ") is no token of a memory pool: those come from "
+                "graph_pool_handle() and pool()");
     std::weak_ptr<MemoryPool>& entry = pools_[id];
     std::shared_ptr<MemoryPool> pool = entry.lock();
     if (pool == nullptr) {
@@ -40,11 +47,13 @@ public:
     return pool;
   }
 
-  // Ids of graphs' own pools are {n, 0}, of pools asked for by themselves {0, n}.
+  // Ids of graphs' own pools are {odd, 0}, of pools asked for by themselves {0, even}.
   c10::MempoolId_t new_id(bool of_graph) {
     std::lock_guard<std::mutex> lock(mutex_);
     std::erase_if(pools_, [](const auto& entry) { return entry.second.expired(); });
-    ++last_;
+    do {
+      ++last_;
+    } while ((last_ % 2 == 1) != of_graph);
     return of_graph ? c10::MempoolId_t{last_, 0} : c10::MempoolId_t{0, last_};
   }
 
@@ -90,22 +99,21 @@ struct Line {
 
 } // namespace
 
-CapturedGraph::~CapturedGraph() {
-  abandon();
-  // A graph whose process is ending has nothing to give back.
-}
+CapturedGraph::~CapturedGraph() { abandon(); }
 
 bool CapturedGraph::is_capturing() { return capturing.load() != nullptr; }
 
 c10::MempoolId_t CapturedGraph::new_pool() { return Pools::instance().new_id(false); }
 
 void CapturedGraph::capture_begin(c10::MempoolId_t pool) {
-  TORCH_CHECK(graph_ == nullptr, "this graph has been captured already: reset() it first");
   Context& ctx = context();
   std::lock_guard<std::recursive_mutex> lock(ctx.mutex);
+  TORCH_CHECK(graph_ == nullptr, "this graph has been captured already: reset() it first");
   TORCH_CHECK(!is_capturing(), "another graph is being captured");
-  pool_id_ = pool == c10::MempoolId_t{0, 0} ? Pools::instance().new_id(true) : pool;
-  pool_ = Pools::instance().get(pool_id_);
+  Pools& pools = Pools::instance();
+  const c10::MempoolId_t id = pool == c10::MempoolId_t{0, 0} ? pools.new_id(true) : pool;
+  pool_ = pools.get(id);
+  pool_id_ = id;
   auto graph = std::make_unique<Graph>(ctx, pool_);
   ctx.stream.set_recorder(graph.get());
   graph_ = std::move(graph);
@@ -113,13 +121,12 @@ void CapturedGraph::capture_begin(c10::MempoolId_t pool) {
   capturing_ = true;
   capturing = this;
   draw_is_due_ = false;
-  add_draw(generator_of(std::nullopt));
-  draw_is_due_ = false;
+  refused_.clear();
+  take_generator(generator_of(std::nullopt)); // also if it draws nothing: its state is protected
 }
 
 void CapturedGraph::stop() {
   Context& ctx = context();
-  std::lock_guard<std::recursive_mutex> lock(ctx.mutex);
   ctx.stream.set_recorder(nullptr);
   ctx.allocator.use_pool(nullptr);
   capturing = nullptr;
@@ -129,31 +136,49 @@ void CapturedGraph::stop() {
   }
 }
 
+void CapturedGraph::clear() {
+  graph_.reset();
+  draws_.clear();
+  pool_.reset();
+  pool_id_ = {0, 0};
+}
+
+void CapturedGraph::check_draw_was_recorded() const {
+  TORCH_CHECK(!draw_is_due_ || graph_->num_draws() != draws_before_,
+              "an operator drew random numbers that a replay could not draw anew");
+}
+
 void CapturedGraph::capture_end() {
+  std::lock_guard<std::recursive_mutex> lock(context().mutex);
   TORCH_CHECK(capturing_, "capture_end() was called without capture_begin()");
   stop();
-  if (draw_is_due_ && graph_->num_draws() == draws_before_) {
-    reset();
-    TORCH_CHECK(false, "an operator drew random numbers that a replay could not draw anew");
-  }
-  if (!keep_graph_) {
-    instantiate();
+  try {
+    TORCH_CHECK(refused_.empty(), "the capture is invalid: ", refused_, " cannot be captured");
+    check_draw_was_recorded();
+    if (!keep_graph_) {
+      graph_->instantiate();
+    }
+  } catch (...) {
+    clear();
+    throw;
   }
 }
 
 void CapturedGraph::abandon() noexcept {
   if (capturing_ && !in_bad_fork()) {
+    std::lock_guard<std::recursive_mutex> lock(context().mutex);
     stop();
-    reset();
+    clear();
   }
 }
 
 void CapturedGraph::reset() {
+  if (graph_ == nullptr) {
+    return;
+  }
+  std::lock_guard<std::recursive_mutex> lock(context().mutex);
   TORCH_CHECK(!capturing_, "a graph cannot be reset while it is captured");
-  graph_.reset();
-  draws_.clear();
-  pool_.reset();
-  pool_id_ = {0, 0};
+  clear();
 }
 
 const Graph& CapturedGraph::captured() const {
@@ -162,16 +187,17 @@ const Graph& CapturedGraph::captured() const {
 }
 
 void CapturedGraph::instantiate() {
+  std::lock_guard<std::recursive_mutex> lock(context().mutex);
   captured();
   graph_->instantiate();
 }
 
 void CapturedGraph::replay() {
+  std::lock_guard<std::recursive_mutex> lock(context().mutex);
   captured();
   check_not_capturing("a graph's replay()", "its commands are not recorded");
   std::vector<RandomPlace> places;
   for (const Draws& draws : draws_) {
-    // Draws of a replay do not need the generator if the graph makes none.
     const PhiloxState state = draws.generator->philox_state(draws.increment);
     places.push_back({state.seed, state.offset / 4});
   }
@@ -179,6 +205,7 @@ void CapturedGraph::replay() {
 }
 
 void CapturedGraph::update(const CapturedGraph& capture) {
+  std::lock_guard<std::recursive_mutex> lock(context().mutex);
   captured();
   capture.captured();
   TORCH_CHECK(draws_.size() == capture.draws_.size(),
@@ -196,33 +223,56 @@ c10::MempoolId_t CapturedGraph::pool() const {
   return pool_id_;
 }
 
+bool CapturedGraph::names(const at::TensorBase& tensor) const {
+  std::lock_guard<std::recursive_mutex> lock(context().mutex);
+  return captured().names(buffer_of(tensor));
+}
+
+size_t CapturedGraph::num_commands() const {
+  std::lock_guard<std::recursive_mutex> lock(context().mutex);
+  return captured().commands().size();
+}
+
 void CapturedGraph::debug_dump(const std::string& path) const {
+  std::lock_guard<std::recursive_mutex> lock(context().mutex);
   std::ofstream out(path);
   std::map<const Buffer*, size_t> numbers;
   for (const CommandList::Command& command : captured().commands()) {
     std::visit(Line{out, numbers}, command);
   }
   out.close();
-  TORCH_CHECK(out.good(), "could not write ", path);
+  TORCH_CHECK(out.good(), "could not write '", path, "'");
 }
 
 void CapturedGraph::note_draw(GeneratorImpl& generator) {
   if (CapturedGraph* graph = capturing.load()) [[unlikely]] {
-    graph->add_draw(generator);
+    std::lock_guard<std::recursive_mutex> lock(context().mutex);
+    graph->check_draw_was_recorded();
+    graph->draw_is_due_ = true;
+    graph->draws_before_ = graph->graph_->num_draws();
+    graph->take_generator(generator);
   }
 }
 
-void CapturedGraph::add_draw(GeneratorImpl& generator) {
-  std::lock_guard<std::recursive_mutex> lock(context().mutex);
-  if (draw_is_due_ && graph_->num_draws() == draws_before_) {
-    TORCH_CHECK(false, "an operator drew random numbers that a replay could not draw anew");
+void CapturedGraph::note_refusal(const char* op) {
+  if (CapturedGraph* graph = capturing.load()) {
+    std::lock_guard<std::recursive_mutex> lock(context().mutex);
+    graph->refused_ = op;
   }
-  draw_is_due_ = true;
-  draws_before_ = graph_->num_draws();
-  if (!generator.is_captured()) {
-    generator.begin_capture(draws_.size());
-    draws_.push_back({c10::intrusive_ptr<GeneratorImpl>::reclaim_copy(&generator), 0});
+}
+
+void CapturedGraph::take_generator(GeneratorImpl& generator) {
+  if (generator.is_captured()) {
+    return;
   }
+  TORCH_CHECK(
+      !generator.is_made_in_capture(),
+      "a generator that was made while a graph is captured cannot draw in it: replays would "
+      "not start it anew");
+  static uint64_t captures = 0; // guarded by the lock
+  captures += draws_.empty() ? 1 : 0;
+  generator.begin_capture(draws_.size(), captures);
+  draws_.push_back({c10::intrusive_ptr<GeneratorImpl>::reclaim_copy(&generator), 0});
 }
 
 Uncaptured::Uncaptured(Context& context) : context_(context) {
@@ -243,6 +293,7 @@ Uncaptured::~Uncaptured() {
 }
 
 void check_not_capturing(const char* op, const char* why) {
+  CapturedGraph::note_refusal(op);
   TORCH_CHECK(!CapturedGraph::is_capturing(), op,
               " cannot be captured in a graph of the webgpu device: ", why);
 }

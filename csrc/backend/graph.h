@@ -1,6 +1,7 @@
 // Graphs as PyTorch has them: captured from tensor operators, replayed as they are.
 #pragma once
 
+#include <ATen/core/TensorBase.h>
 #include <c10/core/Allocator.h>
 
 #include <cstdint>
@@ -27,9 +28,10 @@ public:
   /// of their captures; {0, 0}: a pool of its own. Raises RuntimeError if something is being
   /// captured or recorded, or if this graph was captured already.
   void capture_begin(c10::MempoolId_t pool = {0, 0});
-  /// Instantiates the graph as well, unless it was made with keep_graph.
+  /// Instantiates the graph as well, unless it was made with keep_graph. Raises RuntimeError, and
+  /// leaves the graph empty, if an operator was refused during the capture.
   void capture_end();
-  /// Ends a capture that failed; the graph is empty again. Nothing if there is none.
+  /// Ends a capture that failed; the graph is empty again. Does nothing if there is no capture.
   void abandon() noexcept;
   void instantiate();
   /// Has the device do what was captured, on the values that the captured tensors have now.
@@ -44,14 +46,18 @@ public:
   void enable_debug_mode() {}
   /// Writes a list of the commands, one a line.
   void debug_dump(const std::string& path) const;
+  /// Whether a command reads or writes the tensor's memory.
+  bool names(const at::TensorBase& tensor) const;
   /// Dispatches, copies and clears of a replay.
-  size_t num_commands() const { return captured().commands().size(); }
+  size_t num_commands() const;
 
   static bool is_capturing();
   /// A pool for capture_begin() that no graph has yet.
   static c10::MempoolId_t new_pool();
   /// Says that a draw from the generator follows.
   static void note_draw(GeneratorImpl& generator);
+  /// Says that `op` cannot be captured. Nothing if there is no capture.
+  static void note_refusal(const char* op);
 
 private:
   struct Draws {
@@ -59,9 +65,13 @@ private:
     uint64_t increment = 0; // of its offset, for each replay
   };
 
+  // Its callers hold the context's lock, which keeps other threads from resetting the graph.
   const Graph& captured() const;
   void stop();
-  void add_draw(GeneratorImpl& generator);
+  void clear();
+  // Gives the generator the next number if it has none in this capture.
+  void take_generator(GeneratorImpl& generator);
+  void check_draw_was_recorded() const;
 
   bool keep_graph_;
   bool capturing_ = false;
@@ -69,12 +79,14 @@ private:
   std::shared_ptr<MemoryPool> pool_;
   std::unique_ptr<Graph> graph_;
   std::vector<Draws> draws_;
-  bool draw_is_due_ = false; // a generator was advanced and no dispatch has used it yet
-  uint32_t draws_before_ = 0;
+  bool draw_is_due_ = false;  // a generator was advanced
+  uint32_t draws_before_ = 0; // dispatches that can draw, recorded until then
+  std::string refused_;       // the operator that could not be captured
 };
 
 /// While it lives, commands are executed and memory comes from the general pool, though a graph is
-/// captured: for a cache that fills itself with constants. Holds the context's lock.
+/// captured: for a cache that fills itself with constants. Holds the context's lock, so that other
+/// threads wait.
 class Uncaptured {
 public:
   explicit Uncaptured(Context& context);

@@ -47,6 +47,10 @@ void register_graphs(pybind11::module_& m) {
       .def("debug_dump",
            torch::wrap_pybind_function_no_gil(
                [](const CapturedGraph& graph, const std::string& path) { graph.debug_dump(path); }))
+      .def("names", torch::wrap_pybind_function_no_gil(
+                        [](const CapturedGraph& graph, const at::Tensor& tensor) {
+                          return graph.names(tensor);
+                        }))
       .def("num_commands", torch::wrap_pybind_function(
                                [](const CapturedGraph& graph) { return graph.num_commands(); }));
 }

@@ -94,7 +94,7 @@ Buffer* Allocator::allocate(uint64_t bytes) {
     stats_.graphs += buffer->size;
   }
   buffer->requested = bytes;
-  ++stats_.num_allocations;
+  buffer->allocation = ++stats_.num_allocations;
   stats_.allocated += bytes;
   stats_.max_allocated = std::max(stats_.max_allocated, stats_.allocated);
   return buffer;

@@ -27,7 +27,9 @@ struct MemoryStats {
   uint64_t num_buffers_created = 0;
   uint64_t num_buffers_live = 0;
   uint64_t num_ooms = 0;
-  uint64_t graphs = 0; // of reserved: the buffers that only graphs can use
+  // Of reserved: buffers of pools that are set apart, results in use included, and freed buffers
+  // that are pinned.
+  uint64_t graphs = 0;
 };
 
 /// Buffers that are set apart for the graphs of a capture or of several. What is freed into a pool

@@ -14,8 +14,9 @@ class MemoryPool;
 /// host dereference faults instead of corrupting), and is what a tensor's data_ptr() shows.
 struct Buffer {
   WGPUBuffer handle = nullptr;
-  uint64_t size = 0;      // bytes of the WebGPU buffer, a multiple of 16
-  uint64_t requested = 0; // bytes asked for by the current owner
+  uint64_t size = 0;       // bytes of the WebGPU buffer, a multiple of 16
+  uint64_t requested = 0;  // bytes asked for by the current owner
+  uint64_t allocation = 0; // number of the allocate() that gave it to the current owner
   uintptr_t address = 0;
   uint64_t last_use = 0;      // pool clock at the last free, for trimming the oldest first
   Context* context = nullptr; // whose allocator it comes from

@@ -80,6 +80,97 @@ def test_structured_results_and_unused_inputs():
     assert x.grad.tolist() == [2] * 3 and torch.equal(out["b"][0], x + 1)
 
 
+def test_calls_that_would_be_wrong():
+    def square(x):
+        return x * x
+
+    graphed = torch.webgpu.make_graphed_callables(square, (sample(3),))
+    total = graphed(sample(3)) + graphed(sample(3))
+    with pytest.raises(RuntimeError, match="before its next call"):
+        total.sum().backward()
+
+    exp = torch.webgpu.make_graphed_callables(torch.exp, (sample(3),))
+    y = exp(sample(3))
+    y.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+    double = torch.webgpu.make_graphed_callables(lambda x: x * 2, (sample(3),))
+    x = sample(3)
+    double(x).relu_().sum().backward()  # this result is not read
+    torch.testing.assert_close(x.grad, (x > 0) * 2.0)
+
+    plain = torch.webgpu.make_graphed_callables(square, (torch.ones(3, device=DEVICE),))
+    with pytest.raises(RuntimeError, match=r"argument 0 .* requires grad"):
+        plain(sample(3))
+    assert not plain(torch.ones(3, device=DEVICE)).requires_grad
+    with torch.no_grad():
+        without = torch.webgpu.make_graphed_callables(square, (sample(3),))
+        assert without(sample(3)).shape == (3,)
+    with pytest.raises(RuntimeError, match="under no_grad"):
+        without(sample(3))
+
+    z = torch.randn(4, dtype=torch.complex64, device=DEVICE)
+    turned = torch.webgpu.make_graphed_callables(lambda t: t * 1j, (z,))
+    expected = z.conj() * 1j
+    torch.testing.assert_close(turned(z.conj()), expected)  # the sample's memory, conjugated
+
+
+def test_hooks_of_tensors_run_once():
+    module, x = nn.Linear(2, 2).to(DEVICE), sample(1, 2)
+    module.weight.register_hook(lambda g: g * 100)
+    x.register_hook(lambda g: g * 100)
+    graphed = torch.webgpu.make_graphed_callables(module, (x,))
+    y = torch.ones(1, 2, device=DEVICE, requires_grad=True)
+    graphed(y).sum().backward()
+    assert module.weight.grad.tolist() == [[100.0] * 2] * 2
+    torch.testing.assert_close(y.grad, module.weight.detach().sum(0, keepdim=True))
+
+
+def test_structures_of_arguments():
+    graphed = torch.webgpu.make_graphed_callables(
+        lambda d: d["a"] - d["b"], ({"a": sample(3), "b": sample(3)},)
+    )
+    ones, fives = torch.ones(3, device=DEVICE), torch.full((3,), 5.0, device=DEVICE)
+    assert graphed({"a": ones, "b": fives}).tolist() == [-4] * 3
+    for wrong in ({"p": ones, "q": fives}, [ones, fives], {"b": fives, "a": ones}):
+        with pytest.raises(TypeError, match="structure"):
+            graphed(wrong)
+
+
+def test_modules_that_change():
+    module, x = nn.Linear(3, 3).to(DEVICE), sample(2, 3)
+    graphed = torch.webgpu.make_graphed_callables(module, (x,))
+    with pytest.raises(TypeError, match="copied"):
+        copy.deepcopy(graphed)
+    with torch.no_grad():
+        module.weight.zero_()
+        module.bias.fill_(2)
+    assert graphed(x).unique().tolist() == [2]
+    module.load_state_dict({k: v.clone() for k, v in module.state_dict().items()}, assign=True)
+    with pytest.raises(RuntimeError, match="not the tensor of the capture"):
+        graphed(x)
+
+
+def test_tied_parameters():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+            self.b.weight = self.a.weight
+
+        def forward(self, x):
+            return self.b(self.a(x))
+
+    module = Tied().to(DEVICE)
+    expected = copy.deepcopy(module)
+    graphed = torch.webgpu.make_graphed_callables(module, (sample(2, 3),))
+    x = sample(2, 3)
+    graphed(x).sum().backward()
+    expected(x).sum().backward()
+    for p, q in zip(module.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad)
+
+
 def test_bad_arguments():
     module = nn.Linear(3, 3).to(DEVICE)
     x = sample(2, 3)
@@ -94,6 +185,19 @@ def test_bad_arguments():
     graphed = torch.webgpu.make_graphed_callables(module, (x,))
     with pytest.raises(RuntimeError, match=r"argument 0 .* must be torch\.float32 of shape"):
         graphed(sample(5, 3))
-    with pytest.raises(TypeError, match="expected 1 tensors"):
+    with pytest.raises(TypeError, match="structure"):
         graphed(x, x)
+    with pytest.raises(TypeError, match="argument 0 must be a tensor"):
+        graphed(5)
+    with pytest.raises(TypeError, match="must be a tuple"):
+        torch.webgpu.make_graphed_callables(lambda t: t, x)
+    with pytest.raises(RuntimeError, match="on webgpu"):
+        torch.webgpu.make_graphed_callables(lambda t: t, (torch.ones(3),))
+    with pytest.raises(RuntimeError, match="return tensors only"):
+        torch.webgpu.make_graphed_callables(lambda t: (t, 3), (x,))
+    with pytest.raises(RuntimeError, match="only once"):
+        torch.webgpu.make_graphed_callables((module, module), ((x,), (x,)))
+    for shared in ((x, x), (x, x[:1]), (x[:1].expand(2, 3),)):
+        with pytest.raises(RuntimeError, match="must not share memory"):
+            torch.webgpu.make_graphed_callables(lambda *t: t[0] * 2, shared)
     assert torch.isfinite(graphed(x)).all()

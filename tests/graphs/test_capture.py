@@ -1,6 +1,8 @@
 """torch.webgpu.Graph: what is captured, what a replay does, and what cannot be captured."""
 
+import copy
 import gc
+import threading
 
 import pytest
 import torch
@@ -182,6 +184,39 @@ def test_recomputed_dropout_is_the_same():
     assert torch.equal(y == 0, gradient == 0) and 0 < int((y == 0).sum()) < 64
 
 
+def test_state_of_a_generator_in_a_capture():
+    generator = torch.Generator(DEVICE)
+    state = generator.get_state()
+
+    def set_offset():
+        generator.set_offset(400)
+        return torch.rand(4, device=DEVICE, generator=generator)
+
+    before = torch.webgpu.get_rng_state()
+    for body in (
+        set_offset,
+        lambda: generator.set_state(state),
+        lambda: torch.rand(4, device=DEVICE, generator=torch.Generator(DEVICE)),
+        lambda: torch.webgpu.set_rng_state(before),
+    ):
+        with pytest.raises(RuntimeError, match="generator"):
+            capture(body)
+    capture(lambda: torch.webgpu.set_rng_state(torch.webgpu.get_rng_state()))  # of this capture
+    saved = []
+    capture(lambda: saved.append(torch.webgpu.get_rng_state()))
+    for run in (lambda f: f(), capture):
+        with pytest.raises(RuntimeError, match="generator"):
+            run(lambda: torch.webgpu.set_rng_state(saved[0]))
+    assert torch.equal(torch.webgpu.get_rng_state(), before)
+
+
+def test_recomputation_in_another_graph_is_refused():
+    x = torch.ones(64, device=DEVICE, requires_grad=True)
+    _, y = capture(lambda: checkpoint(F.dropout, x, use_reentrant=False))
+    with pytest.raises(RuntimeError, match="same capture"):
+        capture(lambda: torch.autograd.grad(y.sum(), x))
+
+
 # ---- Memory
 
 
@@ -350,7 +385,126 @@ def test_index_errors_of_replays():
     assert y.tolist() == [3, 3]
 
 
+def test_refusals_that_the_body_catches():
+    x = torch.ones(3, device=DEVICE)
+
+    def body():
+        try:
+            return x.sum().item()
+        except RuntimeError:
+            return x + 1
+
+    with pytest.raises(RuntimeError, match="capture is invalid"):
+        capture(body)
+    assert not torch.webgpu.is_current_stream_capturing()
+
+
+@pytest.mark.skipif(not hasattr(torch.accelerator, "Graph"), reason="torch has none")
+def test_refusals_in_an_accelerator_graph():
+    x = torch.ones(3, device=DEVICE)
+    graph = torch.accelerator.Graph()
+
+    def body():
+        with torch.Stream(), graph:
+            x.add_(1)
+            x.sum().item()
+
+    with pytest.raises(RuntimeError):
+        body()
+    with pytest.raises(RuntimeError, match="has not been captured"):
+        graph.replay()
+    assert x.tolist() == [1] * 3
+
+
+@pytest.mark.parametrize("name", ["Adam", "RAdam", "Adafactor", "Adagrad"])
+def test_optimizers_that_count_on_the_host(name):
+    model, x = mlp(), torch.randn(8, 16, device=DEVICE)
+    options = {"lr_decay": 0.1} if name == "Adagrad" else {}
+    optimizer = getattr(torch.optim, name)(model.parameters(), **options)
+
+    def step():
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        optimizer.step()
+
+    step()
+    with pytest.raises(RuntimeError, match=r"capturable is False|counts steps|cannot be captured"):
+        capture(step)
+    step()
+
+
+def test_wrong_kinds_of_arguments():
+    with pytest.raises(TypeError, match=r"torch\.webgpu\.Graph"):
+        torch.webgpu.graph(None)
+    with pytest.raises(TypeError, match=r"torch\.webgpu\.Graph"):
+        torch.webgpu.update_graph(5)
+    with pytest.raises(TypeError, match=r"torch\.Stream"):
+        torch.webgpu.graph(torch.webgpu.Graph(), stream="cuda")
+    with pytest.raises(RuntimeError, match="has not been captured"):
+        torch.webgpu.update_graph(torch.webgpu.Graph())
+    last = torch.webgpu.graph_pool_handle()[1]
+    for token in ((0, last + 2), (last, 0), (1, 1), (last + 1, 0)):
+        with pytest.raises(RuntimeError, match="no token"):
+            torch.webgpu.Graph().capture_begin(pool=token)
+    with pytest.raises(TypeError, match="copied"):
+        copy.deepcopy(torch.webgpu.Graph())
+
+
+def test_replay_and_reset_in_several_threads():
+    x = torch.ones(100, device=DEVICE)
+    for _ in range(20):
+        graph, _ = capture(lambda: [x.add(k) for k in range(20)])
+        failures = []
+
+        def replay(graph=graph, failures=failures):
+            try:
+                for _ in range(20):
+                    graph.replay()
+            except RuntimeError as error:
+                failures.append(str(error))
+
+        thread = threading.Thread(target=replay)
+        thread.start()
+        graph.reset()
+        thread.join()
+        assert all("has not been captured" in failure for failure in failures)
+
+
 # ---- Other numbers
+
+
+def test_update_does_not_depend_on_cached_buffers():
+    x = torch.ones(100000, device=DEVICE)
+
+    def body(scale):
+        return (x[:10000] * scale).sum(), (x[:11000] * scale).sum()
+
+    torch.empty(11000, device=DEVICE)  # leaves a cached buffer
+    graph, results = capture(lambda: body(2.0))
+    a, b = torch.empty(10000, device=DEVICE), torch.empty(11000, device=DEVICE)
+    del a, b
+    with torch.webgpu.update_graph(graph):
+        body(3.0)
+    graph.replay()
+    assert [r.item() for r in results] == [30000, 33000]
+
+
+def test_update_pairs_tensors_one_to_one():
+    x = torch.ones(10, device=DEVICE)
+
+    def body():
+        a = x * 2.0
+        return a, a + 1
+
+    graph, (a, _) = capture(body)
+
+    def update():
+        with torch.webgpu.update_graph(graph):
+            torch.mul(x, 3.0, out=a)
+            return torch.empty_like(x) + 1
+
+    with pytest.raises(RuntimeError, match="cannot be updated"):
+        update()
 
 
 def test_update_takes_new_numbers():

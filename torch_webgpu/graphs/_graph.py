@@ -2,8 +2,13 @@
 
 import os
 from types import TracebackType
+from typing import Any
 
 import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from torch_webgpu import _C
 from torch_webgpu.webgpu._device import check_device
@@ -22,6 +27,29 @@ def graph_pool_handle() -> PoolHandle:
     return _C.graph_pool()
 
 
+def _check_capturable(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    if not all(group.get("capturable", True) for group in optimizer.param_groups):
+        raise RuntimeError(
+            "Attempting WEBGPU graph capture of step() for an instance of "
+            f"{type(optimizer).__name__} but param_groups' capturable is False."
+        )
+
+
+def _check_steps_on_device(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """An optimizer without `capturable` that computes with a step count on the host: a replay would
+    use that of the capture for ever. Adagrad does so for its decay only."""
+    for group in optimizer.param_groups:
+        if isinstance(optimizer, torch.optim.Adagrad) and group["lr_decay"] == 0:
+            continue
+        for parameter in group["params"]:
+            step = optimizer.state.get(parameter, {}).get("step")
+            if step is not None and getattr(step, "device", None) != parameter.device:
+                raise RuntimeError(
+                    f"step() of {type(optimizer).__name__} cannot be captured in a graph: "
+                    "it counts steps on the host"
+                )
+
+
 class Graph:
     """A program of device commands, as ``torch.cuda.CUDAGraph`` is one.
 
@@ -29,11 +57,16 @@ class Graph:
     what was recorded on the tensors of the capture: copy new inputs into the same tensors before
     it, and read results from the same tensors after it. A later replay overwrites them.
 
-    ``keep_graph=True`` leaves it to `instantiate`, or to the first replay, to prepare the commands.
+    With ``keep_graph=True`` the commands are prepared for replays by `instantiate`, or by the first
+    replay, and not at the end of the capture.
     """
 
     def __init__(self, keep_graph: bool = False) -> None:
         self._graph = _C.CapturedGraph(keep_graph)
+        self._hooks: list[Any] = []
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a graph cannot be copied or pickled")
 
     def capture_begin(
         self, pool: PoolHandle | None = None, capture_error_mode: str = "global"
@@ -52,10 +85,28 @@ class Graph:
                 f"Unknown capture error mode. Expected one of {MODES}, got {capture_error_mode!r}"
             )
         self._graph.capture_begin(pool)
+        self._hooks = [
+            register_optimizer_step_pre_hook(_check_capturable),
+            register_optimizer_step_post_hook(_check_steps_on_device),
+        ]
 
     def capture_end(self) -> None:
-        """Ends the capture. Raises RuntimeError if there is none."""
+        """Ends the capture. Raises RuntimeError if there is none, or if an operator was refused
+        in it; the graph is then empty."""
+        self._remove_hooks()
         self._graph.capture_end()
+
+    def _abandon(self) -> None:
+        self._remove_hooks()
+        self._graph.abandon()
+
+    def _remove_hooks(self) -> None:
+        while self._hooks:
+            self._hooks.pop().remove()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_hooks"):
+            self._remove_hooks()
 
     def instantiate(self) -> None:
         """Prepares the commands for replays, if that is not done."""
@@ -102,8 +153,10 @@ class graph:
         capture_error_mode: str = "global",
     ) -> None:
         if stream is not None:
+            if not isinstance(stream, torch.Stream):
+                raise TypeError(f"stream must be a torch.Stream, not {type(stream).__name__}")
             check_device(stream.device)
-        self.webgpu_graph = webgpu_graph
+        self.webgpu_graph = _checked(webgpu_graph)
         self.pool = pool
         self.capture_error_mode = capture_error_mode
 
@@ -119,7 +172,13 @@ class graph:
         if kind is None:
             self.webgpu_graph.capture_end()
         else:
-            self.webgpu_graph._graph.abandon()
+            self.webgpu_graph._abandon()
+
+
+def _checked(webgpu_graph: Graph) -> Graph:
+    if not isinstance(webgpu_graph, Graph):
+        raise TypeError(f"expected a torch.webgpu.Graph, not {type(webgpu_graph).__name__}")
+    return webgpu_graph
 
 
 class update_graph:
@@ -130,12 +189,14 @@ class update_graph:
     executed, and later replays use the new numbers. Tensors that the body makes hold nothing;
     the results of replays stay in the tensors of the capture.
 
-    Raises RuntimeError at the end, naming the first command that differs, if the body does anything
-    else than what was captured; the graph then stays as it was.
+    Raises RuntimeError at the end, naming the first command that differs, if the body has other
+    commands than the capture; the graph then stays as it was. A number that chooses another kernel,
+    such as a dropout probability of 0, makes other commands.
     """
 
     def __init__(self, webgpu_graph: Graph) -> None:
-        self.webgpu_graph = webgpu_graph
+        self.webgpu_graph = _checked(webgpu_graph)
+        webgpu_graph.num_commands()  # raises if it was not captured
         self._capture = Graph(keep_graph=True)
 
     def __enter__(self) -> None:
@@ -148,7 +209,7 @@ class update_graph:
         traceback: TracebackType | None,
     ) -> None:
         if kind is not None:
-            self._capture._graph.abandon()
+            self._capture._abandon()
             return
         self._capture.capture_end()
         try:

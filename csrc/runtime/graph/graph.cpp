@@ -27,20 +27,17 @@ GroupKey key_of(const CommandList::Dispatch& dispatch) {
   return key;
 }
 
-// Pairs the buffers of two recordings.
-class BufferPairs {
+// Pairs the allocations of two recordings, one to one.
+class Pairs {
 public:
-  bool match(const Buffer* mine, bool mine_is_own, const Buffer* other, bool other_is_own) {
-    if (!mine_is_own || !other_is_own) {
-      return mine == other;
-    }
+  bool match(uint64_t mine, uint64_t other) {
     return forward_.try_emplace(mine, other).first->second == other &&
            backward_.try_emplace(other, mine).first->second == mine;
   }
 
 private:
-  std::unordered_map<const Buffer*, const Buffer*> forward_;
-  std::unordered_map<const Buffer*, const Buffer*> backward_;
+  std::unordered_map<uint64_t, uint64_t> forward_;
+  std::unordered_map<uint64_t, uint64_t> backward_;
 };
 
 std::string name_of(const CommandList::Command& command) {
@@ -76,6 +73,7 @@ Graph::~Graph() {
 }
 
 void Graph::use(const Buffer& buffer) {
+  uses_.push_back({buffer.allocation, buffer.requested});
   if (buffer.pool != pool_.get() && pinned_.insert(&buffer).second) {
     context_.allocator.pin(buffer);
   }
@@ -83,10 +81,7 @@ void Graph::use(const Buffer& buffer) {
 
 void Graph::dispatch(const Pipeline& pipeline, const Binding* bindings, uint32_t num_bindings,
                      const void* params, uint32_t params_bytes, Grid grid) {
-  std::for_each_n(bindings, num_bindings, [this](const Binding& binding) {
-    use(*binding.buffer);
-    requested_.push_back(binding.buffer->requested);
-  });
+  std::for_each_n(bindings, num_bindings, [this](const Binding& binding) { use(*binding.buffer); });
   num_draws_ += pipeline.random_at >= 0 ? 1 : 0;
   recorded_.dispatch(pipeline, bindings, num_bindings, params, params_bytes, grid);
 }
@@ -101,6 +96,11 @@ void Graph::copy(const Buffer& source, uint64_t source_offset, const Buffer& tar
 void Graph::clear(const Buffer& target, uint64_t offset, uint64_t bytes) {
   use(target);
   recorded_.clear(target, offset, bytes);
+}
+
+bool Graph::names(const Buffer& buffer) const {
+  return std::ranges::any_of(uses_,
+                             [&](const Use& use) { return use.allocation == buffer.allocation; });
 }
 
 void Graph::upload(const Buffer&, uint64_t, const void*, uint64_t) {
@@ -186,7 +186,7 @@ void Graph::instantiate() {
 void Graph::write_parameters(std::span<const RandomPlace> random) {
   for (const Draw& draw : draws_) {
     if (draw.number >= random.size()) {
-      continue; // the kernel has the field, but this form of it draws nothing
+      continue; // not a number of a generator: a form of the kernel that draws nothing
     }
     const RandomPlace& place = random[draw.number];
     const std::array<uint64_t, 2> words{place.key, place.counter + draw.counter};
@@ -221,11 +221,16 @@ void Graph::replay(std::span<const RandomPlace> random) {
 void Graph::update(const Graph& recording) {
   std::lock_guard<std::recursive_mutex> lock(context_.mutex);
   instantiate();
-  BufferPairs pairs;
+  Pairs pairs;
+  size_t use = 0;
+  // Whether the next buffers of both are the same tensor, or one of each recording's own.
   const auto same = [&](const Buffer* mine, const Buffer* other) {
-    return pairs.match(mine, !pinned_.contains(mine), other, !recording.pinned_.contains(other));
+    const Use& a = uses_[use];
+    const Use& b = recording.uses_[use];
+    ++use;
+    const bool own = !pinned_.contains(mine) && !recording.pinned_.contains(other);
+    return (own ? a.requested == b.requested : a == b) && pairs.match(a.allocation, b.allocation);
   };
-  size_t binding = 0;
   const auto& mine = recorded_.commands();
   const auto& other = recording.recorded_.commands();
   for (size_t k = 0; k < std::max(mine.size(), other.size()); ++k) {
@@ -242,7 +247,7 @@ void Graph::update(const Graph& recording) {
     }
     if (const auto* a = std::get_if<CommandList::Dispatch>(&mine[k])) {
       const auto& b = std::get<CommandList::Dispatch>(other[k]);
-      if (a->pipeline != b.pipeline) {
+      if (a->pipeline != b.pipeline || a->bindings.size() != b.bindings.size()) {
         fail("became " + b.pipeline->label + " or takes other operands");
       }
       if (a->grid != b.grid || a->params.size() != b.params.size()) {
@@ -254,10 +259,7 @@ void Graph::update(const Graph& recording) {
         // Buffers of a pool are as large as the request or a little larger.
         const bool whole =
             x.offset == 0 && y.offset == 0 && x.size == x.buffer->size && y.size == y.buffer->size;
-        const bool as_large = requested_[binding] == recording.requested_[binding];
-        ++binding;
-        if (!same(x.buffer, y.buffer) || !as_large || x.offset != y.offset ||
-            (!whole && x.size != y.size)) {
+        if (!same(x.buffer, y.buffer) || x.offset != y.offset || (!whole && x.size != y.size)) {
           fail("uses other tensors");
         }
       }

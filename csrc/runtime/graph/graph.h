@@ -52,8 +52,10 @@ public:
 
   /// What was recorded, in its order. Sizes of bindings are in bytes, never 0.
   const std::vector<CommandList::Command>& commands() const { return recorded_.commands(); }
-  /// Dispatches that draw random numbers.
+  /// Dispatches of kernels that can draw random numbers.
   uint32_t num_draws() const { return num_draws_; }
+  /// Whether a command names the buffer.
+  bool names(const Buffer& buffer) const;
   const MemoryPool& pool() const { return *pool_; }
 
   /// Makes the bind groups and writes the parameters to the device. Once, after the recording.
@@ -82,7 +84,14 @@ private:
   std::shared_ptr<MemoryPool> pool_;
   CommandList recorded_;
   uint32_t num_draws_ = 0;
-  std::vector<uint64_t> requested_; // of each binding's buffer, in bytes
+  // Of each buffer that a command names, in their order: an allocation, and its size in bytes. The
+  // allocator may give two recordings other buffers, but their allocations correspond.
+  struct Use {
+    uint64_t allocation = 0;
+    uint64_t requested = 0;
+    bool operator==(const Use&) const = default;
+  };
+  std::vector<Use> uses_;
   std::unordered_set<const Buffer*> pinned_;
 
   bool instantiated_ = false;
