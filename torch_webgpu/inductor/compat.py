@@ -41,13 +41,15 @@ def apply() -> None:
         if hasattr(module, "is_gpu"):
             module.is_gpu = is_gpu
 
-    from torch._inductor import graph, ir, lowering, scheduler
+    from torch._inductor import compile_fx, cudagraph_utils, graph, ir, lowering, scheduler
 
     _replace(scheduler.Scheduler, "create_backend", _create_backend)
     _replace(scheduler.Scheduler, "fuse_nodes", _fuse_nodes)
     _replace(graph.GraphLowering, "decide_layout_opt", _decide_layout_opt, static=True)
     _replace(ir.StorageBox, "has_exceeded_max_reads", _has_exceeded_max_reads)
     _replace(lowering, "pointwise_cat", _pointwise_cat)
+    _replace(cudagraph_utils, "check_multiple_devices_or_any_cpu_nodes", _reason_against_graphs)
+    _replace(compile_fx, "cudagraphify", _graphify)
     for name in ("unsupported_input_tensor", "unsupported_output_tensor"):
         _replace(lowering, name, _is_unsupported_tensor)
 
@@ -118,6 +120,37 @@ def _pointwise_cat(original: Callable[..., Any], inputs: Any, dim: int = 0) -> A
     if inputs[0].get_device().type == "webgpu" and len(reads) >= buffer_budget():
         return ir.TensorBox(ir.ConcatKernel.create(inputs, dim))
     return original(inputs, dim)
+
+
+def _reason_against_graphs(original: Callable[..., str | None], devices: dict[Any, Any]) -> Any:
+    """Graphs of any device but CUDA count as impossible."""
+    if {device.type for device in devices} - {"meta"} == {"webgpu"}:
+        return None
+    return original(devices)
+
+
+def _graphify(
+    original: Callable[..., Callable[..., Any]],
+    model: Callable[..., Any],
+    static_input_idxs: Any = (),
+    **kwargs: Any,
+) -> Callable[..., Any]:
+    """Which device it is for, only the inputs of a call tell."""
+    from torch_webgpu.inductor.replay import Replayed
+
+    chosen: Callable[..., Any] | None = None
+
+    def run(inputs: Any) -> Any:
+        nonlocal chosen
+        if chosen is None:
+            tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+            if any(x.device.type == "webgpu" for x in tensors):
+                chosen = Replayed(model, static_input_idxs, kwargs.get("mutated_input_idxs", ()))
+            else:
+                chosen = original(model, static_input_idxs, **kwargs)
+        return chosen(inputs)
+
+    return run
 
 
 def make_optimizers_capturable(optimizer: ModuleType) -> None:

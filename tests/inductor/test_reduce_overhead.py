@@ -1,0 +1,161 @@
+"""torch.compile(mode="reduce-overhead") replays graphs, and is never wrong for it."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch._dynamo.utils import counters
+
+DEVICE = "webgpu"
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(function, **options):
+    return torch.compile(function, mode="reduce-overhead", **options)
+
+
+def replays():
+    return counters["inductor"]["webgpu_graph_replays"]
+
+
+def test_inference():
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)).to(DEVICE).eval()
+    function = compiled(model)
+    with torch.no_grad():
+        for _ in range(5):
+            x = torch.randn(3, 8, device=DEVICE)
+            torch.testing.assert_close(function(x), model(x))
+    assert replays() == 4
+
+
+def test_results_that_are_kept_stay():
+    function = compiled(lambda x: (x * 2 + 1).sin())
+    inputs = [torch.randn(50, device=DEVICE) for _ in range(6)]
+    kept = [function(x) for x in inputs]
+    for x, y in zip(inputs, kept, strict=True):
+        torch.testing.assert_close(y, (x * 2 + 1).sin())
+    assert replays() == 1 and counters["inductor"]["webgpu_graph_passed_over"] == 4
+    del kept, y
+    function(inputs[0])
+    assert replays() == 2
+
+
+def test_views_of_results_count():
+    function = compiled(lambda x: x.reshape(5, 10) * 2)
+    x = torch.randn(50, device=DEVICE)
+    function(x)
+    row = function(x)[2]
+    expected = row.clone()
+    function(x + 1)
+    assert torch.equal(row, expected)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_training_equals_eager(dropout):
+    def losses(compile_it):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
+        model = model.to(DEVICE)
+        forward = compiled(model) if compile_it else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        target = torch.arange(6, device=DEVICE) % 4
+        out = []
+        for step in range(6):
+            x = torch.full((6, 8), 0.1, device=DEVICE).cumsum(1) * (step + 1)
+            x[torch.arange(6, device=DEVICE), torch.arange(6, device=DEVICE)] = step
+            loss = F.cross_entropy(forward(F.dropout(x, dropout)), target)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            out.append(loss.item())
+        statistics = [b.cpu() for b in model.buffers()]
+        return out, statistics
+
+    torch.testing.assert_close(losses(True), losses(False))
+    assert replays() >= 8
+
+
+def test_gradients_that_accumulate():
+    model = nn.Linear(8, 4).to(DEVICE)
+    function = compiled(model)
+    for _ in range(4):
+        function(torch.ones(2, 8, device=DEVICE)).sum().backward()
+    assert model.weight.grad.tolist() == [[8.0] * 8] * 4
+
+
+def test_forwards_before_their_backwards():
+    function = compiled(lambda x: (x * x).sin())
+    xs = [torch.randn(20, device=DEVICE, requires_grad=True) for _ in range(4)]
+    for _ in range(3):
+        ys = [function(x) for x in xs]
+        for x, y in zip(xs, ys, strict=True):
+            (gradient,) = torch.autograd.grad(y.sum(), x)
+            torch.testing.assert_close(gradient, (x * x).cos().mul(2 * x).detach())
+
+
+def test_inputs_that_are_written_into():
+    def step(x, state):
+        state.add_(x)
+        return state * 2
+
+    function = compiled(step)
+    state = torch.zeros(10, device=DEVICE)
+    for k in range(1, 6):
+        y = function(torch.ones(10, device=DEVICE), state)
+        assert state.tolist() == [k] * 10 and y.tolist() == [2 * k] * 10
+
+
+def test_parameters_that_move():
+    model = nn.Linear(8, 4).to(DEVICE)
+    function = compiled(model)
+    x = torch.randn(2, 8, device=DEVICE)
+    with torch.no_grad():
+        for k in range(6):
+            if k == 3:
+                model.weight.data = model.weight.data * 2
+            torch.testing.assert_close(function(x), model(x))
+
+
+def test_random_numbers_advance():
+    function = compiled(lambda x: F.dropout(x, 0.5))
+    x = torch.ones(200, device=DEVICE)
+    results = {tuple(function(x).tolist()) for _ in range(5)}
+    assert len(results) == 5
+
+
+def test_dynamic_sizes():
+    function = compiled(lambda x: (x + 1).sum(0), dynamic=True)
+    for _ in range(3):
+        for size in (5, 7, 9):
+            x = torch.randn(size, 4, device=DEVICE)
+            torch.testing.assert_close(function(x), (x + 1).sum(0))
+    assert replays() == 6
+
+
+def test_what_cannot_be_captured_runs():
+    def function(x):
+        y = x.sin()
+        return y[y > 0].sum() + y.sum().item()
+
+    run = compiled(function)
+    for _ in range(4):
+        x = torch.randn(30, device=DEVICE)
+        torch.testing.assert_close(run(x), function(x))
+
+
+def test_inside_a_graph_of_the_users():
+    run = compiled(lambda x: (x * 3).cos())
+    x = torch.randn(30, device=DEVICE)
+    run(x)
+    graph = torch.webgpu.Graph()
+    with torch.webgpu.graph(graph):
+        y = run(x)
+    graph.replay()
+    torch.testing.assert_close(y, (x * 3).cos())
