@@ -22,7 +22,7 @@ struct Params {
 // The functions of math.wgsl on four elements.
 @if(!has_w)
 fn max4(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-  return vec4<f32>(max_f(a.x, b.x), max_f(a.y, b.y), max_f(a.z, b.z), max_f(a.w, b.w));
+  return vec4<f32>(max_flat_f(a.x, b.x), max_flat_f(a.y, b.y), max_flat_f(a.z, b.z), max_flat_f(a.w, b.w));
 }
 
 @if(!has_w)
@@ -82,7 +82,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
         most = max4(most, x[k][j]);
       }
     }
-    let own = max_f(max_f(most.x, most.y), max_f(most.z, most.w));
+    let own = max_flat_f(max_flat_f(most.x, most.y), max_flat_f(most.z, most.w));
     let maximum = checked_maximum(row_max(own, lid, 1u, lane, lanes));
     for (var k = 0u; k < items; k++) {
       for (var j = 0u; j < kParts; j++) {

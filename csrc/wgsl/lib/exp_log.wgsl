@@ -13,14 +13,12 @@ fn exp_rest_f(x: f32, n: f32) -> f32 {
   return (x - n * 0.693359375) + n * 2.12194440e-4;
 }
 
-// Without branches: where a kernel computes many, each copy of a rare path costs as much as the common one.
+// One comparison tells that the result is a normal number.
 fn exp_f(x: f32) -> f32 {
-  // Beyond these the result is zero or infinity. Not by max(), which may drop NaN.
-  let magnitude = magnitude_bits_f(x);
-  let bounded = select(x, select(104.5, -104.5, x < 0.0), magnitude > 0x42d10000u);
-  let n = round(bounded * 1.44269502);
-  let result = scale_f(exp_reduced_f(exp_rest_f(bounded, n)), i32(n));
-  return select(select(result, inf_f(), x > 88.7228394), x, magnitude > 0x7f800000u); // NaN
+  if (magnitude_bits_f(x) >= 0x42ae0000u) { // |x| >= 87, NaN
+    return exp_far_f(x);
+  }
+  return exp_near_f(x);
 }
 
 // For |x| < 87: the exponent of a normal number can be added as bits.
@@ -28,6 +26,29 @@ fn exp_near_f(x: f32) -> f32 {
   let n = round(x * 1.44269502);
   let power = exp_reduced_f(exp_rest_f(x, n));
   return bitcast<f32>(bitcast<u32>(power) + (bitcast<u32>(i32(n)) << 23u));
+}
+
+fn exp_far_f(x: f32) -> f32 {
+  if (is_nan_f(x)) {
+    return x;
+  }
+  if (x > 88.7228394) {
+    return inf_f();
+  }
+  let bounded = max(x, -104.5);
+  let n = round(bounded * 1.44269502);
+  return scale_f(exp_reduced_f(exp_rest_f(bounded, n)), i32(n));
+}
+
+// exp_f without branches. Faster where a kernel computes many from registers, one after the other, because
+// each would have its own copy of the rare path; slower in the kernels that the compiler writes.
+fn exp_flat_f(x: f32) -> f32 {
+  // Beyond these the result is zero or infinity. Not by max(), which may drop NaN.
+  let magnitude = magnitude_bits_f(x);
+  let bounded = select(x, select(104.5, -104.5, x < 0.0), magnitude > 0x42d10000u);
+  let n = round(bounded * 1.44269502);
+  let result = scale_f(exp_reduced_f(exp_rest_f(bounded, n)), i32(n));
+  return select(select(result, inf_f(), x > 88.7228394), x, magnitude > 0x7f800000u); // NaN
 }
 
 fn exp2_f(x: f32) -> f32 {

@@ -110,11 +110,22 @@ fn frexp_mantissa_f(x: f32) -> f32 {
 }
 
 fn max_f(a: f32, b: f32) -> f32 {
+  if (is_nan_f(a) || is_nan_f(b)) {
+    return select(b, a, is_nan_f(a));
+  }
+  return max(a, b);
+}
+
+// max_f without branches, see exp_flat_f.
+fn max_flat_f(a: f32, b: f32) -> f32 {
   return select(select(max(a, b), b, is_nan_f(b)), a, is_nan_f(a));
 }
 
 fn min_f(a: f32, b: f32) -> f32 {
-  return select(select(min(a, b), b, is_nan_f(b)), a, is_nan_f(a));
+  if (is_nan_f(a) || is_nan_f(b)) {
+    return select(b, a, is_nan_f(a));
+  }
+  return min(a, b);
 }
 
 // fmax and fmin prefer the number to the NaN.
