@@ -181,7 +181,7 @@ def _checked(webgpu_graph: Graph) -> Graph:
     return webgpu_graph
 
 
-class update_graph:
+class update_graph(graph):
     """Context manager that gives a captured graph other numbers.
 
     Python numbers (a learning rate, a dropout probability, a scale) are part of a capture. Run the
@@ -195,12 +195,9 @@ class update_graph:
     """
 
     def __init__(self, webgpu_graph: Graph) -> None:
-        self.webgpu_graph = _checked(webgpu_graph)
+        self.updated = _checked(webgpu_graph)
         webgpu_graph.num_commands()  # raises if it was not captured
-        self._capture = Graph(keep_graph=True)
-
-    def __enter__(self) -> None:
-        self._capture.capture_begin()
+        super().__init__(Graph(keep_graph=True))
 
     def __exit__(
         self,
@@ -208,11 +205,9 @@ class update_graph:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if kind is not None:
-            self._capture._abandon()
-            return
-        self._capture.capture_end()
-        try:
-            self.webgpu_graph._graph.update(self._capture._graph)
-        finally:
-            self._capture.reset()
+        super().__exit__(kind, value, traceback)
+        if kind is None:
+            try:
+                self.updated._graph.update(self.webgpu_graph._graph)
+            finally:
+                self.webgpu_graph.reset()

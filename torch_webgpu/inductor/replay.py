@@ -56,14 +56,10 @@ class Replayed:
         return capture.replay(inputs)
 
     def _forget_what_moved(self, inputs: list[Any]) -> None:
-        moved = []
-        for k in self.static:
-            x = inputs[k]
-            if (
-                isinstance(x, torch.Tensor)
-                and self.places.setdefault(k, x.data_ptr()) != x.data_ptr()
-            ):
-                moved.append(k)
+        places = {
+            k: inputs[k].data_ptr() for k in self.static if isinstance(inputs[k], torch.Tensor)
+        }
+        moved = [k for k, place in places.items() if self.places.setdefault(k, place) != place]
         if moved:
             self.static.difference_update(moved)
             for shapes in [s for s, capture in self.captures.items() if capture is not None]:
