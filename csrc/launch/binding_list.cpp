@@ -6,6 +6,12 @@
 #include "launch/pipelines.h"
 
 namespace torch_webgpu {
+namespace {
+
+// Kernels count elements in 32 bits, and number invocations in groups beyond the last element.
+constexpr uint64_t kMaxElements = (uint64_t{1} << 32) - (uint64_t{1} << 25);
+
+} // namespace
 
 void BindingList::take_context(const Buffer& buffer) {
   if (context_ != nullptr) {

@@ -47,19 +47,7 @@ public:
 
   /// The slot of a buffer of elements of that size, a power of two.
   uint32_t add(const Buffer& buffer, uint32_t element_bytes) {
-    const uint64_t limit =
-        std::min(target_with(buffer).max_storage_binding_size, kMaxElements * element_bytes);
-    if (C10_UNLIKELY(buffer.size > limit || num_bindings_ == kMaxBindings)) {
-      return add(buffer, element_bytes, {0, buffer.size});
-    }
-    for (uint32_t slot = 0; slot < num_slots_; ++slot) {
-      if (bindings_[slots_[slot].binding].buffer == &buffer) {
-        return slot; // all of the buffer is bound
-      }
-    }
-    slots_[num_slots_] = {{0, buffer.size}, num_bindings_};
-    bindings_[num_bindings_++] = {&buffer, 0, 0};
-    return num_slots_++;
+    return add(buffer, element_bytes, {0, buffer.size});
   }
   /// The same where the kernel touches those bytes of the buffer only: one that is larger than a
   /// binding is bound from base() on.
@@ -96,9 +84,6 @@ public:
   uint32_t size() const { return num_bindings_; }
 
 private:
-  // Kernels count elements in 32 bits, and number invocations in groups beyond the last element.
-  static constexpr uint64_t kMaxElements = (uint64_t{1} << 32) - (uint64_t{1} << 25);
-
   // What is bound of a larger buffer so that those bytes are.
   static Extent bound_part(const Buffer& buffer, Extent extent) {
     return {extent.begin / SlotWindows::kAlignment * SlotWindows::kAlignment,
