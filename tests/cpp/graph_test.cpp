@@ -14,21 +14,9 @@ using namespace torch_webgpu;
 
 namespace {
 
-constexpr uint32_t kWords = 4;
-using Words = std::vector<uint32_t>;
-
 // out[i] += value * in[i].
 const Pipeline& add_pipeline() {
-  return test_pipeline(20, "add", {2, 1, false}, R"(
-struct Params { count: u32, value: u32 }
-@group(0) @binding(0) var<storage, read_write> out: array<u32>;
-@group(0) @binding(1) var<storage, read> in: array<u32>;
-@group(0) @binding(31) var<uniform> params: Params;
-@compute @workgroup_size(64)
-fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-  if (id.x < params.count) { out[id.x] += params.value * in[id.x]; }
-}
-)");
+  return word_pipeline(20, "add", "out[id.x] += params.value * in[id.x];");
 }
 
 // Writes its key and counter.
@@ -66,16 +54,6 @@ std::shared_ptr<MemoryPool> make_pool() {
             context().allocator.dissolve(*pool);
             delete pool;
           }};
-}
-
-Words words_of(const Buffer& buffer) {
-  Words words(kWords);
-  stream().read(buffer, 0, words.data(), words.size() * 4);
-  return words;
-}
-
-void write(const Buffer& buffer, const Words& words) {
-  stream().upload(buffer, 0, words.data(), words.size() * 4);
 }
 
 void add(const Buffer& out, const Buffer& in, uint32_t value) {

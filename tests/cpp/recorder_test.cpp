@@ -15,35 +15,13 @@ namespace {
 
 // out[i] = out[i] * 5 + in[i] + value.
 const Pipeline& scale_pipeline() {
-  return test_pipeline(3, "scale", {2, 1, false}, R"(
-struct Params { count: u32, value: u32 }
-@group(0) @binding(0) var<storage, read_write> out: array<u32>;
-@group(0) @binding(1) var<storage, read> in: array<u32>;
-@group(0) @binding(31) var<uniform> params: Params;
-@compute @workgroup_size(64)
-fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-  if (id.x < params.count) { out[id.x] = out[id.x] * 5u + in[id.x] + params.value; }
-}
-)");
+  return word_pipeline(3, "scale", "out[id.x] = out[id.x] * 5u + in[id.x] + params.value;");
 }
 
 struct Attached {
   explicit Attached(Recorder& recorder) { stream().set_recorder(&recorder); }
   ~Attached() { stream().set_recorder(nullptr); }
 };
-
-constexpr uint32_t kWords = 4;
-using Words = std::vector<uint32_t>;
-
-Words words_of(const Buffer& buffer) {
-  Words words(kWords);
-  stream().read(buffer, 0, words.data(), words.size() * 4);
-  return words;
-}
-
-void write(const Buffer& buffer, const Words& words) {
-  stream().upload(buffer, 0, words.data(), words.size() * 4);
-}
 
 // One command of each kind, and two dispatches whose order shows.
 void run(const Buffer& out, const Buffer& in, const Buffer& other) {
