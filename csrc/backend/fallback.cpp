@@ -192,9 +192,7 @@ void note_fallback(std::string_view op, std::string_view reason) {
                               "' with arguments from the 'webgpu' backend: there is no kernel",
                               reason.empty() ? "" : " ", reason,
                               ". TORCH_WEBGPU_FALLBACK=warn would run it on the CPU.");
-  if (CapturedGraph::is_capturing()) {
-    check_not_capturing(std::string(op).c_str(), "it runs on the CPU");
-  }
+  check_not_capturing(op, "it runs on the CPU");
   bool warn = false;
   {
     std::lock_guard<std::mutex> lock(counts().mutex);

@@ -42,7 +42,7 @@ PhiloxState GeneratorImpl::philox_state(uint64_t increment) {
 void GeneratorImpl::begin_capture(uint64_t number, uint64_t capture) {
   std::lock_guard<std::mutex> lock(mutex_);
   // The highest bit is set, so that no offset of a program has the mark.
-  const uint64_t mark = (uint64_t{1} << 63) | (capture << kOffsetBits & ~(uint64_t{1} << 63));
+  const uint64_t mark = uint64_t{1} << 63 | capture << kOffsetBits;
   captured_ = {number, mark, offset_, offset_};
 }
 

@@ -254,7 +254,7 @@ void CapturedGraph::note_draw(GeneratorImpl& generator) {
   }
 }
 
-void CapturedGraph::note_refusal(const char* op) {
+void CapturedGraph::note_refusal(std::string_view op) {
   if (CapturedGraph* graph = capturing.load()) {
     std::lock_guard<std::recursive_mutex> lock(context().mutex);
     graph->refused_ = op;
@@ -292,7 +292,7 @@ Uncaptured::~Uncaptured() {
   context_.mutex.unlock();
 }
 
-void check_not_capturing(const char* op, const char* why) {
+void check_not_capturing(std::string_view op, const char* why) {
   CapturedGraph::note_refusal(op);
   TORCH_CHECK(!CapturedGraph::is_capturing(), op,
               " cannot be captured in a graph of the webgpu device: ", why);

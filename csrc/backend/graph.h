@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/generator.h"
@@ -57,7 +58,7 @@ public:
   /// Says that a draw from the generator follows.
   static void note_draw(GeneratorImpl& generator);
   /// Says that `op` cannot be captured. Nothing if there is no capture.
-  static void note_refusal(const char* op);
+  static void note_refusal(std::string_view op);
 
 private:
   struct Draws {
@@ -101,6 +102,6 @@ private:
 };
 
 /// Raises RuntimeError, naming the operator and saying why, while a graph is captured.
-void check_not_capturing(const char* op, const char* why);
+void check_not_capturing(std::string_view op, const char* why);
 
 } // namespace torch_webgpu

@@ -130,6 +130,12 @@ void Graph::place_parameters() {
   }
 }
 
+void Graph::read_recorded(Draw& draw) const {
+  const uint8_t* words = params_data_.data() + draw.at;
+  std::memcpy(&draw.number, words, sizeof(draw.number));
+  std::memcpy(&draw.counter, words + sizeof(draw.number), sizeof(draw.counter));
+}
+
 void Graph::instantiate() {
   std::lock_guard<std::recursive_mutex> lock(context_.mutex);
   if (instantiated_) {
@@ -161,9 +167,7 @@ void Graph::instantiate() {
       prepared.group = group;
       if (const int32_t at = dispatch->pipeline->random_at; at >= 0) {
         Draw draw{prepared.params_offset + static_cast<uint32_t>(at), 0, 0};
-        std::memcpy(&draw.number, params_data_.data() + draw.at, sizeof(draw.number));
-        std::memcpy(&draw.counter, params_data_.data() + draw.at + sizeof(draw.number),
-                    sizeof(draw.counter));
+        read_recorded(draw);
         draws_.push_back(draw);
       }
       ++k;
@@ -289,9 +293,7 @@ void Graph::update(const Graph& recording) {
     const PreparedDispatch& prepared = prepared_[dispatch++];
     std::ranges::copy(recorded->params, params_data_.begin() + prepared.params_offset);
     if (recorded->pipeline->random_at >= 0) {
-      Draw& to = draws_[draw++];
-      std::memcpy(&to.number, params_data_.data() + to.at, sizeof(to.number));
-      std::memcpy(&to.counter, params_data_.data() + to.at + sizeof(to.number), sizeof(to.counter));
+      read_recorded(draws_[draw++]);
     }
   }
   changed_ = true;

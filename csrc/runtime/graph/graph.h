@@ -56,11 +56,9 @@ public:
   uint32_t num_draws() const { return num_draws_; }
   /// Whether a command names the buffer.
   bool names(const Buffer& buffer) const;
-  const MemoryPool& pool() const { return *pool_; }
 
   /// Makes the bind groups and writes the parameters to the device. Once, after the recording.
   void instantiate();
-  bool is_instantiated() const { return instantiated_; }
   /// Appends all commands to the stream. `random` has a place for each number that was recorded.
   void replay(std::span<const RandomPlace> random);
   /// Takes the parameters of a recording that differs in nothing else; buffers of its pool may be
@@ -79,6 +77,13 @@ private:
   void use(const Buffer& buffer);
   void place_parameters();
   void write_parameters(std::span<const RandomPlace> random);
+  struct Draw {
+    uint32_t at = 0; // of the key, in params_data_
+    uint64_t number = 0;
+    uint64_t counter = 0;
+  };
+  // Takes number and counter from params_data_.
+  void read_recorded(Draw& draw) const;
 
   Context& context_;
   std::shared_ptr<MemoryPool> pool_;
@@ -101,11 +106,6 @@ private:
   Buffer params_;
   std::vector<uint8_t> params_data_;
   uint32_t drawing_bytes_ = 0; // of params_data_, from its start
-  struct Draw {
-    uint32_t at = 0; // of the key, in params_data_
-    uint64_t number = 0;
-    uint64_t counter = 0;
-  };
   std::vector<Draw> draws_;
   bool changed_ = false; // params_data_ is newer than what the device has
 };
