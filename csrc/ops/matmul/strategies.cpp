@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -437,14 +438,16 @@ const Strategy& choose_strategy(const Product& product, const ShaderTarget& targ
                                 "(): the strategy ", row->name, " does not take this product");
     return *row;
   }
+  // The costs first, because they take less time. No cost is below 0.
   const Strategy* best = nullptr;
-  int least = 0;
+  int least = std::numeric_limits<int>::max();
   for (const Strategy& row : kStrategies) {
-    if (row.accepts(product, row, target)) {
-      const int cost = row.cost(product, row, target);
-      if (best == nullptr || cost < least) {
-        best = &row;
-        least = cost;
+    const int cost = row.cost(product, row, target);
+    if (cost < least && row.accepts(product, row, target)) {
+      best = &row;
+      least = cost;
+      if (cost == 0) {
+        break;
       }
     }
   }
