@@ -51,6 +51,84 @@ class CapturedGraph:
     def names(self, tensor: torch.Tensor) -> bool: ...
     def num_commands(self) -> int: ...
 
+# Graph files.
+Part = tuple[int, int, int]  # buffer, offset, bytes
+
+class ListedShader:
+    def __init__(
+        self,
+        label: str,
+        source: str,
+        entry: str,
+        constants: dict[str, float],
+        num_buffers: int,
+        writable: int,
+        checks: bool,
+    ) -> None: ...
+    label: str
+    source: str
+    entry: str
+    constants: dict[str, float]
+    num_buffers: int
+    writable: int
+    checks: bool
+
+class ListedTensor:
+    allocation: int
+    place: int
+    own: bool
+    requested: int
+    extent: int
+    first_command: int
+    last_command: int
+
+class ListedDraw:
+    at: int
+    stream: int
+    counter: int
+
+class ListedCommand:
+    kind: str
+    shader: int
+    parts: list[Part]
+    params: bytes
+    grid: tuple[int, int, int]
+    draw: ListedDraw | None
+
+class GraphListing:
+    shaders: list[ListedShader]
+    tensors: list[ListedTensor]
+    commands: list[ListedCommand]
+    streams: list[tuple[int, int, int]]
+    messages: dict[int, tuple[str, str]]
+
+def list_graph(graph: CapturedGraph) -> GraphListing: ...
+def read_listed(graph: CapturedGraph, tensor: int) -> torch.Tensor: ...
+def allocation_of(tensor: torch.Tensor) -> int: ...
+def byte_offset(tensor: torch.Tensor) -> int: ...
+
+class Program:
+    def __init__(self, isolated: bool) -> None: ...
+    def add_buffer(self, bytes: int) -> None: ...
+    def add_pipeline(self, shader: ListedShader) -> None: ...
+    def dispatch(
+        self,
+        shader: int,
+        parts: Sequence[Part],
+        params: bytes,
+        grid: tuple[int, ...],
+        varies: bool,
+    ) -> None: ...
+    def copy(self, source: Part, target: Part) -> None: ...
+    def clear(self, target: Part) -> None: ...
+    def finish(self) -> None: ...
+    def set_dispatch(self, number: int, params: bytes, grid: tuple[int, ...]) -> None: ...
+    def replay(self) -> None: ...
+    def write(self, buffer: int, offset: int, tensor: torch.Tensor) -> None: ...
+    def read(self, buffer: int, offset: int, tensor: torch.Tensor) -> None: ...
+    def is_near(self, tensor: torch.Tensor) -> bool: ...
+    def take_errors(self) -> list[int]: ...
+
 # Operators on the CPU.
 def fallback_counts() -> dict[str, int]: ...
 def reset_fallback_counts() -> None: ...

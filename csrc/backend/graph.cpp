@@ -218,6 +218,15 @@ void CapturedGraph::update(const CapturedGraph& capture) {
   graph_->update(*capture.graph_);
 }
 
+std::vector<CapturedGraph::Stream> CapturedGraph::random_streams() const {
+  std::vector<Stream> streams;
+  for (const Draws& draws : draws_) {
+    const PhiloxState state = draws.generator->philox_state(0);
+    streams.push_back({{state.seed, state.offset / 4}, draws.increment / 4});
+  }
+  return streams;
+}
+
 c10::MempoolId_t CapturedGraph::pool() const {
   TORCH_CHECK(pool_ != nullptr, "this graph has not been captured");
   return pool_id_;

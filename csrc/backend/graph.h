@@ -47,6 +47,15 @@ public:
   void enable_debug_mode() {}
   /// Writes a list of the commands, one a line.
   void debug_dump(const std::string& path) const;
+  /// What was recorded. The caller holds the context's lock.
+  const Graph& graph() const { return captured(); }
+  /// A generator that the graph draws from, where it is, and what a replay moves it by, in steps of
+  /// the kernels' counter. In dispatches that draw, the key is the number of one of these.
+  struct Stream {
+    RandomPlace place;
+    uint64_t increment = 0;
+  };
+  std::vector<Stream> random_streams() const;
   /// Whether a command reads or writes the tensor's memory.
   bool names(const at::TensorBase& tensor) const;
   /// Dispatches, copies and clears of a replay.

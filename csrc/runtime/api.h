@@ -55,6 +55,7 @@ enum class RuntimeKind { kDawn, kWgpuNative };
   X(CommandEncoderFinish)                                                                          \
   X(CommandEncoderRelease)                                                                         \
   X(CommandBufferRelease)                                                                          \
+  X(ComputePipelineRelease)                                                                        \
   X(ComputePassEncoderSetPipeline)                                                                 \
   X(ComputePassEncoderSetBindGroup)                                                                \
   X(ComputePassEncoderDispatchWorkgroups)                                                          \

@@ -58,7 +58,7 @@ Context& create_context() {
   const RuntimeSource source = resolve_runtime();
   watch_forks();
   // Never destroyed: see Device::~Device.
-  auto* made = new Context(source);
+  auto* made = new Context(source, environment("TORCH_WEBGPU_DEBUG") == "1");
   context_.store(made, std::memory_order_release);
   return *made;
 }
@@ -81,9 +81,9 @@ RuntimeSource resolve_runtime() {
   return source;
 }
 
-Context::Context(const RuntimeSource& source)
-    : device(source, environment("TORCH_WEBGPU_ADAPTER"), environment("TORCH_WEBGPU_DEBUG") == "1"),
-      pipelines(device, mutex), stream(device, mutex),
+Context::Context(const RuntimeSource& source, bool debug)
+    : device(source, environment("TORCH_WEBGPU_ADAPTER"), debug), pipelines(device, mutex),
+      stream(device, mutex),
       allocator(
           *this, device, mutex, [this](Buffer* buffer) { stream.forget(buffer); },
           [this] { stream.drain(); }),
@@ -120,6 +120,16 @@ Context& context(uint32_t index) {
   }
   Context* existing = context_.load(std::memory_order_acquire);
   return existing != nullptr ? *existing : create_context();
+}
+
+Context& isolated_context() {
+  context(); // raises in a forked child
+  std::lock_guard<std::mutex> lock(init_mutex_);
+  static Context* isolated = nullptr; // never destroyed: see Device::~Device
+  if (isolated == nullptr || isolated->device.lost()) {
+    isolated = new Context(resolve_runtime(), true);
+  }
+  return *isolated;
 }
 
 Context* context_if_initialized(uint32_t index) {

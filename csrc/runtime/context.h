@@ -27,7 +27,8 @@ void set_runtime_resolver(RuntimeResolver resolver);
 
 class Context {
 public:
-  explicit Context(const RuntimeSource& source);
+  /// `debug`: with bounds checks in every shader, see Device.
+  Context(const RuntimeSource& source, bool debug);
 
   // One lock for all of them: an op touches pool, cache and stream, and the stream's order is the
   // program's order. Recursive, since releasing a buffer forgets its bind groups.
@@ -75,6 +76,10 @@ private:
 Context& context(uint32_t index = 0);
 /// The context if it exists, else null. Never creates it.
 Context* context_if_initialized(uint32_t index = 0);
+/// A device of its own on the same adapter, for programs of strangers: its shaders have bounds
+/// checks in every mode, and if it is lost, device 0 lives on. Made at first use, and anew after a
+/// loss. Raises as context().
+Context& isolated_context();
 /// Whether an adapter can be had; false, never an error. Does not create the device.
 bool is_available();
 /// Whether this is the child of a fork after the device was in use.

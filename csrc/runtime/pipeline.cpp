@@ -55,6 +55,9 @@ std::unique_ptr<Pipeline> PipelineCache::create(const PipelineSpec& spec) {
   auto pipeline = std::make_unique<Pipeline>();
   pipeline->label = spec.label;
   pipeline->random_at = spec.random_at;
+  pipeline->source = spec.source;
+  pipeline->entry = spec.entry;
+  pipeline->constants = spec.constants;
   pipeline->layout = &layout(spec.binding);
 
   const Device::ScopedError error = device_.with_error_scopes([&] {

@@ -40,13 +40,6 @@ struct PipelineLayout {
   WGPUPipelineLayout layout = nullptr;
 };
 
-struct Pipeline {
-  WGPUComputePipeline handle = nullptr;
-  const PipelineLayout* layout = nullptr;
-  std::string label; // the op, for errors and profiles
-  int32_t random_at = -1;
-};
-
 /// Everything needed to build a pipeline.
 struct PipelineSpec {
   std::string label;
@@ -58,6 +51,17 @@ struct PipelineSpec {
   // Where its parameters hold the place in a stream of random numbers, in bytes: a key and a
   // counter, two words each, the lower word first. -1: it draws none.
   int32_t random_at = -1;
+};
+
+struct Pipeline {
+  WGPUComputePipeline handle = nullptr;
+  const PipelineLayout* layout = nullptr;
+  std::string label; // the op, for errors and profiles
+  int32_t random_at = -1;
+  // What it was made of, for graphs that are written to files.
+  std::string source;
+  std::string entry;
+  std::vector<std::pair<std::string, double>> constants;
 };
 
 /// The users of the cache, numbered in csrc/wgsl/pipeline_family.h.

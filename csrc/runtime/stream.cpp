@@ -111,10 +111,11 @@ void Stream::dispatch_prepared(std::span<const PreparedDispatch> dispatches) {
 }
 
 WGPUBindGroup Stream::create_bind_group(const PipelineLayout& layout,
-                                        std::span<const Binding> bindings, WGPUBuffer params) {
+                                        std::span<const Binding> bindings, WGPUBuffer params,
+                                        WGPUBuffer errors) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   return bind_groups_.create(layout, bindings.data(), static_cast<uint32_t>(bindings.size()),
-                             params);
+                             params, errors != nullptr ? errors : errors_.buffer());
 }
 
 void Stream::copy(const Buffer& source, uint64_t source_offset, const Buffer& target,
@@ -251,6 +252,11 @@ void Stream::synchronize() {
 uint32_t Stream::error_code(const std::string& message, ErrorKind kind) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   return errors_.code_of(message, kind);
+}
+
+std::vector<std::pair<ErrorKind, std::string>> Stream::error_messages() const {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  return errors_.messages();
 }
 
 std::shared_ptr<Timestamp> Stream::record_timestamp() {

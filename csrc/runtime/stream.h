@@ -7,6 +7,8 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/buffer.h"
 #include "runtime/commands/bind_group_cache.h"
@@ -77,9 +79,10 @@ public:
   /// Appends those dispatches. They were checked when they were recorded. Raises kRuntime while
   /// commands are recorded and not executed.
   void dispatch_prepared(std::span<const PreparedDispatch> dispatches);
-  /// A bind group for PreparedDispatch. The caller releases it.
+  /// A bind group for PreparedDispatch. The caller releases it. `errors`: where its kernels report
+  /// what they find in values; null: where this stream looks for it.
   WGPUBindGroup create_bind_group(const PipelineLayout& layout, std::span<const Binding> bindings,
-                                  WGPUBuffer params);
+                                  WGPUBuffer params, WGPUBuffer errors = nullptr);
 
   /// Device to host, any offset and size. Flushes and waits.
   void read(const Buffer& source, uint64_t offset, void* data, uint64_t bytes);
@@ -101,6 +104,8 @@ public:
   /// happened. The same text gives the same code. Raised by the next synchronize or readback. What
   /// the kernel wrote to the words behind takes the places of {index}, {dim} and {size}.
   uint32_t error_code(const std::string& message, ErrorKind kind = ErrorKind::kIndex);
+  /// The messages of the codes 1, 2, ...
+  std::vector<std::pair<ErrorKind, std::string>> error_messages() const;
 
   /// A device timestamp at this point of the stream; null where the device has no timestamp
   /// queries.

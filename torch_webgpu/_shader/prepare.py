@@ -300,7 +300,7 @@ def prepare(program: Program, entry: str) -> Prepared:
             f"the uniforms of {entry}() take {uniform_bytes} bytes, and at most {_C.params_window} "
             "are possible"
         )
-    size = _workgroup_size(program, entry)
+    size = workgroup_size(program, entry)
 
     edits = walk.edits
     for number, variable in enumerate(storage):
@@ -332,7 +332,7 @@ def _check_binding(program: Program, variable: Variable) -> None:
         )
 
 
-def _workgroup_size(program: Program, entry: str) -> tuple[int, int, int]:
+def workgroup_size(program: Program, entry: str) -> tuple[int, int, int]:
     text = program.functions[entry].attributes["workgroup_size"].arguments
     sizes = [program.evaluate(part) for part in _split(text)]
     x, y, z = [*sizes, 1, 1][:3]

@@ -1,8 +1,9 @@
 """Capture and replay."""
 
 import os
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim.optimizer import (
@@ -12,6 +13,9 @@ from torch.optim.optimizer import (
 
 from torch_webgpu import _C
 from torch_webgpu.webgpu._device import check_device
+
+if TYPE_CHECKING:
+    from torch_webgpu.graphs._load import LoadedGraph
 
 PoolHandle = tuple[int, int]
 MODES = ("global", "thread_local", "relaxed", "default")
@@ -130,6 +134,46 @@ class Graph:
     def debug_dump(self, debug_path: str | os.PathLike[str]) -> None:
         """Writes the commands to a text file: one a line, with grid, buffers and bytes."""
         self._graph.debug_dump(os.fspath(debug_path))
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        inputs: Mapping[str, torch.Tensor] | None = None,
+        outputs: Mapping[str, torch.Tensor] | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Writes the graph to a file that needs neither this process nor the model's code.
+
+        inputs: the tensors that a call fills, by the names that it gives them. They must have
+        existed before the capture, and be contiguous. Other tensors that the graph reads (the
+        parameters of a model) are written to the file with what they hold now.
+        outputs: the tensors that a call returns, by name.
+        state: objects with a ``state_dict``, or state dicts, by name: what `LoadedGraph.state`
+        returns. Without it, what persists is in the file too, but has no names.
+
+        docs/graph-format.md specifies the file. Raises ValueError for a tensor that the graph does
+        not use and for one that a file cannot hold.
+        """
+        from torch_webgpu.graphs._save import save_graph  # files are used rarely
+
+        save_graph(self._graph, path, inputs or {}, outputs or {}, state or {})
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], *, trusted: bool = False) -> "LoadedGraph":
+        """Reads a file that `save` wrote: ``g(x=...)`` returns its outputs, ``g.state()`` what it
+        keeps.
+
+        The file may be anyone's. Everything in it is checked before anything runs. Its shaders run
+        on a device of their own, with bounds checks, so tensors go through the host. A shader may
+        still run for ever, or as long as the driver lets it. With ``trusted=True`` it shares the
+        device of all tensors, which is faster, and its shaders run without bounds checks.
+
+        Raises ValueError for a file that is no graph file, is damaged, is of a newer version, or
+        asks for what the device does not have.
+        """
+        from torch_webgpu.graphs._load import load_graph
+
+        return load_graph(path, trusted=trusted)
 
     def num_commands(self) -> int:
         """How many dispatches, copies and clears a replay consists of."""

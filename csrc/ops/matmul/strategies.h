@@ -43,8 +43,8 @@ struct Strategy {
   int64_t longest_k; // of a piece, 0: any
   /// Whether the kernel computes this product on this target, any epilogue included.
   bool (*accepts)(const Product& product, const Strategy& row, const ShaderTarget& target);
-  /// A number, 0 or more, to compare with the other rows that accept: the lowest wins, of equal ones
-  /// the first. Is asked for before `accepts`.
+  /// A number, 0 or more, to compare with the other rows that accept: the lowest wins, of equal
+  /// ones the first. Is asked for before `accepts`.
   int (*cost)(const Product& product, const Strategy& row, const ShaderTarget& target);
   void (*launch)(const ProductDispatch& dispatch, const Strategy& row);
 };

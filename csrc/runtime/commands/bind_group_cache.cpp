@@ -6,7 +6,7 @@
 namespace torch_webgpu {
 
 WGPUBindGroup BindGroupCache::create(const PipelineLayout& layout, const Binding* bindings,
-                                     uint32_t count, WGPUBuffer params) const {
+                                     uint32_t count, WGPUBuffer params, WGPUBuffer errors) const {
   std::array<WGPUBindGroupEntry, kMaxBindings + 2> entries;
   uint32_t n = 0;
   auto add = [&](uint32_t number, WGPUBuffer buffer, uint64_t offset, uint64_t size) {
@@ -23,7 +23,7 @@ WGPUBindGroup BindGroupCache::create(const PipelineLayout& layout, const Binding
         binding.size != 0 ? binding.size : binding.buffer->size - binding.offset);
   }
   if (layout.binding.checks_indices) {
-    add(kErrorsBinding, errors_, 0, kErrorWords * sizeof(uint32_t));
+    add(kErrorsBinding, errors, 0, kErrorWords * sizeof(uint32_t));
   }
   add(kParamsBinding, params, 0, kParamsWindow);
   WGPUBindGroupDescriptor descriptor = WGPU_BIND_GROUP_DESCRIPTOR_INIT;
@@ -38,7 +38,7 @@ void BindGroupCache::fill(Slot& slot, const PipelineLayout& layout, const Bindin
   if (slot.group != nullptr) {
     device_.api().BindGroupRelease(slot.group);
   }
-  slot.group = create(layout, bindings, count, params_);
+  slot.group = create(layout, bindings, count, params_, errors_);
   slot.layout = &layout;
   slot.count = count;
   std::copy(bindings, bindings + count, slot.bindings.begin());

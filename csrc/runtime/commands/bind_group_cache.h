@@ -32,9 +32,10 @@ public:
     fill(slot, layout, bindings, count);
     return slot.group;
   }
-  /// A group that is not kept here, with parameters in another buffer. The caller releases it.
+  /// A group that is not kept here, with parameters and errors in other buffers. The caller
+  /// releases it.
   WGPUBindGroup create(const PipelineLayout& layout, const Binding* bindings, uint32_t count,
-                       WGPUBuffer params) const;
+                       WGPUBuffer params, WGPUBuffer errors) const;
   /// Drops the groups that bind `buffer`.
   void forget(const Buffer* buffer);
   /// Groups created until now: the cache's misses.

@@ -26,6 +26,8 @@ public:
 
   /// The code for `message`; see Stream::error_code.
   uint32_t code_of(const std::string& message, ErrorKind kind);
+  /// The messages of the codes 1, 2, ...
+  const std::vector<std::pair<ErrorKind, std::string>>& messages() const { return messages_; }
   /// The error words on the device.
   WGPUBuffer buffer() const { return buffer_; }
   /// Says whether the dispatch that was appended may write the words.

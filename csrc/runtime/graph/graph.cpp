@@ -83,6 +83,7 @@ void Graph::dispatch(const Pipeline& pipeline, const Binding* bindings, uint32_t
                      const void* params, uint32_t params_bytes, Grid grid) {
   std::for_each_n(bindings, num_bindings, [this](const Binding& binding) { use(*binding.buffer); });
   num_draws_ += pipeline.random_at >= 0 ? 1 : 0;
+  dispatch_varies_.push_back(pipeline.random_at >= 0);
   recorded_.dispatch(pipeline, bindings, num_bindings, params, params_bytes, grid);
 }
 
@@ -111,22 +112,22 @@ void Graph::upload(const Buffer&, uint64_t, const void*, uint64_t) {
 // Gives every dispatch its place in params_data_.
 void Graph::place_parameters() {
   const uint32_t alignment = std::max(context_.device.caps().uniform_offset_alignment, 16u);
-  for (const bool drawing : {true, false}) {
+  for (const bool changing : {true, false}) {
     size_t k = 0;
     for (const CommandList::Command& command : recorded_.commands()) {
       const auto* dispatch = std::get_if<CommandList::Dispatch>(&command);
       if (dispatch == nullptr) {
         continue;
       }
-      PreparedDispatch& prepared = prepared_[k++];
-      if ((dispatch->pipeline->random_at >= 0) != drawing) {
+      PreparedDispatch& prepared = prepared_[k];
+      if (dispatch_varies_[k++] != changing) {
         continue;
       }
       prepared.params_offset = static_cast<uint32_t>(params_data_.size());
       params_data_.insert(params_data_.end(), dispatch->params.begin(), dispatch->params.end());
       params_data_.resize((params_data_.size() + alignment - 1) / alignment * alignment);
     }
-    drawing_bytes_ = drawing ? static_cast<uint32_t>(params_data_.size()) : drawing_bytes_;
+    changing_bytes_ = changing ? static_cast<uint32_t>(params_data_.size()) : changing_bytes_;
   }
 }
 
@@ -136,7 +137,7 @@ void Graph::read_recorded(Draw& draw) const {
   std::memcpy(&draw.counter, words + sizeof(draw.number), sizeof(draw.counter));
 }
 
-void Graph::instantiate() {
+void Graph::instantiate(WGPUBuffer errors) {
   std::lock_guard<std::recursive_mutex> lock(context_.mutex);
   if (instantiated_) {
     return;
@@ -152,7 +153,7 @@ void Graph::instantiate() {
   params_.context = &context_;
   params_.handle = context_.device.create_buffer(
       params_.size, WGPUBufferUsage_Uniform | WGPUBufferUsage_CopyDst, "graph parameters");
-  changed_ = true;
+  changed_bytes_ = params_data_.size();
 
   std::map<GroupKey, WGPUBindGroup> groups;
   size_t k = 0;
@@ -161,7 +162,7 @@ void Graph::instantiate() {
       WGPUBindGroup& group = groups[key_of(*dispatch)];
       if (group == nullptr) {
         group = context_.stream.create_bind_group(*dispatch->pipeline->layout, dispatch->bindings,
-                                                  params_.handle);
+                                                  params_.handle, errors);
       }
       PreparedDispatch& prepared = prepared_[k];
       prepared.group = group;
@@ -197,9 +198,11 @@ void Graph::write_parameters(std::span<const RandomPlace> random) {
     static_assert(sizeof(words) == kRandomBytes);
     std::memcpy(params_data_.data() + draw.at, words.data(), sizeof(words));
   }
-  const uint64_t bytes = changed_ ? params_data_.size() : draws_.empty() ? 0 : drawing_bytes_;
-  context_.stream.upload(params_, 0, params_data_.data(), bytes);
-  changed_ = false;
+  if (!draws_.empty()) {
+    changed_bytes_ = std::max<uint64_t>(changed_bytes_, changing_bytes_);
+  }
+  context_.stream.upload(params_, 0, params_data_.data(), changed_bytes_);
+  changed_bytes_ = 0;
 }
 
 void Graph::replay(std::span<const RandomPlace> random) {
@@ -296,7 +299,91 @@ void Graph::update(const Graph& recording) {
       read_recorded(draws_[draw++]);
     }
   }
-  changed_ = true;
+  changed_bytes_ = params_data_.size();
+}
+
+void Graph::set_dispatch(size_t number, std::span<const uint8_t> params, Grid grid) {
+  PreparedDispatch& prepared = prepared_.at(number);
+  const uint64_t end = prepared.params_offset + params.size();
+  if (!dispatch_varies_[number] || end > changing_bytes_) {
+    raise(ErrorKind::kRuntime, "a dispatch of a graph is given parameters that it does not expect");
+  }
+  prepared.grid = grid;
+  std::ranges::copy(params, params_data_.begin() + prepared.params_offset);
+  changed_bytes_ = std::max<uint64_t>(changed_bytes_, changing_bytes_);
+}
+
+std::string Graph::validation_error() const {
+  const Api& api = context_.device.api();
+  return context_.device
+      .with_error_scopes([&] {
+        const WGPUCommandEncoderDescriptor descriptor = WGPU_COMMAND_ENCODER_DESCRIPTOR_INIT;
+        WGPUCommandEncoder encoder =
+            api.DeviceCreateCommandEncoder(context_.device.handle(), &descriptor);
+        for (const Step& step : steps_) {
+          if (const auto* range = std::get_if<Range>(&step)) {
+            WGPUComputePassEncoder pass = api.CommandEncoderBeginComputePass(encoder, nullptr);
+            for (size_t k = range->first; k < range->last; ++k) {
+              const PreparedDispatch& dispatch = prepared_[k];
+              api.ComputePassEncoderSetPipeline(pass, dispatch.pipeline->handle);
+              api.ComputePassEncoderSetBindGroup(pass, 0, dispatch.group, 1,
+                                                 &dispatch.params_offset);
+              const auto [x, y, z] = dispatch.grid;
+              api.ComputePassEncoderDispatchWorkgroups(pass, x, y, z);
+            }
+            api.ComputePassEncoderEnd(pass);
+            api.ComputePassEncoderRelease(pass);
+          } else if (const auto* copied = std::get_if<CommandList::Copy>(&step)) {
+            api.CommandEncoderCopyBufferToBuffer(encoder, copied->source->handle,
+                                                 copied->source_offset, copied->target->handle,
+                                                 copied->target_offset, copied->bytes);
+          } else {
+            const auto& cleared = std::get<CommandList::Clear>(step);
+            api.CommandEncoderClearBuffer(encoder, cleared.target->handle, cleared.offset,
+                                          cleared.bytes);
+          }
+        }
+        WGPUCommandBuffer commands = api.CommandEncoderFinish(encoder, nullptr);
+        api.CommandEncoderRelease(encoder);
+        if (commands != nullptr) {
+          api.CommandBufferRelease(commands);
+        }
+      })
+      .message;
+}
+
+Graph::Tensors Graph::tensors() const {
+  Tensors tensors;
+  std::unordered_map<uint64_t, uint32_t> numbers; // by allocation
+  size_t command = 0;
+  const auto add = [&](const Buffer& buffer, uint64_t end) {
+    const Use& use = uses_[tensors.uses.size()];
+    const auto [entry, is_new] =
+        numbers.try_emplace(use.allocation, static_cast<uint32_t>(tensors.list.size()));
+    if (is_new) {
+      tensors.list.push_back(
+          {&buffer, use.allocation, !pinned_.contains(&buffer), use.requested, 0, command, 0});
+    }
+    Tensor& tensor = tensors.list[entry->second];
+    tensor.extent = std::max(tensor.extent, end);
+    tensor.last_command = command;
+    tensors.uses.push_back(entry->second);
+  };
+  for (const CommandList::Command& recorded : recorded_.commands()) {
+    if (const auto* dispatch = std::get_if<CommandList::Dispatch>(&recorded)) {
+      for (const Binding& binding : dispatch->bindings) {
+        add(*binding.buffer, binding.offset + binding.size);
+      }
+    } else if (const auto* copied = std::get_if<CommandList::Copy>(&recorded)) {
+      add(*copied->source, copied->source_offset + copied->bytes);
+      add(*copied->target, copied->target_offset + copied->bytes);
+    } else {
+      const auto& cleared = std::get<CommandList::Clear>(recorded);
+      add(*cleared.target, cleared.offset + cleared.bytes);
+    }
+    ++command;
+  }
+  return tensors;
 }
 
 } // namespace torch_webgpu

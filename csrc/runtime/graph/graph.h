@@ -52,13 +52,41 @@ public:
 
   /// What was recorded, in its order. Sizes of bindings are in bytes, never 0.
   const std::vector<CommandList::Command>& commands() const { return recorded_.commands(); }
+  /// Says that the dispatch recorded last is to be given other parameters or grids.
+  void expect_changes() { dispatch_varies_.back() = true; }
+
+  /// What a command names: the tensor that lay in a buffer when the command was recorded. The
+  /// allocator may have had several tensors in one buffer, one after the other.
+  struct Tensor {
+    const Buffer* buffer = nullptr;
+    uint64_t allocation = 0; // Buffer::allocation
+    bool own = false;        // of the graph's pool: it holds nothing before a replay
+    uint64_t requested = 0;  // bytes
+    uint64_t extent = 0;     // bytes that commands use, from the buffer's start
+    size_t first_command = 0;
+    size_t last_command = 0;
+  };
+  struct Tensors {
+    std::vector<Tensor> list;
+    // For each buffer that a command names, in the order of commands and their buffers (source
+    // before target): its number in the list.
+    std::vector<uint32_t> uses;
+  };
+  Tensors tensors() const;
+
   /// Dispatches of kernels that can draw random numbers.
   uint32_t num_draws() const { return num_draws_; }
   /// Whether a command names the buffer.
   bool names(const Buffer& buffer) const;
 
   /// Makes the bind groups and writes the parameters to the device. Once, after the recording.
-  void instantiate();
+  /// `errors`: see Stream::create_bind_group.
+  void instantiate(WGPUBuffer errors = nullptr);
+  /// What WebGPU's validation says of the commands, empty if they are valid. Executes nothing.
+  std::string validation_error() const;
+  /// Gives dispatch `number` (copies and clears do not count) other parameters, as many bytes as
+  /// were recorded, and another grid. expect_changes() must have been called for it.
+  void set_dispatch(size_t number, std::span<const uint8_t> params, Grid grid);
   /// Appends all commands to the stream. `random` has a place for each number that was recorded.
   void replay(std::span<const RandomPlace> random);
   /// Takes the parameters of a recording that differs in nothing else; buffers of its pool may be
@@ -98,16 +126,18 @@ private:
   };
   std::vector<Use> uses_;
   std::unordered_set<const Buffer*> pinned_;
+  std::vector<bool> dispatch_varies_; // of each dispatch: whether it draws, or expect_changes()
 
   bool instantiated_ = false;
   std::vector<PreparedDispatch> prepared_;
   std::vector<Step> steps_;
-  // Parameters of all dispatches as the device has them; those that draw come first.
+  // Parameters of all dispatches as the device has them; those that change come first.
   Buffer params_;
   std::vector<uint8_t> params_data_;
-  uint32_t drawing_bytes_ = 0; // of params_data_, from its start
+  uint32_t changing_bytes_ = 0; // of params_data_, from its start
   std::vector<Draw> draws_;
-  bool changed_ = false; // params_data_ is newer than what the device has
+  // How many bytes of params_data_, from its start, are newer than what the device has.
+  uint64_t changed_bytes_ = 0;
 };
 
 } // namespace torch_webgpu

@@ -21,7 +21,7 @@ namespace {
 
 // Never destroyed, as contexts are.
 Context& second_context() {
-  static auto* made = new Context(resolve_runtime());
+  static auto* made = new Context(resolve_runtime(), false);
   return *made;
 }
 

@@ -1,0 +1,75 @@
+// A graph whose commands come from a file.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/commands/kernel_errors.h"
+#include "runtime/graph/graph.h"
+#include "runtime/pipeline.h"
+
+namespace torch_webgpu {
+
+class Context;
+
+/// Takes nothing on trust: everything that is added is checked when it is added, and the whole in
+/// finish(), before anything runs. Every function raises kRuntime for what is not allowed, but for
+/// kOutOfMemory where memory is missing. Buffers and pipelines are called by their numbers, in the
+/// order in which they were added.
+class Program {
+public:
+  /// A part of a buffer, in bytes.
+  struct Range {
+    uint32_t buffer = 0;
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+  };
+
+  explicit Program(Context& context);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  Context& context() const { return context_; }
+
+  /// A buffer of zeros.
+  void add_buffer(uint64_t bytes);
+  /// Compiles the shader. Its bindings are those of every kernel (runtime/pipeline.h).
+  void add_pipeline(const PipelineSpec& spec);
+
+  /// Appends a dispatch. With `varies`, set_dispatch() may change it.
+  void dispatch(uint32_t pipeline, std::span<const Range> bindings, std::span<const uint8_t> params,
+                Grid grid, bool varies);
+  void copy(Range source, Range target);
+  void clear(Range target);
+  /// Has WebGPU check the commands. To be called once, after the last of them.
+  void finish();
+
+  /// Gives dispatch `number` (copies and clears do not count) other parameters, as many bytes as
+  /// before, and another grid.
+  void set_dispatch(uint32_t number, std::span<const uint8_t> params, Grid grid);
+  void replay();
+  /// The buffer of a range that lies in it; its offset must be a multiple of 4.
+  const Buffer& buffer(const Range& range) const;
+  /// What kernels reported since the last call: a code (0: nothing) and details, as KernelErrors
+  /// has them. Waits for the device if a kernel can report.
+  KernelErrors::Words take_errors();
+
+private:
+  void check_grid(Grid grid) const;
+
+  Context& context_;
+  std::vector<Buffer*> buffers_;
+  Buffer* errors_ = nullptr; // of its own, because the codes are the file's
+  bool has_checks_ = false;
+  std::vector<std::unique_ptr<Pipeline>> pipelines_;
+  std::vector<uint32_t> params_bytes_; // of each dispatch
+  std::unique_ptr<Graph> graph_;
+  bool finished_ = false;
+};
+
+} // namespace torch_webgpu

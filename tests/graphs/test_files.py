@@ -1,0 +1,466 @@
+"""Graphs written to files and played in a process without the code that was captured."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import textwrap
+
+import msgspec
+import pytest
+import safetensors
+import torch
+from common import DEVICE
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from torch_webgpu.graphs._format import PROGRAM_KEY, VERSION_KEY
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def captured(function):
+    function()
+    graph = torch.webgpu.Graph()
+    with torch.webgpu.graph(graph):
+        result = function()
+    return graph, result
+
+
+def read(path):
+    """The program of a file as Python objects, and its tensors."""
+    with safetensors.safe_open(path, framework="pt") as file:
+        return json.loads(file.metadata()[PROGRAM_KEY]), load_file(path)
+
+
+def write(path, program, tensors=None, version="1"):
+    metadata = {VERSION_KEY: version, PROGRAM_KEY: json.dumps(program)}
+    save_file(tensors or {}, path, metadata=metadata)
+
+
+@pytest.fixture(params=[False, True], ids=["isolated", "trusted"])
+def trusted(request):
+    return request.param
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(12, 16)
+        self.norm = nn.BatchNorm1d(16)
+        self.second = nn.Linear(16, 3)
+
+    def forward(self, x):
+        return self.second(self.norm(self.first(x)).relu())
+
+
+def test_model(tmp_path, trusted):
+    torch.manual_seed(0)
+    model = Net().eval().to(DEVICE)
+    x = torch.randn(5, 12, device=DEVICE)
+    with torch.no_grad():
+        graph, y = captured(lambda: model(x).softmax(-1))
+    path = tmp_path / "model.graph"
+    graph.save(path, inputs={"x": x}, outputs={"y": y}, state={"model": model})
+    loaded = torch.webgpu.Graph.load(path, trusted=trusted)
+    assert loaded.inputs == {"x": (torch.float32, (5, 12))}
+    for given in (torch.randn(5, 12), torch.randn(5, 12, device=DEVICE)):
+        with torch.no_grad():
+            expected = model(given.to(DEVICE)).softmax(-1)
+        result = loaded(x=given)
+        assert result.keys() == {"y"}
+        assert result["y"].device == x.device
+        assert torch.equal(result["y"], expected)
+    state = loaded.state()["model"]
+    assert state.keys() == model.state_dict().keys()
+    for name, value in model.state_dict().items():
+        assert torch.equal(state[name].cpu(), value.cpu())
+        assert torch.equal(load_file(path)["model." + name], value.cpu())
+
+
+def test_training_goes_on_in_a_process_without_the_model(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 3))
+    model = model.to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05, capturable=True)
+    x = torch.randn(32, 8, device=DEVICE)
+    target = torch.randint(0, 3, (32,), device=DEVICE)
+
+    def step():
+        optimizer.zero_grad(set_to_none=False)
+        loss = nn.functional.cross_entropy(model(x), target)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step()
+    graph, loss = captured(step)
+    path = tmp_path / "train.graph"
+    graph.save(
+        path,
+        inputs={"x": x, "target": target},
+        outputs={"loss": loss},
+        state={"model": model, "optimizer": optimizer},
+    )
+    save_file({"x": x.cpu(), "target": target.cpu()}, tmp_path / "data")
+    code = f"""
+        import torch, torch_webgpu
+        from safetensors.torch import load_file
+        data = load_file({str(tmp_path / "data")!r})
+        graph = torch.webgpu.Graph.load({str(path)!r})
+        losses = [graph(**data)["loss"].item() for _ in range(5)]
+        torch.save((losses, graph.state()), {str(tmp_path / "result")!r})
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, cwd=ROOT)
+    losses, state = torch.load(tmp_path / "result", map_location=DEVICE)
+    expected = []
+    for _ in range(5):
+        graph.replay()
+        expected.append(loss.item())
+    assert losses == expected  # dropout draws the same numbers
+    for name, value in model.state_dict().items():
+        assert torch.equal(state["model"][name], value)
+    mine, theirs = optimizer.state_dict(), state["optimizer"]
+    assert theirs["param_groups"] == mine["param_groups"]
+    for key, entries in mine["state"].items():
+        for name, value in entries.items():
+            assert torch.equal(theirs["state"][key][name].to(value.device), value)
+    optimizer.load_state_dict(theirs)
+
+
+def test_memory_is_that_of_the_capture(tmp_path):
+    x = torch.randn(1 << 18, device=DEVICE)
+
+    def chain():
+        y = x
+        for _ in range(20):
+            y = torch.sin(y) + 1
+        return y
+
+    before = torch.webgpu.memory_stats().get("graph_bytes.all.current", 0)
+    graph, y = captured(chain)
+    held = torch.webgpu.memory_stats()["graph_bytes.all.current"] - before
+    path = tmp_path / "chain.graph"
+    graph.save(path, inputs={"x": x}, outputs={"y": y})
+    program, _ = read(path)
+    places = {b: program["buffers"][b]["bytes"] for b in range(len(program["buffers"]))}
+    scratch = program["variants"][0]["scratch"]
+    assert len(scratch) >= 20
+    for k, buffer in enumerate(scratch):
+        place = ("slot", buffer["slot"]) if "slot" in buffer else buffer.get("within", ("own", k))
+        places[place] = max(places.get(place, 0), buffer["bytes"])
+    assert sum(places.values()) - x.nbytes <= held
+    torch.testing.assert_close(torch.webgpu.Graph.load(path)(x=x)["y"], chain())
+
+
+def test_dtypes_views_and_copies(tmp_path, trusted):
+    base = torch.arange(40, device=DEVICE, dtype=torch.int32)
+    part = base[8:24].view(4, 4)
+    flags = torch.tensor([True, False, True], device=DEVICE)
+    halves = torch.randn(7, device=DEVICE).half()
+    wide = torch.tensor([1 << 40, -3], device=DEVICE)
+
+    def function():
+        total = (part * 2).sum(0)
+        return total, ~flags, halves * 2, wide + 1, torch.zeros(3, device=DEVICE), part.clone()
+
+    graph, results = captured(function)
+    path = tmp_path / "mixed.graph"
+    names = ("total", "flags_out", "halves_out", "wide_out", "zeros", "copied")
+    graph.save(
+        path,
+        inputs={"part": part, "flags": flags, "halves": halves, "wide": wide},
+        outputs=dict(zip(names, results)),
+        state={"all": {"base": base, "nothing": torch.empty(0), 3: [1.5, float("inf"), None]}},
+    )
+    loaded = torch.webgpu.Graph.load(path, trusted=trusted)
+    given = {
+        "part": torch.arange(16, dtype=torch.int32).view(4, 4).t(),
+        "flags": torch.tensor([False, False, True]),
+        "halves": torch.arange(7.0).half(),
+        "wide": torch.tensor([5, 1 << 50]),
+    }
+    actual = loaded(**given)
+    assert torch.equal(actual["total"].cpu(), (given["part"] * 2).sum(0, dtype=torch.int64))
+    assert torch.equal(actual["flags_out"].cpu(), ~given["flags"])
+    assert torch.equal(actual["halves_out"].cpu(), given["halves"] * 2)
+    assert torch.equal(actual["wide_out"].cpu(), given["wide"] + 1)
+    assert torch.equal(actual["zeros"].cpu(), torch.zeros(3))
+    assert torch.equal(actual["copied"].cpu(), given["part"])
+    state = loaded.state()["all"]
+    assert torch.equal(state["base"][8:24].view(4, 4).cpu(), given["part"])
+    assert torch.equal(state["base"][24:], base[24:])
+    assert state[3] == [1.5, float("inf"), None]
+
+
+def test_index_errors_are_raised(tmp_path, trusted):
+    table = torch.randn(10, 4, device=DEVICE)
+    index = torch.tensor([1, 2, 3], device=DEVICE)
+    graph, y = captured(lambda: nn.functional.embedding(index, table))
+    path = tmp_path / "embedding.graph"
+    graph.save(path, inputs={"index": index}, outputs={"y": y})
+    loaded = torch.webgpu.Graph.load(path, trusted=trusted)
+    with pytest.raises(IndexError, match="12"):
+        loaded(index=torch.tensor([1, 12, 3]))
+    assert torch.equal(loaded(index=torch.tensor([9, 0, 1]))["y"], table[[9, 0, 1]])
+
+
+def test_arguments_are_checked(tmp_path):
+    x = torch.randn(3, 4, device=DEVICE)
+    graph, y = captured(lambda: x * 2)
+    path = tmp_path / "double.graph"
+    graph.save(path, inputs={"x": x}, outputs={"y": y})
+    loaded = torch.webgpu.Graph.load(path)
+    for given, error in [
+        ({}, TypeError),
+        ({"x": x, "z": x}, TypeError),
+        ({"x": 3}, TypeError),
+        ({"x": x.half()}, TypeError),
+        ({"x": x.t()}, ValueError),
+        ({"x": x[0]}, ValueError),
+    ]:
+        with pytest.raises(error, match="x|z"):
+            loaded(**given)
+    assert torch.equal(loaded(x=x)["y"], x * 2)
+
+
+def test_what_cannot_be_saved(tmp_path):
+    x = torch.randn(3, 4, device=DEVICE)
+    graph, y = captured(lambda: (x * 2, (x * 3).t()))
+    for inputs, outputs, state, text in [
+        ({"x": torch.ones(3, device=DEVICE)}, {"y": y[0]}, {}, "not used"),
+        ({"x": x.t()}, {"y": y[0]}, {}, "not contiguous"),
+        ({"x": y[0]}, {}, {}, "made in the capture"),
+        ({"x": x}, {"y": y[1]}, {}, "not contiguous"),
+        ({"x": x.cpu()}, {"y": y[0]}, {}, "cpu"),
+        ({"a b": x}, {"y": y[0]}, {}, "identifier"),
+        ({"x": x}, {"y": torch.ones(3, device=DEVICE)}, {}, "not written"),
+        ({"x": x}, {"y": y[0]}, {"model": {"f": print}}, "cannot hold model.f"),
+    ]:
+        with pytest.raises((ValueError, TypeError), match=re.escape(text)):
+            graph.save(tmp_path / "bad", inputs=inputs, outputs=outputs, state=state)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(RuntimeError, match="has not been captured"):
+        torch.webgpu.Graph().save(tmp_path / "bad")
+
+
+def example():
+    """The program of the page that specifies the format."""
+    page = (ROOT / "docs" / "graph-format.md").read_text()
+    return json.loads(re.search(r"```json\n(.*?)```", page, re.DOTALL)[1])
+
+
+def test_the_example_of_the_page(tmp_path, trusted):
+    path = tmp_path / "scale.graph"
+    write(path, example())
+    loaded = torch.webgpu.Graph.load(path, trusted=trusted)
+    assert loaded.inputs == {"x": (torch.float32, ("n",))}
+    assert loaded.numbers == ("a",)
+    for count, (size, given) in enumerate([(5, {}), (1024, {"a": 0.5}), (1, {}), (65, {"a": -3})]):
+        x = torch.randn(size)
+        result = loaded(x=x, **given)
+        factor = [2.0, 0.5, 0.5, -3][count]
+        assert torch.equal(result["y"].cpu(), x * factor)
+        assert result["count"].item() == count + 1
+    for size in (0, 1025):
+        with pytest.raises(ValueError, match="shape"):
+            loaded(x=torch.ones(size))
+    with pytest.raises(TypeError, match="replays"):
+        loaded(x=torch.ones(3), replays=2)
+    with pytest.raises(TypeError, match="real number"):
+        loaded(x=torch.ones(3), a="1")
+
+
+def change(program, path, value):
+    """Sets, or with ... deletes, what a path of keys leads to."""
+    *way, last = path
+    for key in way:
+        program = program[key]
+    if value is ...:
+        del program[last]
+    else:
+        program[last] = value
+
+
+COMMAND = ("variants", 0, "commands", 0)
+MALFORMED = {
+    "no shaders": (("shaders",), ...),
+    "an unknown member": (("colour",), "red"),
+    "a count that is negative": (("buffers", 0, "bytes"), -4),
+    "a count that is text": (("buffers", 0, "bytes"), "4096"),
+    "a buffer that is too large": (("buffers", 0, "bytes"), 1 << 52),
+    "an entry that is missing": (("buffers", 0, "entry"), "w"),
+    "an input in no buffer": (("inputs", "x", "buffer"), ...),
+    "an input in a missing buffer": (("inputs", "x", "buffer"), 7),
+    "an input beyond its buffer": (("inputs", "x", "offset"), 8),
+    "an odd offset": (("outputs", "count", "offset"), 2),
+    "an unknown dtype": (("inputs", "x", "dtype"), "F12"),
+    "an unknown dimension": (("inputs", "x", "shape"), ["m"]),
+    "an output of an unknown size": (("outputs", "y", "shape"), ["m"]),
+    "an input with the name of a number": (("numbers", "x"), {"type": "u32", "value": 1}),
+    "a dimension without sizes": (("dimensions", "n", "min"), 2048),
+    "a number out of range": (("numbers", "replays", "value"), str(1 << 64)),
+    "a number that is none": (("numbers", "replays", "value"), "one"),
+    "a step of a float": (("numbers", "a", "step"), "1"),
+    "no variant": (("variants",), []),
+    "a feature that no device has": (("variants", 0, "requires", "features"), ["teleport"]),
+    "a limit that no device has": (
+        ("variants", 0, "requires", "limits", "maxStorageBuffersPerShaderStage"),
+        1000,
+    ),
+    "an unknown limit": (("variants", 0, "requires", "limits", "maxFun"), 1),
+    "an unknown command": ((*COMMAND, "do"), "explode"),
+    "a missing shader": ((*COMMAND, "shader"), 1),
+    "too few bindings": ((*COMMAND, "bind"), [[1, 0, 4096], [0, 0, 4096]]),
+    "a binding of a missing buffer": ((*COMMAND, "bind", 2), [3, 0, 4]),
+    "a binding beyond its buffer": ((*COMMAND, "bind", 2), [2, 0, 8]),
+    "a binding far beyond its buffer": ((*COMMAND, "bind", 2), [2, 1 << 52, 4]),
+    "a binding that is not aligned": ((*COMMAND, "bind", 0), [1, 4, 4092]),
+    "a binding of nothing": ((*COMMAND, "bind", 2), [2, 0, 0]),
+    "a written buffer bound twice": ((*COMMAND, "bind", 2), [1, 0, 4]),
+    "a grid that is too large": ((*COMMAND, "grid"), [1 << 20, 1, 1]),
+    "a grid of two": ((*COMMAND, "grid"), [1, 1]),
+    "too many parameters": ((*COMMAND, "words"), [0] * 300),
+    "too few parameters": ((*COMMAND, "words"), []),
+    "a word that is negative": ((*COMMAND, "words", 0), -1),
+    "a word that is a real number": ((*COMMAND, "words", 0), 1.5),
+    "an unknown name": ((*COMMAND, "words", 0), "z"),
+    "an unknown operator": ((*COMMAND, "words", 0), ["**", 2, 3]),
+    "a division by zero": ((*COMMAND, "words", 0), ["/", 1, 0]),
+    "a negative difference": ((*COMMAND, "words", 0), ["-", 1, 2]),
+    "an endless expression": ((*COMMAND, "words", 0), None),
+    "no WGSL": (("shaders", 0, "wgsl"), "fn main("),
+    "a missing entry point": (("shaders", 0, "entry"), "start"),
+    "a binding that is not declared": (("shaders", 0, "writes"), [0]),
+    "a write of a missing binding": (("shaders", 0, "writes"), [0, 2, 3]),
+    "a constant that is not declared": (("shaders", 0, "constants"), {"tile": 3}),
+    "a state that is malformed": (("state",), {"model": {"tensor": 3}}),
+    "a state in a missing buffer": (
+        ("state",),
+        {"model": {"tensor": {"dtype": "F32", "shape": [1], "buffer": 9}}},
+    ),
+    "scratch that is used too late": (
+        ("variants", 0, "scratch"),
+        [{"bytes": 4, "first": 3, "last": 3}],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_malformed_programs(tmp_path, case):
+    program = example()
+    where, value = MALFORMED[case]
+    if case == "an endless expression":
+        value = 1
+        for _ in range(400):
+            value = ["+", value, 1]
+    if "too late" in case:
+        program["variants"][0]["commands"][0]["bind"][2] = [3, 0, 4]
+    change(program, where, value)
+    path = tmp_path / "bad.graph"
+    write(path, program)
+    x = torch.ones(3, device=DEVICE)
+    # "too few parameters" reads the zeros behind them: a binding has 1,024 bytes.
+    if case == "too few parameters":
+        torch.webgpu.Graph.load(path)
+    else:
+        with pytest.raises(ValueError, match="cannot load the graph file"):
+            torch.webgpu.Graph.load(path)
+    torch.webgpu.synchronize()
+    assert (x + 1).sum().item() == 6
+
+
+def test_files_that_are_damaged(tmp_path):
+    x = torch.randn(64, device=DEVICE)
+    w = torch.randn(64, device=DEVICE)
+    graph, y = captured(lambda: x * w)
+    path = tmp_path / "whole"
+    graph.save(path, inputs={"x": x}, outputs={"y": y})
+    data = path.read_bytes()
+    damaged = tmp_path / "damaged"
+    for size in [*range(0, 64, 7), len(data) // 2, len(data) - 300, len(data) - 1]:
+        damaged.write_bytes(data[:size])
+        with pytest.raises(ValueError, match="cannot load the graph file"):
+            torch.webgpu.Graph.load(damaged)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(60):  # a changed byte: an error, or a file that still plays
+        at, byte = (int(torch.randint(n, (), generator=generator)) for n in (len(data), 256))
+        damaged.write_bytes(data[:at] + bytes([byte]) + data[at + 1 :])
+        try:
+            torch.webgpu.Graph.load(damaged)(x=x)
+        except (ValueError, TypeError, RuntimeError):
+            pass
+    save_file({"a": torch.ones(3)}, damaged)
+    with pytest.raises(ValueError, match="no program"):
+        torch.webgpu.Graph.load(damaged)
+    write(damaged, example(), version="2")
+    with pytest.raises(ValueError, match="version '2'"):
+        torch.webgpu.Graph.load(damaged)
+    with pytest.raises(FileNotFoundError):
+        torch.webgpu.Graph.load(tmp_path / "missing")
+    assert torch.equal(torch.webgpu.Graph.load(path)(x=x)["y"], x * w)
+
+
+def test_a_shader_that_leaves_its_buffers(tmp_path):
+    program = example()
+    wgsl = program["shaders"][0]["wgsl"]
+    program["shaders"][0]["wgsl"] = wgsl.replace("y[id.x] =", "y[id.x + 1000000u * p.n] =")
+    path = tmp_path / "wild.graph"
+    write(path, program)
+    before = torch.arange(1 << 16, device=DEVICE)
+    torch.webgpu.Graph.load(path)(x=torch.ones(1024))
+    assert torch.equal(before.cpu(), torch.arange(1 << 16))
+
+
+def test_variants_and_scratch(tmp_path):
+    program = example()
+    variant = program["variants"][0]
+    command = variant["commands"][0]
+    # x to scratch 3, scratch 3 to scratch 4, which share no command but the copy, then to y.
+    variant["scratch"] = [
+        {"bytes": 4096, "first": 0, "last": 1, "slot": 0},
+        {"bytes": 4096, "first": 1, "last": 2, "slot": 1},
+        {"bytes": 4096, "first": 2, "last": 3, "slot": 0},
+    ]
+    copies = [
+        {"do": "copy", "source": [0, 0], "target": [3, 0], "bytes": 4096},
+        {"do": "copy", "source": [3, 0], "target": [4, 0], "bytes": 4096},
+        {"do": "copy", "source": [4, 0], "target": [5, 0], "bytes": 4096},
+    ]
+    command["bind"][1] = [5, 0, 4096]
+    variant["commands"] = [*copies, command]
+    program["variants"] = [{**variant, "requires": {"features": ["teleport"]}}, variant]
+    path = tmp_path / "copies.graph"
+    write(path, program)
+    x = torch.randn(100)
+    assert torch.equal(torch.webgpu.Graph.load(path)(x=x)["y"].cpu(), x * 2)
+    variant["scratch"][2]["slot"] = 1  # now two in use at once share memory
+    write(path, program)
+    with pytest.raises(ValueError, match="share memory"):
+        torch.webgpu.Graph.load(path)
+
+
+def test_a_capture_can_be_saved_twice_and_goes_on(tmp_path):
+    state = torch.zeros(4, device=DEVICE)
+    graph, _ = captured(lambda: state.add_(1))
+    graph.replay()
+    graph.save(tmp_path / "one", outputs={"state": state})
+    graph.replay()
+    graph.save(tmp_path / "two", outputs={"state": state})
+    assert torch.webgpu.Graph.load(tmp_path / "one")()["state"].tolist() == [3.0] * 4
+    loaded = torch.webgpu.Graph.load(tmp_path / "two")
+    assert [loaded()["state"][0].item() for _ in range(3)] == [4.0, 5.0, 6.0]
+    graph.replay()
+    assert state.tolist() == [4.0] * 4
+
+
+def test_program_structs_are_the_page(tmp_path):
+    """Every member that the reader knows stands on the page."""
+    page = (ROOT / "docs" / "graph-format.md").read_text()
+    from torch_webgpu.graphs import _format
+
+    for value in vars(_format).values():
+        if isinstance(value, type) and issubclass(value, msgspec.Struct):
+            for field in msgspec.structs.fields(value):
+                assert f"`{field.name}`" in page or f'"{field.name}"' in page, field.name

@@ -1,0 +1,429 @@
+"""Graph files read, checked and played (docs/graph-format.md).
+
+A file is a stranger's: nothing that it says is used before it is checked, here or by the runtime
+(csrc/runtime/graph/program.h), and nothing runs before everything is checked.
+"""
+
+import math
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import torch
+from safetensors import SafetensorError, safe_open
+
+from torch_webgpu import _C
+from torch_webgpu.graphs import _format as form
+from torch_webgpu.graphs._expressions import bits_of, evaluate, names_in, word
+from torch_webgpu.graphs._state import from_tree
+
+# Names of WebGPU's limits, and what the device says of them.
+_LIMITS = {
+    "maxStorageBuffersPerShaderStage": "max_storage_buffers",
+    "maxStorageBufferBindingSize": "max_storage_binding_size",
+    "maxBufferSize": "max_buffer_size",
+    "maxComputeWorkgroupsPerDimension": "max_workgroups_per_dimension",
+    "maxComputeWorkgroupStorageSize": "max_workgroup_storage",
+    "maxComputeInvocationsPerWorkgroup": "max_workgroup_invocations",
+}
+_ALIGNMENT = "minStorageBufferOffsetAlignment"
+_FEATURES = {"chromium-experimental-subgroup-matrix": "subgroup-matrix"}
+_EXCEPTIONS = {
+    "IndexError": IndexError,
+    "RuntimeError": RuntimeError,
+    "NotImplementedError": NotImplementedError,
+}
+
+
+# What a file that is damaged or malicious leads to: of the parsers, of the checks here, and of the
+# runtime's.
+_REFUSALS = (
+    SafetensorError,
+    msgspec.MsgspecError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+    RuntimeError,
+)
+
+
+def load_graph(path: str | os.PathLike[str], *, trusted: bool = False) -> "LoadedGraph":
+    """See `Graph.load`."""
+    _C.properties()  # raises if there is no device, which is not the file's fault
+    try:
+        with safe_open(os.fspath(path), framework="pt") as file:
+            metadata = file.metadata() or {}
+            version = metadata.get(form.VERSION_KEY)
+            if version is None:
+                raise ValueError("it has no program")
+            if version != form.VERSION:
+                raise ValueError(
+                    f"it has version {version!r} of the format, and this is a reader of version "
+                    f"{form.VERSION}"
+                )
+            text = metadata.get(form.PROGRAM_KEY, "")
+            program = msgspec.json.decode(text, type=form.Program)
+            return LoadedGraph(program, file, trusted)
+    except _REFUSALS as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise ValueError(f"cannot load the graph file {os.fspath(path)!r}: {error}") from error
+
+
+class LoadedGraph:
+    """A graph from a file. Call it with its inputs by name; it returns its outputs by name.
+
+    The results are new tensors on ``webgpu``. What the program keeps between calls (parameters,
+    states of optimizers, caches, counters of random numbers) is in `state`.
+    """
+
+    def __init__(self, program: form.Program, file: Any, trusted: bool) -> None:
+        self._file_program = program
+        self._check_names()
+        self._variant = self._choose()
+        self._program = _C.Program(not trusted)
+        self._values = {
+            name: bits_of(number, number.value) for name, number in program.numbers.items()
+        }
+        self._steps = {
+            name: bits_of(number, number.step)
+            for name, number in program.numbers.items()
+            if number.step is not None
+        }
+        self._sizes = {name: size.max for name, size in program.dimensions.items()}
+        self._entries = self._add_buffers(file)
+        self._check_views()
+        self._varying: list[tuple[int, form.Dispatch]] = []
+        self._add_commands()
+        self._program.finish()
+        self._upload(file)
+        self.state()  # raises if it is malformed
+
+    def __repr__(self) -> str:
+        def names(views: dict[str, form.View]) -> str:
+            return ", ".join(f"{name}: {v.dtype}{v.shape}" for name, v in views.items())
+
+        program = self._file_program
+        return f"LoadedGraph(({names(program.inputs)}) -> ({names(program.outputs)}))"
+
+    @property
+    def inputs(self) -> dict[str, tuple[torch.dtype, tuple[int | str, ...]]]:
+        """dtype and shape of each input; a dimension that a call decides has a name."""
+        views = self._file_program.inputs.items()
+        return {name: (form.DTYPES[view.dtype], tuple(view.shape)) for name, view in views}  # type: ignore[arg-type]
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The names of the numbers that a call may set. They keep their values until it does."""
+        numbers = self._file_program.numbers.items()
+        return tuple(name for name, number in numbers if number.input)
+
+    def __call__(self, **given: Any) -> dict[str, torch.Tensor]:
+        """Replays the program.
+
+        given: a tensor for each input, on any device, and any of `numbers`. Raises TypeError for
+        names that do not fit and for other dtypes, ValueError for other shapes, and what the
+        kernels raise (IndexError for an index out of range).
+        """
+        program = self._file_program
+        self._take(given)
+        known = {**self._values, **self._sizes}
+        for number, command in self._varying:
+            self._program.set_dispatch(number, _params(command, known), _grid(command, known))
+        self._program.replay()
+        for name, step in self._steps.items():
+            self._values[name] = (self._values[name] + step) & ((1 << 64) - 1)
+        results = {name: self._read(view) for name, view in program.outputs.items()}
+        self._raise_errors()
+        return results
+
+    def state(self) -> dict[str, Any]:
+        """Copies of the states as they are now, by the names that `Graph.save` was given: for
+        ``model.load_state_dict(g.state()["model"])``."""
+
+        def tensor(view: object) -> torch.Tensor:
+            return self._read(msgspec.convert(view, form.View))
+
+        trees = self._file_program.state.items()
+        return {name: from_tree(tree, tensor) for name, tree in trees}
+
+    # ---- Checks
+
+    def _check_names(self) -> None:
+        program = self._file_program
+        groups = (program.inputs, program.numbers, program.dimensions)
+        names = [name for group in groups for name in group]
+        if len(set(names)) != len(names):
+            raise ValueError("inputs, numbers and dimensions have names in common")
+        for name, size in program.dimensions.items():
+            if size.min > size.max:
+                raise ValueError(f"the dimension {name!r} has no size")
+        for name, number in program.numbers.items():
+            if number.step is not None and number.type != "u64":
+                raise ValueError(f"the number {name!r} counts, and is no u64")
+
+    def _choose(self) -> form.Variant:
+        """The first variant that the device can execute."""
+        refused = []
+        for variant in self._file_program.variants:
+            missing = _missing(variant.requires)
+            if not missing:
+                return variant
+            refused.append(" and ".join(missing))
+        raise ValueError(
+            "this device cannot execute it: it requires " + ", or ".join(refused or ["a variant"])
+        )
+
+    def _check_views(self) -> None:
+        program = self._file_program
+        for views in (program.inputs, program.outputs):
+            for name, view in views.items():
+                if view.buffer is None:
+                    raise ValueError(f"{name!r} is in no buffer")
+                self._check_view(view)
+        for name, view in program.inputs.items():
+            for size in view.shape:
+                if not isinstance(size, int) and (size not in program.dimensions):
+                    raise ValueError(f"the input {name!r} has a size {size!r}")
+
+    def _check_view(self, view: form.View) -> None:
+        if view.dtype not in form.DTYPES:
+            raise ValueError(f"there is no dtype {view.dtype!r}")
+        if view.buffer is None:
+            if view.entry not in self._entries:
+                raise ValueError(f"the file has no tensor {view.entry!r}")
+            return
+        if view.buffer >= len(self._file_program.buffers):
+            raise ValueError(f"there is no buffer {view.buffer}")
+        # The largest: shapes do not shrink when a dimension grows, or the call is refused.
+        end = view.offset + _bytes(view, self._sizes)
+        if view.offset % 4 or end > self._file_program.buffers[view.buffer].bytes:
+            raise ValueError(f"a tensor does not lie in buffer {view.buffer}")
+
+    # ---- The program
+
+    def _add_buffers(self, file: Any) -> dict[str, torch.Tensor]:
+        """Makes the buffers. Returns the tensors of the file that no buffer starts with."""
+        program, variant = self._file_program, self._variant
+        keys = set(file.keys())
+        for buffer in program.buffers:
+            if buffer.entry is not None and buffer.entry not in keys:
+                raise ValueError(f"the file has no tensor {buffer.entry!r}")
+        place: list[int] = list(range(len(program.buffers)))
+        slots: dict[int, int] = {}
+        sizes = [buffer.bytes for buffer in program.buffers]
+        for scratch in variant.scratch:
+            if scratch.within is not None:
+                if scratch.slot is not None or scratch.within >= len(program.buffers):
+                    raise ValueError("a scratch buffer has no place")
+                place.append(scratch.within)
+            else:
+                at = (
+                    len(sizes)
+                    if scratch.slot is None
+                    else slots.setdefault(scratch.slot, len(sizes))
+                )
+                if at == len(sizes):
+                    sizes.append(0)
+                sizes[at] = max(sizes[at], scratch.bytes)
+                place.append(at)
+            if scratch.bytes > sizes[place[-1]]:
+                raise ValueError("a scratch buffer is larger than the buffer that it lies in")
+        limit = _C.properties()[2]["max_buffer_size"]
+        if max(sizes, default=0) > limit:
+            raise ValueError(f"it has a buffer of {max(sizes)} bytes; the device allows {limit}")
+        self._place = place
+        self._check_lifetimes()
+        for size in sizes:
+            self._program.add_buffer(size)
+        in_buffers = {buffer.entry for buffer in program.buffers}
+        return {key: file.get_tensor(key) for key in keys - in_buffers}
+
+    def _check_lifetimes(self) -> None:
+        """That scratch buffers which share memory are used one after the other."""
+        program, variant = self._file_program, self._variant
+        base = len(program.buffers)
+        first_use = [len(variant.commands)] * base
+        for at, command in enumerate(variant.commands):
+            for number, _, _ in _parts(command):
+                if number >= base + len(variant.scratch):
+                    raise ValueError(f"there is no buffer {number}")
+                if number < base:
+                    first_use[number] = min(first_use[number], at)
+                else:
+                    scratch = variant.scratch[number - base]
+                    if not scratch.first <= at <= scratch.last:
+                        raise ValueError("a scratch buffer is used outside of its lifetime")
+        free: dict[int, int] = {}  # by place: the first command that may use it
+        inputs = {view.buffer for view in program.inputs.values()}
+        order = sorted(range(len(variant.scratch)), key=lambda k: variant.scratch[k].first)
+        for k in order:
+            scratch, at = variant.scratch[k], self._place[base + k]
+            late = at < base and (
+                first_use[at] <= scratch.last
+                or program.buffers[at].entry is not None
+                or at in inputs
+            )
+            if late or scratch.last < scratch.first or free.get(at, 0) > scratch.first:
+                raise ValueError("buffers that are in use at the same time share memory")
+            free[at] = scratch.last + 1
+
+    def _add_commands(self) -> None:
+        program = self._file_program
+        for shader in program.shaders:
+            if any(at >= shader.buffers for at in shader.writes):
+                raise ValueError(f"the shader {shader.label!r} writes a binding that it has not")
+            writable = sum(1 << at for at in set(shader.writes))
+            self._program.add_pipeline(
+                _C.ListedShader(
+                    shader.label,
+                    shader.wgsl,
+                    shader.entry,
+                    shader.constants,
+                    shader.buffers,
+                    writable,
+                    shader.reports,
+                )
+            )
+        known = {**self._values, **self._sizes}
+        number = 0
+        for command in self._variant.commands:
+            if isinstance(command, form.Copy):
+                source = (*self._at(command.source), command.bytes)
+                self._program.copy(source, (*self._at(command.target), command.bytes))
+            elif isinstance(command, form.Clear):
+                self._program.clear((*self._at(command.target[:2]), command.target[2]))
+            else:
+                taken = set().union(*map(names_in, (*command.grid, *command.words)))
+                grid, params = _grid(command, known), _params(command, known)
+                parts = [(*self._at(part[:2]), part[2]) for part in command.bind]
+                self._program.dispatch(command.shader, parts, params, grid, bool(taken))
+                if taken:
+                    self._varying.append((number, command))
+                number += bool(taken) or 0 not in grid
+
+    def _at(self, part: tuple[int, int]) -> tuple[int, int]:
+        return self._place[part[0]], part[1]
+
+    def _upload(self, file: Any) -> None:
+        for number, buffer in enumerate(self._file_program.buffers):
+            if buffer.entry is not None:
+                tensor = file.get_tensor(buffer.entry).contiguous()
+                if tensor.nbytes > buffer.bytes:
+                    raise ValueError(f"{buffer.entry!r} is larger than its buffer")
+                if tensor.nbytes:
+                    self._program.write(number, 0, tensor)
+
+    # ---- A call
+
+    def _take(self, given: dict[str, Any]) -> None:
+        """Checks the arguments of a call, then writes them."""
+        program = self._file_program
+        values = dict(self._values)
+        sizes: dict[str, int] = {}
+        tensors = []
+        for name, value in given.items():
+            if name in program.inputs:
+                tensors.append((program.inputs[name], self._input(name, value, sizes)))
+            elif name in self.numbers:
+                values[name] = bits_of(program.numbers[name], value)
+            else:
+                raise TypeError(f"the graph has no input {name!r}; {self!r}")
+        if missing := program.inputs.keys() - given.keys():
+            raise TypeError(f"the graph needs {', '.join(sorted(missing))}; {self!r}")
+        self._sizes.update(sizes)
+        self._values = values
+        for view, tensor in tensors:
+            self._program.write(view.buffer or 0, view.offset, tensor)
+
+    def _input(self, name: str, value: object, sizes: dict[str, int]) -> torch.Tensor:
+        view = self._file_program.inputs[name]
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"{name} must be a tensor, not a {type(value).__name__}")
+        if value.dtype != form.DTYPES[view.dtype]:
+            raise TypeError(f"{name} must be of {form.DTYPES[view.dtype]}, not {value.dtype}")
+        fits = value.dim() == len(view.shape)
+        for wanted, size in zip(view.shape, value.shape):
+            if isinstance(wanted, str):
+                limits = self._file_program.dimensions[wanted]
+                fits &= limits.min <= size <= limits.max and sizes.setdefault(wanted, size) == size
+            else:
+                fits &= wanted == size
+        if not fits:
+            raise ValueError(f"{name} must have the shape {view.shape}, not {list(value.shape)}")
+        tensor = value.detach().resolve_conj().resolve_neg().contiguous()
+        near = tensor.device.type == "webgpu" and self._program.is_near(tensor)
+        aligned = near and _C.byte_offset(tensor) % 4 == 0 and tensor.nbytes % 4 == 0
+        return tensor if aligned else tensor.cpu()
+
+    def _read(self, view: form.View) -> torch.Tensor:
+        self._check_view(view)
+        dtype = form.DTYPES[view.dtype]
+        if view.buffer is None:
+            return self._entries[view.entry].to(dtype).clone()  # type: ignore[index]
+        if view.offset + _bytes(view, self._sizes) > self._file_program.buffers[view.buffer].bytes:
+            raise ValueError(f"a tensor does not lie in buffer {view.buffer}")
+        shape = [evaluate(size, self._sizes) for size in view.shape]
+        result = torch.empty(shape, dtype=dtype, device="webgpu")
+        near = bool(shape) and result.numel() > 0 and self._program.is_near(result)
+        if not near:
+            result = torch.empty(shape, dtype=dtype)
+        if result.numel():
+            self._program.read(view.buffer, view.offset, result)
+        return result.to("webgpu")
+
+    def _raise_errors(self) -> None:
+        code, low, high, dimension, size, *_ = self._program.take_errors()
+        if code == 0:
+            return
+        name, text = self._file_program.messages.get(str(code), ("RuntimeError", "a check failed"))
+        index = (high << 32 | low) - (high >> 31 << 64)
+        for key, value in (("{index}", index), ("{dim}", dimension), ("{size}", size)):
+            text = text.replace(key, str(value), 1)
+        raise _EXCEPTIONS.get(name, RuntimeError)(text)
+
+
+def _parts(command: form.Dispatch | form.Copy | form.Clear) -> Iterable[tuple[int, int, int]]:
+    if isinstance(command, form.Dispatch):
+        return command.bind
+    if isinstance(command, form.Copy):
+        return [(*command.source, command.bytes), (*command.target, command.bytes)]
+    return [command.target]
+
+
+def _params(command: form.Dispatch, known: dict[str, int]) -> bytes:
+    return b"".join(word(part, known).to_bytes(4, "little") for part in command.words)
+
+
+def _grid(command: form.Dispatch, known: dict[str, int]) -> tuple[int, ...]:
+    return tuple(word(part, known) for part in command.grid)
+
+
+def _bytes(view: form.View, sizes: dict[str, int]) -> int:
+    shape = [evaluate(size, sizes) for size in view.shape]
+    return math.prod(shape) * form.DTYPES[view.dtype].itemsize
+
+
+def _missing(requires: form.Requirements) -> list[str]:
+    """What the device does not have."""
+    _, features, limits = _C.properties()
+    missing = [
+        f"the feature {name!r}"
+        for name in requires.features
+        if _FEATURES.get(name, name) not in features
+    ]
+    for name, value in requires.limits.items():
+        if name == _ALIGNMENT:
+            if limits["storage_offset_alignment"] > value:
+                missing.append(f"{name} of {value}")
+        elif name not in _LIMITS:
+            missing.append(f"the limit {name!r}, which is not known here")
+        elif limits[_LIMITS[name]] < value:
+            missing.append(f"{name} of {value}, and the device has {limits[_LIMITS[name]]}")
+    if requires.subgroup_size is not None:
+        least, most = requires.subgroup_size
+        if not least <= limits["subgroup_min_size"] <= limits["subgroup_max_size"] <= most:
+            missing.append(f"subgroups of {least} to {most}")
+    return missing
