@@ -3,6 +3,7 @@
 import pytest
 import torch
 from compiled import DEVICE, check, compile, dispatches
+from torch._inductor.utils import run_and_get_code
 
 F = torch.nn.functional
 
@@ -61,6 +62,23 @@ def test_softmax_is_one_dispatch():
     x = randn(32, 1000)
     compiled = check(lambda x: torch.softmax(x, -1), x)
     assert dispatches(compiled, x) == 1
+
+
+@pytest.mark.parametrize("length", [512, 1000, 2044])
+def test_later_loops_take_what_earlier_ones_computed(length):
+    """A row that stays in registers keeps its exponentials from the sum to the results."""
+    x = torch.randn(40, length, device=DEVICE)
+
+    def function(x, y):
+        weights = torch.softmax(x, -1)
+        return weights, (torch.tanh(x * 2) + y).sum(-1, keepdim=True) * torch.tanh(x * 2)
+
+    y = torch.randn(40, length, device=DEVICE)
+    check(function, x, y, tolerances={"rtol": 1e-4, "atol": 1e-5})
+    _, (text,) = run_and_get_code(compile(function), x, y)
+    for call, array in (("exp_f(", "computed0["), ("tanh_f(", "computed1[")):
+        assert text.count(call) > 0
+        assert text.count(array) == 2 * text.count(call)  # a store and a load each
 
 
 def test_softmax_of_infinities():

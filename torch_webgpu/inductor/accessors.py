@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch_webgpu import _C, wgsl
 from torch_webgpu.inductor.module import Access, Operand
-from torch_webgpu.inductor.text import indented
+from torch_webgpu.inductor.text import LANE, indented
 
 Place = tuple[int, bool, bool]  # slot, wide, host: as csrc/launch/compiled_kernel.h has them
 
@@ -123,20 +123,26 @@ def _plain_operand(operand: Operand, lanes: int) -> str:
     return text
 
 
+def _each_of(lanes: int, line: str) -> str:
+    """The line for each of the lanes that exist. Without a loop: an array with an index that varies
+    lies in memory, not in registers, on the way of full vectors too."""
+    return "\n".join(f"if ({k} < left) {{ {line.replace(LANE, str(k))} }}" for k in range(lanes))
+
+
 def _lanes_by_elements(operand: Operand, lanes: int) -> str:
     name = operand.name
     array = f"array<{name}_t, {lanes}>"
     text = f"""
 fn get_lanes_{name}(i: i32, left: i32) -> {array} {{
 var lanes = {array}();
-for (var k = 0; k < min(left, {lanes}); k++) {{ lanes[k] = get_{name}(i + k); }}
+{_each_of(lanes, f"lanes[{LANE}] = get_{name}(i + {LANE});")}
 return lanes;
 }}
 """
     if Access.STORES in operand.access:
         text += f"""
 fn set_lanes_{name}(i: i32, v: {array}, left: i32) {{
-for (var k = 0; k < min(left, {lanes}); k++) {{ set_{name}(i + k, v[k]); }}
+{_each_of(lanes, f"set_{name}(i + {LANE}, v[{LANE}]);")}
 }}
 """
     return text
@@ -219,7 +225,7 @@ if (left >= {self.lanes}) {{
 return {self.array}({values});
 }}
 var lanes = {self.array}();
-for (var k = 0; k < left; k++) {{ lanes[k] = get_{self.name}(i + k); }}
+{_each_of(self.lanes, f"lanes[{LANE}] = get_{self.name}(i + {LANE});")}
 return lanes;
 }}"""
 
@@ -272,5 +278,5 @@ if (left >= {self.lanes}) {{
 {lines}
 return;
 }}
-for (var k = 0; k < left; k++) {{ set_{self.name}(i + k, v[k]); }}
+{_each_of(self.lanes, f"set_{self.name}(i + {LANE}, v[{LANE}]);")}
 }}"""

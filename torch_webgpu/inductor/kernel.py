@@ -34,6 +34,7 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from torch_webgpu.inductor import lanes, reductions, registers, tables
+from torch_webgpu.inductor.kept import KeptValues
 from torch_webgpu.inductor.lanes import Run
 from torch_webgpu.inductor.module import WORKGROUP, Module, Operand
 from torch_webgpu.inductor.overrides import WgslOverrides, as_register
@@ -99,6 +100,7 @@ class WgslKernel(SIMDKernel):
         self.kept: dict[tuple[str, str], str] = {}
         self.kept_values = 0
         self.kept_loads: list[str] = []  # of this loop
+        self.computed = KeptValues()
         self.stored: set[str] = set()  # operands, so far
 
     # ---- Numbers that the host computes ----
@@ -247,6 +249,25 @@ class WgslKernel(SIMDKernel):
             self.body.writeline(f"var {array} = {kind}();")
             self.kept_loads.append(f"{array}[{TURN}] = get_lanes_{operand}({place}, left);")
         return f"{self.kept[key]}[{TURN}]"
+
+    def _keep_computed(self) -> IndentedBuffer:
+        """Has this loop take from registers what earlier loops computed. Returns declarations."""
+        values = self.turns * self.lanes
+
+        def type_of(name: str) -> str | None:
+            variable = self.cse.varname_map.get(name)
+            if variable is None or registers.kind_of(variable.dtype) != "f":
+                return None
+            return f"array<array<f32, {self.lanes}>, {self.turns}>"
+
+        def may_keep() -> bool:
+            fits = self.kept_values + values <= _MOST_KEPT
+            self.kept_values += values if fits else 0
+            return fits
+
+        changing = {"r0_index", "r0_first", *declared(self.before_loop, self.loop_indexing)}
+        changing |= declared(self.lane_load_code)
+        return self.computed.see_loop([self.loads, self.compute], changing, type_of, may_keep)
 
     def _tile_direction(self, index: sympy.Expr) -> bool | None:
         """Whether vectors of an operand in a tile run down; None if it moves elements."""
@@ -503,11 +524,11 @@ class WgslKernel(SIMDKernel):
         if self.stored_before:  # what one invocation stored may be what another loads
             code.writeline("storageBarrier();")
         code.splice(self.before_loop)
-        code.splice(
-            take_invariant(
-                [self.loop_indexing, self.lane_load_code, self.loads, self.compute], changing
-            )
+        invariant = take_invariant(
+            [self.loop_indexing, self.lane_load_code, self.loads, self.compute], changing
         )
+        code.splice(invariant)
+        self.computed.see_invariant(invariant)
         if self.takes_rows:
             code.writeline(
                 f"for (var r0_index = rlane; r0_index < {numel}; r0_index += {self.row_lanes}) {{"
@@ -518,6 +539,7 @@ class WgslKernel(SIMDKernel):
             return
         step = self.row_lanes * self.lanes
         if self.turns:
+            code.splice(self._keep_computed())
             self._write_turns(step, numel)
             return
         variable = "r0_first" if self.lanes > 1 else "r0_index"
