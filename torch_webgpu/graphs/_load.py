@@ -345,7 +345,7 @@ class LoadedGraph:
         if value.dtype != form.DTYPES[view.dtype]:
             raise TypeError(f"{name} must be of {form.DTYPES[view.dtype]}, not {value.dtype}")
         fits = value.dim() == len(view.shape)
-        for wanted, size in zip(view.shape, value.shape):
+        for wanted, size in zip(view.shape, value.shape, strict=False):
             if isinstance(wanted, str):
                 limits = self._file_program.dimensions[wanted]
                 fits &= limits.min <= size <= limits.max and sizes.setdefault(wanted, size) == size
