@@ -110,11 +110,20 @@ def value_dtype(reduction: str, accumulator: Accumulator, src_dtype: torch.dtype
     return accumulator.results[0][1]
 
 
+# Invocations of a row that combine the others' accumulators.
+_HEADS = 16
+
+
 def across_workgroup(
     name: str, accumulator: Accumulator, shared: str, lanes: int, stride: int
 ) -> str:
     """The function `name(value, lid, rlane)` that combines the accumulators of the `lanes`
-    invocations of a row, which are `stride` apart in the workgroup, in a tree."""
+    invocations of a row, which are `stride` apart in the workgroup.
+
+    Numbers in two steps: the first _HEADS invocations combine their share, then each combines what
+    these have. A barrier costs more than the reads. Structs, whose combination costs more than a
+    barrier, in a tree.
+    """
     is_bool = accumulator.type == "bool"  # workgroup memory is not shared as bool by all drivers
 
     def put(place: str, value: str) -> str:
@@ -124,6 +133,32 @@ def across_workgroup(
         return f"({shared}[{place}] != 0u)" if is_bool else f"{shared}[{place}]"
 
     combined = tables.fill_in(accumulator.combine, ["acc", "other"])
+    if accumulator.type in WGSL_TYPES.values():
+        heads = min(lanes, _HEADS)
+        share = f"""
+if (rlane < {heads}u) {{
+for (var k = {heads}u; k < {lanes}u; k += {heads}u) {{
+let other = {get(f"lid + k * {stride}u")};
+acc = {combined};
+}}
+{put("lid", "acc")}
+}}
+workgroupBarrier();"""
+        return f"""
+fn {name}(value: {accumulator.type}, lid: u32, rlane: u32) -> {accumulator.type} {{
+var acc = value;
+let row = lid - rlane * {stride}u;
+{put("lid", "acc")}
+workgroupBarrier();{share if lanes > heads else ""}
+acc = {get("row")};
+for (var k = 1u; k < {heads}u; k++) {{
+let other = {get(f"row + k * {stride}u")};
+acc = {combined};
+}}
+workgroupBarrier();
+return acc;
+}}
+"""
     return f"""
 fn {name}(value: {accumulator.type}, lid: u32, rlane: u32) -> {accumulator.type} {{
 var acc = value;
