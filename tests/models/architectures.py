@@ -1,5 +1,6 @@
 """Small configurations of Hugging Face's architectures, how they are run and compared."""
 
+import diffusers
 import numpy
 import torch
 import transformers
@@ -47,19 +48,30 @@ TOKENS = {
 } | {"gpt_neo": {"attention_types": [[["global", "local"], 1]]}}
 IMAGES = {
     "beit": {},
+    "convnext": {
+        "image_size": 64,
+        "patch_size": 4,
+        "depths": [1, 1, 1, 1],
+        "hidden_sizes": [8, 8, 16, 16],
+    },
     "data2vec-vision": {},
     "deit": {},
     "dinov2": {},
     "ijepa": {},
     "poolformer": {"image_size": 64, "patch_size": 7, "hidden_sizes": [8, 16, 16, 16]},
+    "resnet": {"depths": [1, 1, 1, 1], "hidden_sizes": [16, 16, 16, 16]},
     "segformer": {"image_size": 64, "hidden_sizes": [8, 16, 24, 32]},
     "vit": {},
 }
+SPECTRA = {"whisper": {"max_source_positions": 32, "num_mel_bins": 8}}
 SOUNDS = {
     "unispeech": {"conv_dim": (8,) * 7},
     "wav2vec2": {"conv_dim": (8,) * 7},
     "wavlm": {"conv_dim": (8,) * 7},
 }
+
+
+ALL = TOKENS | IMAGES | SPECTRA | SOUNDS | {"unet": {}}
 
 
 def config_of(name, overrides):
@@ -77,13 +89,48 @@ def config_of(name, overrides):
 
 def inputs_of(name, config):
     if name in IMAGES:
-        return {"pixel_values": torch.randn(2, config.num_channels, *[config.image_size] * 2)}
+        side = getattr(config, "image_size", SMALL["image_size"])
+        return {"pixel_values": torch.randn(2, config.num_channels, side, side)}
     if name in SOUNDS:
         return {"input_values": torch.randn(1, 4000)}
-    inputs = {"input_ids": torch.randint(3, 100, (2, 16))}
+    if name in SPECTRA:
+        frames = 2 * config.max_source_positions
+        inputs = {"input_features": torch.randn(2, config.num_mel_bins, frames)}
+    else:
+        inputs = {"input_ids": torch.randint(3, 100, (2, 16))}
     if config.is_encoder_decoder:
         inputs["decoder_input_ids"] = torch.randint(3, 100, (2, 7))
     return inputs
+
+
+def denoiser():
+    """The UNet of diffusers that is conditioned on a text, as in Stable Diffusion; its inputs."""
+    model = diffusers.UNet2DConditionModel(
+        sample_size=8,
+        layers_per_block=1,
+        block_out_channels=(16, 32),
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+        mid_block_type=None,
+        up_block_types=("UpBlock2D", "UpBlock2D"),
+        cross_attention_dim=16,
+        attention_head_dim=8,
+        norm_num_groups=4,
+    )
+    inputs = {
+        "sample": torch.randn(2, 4, 8, 8),
+        "timestep": torch.tensor([3, 500]),
+        "encoder_hidden_states": torch.randn(2, 5, 16),
+    }
+    return model.train(), inputs
+
+
+def make(name, overrides):
+    """A model in training mode, and its inputs."""
+    if name == "unet":
+        return denoiser()
+    config = config_of(name, overrides)
+    model = transformers.AutoModel.from_config(config).float().train()
+    return model, inputs_of(name, config)
 
 
 def tensors_of(output):

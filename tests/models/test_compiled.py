@@ -4,22 +4,24 @@ import copy
 
 import pytest
 import torch
-import transformers
-from architectures import config_of, distances, inputs_of, run
+from architectures import ALL, distances, make, run
 from common import DEVICE
 
-MODELS = ("bert", "gpt2", "llama", "qwen2", "t5", "vit")
+MODELS = (
+    *("bert", "convnext", "gpt2", "llama", "mixtral", "qwen2", "resnet", "t5", "unet", "vit"),
+    "whisper",
+)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_compiled_model(name):
     torch.manual_seed(0)
     torch._dynamo.reset()
-    config = config_of(name, {})
-    eager = transformers.AutoModel.from_config(config).float().train().to(DEVICE)
+    model, inputs = make(name, ALL[name])
+    eager = model.to(DEVICE)
     compiled = copy.deepcopy(eager)
     compiled.forward = torch.compile(compiled.forward)
-    inputs = {key: value.to(DEVICE) for key, value in inputs_of(name, config).items()}
+    inputs = {key: value.to(DEVICE) for key, value in inputs.items()}
     expected = {key: value.cpu() for key, value in run(eager, inputs).items()}
     actual = run(compiled, inputs)
     assert actual.keys() == expected.keys()
