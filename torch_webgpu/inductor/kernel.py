@@ -37,7 +37,7 @@ from torch_webgpu.inductor import lanes, reductions, registers, tables
 from torch_webgpu.inductor.kept import KeptValues
 from torch_webgpu.inductor.lanes import Run
 from torch_webgpu.inductor.module import WORKGROUP, Module, Operand
-from torch_webgpu.inductor.overrides import WgslOverrides, as_register
+from torch_webgpu.inductor.overrides import HalfNumbers, WgslOverrides, as_register
 from torch_webgpu.inductor.printer import host_numbers, index_text, is_integer
 from torch_webgpu.inductor.text import LANE, TURN, Repeated, declared, take_invariant
 
@@ -54,7 +54,7 @@ _ENOUGH_WORKGROUPS = 512
 _TILE = 64
 
 
-class WgslKernel(SIMDKernel):
+class WgslKernel(HalfNumbers, SIMDKernel):
     """Inductor drives it through `load`, `store`, `reduction` and `codegen_body`."""
 
     overrides = WgslOverrides
@@ -76,7 +76,7 @@ class WgslKernel(SIMDKernel):
         self.is_outer = False
         self.takes_rows = False  # lanes are rows
         self.stored_before = False  # anything, before the loop whose body is being gathered
-        self.half_numbers: dict[str, float] = {}
+        self.half_numbers = {}
         # What all lanes load at once, by its text; and what they store: buffer, operand, place,
         # name of the array, condition.
         self.lane_loads: dict[str, str] = {}
@@ -318,17 +318,6 @@ class WgslKernel(SIMDKernel):
         self.compute.splice(inner)
         self.compute.writelines([f"{result} = {value};", "}"])
         return result
-
-    # ---- Numbers beside half operands ----
-
-    def half_number(self, variable: CSEVariable, held: float) -> CSEVariable:
-        """Remembers what a half type holds of a constant."""
-        self.half_numbers[str(variable)] = held
-        return variable
-
-    def as_held_by_half(self, value: Any) -> Any:
-        name = str(value.value if isinstance(value, OpsValue) else value)
-        return self.half_numbers.get(name, value)
 
     # ---- Indices that are data ----
 

@@ -44,6 +44,21 @@ def as_register(value: Any, dtype: torch.dtype) -> str:
     return registers.literal(value, dtype)
 
 
+class HalfNumbers:
+    """What a kernel keeps of numbers beside half operands."""
+
+    half_numbers: dict[str, float]
+
+    def half_number(self, variable: CSEVariable, held: float) -> CSEVariable:
+        """Remembers what a half type holds of a constant."""
+        self.half_numbers[str(variable)] = held
+        return variable
+
+    def as_held_by_half(self, value: Any) -> Any:
+        name = str(value.value if isinstance(value, OpsValue) else value)
+        return self.half_numbers.get(name, value)
+
+
 class WgslOverrides(DefaultHandler):
     """The ops handler of a kernel."""
 

@@ -9,6 +9,8 @@ from torch_webgpu import _C
 from torch_webgpu.inductor.accessors import Accessors, vector_bytes
 from torch_webgpu.inductor.module import Access, Operand
 
+fused_product = _C._fused_product
+
 _log = logging.getLogger(__name__)
 
 

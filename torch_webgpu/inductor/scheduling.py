@@ -15,6 +15,7 @@ from torch_webgpu.inductor.combo import ComboKernel
 from torch_webgpu.inductor.interface import buffer_budget
 from torch_webgpu.inductor.kernel import WgslKernel
 from torch_webgpu.inductor.packing import Part, packed
+from torch_webgpu.inductor.products import FusedProduct
 
 _LONGEST_NAME = 90
 
@@ -71,6 +72,13 @@ class WgslScheduling(SIMDScheduling):
         """A node as a part of a dispatch."""
         operations = set(node.get_operation_names())
         return Part(node, self.buffers_of(node), _may_raise(node), operations, set(node.ancestors))
+
+    def codegen_node(self, node: Any) -> None:
+        if isinstance(node, FusedProduct):
+            node.codegen()
+            self.free_buffers_in_scheduler()
+        else:
+            super().codegen_node(node)
 
     def codegen_combo_kernel(self, combo_kernel_node: Any) -> None:
         for parts in packed([self.part(node) for node in combo_kernel_node.get_subkernel_nodes()]):

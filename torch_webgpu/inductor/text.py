@@ -4,6 +4,7 @@ Only then is it known which stores became needless; until then a store is a defe
 """
 
 import re
+from collections.abc import Iterator
 
 from torch._inductor.codegen.common import IndentedBuffer
 from torch._inductor.utils import DeferredLineBase
@@ -44,6 +45,14 @@ def declared(*buffers: IndentedBuffer) -> set[str]:
         if isinstance(line, str)
         for match in _DECLARATION.finditer(line)
     }
+
+
+def lets(buffer: IndentedBuffer) -> Iterator[tuple[str, str]]:
+    """Name and expression of each `let` of a buffer that has nothing else."""
+    for line in buffer._lines:
+        match = _LET.match(str(line))
+        assert match is not None, line
+        yield match[1], match[2]
 
 
 def take_invariant(buffers: list[IndentedBuffer], changing: set[str]) -> IndentedBuffer:

@@ -41,7 +41,9 @@ class WgslWrapper(_CallsKernels):
 
     def write_header(self) -> None:
         super().write_header()
-        self.imports.writeline("from torch_webgpu.inductor.runtime import float_bits, wgsl_kernel")
+        self.imports.writeline(
+            "from torch_webgpu.inductor.runtime import float_bits, fused_product, wgsl_kernel"
+        )
 
 
 class WgslSubgraphWrapper(_CallsKernels, SubgraphPythonWrapperCodegen):

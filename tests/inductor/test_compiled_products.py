@@ -1,0 +1,137 @@
+"""Products that compute what follows them before they store."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from compiled import DEVICE, assert_equal, check, compile, dispatches
+
+from torch_webgpu.inductor import products
+
+TOLERANCES = {
+    torch.float32: {"rtol": 1e-4, "atol": 1e-4},
+    # Eager mode rounds to the half between its operators.
+    torch.float16: {"rtol": 5e-3, "atol": 2e-2},
+    torch.bfloat16: {"rtol": 4e-2, "atol": 2e-1},
+}
+
+
+def randn(*shape, dtype=torch.float32):
+    return torch.randn(*shape).to(DEVICE, dtype)
+
+
+M, K, N = 12, 20, 36
+ONE_DISPATCH = {
+    "bias and activation": (lambda a, b, bias: F.relu(a @ b + bias), [(M, K), (K, N), (N,)]),
+    "addmm": (lambda a, b, bias: torch.addmm(bias, a, b).tanh(), [(M, K), (K, N), (N,)]),
+    "used twice": (lambda a, b: F.gelu(a @ b), [(M, K), (K, N)]),
+    "tanh of GELU": (lambda a, b: F.gelu(a @ b, approximate="tanh"), [(M, K), (K, N)]),
+    "linear and residual": (
+        lambda x, weight, bias, rest: F.linear(x, weight, bias) * 0.3 + rest,
+        [(2, 6, K), (N, K), (N,), (2, 6, N)],
+    ),
+    "factors by row": (lambda a, b, row: (a @ b) * row, [(M, K), (K, N), (M, 1)]),
+    "two further operands": (
+        lambda a, b, c, d: (a @ b) * c - d.t(),
+        [(M, K), (K, N), (M, N), (N, M)],
+    ),
+    "a selection": (
+        lambda a, b, c: torch.where(c > 0, a @ b, torch.inf).abs(),
+        [(M, K), (K, N), (1, N)],
+    ),
+    "a batch": (lambda a, b, c: (a @ b) * c + 1, [(3, M, K), (3, K, N), (3, 1, N)]),
+    "baddbmm": (lambda c, a, b: torch.baddbmm(c, a, b).relu(), [(3, 1, N), (3, M, K), (3, K, N)]),
+    "one column": (lambda a, b: (a @ b).sigmoid(), [(M, K), (K, 1)]),
+    "one row": (lambda a, b, c: F.silu(a @ b) * c, [(1, K), (K, N), (1, N)]),
+    "a transposed result": (lambda a, b, c: (a @ b).t().sin() * c.t(), [(M, K), (K, N), (M, N)]),
+}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("name", ONE_DISPATCH)
+def test_one_dispatch(name, dtype):
+    program, shapes = ONE_DISPATCH[name]
+    args = [randn(*shape, dtype=dtype) for shape in shapes]
+    compiled = check(program, *args, tolerances=TOLERANCES[dtype])
+    assert dispatches(compiled, *args) == 1
+
+
+NOT_FUSED = {
+    "three operands": (lambda a, b, c, d, e: (a @ b + c.sin()) * d * e, [(M, N)] * 3),
+    "the product is a result too": (lambda a, b: (a @ b, (a @ b).relu()), []),
+    "two results": (lambda a, b: ((a @ b).sin(), (a @ b).cos()), []),
+    "a sum": (lambda a, b: (a @ b).sin().sum(1), []),
+    "another dtype": (lambda a, b: (a @ b).sin().half(), []),
+    "truth": (lambda a, b: (a @ b) > 0, []),
+    "a part": (lambda a, b: (a @ b)[:, 3:].sin(), []),
+    "places": (lambda a, b: (a @ b).sin().triu(), []),
+    "a concatenation": (lambda a, b, c: torch.cat([(a @ b).sin(), c], 1), [(M, 4)]),
+    "an operand that changes": (lambda a, b, c: ((a @ b).sin(), c.add_((a @ b).cos())), [(M, N)]),
+    "factors": (lambda a, b: torch.addmm(a.sum(), a, b, alpha=2, beta=0.5).sin(), []),
+    "integers": (lambda a, b: (a.long() @ b.long()).relu(), []),
+}
+
+
+@pytest.mark.parametrize("name", NOT_FUSED)
+def test_more_dispatches(name):
+    program, shapes = NOT_FUSED[name]
+    args = [randn(M, K), randn(K, N), *(randn(*shape) for shape in shapes)]
+    expected = program(*(arg.clone() for arg in args))
+    actual = compile(program, dynamic=False)(*(arg.clone() for arg in args))
+    assert_equal(actual, expected, **TOLERANCES[torch.float32])
+
+
+def test_operands_that_change_between():
+    """The product reads its factor before the change, what follows it reads the changed one."""
+
+    def program(a, b, c):
+        product = a @ b
+        a.mul_(c.sum())
+        return (product + a.sum()).relu()
+
+    args = [randn(M, K), randn(K, N), randn(M, N)]
+    expected_args = [arg.clone() for arg in args]
+    expected = program(*expected_args)
+    actual = compile(program)(*args)
+    assert_equal([actual, *args], [expected, *expected_args], **TOLERANCES[torch.float32])
+
+
+def test_layers_and_their_gradients():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(K, 2 * N), torch.nn.GELU(), torch.nn.Linear(2 * N, N), torch.nn.ReLU()
+    ).to(DEVICE)
+    x = randn(2, 6, K).requires_grad_()
+
+    def program(x, *parameters):
+        return torch.func.functional_call(model, dict(zip(names, parameters, strict=True)), x)
+
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    check(program, x, *parameters, backward=True, tolerances=TOLERANCES[torch.float32])
+
+
+def test_dynamic_sizes():
+    def program(a, b, bias):
+        return F.relu(a @ b + bias) * a.shape[0]
+
+    compiled = compile(program, dynamic=True, fullgraph=True)
+    for m, k, n in [(3, 5, 7), (40, 70, 33), (2, 300, 9)]:
+        args = randn(m, k), randn(k, n), randn(n)
+        assert_equal(compiled(*args), program(*args), **TOLERANCES[torch.float32])
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 5), (4, 0, 5), (4, 5, 0)])
+def test_empty_matrices(shape):
+    m, k, n = shape
+    check(lambda a, b, c: (a @ b + c).exp(), randn(m, k), randn(k, n), randn(n))
+
+
+def test_expressions_of_a_process_are_few(monkeypatch):
+    """The kernels number them, and have no number for more."""
+    monkeypatch.setattr(products, "_expressions", set())
+    monkeypatch.setattr(products, "_MOST_EXPRESSIONS", 1)
+    args = randn(M, K), randn(K, N)
+    for function, count in ((torch.sin, 1), (torch.cos, 2), (torch.sin, 1)):
+        compiled = check(
+            lambda a, b, f=function: f(a @ b), *args, tolerances=TOLERANCES[torch.float32]
+        )
+        assert dispatches(compiled, *args) == count
