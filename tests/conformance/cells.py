@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from . import comparison, runner
-from .databases import entries, runner_of
+from .databases import SAMPLED, entries, runner_of
 
 DEVICE = "webgpu"
 # What the device computes in without the CPU.
@@ -23,7 +23,8 @@ DTYPES = (
     "bool",
     "complex64",
 )
-NATIVE, FALLBACK, FAILS, SKIPPED = STATUSES = ("native", "fallback", "fails", "skipped")
+STATUSES = ("native", "fallback", "known", "fails", "skipped")
+NATIVE, FALLBACK, KNOWN, FAILS, SKIPPED = STATUSES
 
 
 class Cell(NamedTuple):
@@ -41,12 +42,14 @@ class Result(NamedTuple):
     seconds: float = 0.0
 
 
-def cells_of(databases, only, dtypes):
-    """Every cell, the first dtype of all entries first: an interrupted run has seen them all."""
+def cells_of(databases, only, dtypes, every=1):
+    """Every cell, the first dtype of all entries first: an interrupted run has seen them all.
+    Without a name, one entry of `every` of the sampled databases."""
     for dtype in dtypes:
         for database in databases:
-            for name, entry in entries(database).items():
-                if only in name:
+            step = every if database in SAMPLED and not only else 1
+            for number, (name, entry) in enumerate(entries(database).items()):
+                if only in name and number % step == 0:
                     for variant in runner_of(database).variants_of(entry, getattr(torch, dtype)):
                         yield Cell(database, name, dtype, variant)
 
@@ -82,11 +85,17 @@ def compare(cell, limit):
             check(DEVICE)
             compared += 1
         except comparison.NoReferenceError as error:
-            reason = f"the CPU has no reference: {error}"
+            reason = f"there is no reference: {error}"
+        except comparison.KnownError as error:
+            said = f"{error} - {said_by(error.__cause__, described)}"
+            return Result(KNOWN, str(error), said)
         except Exception as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            detail = " ".join(lines)[:400] + f" - {described[:300]}"
-            return Result(FAILS, comparison.describe(error), detail)
+            return Result(FAILS, comparison.describe(error), said_by(error, described))
     if not compared:
         return Result(SKIPPED, reason)
     return Result(FALLBACK if torch.webgpu.fallbacks() else NATIVE)
+
+
+def said_by(error, described):
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines)[:400] + f" - {described[:300]}"

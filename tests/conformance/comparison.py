@@ -213,7 +213,11 @@ VARIANTS = {
 
 
 class NoReferenceError(Exception):
-    """The CPU does not run this either."""
+    """The CPU does not run this either; of what is compiled, eager mode does not."""
+
+
+class KnownError(Exception):
+    """A difference that stands in a ledger, with its reason."""
 
 
 def check(variant, op, sample, dtype, device):

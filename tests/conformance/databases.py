@@ -9,7 +9,7 @@ is run, in words, and a function that runs it on a device and raises where the C
 import functools
 import importlib
 
-from . import modules, operators, optimizers
+from . import compiled, modules, operators, optimizers
 
 INVOCATIONS = "torch.testing._internal.common_methods_invocations:"
 # Of each section: who runs it, and the lists it is made of.
@@ -24,7 +24,10 @@ SECTIONS = {
     ),
     "modules": (modules, ["torch.testing._internal.common_modules:module_db"]),
     "optimizers": (optimizers, ["torch.testing._internal.common_optimizers:optim_db"]),
+    "compiled": (compiled, [INVOCATIONS + "op_db"]),
 }
+# What takes an hour: a run takes some of the entries.
+SAMPLED = ("compiled",)
 
 
 def runner_of(database):

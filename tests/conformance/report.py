@@ -8,11 +8,11 @@ import re
 import jinja2
 import torch
 
-from .cells import DTYPES, FAILS, FALLBACK, NATIVE, SKIPPED, STATUSES
+from .cells import DTYPES, FAILS, FALLBACK, KNOWN, NATIVE, SKIPPED, STATUSES
 from .databases import runner_of
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html.j2")
-WORST_FIRST = (FAILS, FALLBACK, NATIVE, SKIPPED)
+WORST_FIRST = (FAILS, KNOWN, FALLBACK, NATIVE, SKIPPED)
 
 
 def totals(results):
@@ -58,13 +58,13 @@ def families(results, status):
 
 def text(results, missing, top=15):
     """The totals for a terminal."""
-    lines = [f"{'':20}" + "".join(f"{status:>10}" for status in STATUSES)]
+    lines = [f"{'':28}" + "".join(f"{status:>10}" for status in STATUSES)]
     counts = totals(results)
     rows = [(f"{d} {v}", by) for d, variants in counts.items() for v, by in variants.items()]
     for title, by_status in rows:
-        lines.append(f"{title:20}" + "".join(f"{by_status[s]:10}" for s in STATUSES))
+        lines.append(f"{title:28}" + "".join(f"{by_status[s]:10}" for s in STATUSES))
     sums = [sum(by_status[s] for _, by_status in rows) for s in STATUSES]
-    lines.append(f"{'all':20}" + "".join(f"{number:10}" for number in sums))
+    lines.append(f"{'all':28}" + "".join(f"{number:10}" for number in sums))
     for database in counts:
         entries = entry_totals(results, database)
         run = sum(entries.values()) - entries[SKIPPED]
@@ -75,7 +75,11 @@ def text(results, missing, top=15):
             )
     if missing:
         lines.append(f"not run: {missing} cells")
-    for status, title in ((FAILS, "failures"), (FALLBACK, "operators on the CPU")):
+    for status, title in (
+        (FAILS, "failures"),
+        (KNOWN, "known differences"),
+        (FALLBACK, "operators on the CPU"),
+    ):
         rows = families(results, status)[:top]
         if rows:
             lines += ["", f"Most frequent {title} (cells):"]
@@ -84,8 +88,9 @@ def text(results, missing, top=15):
     return "\n".join(lines)
 
 
-def about(samples, missing):
+def about(samples, missing, every):
     return {
+        "every": every,
         "not_run": missing,
         "torch": torch.__version__,
         "adapter": torch.webgpu.get_device_name(),
@@ -156,6 +161,6 @@ def write_page(path, results, run):
             sections={database: section(results, database) for database in counts},
             totals=counts,
             statuses=STATUSES,
-            marks={NATIVE: "✓", FALLBACK: "C", FAILS: "✗", SKIPPED: "·"},
+            marks={NATIVE: "✓", FALLBACK: "C", KNOWN: "≠", FAILS: "✗", SKIPPED: "·"},
         )
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conformance import cells, comparison, readme, report
+from conformance import cells, comparison, compiled, databases, readme, report
 from conformance.__main__ import main
 from torch.testing._internal.common_device_type import tol, toleranceOverride
 from torch.testing._internal.opinfo.core import DecorateInfo, OpInfo, SampleInput
@@ -87,7 +87,7 @@ def test_integers_are_compared_exactly(finished):
 def test_no_reference(finished):
     (cell,) = cells_of(finished, "fake_<no reference>").values()
     assert cell["status"] == "skipped"
-    assert cell["reason"] == "the CPU has no reference: ValueError: not on the CPU"
+    assert cell["reason"] == "there is no reference: ValueError: not on the CPU"
 
 
 def test_totals(finished):
@@ -168,3 +168,42 @@ def test_totals_replace_a_block_of_the_readme(tmp_path):
     assert "old" not in text
     assert "| operators, forward | 1 | 0 | 0 |" in text
     assert "Of 1 entries of the operator database in float32, 1 (100.0 %) run" in text
+
+
+def test_a_sample_of_what_takes_long():
+    def entries_of(database, only, every):
+        found = cells.cells_of((database,), only, ("float32",), every)
+        return {cell.op for cell in found}
+
+    every, all_of_them = (entries_of("compiled", "", every) for every in (50, 1))
+    assert 0 < len(every) <= len(all_of_them) // 40
+    assert entries_of("operators", "", 50) == entries_of("operators", "", 1)
+    assert entries_of("compiled", "softmax", 50) == entries_of("compiled", "softmax", 1)
+
+
+def test_a_difference_of_compiled_code(monkeypatch):
+    """It fails, unless the ledger knows of it; the reason is on the page."""
+    op = OpInfo(
+        "differs",
+        op=lambda x: x + 1 if torch.compiler.is_compiling() else x + 2,
+        dtypes={torch.float32},
+        sample_inputs_func=lambda *args, **kwargs: [SampleInput(torch.ones(3))],
+    )
+    monkeypatch.setitem(databases.SECTIONS, "compiled", (compiled, []))
+    monkeypatch.setattr(cells, "entries", lambda database: {"differs": op})
+    for variant in ("forward", "dynamic"):
+        cell = cells.Cell("compiled", "differs", "float32", variant)
+        assert "not close" in cells.compare(cell, 1).reason
+        monkeypatch.setitem(compiled.LEDGER, f"{variant}: differs", "one is not two")
+        result = cells.compare(cell, 1)
+        assert (result.status, result.reason) == (cells.KNOWN, "one is not two")
+        status, text = report.square({variant: result})
+        assert status == cells.KNOWN and f"{variant}: known (one is not two - " in text
+
+
+def test_every_line_of_the_ledger_is_of_an_entry():
+    names = {op.formatted_name for op in databases.entries("compiled").values()}
+    kinds = {*compiled.variant_names(), "float16", "float32"}
+    for key in compiled.LEDGER:
+        kind, _, name = key.rpartition(": ")
+        assert name in names and (not kind or kind in kinds), key
