@@ -119,6 +119,27 @@ def test_dynamic_sizes():
         assert_equal(compiled(*args), program(*args), **TOLERANCES[torch.float32])
 
 
+@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
+def test_modes(mode):
+    args = randn(M, K), randn(K, N), randn(N)
+    compiled = compile(lambda a, b, bias: F.relu(a @ b + bias), mode=mode)
+    for _ in range(3):  # run, captured, replayed
+        assert_equal(compiled(*args), F.relu(args[0] @ args[1] + args[2]), rtol=1e-4, atol=1e-4)
+        args[0].add_(1)
+
+
+def test_parts_of_buffers():
+    """Operands, and what is added, lie somewhere in their buffers."""
+    base = randn(M + 3, 2 * N)
+    check(
+        lambda a, b, base: (a[:, 2:] @ b[2:]) * base[3:, ::2] + base[1, 5 : 5 + N],
+        randn(M, K),
+        randn(K, N),
+        base,
+        tolerances=TOLERANCES[torch.float32],
+    )
+
+
 @pytest.mark.parametrize("shape", [(0, 4, 5), (4, 0, 5), (4, 5, 0)])
 def test_empty_matrices(shape):
     m, k, n = shape

@@ -204,6 +204,11 @@ class FusedProduct(FusedSchedulerNode):
         wrapper = V.graph.wrapper_code
         axes = slice(3 - len(self.product.node.get_size()), None)
         sizes, strides = self.epilogue.sizes[axes], matrix.strides[axes]
+        layout = V.graph.get_buffer(matrix.name).get_layout()
+        equal = V.graph.sizevars.statically_known_list_equals
+        is_whole = equal(layout.size, sizes) and equal(layout.stride, strides)
+        if is_whole and matrix.offset == 0:
+            return matrix.name
         for symbol in {s for x in (*sizes, *strides, matrix.offset) for s in x.free_symbols}:
             wrapper.ensure_size_computed(symbol)
         sizes, strides = map(wrapper.codegen_python_shape_tuple, (sizes, strides))
