@@ -80,13 +80,14 @@ def test_more_dispatches(name):
     assert_equal(actual, expected, **TOLERANCES[torch.float32])
 
 
-def test_operands_that_change_between():
-    """The product reads its factor before the change, what follows it reads the changed one."""
+@pytest.mark.parametrize("is_read", [True, False])
+def test_operands_that_change_between(is_read):
+    """The product reads its factor before the change; what follows it may read the changed one."""
 
     def program(a, b, c):
         product = a @ b
         a.mul_(c.sum())
-        return (product + a.sum()).relu()
+        return (product + (a.sum() if is_read else c)).relu()
 
     args = [randn(M, K), randn(K, N), randn(M, N)]
     expected_args = [arg.clone() for arg in args]
