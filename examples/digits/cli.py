@@ -8,58 +8,23 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from ..command import (
+    DEFAULT,
+    EXIT_NOT_LEARNED,
+    UsageError,
+    describe,
+    exit_code,
+    one_line,
+    open_device,
+    positive,
+    report_fallbacks,
+)
 from .art import side_by_side
 from .data import Digits, load
-from .idx import DataError
 from .model import DigitsNet, Trainer, accuracy, predict
 
-EXIT_NOT_LEARNED = 1
-EXIT_BAD_INPUT = 2
-EXIT_INTERRUPTED = 130
 # MNIST has 45 times as many images as the embedded set.
 EPOCHS = {"without --data": 20, "with it": 2}
-DEFAULT = "(default: %(default)s)"
-
-
-class UsageError(Exception):
-    """Something the user gave cannot be used; the text is one line that says why."""
-
-
-def one_line(error: Exception) -> str:
-    """The first line of an error: what follows in PyTorch's is for its developers."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def open_device(name: str) -> torch.device:
-    """The device, once it has shown that it can hold a tensor."""
-    if name.startswith("webgpu"):
-        # Only then: where PyTorch has another accelerator, the import would end its use.
-        import torch_webgpu  # noqa: F401  registers the device
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-    # AssertionError is what a build without CUDA raises for "cuda".
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise UsageError(f"device {name!r} is not available: {error}") from error
-    return device
-
-
-def describe(device: torch.device) -> str:
-    """The device with the name of what is behind it."""
-    module = getattr(torch, device.type, None)
-    if device.type == "cpu" or not hasattr(module, "get_device_name"):
-        return str(device)
-    properties = module.get_device_properties(device)
-    # WebGPU tells more than the name: driver, backend, whether it is software.
-    return f"{device}: {getattr(properties, 'adapter', module.get_device_name(device))}"
-
-
-def report_fallbacks(device: torch.device) -> None:
-    """A fallback is correct but slow, so it is never left unsaid."""
-    fallbacks = getattr(getattr(torch, device.type, None), "fallbacks", None)
-    counts = fallbacks() if fallbacks else {}
-    if counts:
-        print("ops that ran on the CPU: " + ", ".join(f"{k} x{v}" for k, v in counts.items()))
 
 
 def save_weights(model: DigitsNet, path: Path) -> None:
@@ -133,13 +98,6 @@ def run(args: argparse.Namespace, device: torch.device, digits: Digits) -> int:
     return 0
 
 
-def positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not positive")
-    return value
-
-
 def parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     option = common.add_argument
@@ -167,16 +125,13 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
-    try:
+
+    def command() -> int:
         device = open_device(args.device)
         print(f"device {describe(device)}")
         digits = load(args.data)
         counts = f"{len(digits.train_labels)} training, {len(digits.test_labels)} held-back images"
         print(f"data   {digits.name}: {counts}")
         return args.function(args, device, digits.to(device))
-    except (UsageError, DataError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_BAD_INPUT
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+
+    return exit_code(command)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from ..command import UsageError
+
 UNSIGNED_BYTE = 0x08
 
 
-class DataError(Exception):
+class DataError(UsageError):
     """A data file is missing or is not what it claims to be."""
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from idx_files import write_set
 
+from examples.command import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_NOT_LEARNED
 from examples.digits import cli
 from examples.digits.data import embedded
 from examples.digits.model import DigitsNet, Trainer, accuracy, predict
@@ -80,7 +81,7 @@ def test_same_seed_same_weights(tmp_path):
 def test_low_accuracy_is_a_failure(tmp_path, capsys):
     path = tmp_path / "weights.pt"
     args = ("--epochs", 1, "--require-accuracy", 0.999, "--weights", path)
-    assert command("train", *args) == cli.EXIT_NOT_LEARNED
+    assert command("train", *args) == EXIT_NOT_LEARNED
     assert "below the required 99.90%" in capsys.readouterr().err
 
 
@@ -95,7 +96,7 @@ def test_idx_files_train_and_run(tmp_path, capsys):
 
 
 def refused(capsys, *args):
-    assert command(*args) == cli.EXIT_BAD_INPUT
+    assert command(*args) == EXIT_BAD_INPUT
     # A progress bar may stand before it, on a line of its own.
     message = capsys.readouterr().err.splitlines()[-1]
     assert message.startswith("error: ")
@@ -138,7 +139,7 @@ def test_missing_data(tmp_path, capsys):
 
 
 def test_unknown_device_shows_pytorchs_reason(capsys):
-    assert cli.main(["run", "--device", "abacus"]) == cli.EXIT_BAD_INPUT
+    assert cli.main(["run", "--device", "abacus"]) == EXIT_BAD_INPUT
     assert "abacus" in capsys.readouterr().err
 
 
@@ -162,5 +163,5 @@ def test_interrupt_exits_130(tmp_path):
         _, err = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == cli.EXIT_INTERRUPTED
+    assert process.returncode == EXIT_INTERRUPTED
     assert "Traceback" not in err
