@@ -25,7 +25,7 @@ from ..command import (
 )
 from .generation import Writer
 from .model import GPT
-from .modes import GRAPHS, Mode, Repeated
+from .modes import Mode, Repeated
 from .text import VOCABULARY, encode, load
 from .training import Trainer, held_back_loss
 
@@ -199,7 +199,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def command() -> int:
         device = open_device(args.device)
-        if args.mode in GRAPHS and device.type != "webgpu":
+        if args.mode.graphs and device.type != "webgpu":
             raise UsageError(f"--mode {args.mode.value} needs --device webgpu")
         print(f"device {describe(device)}")
         return args.function(args, device)

@@ -12,12 +12,16 @@ class Mode(Enum):
     GRAPHED = "graphed"
     COMPILED_GRAPHED = "compiled-graphed"
 
+    @property
+    def compiles(self) -> bool:
+        return self in (Mode.COMPILED, Mode.COMPILED_GRAPHED)
+
+    @property
+    def graphs(self) -> bool:
+        return self in (Mode.GRAPHED, Mode.COMPILED_GRAPHED)
+
     def compile(self, function: Callable) -> Callable:
-        return torch.compile(function) if self in COMPILES else function
-
-
-COMPILES = (Mode.COMPILED, Mode.COMPILED_GRAPHED)
-GRAPHS = (Mode.GRAPHED, Mode.COMPILED_GRAPHED)
+        return torch.compile(function) if self.compiles else function
 
 
 class Repeated:
@@ -30,7 +34,7 @@ class Repeated:
     RUNS_BEFORE_CAPTURE = 2
 
     def __init__(self, step: Callable[[], None], mode: Mode) -> None:
-        self.step, self.is_graphed = step, mode in GRAPHS
+        self.step, self.is_graphed = step, mode.graphs
         self.runs = 0
         self.graph = None
 

@@ -44,9 +44,13 @@ class Trainer:
         self.rate = self.rates[0].clone()
         self.number = torch.zeros(1, dtype=torch.long, device=device)
         self.total = torch.zeros((), device=device)
-        # The step count lies on the device too where PyTorch can have it there.
+        # The step count lies on the device too where PyTorch can have it there. Fused is fewer
+        # kernels, which torch.compile makes by itself.
         self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=self.rate, capturable=device.type not in ("cpu", "mps")
+            model.parameters(),
+            lr=self.rate,
+            capturable=device.type not in ("cpu", "mps"),
+            fused=not mode.compiles,
         )
         self.loss_of = mode.compile(model.loss)
         self.update = mode.compile(self.optimizer.step)

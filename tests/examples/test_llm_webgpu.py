@@ -7,7 +7,7 @@ from llm_network import network
 from examples.llm import cli
 from examples.llm.generation import Writer
 from examples.llm.model import GPT
-from examples.llm.modes import GRAPHS, Mode
+from examples.llm.modes import Mode
 from examples.llm.text import encode, load
 from examples.llm.training import Trainer
 
@@ -41,7 +41,7 @@ def handed_over(function):
 
 def uploads_of(mode, steps):
     """A replay may upload its parameters, such as the place in a sequence of random numbers."""
-    return range(steps + 1) if mode in GRAPHS else range(1)
+    return range(steps + 1) if mode.graphs else range(1)
 
 
 def test_the_modes_write_the_same_text():
