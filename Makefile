@@ -42,6 +42,7 @@ demo: build ## train a network on handwritten digits, then load it in a new proc
 
 bench: build ## print the benchmark tables
 	$(VENV_PYTHON) -m benchmarks
+	$(VENV_PYTHON) -m benchmarks.compiled
 
 lint: setup ## run every check of .pre-commit-config.yaml
 	$(VENV_PYTHON) -m pre_commit run --all-files

@@ -60,6 +60,53 @@ class ResNet18(nn.Module):
         return self.classify(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
+class Bottleneck(nn.Module):
+    """1x1, 3x3 and 1x1 convolutions beside a shortcut (the same paper, figure 5 right)."""
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        outputs = 4 * width
+        self.body = nn.Sequential(
+            *convolved(inputs, width, 1),
+            nn.ReLU(),
+            *convolved(width, width, 3, stride),
+            nn.ReLU(),
+            *convolved(width, outputs, 1),
+        )
+        # A block begins as its shortcut, as is usual for training; else 16 of them make what
+        # rounding does to the first steps larger than what is to be compared.
+        nn.init.zeros_(self.body[-1].weight)
+        changes = stride != 1 or inputs != outputs
+        self.shortcut = nn.Sequential(*convolved(inputs, outputs, 1, stride) if changes else ())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.body(x) + self.shortcut(x))
+
+
+def convolved(inputs: int, outputs: int, size: int, stride: int = 1) -> list[nn.Module]:
+    convolution = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+    return [convolution, nn.BatchNorm2d(outputs)]
+
+
+class ResNet50(nn.Module):
+    """ResNet-50; the standard one (25.6 million parameters) has width 64 and 1,000 classes."""
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        layers = [*convolved(3, width, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, padding=1)]
+        inputs = width
+        for stage, blocks in enumerate((3, 4, 6, 3)):
+            for block in range(blocks):
+                stride = 2 if stage > 0 and block == 0 else 1
+                layers.append(Bottleneck(inputs, width << stage, stride))
+                inputs = 4 * width << stage
+        self.body = nn.Sequential(*layers)
+        self.classify = nn.Linear(inputs, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.classify(self.body(images).mean((2, 3)))
+
+
 class Step:
     """One training step of `model` on one fixed batch; called, it returns the loss."""
 
