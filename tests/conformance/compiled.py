@@ -76,10 +76,28 @@ def check(op, sample, dtype, variant, device):
             actual = run(kind, function, op, sample, device)
         comparison.assert_same(kind, actual, expected, op, sample, dtype)
     except Exception as error:
+        if (
+            isinstance(error, AssertionError)
+            and dtypes(actual) == dtypes(expected)
+            and is_more_exact(kind, actual, op, sample, dtype)
+        ):
+            return
         reason = known(op, dtype, variant)
         if reason is None:
             raise
         raise comparison.KnownError(reason) from error
+
+
+def is_more_exact(kind, actual, op, sample, dtype):
+    """Eager mode rounds to the half between its operators, a kernel of several does not."""
+    widened = comparison.in_float32(sample)
+    return dtype in comparison.HALVES and comparison.close_to_float32(
+        kind, actual, widened, op, dtype
+    )
+
+
+def dtypes(result):
+    return [tensor.dtype for tensor in comparison.tensors_of(result)]
 
 
 def run(kind, function, op, sample, device):
