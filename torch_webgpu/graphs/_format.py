@@ -94,8 +94,9 @@ class Scratch(_Strict):
     bytes: Count
     first: Count  # the first and the last command that use it
     last: Count
-    slot: Count | None = None  # it may share memory with others of the same slot,
-    within: Count | None = None  # or with this buffer
+    # Where it may lie: in the memory of others of the same slot, or in this buffer of the program.
+    slot: Count | None = None
+    within: Count | None = None
 
 
 class Dispatch(_Strict, tag_field="do", tag="dispatch"):

@@ -6,6 +6,7 @@ A file is a stranger's: nothing that it says is used before it is checked, here 
 
 import math
 import os
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,6 +37,7 @@ _EXCEPTIONS = {
 }
 
 
+_MOST_DIMENSIONS = 64  # of PyTorch
 # What a file that is damaged or malicious leads to: of the parsers, of the checks here, and of the
 # runtime's.
 _REFUSALS = (
@@ -49,11 +51,16 @@ _REFUSALS = (
 )
 
 
+_LONGEST = 4000  # characters of an error that may quote the file
+
+
 def load_graph(path: str | os.PathLike[str], *, trusted: bool = False) -> "LoadedGraph":
     """See `Graph.load`."""
     _C.properties()  # raises if there is no device, which is not the file's fault
+    _check_not_capturing()
+    path = os.fsdecode(path)
     try:
-        with safe_open(os.fspath(path), framework="pt") as file:
+        with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             version = metadata.get(form.VERSION_KEY)
             if version is None:
@@ -69,7 +76,14 @@ def load_graph(path: str | os.PathLike[str], *, trusted: bool = False) -> "Loade
     except _REFUSALS as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        raise ValueError(f"cannot load the graph file {os.fspath(path)!r}: {error}") from error
+        text = str(error)
+        text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+        raise ValueError(f"cannot load the graph file {path!r}: {text}") from error
+
+
+def _check_not_capturing() -> None:
+    if _C.is_capturing():
+        raise RuntimeError("a graph file cannot be loaded or played while a graph is captured")
 
 
 class LoadedGraph:
@@ -92,6 +106,7 @@ class LoadedGraph:
             for name, number in program.numbers.items()
             if number.step is not None
         }
+        self._lock = threading.Lock()
         self._sizes = {name: size.max for name, size in program.dimensions.items()}
         self._entries = self._add_buffers(file)
         self._check_views()
@@ -99,7 +114,7 @@ class LoadedGraph:
         self._add_commands()
         self._program.finish()
         self._upload(file)
-        self.state()  # raises if it is malformed
+        self._check_state()
 
     def __repr__(self) -> str:
         def names(views: dict[str, form.View]) -> str:
@@ -120,22 +135,34 @@ class LoadedGraph:
         numbers = self._file_program.numbers.items()
         return tuple(name for name, number in numbers if number.input)
 
-    def __call__(self, **given: Any) -> dict[str, torch.Tensor]:
+    def __call__(self, /, **given: Any) -> dict[str, torch.Tensor]:
         """Replays the program.
 
         given: a tensor for each input, on any device, and any of `numbers`. Raises TypeError for
         names that do not fit and for other dtypes, ValueError for other shapes, and what the
-        kernels raise (IndexError for an index out of range).
+        kernels raise (IndexError for an index out of range). Arguments that are refused change
+        nothing.
         """
-        program = self._file_program
-        self._take(given)
-        known = {**self._values, **self._sizes}
-        for number, command in self._varying:
-            self._program.set_dispatch(number, _params(command, known), _grid(command, known))
+        _check_not_capturing()
+        with self._lock:
+            return self._play(given)
+
+    def _play(self, given: dict[str, Any]) -> dict[str, torch.Tensor]:
+        tensors, values, sizes = self._arguments(given)
+        known = {**values, **sizes}
+        outputs = self._file_program.outputs.items()
+        for _, view in outputs:
+            self._check_view(view, sizes)
+        dispatches = [(n, _params(c, known), _grid(c, known)) for n, c in self._varying]
+        for number, params, grid in dispatches:
+            self._program.set_dispatch(number, params, grid)
+        self._values, self._sizes = values, sizes
+        for view, tensor in tensors:
+            self._program.write(view.buffer or 0, view.offset, tensor)
         self._program.replay()
         for name, step in self._steps.items():
             self._values[name] = (self._values[name] + step) & ((1 << 64) - 1)
-        results = {name: self._read(view) for name, view in program.outputs.items()}
+        results = {name: self._read(view) for name, view in outputs}
         self._raise_errors()
         return results
 
@@ -163,6 +190,8 @@ class LoadedGraph:
         for name, number in program.numbers.items():
             if number.step is not None and number.type != "u64":
                 raise ValueError(f"the number {name!r} counts, and is no u64")
+            if number.type == "u64" and not isinstance(number.value, str):
+                raise ValueError(f"the number {name!r} is no string of digits")
 
     def _choose(self) -> form.Variant:
         """The first variant that the device can execute."""
@@ -182,23 +211,41 @@ class LoadedGraph:
             for name, view in views.items():
                 if view.buffer is None:
                     raise ValueError(f"{name!r} is in no buffer")
-                self._check_view(view)
+                self._check_view(view, self._sizes)
         for name, view in program.inputs.items():
             for size in view.shape:
-                if not isinstance(size, int) and (size not in program.dimensions):
+                if isinstance(size, list) or (
+                    isinstance(size, str) and size not in program.dimensions
+                ):
                     raise ValueError(f"the input {name!r} has a size {size!r}")
 
-    def _check_view(self, view: form.View) -> None:
+    def _check_state(self) -> None:
+        def tensor(view: object) -> torch.Tensor:
+            self._check_view(msgspec.convert(view, form.View), self._sizes)
+            return torch.empty(0)
+
+        for tree in self._file_program.state.values():
+            from_tree(tree, tensor)
+
+    def _check_view(self, view: form.View, sizes: dict[str, int]) -> None:
         if view.dtype not in form.DTYPES:
             raise ValueError(f"there is no dtype {view.dtype!r}")
+        for size in view.shape:
+            names_in(size)
+        if len(view.shape) > _MOST_DIMENSIONS:
+            raise ValueError(f"a tensor has {len(view.shape)} dimensions")
+        if (view.buffer is None) == (view.entry is None):
+            raise ValueError("a tensor is in no place, or in two")
         if view.buffer is None:
-            if view.entry not in self._entries:
-                raise ValueError(f"the file has no tensor {view.entry!r}")
+            tensor = self._entries.get(view.entry or "")
+            if tensor is None:
+                raise ValueError(f"the file has no tensor {view.entry!r}, or a buffer has it")
+            if tensor.dtype != form.DTYPES[view.dtype] or list(tensor.shape) != view.shape:
+                raise ValueError(f"the tensor {view.entry!r} is not {view.dtype}{view.shape}")
             return
         if view.buffer >= len(self._file_program.buffers):
             raise ValueError(f"there is no buffer {view.buffer}")
-        # The largest: shapes do not shrink when a dimension grows, or the call is refused.
-        end = view.offset + _bytes(view, self._sizes)
+        end = view.offset + _bytes(view, sizes)
         if view.offset % 4 or end > self._file_program.buffers[view.buffer].bytes:
             raise ValueError(f"a tensor does not lie in buffer {view.buffer}")
 
@@ -318,8 +365,10 @@ class LoadedGraph:
 
     # ---- A call
 
-    def _take(self, given: dict[str, Any]) -> None:
-        """Checks the arguments of a call, then writes them."""
+    def _arguments(
+        self, given: dict[str, Any]
+    ) -> tuple[list[tuple[form.View, torch.Tensor]], dict[str, int], dict[str, int]]:
+        """The tensors of a call with their places, the numbers and the dimensions."""
         program = self._file_program
         values = dict(self._values)
         sizes: dict[str, int] = {}
@@ -333,10 +382,7 @@ class LoadedGraph:
                 raise TypeError(f"the graph has no input {name!r}; {self!r}")
         if missing := program.inputs.keys() - given.keys():
             raise TypeError(f"the graph needs {', '.join(sorted(missing))}; {self!r}")
-        self._sizes.update(sizes)
-        self._values = values
-        for view, tensor in tensors:
-            self._program.write(view.buffer or 0, view.offset, tensor)
+        return tensors, values, {**self._sizes, **sizes}
 
     def _input(self, name: str, value: object, sizes: dict[str, int]) -> torch.Tensor:
         view = self._file_program.inputs[name]
@@ -359,12 +405,10 @@ class LoadedGraph:
         return tensor if aligned else tensor.cpu()
 
     def _read(self, view: form.View) -> torch.Tensor:
-        self._check_view(view)
+        self._check_view(view, self._sizes)
         dtype = form.DTYPES[view.dtype]
         if view.buffer is None:
-            return self._entries[view.entry].to(dtype).clone()  # type: ignore[index]
-        if view.offset + _bytes(view, self._sizes) > self._file_program.buffers[view.buffer].bytes:
-            raise ValueError(f"a tensor does not lie in buffer {view.buffer}")
+            return self._entries[view.entry or ""].clone()
         shape = [evaluate(size, self._sizes) for size in view.shape]
         result = torch.empty(shape, dtype=dtype, device="webgpu")
         near = bool(shape) and result.numel() > 0 and self._program.is_near(result)
@@ -403,6 +447,8 @@ def _grid(command: form.Dispatch, known: dict[str, int]) -> tuple[int, ...]:
 
 def _bytes(view: form.View, sizes: dict[str, int]) -> int:
     shape = [evaluate(size, sizes) for size in view.shape]
+    if math.prod(max(size, 1) for size in shape) >= 1 << 53:
+        raise ValueError(f"a tensor cannot have the shape {shape}")
     return math.prod(shape) * form.DTYPES[view.dtype].itemsize
 
 

@@ -33,7 +33,12 @@ def save_graph(
     outputs: Mapping[str, torch.Tensor],
     state: Mapping[str, Any],
 ) -> None:
-    """Writes the file. `captured` is the runtime's graph; the rest as `Graph.save` has it."""
+    """Writes the file. `captured` is the runtime's graph; the rest as `Graph.save` has it.
+
+    Raises RuntimeError during a capture.
+    """
+    if _C.is_capturing():
+        raise RuntimeError("a graph cannot be saved while a graph is captured")
     writer = _Writer(_C.list_graph(captured), captured)
     program = writer.program(inputs, outputs, state)
     metadata = {
@@ -41,7 +46,8 @@ def save_graph(
         form.PROGRAM_KEY: msgspec.json.encode(program).decode(),
     }
     # The old file, if there is one, stays until the new one is complete.
-    partial = f"{os.fspath(path)}.partial"
+    path = os.fsdecode(path)
+    partial = f"{path}.partial"
     try:
         save_file(writer.entries, partial, metadata=metadata)
         os.replace(partial, path)
@@ -59,8 +65,10 @@ class _Writer:
         self.entries: dict[str, torch.Tensor] = {}
         self.buffers: list[form.Buffer] = []
         self.by_allocation = {t.allocation: k for k, t in enumerate(listing.tensors)}
+        self.input_names: set[str] = set()
         self.number: dict[int, int] = {}  # of a listed tensor: its buffer
-        self.stored: dict[tuple[int, int, torch.dtype, tuple[int, ...]], str] = {}
+        self.stored: dict[tuple[object, ...], str] = {}
+        self.alive: list[torch.Tensor] = []  # so that no other tensor gets its address
 
     def program(
         self,
@@ -71,6 +79,7 @@ class _Writer:
         for name in (*inputs, *outputs):
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise ValueError(f"{name!r} cannot name an input or output: it is no identifier")
+        self.input_names = set(inputs)
         input_views = {name: self._input(name, tensor) for name, tensor in inputs.items()}
         trees = {}
         for name, holder in state.items():
@@ -78,7 +87,7 @@ class _Writer:
             trees[name] = to_tree(states, name, self._state)
         output_views = {name: self._output(name, tensor) for name, tensor in outputs.items()}
         for k, tensor in enumerate(self.listing.tensors):
-            if k not in self.number and (not tensor.own or self._is_read_first(k)):
+            if k not in self.number and not tensor.own:
                 self._add(k, entry=self._contents(k, f"constant.{len(self.buffers)}"))
         scratch = self._scratch()
         numbers, commands = self._commands()
@@ -148,7 +157,7 @@ class _Writer:
         if k is None:
             raise ValueError(f"{what} is not written by the graph")
         if k not in self.number:
-            own = self.listing.tensors[k].own and not self._is_read_first(k)
+            own = self.listing.tensors[k].own
             self._add(k, entry=None if own else self._contents(k, f"storage.{name}"))
         return self._view(what, tensor, k)
 
@@ -177,39 +186,36 @@ class _Writer:
 
     def _store(self, name: str, tensor: torch.Tensor) -> str:
         address = tensor.untyped_storage().data_ptr()
-        key = (address, int(tensor.storage_offset()), tensor.dtype, tuple(tensor.shape))
+        place = (address, tensor.storage_offset(), *tensor.stride())
+        key = (*place, tensor.dtype, tensor.shape, tensor.is_conj(), tensor.is_neg())
         if tensor.numel() and key in self.stored:
             return self.stored[key]
-        while name in self.entries:
-            name += "_"
-        self.entries[name] = tensor.detach().cpu().contiguous().clone()
+        self.alive.append(tensor)
+        name = self._new_entry(name)
+        plain = tensor.detach().resolve_conj().resolve_neg()
+        self.entries[name] = plain.cpu().contiguous().clone()
         self.stored[key] = name
+        return name
+
+    def _new_entry(self, name: str) -> str:
+        while name in self.entries or name == "__metadata__":
+            name += "_"
         return name
 
     def _contents(self, k: int, name: str) -> str:
         """Stores the bytes of a listed tensor."""
-        while name in self.entries:
-            name += "_"
+        name = self._new_entry(name)
         self.entries[name] = _C.read_listed(self.captured, k)
         return name
-
-    def _is_read_first(self, k: int) -> bool:
-        """Whether the first command that uses the tensor only reads it: then it holds something
-        from before the capture, or of another graph of the same pool."""
-        command = self.listing.commands[self.listing.tensors[k].first_command]
-        places = [at for at, (tensor, _, _) in enumerate(command.parts) if tensor == k]
-        if command.kind == "dispatch":
-            writable = self.listing.shaders[command.shader].writable
-            return not any(writable >> at & 1 for at in places)
-        return command.kind == "copy" and places == [0]
 
     def _scratch(self) -> list[form.Scratch]:
         """The tensors that hold nothing between replays. Those that lay in one buffer of the
         capture share memory, so that a replay needs no more than the capture did."""
+        # Buffers that hold nothing either before their first command: of outputs.
         homes = {
-            self.listing.tensors[k].place: number
+            self.listing.tensors[k].place: k
             for k, number in self.number.items()
-            if self.listing.tensors[k].own
+            if self.listing.tensors[k].own and self.buffers[number].entry is None
         }
         slots: dict[int, int] = {}
         scratch: list[form.Scratch] = []
@@ -217,7 +223,12 @@ class _Writer:
             if k in self.number:
                 continue
             self.number[k] = len(self.buffers) + len(scratch)
-            within = homes.get(tensor.place)
+            home = homes.get(tensor.place)
+            within = None
+            if home is not None and (
+                tensor.last_command < self.listing.tensors[home].first_command
+            ):
+                within = self.number[home]
             if within is not None and self.buffers[within].bytes < tensor.extent:
                 self.buffers[within] = msgspec.structs.replace(
                     self.buffers[within], bytes=tensor.extent
@@ -237,13 +248,8 @@ class _Writer:
     # ---- Commands
 
     def _commands(self) -> tuple[dict[str, form.Number], list[Any]]:
-        numbers = {}
-        for k, (key, counter, increment) in enumerate(self.listing.streams):
-            numbers[f"seed{k}"] = form.Number(type="u64", value=str(key), input=True)
-            numbers[f"offset{k}"] = form.Number(
-                type="u64", value=str(counter), step=str(increment), input=True
-            )
-        drawn = set()
+        numbers: dict[str, form.Number] = {}
+        names: dict[int, tuple[str, str]] = {}  # of the numbers of a stream that is drawn from
         commands: list[Any] = []
         for command in self.listing.commands:
             parts = [(self.number[k], offset, size) for k, offset, size in command.parts]
@@ -260,8 +266,10 @@ class _Writer:
                 int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data), 4)
             ]
             if command.draw is not None:
-                drawn.add(command.draw.stream)
-                seed, offset = f"seed{command.draw.stream}", f"offset{command.draw.stream}"
+                stream = command.draw.stream
+                if stream not in names:
+                    names[stream] = self._add_stream(stream, numbers)
+                seed, offset = names[stream]
                 moved: form.Expression = ["+", offset, command.draw.counter]
                 at = command.draw.at // 4
                 words[at : at + 4] = [seed, [">>", seed, 32], moved, [">>", moved, 32]]
@@ -270,8 +278,18 @@ class _Writer:
                     shader=command.shader, bind=parts, grid=tuple(command.grid), words=words
                 )
             )
-        used = {f"{name}{k}" for name in ("seed", "offset") for k in drawn}
-        return {name: number for name, number in numbers.items() if name in used}, commands
+        return numbers, commands
+
+    def _add_stream(self, stream: int, numbers: dict[str, form.Number]) -> tuple[str, str]:
+        """The names of a random stream's key and counter, as new numbers."""
+        key, counter, increment = self.listing.streams[stream]
+        seed, offset = f"seed{stream}", f"offset{stream}"
+        while {seed, offset} & self.input_names:
+            seed, offset = f"{seed}_", f"{offset}_"
+        numbers[seed] = form.Number(type="u64", value=str(key), input=True)
+        step = str(increment)
+        numbers[offset] = form.Number(type="u64", value=str(counter), step=step, input=True)
+        return seed, offset
 
     def _shader(self, shader: Any) -> form.Shader:
         return form.Shader(

@@ -13,9 +13,13 @@ Tree = dict[str, Any]
 _DEEPEST = 64
 
 
-def to_tree(value: object, path: str, tensor: Callable[[torch.Tensor, str], object]) -> Tree:
+def to_tree(
+    value: object, path: str, tensor: Callable[[torch.Tensor, str], object], depth: int = 0
+) -> Tree:
     """`tensor` gives what stands for the tensor that has the path. Raises TypeError for what a
-    file cannot hold."""
+    file cannot hold, and ValueError for a value nested too deeply."""
+    if depth > _DEEPEST:
+        raise ValueError(f"{path} is nested more than {_DEEPEST} deep")
     if isinstance(value, torch.Tensor):
         return {"tensor": tensor(value, path)}
     if isinstance(value, dict):
@@ -23,11 +27,11 @@ def to_tree(value: object, path: str, tensor: Callable[[torch.Tensor, str], obje
         for key, item in value.items():
             if not isinstance(key, (str, int)):
                 raise TypeError(f"{path} has the key {key!r}; a graph file holds str and int")
-            pairs.append([key, to_tree(item, f"{path}.{key}", tensor)])
+            pairs.append([key, to_tree(item, f"{path}.{key}", tensor, depth + 1)])
         return {"dict": pairs}
     if isinstance(value, (list, tuple)):
         kind = "list" if isinstance(value, list) else "tuple"
-        return {kind: [to_tree(v, f"{path}.{k}", tensor) for k, v in enumerate(value)]}
+        return {kind: [to_tree(v, f"{path}.{k}", tensor, depth + 1) for k, v in enumerate(value)]}
     if isinstance(value, float):
         return {"float": value.hex()}
     if value is None or isinstance(value, (str, int, bool)):

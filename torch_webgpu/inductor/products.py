@@ -109,7 +109,7 @@ class _Epilogue(HalfNumbers, Kernel):
     def prepare_indexing(self, *args: Any) -> Any:
         raise _UnfitError
 
-    branch = checked_index = device_assert_async = prepare_indexing
+    branch = checked_index = device_assert_async = symbol_ranges = prepare_indexing
 
     def remove_kernel_local_buffers(self) -> None:
         """Those are known already."""

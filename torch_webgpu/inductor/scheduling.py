@@ -80,6 +80,10 @@ class WgslScheduling(SIMDScheduling):
         else:
             super().codegen_node(node)
 
+    def benchmark_fused_nodes(self, nodes: Any) -> tuple[float, str]:
+        """Nothing is timed. An infinite time is Inductor's sign not to fuse into a template."""
+        return float("inf"), ""
+
     def codegen_combo_kernel(self, combo_kernel_node: Any) -> None:
         for parts in packed([self.part(node) for node in combo_kernel_node.get_subkernel_nodes()]):
             nodes = [part.node for part in parts]

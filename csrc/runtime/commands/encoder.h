@@ -32,9 +32,9 @@ public:
   void dispatch(const Pipeline& pipeline, WGPUBindGroup group, uint32_t params_offset, Grid grid) {
     open_pass();
     const Api& api = device_.api();
-    if (bound_pipeline_ != &pipeline) {
+    if (bound_pipeline_ != pipeline.serial) {
       api.ComputePassEncoderSetPipeline(pass_, pipeline.handle);
-      bound_pipeline_ = &pipeline;
+      bound_pipeline_ = pipeline.serial;
     }
     api.ComputePassEncoderSetBindGroup(pass_, 0, group, 1, &params_offset);
     api.ComputePassEncoderDispatchWorkgroups(pass_, grid[0], grid[1], grid[2]);
@@ -69,7 +69,7 @@ private:
     if (pass_ == nullptr) {
       open();
       pass_ = device_.api().CommandEncoderBeginComputePass(encoder_, nullptr);
-      bound_pipeline_ = nullptr;
+      bound_pipeline_ = 0;
     }
   }
   void end_pass();
@@ -80,7 +80,7 @@ private:
   Submissions& submissions_;
   WGPUCommandEncoder encoder_ = nullptr;
   WGPUComputePassEncoder pass_ = nullptr;
-  const Pipeline* bound_pipeline_ = nullptr;
+  uint64_t bound_pipeline_ = 0; // Pipeline::serial; not its address, which another may get
   uint32_t open_commands_ = 0;
   uint32_t flush_threshold_ = 0;
 };

@@ -50,7 +50,8 @@ std::string name_of(const CommandList::Command& command) {
 } // namespace
 
 Graph::Graph(Context& context, std::shared_ptr<MemoryPool> pool)
-    : context_(context), pool_(std::move(pool)) {}
+    : context_(context), pool_(std::move(pool)),
+      last_before_(context.allocator.stats().num_allocations) {}
 
 Graph::~Graph() {
   if (in_bad_fork()) {
@@ -361,8 +362,10 @@ Graph::Tensors Graph::tensors() const {
     const auto [entry, is_new] =
         numbers.try_emplace(use.allocation, static_cast<uint32_t>(tensors.list.size()));
     if (is_new) {
-      tensors.list.push_back(
-          {&buffer, use.allocation, !pinned_.contains(&buffer), use.requested, 0, command, 0});
+      // Of the pool, but not from a graph that was captured before. Constants that a cache made
+      // meanwhile are not of the pool.
+      const bool own = !pinned_.contains(&buffer) && use.allocation > last_before_;
+      tensors.list.push_back({&buffer, use.allocation, own, use.requested, 0, command, 0});
     }
     Tensor& tensor = tensors.list[entry->second];
     tensor.extent = std::max(tensor.extent, end);

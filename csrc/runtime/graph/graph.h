@@ -60,7 +60,7 @@ public:
   struct Tensor {
     const Buffer* buffer = nullptr;
     uint64_t allocation = 0; // Buffer::allocation
-    bool own = false;        // of the graph's pool: it holds nothing before a replay
+    bool own = false;        // allocated in the recording: it holds nothing before a replay
     uint64_t requested = 0;  // bytes
     uint64_t extent = 0;     // bytes that commands use, from the buffer's start
     size_t first_command = 0;
@@ -115,6 +115,7 @@ private:
 
   Context& context_;
   std::shared_ptr<MemoryPool> pool_;
+  uint64_t last_before_; // Buffer::allocation of what was allocated last before the recording
   CommandList recorded_;
   uint32_t num_draws_ = 0;
   // Of each buffer that a command names, in their order: an allocation, and its size in bytes. The

@@ -48,6 +48,9 @@ Program::~Program() {
   for (const auto& pipeline : pipelines_) {
     context_.device.api().ComputePipelineRelease(pipeline->handle);
   }
+  if (&context_ != context_if_initialized() && !context_.device.lost()) {
+    context_.allocator.empty_cache(); // nobody else would
+  }
 }
 
 void Program::add_buffer(uint64_t bytes) {

@@ -64,7 +64,8 @@ private:
 
   Context& context_;
   std::vector<Buffer*> buffers_;
-  Buffer* errors_ = nullptr; // of its own, because the codes are the file's
+  // Error words of its own: the codes in them are those of the file's messages, not the stream's.
+  Buffer* errors_ = nullptr;
   bool has_checks_ = false;
   std::vector<std::unique_ptr<Pipeline>> pipelines_;
   std::vector<uint32_t> params_bytes_; // of each dispatch
