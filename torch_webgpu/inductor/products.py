@@ -122,17 +122,31 @@ class _Epilogue(HalfNumbers, Kernel):
         numel = math.prod(self.sizes)
         if reduced or not V.graph.sizevars.statically_known_equals(math.prod(sizes), numel):
             raise _UnfitError
-        batch, row, column = _PLACE
-        rest = (batch * self.sizes[1] + row) * self.sizes[2] + column
         variables: list[sympy.Expr] = []
         stride = sympy.S.One
         for size in reversed(sizes):
             is_outermost = len(variables) == len(sizes) - 1
-            place = FloorDiv(rest, stride) if is_outermost else ModularIndexing(rest, stride, size)
+            place = self._quotient(stride)
+            if not is_outermost:
+                place = ModularIndexing(place, 1, size)
             variables.insert(0, self._simplified(place))
             stride = stride * size
         with self, self.set_current_node(node), V.graph.set_current_device(node.get_device()):
             node._body(variables, [])
+
+    def _quotient(self, stride: sympy.Expr) -> sympy.Expr:
+        """The number of a place, in row-major order, over `stride`. Terms that cannot reach the
+        next multiple are left out, which Inductor's simplification does in some versions only."""
+        batch, row, column = _PLACE
+        number = (batch * self.sizes[1] + row) * self.sizes[2] + column
+        for weight, rest in (
+            (self.sizes[1] * self.sizes[2], batch),
+            (self.sizes[2], batch * self.sizes[1] + row),
+        ):
+            factor = sympy.simplify(stride / weight)
+            if factor.is_Integer and factor >= 1:
+                return FloorDiv(sympy.expand(rest), factor)
+        return FloorDiv(sympy.expand(number), stride)
 
     def expression(self) -> str:
         """All of it as one expression, without variables."""

@@ -14,7 +14,6 @@ LANE = "LANE"
 TURN = "TURN"  # of a loop that is written out
 
 _LET = re.compile(r"let (\w+) = (.*);$", re.S)
-_DIVISION = re.compile(r"let (\w+) = div_f\((\w+), (\w+)\);$")
 _DECLARATION = re.compile(r"\b(?:let|var) (\w+)")
 _WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 
@@ -60,8 +59,7 @@ def take_invariant(buffers: list[IndentedBuffer], changing: set[str]) -> Indente
     """Takes the `let` lines that depend on nothing in `changing` out of the buffers.
 
     Inductor repeats in every element what depends on its row only, such as an rsqrt of a variance,
-    and drivers leave calls that branch where they are. What stands in a branch stays there. Of a
-    division by what does not change, the reciprocal is taken out.
+    and drivers leave calls that branch where they are. What stands in a branch stays there.
     """
     taken = IndentedBuffer()
     for buffer in buffers:
@@ -75,11 +73,6 @@ def take_invariant(buffers: list[IndentedBuffer], changing: set[str]) -> Indente
                 taken.writeline(text)
                 continue
             changing.update(found[1] for found in _DECLARATION.finditer(text))
-            division = _DIVISION.match(text) if depth == 0 else None
-            if division and division[3] not in changing:
-                name, dividend, divisor = division.groups()
-                taken.writeline(f"let {name}_by = divisor_f({divisor});")
-                line = f"let {name} = div_by_f({dividend}, {name}_by);"
             rest.append(line)
         buffer._lines[:] = rest
     return taken

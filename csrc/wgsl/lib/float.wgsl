@@ -160,66 +160,35 @@ fn heaviside_f(x: f32, at_zero: f32) -> f32 {
   return select(select(0.0, 1.0, x > 0.0 && !is_nan_f(x)), at_zero, x == 0.0);
 }
 
-// What a division needs of its divisor; the compiler computes it once for all elements of a row.
-struct Divisor {
-  value: f32,
-  reciprocal: f32,
-  // The reciprocal with another last bit, for residuals: of equal factors a compiler would make
-  // (a + residual) * r from a * r + residual * r, and so undo the correction.
-  other_reciprocal: f32,
-  // The value cut into halves of twelve bits; on the bits, since a compiler may see through
-  // arithmetic that does the same.
-  high: f32,
-  low: f32,
-}
-
-fn divisor_f(b: f32) -> Divisor {
-  let high = bitcast<f32>(bitcast<u32>(b) & 0xfffff000u);
-  let reciprocal = 1.0 / b;
-  return Divisor(b, reciprocal, bitcast<f32>(bitcast<u32>(reciprocal) ^ 1u), high, b - high);
-}
-
-// A GPU's quotient may be wrong by several units in the last place, so that x / x is not always 1: the
-// residual a - q * b, whose products are exact, puts it right.
-fn refined_quotient_f(q: f32, a: f32, b: Divisor) -> f32 {
+// A GPU's quotient may be wrong by two units in the last place, so that x / x is not always 1: the
+// residual a - q * b puts it right. Its products are exact, for the factors are cut into halves of
+// twelve bits; on the bits, since a compiler may see through arithmetic that does the same.
+fn refined_quotient_f(q: f32, a: f32, b: f32) -> f32 {
   let q_high = bitcast<f32>(bitcast<u32>(q) & 0xfffff000u);
+  let b_high = bitcast<f32>(bitcast<u32>(b) & 0xfffff000u);
   let q_low = q - q_high;
-  let residual = ((a - q_high * b.high) - q_high * b.low - q_low * b.high) - q_low * b.low;
-  return q + residual * b.other_reciprocal;
-}
-
-// Nothing that is computed of such numbers overflows, or is so small that it would be flushed to zero.
-fn is_moderate_f(x: f32) -> bool {
-  return magnitude_bits_f(x) - 0x20000000u < 0x40000000u;
-}
-
-fn div_by_f(a: f32, b: Divisor) -> f32 {
-  let q = a * b.reciprocal;
-  if (is_moderate_f(q) && is_moderate_f(a) && is_moderate_f(b.value)) {
-    return refined_quotient_f(q, a, b);
-  }
-  return div_far_f(a, b);
+  let b_low = b - b_high;
+  let residual = ((a - q_high * b_high) - q_high * b_low - q_low * b_high) - q_low * b_low;
+  return q + residual / b;
 }
 
 // Quotient defined for zero divisors; huge ones are scaled because their reciprocal is denormal,
 // which drivers may flush.
-fn div_far_f(a: f32, b: Divisor) -> f32 {
-  if (magnitude_bits_f(b.value) == 0u) {
+fn div_f(a: f32, b: f32) -> f32 {
+  if (magnitude_bits_f(b) == 0u) {
     let undefined = is_nan_f(a) || magnitude_bits_f(a) == 0u;
-    return select(copysign_f(inf_f(), select(1.0, -1.0, signbit_f(a) != signbit_f(b.value))),
-                  nan_f(), undefined);
+    return select(copysign_f(inf_f(), select(1.0, -1.0, signbit_f(a) != signbit_f(b))), nan_f(),
+                  undefined);
   }
-  let scale = select(1.0, 0.25, magnitude_bits_f(b.value) > 0x7e000000u);
-  let q = (a * scale) / (b.value * scale);
-  let reciprocal_is_normal = magnitude_bits_f(b.value) - 0x01000000u < 0x7d000000u;
-  if (is_moderate_f(q) && is_moderate_f(a) && reciprocal_is_normal) {
+  let scale = select(1.0, 0.25, magnitude_bits_f(b) > 0x7e000000u);
+  let q = (a * scale) / (b * scale);
+  // Only where nothing on the way overflows, or is so small that it would be flushed to zero.
+  let moderate = magnitude_bits_f(q) - 0x20000000u < 0x40000000u &&
+                 magnitude_bits_f(a) - 0x20000000u < 0x40000000u;
+  if (moderate) {
     return refined_quotient_f(q, a, b);
   }
   return q;
-}
-
-fn div_f(a: f32, b: f32) -> f32 {
-  return div_by_f(a, divisor_f(b));
 }
 
 fn reciprocal_f(x: f32) -> f32 {
