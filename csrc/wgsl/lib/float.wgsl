@@ -160,35 +160,51 @@ fn heaviside_f(x: f32, at_zero: f32) -> f32 {
   return select(select(0.0, 1.0, x > 0.0 && !is_nan_f(x)), at_zero, x == 0.0);
 }
 
-// A GPU's quotient may be wrong by two units in the last place, so that x / x is not always 1: the
-// residual a - q * b puts it right. Its products are exact, for the factors are cut into halves of
-// twelve bits; on the bits, since a compiler may see through arithmetic that does the same.
-fn refined_quotient_f(q: f32, a: f32, b: f32) -> f32 {
+// A GPU's quotient is the product with a reciprocal that may be wrong by two units in the last place, so
+// that x / x is not always 1. The residual a - q * b puts it right. Its products are exact, for the factors
+// are cut into halves of twelve bits; on the bits, since a compiler may see through arithmetic that does the
+// same. The reciprocal that the residual is multiplied with gets another last bit: of equal factors a compiler
+// makes (a + residual) * r from a * r + residual * r, and so undoes the correction.
+fn refined_quotient_f(a: f32, b: f32, reciprocal: f32) -> f32 {
+  let q = a * reciprocal;
   let q_high = bitcast<f32>(bitcast<u32>(q) & 0xfffff000u);
   let b_high = bitcast<f32>(bitcast<u32>(b) & 0xfffff000u);
   let q_low = q - q_high;
   let b_low = b - b_high;
   let residual = ((a - q_high * b_high) - q_high * b_low - q_low * b_high) - q_low * b_low;
-  return q + residual / b;
+  return q + residual * bitcast<f32>(bitcast<u32>(reciprocal) ^ 1u);
 }
 
-// Quotient defined for zero divisors; huge ones are scaled because their reciprocal is denormal,
-// which drivers may flush.
+// From 2^-50 up to 2^52: nothing that refined_quotient_f computes of such numbers overflows, or is so small
+// that it would be flushed to zero.
+fn is_moderate_f(x: f32) -> bool {
+  return magnitude_bits_f(x) - 0x26800000u < 0x33000000u;
+}
+
 fn div_f(a: f32, b: f32) -> f32 {
-  if (magnitude_bits_f(b) == 0u) {
-    let undefined = is_nan_f(a) || magnitude_bits_f(a) == 0u;
-    return select(copysign_f(inf_f(), select(1.0, -1.0, signbit_f(a) != signbit_f(b))), nan_f(),
-                  undefined);
+  if (is_moderate_f(a) && is_moderate_f(b)) {
+    return refined_quotient_f(a, b, 1.0 / b);
   }
-  let scale = select(1.0, 0.25, magnitude_bits_f(b) > 0x7e000000u);
-  let q = (a * scale) / (b * scale);
-  // Only where nothing on the way overflows, or is so small that it would be flushed to zero.
-  let moderate = magnitude_bits_f(q) - 0x20000000u < 0x40000000u &&
-                 magnitude_bits_f(a) - 0x20000000u < 0x40000000u;
-  if (moderate) {
-    return refined_quotient_f(q, a, b);
+  return div_far_f(a, b);
+}
+
+// By the mantissas, which are moderate; and what has none.
+fn div_far_f(a: f32, b: f32) -> f32 {
+  let negative = signbit_f(a) != signbit_f(b);
+  let of_finite = is_finite_f(a) && is_finite_f(b);
+  if (of_finite && magnitude_bits_f(a) != 0u && magnitude_bits_f(b) != 0u) {
+    let divisor = frexp_mantissa_f(b);
+    let quotient = refined_quotient_f(frexp_mantissa_f(a), divisor, 1.0 / divisor);
+    let exponent = frexp_exponent_i(a) - frexp_exponent_i(b);
+    let half = exponent >> 1u;
+    return scale_f(scale_f(quotient, half), exponent - half);
   }
-  return q;
+  let is_zero = magnitude_bits_f(a) == 0u || is_inf_f(b);
+  let is_infinite = magnitude_bits_f(b) == 0u || is_inf_f(a);
+  if (is_nan_f(a) || is_nan_f(b) || is_zero == is_infinite) {
+    return nan_f();
+  }
+  return copysign_f(select(0.0, inf_f(), is_infinite), select(1.0, -1.0, negative));
 }
 
 fn reciprocal_f(x: f32) -> f32 {
