@@ -29,8 +29,8 @@ constexpr uint64_t kStale = 10'000;
 
 using BuffersBySize = std::map<uint64_t, std::vector<Buffer*>>;
 
-// Takes the best fit within one size step, so that less than an eighth is wasted. Of equal ones the
-// most recently freed, which is most likely in the GPU's caches.
+// Takes the best fit within one size step, so that less than an eighth is wasted. Among buffers of
+// equal size it takes the most recently freed one, which is most likely in the GPU's caches.
 Buffer* take_fitting(BuffersBySize& cached, uint64_t size) {
   auto it = cached.lower_bound(size);
   if (it == cached.end() || it->first > size + size / 8) {

@@ -27,13 +27,13 @@ struct MemoryStats {
   uint64_t num_buffers_created = 0;
   uint64_t num_buffers_live = 0;
   uint64_t num_ooms = 0;
-  // Of reserved: buffers of pools that are set apart, results in use included, and freed buffers
-  // that are pinned.
+  // The part of `reserved` in MemoryPools, including buffers in use, and in freed buffers that are
+  // pinned.
   uint64_t graphs = 0;
 };
 
-/// Buffers that are set apart for the graphs of a capture or of several. What is freed into a pool
-/// is handed out again only while the pool is in use, so nothing else comes to lie where replays
+/// Buffers that are set apart for the graphs of one capture or of several. A buffer that is freed
+/// into a pool is reused only while the pool is in use, so no other tensor gets memory that replays
 /// write.
 class MemoryPool {
   friend class Allocator;
@@ -58,13 +58,13 @@ public:
   /// Gives every cached buffer back to the driver, and waits until the memory is free.
   void empty_cache();
 
-  /// Has allocate() hand out buffers of that pool, and move buffers into it where it has none that
-  /// fits. Null: of the general pool, as at the start. Returns the pool used until now.
+  /// Makes allocate() hand out buffers of `pool`. If no buffer of it fits, allocate() moves a cached
+  /// or new buffer into it. Null, the initial state: the general pool. Returns the previous pool.
   MemoryPool* use_pool(MemoryPool* pool);
   /// Moves the pool's buffers to the general pool. The pool must not be in use.
   void dissolve(MemoryPool& pool);
-  /// A pinned buffer may be freed, but is neither handed out again nor released until unpin() was
-  /// called as often.
+  /// A pinned buffer may be freed, but is neither handed out again nor released until unpin() has
+  /// been called as many times as pin().
   void pin(const Buffer& buffer);
   void unpin(const Buffer& buffer);
 

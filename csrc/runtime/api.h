@@ -76,7 +76,7 @@ struct Api {
   WGPUProcInstanceGetWGSLLanguageFeatures InstanceGetWGSLLanguageFeatures = nullptr;
   WGPUProcSupportedWGSLLanguageFeaturesFreeMembers SupportedWGSLLanguageFeaturesFreeMembers =
       nullptr;
-  // Dawn only; null in one without subgroup matrices.
+  // Dawn only; null in a Dawn without subgroup matrices.
   void (*SubgroupMatrixConfigsFree)(DawnSubgroupMatrixConfigs configs) = nullptr;
   // wgpu-native only (wgpu.h): blocks until the queue is empty when wait is true.
   WGPUBool (*DevicePoll)(WGPUDevice device, WGPUBool wait, const uint64_t* submission) = nullptr;

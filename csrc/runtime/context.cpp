@@ -26,8 +26,8 @@ std::string environment(const char* name) {
 }
 
 // Threads and locks of the WebGPU library and of its drivers do not survive a fork, so the child
-// must never call them: neither now nor in the destructors that they have registered for its exit,
-// where NVIDIA's waits for threads that only the parent has.
+// must never call them. The destructors that they registered for the process's exit must not run
+// either: NVIDIA's waits for threads that only the parent has.
 void after_fork_in_child() {
   if (!drivers_loaded_.load(std::memory_order_acquire)) {
     return;

@@ -30,8 +30,8 @@ public:
   /// `debug`: with bounds checks in every shader, see Device.
   Context(const RuntimeSource& source, bool debug);
 
-  // One lock for all of them: an op touches pool, cache and stream, and the stream's order is the
-  // program's order. Recursive, since releasing a buffer forgets its bind groups.
+  // One lock for pool, cache and stream, because an op uses all three and the stream must keep the
+  // program's order. Recursive, because releasing a buffer drops its bind groups under the lock.
   std::recursive_mutex mutex;
   Device device;
   PipelineCache pipelines;
@@ -76,9 +76,9 @@ private:
 Context& context(uint32_t index = 0);
 /// The context if it exists, else null. Never creates it.
 Context* context_if_initialized(uint32_t index = 0);
-/// A device of its own on the same adapter, for programs of strangers: its shaders have bounds
-/// checks in every mode, and if it is lost, device 0 lives on. Made at first use, and anew after a
-/// loss. Raises as context().
+/// A second device on the same adapter, for untrusted programs: its shaders have bounds checks in
+/// every mode, and its loss does not affect device 0. Made at first use, and again after a loss.
+/// Raises as context().
 Context& isolated_context();
 /// Whether an adapter can be had; false, never an error. Does not create the device.
 bool is_available();

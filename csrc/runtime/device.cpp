@@ -84,7 +84,7 @@ std::vector<MatrixShape> matrix_shapes(const Api& api, WGPUAdapter adapter) {
 }
 
 WGPUInstance create_instance(const Api& api) {
-  // Timed waits let WaitAny block; allow_unsafe_apis lists subgroup matrices.
+  // Timed waits let WaitAny block. With allow_unsafe_apis, Dawn lists subgroup matrices.
   const WGPUInstanceFeatureName features[] = {WGPUInstanceFeatureName_TimedWaitAny};
   const char* const enabled[] = {"allow_unsafe_apis"};
   DawnTogglesDescriptor toggles = dawn_toggles(enabled, 1);
@@ -232,8 +232,8 @@ Device::Device(const RuntimeSource& source, const std::string& adapter, bool deb
   create_device(adapters[index].handle);
 }
 
-// Releases nothing. Contexts live until the process ends, when the driver frees everything. To
-// destroy a device at exit, while the driver's threads still run, makes some drivers crash.
+// Releases nothing. Contexts live until the process ends, when the driver frees everything.
+// Destroying a device at exit, while the driver's threads still run, crashes some drivers.
 Device::~Device() = default;
 
 void Device::create_device(WGPUAdapter adapter) {

@@ -73,8 +73,8 @@ struct Capabilities : ShaderFeatures {
   uint32_t storage_offset_alignment = 256;
 };
 
-/// A future of WebGPU with a flag of ours: wgpu-native's futures are all 0, so completion is told
-/// by the callback, and only the way of waiting differs between the runtimes.
+/// A WebGPU future and a flag that its callback sets. The flag tells completion, because
+/// wgpu-native's futures are all 0. Only the way of waiting differs between the runtimes.
 struct Completion {
   uint64_t future = 0;
   std::atomic<bool> done{false};

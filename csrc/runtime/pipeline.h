@@ -48,14 +48,14 @@ struct PipelineSpec {
   std::string entry = "main";
   BindingLayout binding;
   std::vector<std::pair<std::string, double>> constants; // override values
-  // Where its parameters hold the place in a stream of random numbers, in bytes: a key and a
-  // counter, two words each, the lower word first. -1: it draws none.
+  // Byte offset in the parameters of the Philox key and counter, two words each, the lower word
+  // first. -1: the kernel draws no random numbers.
   int32_t random_at = -1;
 };
 
 struct Pipeline {
   WGPUComputePipeline handle = nullptr;
-  uint64_t serial = 0; // of no other pipeline, also when this one is gone
+  uint64_t serial = 0; // unique, and not reused after this pipeline is destroyed
   const PipelineLayout* layout = nullptr;
   std::string label; // the op, for errors and profiles
   int32_t random_at = -1;
@@ -75,7 +75,7 @@ struct PipelineKey {
   uint64_t lo = 0;
   uint64_t hi = 0;
   uint64_t more = 0;
-  uint64_t windows = 0; // how buffers larger than a binding are cut; 0 where none is
+  uint64_t windows = 0; // how buffers larger than a binding are split; 0: none is
   uint32_t target = 0;  // what it is made for, ShaderTarget::number
   bool operator==(const PipelineKey&) const = default;
 };
@@ -110,7 +110,7 @@ public:
   }
 
   /// Builds without caching. If the source is invalid, raises kNotImplemented with the operands,
-  /// or kRuntime where the spec names none, and the compiler's text behind that.
+  /// or kRuntime if the spec names no operands. The message ends with the compiler's text.
   std::unique_ptr<Pipeline> create(const PipelineSpec& spec);
   const PipelineLayout& layout(const BindingLayout& binding);
   size_t size() const { return pipelines_.size(); }

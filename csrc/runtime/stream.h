@@ -79,8 +79,8 @@ public:
   /// Appends those dispatches. They were checked when they were recorded. Raises kRuntime while
   /// commands are recorded and not executed.
   void dispatch_prepared(std::span<const PreparedDispatch> dispatches);
-  /// A bind group for PreparedDispatch. The caller releases it. `errors`: where its kernels report
-  /// what they find in values; null: where this stream looks for it.
+  /// A bind group for PreparedDispatch. The caller releases it. `errors`: the buffer whose error
+  /// words its kernels write; null: the stream's own buffer.
   WGPUBindGroup create_bind_group(const PipelineLayout& layout, std::span<const Binding> bindings,
                                   WGPUBuffer params, WGPUBuffer errors = nullptr);
 
@@ -100,9 +100,9 @@ public:
   /// flush, wait for everything, and raise what went wrong (validation, lost device, index errors).
   void synchronize();
 
-  /// Checks of values: the code a kernel writes to the first error word to say that `message`
-  /// happened. The same text gives the same code. Raised by the next synchronize or readback. What
-  /// the kernel wrote to the words behind takes the places of {index}, {dim} and {size}.
+  /// The code that a kernel which checks values writes to the first error word to report `message`.
+  /// Equal texts have equal codes. The next synchronize or readback raises the error. The following
+  /// error words replace {index}, {dim} and {size} in the message.
   uint32_t error_code(const std::string& message, ErrorKind kind = ErrorKind::kIndex);
   /// The messages of the codes 1, 2, ...
   std::vector<std::pair<ErrorKind, std::string>> error_messages() const;
@@ -114,8 +114,8 @@ public:
   StreamStats stats() const;
   /// Called for a buffer that is about to go back to the driver.
   void forget(const Buffer* buffer);
-  /// Null detaches the recorder. While one is attached that does not execute commands, there are no
-  /// results, so reads raise.
+  /// Null detaches the recorder. While a recorder that does not execute commands is attached, reads
+  /// raise, because there are no results.
   void set_recorder(Recorder* recorder);
   Recorder* recorder() const { return recorder_; }
   /// Null detaches the listener.

@@ -1,4 +1,4 @@
-// Bind groups by what they bind.
+// A cache of bind groups, keyed by what they bind.
 #pragma once
 
 #include <algorithm>

@@ -15,7 +15,7 @@ class CommandList final : public Recorder {
 public:
   struct Dispatch {
     const Pipeline* pipeline = nullptr;
-    std::vector<Binding> bindings; // with their sizes, also where those are the whole buffers'
+    std::vector<Binding> bindings; // sizes are explicit, also for whole buffers
     std::vector<uint8_t> params;
     Grid grid{};
   };

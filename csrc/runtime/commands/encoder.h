@@ -80,7 +80,7 @@ private:
   Submissions& submissions_;
   WGPUCommandEncoder encoder_ = nullptr;
   WGPUComputePassEncoder pass_ = nullptr;
-  uint64_t bound_pipeline_ = 0; // Pipeline::serial; not its address, which another may get
+  uint64_t bound_pipeline_ = 0; // Pipeline::serial; an address could be reused by another
   uint32_t open_commands_ = 0;
   uint32_t flush_threshold_ = 0;
 };

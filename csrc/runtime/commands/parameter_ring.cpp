@@ -6,7 +6,7 @@
 
 namespace torch_webgpu {
 
-// The buffer is one window longer than the ring: a binding at the last offset ends there.
+// The buffer is one window longer than the ring, because a binding at the last offset needs it.
 ParameterRing::ParameterRing(Device& device)
     : device_(device),
       buffer_(device.create_buffer(

@@ -12,8 +12,8 @@ namespace torch_webgpu {
 
 class Device;
 
-/// What the commands of the open encoder read from the host. Written to the device in one go right
-/// before the submit that uses it; the queue's order keeps that write behind the submits before.
+/// What the commands of the open encoder read from the host. It is written to the device at once,
+/// right before the submit that uses it. The queue is ordered, so earlier submits are not affected.
 class ParameterRing {
 public:
   static constexpr uint32_t kBytes = 1u << 20;

@@ -149,7 +149,7 @@ void Graph::instantiate(WGPUBuffer errors) {
     }
   }
   place_parameters();
-  // One window longer: the binding at the last offset ends there.
+  // One window longer, because the binding at the last offset is a whole window.
   params_.size = params_data_.size() + kParamsWindow;
   params_.context = &context_;
   params_.handle = context_.device.create_buffer(
@@ -188,11 +188,11 @@ void Graph::instantiate(WGPUBuffer errors) {
   instantiated_ = true;
 }
 
-// The stream's order keeps the new parameters behind the replays before.
+// The stream is ordered, so earlier replays still read the old parameters.
 void Graph::write_parameters(std::span<const RandomPlace> random) {
   for (const Draw& draw : draws_) {
     if (draw.number >= random.size()) {
-      continue; // not a number of a generator: a form of the kernel that draws nothing
+      continue; // not a generator's number: this variant of the kernel draws no random numbers
     }
     const RandomPlace& place = random[draw.number];
     const std::array<uint64_t, 2> words{place.key, place.counter + draw.counter};
@@ -231,7 +231,8 @@ void Graph::update(const Graph& recording) {
   instantiate();
   Pairs pairs;
   size_t use = 0;
-  // Whether the next buffers of both are the same tensor, or one of each recording's own.
+  // Whether the next buffers in both recordings hold the same tensor, or tensors of equal size that
+  // lie in the recordings' pools and correspond to each other.
   const auto same = [&](const Buffer* mine, const Buffer* other) {
     const Use& a = uses_[use];
     const Use& b = recording.uses_[use];
@@ -264,7 +265,7 @@ void Graph::update(const Graph& recording) {
       for (size_t i = 0; i < a->bindings.size(); ++i) {
         const Binding& x = a->bindings[i];
         const Binding& y = b.bindings[i];
-        // Buffers of a pool are as large as the request or a little larger.
+        // A pool's buffer may be larger than the request, so two whole buffers may differ in size.
         const bool whole =
             x.offset == 0 && y.offset == 0 && x.size == x.buffer->size && y.size == y.buffer->size;
         if (!same(x.buffer, y.buffer) || x.offset != y.offset || (!whole && x.size != y.size)) {
@@ -362,8 +363,8 @@ Graph::Tensors Graph::tensors() const {
     const auto [entry, is_new] =
         numbers.try_emplace(use.allocation, static_cast<uint32_t>(tensors.list.size()));
     if (is_new) {
-      // Of the pool, but not from a graph that was captured before. Constants that a cache made
-      // meanwhile are not of the pool.
+      // The recording's own tensors lie in the pool, so they are not pinned (constants that a cache
+      // made meanwhile are), and graphs captured before did not allocate them.
       const bool own = !pinned_.contains(&buffer) && use.allocation > last_before_;
       tensors.list.push_back({&buffer, use.allocation, own, use.requested, 0, command, 0});
     }

@@ -31,9 +31,9 @@ struct RandomPlace {
 /// Buffers of `pool` belong to the graph as long as the pool is not dissolved. Every other buffer
 /// that a command uses is pinned: the graph's commands stay valid after the tensor in it is freed.
 ///
-/// In a dispatch that draws random numbers (Pipeline::random_at), the key that is recorded is the
-/// number of a RandomPlace, and the counter is relative to it. replay() puts the sums in their
-/// place.
+/// In a dispatch that draws random numbers (Pipeline::random_at), the recorded key is the number of
+/// a RandomPlace, and the recorded counter is relative to that place's. replay() writes the place's
+/// key and the sum of both counters instead.
 class Graph final : public Recorder {
 public:
   Graph(Context& context, std::shared_ptr<MemoryPool> pool);
@@ -46,13 +46,13 @@ public:
   void copy(const Buffer& source, uint64_t source_offset, const Buffer& target,
             uint64_t target_offset, uint64_t bytes) override;
   void clear(const Buffer& target, uint64_t offset, uint64_t bytes) override;
-  /// Raises kRuntime: what lies in host memory then would not be what lies there at a replay.
+  /// Raises kRuntime: the host memory may hold other values at a replay.
   void upload(const Buffer& target, uint64_t offset, const void* data, uint64_t bytes) override;
   bool executes() const override { return false; }
 
   /// What was recorded, in its order. Sizes of bindings are in bytes, never 0.
   const std::vector<CommandList::Command>& commands() const { return recorded_.commands(); }
-  /// Says that the dispatch recorded last is to be given other parameters or grids.
+  /// Says that set_dispatch() may change the dispatch that was recorded last.
   void expect_changes() { dispatch_varies_.back() = true; }
 
   /// What a command names: the tensor that lay in a buffer when the command was recorded. The
@@ -89,9 +89,9 @@ public:
   void set_dispatch(size_t number, std::span<const uint8_t> params, Grid grid);
   /// Appends all commands to the stream. `random` has a place for each number that was recorded.
   void replay(std::span<const RandomPlace> random);
-  /// Takes the parameters of a recording that differs in nothing else; buffers of its pool may be
-  /// others, if each stands for one of this graph's. Raises kRuntime, naming the first command that
-  /// differs, and then changes nothing.
+  /// Takes the parameters of a recording that is equal otherwise. Its pool may have other buffers,
+  /// if they correspond one to one to this graph's. Raises kRuntime, naming the first command that
+  /// differs; the graph is then unchanged.
   void update(const Graph& recording);
 
 private:
@@ -118,8 +118,8 @@ private:
   uint64_t last_before_; // Buffer::allocation of what was allocated last before the recording
   CommandList recorded_;
   uint32_t num_draws_ = 0;
-  // Of each buffer that a command names, in their order: an allocation, and its size in bytes. The
-  // allocator may give two recordings other buffers, but their allocations correspond.
+  // For each buffer that a command names, in order: the allocation, and its size in bytes. The
+  // allocator may give two recordings different buffers, but their allocations correspond.
   struct Use {
     uint64_t allocation = 0;
     uint64_t requested = 0;

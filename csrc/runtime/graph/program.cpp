@@ -49,7 +49,7 @@ Program::~Program() {
     context_.device.api().ComputePipelineRelease(pipeline->handle);
   }
   if (&context_ != context_if_initialized() && !context_.device.lost()) {
-    context_.allocator.empty_cache(); // nobody else would
+    context_.allocator.empty_cache(); // nothing else frees this device's cached buffers
   }
 }
 
@@ -114,7 +114,7 @@ void Program::dispatch(uint32_t pipeline, std::span<const Range> bindings,
   check_grid(grid);
   std::lock_guard<std::recursive_mutex> lock(context_.mutex);
   Recording recording(context_.stream, *graph_);
-  // With a grid that is not empty, so that the stream does not leave it out.
+  // The stream leaves out dispatches with an empty grid. A grid that may change starts non-empty.
   context_.stream.dispatch(kernel, bound.data(), static_cast<uint32_t>(bound.size()), params.data(),
                            static_cast<uint32_t>(params.size()), varies ? Grid{1, 1, 1} : grid);
   const bool is_recorded = varies || (grid[0] != 0 && grid[1] != 0 && grid[2] != 0);

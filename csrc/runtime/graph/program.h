@@ -16,10 +16,10 @@ namespace torch_webgpu {
 
 class Context;
 
-/// Takes nothing on trust: everything that is added is checked when it is added, and the whole in
-/// finish(), before anything runs. Every function raises kRuntime for what is not allowed, but for
-/// kOutOfMemory where memory is missing. Buffers and pipelines are called by their numbers, in the
-/// order in which they were added.
+/// Trusts nothing in the file: each part is checked when it is added, and the whole in finish(),
+/// before anything runs. Every function raises kRuntime for what is not allowed, and kOutOfMemory
+/// if there is not enough memory. Buffers and pipelines are numbered in the order in which they
+/// were added.
 class Program {
 public:
   /// A part of a buffer, in bytes.
