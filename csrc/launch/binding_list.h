@@ -84,7 +84,7 @@ public:
   uint32_t size() const { return num_bindings_; }
 
 private:
-  // What is bound of a larger buffer so that those bytes are.
+  // The aligned part of a buffer larger than a binding that covers `extent`.
   static Extent bound_part(const Buffer& buffer, Extent extent) {
     return {extent.begin / SlotWindows::kAlignment * SlotWindows::kAlignment,
             std::min((std::max(extent.end, extent.begin + 1) + 15) / 16 * 16, buffer.size)};

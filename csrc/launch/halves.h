@@ -14,8 +14,8 @@ inline bool is_countable(const at::TensorBase& tensor) {
 }
 
 /// Calls run(dim, begin, size) for both halves of the first dimension other than `kept` that has
-/// more than one element. False if there is none. A half of a contiguous tensor along that
-/// dimension is contiguous, unless it lies behind a longer `kept`.
+/// more than one element. False if there is none. Halves of a contiguous tensor are contiguous,
+/// unless `kept` is an earlier dimension with more than one element.
 template <class Run>
 bool in_halves(at::IntArrayRef sizes, int64_t kept, Run&& run) {
   for (int64_t dim = 0; dim < static_cast<int64_t>(sizes.size()); ++dim) {

@@ -92,7 +92,7 @@ protected:
   PipelineSpec make_spec(const KernelForm& form) const;
 
 private:
-  // The word of the constants in the key holds above them a bit for each operand that owns its
+  // In the key's word of constants, the bits above the constants say which operands own their
   // words.
   static constexpr uint32_t kConstBits = 64 - kMaxOperands; // tools/contract/parse.py checks this
 

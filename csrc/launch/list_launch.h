@@ -15,8 +15,8 @@
 
 namespace torch_webgpu {
 
-/// Tensors of each list in a dispatch of that many lists and other buffers, on the target; 0 if not
-/// even one fits.
+/// How many tensors of each list fit one dispatch on `target`, with `lists` lists and `others` other
+/// buffers; 0 if not even one fits.
 uint32_t tensors_per_dispatch(const ShaderTarget& target, uint32_t lists, uint32_t others);
 
 /// A list of tensors, and what a kernel does with it.
@@ -35,7 +35,7 @@ std::optional<DType> common_dtype(std::span<const TensorListUse> lists);
 
 class ListLaunch : public Launch {
 public:
-  /// Says what common_dtype() of the lists is, where that is known: prepare() does not ask again.
+  /// Gives the result of common_dtype() if it is known, so that prepare() need not compute it.
   void set_common_dtype(DType dtype) { common_dtype_ = dtype; }
 
 protected:
@@ -99,7 +99,7 @@ private:
   bool clashes(size_t index) const;
   PipelineKey list_key() const {
     PipelineKey list_key = key();
-    list_key.windows = filled_; // a list has none
+    list_key.windows = filled_; // lists have no windows, so the field holds the tensor count
     return list_key;
   }
 

@@ -12,7 +12,7 @@ void OperandLaunch::put_windowed(uint32_t k, DType dtype, const Range& range) {
   ranges_[k] = range;
 }
 
-// What the operands in the buffer of operand `k` touch: they share its slot.
+// The bytes that all operands in the buffer of operand `k` touch, because they share its slot.
 Extent OperandLaunch::shared_extent(uint32_t k) const {
   Extent shared = ranges_[k].extent;
   for (uint32_t other = 0; other < kMaxOperands; ++other) {

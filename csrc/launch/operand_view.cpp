@@ -7,8 +7,8 @@
 namespace torch_webgpu {
 namespace {
 
-// Of an element of `bytes` at byte `start`, and those that the strides lead to. Strides count
-// `unit` bytes.
+// The extent of an element of `bytes` at byte `start` and of all elements that the strides reach
+// from it. Strides count `unit` bytes.
 Extent extent_of(uint64_t start, uint64_t bytes, at::IntArrayRef sizes, at::IntArrayRef strides,
                  int64_t unit) {
   Extent extent = {start, start + bytes};

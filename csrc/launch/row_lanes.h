@@ -33,8 +33,8 @@ struct RowLanes {
 inline constexpr int64_t kVectorBytes = 16;
 
 /// Whether `rows` contiguous rows of `length` elements each consist of aligned vectors, of which an
-/// invocation would hold at most `max_items`. `operands` are those that are read in vectors beside
-/// y; undefined ones count as read.
+/// invocation would hold at most `max_items`. `operands` are the others that are read in vectors:
+/// they must have y's dtype, and undefined ones are ignored.
 bool are_row_vectors(int64_t rows, int64_t length, const at::TensorBase& y,
                      std::initializer_list<const at::TensorBase*> operands, uint32_t max_items);
 

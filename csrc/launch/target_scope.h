@@ -13,7 +13,7 @@
 namespace torch_webgpu {
 
 /// From here on, launches of this thread, and of the backward passes that the thread starts, are
-/// planned for `target` and not for all that the device grants. Scopes nest.
+/// planned for `target` instead of the device's own target. Scopes nest.
 void push_target(ShaderTarget target);
 /// Ends the innermost scope.
 void pop_target();

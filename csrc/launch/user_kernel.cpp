@@ -16,7 +16,7 @@
 namespace torch_webgpu {
 namespace {
 
-// The number behind those of the kernel files.
+// The family after those of the kernel files.
 PipelineFamily user_family() { return family_of(static_cast<uint32_t>(all_kernels().size())); }
 
 uint64_t whole_words(uint64_t bytes) { return (bytes + 3) / 4 * 4; }

@@ -24,9 +24,9 @@ struct KernelForm {
     // Operands in one buffer share a slot: WebGPU forbids binding a buffer twice in a dispatch that
     // writes it.
     uint8_t slot = 0;
-    // Access::kWords: neighbours that are stored together are whole words, so that no atomics are
-    // needed for 1- and 2-byte types. Of a list: whole vectors. Access::kVectors: it is read in
-    // vectors.
+    // With Access::kWords: stores of several neighbours write whole words, so 1- and 2-byte types
+    // need no atomics. For a list: stores write whole vectors. With Access::kVectors: the operand
+    // is read in vectors.
     bool whole_words = false;
   };
   std::vector<Operand> operands;    // as KernelInfo::operands

@@ -149,8 +149,8 @@ std::string store_function(const Operand& operand, const Place& place, bool atom
   const std::string name = str(operand.name);
   std::string body;
   if (bytes < 4) {
-    // Each lane of the word is one invocation's alone, so clearing and setting it need not be one
-    // step.
+    // Only one invocation writes each lane of the word, so clearing and setting it need not be one
+    // atomic operation.
     body = "let shift = " + bit_shift(bytes) + "; let word = &" + buffer + "[" + word_index(bytes) +
            "]; atomicAnd(word, ~(" + bit_mask(bytes) + " << shift)); atomicOr(word, (" +
            to_word(operand.dtype, "v") + ") << shift);";
@@ -265,7 +265,7 @@ std::string across_windows(const std::string& accessor, const Operand& operand, 
   for (uint32_t w = 0; w < windows; ++w) {
     const std::string call = accessor + "_" + str(w) + "(i - " + std::to_string(w * elements) +
                              "u" + (loads ? ")" : ", v)");
-    // Elements are counted in 32 bits; what lies behind is never reached.
+    // Elements are counted in 32 bits, so later windows are never reached.
     const bool last = w + 1 == windows || (w + 1) * elements >= uint64_t{1} << 32;
     text += last ? "  " : "  if (i < " + std::to_string((w + 1) * elements) + "u) { ";
     text += loads ? "return " + call + ";" : call + ";" + (last ? "" : " return;");

@@ -37,8 +37,8 @@ struct Operand {
   // store2_NAME(i, a, b) and store4_NAME(i, a, b, c, d) store neighbours; with owns_words as whole
   // words: i is then a multiple of 2 or 4.
   bool stores_neighbours = false;
-  // Bound as vectors of so many words, 1, 2 or 4; 0: as words. A read one of 4 has
-  // load_vector_NAME(i), NAME_in_vector(vector, lane) and NAME_lanes.
+  // Words in each vector of the binding: 1, 2 or 4. 0: bound as words. With 4, an operand that is
+  // read has load_vector_NAME(i), NAME_in_vector(vector, lane) and NAME_lanes.
   uint32_t vector_words = 0;
   // A type of the kernel's that the elements have instead of the dtype.
   std::string_view element{};
@@ -97,15 +97,15 @@ std::string operand_names(const std::vector<Operand>& operands);
 /// Slots and writability as the pipeline layout wants them.
 BindingLayout binding_layout(const std::vector<Operand>& operands, bool checks_indices = false,
                              const SlotWindows& windows = {});
-/// Expression of the value in lane `lane` of a vector of `words` words, which is a plain u32 where
-/// that is 1; both are names or literals of WGSL.
+/// Expression of the value in lane `lane` of a vector of `words` words. A vector of one word is a
+/// plain u32. `vector` and `lane` are names or literals of WGSL.
 std::string from_vector(DType dtype, const std::string& vector, const std::string& lane,
                         uint32_t words = 4);
 /// Expression of element `i`, a name or literal, of an array of words. word_at(index) gives the
 /// expression of a word.
 std::string from_words(DType dtype, const std::string& i,
                        const std::function<std::string(const std::string& index)>& word_at);
-/// Statement that puts the value into that lane, which is 0 before.
+/// Statement that writes the value to lane `lane` of the vector. The lane must be 0 before.
 std::string to_vector(DType dtype, const std::string& vector, const std::string& lane,
                       const std::string& value);
 /// Expression of register type from the low bits of `word` (8 bytes: vec2<u32>, 16: vec4<u32>).

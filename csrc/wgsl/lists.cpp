@@ -30,7 +30,7 @@ void ListSet::add(const OperandInfo& operand, const KernelForm::Operand& given) 
   }
 }
 
-// A word of the entry that `e` begins.
+// The word that says where the tensor starts in `list`, in the entry that begins at vec4 `e`.
 std::string ListSet::start_of(const List& list) const {
   return "p.lists[e + " + str(1 + list.place / 4) + "u]." + "xyzw"[list.place % 4];
 }

@@ -31,7 +31,7 @@ fn exp_square_f(x: f32, sign: f32) -> f32 {
   return exp_f(sign * high * high) * exp_reduced_f(sign * (x - high) * (x + high));
 }
 
-// erfc(x) for x >= 1/2. Of moderate x, so that one quotient serves both of erfcx_reduced_f.
+// erfc(x) for x >= 1/2. x is clamped, so that one reciprocal can replace both divisions of erfcx_reduced_f.
 fn erfc_tail_f(x: f32) -> f32 {
   let bounded = min(x, 18.0);
   let sum = bounded + 2.0;

@@ -41,8 +41,8 @@ fn i0_f(x: f32) -> f32 {
   if (a <= 8.0) {
     return i0_near_f(x);
   }
-  // The exponential alone overflows earlier: e^4 of it goes into the root, where a compiler can't
-  // bring them together again.
+  // e^a alone overflows before the result does, so a factor e^4 of it is moved into the square root,
+  // where a compiler cannot recombine the two.
   return exp_f(a - 4.0) * (i0_far_f(a) / sqrt(a * exp_minus_8));
 }
 

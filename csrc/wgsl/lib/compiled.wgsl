@@ -21,8 +21,8 @@ fn push_four_moments_f(a: Moments_f, v: vec4<f32>) -> Moments_f {
                    a.squares + squares + distance * distance * a.count * share, count);
 }
 
-// The sum of exp(x - most) over the x so far, of which `most` is the greatest. It starts at the
-// lowest number, so that no difference is one of infinities.
+// The sum of exp(x - most) over the values x so far; `most` is their maximum. `most` starts at the
+// lowest finite number, so that inf - inf does not occur.
 struct ExpSum_f {
   most: f32,
   total: f32,

@@ -87,7 +87,7 @@ fn damped_product_f(a: f32, b: f32) -> f32 {
 }
 
 // factor e^x (cos y, sin y). The exponential is applied in two halves, because its product with
-// the sine or cosine may be finite where it is not.
+// the sine or cosine may be finite where the exponential overflows.
 fn scaled_exp_c(a: vec2<f32>, factor: f32) -> vec2<f32> {
   if (!is_finite_f(a.y)) { // no angle
     if (is_neginf_f(a.x)) {
@@ -161,7 +161,7 @@ fn log1p_c(a: vec2<f32>) -> vec2<f32> {
   return log_c(shifted);
 }
 
-// log(exp(a) + exp(b)). Of two infinities below zero the second is the sum: e^-inf has no angle.
+// log(exp(a) + exp(b)). If both real parts are -inf, the result is b: both exponentials are 0, which has no angle.
 fn logaddexp_c(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
   if (is_nan_c(a) || is_nan_c(b)) {
     return vec2<f32>(nan_f(), nan_f());
@@ -314,7 +314,7 @@ fn atanh_c(a: vec2<f32>) -> vec2<f32> {
   }
   let x = abs(a.x);
   let distance = hypot_f(1.0 - x, a.y);
-  // Near the pole the quotient, far from it the squares would overflow.
+  // Near the pole the quotient would overflow, and far from it the squares.
   var growth = 0.0;
   if (distance < 1e-3) {
     growth = log_f(4.0 * x + distance * distance) - 2.0 * log_f(distance);

@@ -160,11 +160,11 @@ fn heaviside_f(x: f32, at_zero: f32) -> f32 {
   return select(select(0.0, 1.0, x > 0.0 && !is_nan_f(x)), at_zero, x == 0.0);
 }
 
-// A GPU's quotient is the product with a reciprocal that may be wrong by two units in the last place, so
-// that x / x is not always 1. The residual a - q * b puts it right. Its products are exact, for the factors
-// are cut into halves of twelve bits; on the bits, since a compiler may see through arithmetic that does the
-// same. The reciprocal that the residual is multiplied with gets another last bit: of equal factors a compiler
-// makes (a + residual) * r from a * r + residual * r, and so undoes the correction.
+// GPUs divide by multiplying with a reciprocal that may be wrong by two units in the last place, so x / x is
+// not always 1. The residual a - q * b corrects the quotient. Its products are exact, because the factors are
+// split into halves of twelve bits. They are split by a bit mask, because a compiler may simplify an arithmetic
+// split away. The reciprocal that multiplies the residual has its last bit changed: with equal factors a compiler
+// would turn a * r + residual * r into (a + residual) * r, which undoes the correction.
 fn refined_quotient_f(a: f32, b: f32, reciprocal: f32) -> f32 {
   let q = a * reciprocal;
   let q_high = bitcast<f32>(bitcast<u32>(q) & 0xfffff000u);
@@ -188,7 +188,7 @@ fn div_f(a: f32, b: f32) -> f32 {
   return div_far_f(a, b);
 }
 
-// By the mantissas, which are moderate; and what has none.
+// Divides the mantissas, which are moderate. Zeros, infinities and NaN are handled separately.
 fn div_far_f(a: f32, b: f32) -> f32 {
   let negative = signbit_f(a) != signbit_f(b);
   let of_finite = is_finite_f(a) && is_finite_f(b);
@@ -211,8 +211,8 @@ fn reciprocal_f(x: f32) -> f32 {
   return div_f(1.0, x);
 }
 
-// The quotient is rounded before it is cut, but a GPU may round it wrongly: near an integer the exact
-// remainder tells on which side it lies, or whether it lies close enough below to round up to it.
+// The quotient is rounded before it is truncated, but a GPU may round it wrongly. Near an integer the exact
+// remainder tells on which side the quotient lies, or whether it is close enough below to round up.
 fn div_trunc_f(a: f32, b: f32) -> f32 {
   let quotient = div_f(a, b);
   if (is_nan_f(quotient)) {

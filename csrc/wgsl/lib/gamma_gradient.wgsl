@@ -1,7 +1,7 @@
-// Gradients of gamma and Dirichlet numbers by their parameters: of a number x whose distribution
-// function is F(x; a), with density f, it is -(dF/da) / f(x). With the score s = d log f / da, whose
-// mean is zero, that is an integral over either tail of s(t) f(t) / f(x), up to the sign; taken over
-// the tail on which s has one sign, nothing cancels.
+// Gradients of gamma and Dirichlet samples with respect to their parameters. For a sample x with distribution
+// function F(x; a) and density f, the gradient is -(dF/da) / f(x). The score s = d log f / da has mean zero, so
+// the gradient is, up to its sign, the integral of s(t) f(t) / f(x) over either tail. The code takes the tail on
+// which s has one sign, so that nothing cancels.
 
 // Nodes in (0, 1/2) of Gauss and Legendre's rule of 20 nodes in (0, 1), and their weights.
 fn legendre_node_f(k: u32) -> vec2<f32> {
@@ -50,7 +50,7 @@ fn digamma_above_log_f(a: f32, x: f32) -> f32 {
   return digamma_f(a) - log_f(x);
 }
 
-// Below this the logarithm of an integrand does not count.
+// Whether an integrand with this logarithm is too small to count.
 fn is_negligible_f(exponent: f32) -> bool {
   return !(exponent > -17.0);
 }

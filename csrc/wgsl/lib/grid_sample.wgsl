@@ -1,7 +1,7 @@
-// Sampling at coordinates, one dimension of it: which cells a coordinate is made of. Coordinates
-// run from -1 to 1.
+// Grid sampling along one dimension: which input cells contribute to the sample at a coordinate.
+// Coordinates run from -1 to 1.
 
-// Cells, their weights and the derivative of those by the coordinate. Cells outside are -1.
+// Cells, their weights and the derivatives of the weights by the coordinate. Cells outside are -1.
 struct GridAxis {
   cells: vec4<i32>,
   weights: vec4<f32>,
@@ -52,7 +52,7 @@ fn grid_pad(position: vec2<f32>, size: u32, padding: u32, align_corners: bool) -
   return position;
 }
 
-// The cell number, -1 outside. Also for positions that no integer holds.
+// The cell number, -1 outside. Positions beyond the range of i32 are allowed.
 fn grid_cell(position: f32, size: u32) -> i32 {
   if (!(position >= 0.0) || !(position < f32(size))) {
     return -1;

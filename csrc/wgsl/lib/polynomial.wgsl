@@ -1,9 +1,9 @@
 // Orthogonal polynomials by their three-term recurrences (DLMF 18.9). Like PyTorch, the degree is a
 // float that is truncated, a negative degree gives 0, and Chebyshev polynomials of a high degree
-// use their trigonometric form, which has no sum of rounding errors. A recurrence that has
-// overflowed to NaN stops, and where none does a huge degree has a form of its own: a recurrence of
-// 2^31 steps, even for an element beyond the tensor's end, would block the device until the driver
-// resets it.
+// use their trigonometric form, which does not accumulate rounding errors. A recurrence stops when
+// it has overflowed to NaN. Where it does not overflow, huge degrees have a form of their own: a
+// recurrence of 2^31 steps, even for an element beyond the tensor's end, would block the device
+// until the driver resets it.
 const recurrence_limit: i32 = 1 << 20;
 
 // p_n of the recurrence p_k = 2x p_(k-1) - p_(k-2) from p_0 = 1 and the given p_1.

@@ -1,5 +1,5 @@
-// Resampling along one dimension: which input cells an output cell is made of (taps), with which
-// weights. Taps before the first or behind the last cell mean that cell.
+// Resampling along one dimension: which input cells (taps) contribute to an output cell, with which
+// weights. A tap before the first cell or behind the last one means that cell.
 
 struct Taps {
   first: i32,
@@ -9,7 +9,7 @@ struct Taps {
   factor: f32, // of every weight
 }
 
-// Where the centre of output cell o lies among the input's cells.
+// The position of the centre of output cell o, in input cells.
 fn resampled_at(o: u32, scale: f32, align_corners: bool) -> f32 {
   return select(scale * (f32(o) + 0.5) - 0.5, scale * f32(o), align_corners);
 }
@@ -49,8 +49,8 @@ fn cubic_convolution_f(distance: f32, a: f32) -> f32 {
 
 fn cubic_taps(o: u32, size: u32, scale: f32, align_corners: bool) -> Taps {
   if (size == 1u) {
-    // All taps are one cell, such as that of a dimension which is not there. Weights of both signs
-    // would make NaN of an infinite one.
+    // All taps are the same cell, such as that of a missing dimension. Weights of both signs would
+    // turn an infinite value into NaN.
     return Taps(0, 1, -1.0, scale, 1.0);
   }
   let at = resampled_at(o, scale, align_corners);
