@@ -41,7 +41,7 @@ PhiloxState GeneratorImpl::philox_state(uint64_t increment) {
 
 void GeneratorImpl::begin_capture(uint64_t number, uint64_t capture) {
   std::lock_guard<std::mutex> lock(mutex_);
-  // The highest bit is set, so that no offset of a program has the mark.
+  // The highest bit is set. set_offset() accepts such an offset in this capture only.
   const uint64_t mark = uint64_t{1} << 63 | capture << kOffsetBits;
   captured_ = {number, mark, offset_, offset_};
 }

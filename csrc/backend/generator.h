@@ -39,7 +39,7 @@ public:
   /// them.
   void begin_capture(uint64_t number, uint64_t capture);
   bool is_captured() const { return captured_.has_value(); }
-  /// Made while a graph was captured: its state would not start anew at each replay.
+  /// Whether it was made during a capture: a replay would not reset such a generator's state.
   bool is_made_in_capture() const { return made_in_capture_; }
   /// Puts the offset back. Returns how far draws came, as an offset.
   uint64_t end_capture();

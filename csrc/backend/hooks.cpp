@@ -30,7 +30,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return 0;
   }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex index) const override {
-    check_index(std::max<c10::DeviceIndex>(index, 0)); // negative means: leave it
+    check_index(std::max<c10::DeviceIndex>(index, 0)); // a negative index keeps the device
     return 0;
   }
 

@@ -15,8 +15,8 @@
 
 namespace torch_webgpu {
 
-/// How many tensors of each list fit one dispatch on `target`, with `lists` lists and `others` other
-/// buffers; 0 if not even one fits.
+/// How many tensors of each list fit one dispatch on `target`, with `lists` lists and `others`
+/// other buffers; 0 if not even one fits.
 uint32_t tensors_per_dispatch(const ShaderTarget& target, uint32_t lists, uint32_t others);
 
 /// A list of tensors, and what a kernel does with it.

@@ -77,7 +77,7 @@ protected:
   bool has_windows() const { return windowed_ != 0; }
   /// Whether each of those buffers needs one binding only.
   bool fit_one_binding_each() const;
-  /// The same if they were copied to buffers of their own.
+  /// The same if each of these operands were copied to a buffer of its own.
   bool fit_one_binding_apart() const;
   /// Whether operand `k` is one of those, and not the only one in its buffer.
   bool shares_large_buffer(uint32_t k) const;

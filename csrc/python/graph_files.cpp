@@ -45,7 +45,7 @@ struct ListedShader {
 
 struct ListedTensor {
   uint64_t allocation = 0;
-  uint64_t place = 0; // tensors with equal ones lay in one buffer, one after the other
+  uint64_t place = 0; // tensors of equal place lay in one buffer, one after the other
   bool own = false;
   uint64_t requested = 0;
   uint64_t extent = 0;
@@ -53,8 +53,8 @@ struct ListedTensor {
   size_t last_command = 0;
 };
 
-// Where the parameters have a key and a counter, in bytes; of which stream; the counter relative to
-// that of the stream.
+// The byte offset of a key and a counter in the parameters, the number of the random stream, and
+// the counter relative to that of the stream.
 struct ListedDraw {
   uint32_t at = 0;
   uint64_t stream = 0;
@@ -122,7 +122,7 @@ public:
     if (pipeline.random_at >= 0) {
       std::array<uint64_t, 2> words;
       std::memcpy(words.data(), dispatch.params.data() + pipeline.random_at, sizeof(words));
-      if (words[0] < listing_.streams.size()) { // else a form of the kernel that draws nothing
+      if (words[0] < listing_.streams.size()) { // else this variant draws no random numbers
         command.draw = {static_cast<uint32_t>(pipeline.random_at), words[0], words[1]};
       }
     }

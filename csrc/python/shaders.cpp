@@ -124,7 +124,7 @@ private:
       v.slots[v.num_inputs] = 0;
       add(v, "strided, last input from the host");
       v.host_scalars = 0;
-      // The wider type that a half computation takes in, and a narrower one elsewhere.
+      // A float32 input for half types, and a bool input for all others.
       v.slots[v.num_inputs] = static_cast<uint8_t>(v.num_inputs);
       v.dtypes[v.num_inputs] = info(v.compute).bytes == 2 ? DType::kF32 : DType::kBool;
       add(v, "strided, last input of another type");

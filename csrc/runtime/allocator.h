@@ -58,8 +58,8 @@ public:
   /// Gives every cached buffer back to the driver, and waits until the memory is free.
   void empty_cache();
 
-  /// Makes allocate() hand out buffers of `pool`. If none of them fits, allocate() moves a cached or
-  /// new buffer into it. Null, the initial state: the general pool. Returns the previous pool.
+  /// Makes allocate() hand out buffers of `pool`. If none of them fits, allocate() moves a cached
+  /// or new buffer into it. Null, the initial state: the general pool. Returns the previous pool.
   MemoryPool* use_pool(MemoryPool* pool);
   /// Moves the pool's buffers to the general pool. The pool must not be in use.
   void dissolve(MemoryPool& pool);

@@ -224,7 +224,7 @@ private:
     return layout;
   }
 
-  // Constant expressions of integers, up to the token that ends them.
+  // The value of a constant integer expression, up to the token that ends it.
   uint64_t sum() {
     uint64_t value = product();
     for (;;) {
