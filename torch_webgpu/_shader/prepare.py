@@ -77,7 +77,7 @@ class _Walk:
         used = self.uses.setdefault(function.name, set())
         top = _Scope({p.name: p.type for p in function.parameters}, function.end)
         scopes = [top]
-        # A name is known behind its declaration: (token of the ";", name, type).
+        # A name is in scope only after its declaration: (token of the ";", name, type).
         pending: list[tuple[int, str, Type | None]] = []
         token = function.body + 1
         while token < function.end:
@@ -105,7 +105,7 @@ class _Walk:
     def _declaration(
         self, token: int, scopes: list[_Scope]
     ) -> tuple[tuple[int, str, Type | None], int]:
-        """What is known behind the declaration, and the token of its name."""
+        """The entry for `pending` (see above) of a declaration, and the token of its name."""
         text = self.program.text
         keyword, token = text(token), token + 1
         if text(token) == "<":
@@ -166,8 +166,8 @@ class _Walk:
         self._check_address(token, end, variable, kind)
 
     def _check_address(self, token: int, end: int, variable: Variable | None, kind: Type) -> None:
-        """Refuses a pointer to shared memory that the walk would lose sight of: it may only be
-        named by `let` or given to a function."""
+        """Refuses a pointer to shared memory that the walk could not follow: its address may only
+        be named by `let` or given to a function."""
         text = self.program.text
         shared = variable is not None and variable.space in ("storage", "workgroup")
         if not shared and not isinstance(kind, Pointer):
@@ -268,7 +268,7 @@ class _Walk:
         closing = self.program.closing(opening)
         constant = opening + 2 == closing and tokens[opening + 1].kind == "number"
         if constant and not limit.startswith("arrayLength"):
-            return  # the compiler has compared the two
+            return  # the compiler has checked the index against the limit
         start, end = tokens[opening].end, tokens[closing].start
         self.edits.append((start, start, "min(u32("))
         self.edits.append((end, end, f"), {limit})"))
@@ -279,8 +279,8 @@ def entry_points(program: Program) -> list[str]:
 
 
 def prepare(program: Program, entry: str) -> Prepared:
-    """Raises NotImplementedError, with what is not supported, for a kernel that is more than a
-    launch can fill."""
+    """Prepares one entry point. Raises NotImplementedError, with what is not supported, for a
+    kernel that a launch cannot supply with all that it uses."""
     walk = _Walk(program)
     walk.run()
     used = _closure(walk.uses, entry)

@@ -13,7 +13,7 @@ Tensors = tuple[torch.Tensor, ...]
 
 
 def _lies_in(given: torch.Tensor, mine: torch.Tensor) -> bool:
-    """Whether a tensor of the same shape and dtype is the same values in the same memory."""
+    """Whether two tensors of equal shape and dtype view the same memory in the same way."""
     return (
         given.data_ptr() == mine.data_ptr()
         and given.stride() == mine.stride()
@@ -223,8 +223,8 @@ class _Replay(torch.autograd.Function):
         graphed.backward_graph.replay()
         if graphed.copy_outputs:
             return None, *(None if g is None else g.clone() for g in graphed.input_gradients)
-        # Not detached: autograd would take a tensor that nobody else holds as .grad, and the next
-        # replay would overwrite it. These it copies.
+        # Not detached: autograd would keep a tensor that nothing else references as .grad, and the
+        # next replay would overwrite it. Autograd copies tensors that are referenced here.
         return None, *graphed.input_gradients
 
 

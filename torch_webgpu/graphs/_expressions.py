@@ -30,7 +30,7 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
 
 
 def names_in(expression: Expression) -> set[str]:
-    """The numbers and dimensions that it takes. Raises ValueError for what is no expression."""
+    """The names that an expression uses. Raises ValueError for what is not an expression."""
     found: set[str] = set()
     pending = [(expression, 0)]
     while pending:
@@ -47,10 +47,10 @@ def names_in(expression: Expression) -> set[str]:
 
 
 def evaluate(expression: Expression, values: Values) -> int:
-    """The value of what names_in() took for an expression.
+    """The value of an expression that names_in() accepted. Sums and products wrap at 2^64.
 
-    Raises ValueError where one on the way leaves the range 0 to 2^64 - 1, where a divisor is 0 or a
-    shift above 63, and for a name without a value.
+    Raises ValueError if an intermediate result is negative, a divisor is 0 or a shift is above 63,
+    and for a name without a value.
     """
     if isinstance(expression, int):
         return expression
@@ -76,7 +76,7 @@ def word(expression: Expression, values: Values) -> int:
 
 
 def bits_of(number: Number, value: object) -> int:
-    """What expressions take for a number: itself, and the bits of the signed and the real ones.
+    """A number's value in expressions: its bits for i32 and f32, the number itself otherwise.
     Raises TypeError or OverflowError for a value that its type does not have."""
     if number.type == "f32":
         if not isinstance(value, (int, float)):

@@ -1,7 +1,7 @@
 """What a graph file says, as docs/graph-format.md specifies it: the program's JSON as classes.
 
-Decoding checks types, unknown members and the signs of numbers. What members say of each other is
-checked where they are used (_load.py), and what commands do to buffers by the device's runtime.
+Decoding checks types, unknown members and the signs of numbers. _load.py checks that members agree
+with each other, and the device's runtime checks what commands do to buffers.
 """
 
 from typing import Annotated, Any, Literal

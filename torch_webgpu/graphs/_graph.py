@@ -40,8 +40,8 @@ def _check_capturable(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 
 
 def _check_steps_on_device(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """An optimizer without `capturable` that computes with a step count on the host: a replay would
-    use that of the capture for ever. Adagrad does so for its decay only."""
+    """Refuses an optimizer without `capturable` that computes with a step count on the host: every
+    replay would use the count of the capture. Adagrad needs the count for its decay only."""
     for group in optimizer.param_groups:
         if isinstance(optimizer, torch.optim.Adagrad) and group["lr_decay"] == 0:
             continue

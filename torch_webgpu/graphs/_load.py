@@ -1,6 +1,6 @@
 """Graph files read, checked and played (docs/graph-format.md).
 
-A file is a stranger's: nothing that it says is used before it is checked, here or by the runtime
+Files are untrusted: nothing that a file says is used before it is checked, here or by the runtime
 (csrc/runtime/graph/program.h), and nothing runs before everything is checked.
 """
 
@@ -38,8 +38,8 @@ _EXCEPTIONS = {
 
 
 _MOST_DIMENSIONS = 64  # of PyTorch
-# What a file that is damaged or malicious leads to: of the parsers, of the checks here, and of the
-# runtime's.
+# Exceptions that a damaged or malicious file leads to: those of the parsers, of the checks here,
+# and of the runtime's checks.
 _REFUSALS = (
     SafetensorError,
     msgspec.MsgspecError,
@@ -289,7 +289,7 @@ class LoadedGraph:
         return {key: file.get_tensor(key) for key in keys - in_buffers}
 
     def _check_lifetimes(self) -> None:
-        """That scratch buffers which share memory are used one after the other."""
+        """Checks that scratch buffers which share memory are used one after the other."""
         program, variant = self._file_program, self._variant
         base = len(program.buffers)
         first_use = [len(variant.commands)] * base

@@ -211,7 +211,7 @@ class _Writer:
     def _scratch(self) -> list[form.Scratch]:
         """The tensors that hold nothing between replays. Those that lay in one buffer of the
         capture share memory, so that a replay needs no more than the capture did."""
-        # Buffers that hold nothing either before their first command: of outputs.
+        # Buffers of outputs also hold nothing before their first command, so scratch may use them.
         homes = {
             self.listing.tensors[k].place: k
             for k, number in self.number.items()
@@ -315,7 +315,7 @@ class _Writer:
             invocations = max(invocations, math.prod(workgroup_size(program, shader.entry)))
             try:
                 memory = max(memory, _C.workgroup_memory(shader.source))
-            except RuntimeError:  # of a user's kernel, in words that the counter does not know
+            except RuntimeError:  # a user's kernel in syntax that workgroup_memory() cannot read
                 memory = limits["max_workgroup_storage"]
         for command in commands:
             if isinstance(command, form.Dispatch):

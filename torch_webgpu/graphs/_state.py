@@ -16,8 +16,8 @@ _DEEPEST = 64
 def to_tree(
     value: object, path: str, tensor: Callable[[torch.Tensor, str], object], depth: int = 0
 ) -> Tree:
-    """`tensor` gives what stands for the tensor that has the path. Raises TypeError for what a
-    file cannot hold, and ValueError for a value nested too deeply."""
+    """The tree of a value. `tensor(x, path)` gives the VIEW of a tensor. Raises TypeError for what
+    a file cannot hold, and ValueError for a value nested too deeply."""
     if depth > _DEEPEST:
         raise ValueError(f"{path} is nested more than {_DEEPEST} deep")
     if isinstance(value, torch.Tensor):
@@ -40,7 +40,7 @@ def to_tree(
 
 
 def from_tree(tree: object, tensor: Callable[[object], torch.Tensor], depth: int = 0) -> Any:
-    """The value. Raises ValueError for what is no tree."""
+    """The value of a tree. Raises ValueError for what is not a tree."""
     if not isinstance(tree, dict) or len(tree) != 1 or depth > _DEEPEST:
         raise ValueError("the state is malformed")
     ((kind, value),) = tree.items()

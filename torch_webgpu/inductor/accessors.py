@@ -76,9 +76,9 @@ class Accessors:
 
 
 def vector_bytes(operand: Operand, lanes: int) -> int:
-    """The bytes of all lanes; 0 of an operand that moves elements, or too few for a word.
+    """The bytes of all lanes; 0 for an operand that moves elements, or lanes of less than a word.
 
-    Also 0 where single narrow elements are stored: such stores are atomic, all of them then.
+    Also 0 if single narrow elements are stored: these stores are atomic, so all stores must be.
     """
     itemsize = _C.dtype_info(operand.dtype)[0]
     stores_parts = itemsize < 4 and Access.ELEMENTS in operand.access
@@ -124,8 +124,8 @@ def _plain_operand(operand: Operand, lanes: int) -> str:
 
 
 def _each_of(lanes: int, line: str) -> str:
-    """The line for each of the lanes that exist. Without a loop: an array with an index that varies
-    lies in memory, not in registers, on the way of full vectors too."""
+    """The line for each of the lanes that exist. Not a loop: an array with a variable index lies in
+    memory instead of registers, also where the code moves full vectors."""
     return "\n".join(f"if ({k} < left) {{ {line.replace(LANE, str(k))} }}" for k in range(lanes))
 
 

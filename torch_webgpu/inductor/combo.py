@@ -1,4 +1,4 @@
-"""Kernels that have nothing to do with each other in one dispatch, as the updates of an optimizer.
+"""Several independent kernels in one dispatch, such as the parameter updates of an optimizer.
 
 They share their arguments; each gets some of the workgroups.
 """

@@ -67,7 +67,7 @@ def _replace(
 
 
 def _create_backend(original: Callable[..., Any], self: Any, device: torch.device) -> Any:
-    """As a GPU for the scheduler, the device would be asked for Triton."""
+    """If the scheduler took the device for a GPU, it would ask for Triton."""
     if device.type != "webgpu":
         return original(self, device)
     from torch._inductor.codegen.common import get_scheduling_for_device
@@ -78,8 +78,8 @@ def _create_backend(original: Callable[..., Any], self: Any, device: torch.devic
 
 
 def _fuse_nodes(original: Callable[..., list[Any]], self: Any, nodes: list[Any]) -> list[Any]:
-    """Lists of parts that no fusion joins can still share dispatches; products compute what reads
-    them."""
+    """Adds two steps after fusion: products compute the pointwise nodes that read them, and lists
+    of parts that fusion does not join share dispatches."""
     from torch_webgpu.inductor.products import fuse_products
 
     return pack_lists(self, fuse_products(self, original(self, nodes)))
@@ -106,8 +106,8 @@ def _is_unsupported_tensor(
 
 
 def _has_exceeded_max_reads(original: Callable[..., bool], self: Any) -> bool:
-    """An expression that reads many buffers becomes one: with two more operands of an op it must
-    still fit a kernel's storage buffers. The scheduler fuses it again where it fits."""
+    """An expression that reads many buffers is stored to a buffer: an op of three such operands
+    must still fit a kernel's storage buffers. The scheduler fuses it again where it fits."""
     from torch._inductor.ir import Pointwise
 
     if not isinstance(self.data, Pointwise) or self.get_device().type != "webgpu":
@@ -126,7 +126,7 @@ def _pointwise_cat(original: Callable[..., Any], inputs: Any, dim: int = 0) -> A
 
 
 def _reason_against_graphs(original: Callable[..., str | None], devices: dict[Any, Any]) -> Any:
-    """Graphs of any device but CUDA count as impossible."""
+    """Inductor refuses graphs on every device but CUDA; here they are allowed on webgpu."""
     if {device.type for device in devices} - {"meta"} == {"webgpu"}:
         return None
     return original(devices)
@@ -138,7 +138,7 @@ def _graphify(
     static_input_idxs: Any = (),
     **kwargs: Any,
 ) -> Callable[..., Any]:
-    """Which device it is for, only the inputs of a call tell."""
+    """Chooses at the first call, because only the inputs of a call tell the device."""
     from torch_webgpu.inductor.replay import Replayed
 
     chosen: Callable[..., Any] | None = None

@@ -106,8 +106,8 @@ class WgslKernel(HalfNumbers, SIMDKernel):
     # ---- Numbers that the host computes ----
 
     def rename_indexing(self, index: Any) -> Any:
-        """With the names of arguments for what the launch knows: sizes, and what is computed of
-        them in floating point, which the host does in double precision as for constant sizes."""
+        """Replaces what the launch knows by names of arguments: sizes, and real numbers computed
+        from sizes. The host computes these in double precision, as it does for constant sizes."""
         if isinstance(index, (list, tuple)):
             return [self.rename_indexing(part) for part in index]
         names = {}
@@ -144,7 +144,7 @@ class WgslKernel(HalfNumbers, SIMDKernel):
             self.takes_rows = self.lanes > 1
             if self.takes_rows:
                 self.lane_tree = self.x_tree
-        # Neighbouring columns are on neighbouring invocations, where memory is read along them.
+        # In an outer reduction neighbouring invocations take columns that are neighbours in memory.
         most = WORKGROUP // self._columns(results) if self.is_outer else WORKGROUP
         each = _ELEMENTS_OF_A_LANE
         if results * length < each * _ENOUGH_INVOCATIONS:
@@ -234,8 +234,8 @@ class WgslKernel(HalfNumbers, SIMDKernel):
         )
 
     def _kept(self, operand: str, place: str, dtype: torch.dtype) -> str | None:
-        """The part of a row's operand that is in registers. None if there are too few of them, or
-        if the operand was stored."""
+        """The array that keeps a part of a row's operand in registers. None if too few registers
+        are left, or if the operand was stored."""
         if operand in self.stored:
             return None
         key = (operand, place)
@@ -270,7 +270,7 @@ class WgslKernel(HalfNumbers, SIMDKernel):
         return self.computed.see_loop([self.loads, self.compute], changing, type_of, may_keep)
 
     def _tile_direction(self, index: sympy.Expr) -> bool | None:
-        """Whether vectors of an operand in a tile run down; None if it moves elements."""
+        """Whether an operand's vectors in a tile run down a column; None if it moves elements."""
         if self.tile is None or self._load_mask is not None:
             return None
         index = self.simplify_indexing(index)
@@ -336,7 +336,7 @@ class WgslKernel(HalfNumbers, SIMDKernel):
         return self.cse.generate(self.compute, index, dtype=torch.int32, shape=())
 
     def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
-        """`checked_index` has done it, where the index can still be replaced."""
+        """Nothing: `checked_index` has checked the index where it can still be replaced."""
 
     def device_assert_async(self, cond: CSEVariable, msg: str) -> None:
         code = self.module.check(msg, is_index=False)
@@ -494,7 +494,7 @@ class WgslKernel(HalfNumbers, SIMDKernel):
         self.stored_before = bool(self.stored)
 
     def _forget_loop(self) -> None:
-        """Only the results of reductions are known behind a loop."""
+        """After a loop, only the results of reductions stay known."""
         kept: list[CSEVariable] = []
         for item in self.cse.reduction_cache.values():
             kept.extend(item if isinstance(item, tuple) else (item,))

@@ -32,7 +32,7 @@ def packed(parts: list[Part]) -> list[list[Part]]:
 
 
 def _filled(waiting: list[Part]) -> list[list[Part]]:
-    """Each dispatch takes what is ready and fits, in the order given."""
+    """Fills dispatches greedily: each takes parts that are ready and fit, in the order given."""
     dispatches = []
     while waiting:
         undone = {name for part in waiting for name in part.operations}

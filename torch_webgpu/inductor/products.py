@@ -112,7 +112,7 @@ class _Epilogue(HalfNumbers, Kernel):
     branch = checked_index = device_assert_async = symbol_ranges = prepare_indexing
 
     def remove_kernel_local_buffers(self) -> None:
-        """Those are known already."""
+        """Nothing: `inner` has these buffers already."""
 
     # ---- The nodes ----
 
@@ -135,8 +135,9 @@ class _Epilogue(HalfNumbers, Kernel):
             node._body(variables, [])
 
     def _quotient(self, stride: sympy.Expr) -> sympy.Expr:
-        """The number of a place, in row-major order, over `stride`. Terms that cannot reach the
-        next multiple are left out, which Inductor's simplification does in some versions only."""
+        """The row-major index of an element, divided by `stride` and rounded down. Terms too small
+        to change the quotient are left out, which only some versions of Inductor's
+        simplification do."""
         batch, row, column = _PLACE
         number = (batch * self.sizes[1] + row) * self.sizes[2] + column
         for weight, rest in (
@@ -176,7 +177,7 @@ class _Epilogue(HalfNumbers, Kernel):
         return _Matrix(name, offset, strides)
 
     def _same(self, matrix: _Matrix) -> bool:
-        """Whether it is the product, but for strides of single elements."""
+        """Whether the matrix lies as the product. Strides of dimensions of size 1 may differ."""
         equal = V.graph.sizevars.statically_known_equals
         return equal(matrix.offset, self.matrix.offset) and all(
             equal(one, other) or equal(size, 1)

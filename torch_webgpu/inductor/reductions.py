@@ -120,9 +120,9 @@ def across_workgroup(
     """The function `name(value, lid, rlane)` that combines the accumulators of the `lanes`
     invocations of a row, which are `stride` apart in the workgroup.
 
-    Numbers in two steps: the first _HEADS invocations combine their share, then each combines what
-    these have. A barrier costs more than the reads. Structs, whose combination costs more than a
-    barrier, in a tree.
+    Numbers are combined in two steps, because a barrier costs more than the reads: the first _HEADS
+    invocations combine a share each, then every invocation combines their results. Structs are
+    combined in a tree, because combining two of them costs more than a barrier.
     """
     is_bool = accumulator.type == "bool"  # workgroup memory is not shared as bool by all drivers
 

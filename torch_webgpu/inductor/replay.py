@@ -95,8 +95,8 @@ class _Capture:
         self.graph = Graph()
         with graph(self.graph):
             self.outputs = owner.function(list(self.own))
-        # Of outputs: the input that they lie in, or how many tensors hold their memory while the
-        # caller holds none.
+        # By output: the input whose memory it shares (holders), or its storage's reference count
+        # while the caller holds no result (uses).
         self.holders: dict[int, int] = {}
         self.uses: dict[int, int] = {}
         storages = {
