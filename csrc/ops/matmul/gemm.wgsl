@@ -19,12 +19,12 @@ import package::matmul::product::{forget_not_finite, note_not_finite, found_not_
 @if(owns_c) const column_step = 1u;
 @else const column_step = tile;
 
-// Values of 16 bytes get one of padding per row, against bank conflicts of walks along K. With values of 32 bytes the
-// padding would exceed 16 KiB of workgroup memory.
+// Rows of 16-byte values end in one value of padding, against bank conflicts of accesses along K. With 32-byte values
+// the padding would exceed 16 KiB of workgroup memory.
 @if(a_is_long || a_is_complex) const pitch = tile;
 @else const pitch = tile + 1u;
 
-// Four accumulators as one value. Of complex numbers real and imaginary parts are kept apart, as columns 0 and 1.
+// Four accumulators as one value. Complex accumulators have real parts in column 0, imaginary in column 1.
 @if(a_is_int) alias row_t = vec4<i32>;
 @elif(a_is_long) alias row_t = array<vec2<u32>, 4>;
 @elif(a_is_complex) alias row_t = mat2x4<f32>;

@@ -1,5 +1,5 @@
-// gemm.wgsl without tiles, an invocation for each element of C: for so few rows or columns that a tile would be mostly
-// empty, such as those of depthwise convolutions.
+// The product of gemm.wgsl without tiles: one invocation per element of C. For matrices with so few rows or columns
+// that most of a tile would be unused, such as those of depthwise convolutions.
 //
 // @operand c: out number akin a
 // @operand a: in number

@@ -20,7 +20,7 @@ alias Sum = subgroup_matrix_result<f32, 16, 16>;
 
 const step_k = 32u;
 
-// Of the staged rows, in groups of eight elements. One of padding, against bank conflicts.
+// Row pitches of the staged tiles, in groups of eight elements. One group is padding, against bank conflicts.
 @if(a_along_k) const a_pitch = 5u;
 @else const a_pitch = 17u;
 
@@ -33,10 +33,10 @@ const step_k = 32u;
 @if(b_along_k) const staged = b_start + 128u * b_pitch;
 @else const staged = b_start + step_k * b_pitch;
 
-// A, then B; at the end sums, as many as there is room for.
+// The staged tile of A, then that of B. At the end store_rows() stages 16 rows of each subgroup's sums here.
 var<workgroup> tile: array<vec4<u32>, staged>;
 
-// Group g of a tile of 512: along K there are four in a row of the matrix, across K 16 in a column of K.
+// The first element of group g, of 512 in a tile. Groups that run along K: four per row. Else: 16 per index of K.
 fn place_in_tile(g: u32, along_k: bool) -> vec2<u32> { // across K, along K
   if (along_k) {
     return vec2<u32>(g / 4u, g % 4u * 8u);
@@ -135,7 +135,7 @@ fn store_group(c_batch: u32, batch: u32, m: u32, n: u32, sums: vec4<f32>) {
   }
 }
 
-// 16 rows of each subgroup's sums go through workgroup memory, 16 x 64 elements a subgroup.
+// Stores 16 rows of each subgroup's sums by way of workgroup memory: 16 x 64 elements per subgroup.
 fn store_rows(s0: Sum, s1: Sum, s2: Sum, s3: Sum, subgroup: u32, t: u32, c_batch: u32, batch: u32, m0: u32, n0: u32) {
   workgroupBarrier();
   subgroupMatrixStore<row_major>(&tile, subgroup * 256u, s0, 16u);

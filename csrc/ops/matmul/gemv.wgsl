@@ -1,6 +1,6 @@
-// gemm.wgsl for one column: C's rows are dot products of A's rows with the column B. p.lanes invocations share a row. If
-// the elements of a row are contiguous (a_along_k), these are neighbouring invocations; else neighbouring invocations
-// take neighbouring rows.
+// gemm.wgsl for one column: C's rows are dot products of A's rows with the column B. p.lanes invocations share a row.
+// If the elements of a row are contiguous (a_along_k), neighbouring invocations share a row; else they take
+// neighbouring rows.
 //
 // @operand c: out number akin a
 // @operand a: in number
@@ -38,7 +38,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     let a = p.a_at + batch * p.a_batch + m * p.a_row;
     let b = p.b_at + batch * p.b_batch;
     var k = piece * p.k_piece + lane;
-    // Four sums, so that four loads are under way at a time.
+    // Four independent sums, so that four loads can be in flight at once.
     for (; k + 3u * lanes < k_end; k += 4u * lanes) {
       let k1 = k + lanes;
       let k2 = k + 2u * lanes;

@@ -39,10 +39,10 @@ struct Convolution {
   kernels::conv_product::Params params{};
 };
 
-/// What becomes of each element of alpha * A @ B + beta * D before it is stored: an expression in
-/// WGSL of `value`, of the place in C, `batch`, `row` and `column` (u32), and of `e` and `f`, the
-/// elements of two further matrices at that place. Values have the type that products are summed
-/// in: f32, i32, vec2<u32> of int64, vec2<f32> of complex64.
+/// A function of each element of alpha * A @ B + beta * D, applied before it is stored: a WGSL
+/// expression of `value`, of the place in C, `batch`, `row` and `column` (u32), and of `e` and `f`,
+/// the elements of two further matrices at that place. Values have the type that products are
+/// summed in: f32, i32, vec2<u32> of int64, vec2<f32> of complex64.
 class Fusion {
 public:
   /// A program can have 255 different expressions.

@@ -71,7 +71,7 @@ fn fused(value: acc_t, e: acc_t, f: acc_t, batch: u32, row: u32, column: u32) ->
   );
 }
 
-// C's element of the transposed product is that of column `row` and row `column`.
+// Applies `fused`. In a transposed product (`flipped`), m is the column and n the row of C that `fused` sees.
 fn fuse(value: acc_t, batch: u32, m: u32, n: u32) -> acc_t {
   var e = acc_t();
   var f = acc_t();
@@ -122,7 +122,7 @@ fn banded_tile(id: u32, side: u32) -> BandedTile {
   return BandedTile(c_batch, c_batch % p.batch, piece, place.x, place.y, k_begin, min(k_begin + p.k_piece, p.k));
 }
 
-// Where the elements of matrices with strides lie. A kernel of convolutions has these functions of its own.
+// Where the elements of matrices with strides lie. A convolution kernel defines its own versions.
 
 // A's column k, relative to its row.
 fn column_of_a(k: u32) -> u32 {
@@ -156,13 +156,13 @@ fn column_of_c(n: u32) -> u32 {
   return n * p.c_column;
 }
 
-// Where a missing element is zero, zero times NaN or infinity in A is NaN; these functions then record whether A has
-// such values.
+// A missing element of B is loaded as zero, but zero times NaN or infinity is NaN. In kernels with missing elements,
+// these functions record whether A has such values.
 fn forget_not_finite() {}
 
 fn note_not_finite(a: row_t) {}
 
-// In A, in this or an earlier step.
+// Whether such a value of A was recorded, in this or an earlier step.
 fn found_not_finite() -> bool {
   return false;
 }

@@ -230,7 +230,7 @@ bool fits_tiles(const Product& product, const Strategy& row, const ShaderTarget&
   const bool wide = info(product.sum).bytes == 8;
   const auto side = u32(row.tile.k);
   const uint32_t storage = 2 * side * (wide ? side * 32 : (side + 1) * 16);
-  // Convolutions of types with NaN keep a flag.
+  // For types with NaN, the convolution kernel keeps a flag in workgroup memory.
   const bool flag =
       product.gemm.conv != nullptr && product.sum != DType::kI32 && product.sum != DType::kI64;
   return storage + (flag ? 4 : 0) <= target.max_workgroup_storage &&
@@ -470,8 +470,8 @@ void launch_reduce(const Product& product, const at::Tensor& pieces) {
   namespace kernel = kernels::gemm_reduce;
   Gemm g = product.gemm;
   if (g.conv != nullptr && g.conv->form != kernels::conv_product::Form::weight) {
-    // C's columns have two levels, images and positions, and groups and channels are one: as a
-    // plain product, its batches are channels and its rows images.
+    // In C, a batch is a group, a row a channel, and a column an image and a position. The plain
+    // product has the channels of all groups as batches, images as rows, positions as columns.
     TORCH_INTERNAL_ASSERT(g.fusion == nullptr && g.c.batch == g.m * g.c.row);
     const int64_t positions = g.conv->params.position_volume[0];
     g.c = {g.c.tensor, g.c.offset, g.c.row, g.conv->params.c_outer, g.c.column, g.c.reach};

@@ -44,7 +44,7 @@ struct Strategy {
   /// Whether the kernel computes this product on this target, any epilogue included.
   bool (*accepts)(const Product& product, const Strategy& row, const ShaderTarget& target);
   /// A number, 0 or more, to compare with the other rows that accept: the lowest wins, of equal
-  /// ones the first. Is asked for before `accepts`.
+  /// ones the first row. Called before `accepts`.
   int (*cost)(const Product& product, const Strategy& row, const ShaderTarget& target);
   void (*launch)(const ProductDispatch& dispatch, const Strategy& row);
 };
