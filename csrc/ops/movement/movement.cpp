@@ -26,7 +26,7 @@ namespace {
 
 using at::Tensor;
 
-// By copies: each dimension has a part in front of its shift, and one behind.
+// Rolls by copies of slices: `out` is divided at the shift of each dimension, all in [0, size).
 void roll_slices(const Tensor& out, const Tensor& in, at::IntArrayRef shifts, int64_t dim) {
   while (dim < in.dim() && shifts[dim] == 0) {
     ++dim;

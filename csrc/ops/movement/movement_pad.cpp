@@ -59,7 +59,7 @@ int64_t mapped(CoordinateMap map, int64_t at, int64_t size) {
   return at < 0 ? -at : at >= size ? 2 * (size - 1) - at : at;
 }
 
-// One dimension after the other, by index_add, which can add in order.
+// Handles one dimension after another with index_add, which can add in a fixed order.
 Tensor pad_backward_in_order(CoordinateMap map, const Tensor& grad_output, IntArrayRef padding,
                              IntArrayRef input_size) {
   const auto shifts = front_padding(grad_output, padding);

@@ -23,10 +23,10 @@ Tensor result_like(const Tensor& self, at::IntArrayRef sizes) {
   return empty_webgpu(sizes, self.options().memory_format(self.suggest_memory_format()));
 }
 
-// (..., C, r, r, H, W), the places of a block apart, seen as (..., C, H, r, W, r).
+// (..., C, r, r, H, W), whose r x r are the places in a block, viewed as (..., C, H, r, W, r).
 Tensor interleaved(const Tensor& blocks) { return blocks.movedim({-2, -1}, {-4, -2}); }
 
-// `fine` (..., C, H r, W r), as (..., C, H, r, W, r); a view, since sizes are split only.
+// `fine` (..., C, H r, W r), as (..., C, H, r, W, r). Always a view: dimensions are only split.
 Tensor split_pixels(const Tensor& fine, int64_t r) {
   return fine.unflatten(-1, {fine.size(-1) / r, r}).unflatten(-3, {fine.size(-2) / r, r});
 }

@@ -18,8 +18,7 @@ void moments(const at::Tensor& var, const at::Tensor& mean, const at::Tensor& in
 void normalized_sums(const at::Tensor& sum, const at::Tensor& product, const at::Tensor& gradient,
                      const at::Tensor& input, const at::Tensor& mean, const at::Tensor& rstd);
 
-/// Whether kernels compute in the dtype of each of the tensors, undefined ones left aside, as
-/// floating point.
+/// Whether the dtype of every defined tensor is a floating point dtype that kernels compute in.
 bool are_native_floats(std::initializer_list<at::Tensor> tensors);
 
 /// The shape of contiguous rows and of their weights.
@@ -37,9 +36,9 @@ struct Rows {
 void normalize_rows(const char* op, const Rows& rows, const at::Tensor& x, const at::Tensor& weight,
                     const at::Tensor& bias, double eps, const at::Tensor& y, const at::Tensor& mean,
                     const at::Tensor& rstd);
-/// The gradient of normalize_rows with respect to x, into y; `mean` undefined as there. With
-/// `weight_gradient` and `bias_gradient`, contiguous tensors for the weights of all rows (groups is
-/// 1) or undefined, also those gradients.
+/// The gradient of normalize_rows with respect to x, into y; `mean` is undefined where it
+/// was there. Also computes `weight_gradient` and `bias_gradient` where they are defined: they are
+/// contiguous, and all rows have the same weights (groups is 1).
 void gradient_of_rows(const char* op, const Rows& rows, const at::Tensor& gradient,
                       const at::Tensor& x, const at::Tensor& mean, const at::Tensor& rstd,
                       const at::Tensor& weight, const at::Tensor& y,

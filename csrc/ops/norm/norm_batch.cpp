@@ -112,11 +112,9 @@ void normalize(const Tensor& out, const Tensor& input, const Tensor& scales) {
             {DType::kF32, {*native_dtype(out.scalar_type()), type, DType::kF32, DType::kF32}});
 }
 
-// Copies to and from the CPU here, because the schemas do not mark the running statistics as
-// written: the generic fallback would not copy them back.
-// An empty output of the input's memory format. The CPU's forward goes by is_contiguous(), which
-// ignores the strides of dimensions of size 1; suggest_memory_format(), by which its backward goes,
-// reads them.
+// An empty output of the input's memory format. The CPU's forward kernel uses is_contiguous(),
+// which ignores the strides of dimensions of size 1. Its backward kernel uses
+// suggest_memory_format(), which reads them.
 Tensor empty_of_format(const Tensor& input) {
   if (!input.is_contiguous()) {
     for (const auto format : {at::MemoryFormat::ChannelsLast, at::MemoryFormat::ChannelsLast3d}) {
@@ -128,6 +126,8 @@ Tensor empty_of_format(const Tensor& input) {
   return at::empty_like(input, input.suggest_memory_format());
 }
 
+// Copies to and from the CPU here, because the schemas do not mark the running statistics as
+// written: the generic fallback would not copy them back.
 ThreeTensors batch_norm_on_cpu(const Tensor& input, const OptionalTensor& weight,
                                const OptionalTensor& bias, const Tensor& running_mean,
                                const Tensor& running_var, bool training, double momentum,

@@ -50,8 +50,8 @@ at::TensorIterator reduction(std::initializer_list<Tensor> outputs,
 
 constexpr uint32_t kMaxVectors = 8; // of a row that an invocation keeps in registers
 constexpr uint32_t kMaxGradientVectors = 4;
-// Of a kernel that sums over rows. Enough for any GPU, and few beside the rows of a large tensor,
-// because each writes a row of sums.
+// Workgroups of a kernel that sums over rows: enough to fill any GPU, but far fewer than the rows
+// of a large tensor, because each workgroup writes rows of sums.
 constexpr int64_t kSummingWorkgroups = 264;
 
 bool starts_word(const Tensor& tensor) { return byte_offset(tensor) % 4 == 0; }
@@ -155,7 +155,7 @@ struct RowPlan {
   RowLanes lanes;
   bool pairs;
 
-  // `operands` are those that have an element for each of y's, and the weights.
+  // `operands`: the tensors with one element per element of y, and the weights.
   RowPlan(const char* op, const Rows& rows, const Tensor& y,
           std::initializer_list<const Tensor*> operands)
       : lanes(static_cast<uint32_t>(rows.length), 1),
@@ -236,7 +236,7 @@ void gradient_of_weights(const Rows& rows, const Tensor& gradient, const Tensor&
                          const Tensor& bias_gradient) {
   const Tensor& given = weight_gradient.defined() ? weight_gradient : bias_gradient;
   const int64_t n = rows.length;
-  // The kernel finds both sums.
+  // The kernel always writes both sums.
   const auto out = [&](const Tensor& sum) {
     return sum.defined() ? sum.view({1, n}) : empty_webgpu({1, n}, given.scalar_type());
   };

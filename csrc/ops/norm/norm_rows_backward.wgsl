@@ -1,5 +1,5 @@
 // The gradient of norm_rows with respect to its input. With g = gradient * weight and h = (x - mean) * rstd it is
-// rstd * (g - mean(g) - h * mean(g * h)), all of a row; not centered, x is h / rstd and mean(g) is left out.
+// rstd * (g - mean(g) - h * mean(g * h)), means over the row. If not centered, h = x * rstd and mean(g) is omitted.
 //
 // @operand y: words float // the gradient of the input
 // @operand gradient: in float

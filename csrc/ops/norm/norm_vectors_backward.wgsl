@@ -1,7 +1,7 @@
 // norm_rows_backward for rows of aligned vectors of 16 bytes, which have a weight for each element, or none.
 // `lanes` invocations share a row. Each keeps up to `items` vectors of both inputs in registers, as they are in
-// memory. A workgroup takes several rows one after another, and can sum up the gradients of weight and bias
-// over them: a row of sums for each row that it holds at once.
+// memory. A workgroup handles as many rows at once as its invocations allow, in p.steps steps. It can also sum
+// the gradients of weight and bias over these steps: one row of sums for each row that it handles at once.
 //
 // @operand y: out {bits128} // the gradient of the input
 // @operand weight_sums: out {bits128} optional // of f32

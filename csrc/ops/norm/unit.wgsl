@@ -1,5 +1,5 @@
 // The elements of a row that an invocation loads and stores together: one, or two neighbours. Where `y` owns its words,
-// all rows start at words.
+// every row starts at a word boundary.
 
 @if(owns_y) const unit = 2u;
 @else const unit = 1u;

@@ -1,5 +1,5 @@
 // Weight normalization over the first or the last dimension, w = v * g / |v|. torch._weight_norm
-// calls these operators; second derivatives are computed by others.
+// calls these operators; second derivatives use other operators.
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>

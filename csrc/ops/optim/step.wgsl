@@ -5,7 +5,7 @@ fn learning_rate() -> f32 {
   @else return p.rate;
 }
 
-// After an overflow of scaled gradients nothing changes.
+// Whether to skip the step, because scaled gradients overflowed.
 fn skips() -> bool {
   @if(has_found_inf) return load_found_inf(p.found_inf_at) == 1.0;
   @else return false;
@@ -17,7 +17,7 @@ fn decayed_gradient_of(v: ptr<function, Elements>) -> f32 {
   return select(g + p.weight_decay * (*v).parameter, g, p.weight_decay == 0.0);
 }
 
-// The gradient with the sign of a minimization. Where it was scaled it is unscaled in memory too, as on other devices.
+// The gradient, negated if `maximize`. A scaled gradient is unscaled in memory too, as on other devices.
 fn gradient_of(v: ptr<function, Elements>) -> f32 {
   @if(has_scaled_gradient) {
     (*v).scaled_gradient /= load_grad_scale(p.grad_scale_at);
