@@ -62,9 +62,9 @@ public:
 
   /// Whether a kernel can count the elements.
   bool is_countable() const { return static_cast<uint64_t>(iter_.numel()) < target().max_elements; }
-  /// Whether the shader, which names bindings itself, finds each operand in one.
+  /// Whether each operand lies in one binding. The shader names bindings itself, so it must.
   bool fits() const { return !has_windows() || fit_one_binding_each(); }
-  /// Where it does not: whether it would if no operands shared a large buffer.
+  /// Whether each operand would lie in one binding if no operands shared a large buffer.
   bool fits_apart() const { return fit_one_binding_apart(); }
   using OperandLaunch::shares_large_buffer;
 

@@ -402,7 +402,7 @@ private:
     if (!has_tail) {
       return;
     }
-    // The last invocation may own fewer elements: what lies behind the tensor keeps its bits.
+    // The last invocation may own fewer elements. The bits behind the tensor's end are kept.
     text_ += "  } else {\n";
     const uint32_t bytes = info(v_.dtypes[0]).bytes;
     for (uint32_t w = 0; w < out.words * out.count; ++w) {

@@ -81,8 +81,8 @@ struct PointwiseVariant {
   // Number of dimensions that are walked (a rank class, see rank_class); 0 where all operands are
   // dense.
   uint32_t rank = 0;
-  // Elements per invocation. Above 1 they are consecutive and moved in vectors: in the dense form,
-  // and in the row form (rank > 0), where they run along dimension 0, whose size is a multiple.
+  // Elements per invocation. If there are several, they are consecutive and moved in vectors. In
+  // the row form (rank > 0) they run along dimension 0, whose size is a multiple of `lanes`.
   uint32_t lanes = 1;
   // Row form, bit k: input k has stride 0 along dimension 0, so that all lanes take one value.
   uint32_t splats = 0;

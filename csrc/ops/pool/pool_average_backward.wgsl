@@ -1,4 +1,4 @@
-// Gradient of average pooling: each input cell sums its share of the windows that hold it.
+// Gradient of average pooling: each input cell sums its share of the gradients of the windows that contain it.
 //
 // @operand in: out float
 // @operand out: in like in

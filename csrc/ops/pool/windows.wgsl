@@ -37,7 +37,7 @@ fn window(cell: Cell, d: u32, step: u32) -> Window {
   @else return fractional_window(cell.at[d], p.in_size[d], p.out_size[d], p.kernel[d], sample(cell, d));
 }
 
-// The output cells that may hold an input cell, along dimension d: from .x to below .y.
+// The output cells whose windows may contain an input cell, along dimension d: from .x to below .y.
 fn cover(cell: Cell, d: u32, step: u32) -> vec2<u32> {
   @if(fixed) {
     return fixed_cover(cell.at[d], p.out_size[d], p.kernel[d], p.stride[d], p.padding[d], step);

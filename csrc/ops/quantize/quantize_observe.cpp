@@ -20,10 +20,10 @@ namespace {
 
 using at::Tensor;
 
-// The tensor with channel `axis` first, and all else behind it.
+// A matrix whose rows are the channels: dimension `axis` first, all others flattened.
 Tensor by_channels(const Tensor& x, int64_t axis) {
   if (x.dim() == 2) {
-    return x; // as CPU and CUDA have it: whatever the axis
+    return x; // whatever the axis, as on the CPU and CUDA
   }
   std::vector<int64_t> order(x.dim());
   std::iota(order.begin(), order.end(), 0);

@@ -55,11 +55,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   low = min(low, 0.0);
   high = max(high, 0.0);
   var scale = div_f(high - low, greatest - least);
-  if (!(scale >= 1.1754944e-38)) { // its inverse may not be finite, or it is no number
+  if (!(scale >= 1.1754944e-38)) { // NaN, or so small that its inverse may be infinite
     scale = 0.1;
   }
   store_scale(p.scale_at + i, scale);
-  // The zero point is computed from that end of the range which loses less by rounding.
+  // The zero point is computed from the end of the range that loses less by rounding.
   let steps_low = div_f(low, scale);
   let steps_high = div_f(high, scale);
   let from_low = abs(least) + abs(steps_low) < abs(greatest) + abs(steps_high);

@@ -1,4 +1,4 @@
-// Products with weights of 8 and 4 bits, dequantized on their way into the kernel:
+// Products with weights of 8 and 4 bits, which the kernels dequantize when they load them:
 // _weight_int8pack_mm, _weight_int4pack_mm, _convert_weight_to_int4pack.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/bitwise_left_shift.h>

@@ -1,6 +1,6 @@
-// out = a @ dequantized(w)^T for many rows of `a`: weights of 4 or 8 bits become float32 on their
-// way to workgroup memory. A workgroup computes 64 x 64 elements, 16 steps of K at a time; an
-// invocation 4 x 4 of them.
+// out = a @ dequantized(w)^T for many rows of `a`: weights of 4 or 8 bits are converted to float32
+// before they are staged in workgroup memory. A workgroup computes 64 x 64 elements, 16 steps of K at
+// a time; an invocation computes 4 x 4 of them.
 //
 // @operand out: out float
 // @operand a: in like out

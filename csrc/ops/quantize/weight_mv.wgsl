@@ -1,5 +1,5 @@
-// out = a @ dequantized(w)^T for few rows of `a`: a weight is read once for four of them. 32
-// invocations add up a row of w, and a workgroup has eight rows.
+// out = a @ dequantized(w)^T for few rows of `a`: each load of a weight serves four of them. 32
+// invocations share a row of w, and a workgroup handles eight rows of w.
 //
 // @operand out: out float
 // @operand a: in like out

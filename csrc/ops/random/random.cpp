@@ -147,8 +147,8 @@ void random_full_64_bits_range(TensorIteratorBase& iter, OptionalGenerator gener
   }
 }
 
-// From 0 to the largest value of the dtype, or to the last of consecutive integers that a float
-// has.
+// Draws integers from 0 to the dtype's largest value, or for a floating point dtype to the end of
+// its consecutive integers (2^24 for float32).
 void random(TensorIteratorBase& iter, OptionalGenerator generator) {
   if (integers_on_cpu<random_stub>(iter, generator)) {
     return;

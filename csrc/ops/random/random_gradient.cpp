@@ -1,4 +1,4 @@
-// Gradients of gamma and Dirichlet numbers by their parameters.
+// Gradients of gamma and Dirichlet numbers with respect to their parameters.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_dirichlet_grad_ops.h>
 #include <ATen/ops/_standard_gamma_grad_ops.h>

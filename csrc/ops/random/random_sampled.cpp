@@ -49,8 +49,8 @@ Tensor within_open_interval(const Tensor& x) {
       .to(c10::CppTypeToScalarType<scalar_t>::value);
 }
 
-// Gamma variables over their sum, by way of their logarithms: those of small concentrations are
-// smaller than a float32.
+// Divides gamma variables by their sum, in logarithms, because those of small concentrations would
+// underflow in float32.
 Tensor sample_dirichlet(const Tensor& self, OptionalGenerator generator) {
   if (!is_native_float(self)) {
     return call_cpu_fallback<at::_ops::_sample_dirichlet>::call(self, generator);
