@@ -57,8 +57,8 @@ bool places_fit(const TensorIteratorBase& iter) {
          static_cast<uint64_t>(iter.numel() / iter.num_output_elements()) < most;
 }
 
-// The extreme and its position among more elements than that: first of each part of the elements,
-// then of the parts' results.
+// The extreme and its position where places_fit() is false: first in each part of the elements,
+// then among the results of the parts.
 void reduce_long_runs(const TensorIteratorBase& iter, ReduceOp op) {
   const int input = iter.noutputs();
   const at::DimVector shape(iter.shape().rbegin(), iter.shape().rend()); // outermost first

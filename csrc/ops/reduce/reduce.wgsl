@@ -89,7 +89,7 @@ fn emit(result: u32, split: u32, at: vec3<u32>, a: acc_t) {
   }
 }
 
-// Where element r of a result lies from its first.
+// The offset of a result's element r from its first element.
 fn inner(r: u32) -> u32 {
   @if(one_inner) return r * p.dims[0].y;
   @elif(two_inner) {
@@ -193,7 +193,7 @@ fn run(base: u32, begin: u32, end: u32, lane: u32, lanes: u32) -> acc_t {
   for (; g < groups_end; g += lanes) {
     acc = combine(acc, fetch_group(base, g));
   }
-  // Elements of vectors that reach beyond the run.
+  // Elements at both ends whose vectors reach beyond the run, one at a time.
   let head_end = min(groups_begin * width, last);
   for (var e = first + lane; e < head_end; e += lanes) {
     acc = combine(acc, fetch(base, e));

@@ -189,8 +189,8 @@ private:
     return false;
   }
 
-  // Whether results are better computed in two parts than elements: that halves the memory that is
-  // touched.
+  // Whether to cut the results rather than the reduced elements. Where the longest stride is that
+  // of a result's dimension, this halves the memory that a part touches.
   bool splits_by_results() const {
     if (walk_.results >= target_.max_elements) {
       return true;

@@ -1,6 +1,6 @@
 // How both kernels of grid_sample read the grid.
 
-// The input's cells for a point of the grid, along dimension d; dimensions that are not there have one cell.
+// The input's cells for a point of the grid, along dimension d; a dimension that the tensor lacks has one cell.
 fn axis(cell: Cell, d: u32) -> GridAxis {
   if (d + p.dims < 3u) {
     return grid_single();

@@ -1,5 +1,5 @@
-// Gradient of resampling: each input cell sums the output cells that it is a part of, in a fixed
-// order and without atomics.
+// Gradient of resampling: each input cell sums the gradients of the output cells that it is a tap of,
+// in a fixed order and without atomics.
 //
 // @operand in: out float
 // @operand out: in like in

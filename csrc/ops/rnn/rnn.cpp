@@ -224,7 +224,7 @@ gru_cell_backward(const Tensor& grad_hy, const Tensor& workspace, bool has_bias)
                 {grad_hy.size(0), grad_hy.size(1) * kGruKept});
   check_dtypes(workspace, {grad_hy});
 
-  // Both gradients in one tensor: one sum gives those of both biases.
+  // One tensor holds both gradients of the gates: one sum of it gives the gradients of both biases.
   Tensor grad_gates;
   Tensor grad_hx;
   if (has_kernel(op, workspace)) {

@@ -67,7 +67,7 @@ std::tuple<Tensor, Tensor> composed_gru_backward(const Tensor& grad_hy, const Te
   const Tensor grad_recalled = grad_candidate * kept[0];
   Tensor grad_gates =
       at::cat({grad_reset, grad_update, grad_candidate, grad_reset, grad_update, grad_recalled}, 1);
-  // (row, 2 * 3 * width) with the halves as first dimension.
+  // From (row, 2 * 3 * width) to (2, row, 3 * width).
   grad_gates = grad_gates.view({grad_hy.size(0), 2, kGruGates * grad_hy.size(1)}).transpose(0, 1);
   return {grad_gates.contiguous(), grad_hy * kept[1]};
 }

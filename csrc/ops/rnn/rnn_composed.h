@@ -18,8 +18,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor>
 composed_lstm(const at::Tensor& x, const at::Tensor& h, const at::Tensor& cx,
               const at::Tensor& bias_x, const at::Tensor& bias_h);
 
-/// Gradients by the sums that enter the gates, and by the old cell state. One of grad_hy and
-/// grad_cy may be undefined.
+/// Gradients with respect to the sums that enter the gates, and to the old cell state. One of
+/// grad_hy and grad_cy may be undefined.
 std::tuple<at::Tensor, at::Tensor>
 composed_lstm_backward(const at::Tensor& grad_hy, const at::Tensor& grad_cy, const at::Tensor& cx,
                        const at::Tensor& cy, const at::Tensor& workspace);
@@ -29,8 +29,8 @@ std::tuple<at::Tensor, at::Tensor> composed_gru(const at::Tensor& x, const at::T
                                                 const at::Tensor& hx, const at::Tensor& bias_x,
                                                 const at::Tensor& bias_h);
 
-/// Gradients by what the input and the hidden state add to the gates (stacked), and by the old
-/// state.
+/// Gradients with respect to what the input and the hidden state add to the gates (stacked), and to
+/// the old state.
 std::tuple<at::Tensor, at::Tensor> composed_gru_backward(const at::Tensor& grad_hy,
                                                          const at::Tensor& workspace);
 

@@ -1,4 +1,4 @@
-// Gradients of a GRU cell by what input and hidden state add to its gates, and by the old state.
+// Gradients of a GRU cell with respect to what input and hidden state add to its gates, and to the old state.
 // One invocation per element of the state; outputs are dense.
 //
 // @operand grad_gates: out float
@@ -32,7 +32,7 @@ fn cell(i: u32, row: u32, column: u32) {
   let grad_reset = grad_candidate * recalled * (1.0 - reset_gate) * reset_gate;
   let grad_update = grad_hy * (hx - candidate) * (1.0 - update_gate) * update_gate;
   store_grad_hx(p.grad_hx_at + i, grad_hy * update_gate);
-  // First the gates of all rows as the input sees them, then as the hidden state does.
+  // First the gradients of what the input adds to the gates, for all rows; then of what the hidden state adds.
   let from_x = p.grad_gates_at + row * 3u * p.width + column;
   let from_h = p.count * 3u + from_x;
   store_grad_gates(from_x, grad_reset);

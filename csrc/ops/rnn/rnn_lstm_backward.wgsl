@@ -1,4 +1,4 @@
-// Gradients of an LSTM cell by the sums that enter its gates and by the old cell state. One
+// Gradients of an LSTM cell with respect to the sums that enter its gates, and to the old cell state. One
 // invocation per element of the state; outputs are dense.
 //
 // @operand grad_gates: out float

@@ -96,7 +96,7 @@ void dispatch(ScanOp op, Stage stage, const kernel::Params& params, uint64_t wor
   });
 }
 
-// Combines the second half of each row with the last element of the first.
+// Combines the second half of each row with the last element of the first half.
 void join_halves(ScanOp op, const Tensor& y, const Tensor& z, int64_t d) {
   const int64_t half = y.size(d) / 2;
   const Tensor last = y.narrow(d, half - 1, 1);
@@ -114,7 +114,7 @@ void join_halves(ScanOp op, const Tensor& y, const Tensor& z, int64_t d) {
   default:
     break;
   }
-  // NaN is taken for the extreme, and the later of equal elements.
+  // NaN counts as the extreme. Of equal elements the later one is taken.
   Tensor places = z.narrow(d, half, y.size(d) - half);
   const Tensor beyond = op == ScanOp::cummax ? at::ge(rest, last) : at::le(rest, last);
   const Tensor taken = beyond.__or__(at::isnan(rest));
@@ -183,7 +183,7 @@ void scan(ScanOp op, const Tensor& y, const Tensor& z, const Tensor& self, int64
 
 template <auto& stub, ScanOp op, class Result>
 void run_row(Result result, const Tensor& self, int64_t dim) {
-  dim = at::maybe_wrap_dim(dim, self.dim()); // logcumsumexp's is as the caller gave it
+  dim = at::maybe_wrap_dim(dim, self.dim()); // logcumsumexp passes the caller's, not wrapped
   if (result.sizes() != self.sizes()) { // logcumsumexp's out=, which no meta function has resized
     at::native::resize_output(result, self.sizes());
   }

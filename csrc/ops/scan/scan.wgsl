@@ -55,7 +55,7 @@ fn load_total(i: u32) -> acc_t {
     return acc_t(load_totals(p.totals_at + i), bitcast<u32>(load_total_indices(p.total_indices_at + i)));
   }
   @elif(has_totals) return load_totals(p.totals_at + i);
-  @else return identity(); // nothing stands before a segment yet
+  @else return identity(); // without totals, a segment starts from the identity
 }
 
 fn store_total(i: u32, a: acc_t) {
