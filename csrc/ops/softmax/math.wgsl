@@ -39,6 +39,6 @@ fn result(v: value_t, sum: f32) -> f32 { return (v.x - sum) * v.y; }
 @else
 fn result(v: value_t, sum: f32) -> f32 { return v.x - exp_flat_f(v.y) * sum; }
 
-// Infinity or NaN anywhere, or -infinity everywhere: the whole row is undefined.
+// With +infinity or NaN anywhere, or -infinity everywhere, all results of the row are NaN.
 @if(softmax || log_softmax)
 fn checked_maximum(maximum: f32) -> f32 { return select(nan_f(), maximum, is_finite_f(maximum)); }

@@ -27,7 +27,7 @@ namespace {
 using at::Tensor;
 namespace kernel = kernels::softmax_rows;
 
-// By reductions and pointwise operators, for rows that no kernel can count.
+// The same from reductions and pointwise operators, for rows that no kernel can count.
 Tensor composed(kernel::Math math, const Tensor& x, const Tensor* w, int64_t dim) {
   const Tensor from = x.to(at::kFloat);
   switch (math) {
@@ -112,7 +112,7 @@ void run(const char* op, kernel::Math math, const Tensor& y, const Tensor& x, co
     launch.own_words_of_y();
   }
   launch.math(math);
-  // The gradients keep an element of both inputs.
+  // Gradients keep elements of two inputs in registers, so half as many of each.
   launch.items(lanes.items(length, pairs ? 2 : 1, RowLanes::kMaxItems / (w != nullptr ? 2 : 1)));
   launch.run({.rows = rows,
               .length = length,

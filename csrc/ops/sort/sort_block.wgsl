@@ -110,7 +110,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   for (var e = local; e < 1024u; e += 256u) {
     let segment = first + e / p.width;
     let position = segment % p.blocks * p.width + e % p.width;
-    var item = Item(~key_t(), no_position); // behind every other
+    var item = Item(~key_t(), no_position); // sorts after every element
     if (segment < p.segments && position < p.row) {
       item = item_at(segment / p.blocks, position);
     }

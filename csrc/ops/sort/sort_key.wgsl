@@ -1,4 +1,4 @@
-// Keys whose order as unsigned numbers is that of sorting: u32, of int64 vec2<u32>.
+// Keys whose order as unsigned numbers is that of sorting: u32, or for int64 vec2<u32>.
 
 const nan_key = 0xffffffffu;
 

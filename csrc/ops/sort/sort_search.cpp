@@ -25,7 +25,7 @@ using Side = std::optional<std::string_view>;
 
 // All tensors contiguous, values and boundaries of one native dtype; `sorter` may be undefined.
 // `nan_is_last`: NaN compares as in sorting, greater than all and equal to another NaN. Otherwise
-// as the CPU and CUDA search: no boundary is to the right of NaN, nor NaN of a value.
+// as on the CPU and CUDA: every boundary is left of a NaN value, and a NaN boundary of every value.
 void search_rows(const Tensor& boundaries, const Tensor& values, const Tensor& sorter, bool right,
                  bool nan_is_last, const Tensor& out) {
   TORCH_CHECK_NOT_IMPLEMENTED(values.numel() < int64_t{1} << 31 && boundaries.numel() < int64_t{1}
@@ -129,7 +129,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("bucketize.Scalar", TORCH_FN(bucketize_scalar));
 }
 
-// An element is in the set if bisection of the sorted set leads to its equal.
+// An element is in the set if bisection of the sorted set finds an equal element.
 void isin(const Tensor& elements, const Tensor& test_elements, bool invert, const Tensor& out) {
   if (test_elements.numel() == 0) {
     Tensor(out).fill_(invert);

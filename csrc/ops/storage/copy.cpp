@@ -81,8 +81,8 @@ bool can_flip(at::ScalarType type, bool conj) {
 }
 
 // A copy between tensors of which one is lazily conjugated or negated and the other is not. If one
-// kernel cannot do it, the values are conjugated or negated in the dtype of that side which can.
-// False if neither can.
+// kernel cannot do it, the values are conjugated or negated in the dtype of the side that has
+// kernels for it. False if neither has.
 bool copy_flipped(at::TensorIterator& iter, const Tensor& dst, const Tensor& src) {
   const bool conj = flips_conj(dst, src);
   const bool neg = flips_neg(dst, src);
@@ -205,8 +205,8 @@ void copy_to_host(const Tensor& dst, const Tensor& src) {
   }
 }
 
-// Whether two tensors are the same view of the same memory. A copy then has nothing to do, not even
-// to refuse elements that share memory.
+// Whether two tensors are the same view of the same memory. A copy then has nothing to do, and
+// does not raise for elements that share memory.
 bool is_same_view(const Tensor& a, const Tensor& b) {
   return a.is_alias_of(b) && a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() &&
          a.strides() == b.strides() && a.scalar_type() == b.scalar_type() &&
@@ -226,7 +226,7 @@ Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
   }
   if (is_webgpu(self) && is_webgpu(dst)) {
     if (same_buffer(self, dst) && buffer_of(dst).size > plan_target(dst).max_storage_binding_size) {
-      // The two may lie too far apart for one binding, and a buffer is bound once.
+      // A buffer is bound once, and the two may lie too far apart in it for one binding.
       const Tensor staged = empty_webgpu(self.sizes(), self.scalar_type());
       copy_on_device(staged, self);
       copy_on_device(dst, staged);
