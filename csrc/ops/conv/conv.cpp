@@ -1,5 +1,5 @@
-// Convolution and its gradients. ATen sends every convolution of a PrivateUse1 device here, with
-// 1-D ones as 2-D.
+// Convolution and its gradients. ATen sends every convolution of a PrivateUse1 device here,
+// and turns 1-D convolutions into 2-D ones.
 #include <ATen/ops/convolution_backward_ops.h>
 #include <ATen/ops/convolution_ops.h>
 #include <ATen/ops/sum.h>

@@ -91,7 +91,7 @@ MatrixView by_positions(const Tensor& tensor, int64_t groups) {
 }
 
 // The operand whose elements are addressed by tap and position together. The kernel computes the
-// addresses. The strides `row` and `column` only say, by which of them is smaller, along which
+// addresses. `row` and `column` are no real strides: the smaller one only says along which
 // dimension to load.
 MatrixView gathered(const Tensor& tensor, int64_t groups, bool positions_are_rows) {
   return {.tensor = &tensor,
@@ -102,8 +102,8 @@ MatrixView gathered(const Tensor& tensor, int64_t groups, bool positions_are_row
           .reach = reach(tensor)};
 }
 
-// The addresses that the three forms share. `positions` are the sizes of the dimensions in which
-// positions are counted.
+// The address parameters that the three forms share. `positions` are the sizes of the dimensions in
+// which positions are counted.
 Convolution start(Form form, const Tensor& w, const Tensor& b, at::IntArrayRef positions,
                   const ConvGeometry& geometry) {
   Convolution conv;

@@ -1,6 +1,6 @@
-// A convolution or one of its gradients as a matrix product, one batch for each group. Of input x, output y and weight w,
-// each can be computed from the other two; the one that is indexed by taps and positions together is B, whose elements
-// are gathered:
+// A convolution or one of its gradients as a matrix product, one batch for each group. Each form computes one of
+// input x, output y and weight w from the other two. B is the operand that is indexed by a tap and a position together;
+// the kernel gathers its elements:
 //   output: y = w @ x     A's columns and B's rows are taps, the columns of B and C positions of y in all images
 //   input:  x = w @ y     the same with positions of x; also the output of a transposed convolution
 //   weight: w = y @ x     A's columns and B's rows are positions of y, the columns of B and C taps
@@ -33,8 +33,8 @@ struct Params {
   dilation: vec4<u32>,
   b_image: u32,   // strides of an image and a channel of B
   b_channel: u32,
-  a_outer: u32,   // A's columns have two levels, taps or positions and what is outside of these; a_column is the stride
-  c_outer: u32,   // of the inner one. So have C's where they are positions.
+  a_outer: u32,   // `input`: A's columns are channels (stride a_outer) and taps (stride a_column). `weight`: images and
+  c_outer: u32,   // positions likewise. C's columns, where they are positions, have the strides c_outer and c_column.
 }
 
 // A kernel tap or a position, scaled to the coordinates of B, and the element offset of its channel or image.
@@ -62,7 +62,7 @@ fn digits_of(n: u32, volume: vec4<u32>, plane: vec4<u32>, row: vec4<u32>) -> vec
   return vec4<u32>(depth, height, in_plane - height * row.x, outer);
 }
 
-// Where a flat index of two levels lies: the outer one steps by `outer`, the inner one by `inner` elements.
+// The element offset of a flat index n: stride `outer` for n / volume, stride `inner` for the remainder.
 fn two_levels(n: u32, volume: vec4<u32>, outer: u32, inner: u32) -> u32 {
   let high = divide_by(n, volume);
   return high * outer + (n - high * volume.x) * inner;
@@ -73,8 +73,8 @@ fn tap(n: u32) -> Gathered {
   return Gathered(digits.w * p.b_channel, vec3<i32>(digits.xyz * p.dilation.xyz));
 }
 
-// Where tap 0 of a position lies in x; for the input's gradient, x's coordinates as y's taps see them, before the stride
-// is divided out.
+// The coordinates in x of tap 0 at a position of y. In form `input`, a position of x plus the padding: minus the tap's
+// coordinates, this is a position of y times the stride.
 fn position(n: u32) -> Gathered {
   let digits = digits_of(n, p.position_volume, p.position_plane, p.position_row);
   @if(input) let at = vec3<i32>(digits.xyz + p.padding.xyz);
@@ -82,7 +82,7 @@ fn position(n: u32) -> Gathered {
   return Gathered(digits.w * p.b_image, at);
 }
 
-// Coordinates in a tensor that was strided over: meaningful if `at` is a multiple of the stride, else outside.
+// `at` divided by the stride. If some coordinate is not a multiple of its stride: a place outside of the tensor.
 fn unstride(at: vec3<i32>) -> vec3<i32> {
   let stride = vec3<i32>(p.stride.xyz);
   let quotient = at / stride;

@@ -1,6 +1,6 @@
 // One pass of discrete Fourier transforms of complex sequences, forward. A workgroup holds some rows of `length`
-// elements in workgroup memory and transforms them in place: elements are put at digit-reversed places, then follow the
-// stages (decimation in time), one per factor of the length. An inverse transform conjugates on the way in and out.
+// elements in workgroup memory and transforms them in place: it puts elements at digit-reversed positions, then runs
+// the stages (decimation in time), one per factor of the length. An inverse transform conjugates input and output.
 //
 // A sequence that is longer than workgroup memory is treated as `outer` x `length` x `inner` elements, with one pass
 // per factor. All passes but the last write an element back to its position, multiplied by its twiddle factor. The last
@@ -28,7 +28,7 @@
 // @require !convolves || (has_filter_spectrum && chirp_in && chirp_out && !has_twiddles)
 
 struct Params {
-  rows: u32,           // of all sequences: outer * inner of each
+  rows: u32,           // of all sequences; each sequence has outer * inner rows
   length: u32,
   rows_per_group: u32, // a power of two
   num_stages: u32,
@@ -37,11 +37,11 @@ struct Params {
   points: u32,         // of the sequence; fewer than length * inner * outer if it is convolved
   stored: u32,         // positions below it are written
   store_step: u32,     // between neighbours of a row, in positions
-  root_step: u32,      // 1 / root_step of the sequence is taken apart by this pass
+  root_step: u32,      // factor of the exponent of twiddles: the pass splits parts of 1 / root_step of the sequence
   root_shift: u32,     // log2 of the number of small powers in twiddles
   first_sequence: u32, // the sequence of row 0
   x_stride: u32,       // between positions
-  x_sequence: u32,     // between sequences that lie one behind the other
+  x_sequence: u32,     // between sequences in scratch memory; 0 in a tensor, where `dims` has the strides
   y_stride: u32,
   y_sequence: u32,
   load_across: u32,    // neighbouring invocations take neighbouring rows (else positions)
@@ -54,7 +54,7 @@ struct Params {
   transforms: u32,     // 2 if it convolves
   radices: vec4<u32>,  // of the stages, four bits each
   digits: array<vec4<u32>, 8>, // outer's factors, last first: size, weight in the result's position
-  dims: array<vec4<u32>, 16>,  // of the sequences, last first: size, stride in x, stride in y
+  dims: array<vec4<u32>, 16>,  // of the sequences, innermost first: size, stride in x, stride in y
 }
 
 @if(x_is_complex)
@@ -80,7 +80,7 @@ struct Row {
 var<workgroup> work: array<vec2<f32>, capacity + capacity / 16u>;
 var<workgroup> rows: array<Row, max_rows>;
 
-// Where element i of the workgroup lies in `work`. An unused element after every 16 spreads accesses at distances of a
+// The index in `work` of the workgroup's element i. An unused element after every 16 spreads accesses at distances of a
 // power of two over the memory banks.
 fn slot(i: u32) -> u32 {
   return i + (i >> 4u);
@@ -162,7 +162,7 @@ fn sink(row: Row, k: u32, value: vec2<f32>) {
     let large = (1u << p.root_shift) + (exponent >> p.root_shift);
     v = mul_c(v, mul_c(load_twiddles(p.twiddles_at + small), load_twiddles(p.twiddles_at + large)));
   }
-  // The kernel transforms forward only. With the conjugate, the next transform is the inverse one.
+  // The next transform is an inverse one, computed as a forward transform of the conjugate.
   @if(has_filter_spectrum && !convolves)
   v = conj_c(mul_c(v, load_filter_spectrum(p.filter_spectrum_at + position)));
   @if(chirp_out) v = mul_c(conj_c(v), load_chirp(p.chirp_at + position));
@@ -270,7 +270,7 @@ fn butterfly8(base: u32, span: u32, step: u32) {
   work[slot(base + 7u * span)] = even.d - d;
 }
 
-// Odd prime radices up to 13, by the definition; the terms q and radix - q share their factors.
+// Odd prime radices up to 13, as sums by the definition. The terms q and radix - q share their factors.
 fn butterfly_odd(base: u32, span: u32, step: u32, radix: u32) {
   let half = radix / 2u;
   let first = work[slot(base)];
@@ -299,7 +299,7 @@ fn butterfly_odd(base: u32, span: u32, step: u32, radix: u32) {
   }
 }
 
-// Transforms the rows. It has all the barriers that it needs, before and after.
+// Transforms the rows. Starts and ends with a barrier.
 fn transform(local: u32) {
   var span = 1u;
   for (var stage = 0u; stage < p.num_stages; stage++) {
@@ -333,8 +333,8 @@ fn transform(local: u32) {
   workgroupBarrier();
 }
 
-// Multiplies by the filter spectrum and puts the elements in digit-reversed order for the second transform. With the
-// conjugate, that is the inverse transform.
+// Multiplies by the filter spectrum and puts the elements in digit-reversed order for the second transform. That is
+// an inverse transform, computed as a forward transform of the conjugate.
 @if(convolves)
 fn apply_filter(local: u32, elements: u32) {
   var held = array<vec2<f32>, capacity / 256u>();
@@ -381,8 +381,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     }
     work[slot(at.x * p.length + place_of(at.y))] = v;
   }
-  // A convolution transforms twice. The bound of the loop is a parameter, so that no compiler unrolls it: compiling one
-  // copy of the body takes long enough.
+  // A convolution transforms twice. The bound of the loop is a parameter, so that no compiler unrolls it: the body
+  // takes long to compile even once.
   for (var n = 0u; n < p.transforms; n++) {
     transform(local);
     @if(convolves) {

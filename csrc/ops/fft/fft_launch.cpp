@@ -322,8 +322,8 @@ void fft_along(const char* op, const FftTransform& transform, const Tensor& x, c
     passes.run(); // raises
     return;
   }
-  // Each of several interleaved sequences extends over almost the whole tensor, so a part of them
-  // would not fit a binding either.
+  // Each of several interleaved sequences extends over almost the whole tensor. Splitting the
+  // tensor into fewer sequences would not make it fit a binding, so they are copied first.
   for (const Tensor* side : {&x, &y}) {
     const auto last = static_cast<uint64_t>(side->stride(dim)) * (side->size(dim) - 1);
     if (side->stride(dim) > 1 && (last + 1) * side->itemsize() > limit) {
