@@ -25,7 +25,7 @@ void require(const char* op, const Tensor& tensor, const std::string& message, S
   if (tensor.numel() == 0) {
     return;
   }
-  // The order of the elements is of no matter.
+  // The order of the elements does not matter.
   const Tensor x = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
   if (!is_countable(x)) {
     const Tensor row = x.as_strided({x.numel()}, {1});

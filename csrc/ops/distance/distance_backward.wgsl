@@ -1,5 +1,5 @@
-// Gradient of distances by the vectors of the first set. One invocation per element of a vector,
-// over all vectors of the second set.
+// Gradient of distances with respect to the vectors of the first set. One invocation per element of
+// a vector; it sums over all vectors of the second set.
 //
 // @operand out: out float // as x1
 // @operand x1: in like out
@@ -22,7 +22,7 @@ struct Params {
   gradient_strides: vec4<u32>,
 }
 
-// The derivative of the distance s by the difference d.
+// The derivative of the distance s with respect to the difference d.
 fn slope(d: f32, s: f32) -> f32 {
   @if(zero) return 0.0;
   @elif(one) return sign_f(d);

@@ -58,8 +58,8 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p,
     return call_cpu_fallback<at::_ops::native_dropout>::call(input, p, train);
   }
   // The kernel draws in memory order. The output keeps the order of the input's dimensions
-  // (channels last, for example). An input with gaps between its elements is copied without them
-  // first.
+  // (channels last, for example). An input with gaps between its elements is first copied
+  // to a dense tensor.
   const Tensor x =
       input.is_non_overlapping_and_dense() ? input : at::empty_like(input).copy_(input);
   const double scale = p == 1.0 ? 0.0 : 1.0 / (1.0 - p);

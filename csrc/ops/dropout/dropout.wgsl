@@ -1,5 +1,6 @@
 // Dropout in one pass: draws, scales what is kept, and writes the mask for the backward pass. The outputs are new and
-// dense. An invocation makes four elements and writes whole words. It may overwrite the unused rest of the last word.
+// dense. An invocation computes four elements and writes whole words. The unused rest of the last word may be
+// overwritten.
 //
 // @operand out: words float
 // @operand mask: words {bool}
@@ -26,7 +27,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   var mask = vec4<i32>(0);
   for (var k = 0u; k < left; k++) {
     let kept = uniform_f(random[k]) < p.keep;
-    // A select, not a product: what is dropped is 0 also where the input is not finite.
+    // A select, not a product, so that a dropped element is 0 even if the input is not finite.
     v[k] = select(0.0, load_x(p.x_at + start + k) * p.scale, kept);
     mask[k] = select(0, 1, kept);
   }

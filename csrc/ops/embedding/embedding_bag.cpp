@@ -60,7 +60,7 @@ std::pair<Tensor, Tensor> bag_maxima(const Tensor& rows, const Tensor& bag, cons
   const Tensor candidates = rows.masked_fill(kept.logical_not().unsqueeze(1), lowest);
   const Tensor maxima = at::full({bags, rows.size(1)}, lowest, rows.options());
   index_combine("embedding_bag", StoreMode::kMaximum, maxima, 0, bag, candidates);
-  // Of equal maxima, the first position counts.
+  // Among equal maxima, the first position is taken.
   const Tensor place = at::arange(none, bag.options().dtype(at::kInt)).unsqueeze(1);
   const Tensor is_maximum =
       candidates.eq(maxima.index_select(0, bag)).logical_and_(kept.unsqueeze(1));

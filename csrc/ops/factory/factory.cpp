@@ -64,7 +64,7 @@ uint32_t high(int64_t value) { return static_cast<uint32_t>(static_cast<uint64_t
 uint32_t bits(double value) { return std::bit_cast<uint32_t>(static_cast<float>(value)); }
 
 // Computes start + i * step in 64-bit fixed point. The CPU's kernel computes in float64, and
-// float32 would lose digits. The unit is such that the largest element has 2^61 of them.
+// float32 would lose digits. The unit is chosen so that the largest number is 2^60 to 2^61 units.
 void fixed_point(const at::TensorBase& out, double start, double step) {
   const double last = start + step * static_cast<double>(out.numel() - 1);
   const double largest = std::max({std::abs(start), std::abs(last), std::abs(step)});
