@@ -1,4 +1,4 @@
-// Gradients over the loss scale, and whether one of them is not finite (torch.amp.GradScaler).
+// Divides gradients by the loss scale, and sets found_inf if one is not finite (torch.amp.GradScaler).
 //
 // @operand gradient[]: out float
 // @operand inv_scale: in {f32}

@@ -14,8 +14,8 @@ using Form = ForeachForm;
 using Arguments = ForeachArguments;
 using c10::Scalar;
 
-// Whether the number, as an operand beside a tensor of that dtype or as its factor, leaves the
-// tensor's dtype to the result.
+// Whether an operation of a tensor of this dtype and the number has a result of the tensor's dtype.
+// If `is_operand`, the number is the second operand, else it is a factor.
 bool keeps_dtype(const Scalar& number, bool is_operand, DType dtype) {
   const Kind kind = info(dtype).kind;
   if (dtype == DType::kBool && is_operand) {
@@ -27,7 +27,7 @@ bool keeps_dtype(const Scalar& number, bool is_operand, DType dtype) {
   return !number.isFloatingPoint() || kind == Kind::kFloat || kind == Kind::kComplex;
 }
 
-// The dtype of the fast path, or nothing.
+// The dtype of the multi-tensor kernel, or nullopt if it does not take the arguments.
 std::optional<DType> fast_dtype(const Form& form, const Arguments& arguments,
                                 at::TensorList outputs) {
   std::array<TensorListUse, 4> lists;

@@ -34,12 +34,12 @@ struct ForeachArguments {
 };
 
 /// Runs the op in place (on arguments.inputs[0]), or into new tensors. If the multi-tensor kernels
-/// do not take the arguments, they do nothing and return false or nullopt.
+/// do not take the arguments, these functions do nothing and return false or nullopt.
 bool foreach_in_place(ForeachForm form, const ForeachArguments& arguments);
 std::optional<std::vector<at::Tensor>> foreach_functional(ForeachForm form,
                                                           const ForeachArguments& arguments);
 
-/// Into existing tensors.
+/// Writes the results into existing tensors.
 bool foreach_into(at::TensorList outputs, ForeachForm form, const ForeachArguments& arguments);
 
 } // namespace torch_webgpu

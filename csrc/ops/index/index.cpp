@@ -38,7 +38,7 @@ void add_indices(IndexMove& move, const TensorIteratorBase& iter, at::IntArrayRe
   move.wrap_negative = true;
 }
 
-// Calls launch(iterator, sizes, strides) with no more index tensors than a kernel follows.
+// Calls launch(iterator, sizes, strides) with at most kMaxMoveIndices index tensors.
 template <typename Iterator, typename Launch>
 void with_few_indices(Iterator& iter, at::IntArrayRef sizes, at::IntArrayRef byte_strides,
                       Launch&& launch) {

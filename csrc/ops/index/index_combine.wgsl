@@ -1,5 +1,5 @@
-// Combines elements with those at places that index tensors select (walk.wgsl). Elements for one place come in turn
-// (`out`), or are combined atomically (`sum`, `result`).
+// Combines elements with those at places that index tensors select (walk.wgsl). Elements for one place are combined
+// by one invocation in order (`out`), or atomically (`sum`, `result`).
 //
 // @operand in: in any
 // @operand out: out like in optional

@@ -1,5 +1,5 @@
-// Copies the bits of elements to or from places that index tensors select (walk.wgsl). Of several elements for one
-// place, one is stored: its bits do not mix with the others', which for elements smaller than a word takes atomics.
+// Copies the bits of elements to or from places that index tensors select (walk.wgsl). If several elements go to
+// one place, one of them is stored whole. For elements smaller than a word, this takes atomics.
 //
 // @operand in: in bits
 // @operand out: out like in optional

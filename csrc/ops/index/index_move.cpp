@@ -36,9 +36,9 @@ void for_each_strides(IndexMove& move, Visit&& visit) {
   }
 }
 
-// Sorts the dimensions by their strides in the output, the smallest first, with the serial ones
-// behind the others. Merges neighbouring dimensions where the strides of every operand allow it.
-// Returns the number of parallel dimensions.
+// Sorts the parallel dimensions by their strides in the output, the smallest first. The serial ones
+// follow in their own order. Merges neighbouring dimensions where the strides of every operand
+// allow it. Returns the number of parallel dimensions.
 uint32_t simplify(IndexMove& move) {
   const size_t rank = move.sizes.size();
   auto is_serial = [&](size_t d) { return (move.serial_dims >> d & 1) != 0; };
@@ -53,7 +53,7 @@ uint32_t simplify(IndexMove& move) {
       return is_serial(b);
     }
     if (is_serial(a)) {
-      return false; // merging would change the order of visits
+      return false; // sorting would change the order of visits
     }
     return std::abs(move.out.strides[a]) < std::abs(move.out.strides[b]);
   });

@@ -100,8 +100,8 @@ std::array<uint32_t, 4> element_bits(const c10::Scalar& value, at::ScalarType ty
 /// Whether elements of this type can be combined atomically; otherwise only serially.
 bool combines_atomically(StoreMode mode, DType dtype);
 
-/// Checks only the values of the indices. The device does that, and raises IndexError at the next
-/// synchronization. Does nothing if a dimension is empty.
+/// Of the arguments, checks only the index values. The device checks these, and IndexError is
+/// raised at the next synchronization. Does nothing if a dimension is empty.
 void run_index_move(IndexMove&& move);
 
 /// The computation of index_add_ and index_reduce_: combines each slice of `source` along `dim`

@@ -103,7 +103,7 @@ Tensor& index_put_impl(Tensor& self, const c10::List<std::optional<Tensor>>& ind
     return call_cpu_fallback<at::_ops::_index_put_impl_>::call(self, indices, values, accumulate,
                                                                unsafe);
   }
-  const bool same = values.scalar_type() == self.scalar_type(); // else refused below
+  const bool same = values.scalar_type() == self.scalar_type(); // else ATen's implementation raises
   if (accumulate && same && at::isReducedFloatingType(self.scalar_type())) {
     at::assert_no_overlap(self, values);
     // A sum in a half type stops growing once it is large compared with its terms. It is kept in

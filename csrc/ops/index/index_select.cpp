@@ -133,7 +133,7 @@ StoreMode mode_of(std::string_view reduce) {
   return reduce == "prod"   ? StoreMode::kMultiply
          : reduce == "amax" ? StoreMode::kMaximum
          : reduce == "amin" ? StoreMode::kMinimum
-                            : StoreMode::kAdd; // of a mean: the caller divides the sums
+                            : StoreMode::kAdd; // for a mean; the caller divides the sums
 }
 
 } // namespace

@@ -1,10 +1,10 @@
-// What the kernels that find elements by index tensors share: gather, scatter, index, index_put, take and their relatives
-// differ only in strides, in whether an index applies to `in` or to `out`, and in what is done with an element. A
-// kernel that imports `main` from here defines place_element(out, in), and out_begin() and in_begin(), where the two
-// tensors start.
+// The entry point of the kernels that find elements by index tensors. gather, scatter, index, index_put, take and their
+// relatives differ only in strides, in whether an index applies to `in` or to `out`, and in what is done with an
+// element. A kernel that imports `main` defines place_element(out, in), and out_begin() and in_begin(), which return
+// the offsets of the two tensors.
 //
-// An invocation handles one coordinate of the first `rank` dimensions, and in turn all coordinates of the `serial_rank`
-// dimensions behind: the order in which one element is updated is then fixed, and no atomics are needed.
+// An invocation handles one coordinate of the first `rank` dimensions. It visits all coordinates of the next
+// `serial_rank` dimensions in order, so updates of an element along these have a fixed order and need no atomics.
 //
 // @grid invocations p.count
 
@@ -14,11 +14,11 @@ struct Params {
   serial_count: u32,
   serial_rank: u32,
   wrap_negative: u32, // 1: negative indices count from the end
-  dim: u32,           // that the first index selects from, for errors
+  dim: u32,           // the dimension that the first index selects from, for errors
   error: u32,         // the code to write
   value: vec4<u32>,             // the bits of the element that is filled in
   indices: array<vec4<u32>, 5>, // of each index tensor: valid size, stride in `out`, stride in `in`
-  dims: array<vec4<u32>, 24>,   // innermost first, two each: size, out, in, index 0; index 1...4
+  dims: array<vec4<u32>, 24>,   // innermost first, two vectors each: size, strides in out, in, index 0; in index 1...4
 }
 
 struct Place {
