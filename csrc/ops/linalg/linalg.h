@@ -45,7 +45,7 @@ struct Triangle {
   bool unit = false;      // the diagonal is taken to be 1
   bool conjugate = false; // A's elements are conjugated
 
-  /// The same of the transposed matrix.
+  /// The same triangle, as a part of the transposed matrix.
   Triangle transposed() const { return {!upper, unit, conjugate}; }
 };
 

@@ -37,7 +37,7 @@ using at::native::svd_stub;
 
 namespace kernel = kernels::linalg_jacobi;
 
-constexpr uint32_t kTeam = 32; // invocations to a pair of columns
+constexpr uint32_t kTeam = 32; // invocations per pair of columns
 
 void rotate(const Tensor& w, const Tensor& rotations, const kernel::Params& params) {
   kernel::Launch launch("linalg_jacobi");
@@ -77,8 +77,8 @@ Tensor orthogonalize(const Tensor& a, const Tensor& rotations) {
       break;
     }
   }
-  // Thousands of rotations leave V a little less than unitary: a step of Newton's iteration for the
-  // polar factor mends that.
+  // After thousands of rotations, V is not exactly unitary. A step of Newton's iteration for the
+  // polar factor corrects that.
   const Tensor v = w.narrow(2, n, n).mT();
   return at::baddbmm(v, v, at::bmm(v.mH(), v), /*beta=*/1.5, /*alpha=*/-0.5);
 }
@@ -188,7 +188,7 @@ Tensor add_to_diagonal(const Tensor& a, const Tensor& bound) {
   return sum;
 }
 
-// The eigenvalues of Hermitian A by its eigenvectors, the columns of V.
+// The eigenvalues of Hermitian A from its eigenvectors, the columns of V.
 Tensor rayleigh_quotients(const Tensor& a, const Tensor& v) {
   const Tensor products = v.conj().mul(at::bmm(a, v));
   return (a.is_complex() ? at::real(products) : products).sum(1);

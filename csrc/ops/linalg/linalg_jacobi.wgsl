@@ -1,9 +1,9 @@
-// One-sided Jacobi rotations (Hestenes 1958): of each pair of columns in the rounds of a
-// tournament, so that the pairs of a round share no column. Columns whose product is not small are
-// rotated to be orthogonal. Below each square matrix is stored a second one, to which the same
-// rotations are applied. Columns are contiguous. A team of invocations works on a pair; one
-// workgroup does all pairs of a matrix, and then several rounds in a row, or takes `teams` pairs of
-// one round.
+// One-sided Jacobi rotations (Hestenes 1958). All pairs of columns are visited in the rounds of a
+// round-robin tournament, so that the pairs of a round share no column. A pair whose inner product
+// is not small is rotated to be orthogonal. A second square matrix is stored below each matrix, and
+// the same rotations are applied to it. Columns are contiguous. A team of invocations works on a
+// pair. If one workgroup takes all pairs of a matrix, a dispatch runs several rounds; else each
+// workgroup takes `teams` pairs of one round.
 //
 // @operand w: out {f32, c64} // both matrices, column after column; read too
 // @operand rotations: sum {i32} // of each matrix
@@ -17,7 +17,7 @@ struct Params {
   columns: u32,
   first_round: u32,
   rounds: u32,
-  groups: u32, // workgroups to a matrix
+  groups: u32, // workgroups per matrix
   tolerance: f32, // of a product, relative to the columns' lengths
 }
 
@@ -31,7 +31,7 @@ const negligible = 1e-30;
 // Squared lengths of both columns, and their product.
 var<workgroup> sums: array<vec4<f32>, lanes>;
 
-// The columns that meet as pair k of a round; the last column keeps its place in all rounds, and the others rotate.
+// The columns of pair k of a round (the circle method: the last column keeps its place, the others rotate).
 fn meeting(k: u32, round: u32, players: u32) -> vec2<u32> {
   let ring = players - 1u;
   if (k == 0u) {

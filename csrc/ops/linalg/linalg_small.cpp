@@ -44,7 +44,7 @@ void cross_webgpu(const Tensor& result, const Tensor& a, const Tensor& b, int64_
 
 const RegisterStub<decltype(cross_stub)> register_cross(cross_stub, &cross_webgpu);
 
-// Row i of the result is the sum of the inputs by the coefficients of row i.
+// Row i of the result is the sum of the inputs, weighted with row i of the coefficients.
 Tensor compute_linear_combination(const Tensor& input, const Tensor& coefficients) {
   TORCH_CHECK(input.dim() > 0 && input.numel() > 0, "Empty tensor not supported");
   auto size = input.sizes().vec();

@@ -55,7 +55,7 @@ void triangular_solve(const Tensor& a_in, const Tensor& b_in, bool left, bool up
   Tensor a = in_columns(a_in);
   Tensor b = in_columns(b_in);
   Triangle triangle{upper, unit, transpose == TransposeType::ConjTranspose};
-  // X A = B is the transposed A^T X^T = B^T.
+  // X A = B is solved as its transpose, A^T X^T = B^T.
   if (!left) {
     b = b.mT();
   }

@@ -12,7 +12,7 @@ struct Params {
   batches: u32,
   rows: u32,
   columns: u32,
-  column_groups: u32, // workgroups to a matrix
+  column_groups: u32, // workgroups per matrix
   upper: u32,
   unit: u32, // whether the diagonal is taken to be 1
   conjugate: u32,

@@ -1,4 +1,4 @@
-// The numbers that the kernels of linear algebra compute in: complex where an operand is, else f32.
+// The number type of the kernels of linear algebra: complex if an operand is complex, else f32.
 
 @if(is_complex) alias num = vec2<f32>;
 @else alias num = f32;

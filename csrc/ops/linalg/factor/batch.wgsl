@@ -1,4 +1,5 @@
-// The walk of factorizations that give a workgroup of 256 to a matrix: decompose(batch, lane) handles one.
+// The entry point of factorizations with a workgroup of 256 per matrix. A kernel defines decompose(batch, lane), which
+// factorizes one matrix.
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,

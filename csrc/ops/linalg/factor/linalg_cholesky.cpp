@@ -1,4 +1,4 @@
-// The Cholesky factorization and what is solved with it.
+// The Cholesky factorization, and solves and inverses from the factor.
 #include <ATen/native/BatchLinearAlgebra.h>
 #include <ATen/native/LinearAlgebraUtils.h>
 #include <ATen/ops/_cholesky_solve_helper_ops.h>

@@ -1,5 +1,5 @@
 // The Cholesky factor of a Hermitian matrix of at most `block` rows, in place of its lower
-// triangle. One workgroup to a matrix.
+// triangle. One workgroup per matrix.
 //
 // @operand a: out {f32, c64} // read too
 // @operand info: out {i32} // read too
@@ -27,7 +27,7 @@ fn decompose(batch: u32, lane: u32) {
       tile[e] = load_a(element(a, p.a_strides, i, j));
     }
   }
-  var failed = 0u; // the first row, from 1, whose leading minor is not positive
+  var failed = 0u; // the first row, counted from 1, whose leading minor is not positive
   for (var j = 0u; j < p.rows; j++) {
     workgroupBarrier();
     let square = real_part(tile[j * block + j]);

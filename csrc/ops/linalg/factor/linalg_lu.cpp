@@ -37,7 +37,7 @@ void factor_panel(const Tensor& a, const Tensor& pivots, const Tensor& info, int
 }
 
 // Interchanges rows of `b`. `pivots` (batch x count) gives, for each row from `first` on, the row
-// to change it with, counted from 1.
+// to interchange it with, counted from 1.
 void swap_rows(const Tensor& b, const Tensor& pivots, int64_t first, bool reverse) {
   if (b.numel() == 0) {
     return;
@@ -117,7 +117,7 @@ void lu_solve(const Tensor& lu_in, const Tensor& pivots_in, const Tensor& b_in,
   swap_rows(b, pivots, 0, true);
 }
 
-// The iterator runs over the batch, the last dimension having been taken out of it.
+// The iterator runs over the batch dimensions; it does not include the last dimension.
 void unpack_pivots(at::TensorIterator& iter, int64_t count, int64_t rows) {
   const int64_t batches = iter.numel();
   if (batches == 0 || count == 0) {

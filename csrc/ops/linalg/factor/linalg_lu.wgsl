@@ -1,5 +1,5 @@
 // LU factors of a panel of at most `block` columns with partial pivoting, in place. One workgroup
-// to a matrix; it interchanges the panel's rows only.
+// per matrix. Rows are interchanged within the panel only.
 //
 // @operand a: out {f32, c64} // read too
 // @operand pivots: out {i32}
@@ -35,7 +35,7 @@ fn size_of(a: num) -> u32 {
 fn decompose(batch: u32, lane: u32) {
   let a = matrix_begin(p.a_at, p.a_strides, batch);
   let width = lanes_with_rows(lanes, p.rows);
-  var failed = 0u; // the first column, from 1, without a pivot
+  var failed = 0u; // the first column, counted from 1, without a pivot
   for (var j = 0u; j < p.columns && j < p.rows; j++) {
     var size = 0u;
     var row = j;

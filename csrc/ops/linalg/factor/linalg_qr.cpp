@@ -54,7 +54,7 @@ struct Block {
                launch.grid_of_groups(batches));
   }
 
-  // C becomes its product with the block from the left, or with the block's adjoint.
+  // Multiplies C from the left, in place, by the block or by the block's adjoint.
   void apply(const Tensor& c, bool adjoint) const {
     const Tensor products = at::bmm(v.mH(), c);
     subtract_product(c, v, at::bmm(adjoint ? t.mH() : t, products));
@@ -145,7 +145,7 @@ void ormqr(const Tensor& input, const Tensor& tau_in, const Tensor& other, bool 
   Tensor tau = rows_of_batch(tau_in, a.size(0));
   bool adjoint = transpose;
   if (!left) {
-    // C Q is the transposed (conj Q)^H C^T.
+    // C Q is the transpose of (conj Q)^H C^T.
     c = c.mT();
     adjoint = !transpose;
     if (a.is_complex()) {

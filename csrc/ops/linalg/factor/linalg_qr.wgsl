@@ -1,5 +1,5 @@
 // QR factors of a panel of at most `block` columns by Householder reflectors, in place as LAPACK
-// keeps them: R above, the reflectors' vectors without their leading 1 below. One workgroup to a
+// keeps them: R above, the reflectors' vectors without their leading 1 below. One workgroup per
 // matrix.
 //
 // @operand a: out {f32, c64} // read too
@@ -19,7 +19,7 @@ struct Params {
 }
 
 const lanes = 256u;
-const team = 32u; // invocations to a column
+const team = 32u; // invocations per column
 const teams = lanes / team;
 
 // Squares of very large and very small numbers leave the range of float32. Such numbers are scaled, and their squares
@@ -100,7 +100,7 @@ fn decompose(batch: u32, lane: u32) {
     workgroupBarrier();
     storageBarrier();
 
-    // The conjugate of the reflection, of the columns to the right, a team to each.
+    // Applies the adjoint of the reflection to the columns to the right, with one team per column.
     for (var first = j + 1u; first < p.columns; first += teams) {
       let k = first + lane / team;
       let other = element(a, p.a_strides, 0u, k);

@@ -1,5 +1,5 @@
-// The triangular factor T of a block of Householder reflectors: their product is I - V T V^H. Takes
-// the products V^H V, in whose place it puts T. One workgroup to a block, an invocation to a row.
+// The triangular factor T of a block of Householder reflectors: their product is I - V T V^H. On
+// entry `t` holds the products V^H V; T replaces them. One workgroup per block, one invocation per row.
 //
 // @operand t: out {f32, c64} // read too
 // @operand tau: in like t
@@ -26,7 +26,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     return;
   }
   let t = matrix_begin(p.t_at, p.t_strides, batch);
-  // A row of T depends on itself and the products alone.
+  // A row of T depends on the products and on no other row.
   for (var j = row; j < p.count; j++) {
     let tau = load_tau(p.tau_at + batch * p.tau_batch + j);
     var value = tau;
