@@ -1,7 +1,7 @@
 // The recursion of the connectionist temporal classification loss (Graves et al., 2006), in
-// logarithms: a workgroup walks one sequence, forwards (alpha) or backwards (beta), which is the
-// same walk with the order of steps and states reversed. A target of n labels has 2n + 1 states: a
-// blank before, between and after the labels.
+// logarithms. One workgroup computes one sequence, forwards (alpha) or backwards (beta). The
+// backward recursion is the forward one with the order of steps and of states reversed. A target of
+// n labels has 2n + 1 states: the labels, and a blank before, between and after them.
 //
 // @operand out: out {f32} // alpha or beta
 // @operand loss: out {f32} optional // forwards only
@@ -10,7 +10,7 @@
 // @operand sequence: in {i32} // steps, labels, first label; of each sequence
 
 struct Params {
-  steps: u32, // of the longest sequence
+  steps: u32, // the size of x's first dimension; a sequence may have fewer
   states: u32, // of the longest target
   classes: u32,
   blank: u32,

@@ -1,6 +1,6 @@
-// Gradient of the connectionist temporal classification loss from alpha and beta (see ctc.wgsl): a
-// workgroup computes one step of one sequence. Of the labels that name one class, the first one's
-// invocation sums the probability of all.
+// Gradient of the connectionist temporal classification loss from alpha and beta (see ctc.wgsl). One
+// workgroup computes one step of one sequence. If several labels name the same class, the invocation
+// of the first of them sums their probabilities.
 //
 // @operand out: out {f32}
 // @operand x: in {f32}
@@ -12,7 +12,7 @@
 // @operand sequence: in {i32} // steps, labels, first label; of each sequence
 
 struct Params {
-  steps: u32, // of the longest sequence
+  steps: u32, // the size of x's first dimension; a sequence may have fewer
   states: u32, // of the longest target
   classes: u32,
   blank: u32,
@@ -56,7 +56,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   if (none || impossible) {
     return;
   }
-  // After the labels (k == labels) comes the blank.
+  // k == labels stands for the blank.
   for (var k = lane; k <= labels; k += kLanes) {
     let c = class_at(first_label, labels, k);
     var total = LogSum(-inf_f(), 0.0);
@@ -95,7 +95,7 @@ fn state_at(step: u32, batch: u32, state: u32) -> f32 {
   return load_alpha(p.alpha_at + i) + load_beta(p.beta_at + i);
 }
 
-// The logarithm of a sum: sum * e^greatest.
+// Represents sum * e^greatest, a sum of numbers that are given by their logarithms.
 struct LogSum {
   greatest: f32,
   sum: f32,

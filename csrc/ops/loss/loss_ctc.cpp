@@ -45,7 +45,7 @@ public:
                                 "ctc_loss(): more than 2^31 elements");
   }
 
-  // Fills `out` with alpha, and the losses; without `loss`, with beta.
+  // Fills `out` with alpha and `loss` with the losses, or, without `loss`, fills `out` with beta.
   void walk(const Tensor& out, const Tensor& loss) const {
     kernels::ctc::Launch launch("ctc_loss");
     launch.out(out);
@@ -105,7 +105,7 @@ void check_lengths(const char* name, IntArrayRef lengths, int64_t batches, int64
   }
 }
 
-// Checks as the CPU does; gives the length of the longest target.
+// Makes the checks of the CPU's operator. Returns the length of the longest target.
 int64_t check_arguments(const Tensor& log_probs, const Tensor& targets, IntArrayRef input_lengths,
                         IntArrayRef target_lengths, int64_t blank) {
   const at::CheckedFrom from = "ctc_loss_allocate_outputs";

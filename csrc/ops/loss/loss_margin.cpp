@@ -45,7 +45,8 @@ struct Margin {
   double margin = 1.0;
   Tensor weight = {};
 
-  // Fills `out` (one element per class); `gradient` is one per sample, or undefined for the loss.
+  // Fills `out`, with one element per sample and class: the gradient if `gradient` (one element per
+  // sample) is defined, else the terms of the loss.
   void run(const Tensor& out, double scale, const Tensor& gradient, const Tensor& marks) const {
     if (out.numel() == 0) {
       return;

@@ -1,6 +1,6 @@
 // Hinge losses between the target classes of a sample and all its other classes:
-// sum of max(0, margin - x[target] + x[other]) ^ power. With `gradient`, of the sample's loss, the result is the
-// gradient of x. One invocation per sample and class.
+// sum of max(0, margin - x[target] + x[other]) ^ power. With `gradient` (that of each sample's loss), the result is
+// the gradient of x. One invocation per sample and class.
 //
 // @operand out: out float
 // @operand x: in float
@@ -10,7 +10,7 @@
 // @operand marks: out float optional  // 1 where a class is a target, else 0
 // @errors
 
-// Distances of samples and classes (of labels: targets) in elements.
+// Strides, in elements: `_sample` from sample to sample, `_class` from class to class, label_step from label to label.
 struct Params {
   count: u32,
   classes: u32,
@@ -99,7 +99,7 @@ fn loss(sample: u32, class_index: u32) -> f32 {
   return sum * p.scale;
 }
 
-// The derivative of the sample's loss by this class's value.
+// The derivative of the sample's loss with respect to this class's value.
 fn slope(sample: u32, class_index: u32) -> f32 {
   let times = times_target(sample, class_index);
   let value = value_of(sample, class_index);

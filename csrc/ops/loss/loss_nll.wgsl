@@ -14,7 +14,7 @@
 // @require !(rest && has_weight)
 // @errors
 
-// Strides: depth, row, column, channel.
+// The vectors of strides are in the order depth, row, column, channel.
 struct Params {
   count: u32, // terms
   classes: u32,

@@ -7,7 +7,7 @@
 // @operand total: in like grad_x // the sum of the weights
 // @operand weight: in like grad_x optional // of the classes
 
-// Strides: depth, row, column, channel.
+// The vectors of strides are in the order depth, row, column, channel.
 struct Params {
   count: u32, // elements of grad_x
   classes: u32,
