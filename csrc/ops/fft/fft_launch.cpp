@@ -38,7 +38,7 @@ struct Steps {
 struct Place {
   Tensor tensor;
   uint32_t stride = 1;
-  uint32_t sequence = 0; // distance between sequences; 0: as the tensor's dims say
+  uint32_t sequence = 0; // distance between sequences; 0 if the tensor's strides give it
 };
 
 class Passes {

@@ -40,8 +40,8 @@ uint64_t without_radices(uint64_t length) {
   return length;
 }
 
-// The length of a convolution: at least `least`, and a product of small radices. It is a power of
-// two if that fits workgroup memory, else the shortest such length.
+// The length of a convolution: at least `least`, and a product of powers of 2, 3 and 5. It is a
+// power of two if that fits workgroup memory, else the shortest such length.
 uint64_t convolution_length(uint64_t least, uint32_t capacity) {
   uint64_t best = std::bit_ceil(least);
   if (best <= capacity) {

@@ -110,8 +110,8 @@ void take(TensorIterator& iter, const at::TensorBase& input) {
   run_index_move(std::move(move));
 }
 
-// Iterator without output: source, index. put_ in index_put.cpp handles sums in float64, so that
-// they do not get here.
+// Iterator without output: source, index. put_ in index_put.cpp handles sums in dtypes
+// that have no kernels, so these do not get here.
 void put(TensorIterator& iter, const at::TensorBase& self, bool accumulate) {
   const Tensor target(self);
   const Tensor out = target.contiguous();

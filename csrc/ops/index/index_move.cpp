@@ -143,7 +143,8 @@ void check_dtypes(const IndexMove& move) {
   }
 }
 
-// Cached by the addresses of the literals, so that an op does not build a string on every call.
+// The code of the move's error text. Cached by the addresses of the literals, so that an op does
+// not build a string on every call.
 uint32_t error_code_of(const IndexMove& move) {
   struct Known {
     const Context* context;
