@@ -84,8 +84,9 @@ def choose(
 def choose_tile(
     kernel: "WgslKernel", indices: Iterable[sympy.Expr], tree: Any
 ) -> tuple[int, int] | None:
-    """The numbers of columns and rows, if some operand is read along columns and others along rows:
-    then a workgroup takes a square tile, so that all operands move whole lines of memory."""
+    """The numbers of columns and rows, if the elements of some operand lie side by side along the
+    columns. A workgroup then takes a square tile, so that all operands move whole lines of memory.
+    """
     for index in indices:
         for symbol in index.free_symbols:
             entry = kernel.range_tree_nodes.get(symbol)
