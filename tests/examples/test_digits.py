@@ -1,5 +1,6 @@
 """The two commands of the digits example, on the CPU: what they print, save and refuse."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -9,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from command_lines import on_cpu
+from command_lines import refused as refuse
 from idx_files import write_set
 
 from examples.command import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_NOT_LEARNED
@@ -27,8 +30,8 @@ def weights(tmp_path):
     return path
 
 
-def command(*args):
-    return cli.main([*args[:1], "--device", "cpu", *map(str, args[1:])])
+command = functools.partial(on_cpu, cli.main)
+refused = functools.partial(refuse, cli.main)
 
 
 def test_split_is_stratified_and_complete():
@@ -93,14 +96,6 @@ def test_idx_files_train_and_run(tmp_path, capsys):
     assert command("train", "--require-accuracy", 0, *common) == 0
     assert command("run", *common) == 0
     assert "on 40 held-back images" in capsys.readouterr().out
-
-
-def refused(capsys, *args):
-    assert command(*args) == EXIT_BAD_INPUT
-    # A progress bar may stand before it, on a line of its own.
-    message = capsys.readouterr().err.splitlines()[-1]
-    assert message.startswith("error: ")
-    return message
 
 
 @pytest.mark.parametrize("keep", [0, 3, 100, 0.5, 0.99])

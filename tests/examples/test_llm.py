@@ -1,13 +1,16 @@
 """The two commands of the language model on the CPU, and what the network and its cache compute."""
 
+import functools
 import json
 
 import pytest
 import torch
+from command_lines import on_cpu
+from command_lines import refused as refuse
 from llm_network import network
 from safetensors.torch import load_file, save_file
 
-from examples.command import EXIT_BAD_INPUT, EXIT_NOT_LEARNED
+from examples.command import EXIT_NOT_LEARNED
 from examples.llm import cli, text
 from examples.llm.generation import Writer, choose
 from examples.llm.model import GPT
@@ -17,8 +20,8 @@ from examples.llm.training import Trainer, learning_rates
 SMALL = ("--layers", 1, "--width", 32, "--heads", 2, "--context", 16, "--batch", 8)
 
 
-def command(*args):
-    return cli.main([*args[:1], "--device", "cpu", *map(str, args[1:])])
+command = functools.partial(on_cpu, cli.main)
+refused = functools.partial(refuse, cli.main)
 
 
 @pytest.fixture
@@ -131,13 +134,6 @@ def test_same_seed_same_losses():
         return trainer.mean_loss(3)
 
     assert losses() == losses()
-
-
-def refused(capsys, *args):
-    assert command(*args) == EXIT_BAD_INPUT
-    message = capsys.readouterr().err.splitlines()[-1]
-    assert message.startswith("error: ")
-    return message
 
 
 @pytest.mark.parametrize("keep", [0, 3, 100, 0.5, 0.99])
