@@ -11,10 +11,9 @@ from collections.abc import Callable
 from torch._inductor.codegen.common import IndentedBuffer
 from torch._inductor.utils import DeferredLineBase
 
-from torch_webgpu.inductor.text import LANE, TURN
+from torch_webgpu.inductor import tables
+from torch_webgpu.inductor.text import DECLARATION, LANE, LET, TURN, WORD
 
-_LET = re.compile(r"let (\w+) = (.*);$", re.S)
-_WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 # Calls of the library take many instructions, operators one.
 _CALL = re.compile(r"\b(?!abs_f|neg_f)\w+_f\(")
 _LONGEST = 2000  # characters of an expression; longer ones are not followed
@@ -52,14 +51,14 @@ class KeptValues:
     def see_invariant(self, lines: IndentedBuffer) -> None:
         """Lines that stand before a loop: loops may have the same under other names."""
         for line in lines._lines:
-            if isinstance(line, str) and (match := _LET.match(line)):
+            if isinstance(line, str) and (match := LET.match(line)):
                 self._invariant[match[1]] = self._whole(match[2], self._invariant)
 
     @staticmethod
     def _whole(expression: str, expressions: dict[str, str]) -> str:
         """The expression with those of its variables in their places."""
-        whole = _WORD.sub(lambda word: expressions.get(word[0], word[0]), expression)
-        return whole if _WORD.fullmatch(whole) else f"({whole})"
+        whole = tables.substitute(expression, expressions)
+        return whole if WORD.fullmatch(whole) else f"({whole})"
 
     def see_loop(
         self,
@@ -84,14 +83,14 @@ class KeptValues:
             for line in buffer._lines:
                 rest.append(line)
                 text = line if isinstance(line, str) else ""
-                match = _LET.match(text)
+                match = LET.match(text)
                 depth += text.count("{") - text.count("}")
                 if not match or depth:
-                    changing.update(re.findall(r"\b(?:let|var) (\w+)", text))
+                    changing.update(DECLARATION.findall(text))
                     continue
                 name, expression = match.groups()
                 whole = self._whole(expression, expressions)
-                if not changing.isdisjoint(_WORD.findall(whole)) or len(whole) > _LONGEST:
+                if not changing.isdisjoint(WORD.findall(whole)) or len(whole) > _LONGEST:
                     changing.add(name)
                     continue
                 expressions[name] = whole

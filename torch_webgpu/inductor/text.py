@@ -13,9 +13,9 @@ from torch._inductor.utils import DeferredLineBase
 LANE = "LANE"
 TURN = "TURN"  # of a loop that is written out
 
-_LET = re.compile(r"let (\w+) = (.*);$", re.S)
-_DECLARATION = re.compile(r"\b(?:let|var) (\w+)")
-_WORD = re.compile(r"\b[A-Za-z_]\w*\b")
+LET = re.compile(r"let (\w+) = (.*);$", re.S)
+DECLARATION = re.compile(r"\b(?:let|var) (\w+)")
+WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 
 
 class Repeated(DeferredLineBase):
@@ -43,14 +43,14 @@ def declared(*buffers: IndentedBuffer) -> set[str]:
         for buffer in buffers
         for line in buffer._lines
         if isinstance(line, str)
-        for match in _DECLARATION.finditer(line)
+        for match in DECLARATION.finditer(line)
     }
 
 
 def lets(buffer: IndentedBuffer) -> Iterator[tuple[str, str]]:
     """Name and expression of each `let` of a buffer that has nothing else."""
     for line in buffer._lines:
-        match = _LET.match(str(line))
+        match = LET.match(str(line))
         assert match is not None, line
         yield match[1], match[2]
 
@@ -68,11 +68,11 @@ def take_invariant(buffers: list[IndentedBuffer], changing: set[str]) -> Indente
         for line in buffer._lines:
             text = line if isinstance(line, str) else ""
             depth += text.count("{") - text.count("}")
-            match = _LET.match(text)
-            if match and depth == 0 and changing.isdisjoint(_WORD.findall(match[2])):
+            match = LET.match(text)
+            if match and depth == 0 and changing.isdisjoint(WORD.findall(match[2])):
                 taken.writeline(text)
                 continue
-            changing.update(found[1] for found in _DECLARATION.finditer(text))
+            changing.update(found[1] for found in DECLARATION.finditer(text))
             rest.append(line)
         buffer._lines[:] = rest
     return taken
