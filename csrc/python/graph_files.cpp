@@ -320,7 +320,6 @@ void register_graph_files(py::module_& m) {
       .def("replay", torch::wrap_pybind_function_no_gil([](Program& program) { program.replay(); }))
       .def("write", torch::wrap_pybind_function_no_gil(&write))
       .def("read", torch::wrap_pybind_function_no_gil(&read))
-      .def("is_near", torch::wrap_pybind_function(&is_near))
       .def("take_errors", torch::wrap_pybind_function_no_gil(
                               [](Program& program) { return program.take_errors(); }));
 }

@@ -97,6 +97,7 @@ class LoadedGraph:
         self._file_program = program
         self._check_names()
         self._variant = self._choose()
+        self._is_near = trusted  # its buffers lie on the device of all tensors
         self._program = _C.Program(not trusted)
         self._values = {
             name: bits_of(number, number.value) for name, number in program.numbers.items()
@@ -152,7 +153,7 @@ class LoadedGraph:
         known = {**values, **sizes}
         outputs = self._file_program.outputs.items()
         for _, view in outputs:
-            self._check_view(view, sizes)
+            self._check_place(view, sizes)
         dispatches = [(n, _params(c, known), _grid(c, known)) for n, c in self._varying]
         for number, params, grid in dispatches:
             self._program.set_dispatch(number, params, grid)
@@ -171,7 +172,9 @@ class LoadedGraph:
         ``model.load_state_dict(g.state()["model"])``."""
 
         def tensor(view: object) -> torch.Tensor:
-            return self._read(msgspec.convert(view, form.View))
+            place = msgspec.convert(view, form.View)
+            self._check_place(place, self._sizes)
+            return self._read(place)
 
         trees = self._file_program.state.items()
         return {name: from_tree(tree, tensor) for name, tree in trees}
@@ -211,7 +214,7 @@ class LoadedGraph:
             for name, view in views.items():
                 if view.buffer is None:
                     raise ValueError(f"{name!r} is in no buffer")
-                self._check_view(view, self._sizes)
+                self._check_view(view)
         for name, view in program.inputs.items():
             for size in view.shape:
                 if isinstance(size, list) or (
@@ -221,13 +224,14 @@ class LoadedGraph:
 
     def _check_state(self) -> None:
         def tensor(view: object) -> torch.Tensor:
-            self._check_view(msgspec.convert(view, form.View), self._sizes)
+            self._check_view(msgspec.convert(view, form.View))
             return torch.empty(0)
 
         for tree in self._file_program.state.values():
             from_tree(tree, tensor)
 
-    def _check_view(self, view: form.View, sizes: dict[str, int]) -> None:
+    def _check_view(self, view: form.View) -> None:
+        """Raises ValueError for what is no view. Once, when the file is loaded."""
         if view.dtype not in form.DTYPES:
             raise ValueError(f"there is no dtype {view.dtype!r}")
         for size in view.shape:
@@ -245,6 +249,12 @@ class LoadedGraph:
             return
         if view.buffer >= len(self._file_program.buffers):
             raise ValueError(f"there is no buffer {view.buffer}")
+        self._check_place(view, self._sizes)
+
+    def _check_place(self, view: form.View, sizes: dict[str, int]) -> None:
+        """Raises ValueError if the view leaves its buffer with these sizes of the dimensions."""
+        if view.buffer is None:
+            return
         end = view.offset + _bytes(view, sizes)
         if view.offset % 4 or end > self._file_program.buffers[view.buffer].bytes:
             raise ValueError(f"a tensor does not lie in buffer {view.buffer}")
@@ -376,7 +386,7 @@ class LoadedGraph:
         for name, value in given.items():
             if name in program.inputs:
                 tensors.append((program.inputs[name], self._input(name, value, sizes)))
-            elif name in self.numbers:
+            elif name in program.numbers and program.numbers[name].input:
                 values[name] = bits_of(program.numbers[name], value)
             else:
                 raise TypeError(f"the graph has no input {name!r}; {self!r}")
@@ -400,20 +410,16 @@ class LoadedGraph:
         if not fits:
             raise ValueError(f"{name} must have the shape {view.shape}, not {list(value.shape)}")
         tensor = value.detach().resolve_conj().resolve_neg().contiguous()
-        near = tensor.device.type == "webgpu" and self._program.is_near(tensor)
+        near = tensor.device.type == "webgpu" and self._is_near
         aligned = near and _C.byte_offset(tensor) % 4 == 0 and tensor.nbytes % 4 == 0
         return tensor if aligned else tensor.cpu()
 
     def _read(self, view: form.View) -> torch.Tensor:
-        self._check_view(view, self._sizes)
         dtype = form.DTYPES[view.dtype]
         if view.buffer is None:
             return self._entries[view.entry or ""].clone()
         shape = [evaluate(size, self._sizes) for size in view.shape]
-        result = torch.empty(shape, dtype=dtype, device="webgpu")
-        near = bool(shape) and result.numel() > 0 and self._program.is_near(result)
-        if not near:
-            result = torch.empty(shape, dtype=dtype)
+        result = torch.empty(shape, dtype=dtype, device="webgpu" if self._is_near else "cpu")
         if result.numel():
             self._program.read(view.buffer, view.offset, result)
         return result.to("webgpu")

@@ -113,12 +113,19 @@ class _Writer:
         """The number of the tensor's storage among those that commands use."""
         return self.by_allocation.get(_C.allocation_of(tensor))
 
-    def _add(self, k: int, *, entry: str | None) -> int:
+    def _add(self, k: int, *, entry: str | None) -> None:
         tensor = self.listing.tensors[k]
         self.number[k] = len(self.buffers)
         size = max(tensor.extent, tensor.requested)
         self.buffers.append(form.Buffer(bytes=-(-size // 4) * 4, entry=entry))
-        return self.number[k]
+
+    def _used(self, what: str, tensor: torch.Tensor, how: str) -> int:
+        """The number of an input's or output's storage among those that commands use."""
+        _check_tensor(what, tensor)
+        k = self._listed(tensor)
+        if k is None:
+            raise ValueError(f"{what} is not {how} by the graph")
+        return k
 
     def _view(self, what: str, tensor: torch.Tensor, k: int) -> form.View:
         if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
@@ -135,10 +142,7 @@ class _Writer:
 
     def _input(self, name: str, tensor: torch.Tensor) -> form.View:
         what = f"the input {name!r}"
-        _check_tensor(what, tensor)
-        k = self._listed(tensor)
-        if k is None:
-            raise ValueError(f"{what} is not used by the graph")
+        k = self._used(what, tensor, "used")
         if self.listing.tensors[k].own:
             raise ValueError(f"{what} was made in the capture; an input must exist before it")
         if k not in self.number:
@@ -152,10 +156,7 @@ class _Writer:
 
     def _output(self, name: str, tensor: torch.Tensor) -> form.View:
         what = f"the output {name!r}"
-        _check_tensor(what, tensor)
-        k = self._listed(tensor)
-        if k is None:
-            raise ValueError(f"{what} is not written by the graph")
+        k = self._used(what, tensor, "written")
         if k not in self.number:
             own = self.listing.tensors[k].own
             self._add(k, entry=None if own else self._contents(k, f"storage.{name}"))
