@@ -142,9 +142,27 @@ bool holds(const KernelInfo& kernel, const KernelForm& form, const ShaderTarget&
   fail(kernel, "a condition asks for " + std::string(name) + ", which nothing declares");
 }
 
+// Whether code, not only comments, speaks of subgroups: subgroupAdd, subgroup_size.
+bool uses_subgroups(std::string_view code) {
+  constexpr std::string_view word = "subgroup";
+  for (size_t at = code.find(word); at != std::string_view::npos; at = code.find(word, at)) {
+    at += word.size();
+    if (at < code.size() && (code[at] == '_' || (code[at] >= 'A' && code[at] <= 'Z'))) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // The `enable` lines of the extensions that the kernel needs; raises for a target without them.
-std::string enable_lines(const KernelInfo& kernel, const ShaderTarget& target) {
+// `code` may use subgroups beyond that, where it found the target to have them.
+std::string enable_lines(const KernelInfo& kernel, const ShaderTarget& target,
+                         std::string_view code) {
   std::string text;
+  if (target.subgroups && std::ranges::count(kernel.enables, "subgroups") == 0 &&
+      uses_subgroups(code)) {
+    text += "enable subgroups;\n";
+  }
   for (const std::string_view name : kernel.enables) {
     const bool granted = name == "f16"         ? target.shader_f16
                          : name == "subgroups" ? target.subgroups
@@ -226,7 +244,7 @@ PipelineSpec assemble(std::string label, const KernelInfo& kernel, const KernelF
   const std::string text =
       resolve_conditions(fill_regions(kernel, form),
                          [&](std::string_view name) { return holds(kernel, form, target, name); });
-  spec.source = enable_lines(kernel, target);
+  spec.source = enable_lines(kernel, target, text);
   spec.source += complete_shader(constants(kernel, form) + text + lists.declarations() +
                                      operand_declarations(operands, form.windows),
                                  target);

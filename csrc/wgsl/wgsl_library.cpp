@@ -151,8 +151,9 @@ std::string library_for(std::string_view text) {
 std::string complete_shader(std::string_view text, const ShaderTarget& target) {
   std::string shader(text);
   shader += library_for(shader);
-  if (target.f16_bitcast && (shader.find("f_from_f16(") != std::string::npos ||
-                             shader.find("f16_from_f(") != std::string::npos)) {
+  const auto calls = [&](std::string_view name) { return shader.find(name) != std::string::npos; };
+  if (target.f16_bitcast &&
+      (calls("f_from_f16(") || calls("f2_from_f16(") || calls("f16_from_f("))) {
     // First in the text: `enable` must come before declarations, and these names then hide the
     // library's.
     shader = find_wgsl("native_f16")->text;

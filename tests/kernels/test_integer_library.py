@@ -130,6 +130,10 @@ def test_half_to_float():
         nan = np.isnan(want)
         assert np.array_equal(nan, np.isnan(got))
         assert np.array_equal(want.view(np.uint32)[~nan], got.view(np.uint32)[~nan]), name
+    (pairs,) = library.evaluate(["f2_from_f16"], (words | words[::-1] << np.uint32(16),))
+    want = half.view(torch.float16).float().numpy()
+    assert np.array_equal(want, pairs.real, equal_nan=True)
+    assert np.array_equal(want[::-1], pairs.imag, equal_nan=True)
 
 
 def test_float_to_half():

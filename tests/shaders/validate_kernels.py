@@ -14,13 +14,13 @@ from tests.shaders.forms import forms, kernels_with_text
 from torch_webgpu import wgsl
 
 # naga has no bitcast from u32 to vec2<f16>.
-TARGETS = {"wgpudawn": [(), ("shader-f16",)], "wgpu": [()]}
+TARGETS = {"wgpudawn": [(), ("shader-f16",), ("subgroups",)], "wgpu": [()]}
 
 
 def main() -> None:
     compiler = sys.argv[1]
     adapter = importlib.import_module(compiler).gpu.enumerate_adapters_sync()[0]
-    wanted = {"shader-f16"} & set(adapter.features)
+    wanted = {"shader-f16", "subgroups"} & set(adapter.features)
     device = adapter.request_device_sync(required_features=sorted(wanted))
     complaints = {}
     for name in kernels_with_text():

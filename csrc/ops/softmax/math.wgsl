@@ -7,7 +7,7 @@
 @else alias value_t = vec2<f32>;
 
 @if(softmax)
-fn shifted(v: value_t, maximum: f32) -> value_t { return exp_flat_f(v - maximum); }
+fn shifted(v: value_t, maximum: f32) -> value_t { return exp_falling_f(v - maximum); }
 @elif(log_softmax)
 fn shifted(v: value_t, maximum: f32) -> value_t { return v - maximum; }
 @else
@@ -16,7 +16,7 @@ fn shifted(v: value_t, maximum: f32) -> value_t { return v; }
 @if(softmax)
 fn term(v: value_t) -> f32 { return v; }
 @elif(log_softmax)
-fn term(v: value_t) -> f32 { return exp_flat_f(v); }
+fn term(v: value_t) -> f32 { return exp_f(v); }
 @elif(softmax_gradient)
 fn term(v: value_t) -> f32 { return v.x * v.y; }
 @else
@@ -37,7 +37,7 @@ fn result(v: value_t, log_sum: f32) -> f32 { return v - log_sum; }
 @elif(softmax_gradient)
 fn result(v: value_t, sum: f32) -> f32 { return (v.x - sum) * v.y; }
 @else
-fn result(v: value_t, sum: f32) -> f32 { return v.x - exp_flat_f(v.y) * sum; }
+fn result(v: value_t, sum: f32) -> f32 { return v.x - exp_f(v.y) * sum; }
 
 // With +infinity or NaN anywhere, or -infinity everywhere, all results of the row are NaN.
 @if(softmax || log_softmax)

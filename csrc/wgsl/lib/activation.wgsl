@@ -42,17 +42,13 @@ fn erfc_tail_f(x: f32) -> f32 {
 }
 
 fn erf_f(x: f32) -> f32 {
-  if (magnitude_bits_f(x) <= 0x3f800000u) { // |x| <= 1
-    return erf_reduced_f(x);
-  }
-  if (is_nan_f(x)) {
-    return x;
-  }
   // fit "erf_tail": log(erfc(t)), of which 1 - erfc(t) needs few digits
   let t = min(abs(x), 4.1);
   let tail = (((((1.85574955e-4 * t - 0.00293961632) * t + 0.0218053534) * t - 0.10303744) * t -
                0.638225597) * t - 1.12704008) * t - 3.53708193e-4;
-  return copysign_f(1.0 - exp_near_f(tail), x);
+  let far = copysign_f(1.0 - exp_near_f(tail), x);
+  // 1 < |x| <= infinity. The other value keeps NaN.
+  return select(erf_reduced_f(x), far, magnitude_bits_f(x) - 0x3f800001u < 0x40000000u);
 }
 
 fn erfc_f(x: f32) -> f32 {
@@ -81,12 +77,12 @@ fn erfcx_f(x: f32) -> f32 {
 }
 
 fn sigmoid_f(x: f32) -> f32 {
-  let e = exp_f(-abs(x));
+  let e = exp_falling_f(-abs(x));
   return select(1.0, e, signbit_f(x)) / (1.0 + e);
 }
 
 fn log_sigmoid_f(x: f32) -> f32 {
-  return min(x, 0.0) - log1p_f(exp_f(-abs(x)));
+  return min(x, 0.0) - log1p_f(exp_falling_f(-abs(x)));
 }
 
 fn logit_f(x: f32) -> f32 {

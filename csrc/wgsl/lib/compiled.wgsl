@@ -2,6 +2,29 @@
 
 const lowest_f: f32 = -3.4028234663852886e+38;
 
+// The bounds are numbers.
+fn bound_f(x: f32, low: f32, high: f32) -> f32 {
+  return select(min(max(x, low), high), x, is_nan_f(x));
+}
+
+// The largest and the smallest number of an accumulator and four values; NaN if one of them is. max() and min()
+// may drop NaN.
+fn push_four_max_f(a: f32, v: vec4<f32>) -> f32 {
+  let most = max(max(max(v.x, v.y), max(v.z, v.w)), a);
+  return select(select(most, nan_f(), has_nan_f(v)), a, is_nan_f(a));
+}
+
+fn push_four_min_f(a: f32, v: vec4<f32>) -> f32 {
+  let least = min(min(min(v.x, v.y), min(v.z, v.w)), a);
+  return select(select(least, nan_f(), has_nan_f(v)), a, is_nan_f(a));
+}
+
+fn has_nan_f(v: vec4<f32>) -> bool {
+  let magnitudes = bitcast<vec4<u32>>(v) & vec4<u32>(0x7fffffffu);
+  let pairs = max(magnitudes.xy, magnitudes.zw);
+  return max(pairs.x, pairs.y) > 0x7f800000u;
+}
+
 fn push_moment_f(a: Moments_f, v: f32) -> Moments_f {
   let count = a.count + 1.0;
   let distance = v - a.mean;
@@ -30,7 +53,7 @@ struct ExpSum_f {
 
 fn merge_exp_sums_f(a: ExpSum_f, b: ExpSum_f) -> ExpSum_f {
   let most = max_f(a.most, b.most);
-  return ExpSum_f(most, a.total * exp_f(a.most - most) + b.total * exp_f(b.most - most));
+  return ExpSum_f(most, a.total * exp_falling_f(a.most - most) + b.total * exp_falling_f(b.most - most));
 }
 
 // One exponential for each value.
@@ -39,13 +62,13 @@ fn push_exp_f(a: ExpSum_f, v: f32) -> ExpSum_f {
   if (is_nan_f(distance)) {
     return ExpSum_f(v, nan_f());
   }
-  let factor = exp_f(-abs(distance));
+  let factor = exp_falling_f(-abs(distance));
   return ExpSum_f(max(a.most, v),
                   select(a.total + factor, a.total * factor + 1.0, distance > 0.0));
 }
 
 fn push_four_exps_f(a: ExpSum_f, v: vec4<f32>) -> ExpSum_f {
-  let most = max_f(max_f(max_f(v.x, v.y), max_f(v.z, v.w)), a.most);
-  let total = (exp_f(v.x - most) + exp_f(v.y - most)) + (exp_f(v.z - most) + exp_f(v.w - most));
-  return ExpSum_f(most, a.total * exp_f(a.most - most) + total);
+  let most = push_four_max_f(a.most, v);
+  let total = (exp_falling_f(v.x - most) + exp_falling_f(v.y - most)) + (exp_falling_f(v.z - most) + exp_falling_f(v.w - most));
+  return ExpSum_f(most, a.total * exp_falling_f(a.most - most) + total);
 }

@@ -214,7 +214,13 @@ fn sigmoid_c(a: vec2<f32>) -> vec2<f32> {
   if (a.x < -20.0) {
     return exp_c(a);
   }
-  return reciprocal_c(vec2<f32>(1.0, 0.0) + exp_c(-a));
+  var denominator = vec2<f32>(1.0, 0.0) + exp_c(-a);
+  if (abs(a.x) < 1.0) {
+    // Near the poles, the odd multiples of i pi, the sum of 1 and the exponential's real part would cancel.
+    let half_cosine = cos_f(0.5 * a.y);
+    denominator.x = expm1_f(-a.x) * cos_f(a.y) + 2.0 * half_cosine * half_cosine;
+  }
+  return reciprocal_c(denominator);
 }
 
 // From 20 on sinh and cosh of the real part are both half its exponential.

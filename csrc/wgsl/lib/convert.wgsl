@@ -16,6 +16,11 @@ fn f_from_f16(half: u32) -> f32 {
   return bitcast<f32>(sign | ((magnitude << 13u) + 0x38000000u));
 }
 
+// Both halves of a word.
+fn f2_from_f16(word: u32) -> vec2<f32> {
+  return vec2<f32>(f_from_f16(word & 0xffffu), f_from_f16(word >> 16u));
+}
+
 fn f16_from_f(x: f32) -> u32 {
   let bits = bitcast<u32>(x);
   let sign = (bits >> 16u) & 0x8000u;

@@ -174,6 +174,7 @@ FITS = {
     "tanh": (tail(mp.tanh), 1e-6, 0.625**2, 5),
     "sinh": (tail(mp.sinh), 1e-6, 1.0, 4),
     "sin": (tail(mp.sin), 1e-6, 0.62, 4),
+    "sin_half_turn": (tail(mp.sin), 1e-6, 2.47, 5),
     "cos": (lambda t: (mp.cos(mp.sqrt(t)) - 1 + t / 2) / t**2, 1e-4, 0.62, 3),
     "asin": (tail(mp.asin), 1e-6, 0.25, 5),
     "atan": (tail(mp.atan), 1e-6, 1.0, 9),

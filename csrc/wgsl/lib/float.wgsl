@@ -116,7 +116,7 @@ fn max_f(a: f32, b: f32) -> f32 {
   return max(a, b);
 }
 
-// max_f without branches, see exp_flat_f.
+// max_f without branches. Faster where a kernel takes many maxima of registers, one after the other.
 fn max_flat_f(a: f32, b: f32) -> f32 {
   return select(select(max(a, b), b, is_nan_f(b)), a, is_nan_f(a));
 }
@@ -142,8 +142,10 @@ fn clamp_f(x: f32, low: f32, high: f32) -> f32 {
   return min_f(max_f(x, low), high);
 }
 
+// Zero for the bits from -0 to -infinity; NaN stays.
 fn relu_f(x: f32) -> f32 {
-  return select(max(x, 0.0), x, is_nan_f(x));
+  let bits = bitcast<u32>(x);
+  return bitcast<f32>(select(bits, 0u, bits - 0x80000000u <= 0x7f800000u));
 }
 
 fn frac_f(x: f32) -> f32 {

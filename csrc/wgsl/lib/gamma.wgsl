@@ -178,12 +178,12 @@ fn polygamma_f(order: i32, x: f32) -> f32 {
 // x^a e^-x / gamma(a + 1), from deviations where a is large so that large terms do not cancel.
 fn gamma_density_f(a: f32, x: f32) -> f32 {
   if (a < 4.0) {
-    return exp_f(a * log_f(x) - x - lgamma_positive_f(a + 1.0));
+    return exp_precise_f(a * log_f(x) - x - lgamma_positive_f(a + 1.0));
   }
   let inverse = 1.0 / a;
   let t = inverse * inverse;
   let stirling = inverse * ((7.93650794e-4 * t - 0.00277777778) * t + 0.0833333333);
-  return exp_f(-a * half_eta_square_f(a, x) - stirling) * inverseSqrt(6.28318531 * a);
+  return exp_precise_f(-a * half_eta_square_f(a, x) - stirling) * inverseSqrt(6.28318531 * a);
 }
 
 // m - log(1 + m) with m = (x - a) / a.
@@ -208,7 +208,7 @@ fn igammac_uniform_f(a: f32, x: f32) -> f32 {
   let c2 = (((-1.10900816e-4 * eta + 1.13024609e-4) * eta + 7.47105418e-4) * eta - 0.00272636893) *
            eta + 0.00414084972;
   let series = c0 + (c1 + c2 / a) / a;
-  let tail = exp_f(-a * half_square) * inverseSqrt(6.28318531 * a) * series;
+  let tail = exp_precise_f(-a * half_square) * inverseSqrt(6.28318531 * a) * series;
   return 0.5 * erfc_f(eta * sqrt(0.5 * a)) + tail;
 }
 

@@ -17,9 +17,10 @@ fn reduce_angle_f(x: f32) -> Angle {
 
 fn reduce_near_angle_f(x: f32) -> Angle {
   // Cody and Waite: pi/2 in three parts, so short that the first two products are exact.
-  let n = round(x * 0.636619772);
+  let bits = whole_bits_f(x * 0.636619772);
+  let n = from_whole_bits_f(bits);
   let rest = ((x - n * 1.5703125) - n * 4.83751297e-4) - n * 7.54978995e-8;
-  return Angle(rest, bitcast<u32>(i32(n)));
+  return Angle(rest, bits); // of which the last two bits count
 }
 
 // Payne and Hanek: multiplies the significand by those bits of 2/pi that decide the fraction.
@@ -76,9 +77,20 @@ fn is_far_angle_f(x: f32) -> bool {
   return magnitude_bits_f(x) >= 0x45800000u;
 }
 
+// For |x| < 4096: by half turns, which take one polynomial where quarter turns take two. The parts of pi are those of
+// pi/2 doubled. Fit "sin_half_turn".
+fn sin_near_f(x: f32) -> f32 {
+  let bits = whole_bits_f(x * 0.318309886);
+  let n = from_whole_bits_f(bits);
+  let r = ((x - n * 3.140625) - n * 9.67502594e-4) - n * 1.50995799e-7;
+  let t = r * r;
+  let tail = (((-2.40738233e-8 * t + 2.75361542e-6) * t - 1.98410819e-4) * t + 0.00833333275) * t - 0.166666667;
+  return bitcast<f32>(bitcast<u32>(r + r * t * tail) ^ (bits << 31u));
+}
+
 fn sin_f(x: f32) -> f32 {
   if (!is_far_angle_f(x)) {
-    return sin_angle_f(reduce_near_angle_f(x));
+    return sin_near_f(x);
   }
   if (!is_finite_f(x)) {
     return nan_f();
@@ -218,18 +230,13 @@ fn half_exp_f(x: f32) -> f32 {
 }
 
 fn tanh_f(x: f32) -> f32 {
-  if (is_nan_f(x)) {
-    return x;
-  }
-  if (abs(x) < 0.625) {
-    // fit "tanh": (tanh(x) - x) / x^3
-    let t = x * x;
-    let tail = (((-0.00609693111 * t + 0.0209973488) * t - 0.0538509511) * t + 0.133327701) * t -
-               0.333333289;
-    return copysign_f(x + x * t * tail, x); // -0 stays
-  }
+  // fit "tanh": (tanh(x) - x) / x^3
+  let t = x * x;
+  let tail = (((-0.00609693111 * t + 0.0209973488) * t - 0.0538509511) * t + 0.133327701) * t -
+             0.333333289;
   let e = exp_near_f(min(2.0 * abs(x), 40.0));
-  return copysign_f(1.0 - 2.0 / (e + 1.0), x);
+  let value = select(1.0 - 2.0 / (e + 1.0), x + x * t * tail, abs(x) < 0.625);
+  return select(copysign_f(value, x), x, is_nan_f(x)); // -0 stays
 }
 
 fn asinh_f(x: f32) -> f32 {
