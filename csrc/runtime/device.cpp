@@ -322,7 +322,8 @@ void Device::create_device(WGPUAdapter adapter) {
   api_->DeviceGetLimits(device_, &granted);
   caps_.shader_f16 = api_->DeviceHasFeature(device_, WGPUFeatureName_ShaderF16);
   caps_.f16_bitcast = caps_.shader_f16 && api_->kind == RuntimeKind::kDawn;
-  caps_.subgroups = api_->DeviceHasFeature(device_, WGPUFeatureName_Subgroups);
+  caps_.subgroups = api_->kind == RuntimeKind::kDawn &&
+                    api_->DeviceHasFeature(device_, WGPUFeatureName_Subgroups);
   caps_.timestamps = api_->DeviceHasFeature(device_, WGPUFeatureName_TimestampQuery);
   caps_.subgroup_matrix = api_->kind == RuntimeKind::kDawn &&
                           api_->DeviceHasFeature(device_, kDawnFeatureSubgroupMatrix);

@@ -48,7 +48,7 @@ std::vector<std::string> known_language_features();
 struct ShaderFeatures {
   bool shader_f16 = false;
   bool f16_bitcast = false; // u32 to vec2<f16>: WGSL has it, naga does not yet
-  bool subgroups = false;
+  bool subgroups = false;   // and `enable subgroups`, which naga does not know yet
   uint32_t subgroup_min_size = 0;
   uint32_t subgroup_max_size = 0;
   bool subgroup_matrix = false; // chromium-experimental-subgroup-matrix

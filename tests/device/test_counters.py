@@ -1,5 +1,7 @@
 """What an op costs in commands: the device did the work, and did it without waste."""
 
+import time
+
 import torch
 from counted import Counted
 
@@ -80,3 +82,16 @@ def test_profile_measures_each_dispatch():
     (count, _), *_ = profile.by_name().values()
     assert count == 2
     assert profile.entries[0].name in str(profile)
+
+
+def test_a_slow_program_does_not_leave_the_device_idle():
+    """Commands that waited for long are submitted though they are few."""
+    x = torch.zeros(100).webgpu()
+    torch.webgpu.synchronize()
+    with Counted() as count:
+        x.add_(1)
+        time.sleep(0.05)
+        for _ in range(4):
+            x.add_(1)
+    assert (count.dispatches, count.submits) == (5, 1)
+    assert torch.equal(x.cpu(), torch.full((100,), 5.0))

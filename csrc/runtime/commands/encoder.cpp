@@ -1,5 +1,7 @@
 #include "runtime/commands/encoder.h"
 
+#include <algorithm>
+
 namespace torch_webgpu {
 namespace {
 
@@ -7,6 +9,11 @@ namespace {
 // idles, the first batch is short so that it starts early.
 constexpr uint32_t kBusyBatch = 64;
 constexpr uint32_t kIdleBatch = 16;
+// A slow host fills a batch in milliseconds, and a device without work would wait for it. So an
+// open batch asks at this interval whether the device is idle. A submit costs a tenth of it.
+constexpr std::chrono::microseconds kIdleCheck(120);
+// The clock is read once for so many commands.
+constexpr uint32_t kCommandsPerLook = 4;
 
 } // namespace
 
@@ -14,6 +21,23 @@ void Encoder::open() {
   if (encoder_ == nullptr) {
     encoder_ = device_.api().DeviceCreateCommandEncoder(device_.handle(), nullptr);
     flush_threshold_ = submissions_.all_finished() ? kIdleBatch : kBusyBatch;
+    next_look_ = kCommandsPerLook;
+    next_idle_check_ = Clock::now() + kIdleCheck;
+  }
+}
+
+void Encoder::flush_if_due() {
+  if (open_commands_ >= flush_threshold_) {
+    flush();
+    return;
+  }
+  next_look_ = std::min(open_commands_ + kCommandsPerLook, flush_threshold_);
+  const Clock::time_point now = Clock::now();
+  if (now >= next_idle_check_) {
+    next_idle_check_ = now + kIdleCheck;
+    if (submissions_.is_complete(submissions_.last())) {
+      flush();
+    }
   }
 }
 

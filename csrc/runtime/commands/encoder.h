@@ -1,6 +1,7 @@
 // The command buffer that is being made.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 #include "runtime/api.h"
@@ -54,17 +55,21 @@ public:
     return encoder_;
   }
 
-  /// To be called after each command: submits once there are enough of them.
+  /// To be called after each command: submits once there are enough of them, or once they have
+  /// waited for long while the device is idle.
   void count_command() {
-    if (++open_commands_ >= flush_threshold_) {
-      flush();
+    if (++open_commands_ >= next_look_) {
+      flush_if_due();
     }
   }
   /// Submits what is open, if anything. Returns the serial of the last submission.
   uint64_t flush();
 
 private:
+  using Clock = std::chrono::steady_clock;
+
   void open();
+  void flush_if_due();
   void open_pass() {
     if (pass_ == nullptr) {
       open();
@@ -82,7 +87,9 @@ private:
   WGPUComputePassEncoder pass_ = nullptr;
   uint64_t bound_pipeline_ = 0; // Pipeline::serial; an address could be reused by another
   uint32_t open_commands_ = 0;
+  uint32_t next_look_ = 0; // at this number of open commands flush_if_due() is called
   uint32_t flush_threshold_ = 0;
+  Clock::time_point next_idle_check_;
 };
 
 } // namespace torch_webgpu
