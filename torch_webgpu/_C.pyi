@@ -154,14 +154,19 @@ def shader_error(source: str) -> str: ...
 # Products beyond PyTorch's operators.
 def _product_strategies() -> list[tuple[str, int, int, int]]: ...
 def _force_product_strategy(name: str) -> None: ...
-def _fused_product(
-    out: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    expression: str,
-    e: torch.Tensor | None = None,
-    f: torch.Tensor | None = None,
-) -> None: ...
+
+class FusedProduct:
+    def __init__(self, expression: str = "", strategy: str = "") -> None: ...
+    def __call__(
+        self,
+        out: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        e: torch.Tensor | None = None,
+        f: torch.Tensor | None = None,
+    ) -> None: ...
+    def accepts(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> bool: ...
+
 def _shader_sources() -> list[tuple[str, str]]: ...
 
 class CompiledKernel:

@@ -20,29 +20,33 @@ using at::ceil_div;
 
 // Into how many pieces to cut K: enough workgroups for every processor, pieces long enough to pay
 // for the second pass over them.
-int64_t choose_splits(int64_t workgroups, int64_t k) {
-  constexpr int64_t kEnoughWorkgroups = 64;
+int64_t choose_splits(int64_t workgroups, int64_t enough, int64_t k) {
   constexpr int64_t kShortestPiece = 256;
-  if (workgroups >= kEnoughWorkgroups || k < 2 * kShortestPiece) {
+  if (workgroups >= enough || k < 2 * kShortestPiece) {
     return 1;
   }
-  return std::min(ceil_div(kEnoughWorkgroups, workgroups), k / kShortestPiece);
+  return std::min(ceil_div(enough, workgroups), k / kShortestPiece);
 }
 
-ProductDispatch plan(const Product& product, const Strategy& row) {
+ProductDispatch plan(const Product& product, const Strategy& row, const ShaderTarget& target) {
   const Gemm& g = product.gemm;
-  ProductDispatch dispatch{.product = product, .c = g.c};
-  dispatch.tiles_m = ceil_div(g.m, row.tile.m);
-  dispatch.tiles_n = ceil_div(g.n, row.tile.n);
+  const Strategy::Division division =
+      row.divide != nullptr ? row.divide(product, target) : Strategy::Division{.tile = row.tile};
+  const Strategy::Tile& tile = division.tile;
+  ProductDispatch dispatch{
+      .product = product, .c = g.c, .lanes = division.lanes, .rows = division.rows};
+  dispatch.tiles_m = ceil_div(g.m, tile.m);
+  dispatch.tiles_n = ceil_div(g.n, tile.n);
   const int64_t tiles = g.batch * dispatch.tiles_m * dispatch.tiles_n;
-  int64_t splits = choose_splits(ceil_div(tiles, row.tiles_per_workgroup), g.k);
+  int64_t splits =
+      choose_splits(ceil_div(tiles, row.tiles_per_workgroup), division.enough_workgroups, g.k);
   if (row.longest_k != 0) {
     splits = std::max(splits, ceil_div(g.k, row.longest_k));
   }
   if (g.conv != nullptr && g.fusion != nullptr) {
     splits = 1; // the second pass does not know a convolution's rows and columns
   }
-  const int64_t step = std::max<int64_t>(row.tile.k, 16);
+  const int64_t step = std::max<int64_t>(tile.k, 16);
   dispatch.k_piece = ceil_div(std::max<int64_t>(ceil_div(g.k, splits), 1), step) * step;
   dispatch.splits = std::max<int64_t>(ceil_div(g.k, dispatch.k_piece), 1);
   return dispatch;
@@ -61,19 +65,72 @@ MatrixView piece_view(const Gemm& g, const at::Tensor& pieces, int64_t first) {
   return {&pieces, first * g.batch * g.m * g.n, g.m * g.n, g.n, 1};
 }
 
-void run(const Gemm& g) {
-  const Product product(g);
-  const Strategy& row = choose_strategy(product, plan_target(*g.a.tensor));
-  ProductDispatch dispatch = plan(product, row);
+void launch(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  ProductDispatch dispatch = plan(product, row, target);
   if (dispatch.splits == 1) {
     row.launch(dispatch, row);
     return;
   }
   const at::Tensor pieces = new_pieces(product, dispatch.splits);
   dispatch.pieces = true;
-  dispatch.c = piece_view(g, pieces, 0);
+  dispatch.c = piece_view(product.gemm, pieces, 0);
   row.launch(dispatch, row);
   launch_reduce(product, pieces);
+}
+
+// The same product with rows for columns.
+Gemm transposed(const Gemm& g) {
+  Gemm other = g;
+  other.flipped = !g.flipped;
+  std::swap(other.m, other.n);
+  other.a = g.b.transposed();
+  other.b = g.a.transposed();
+  other.c = g.c.transposed();
+  other.d = g.d.transposed();
+  return other;
+}
+
+// The kernels store along the rows of C, and take a vector as a column. If C's columns are
+// contiguous, or C is one row, the transposed product is computed.
+Gemm oriented(const Gemm& problem) {
+  const bool by_columns = problem.c.row == 1 && problem.c.column != 1;
+  if (problem.conv != nullptr || problem.n == 1 || !(problem.m == 1 || by_columns)) {
+    return problem;
+  }
+  return transposed(problem);
+}
+
+struct Choice {
+  const Strategy* row;
+  bool flips; // The row is for the transposed product.
+};
+
+Choice choose(const Gemm& g, const ShaderTarget& target) {
+  const StrategyChoice choice = find_strategy(Product(g), target);
+  // Some rows of the table want few columns. The transposed product has them where this has few
+  // rows.
+  if (g.conv == nullptr && g.m <= kFewColumns && g.m < g.n) {
+    const Gemm flipped = transposed(g);
+    const StrategyChoice better = find_strategy(Product(flipped), target);
+    if (better.row != nullptr && (choice.row == nullptr || better.cost < choice.cost)) {
+      return {better.row, true};
+    }
+  }
+  if (choice.row == nullptr) {
+    raise_no_strategy(g.op);
+  }
+  return {choice.row, false};
+}
+
+void run(const Gemm& g) {
+  const ShaderTarget& target = plan_target(*g.a.tensor);
+  const Choice choice = choose(g, target);
+  if (choice.flips) {
+    const Gemm flipped = transposed(g);
+    launch(Product(flipped), *choice.row, target);
+    return;
+  }
+  launch(Product(g), *choice.row, target);
 }
 
 // Computes the product of each part of K, then the sum of these products.
@@ -139,21 +196,11 @@ void gemm(const Gemm& problem) {
     gemm(part_of(problem, cut.dim, cut.at, size - cut.at));
     return;
   }
-  // The kernels store along the rows of C, and take a vector as a column. If C's columns are
-  // contiguous, or C is one row, the transposed product is computed.
-  const bool by_columns = problem.c.row == 1 && problem.c.column != 1;
-  if (problem.conv == nullptr && problem.n != 1 && (problem.m == 1 || by_columns)) {
-    Gemm flipped = problem;
-    flipped.flipped = true;
-    std::swap(flipped.m, flipped.n);
-    flipped.a = problem.b.transposed();
-    flipped.b = problem.a.transposed();
-    flipped.c = problem.c.transposed();
-    flipped.d = problem.d.transposed();
-    run(flipped);
-    return;
-  }
-  run(problem);
+  run(oriented(problem));
+}
+
+const Strategy& gemm_strategy(const Gemm& problem, const ShaderTarget& target) {
+  return *choose(oriented(problem), target).row;
 }
 
 } // namespace torch_webgpu

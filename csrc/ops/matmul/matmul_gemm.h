@@ -9,6 +9,7 @@
 #include <string>
 
 #include "kernels/conv_product.h"
+#include "wgsl/target.h"
 
 namespace torch_webgpu {
 
@@ -45,16 +46,24 @@ struct Convolution {
 /// summed in: f32, i32, vec2<u32> of int64, vec2<f32> of complex64.
 class Fusion {
 public:
-  /// A program can have 255 different expressions.
-  explicit Fusion(const std::string& expression);
+  explicit Fusion(const std::string& expression) : text_(number_of(expression)) {}
+  /// By an expression's number.
+  explicit Fusion(uint32_t text) : text_(text) {}
+
+  static constexpr uint32_t kPage = 256; // expressions of one `fused_page` in product.wgsl
 
   MatrixView e, f; // as large as C and of its dtype; absent ones are zero
   uint32_t text() const { return text_; }
+  /// The number of an expression, from 1. It is kept for the process, as are pipelines. Raises
+  /// NotImplementedError for more than 65535.
+  static uint32_t number_of(const std::string& expression);
   static std::string text_of(uint32_t number);
 
 private:
   uint32_t text_; // the expression's number in pipeline keys
 };
+
+struct Strategy;
 
 /// C = fused(alpha * A @ B + beta * D). All four have one dtype that is_gemm_dtype() accepts (C may
 /// instead have the type that sums of it have: int32 for narrower integers); C overlaps neither A
@@ -67,6 +76,7 @@ struct Gemm {
   c10::Scalar beta = 1;
   const Convolution* conv = nullptr; // null: a plain product
   const Fusion* fusion = nullptr;    // null: none
+  const Strategy* wanted = nullptr;  // the way to compute it, where that takes the product
   // Where a part or the transpose of a product lies in the whole, for a fusion: batch, row, column.
   std::array<int64_t, 3> origin{};
   bool flipped = false;
@@ -74,5 +84,8 @@ struct Gemm {
 
 bool is_gemm_dtype(at::ScalarType type);
 void gemm(const Gemm& problem);
+/// The way in which gemm() computes a product whose matrices fit storage bindings. Needs no memory
+/// of the tensors: they may be meta tensors.
+const Strategy& gemm_strategy(const Gemm& problem, const ShaderTarget& target);
 
 } // namespace torch_webgpu

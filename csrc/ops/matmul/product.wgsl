@@ -5,7 +5,8 @@
 // @operand f: in like d optional
 // @const   scaled: bool // alpha or beta is not 1
 // @const   flipped: bool // A, B, C and D are the transposed ones of the product as it was asked for
-// @const   fused_text: u32 in 0..255 // which text `fused` has; 0: none
+// @const   fused_text: u32 in 0..255 // the number of the text that `fused` has, modulo 256; number 0 is none
+// @const   fused_page: u32 in 0..255 // the number divided by 256
 // @grid groups p.tiles_m * p.tiles_n * p.batch * p.splits // a tile of C, or of a piece of K, each
 
 struct Params {

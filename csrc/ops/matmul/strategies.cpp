@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <limits>
-#include <mutex>
 #include <optional>
-#include <vector>
 
 #include "backend/tensor.h"
 #include "kernels/gemm.h"
@@ -15,13 +14,15 @@
 #include "kernels/gemm_f32.h"
 #include "kernels/gemm_matrix.h"
 #include "kernels/gemm_reduce.h"
+#include "kernels/gemm_thin.h"
 #include "kernels/gemv.h"
 #include "launch/dtypes.h"
+#include "launch/target_scope.h"
 
 namespace torch_webgpu {
 namespace {
 
-using Tile = Strategy::Tile;
+using at::ceil_div;
 
 uint32_t u32(int64_t value) { return static_cast<uint32_t>(value); }
 
@@ -148,7 +149,8 @@ void run(Launch& launch, Params& p, const ProductDispatch& dispatch, bool d_in_c
       p.f_strides = strides_of(fusion->f, g.flipped);
     }
   }
-  launch.scaled(scaled).flipped(fusion != nullptr && g.flipped).fused_text(text);
+  launch.scaled(scaled).flipped(fusion != nullptr && g.flipped);
+  launch.fused_text(text % Fusion::kPage).fused_page(text / Fusion::kPage);
   uint32_t bytes = sizeof(Params);
   if constexpr (!requires { p.tap_volume; }) {
     bytes = fusion != nullptr ? bytes : scaled ? offsetof(Params, origin) : offsetof(Params, alpha);
@@ -225,6 +227,117 @@ void launch_vector(const ProductDispatch& dispatch, const Strategy& row) {
   run<kernel::Regions>(launch, p, dispatch);
 }
 
+// Whether an operand's elements lie in aligned groups along K, or across it. `view.row` is the
+// stride across K, `view.column` that along it.
+bool has_groups(const Gemm& g, const MatrixView& view, int64_t rows, bool along_k, int64_t unit) {
+  // The stride of a dimension of one element is never used.
+  const auto is_unit = [](int64_t stride, int64_t size) { return stride == 1 || size == 1; };
+  const auto fits = [&](int64_t stride, int64_t size) { return size == 1 || stride % unit == 0; };
+  return view.offset % unit == 0 && fits(view.batch, g.batch) &&
+         (along_k ? is_unit(view.column, g.k) && g.k % unit == 0 && fits(view.row, rows)
+                  : is_unit(view.row, rows) && rows % unit == 0 && fits(view.column, g.k));
+}
+
+bool a_has_groups(const Product& product, int64_t unit) {
+  const Gemm& g = product.gemm;
+  return has_groups(g, g.a, g.m, product.a_along_k, unit);
+}
+
+bool b_has_groups(const Product& product, int64_t unit) {
+  const Gemm& g = product.gemm;
+  return has_groups(g, g.b.transposed(), g.n, product.b_along_k, unit);
+}
+
+// Few columns of floating point numbers, with A in groups of 16 bytes.
+namespace thin {
+
+constexpr int64_t kInvocations = kernels::gemm_thin::kWorkgroup;
+
+int64_t power_of_two(int64_t least) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(least, 1))));
+}
+
+int64_t unit(const Product& product) { return 16 / info(product.dtype).bytes; }
+
+bool accepts(const Product& product, const Strategy&, const ShaderTarget&) {
+  return product.gemm.conv == nullptr && product.gemm.n <= kFewColumns &&
+         info(product.dtype).kind == Kind::kFloat && a_has_groups(product, unit(product));
+}
+
+int cost(const Product&, const Strategy&, const ShaderTarget&) { return 5; }
+
+// As many invocations as keep the device busy, but for long rows at least a subgroup each, so that
+// they read long stretches of memory.
+Strategy::Division divide(const Product& product, const ShaderTarget& target) {
+  const Gemm& g = product.gemm;
+  const int64_t busy = int64_t{target.workgroups_to_fill} * 64;
+  Strategy::Division division;
+  division.enough_workgroups = std::max<int64_t>(target.workgroups_to_fill / 8, 1);
+  if (product.a_along_k) {
+    const int64_t rows = g.m * g.batch;
+    const int64_t least = target.subgroups ? std::clamp(target.subgroup_max_size, 8u, 64u) : 32;
+    division.lanes = std::clamp(power_of_two(busy / rows), least, kInvocations);
+    division.lanes = std::min(division.lanes, power_of_two(g.k / unit(product)));
+    // An invocation with two rows uses each element of B twice.
+    const int64_t times = rows * division.lanes / busy;
+    division.rows = times >= (g.n > 2 ? 2 : 8) ? 2 : 1;
+  } else {
+    const int64_t groups = g.m / unit(product);
+    int64_t neighbours = std::clamp<int64_t>(kInvocations / power_of_two(g.k / 16), 8, 32);
+    neighbours = std::min(neighbours, power_of_two(groups));
+    while (neighbours > 2 && ceil_div(groups, neighbours) * g.batch < division.enough_workgroups) {
+      neighbours /= 2;
+    }
+    division.lanes = kInvocations / neighbours;
+    division.rows = unit(product);
+  }
+  division.tile = {kInvocations / division.lanes * division.rows, kFewColumns, 16};
+  return division;
+}
+
+// How many neighbouring lanes of a row a subgroup holds for certain.
+uint32_t width(const ProductDispatch& dispatch, const ShaderTarget& target) {
+  if (!target.subgroups) {
+    return 1;
+  }
+  const int64_t apart = dispatch.product.a_along_k ? 1 : kInvocations / dispatch.lanes;
+  const int64_t held = std::min<int64_t>(target.subgroup_min_size, 32) / apart;
+  return u32(std::clamp<int64_t>(held, 1, dispatch.lanes));
+}
+
+// Whether two rows side by side in C always fill whole words.
+bool owns_words(const ProductDispatch& dispatch) {
+  const Gemm& g = dispatch.product.gemm;
+  return dispatch.c.tensor->element_size() == 2 && dispatch.c.row == 1 &&
+         kInvocations / dispatch.lanes * dispatch.rows >= 2 &&
+         in_units(2, {g.m, dispatch.c.offset, dispatch.c.column, dispatch.c.batch});
+}
+
+void launch(const ProductDispatch& dispatch, const Strategy&) {
+  namespace kernel = kernels::gemm_thin;
+  const Product& product = dispatch.product;
+  const Gemm& g = product.gemm;
+  kernel::Launch launch(g.op);
+  const bool grouped =
+      product.a_along_k && has_groups(g, g.b.transposed(), g.n, true, unit(product));
+  bind_operands(launch, dispatch, {}, DType::kBits128, grouped ? DType::kBits128 : product.dtype);
+  launch.elements(product.dtype == DType::kF32   ? kernel::Elements::elements_f32
+                  : product.dtype == DType::kF16 ? kernel::Elements::elements_f16
+                                                 : kernel::Elements::elements_bf16);
+  launch.a_along_k(product.a_along_k).columns(u32(power_of_two(g.n)));
+  launch.rows_along_k(product.a_along_k ? u32(dispatch.rows) : 1);
+  launch.width(width(dispatch, plan_target(*g.a.tensor)));
+  if (owns_words(dispatch)) {
+    launch.own_words_of_c();
+  }
+  kernel::Params p;
+  set_matrices(p, dispatch);
+  p.lanes = u32(dispatch.lanes);
+  run<kernel::Regions>(launch, p, dispatch);
+}
+
+} // namespace thin
+
 // Tiles of any type and strides, of plain products and of convolutions.
 bool fits_tiles(const Product& product, const Strategy& row, const ShaderTarget& target) {
   const bool wide = info(product.sum).bytes == 8;
@@ -288,23 +401,6 @@ void launch_convolution_tiles(const ProductDispatch& dispatch, const Strategy& r
 
 void launch_convolution_direct(const ProductDispatch& dispatch, const Strategy&) {
   launch_convolution(dispatch, true, 8);
-}
-
-// Whether an operand's elements lie in groups along K, or across it. `view.row` is the stride
-// across K, `view.column` that along it.
-bool has_groups(const MatrixView& view, int64_t rows, int64_t k, bool along_k, int64_t unit) {
-  return along_k ? view.column == 1 && in_units(unit, {view.offset, view.batch, view.row, k})
-                 : view.row == 1 && in_units(unit, {view.offset, view.batch, view.column, rows});
-}
-
-bool a_has_groups(const Product& product, int64_t unit) {
-  const Gemm& g = product.gemm;
-  return has_groups(g.a, g.m, g.k, product.a_along_k, unit);
-}
-
-bool b_has_groups(const Product& product, int64_t unit) {
-  const Gemm& g = product.gemm;
-  return has_groups(g.b.transposed(), g.n, g.k, product.b_along_k, unit);
 }
 
 // float32 in groups of four.
@@ -374,8 +470,9 @@ void launch_matrix_f16(const ProductDispatch& dispatch, const Strategy&) {
 // Costs: 0 for the smallest products, 10 for vectors, then from the fastest tiles to the slowest.
 // An invocation of the kernels without tiles adds up 2048 products at most.
 constexpr Strategy kStrategies[] = {
-    // name, tile {m, n, k}, tiles per workgroup, longest K, accepts, cost, launch
+    // name, tile {m, n, k}, tiles per workgroup, longest K, accepts, cost, launch, divide
     {"direct", {1, 1, 1}, 64, 2048, is_plain, cost_of_direct, launch_direct},
+    {"thin", {4, 8, 16}, 1, 0, thin::accepts, thin::cost, thin::launch, thin::divide},
     {"vector_32", {32, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},
     {"vector_16", {16, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},
     {"vector_8", {8, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},
@@ -411,13 +508,6 @@ constexpr Strategy kStrategies[] = {
 
 std::atomic<const Strategy*> forced = nullptr;
 
-// The expressions of fusions; number 0 is none.
-std::mutex texts_mutex;
-std::vector<std::string>& texts() {
-  static std::vector<std::string> list = {""};
-  return list;
-}
-
 } // namespace
 
 Product::Product(const Gemm& gemm)
@@ -432,38 +522,43 @@ Product::Product(const Gemm& gemm)
 
 std::span<const Strategy> product_strategies() { return kStrategies; }
 
-const Strategy& choose_strategy(const Product& product, const ShaderTarget& target) {
+StrategyChoice find_strategy(const Product& product, const ShaderTarget& target) {
   if (const Strategy* row = forced.load(std::memory_order_relaxed)) {
-    TORCH_CHECK_NOT_IMPLEMENTED(row->accepts(product, *row, target), product.gemm.op,
-                                "(): the strategy ", row->name, " does not take this product");
-    return *row;
+    return {row->accepts(product, *row, target) ? row : nullptr, 0};
+  }
+  const Strategy* wanted = product.gemm.wanted;
+  if (wanted != nullptr && wanted->accepts(product, *wanted, target)) {
+    return {wanted, -1};
   }
   // The costs first, because they take less time. No cost is below 0.
-  const Strategy* best = nullptr;
-  int least = std::numeric_limits<int>::max();
+  StrategyChoice best = {nullptr, std::numeric_limits<int>::max()};
   for (const Strategy& row : kStrategies) {
     const int cost = row.cost(product, row, target);
-    if (cost < least && row.accepts(product, row, target)) {
-      best = &row;
-      least = cost;
+    if (cost < best.cost && row.accepts(product, row, target)) {
+      best = {&row, cost};
       if (cost == 0) {
         break;
       }
     }
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(best != nullptr, product.gemm.op,
-                              "(): no kernel takes this product on this adapter");
-  return *best;
+  return best;
+}
+
+void raise_no_strategy(const char* op) {
+  const Strategy* row = forced.load(std::memory_order_relaxed);
+  TORCH_CHECK_NOT_IMPLEMENTED(row == nullptr, op, "(): the strategy ", row->name,
+                              " does not take this product");
+  TORCH_CHECK_NOT_IMPLEMENTED(false, op, "(): no kernel takes this product on this adapter");
+}
+
+const Strategy& strategy_named(std::string_view name) {
+  const auto* row = std::ranges::find(kStrategies, name, &Strategy::name);
+  TORCH_CHECK_VALUE(row != std::end(kStrategies), "there is no strategy ", name);
+  return *row;
 }
 
 void force_strategy(std::string_view name) {
-  if (name.empty()) {
-    forced = nullptr;
-    return;
-  }
-  const auto* row = std::ranges::find(kStrategies, name, &Strategy::name);
-  TORCH_CHECK_VALUE(row != std::end(kStrategies), "there is no strategy ", name);
-  forced = row;
+  forced = name.empty() ? nullptr : &strategy_named(name);
 }
 
 void launch_reduce(const Product& product, const at::Tensor& pieces) {
@@ -489,22 +584,6 @@ void launch_reduce(const Product& product, const at::Tensor& pieces) {
   kernel::Params p;
   set_c(p, dispatch);
   run<kernel::Regions>(launch, p, dispatch);
-}
-
-Fusion::Fusion(const std::string& expression) {
-  constexpr size_t kMost = 256; // the range of fused_text in product.wgsl
-  std::lock_guard<std::mutex> lock(texts_mutex);
-  const auto at = std::ranges::find(texts(), expression);
-  text_ = u32(at - texts().begin());
-  if (at == texts().end()) {
-    TORCH_CHECK_NOT_IMPLEMENTED(text_ < kMost, "more than 255 different fused expressions");
-    texts().push_back(expression);
-  }
-}
-
-std::string Fusion::text_of(uint32_t number) {
-  std::lock_guard<std::mutex> lock(texts_mutex);
-  return texts()[number];
 }
 
 } // namespace torch_webgpu

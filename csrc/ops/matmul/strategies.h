@@ -30,11 +30,23 @@ struct ProductDispatch {
   int64_t tiles_m = 0, tiles_n = 0;
   int64_t splits = 1; // pieces of K,
   int64_t k_piece = 0;
+  // Of kernels whose workgroups divide their rows as the product asks for: how many invocations
+  // share a row, and how many rows an invocation computes.
+  int64_t lanes = 0, rows = 0;
 };
+
+/// The most columns that kernels for few columns compute.
+inline constexpr int64_t kFewColumns = 8;
 
 struct Strategy {
   struct Tile {
     int64_t m, n, k; // of C, that a workgroup (of several tiles: an invocation) computes; step of K
+  };
+  /// How the kernel's workgroups divide one product.
+  struct Division {
+    Tile tile;
+    int64_t enough_workgroups = 64; // from so many on, K is not cut
+    int64_t lanes = 0, rows = 0;
   };
 
   std::string_view name;
@@ -47,13 +59,26 @@ struct Strategy {
   /// ones the first row. Called before `accepts`.
   int (*cost)(const Product& product, const Strategy& row, const ShaderTarget& target);
   void (*launch)(const ProductDispatch& dispatch, const Strategy& row);
+  /// Null: by the row's tile, whatever the product.
+  Division (*divide)(const Product& product, const ShaderTarget& target) = nullptr;
 };
 
 std::span<const Strategy> product_strategies();
 
-/// The row for a product; the one that was forced, if it accepts. Raises NotImplementedError if it
-/// does not.
-const Strategy& choose_strategy(const Product& product, const ShaderTarget& target);
+/// Raises ValueError if there is none of this name.
+const Strategy& strategy_named(std::string_view name);
+
+/// A row and what it costs.
+struct StrategyChoice {
+  const Strategy* row = nullptr;
+  int cost = 0;
+};
+
+/// The row for a product: the one that was forced, if it accepts; the one that the product wants,
+/// if it accepts; else that of the lowest cost. Null if there is none.
+StrategyChoice find_strategy(const Product& product, const ShaderTarget& target);
+/// Raises the NotImplementedError of a product that no row takes, or not the forced one.
+[[noreturn]] void raise_no_strategy(const char* op);
 
 /// Takes the row of this name for every product, in this process, until it is called with an empty
 /// name. For tests and measurements. Raises ValueError if there is none.

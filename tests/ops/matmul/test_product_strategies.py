@@ -19,10 +19,15 @@ ROWS = [name for name, *_ in torch_webgpu._C._product_strategies()]
 PLAIN = [name for name in ROWS if not name.startswith("convolution")]
 # How many of the problems a row must take at least, if it declines some. A row that declines all
 # sizes below needs one more of them, here and in FUSED, else nothing tests it.
-LEAST = {"grouped_f32": 8, "matrix_f16": 20, **{row: 4 for row in ROWS if row.startswith("vector")}}
+LEAST = {
+    "grouped_f32": 8,
+    "matrix_f16": 20,
+    "thin": 40,
+    **{row: 4 for row in ROWS if row.startswith("vector")},
+}
 SIZES = [
     (1, 1, 1), (3, 5, 4), (8, 16, 8), (33, 70, 101), (130, 17, 65), (64, 64, 64), (132, 40, 136),
-    (100, 2000, 8), (200, 33, 1), (5, 700, 1),
+    (100, 2000, 8), (200, 33, 1), (5, 700, 1), (6, 96, 40),
 ]  # fmt: skip
 
 
@@ -211,9 +216,8 @@ def check_fused(dtype, batch, m, k, n, flipped):
     out = torch.empty(*head, m, n, dtype=dtype).to(DEVICE)
     if flipped:
         out = out.mT.contiguous().mT
-    torch_webgpu._C._fused_product(
-        out, a.to(DEVICE), b.to(DEVICE), EXPRESSION, e.to(DEVICE), f.to(DEVICE)
-    )
+    fused = torch_webgpu._C.FusedProduct(EXPRESSION)
+    fused(out, a.to(DEVICE), b.to(DEVICE), e.to(DEVICE), f.to(DEVICE))
     value = product(wide(a), wide(b))
     row = torch.arange(m).double()[:, None]
     column = torch.arange(n).double()
@@ -227,7 +231,7 @@ def check_fused(dtype, batch, m, k, n, flipped):
 FUSED = [
     (dtype, batch, *size, flipped)
     for dtype, batch in ((torch.float32, 0), (torch.float16, 2), (torch.float32, 2))
-    for size in ((33, 70, 101), (132, 40, 136), (20, 1500, 12), (200, 33, 1))
+    for size in ((33, 70, 101), (132, 40, 136), (20, 1500, 12), (200, 33, 1), (6, 96, 40))
     for flipped in (False, True)
 ]
 
@@ -249,11 +253,21 @@ def test_fused_expressions_of_parts():
             check_fused(torch.float32, batch, m, k, n, flipped=True)
 
 
+def test_few_columns_without_subgroups(force):
+    """The sums of a row's lanes go by way of workgroup memory, of eight columns across K twice."""
+    force("thin")
+    with target("browser"):
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            for layout, n in itertools.product("nt", (1, 3, 8)):
+                check(Problem(264, 1000, n, dtype, layout=layout + "t"))
+                check(Problem(n, 1000, 264, dtype, layout="n" + layout, added="row"))
+
+
 def test_fused_integers():
     a, b, e = (torch.randint(-(2**60), 2**60, (5, 5)) for _ in range(3))
     out = torch.empty(5, 5, dtype=torch.int64).to(DEVICE)
     moved = [t.to(DEVICE) for t in (a, b, e)]
-    torch_webgpu._C._fused_product(out, moved[0], moved[1], "add_l(value, e)", moved[2])
+    torch_webgpu._C.FusedProduct("add_l(value, e)")(out, *moved)
     assert torch.equal(out.cpu(), a @ b + e)
 
 
@@ -262,7 +276,42 @@ def test_unknown_rows_and_wrong_expressions(force):
         force("tiles_63")
     a, out = torch.ones(4, 4).to(DEVICE), torch.ones(4, 4).to(DEVICE)
     with pytest.raises(RuntimeError, match="valeu"):
-        torch_webgpu._C._fused_product(out, a, a, "valeu + 1.0")
+        torch_webgpu._C.FusedProduct("valeu + 1.0")(out, a, a)
     with pytest.raises(RuntimeError, match="do not fit"):
-        torch_webgpu._C._fused_product(out, a[:3], a, "value")
+        torch_webgpu._C.FusedProduct("value")(out, a[:3], a)
     assert torch.equal((a @ a).cpu(), torch.full((4, 4), 4.0))
+
+
+def test_expressions_of_a_long_process():
+    """More than the 256 values that a constant of the kernels has."""
+    a = torch.rand(3, 4)
+    moved, out = a.to(DEVICE), torch.empty(3, 3).to(DEVICE)
+    fused = [torch_webgpu._C.FusedProduct(f"value + {n}.0") for n in range(600)]
+    for n in (0, 255, 256, 511, 512, 599, 0):
+        fused[n](out, moved, moved.t())
+        assert_close(out, a @ a.t() + n, a @ a.t() + n, 4, n)
+
+
+@pytest.mark.parametrize("row", PLAIN)
+def test_strategy_of_a_call(row):
+    """It computes the product if it takes it; else another does."""
+    fused = torch_webgpu._C.FusedProduct("value + e", row)
+    for m, k, n in [(33, 70, 101), (128, 64, 128), (200, 33, 1), (2, 3, 4)]:
+        a, b, e = torch.randn(m, k), torch.randn(k, n), torch.randn(m, n)
+        out = torch.empty(m, n).to(DEVICE)
+        moved = [x.to(DEVICE) for x in (a, b, e)]
+        fused(out, *moved)
+        magnitude = product(wide(a).abs(), wide(b).abs()) + 8
+        assert_close(out, product(wide(a), wide(b)) + wide(e), magnitude, k, (m, k, n))
+        torch_webgpu._C._force_product_strategy(row)
+        try:
+            torch_webgpu._C.FusedProduct()(out, *moved[:2])
+            is_taken = True
+        except NotImplementedError:
+            is_taken = False
+        finally:
+            torch_webgpu._C._force_product_strategy("")
+        assert is_taken == fused.accepts(out, *moved[:2])
+        assert fused.accepts(*(x.to("meta") for x in (out, *moved[:2]))) == is_taken
+    with pytest.raises(ValueError, match="there is no strategy tiles_63"):
+        torch_webgpu._C.FusedProduct("value", "tiles_63")
