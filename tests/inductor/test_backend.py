@@ -131,3 +131,17 @@ def test_control_flow_and_transforms():
     )
     exported = torch.export.export(torch.nn.Softmax(-1), (x,))
     check(exported.module(), x)
+
+
+def test_ahead_of_time_compilation_names_graphs(tmp_path):
+    x = torch.randn(4, 5, device=DEVICE)
+    exported = torch.export.export(torch.nn.Linear(5, 3).to(DEVICE), (x,))
+    with pytest.raises(Exception, match=r"do not support webgpu: torch\.webgpu\.Graph\.save"):
+        torch._inductor.aoti_compile_and_package(exported, package_path=str(tmp_path / "model.pt2"))
+    assert not list(tmp_path.iterdir())
+    for wrapper in ("cpp_wrapper", "fx_wrapper"):
+        with (
+            torch._inductor.config.patch({wrapper: True}),
+            pytest.raises(Exception, match="do not support webgpu"),
+        ):
+            compile(torch.sin)(x)

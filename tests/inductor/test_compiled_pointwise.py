@@ -7,6 +7,8 @@ from compiled import DEVICE, check, compile, dispatches
 from torch_webgpu import wgsl
 from torch_webgpu.inductor import lanes
 
+F = torch.nn.functional
+
 
 def make(*shape, dtype=torch.float32, low=-5, high=5):
     return torch.testing.make_tensor(*shape, dtype=dtype, device="cpu", low=low, high=high).to(
@@ -222,3 +224,15 @@ def test_operands_of_tiles_may_be_unaligned():
     x, y = base[3:].view(256, 256), base[1:-2].view(256, 256)
     check(lambda x, y: x + y.t(), x, y, exact=True)
     check(lambda x, y: x + y.t(), base[:-3].view(256, 256), x, exact=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_bounds_keep_nan_and_their_order(dtype):
+    numbers = [float("nan"), -float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 2.9, 3.1, -3.1]
+    x = torch.tensor(numbers * 300, dtype=dtype).to(DEVICE)
+
+    def function(x):
+        y = x.clamp(-3, 3)
+        return y, x.clamp(2, -2), x.clamp_min(0.1).clamp_max(3.05), x.relu(), F.hardtanh(x) + y
+
+    check(function, x, exact=True)

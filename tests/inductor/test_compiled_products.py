@@ -5,8 +5,6 @@ import torch
 import torch.nn.functional as F
 from compiled import DEVICE, assert_equal, check, compile, dispatches
 
-from torch_webgpu.inductor import products
-
 TOLERANCES = {
     torch.float32: {"rtol": 1e-4, "atol": 1e-4},
     # Eager mode rounds to the half between its operators.
@@ -120,10 +118,9 @@ def test_dynamic_sizes():
         assert_equal(compiled(*args), program(*args), **TOLERANCES[torch.float32])
 
 
-@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
-def test_modes(mode):
+def test_replay():
     args = randn(M, K), randn(K, N), randn(N)
-    compiled = compile(lambda a, b, bias: F.relu(a @ b + bias), mode=mode)
+    compiled = compile(lambda a, b, bias: F.relu(a @ b + bias), mode="reduce-overhead")
     for _ in range(3):  # run, captured, replayed
         assert_equal(compiled(*args), F.relu(args[0] @ args[1] + args[2]), rtol=1e-4, atol=1e-4)
         args[0].add_(1)
@@ -145,15 +142,3 @@ def test_parts_of_buffers():
 def test_empty_matrices(shape):
     m, k, n = shape
     check(lambda a, b, c: (a @ b + c).exp(), randn(m, k), randn(k, n), randn(n))
-
-
-def test_expressions_of_a_process_are_few(monkeypatch):
-    """The kernels number them, and have no number for more."""
-    monkeypatch.setattr(products, "_expressions", set())
-    monkeypatch.setattr(products, "_MOST_EXPRESSIONS", 1)
-    args = randn(M, K), randn(K, N)
-    for function, count in ((torch.sin, 1), (torch.cos, 2), (torch.sin, 1)):
-        compiled = check(
-            lambda a, b, f=function: f(a @ b), *args, tolerances=TOLERANCES[torch.float32]
-        )
-        assert dispatches(compiled, *args) == count

@@ -180,3 +180,63 @@ def test_empty_reductions():
     check(lambda x: (x.sum(), x.sum(0), x.prod(1), (x + 1).any()), x, exact=True)
     with pytest.raises(Exception, match=r"zero-size|empty|numel"):
         compile(lambda x: x.amax(0))(x)
+
+
+@pytest.mark.parametrize("length", [5000, 20011, 32768])
+@pytest.mark.parametrize("at", [0, 1, 4999])
+def test_extremes_of_long_rows_keep_nan(length, at):
+    x = randn(3, length)
+    x[1, at] = float("nan")
+    x[2, at] = float("inf")
+    check(lambda x: (x.amax(1), x.amin(1), x.softmax(1), x.log_softmax(1)), x)
+
+
+@pytest.mark.parametrize("length", [1023, 4096, 4097, 20011, 50257])
+def test_rows_that_no_vector_divides(length):
+    """Long ones take several elements a turn and the rest one by one."""
+    x, y = randn(3, length), randn(length)
+
+    def function(x, y):
+        z = x * y
+        return z.sum(1), z.amin(1), z.var(1), z.argmax(1), z - z.mean(1, keepdim=True)
+
+    check(function, x, y, tolerances={"rtol": 1e-4, "atol": 1e-3})
+
+
+def test_long_rows_of_any_length():
+    check_all = compile(lambda x: (x.exp().sum(1), x.amax(1)), dynamic=True)
+    for length in (2000, 5001, 9999, 10000):
+        x = randn(4, length)
+        total, most = check_all(x)
+        torch.testing.assert_close(total, x.exp().sum(1), rtol=1e-4, atol=1e-3)
+        assert torch.equal(most, x.amax(1))
+
+
+@pytest.mark.parametrize("rows", [1, 255, 256, 1024, 4100])
+def test_columns_of_many_rows(rows):
+    x = randn(rows, 2048)
+    check(lambda x: (x.sum(0), x.amax(0)), x, tolerances={"rtol": 1e-4, "atol": 1e-3})
+
+
+def test_a_chain_of_reductions_of_one_row():
+    """Each waits for the one before; all exchange their parts through workgroup memory."""
+
+    def function(x):
+        a = x - x.mean(1, keepdim=True)
+        b = a / (a.abs().amax(1, keepdim=True) + 1)
+        c = b - b.amin(1, keepdim=True)
+        d = c * c.sum(1, keepdim=True)
+        return d - d.mean(1, keepdim=True), (d > 0).sum(1)
+
+    check(function, randn(37, 1000), tolerances={"rtol": 1e-4, "atol": 1e-3})
+
+
+def test_softmax_multiplies_by_a_reciprocal_as_eager_does():
+    x = randn(64, 4096)
+    _, code = run_and_get_code(compile(lambda x: x.softmax(1)), x)
+    assert "reciprocal_f" in code[0] and "div_f" not in code[0]
+
+
+def test_a_quotient_of_the_program_stays_exact():
+    x = randn(64, 1000).abs() + 1
+    check(lambda x: x / x.sum(0, keepdim=True).round(), x, exact=True)

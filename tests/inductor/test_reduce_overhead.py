@@ -6,6 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch._dynamo.utils import counters
 
+from torch_webgpu.inductor import replay
+
 DEVICE = "webgpu"
 
 
@@ -45,6 +47,116 @@ def test_results_that_are_kept_stay():
     del kept, y
     function(inputs[0])
     assert replays() == 2
+
+
+@pytest.fixture
+def captures(monkeypatch):
+    """The graphs that are captured, in their order."""
+    made = []
+
+    def capture(*args):
+        made.append(original(*args))
+        return made[-1]
+
+    original = replay._Capture
+    monkeypatch.setattr(replay, "_Capture", capture)
+    return made
+
+
+def test_a_result_that_is_held_until_the_next_call():
+    function = compiled(lambda x: (x * 2).sum())
+    for n in range(8):
+        x = torch.full((50,), n, device=DEVICE)
+        y = function(x)  # the last y is held meanwhile
+        assert y.item() == 100 * n
+    # One call without the graph shows that the result is to be copied.
+    assert replays() == 6 and counters["inductor"]["webgpu_graph_passed_over"] == 1
+
+
+def test_large_results_are_not_copied(monkeypatch):
+    monkeypatch.setattr(replay, "_MOST_COPIED_OUT", 100)
+    function = compiled(lambda x: x * 2)
+    for n in range(7):
+        y = function(torch.full((50,), n, device=DEVICE))
+        assert y.tolist() == [2 * n] * 50
+    assert replays() == 3 and counters["inductor"]["webgpu_graph_passed_over"] == 3
+
+
+def test_what_the_forward_pass_saves_is_read_where_it_lies(captures):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4), nn.Tanh()).to(DEVICE)
+    function = compiled(model)
+
+    def gradients(run, x):
+        model.zero_grad()
+        run(x).square().sum().backward()
+        return [p.grad.cpu() for p in model.parameters()]
+
+    for _ in range(5):
+        x = torch.randn(6, 8, device=DEVICE)
+        torch.testing.assert_close(gradients(function, x), gradients(model, x))
+    forward, backward = captures
+    assert len(forward.copied) == 1  # x
+    assert len(backward.copied) == 2  # x, and the gradient of the result
+    assert replays() == 8 and not counters["inductor"]["webgpu_graph_inputs_moved"]
+
+
+def test_what_a_graph_returned_is_read_where_it_lies(captures):
+    def function(x):
+        y = x.sin() * 2
+        torch._dynamo.graph_break()
+        return y.cos() + y.sum()
+
+    run = compiled(function)
+    for _ in range(5):
+        x = torch.randn(30, device=DEVICE)
+        torch.testing.assert_close(run(x), function(x))
+    assert [len(capture.copied) for capture in captures] == [1, 0]
+    assert replays() == 8
+
+
+def test_saved_tensors_here_and_there(captures):
+    """Two forward passes before their backward passes: the second finds the graph in use, so that
+    what it saves lies elsewhere."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.Sigmoid()).to(DEVICE)
+    function = compiled(model)
+
+    def gradients(run, xs):
+        results = [run(x) for x in xs]
+        return [torch.autograd.grad(y.sum(), model[0].weight)[0] for y in results]
+
+    for count in (1, 1, 1, 2, 2, 1, 2, 2, 2, 1, 1):
+        xs = [torch.randn(3, 8, device=DEVICE) for _ in range(count)]
+        torch.testing.assert_close(gradients(function, xs), gradients(model, xs))
+    assert counters["inductor"]["webgpu_graph_inputs_moved"] > 0
+
+
+def test_inputs_that_always_move_are_copied(captures):
+    """Parameters that are replaced before each call."""
+    model = nn.Linear(8, 4).to(DEVICE)
+    function = compiled(model)
+    x = torch.randn(2, 8, device=DEVICE)
+    kept = []
+    with torch.no_grad():
+        for k in range(12):
+            if k > 1:
+                kept.append(model.weight.data)
+                model.weight.data = model.weight.data + 1
+            torch.testing.assert_close(function(x), model(x))
+    assert len(captures) == 3
+    assert len(captures[-1].copied) == 2  # x and the weight
+    assert counters["inductor"]["webgpu_graph_inputs_moved"] == 4 and replays() > 5
+
+
+def test_results_that_are_parts_of_inputs():
+    function = compiled(lambda x, w: (x + w, w[2:], x[1:3]))
+    x, w = torch.randn(5, device=DEVICE), torch.randn(5, device=DEVICE)
+    for _ in range(4):
+        x = x + 1
+        total, part, other = function(x, w)
+        torch.testing.assert_close(total, x + w)
+        assert part.data_ptr() == w[2:].data_ptr() and torch.equal(part, w[2:])
+        assert other.data_ptr() == x[1:].data_ptr() and torch.equal(other, x[1:3])
 
 
 def test_views_of_results_count():

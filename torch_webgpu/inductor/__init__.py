@@ -8,6 +8,7 @@ Inductor, so they are imported when Dynamo or Inductor are.
 `interface`        the device as Dynamo sees it
 `compat`           functions of Dynamo and Inductor that are replaced, each with its reason
 `fake`             strides of the eager kernels' results
+`passes`           changes of a graph before it is lowered
 `registers`        element types and the types of values in registers
 `tables`           Inductor's ops as rows of the op tables of the eager kernels
 `overrides`        Inductor's ops as WGSL
@@ -15,12 +16,17 @@ Inductor, so they are imported when Dynamo or Inductor are.
 `lanes`            neighbouring elements that an invocation handles together
 `reductions`       what is reduced by what, and how over a workgroup
 `kernel`           loads, stores and loops of one kernel
+`vectors`          products of a vector, as reductions
+`products`         products that compute what follows them
+`choices`          the kernels of a product, timed by max_autotune
 `combo`            several kernels in one dispatch
+`packing`          which kernels share a dispatch
 `scheduling`       what is fused: a kernel has few storage buffers
 `wrapper`          the module that launches the kernels
 `accessors`        how a kernel reaches its operands, for one way that they lie in buffers
 `runtime`          what that module imports
 `entry`            ``backend="webgpu"``
+`replay`           ``mode="reduce-overhead"``
 =================  ===============================================================================
 """
 

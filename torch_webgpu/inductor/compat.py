@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from torch_webgpu.inductor.interface import buffer_budget
-from torch_webgpu.inductor.packing import pack_lists
 from torch_webgpu.inductor.registers import EAGER_ONLY
 
 # Modules that ask utils.is_gpu for what is more than speed, or more than Triton. "webgpu" must not
@@ -41,17 +40,23 @@ def apply() -> None:
         if hasattr(module, "is_gpu"):
             module.is_gpu = is_gpu
 
-    from torch._inductor import compile_fx, cudagraph_utils, graph, ir, lowering, scheduler
+    from torch._inductor import choices, compile_fx, cudagraph_utils, graph, ir, lowering, scheduler
+
+    from torch_webgpu.inductor import choices as product_choices
+    from torch_webgpu.inductor import vectors
 
     _replace(scheduler.Scheduler, "create_backend", _create_backend)
     _replace(scheduler.Scheduler, "fuse_nodes", _fuse_nodes)
     _replace(graph.GraphLowering, "decide_layout_opt", _decide_layout_opt, static=True)
     _replace(ir.StorageBox, "has_exceeded_max_reads", _has_exceeded_max_reads)
+    _replace(choices.InductorChoices, "reduction_split_factor", _split_factor, static=True)
     _replace(lowering, "pointwise_cat", _pointwise_cat)
     _replace(cudagraph_utils, "check_multiple_devices_or_any_cpu_nodes", _reason_against_graphs)
     _replace(compile_fx, "cudagraphify", _graphify)
     for name in ("unsupported_input_tensor", "unsupported_output_tensor"):
         _replace(lowering, name, _is_unsupported_tensor)
+    product_choices.install()
+    vectors.install()
 
 
 def _replace(
@@ -78,11 +83,13 @@ def _create_backend(original: Callable[..., Any], self: Any, device: torch.devic
 
 
 def _fuse_nodes(original: Callable[..., list[Any]], self: Any, nodes: list[Any]) -> list[Any]:
-    """Adds two steps after fusion: products compute the pointwise nodes that read them, and lists
-    of parts that fusion does not join share dispatches."""
+    """Adds three steps after fusion: products compute the pointwise nodes that read them, lists of
+    parts that fusion does not join share dispatches, and so do small kernels."""
+    from torch_webgpu.inductor.packing import combine_neighbours, pack_lists
     from torch_webgpu.inductor.products import fuse_products
 
-    return pack_lists(self, fuse_products(self, original(self, nodes)))
+    fused = fuse_products(self, original(self, nodes))
+    return combine_neighbours(self, pack_lists(self, fused))
 
 
 def _decide_layout_opt(original: Callable[..., bool], gm: Any, *args: Any, **kwargs: Any) -> bool:
@@ -113,6 +120,22 @@ def _has_exceeded_max_reads(original: Callable[..., bool], self: Any) -> bool:
     if not isinstance(self.data, Pointwise) or self.get_device().type != "webgpu":
         return original(self)
     return original(self) or self.num_reads() > (buffer_budget() - 1) // 3
+
+
+def _split_factor(
+    original: Callable[..., int],
+    device: torch.device,
+    reduction_numel_hint: int,
+    numel_hint: int,
+    inner_reduction: bool,
+) -> int:
+    """A workgroup divides a column among 64 invocations where each takes 4 neighbouring columns,
+    else among 8. While each has few elements, 16 or 64, a second kernel would cost more than it
+    saves."""
+    few = 8 * 64 if numel_hint % 4 else 64 * 16
+    if device.type == "webgpu" and not inner_reduction and reduction_numel_hint <= few:
+        return 1
+    return original(device, reduction_numel_hint, numel_hint, inner_reduction)
 
 
 def _pointwise_cat(original: Callable[..., Any], inputs: Any, dim: int = 0) -> Any:

@@ -37,9 +37,18 @@ from torch_webgpu.inductor import lanes, reductions, registers, tables
 from torch_webgpu.inductor.kept import KeptValues
 from torch_webgpu.inductor.lanes import Run
 from torch_webgpu.inductor.module import WORKGROUP, Module, Operand
-from torch_webgpu.inductor.overrides import HalfNumbers, WgslOverrides, as_register
+from torch_webgpu.inductor.overrides import KnownNumbers, WgslOverrides, as_register
 from torch_webgpu.inductor.printer import host_numbers, index_text, is_integer
-from torch_webgpu.inductor.text import LANE, TURN, Repeated, declared, take_invariant
+from torch_webgpu.inductor.text import (
+    LANE,
+    LET,
+    TURN,
+    Push,
+    Repeated,
+    declared,
+    renamed,
+    take_invariant,
+)
 
 # Elements of a row that an invocation takes, if that leaves enough invocations for the device.
 _ELEMENTS_OF_A_LANE = 16
@@ -48,13 +57,15 @@ _ENOUGH_INVOCATIONS = 1 << 15
 # that is written out for it.
 _MOST_KEPT = 64
 _MOST_WRITTEN_OUT = 32
+# Elements of one turn of a long loop. Their loads come first, so that several are under way.
+_UNROLLED = 4
 # Workgroups that keep the device busy, of a few rows each.
-_ENOUGH_WORKGROUPS = 512
+_ENOUGH_WORKGROUPS = 256
 # Columns, and rows, of a workgroup's tile: 16 x 16 invocations.
 _TILE = 64
 
 
-class WgslKernel(HalfNumbers, SIMDKernel):
+class WgslKernel(KnownNumbers, SIMDKernel):
     """Inductor drives it through `load`, `store`, `reduction` and `codegen_body`."""
 
     overrides = WgslOverrides
@@ -76,7 +87,6 @@ class WgslKernel(HalfNumbers, SIMDKernel):
         self.is_outer = False
         self.takes_rows = False  # lanes are rows
         self.stored_before = False  # anything, before the loop whose body is being gathered
-        self.half_numbers = {}
         # What all lanes load at once, by its text; and what they store: buffer, operand, place,
         # name of the array, condition.
         self.lane_loads: dict[str, str] = {}
@@ -123,7 +133,7 @@ class WgslKernel(HalfNumbers, SIMDKernel):
         indices = [self.simplify_indexing(index) for index in indices]
         trees = {tree.prefix: tree for tree in self.range_trees}
         self.x_tree = trees["x"]
-        results = _hint(self.features.numel)
+        results = lanes.size_hint(self.features.numel)
         if not self.features.is_reduction():
             self.lane_tree = self.x_tree
             if results >= lanes.MIN_TILED:
@@ -134,7 +144,7 @@ class WgslKernel(HalfNumbers, SIMDKernel):
                 self.lanes = lanes.choose(self, indices, self.lane_tree, self._widest_operand())
             return
         self.lane_tree = self.row_tree = trees["r0_"]
-        length = _hint(self.features.reduction_numel)
+        length = lanes.size_hint(self.features.reduction_numel)
         self.is_outer = self._runs_along(indices, self.x_tree) > self._runs_along(
             indices, self.lane_tree
         )
@@ -437,16 +447,22 @@ class WgslKernel(HalfNumbers, SIMDKernel):
             pushed = f"{kind.type}({parts})"
         else:
             pushed = as_register(value, pushed_dtype)
-        if kind.push_four and self.lanes > 1 and not self.takes_rows:
+        names = {"a": acc, "v": pushed, "i": "bitcast<u32>(r0_index)"}
+        push = f"{acc} = {tables.substitute(kind.push, names)};"
+        if kind.push_four and not self.takes_rows:
             array = f"{acc}_lanes"
-            for first in range(0, self.lanes, 4):
-                four = ", ".join(f"{array}[{first + k}]" for k in range(4))
-                names = {"a": acc, "v": f"vec4<f32>({four})"}
-                self.fours.append((array, f"{acc} = {tables.substitute(kind.push_four, names)};"))
-            self.compute.writeline(f"{array}[{LANE}] = {pushed};")
+            update = tables.substitute(kind.push_four, {"a": acc, "v": "four"})
+            updates = []
+            for first in range(0, max(self.lanes, _UNROLLED), 4):
+                values = ", ".join(f"{array}[{first + k}]" for k in range(4))
+                updates.append(f"{{ let four = vec4<f32>({values}); {acc} = {update}; }}")
+            if self.lanes > 1:
+                self.fours += [(array, text) for text in updates]
+                self.compute.writeline(f"{array}[{LANE}] = {pushed};")
+            else:
+                self.compute.writeline(Push(push, array, pushed, updates[0]))
         else:
-            names = {"a": acc, "v": pushed, "i": "bitcast<u32>(r0_index)"}
-            self.compute.writeline(f"{acc} = {tables.substitute(kind.push, names)};")
+            self.compute.writeline(push)
         total = self._across_row(name, acc, kind)
         results = []
         for text, result_dtype in kind.results:
@@ -460,7 +476,7 @@ class WgslKernel(HalfNumbers, SIMDKernel):
         if self.row_lanes == 1:
             return acc
         stride = self.rows if self.is_outer else 1
-        function = self.module.across_workgroup(kind, self.row_lanes, stride)
+        function = self.module.across_workgroup(kind, self.row_lanes, stride, self.takes_rows)
         total = f"{name}_row"
         self.after_loop.writeline(f"let {total} = {function}({acc}, lid, bitcast<u32>(rlane));")
         return total
@@ -519,29 +535,97 @@ class WgslKernel(HalfNumbers, SIMDKernel):
         code.splice(invariant)
         self.computed.see_invariant(invariant)
         if self.takes_rows:
-            code.writeline(
-                f"for (var r0_index = rlane; r0_index < {numel}; r0_index += {self.row_lanes}) {{"
-            )
-            code.splice(self.loop_indexing)
-            code.splice(self._lanes_code("xindex", "xfirst", self.indexing_code))
-            code.writeline("}")
+            self._write_rows(numel)
             return
         step = self.row_lanes * self.lanes
         if self.turns:
             code.splice(self._keep_computed())
             self._write_turns(step, numel)
             return
-        variable = "r0_first" if self.lanes > 1 else "r0_index"
-        start = f"rlane * {self.lanes}" if self.lanes > 1 else "rlane"
+        if self.lanes == 1:
+            self._write_single_elements(numel)
+            return
         code.writeline(
-            f"for (var {variable} = {start}; {variable} < {numel}; {variable} += {step}) {{"
+            f"for (var r0_first = rlane * {self.lanes}; r0_first < {numel}; r0_first += {step}) {{"
         )
-        if self.lanes > 1:
-            code.splice(self._lanes_code("r0_index", "r0_first", self.loop_indexing))
-        else:
-            for part in (self.loop_indexing, self.loads, self.compute, self.stores):
-                code.splice(part)
+        code.splice(self._lanes_code("r0_index", "r0_first", self.loop_indexing))
         code.writeline("}")
+
+    def _write_rows(self, numel: str) -> None:
+        """A loop in which lanes are rows. Where the turns come out even, it takes _UNROLLED of them
+        at once."""
+        code = self.body
+        step = self.row_lanes
+        exact = V.graph.sizevars.statically_known_multiple_of(self.row_tree.numel, _UNROLLED * step)
+        turns = _UNROLLED if exact else 1
+        loads = self.lane_load_code
+        self.lane_load_code = IndentedBuffer()
+        names = {"r0_index", *declared(self.loop_indexing, loads)}
+        suffixes = [{name: f"{name}_{turn}" for name in names} for turn in range(turns)]
+        body = self._lanes_code("xindex", "xfirst", self.indexing_code)
+        code.writeline(
+            f"for (var r0_next = rlane; r0_next < {numel}; r0_next += {turns * step}) {{"
+        )
+        code.writeline("let xindex = xfirst;")
+        code.splice(self.indexing_code)
+        for turn, suffixed in enumerate(suffixes):
+            code.writeline(f"let r0_index_{turn} = r0_next + {turn * step};")
+            for buffer in (self.loop_indexing, loads):
+                code.writelines(renamed(buffer, suffixed))
+        for suffixed in suffixes:
+            code.writeline("{")
+            code.writelines(renamed(body, suffixed))
+            code.writeline("}")
+        code.writeline("}")
+
+    def _write_single_elements(self, numel: str) -> None:
+        """A loop whose operands move single elements: of a long row _UNROLLED of them a turn, then
+        the rest."""
+        code = self.body
+        step = self.row_lanes
+        code.writelines(["{", "var r0_next = rlane;"])
+        if self._may_unroll():
+            ahead = (_UNROLLED - 1) * step
+            code.writeline(f"for (; r0_next < {numel} - {ahead}; r0_next += {_UNROLLED * step}) {{")
+            code.splice(self._unrolled())
+            code.writeline("}")
+        code.writeline(f"for (; r0_next < {numel}; r0_next += {step}) {{")
+        code.writeline("let r0_index = r0_next;")
+        for part in (self.loop_indexing, self.loads, self.compute, self.stores):
+            code.splice(part)
+        code.writelines(["}", "}"])
+
+    def _may_unroll(self) -> bool:
+        """Whether a row takes several turns, and nothing but plain declarations precede loads."""
+        lines = [*self.loop_indexing._lines, *self.loads._lines]
+        return lanes.size_hint(self.row_tree.numel) >= 2 * _UNROLLED * self.row_lanes and all(
+            isinstance(line, str) and LET.match(line) for line in lines
+        )
+
+    def _unrolled(self) -> IndentedBuffer:
+        code = IndentedBuffer()
+        names = {"r0_index", *declared(self.loop_indexing, self.loads)}
+
+        def suffixed(part: int) -> dict[str, str]:
+            return {name: f"{name}_{part}" for name in names}
+
+        pushes = [line for line in self.compute._lines if isinstance(line, Push)]
+        compute = IndentedBuffer()
+        for line in self.compute._lines:
+            compute.writeline(line.to_array() if isinstance(line, Push) else line)
+        for push in pushes:
+            code.writeline(f"var {push.array} = array<f32, {_UNROLLED}>();")
+        for part in range(_UNROLLED):
+            code.writeline(f"let r0_index_{part} = r0_next + {part * self.row_lanes};")
+            for buffer in (self.loop_indexing, self.loads):
+                code.writelines(renamed(buffer, suffixed(part)))
+        for part in range(_UNROLLED):
+            code.writeline("{")
+            for buffer in (compute, self.stores):
+                code.writelines(renamed(buffer, {**suffixed(part), LANE: str(part)}))
+            code.writeline("}")
+        code.writelines(push.update for push in pushes)
+        return code
 
     def _write_turns(self, step: int, numel: str) -> None:
         """A loop written out, with the loads that stay in registers ahead of all else."""
@@ -792,9 +876,3 @@ def launch(name: str, tensors: list[str], integers: list[str]) -> None:
         triton=False,
         arg_types=["tensor"] * len(tensors) + [int] * len(integers),
     )
-
-
-def _hint(size: sympy.Expr) -> int:
-    sizes = V.graph.sizevars
-    ask = getattr(sizes, "optimization_hint", None) or sizes.size_hint
-    return int(ask(size, fallback=4096))

@@ -29,6 +29,13 @@ class Run(enum.Enum):
     APART = "anywhere"
 
 
+def size_hint(size: sympy.Expr) -> int:
+    """A size as Inductor knows or guesses it."""
+    sizes = V.graph.sizevars
+    ask = getattr(sizes, "optimization_hint", None) or sizes.size_hint
+    return int(ask(size, fallback=4096))
+
+
 def run_of(kernel: "WgslKernel", index: sympy.Expr, tree: Any, lanes: int) -> Run:
     """How `index` moves over `lanes` neighbours of a range, the first a multiple of `lanes`."""
     known = V.graph.sizevars

@@ -6,6 +6,8 @@ from torch_webgpu.inductor import reductions
 from torch_webgpu.inductor.text import indented
 
 WORKGROUP = 256
+# Characters of a kernel's name that tell which operators it fuses.
+LONGEST_NAME = 90
 
 _CHECKED_INDEX = """
 fn checked_index(v: i32, limit: i32, fits: bool, code: u32) -> i32 {
@@ -42,7 +44,9 @@ class Module:
         self.checks: list[tuple[str, bool]] = []
         self.lanes = 1
         self._functions: dict[object, tuple[str, str]] = {}  # name and text
-        self._shared: dict[str, str] = {}  # workgroup arrays by type
+        # Arrays of workgroup memory by type and turn, and whose turn it is.
+        self._shared: dict[tuple[str, int], str] = {}
+        self._turns: dict[str, int] = {}
         self._moves_lanes: set[str] = set()
         self._adds: set[str] = set()
         self._stores_elements: set[str] = set()
@@ -64,14 +68,26 @@ class Module:
             self.checks.append((message, is_index))
         return f"params.code_{self.checks.index((message, is_index))}"
 
-    def across_workgroup(self, kind: reductions.Accumulator, lanes: int, stride: int) -> str:
-        """The name of the function that combines accumulators of a row's invocations."""
-        key = (kind.type, kind.combine, lanes, stride)
+    def across_workgroup(
+        self, kind: reductions.Accumulator, lanes: int, stride: int, repeats: bool
+    ) -> str:
+        """The name of the function that combines accumulators of a row's invocations.
+
+        Calls with small accumulators take turns between two arrays, so that none has to wait until
+        all invocations have read the last one's results. `repeats`: the call is one of several with
+        the same array.
+        """
+        stored = reductions.shared_type(kind)
+        turn = 0
+        takes_turns = not repeats and stored in reductions.ONE_WORD
+        if takes_turns:
+            turn = self._turns.get(stored, 0)
+            self._turns[stored] = 1 - turn
+        key = (kind.type, kind.combine, lanes, stride, turn, takes_turns)
         if key not in self._functions:
-            stored = reductions.shared_type(kind)
-            shared = self._shared.setdefault(stored, f"shared_{len(self._shared)}")
+            shared = self._shared.setdefault((stored, turn), f"shared_{len(self._shared)}")
             name = f"across_row_{len(self._functions)}"
-            text = reductions.across_workgroup(name, kind, shared, lanes, stride)
+            text = reductions.across_workgroup(name, kind, shared, lanes, stride, takes_turns)
             self._functions[key] = (name, text)
         return self._functions[key][0]
 
@@ -96,7 +112,7 @@ class Module:
             parts.append(_CHECKED_INDEX)
         parts += [
             f"var<workgroup> {name}: array<{stored}, {WORKGROUP}>;"
-            for stored, name in self._shared.items()
+            for (stored, _), name in self._shared.items()
         ]
         parts += functions
         parts += [

@@ -40,14 +40,21 @@ def as_register(value: Any, dtype: torch.dtype) -> str:
     if isinstance(value, OpsValue):
         value = value.value
     if isinstance(value, CSEVariable):
+        if (value.dtype, dtype) == (torch.int32, torch.int64) and value.bounds.lower >= 0:
+            return f"l_from_u(bitcast<u32>({value}))"  # the upper word is known
         return registers.convert(str(value), value.dtype, dtype)
     return registers.literal(value, dtype)
 
 
-class HalfNumbers:
-    """What a kernel keeps of numbers beside half operands."""
+class KnownNumbers:
+    """What a kernel keeps of the constants among its variables."""
 
-    half_numbers: dict[str, float]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.half_numbers: dict[str, float] = {}  # as a half type holds them
+        self.finite_numbers: set[str] = set()
+        # Variables that are the maximum of another one and a finite constant.
+        self.raised: dict[str, tuple[str, str]] = {}
 
     def half_number(self, variable: CSEVariable, held: float) -> CSEVariable:
         """Remembers what a half type holds of a constant."""
@@ -117,8 +124,34 @@ class WgslOverrides(DefaultHandler):
                 text += f" /* {value!r} */"
             if dtype in registers.HALVES:
                 held = torch.tensor(value, dtype=dtype).item()
-                return V.kernel.half_number(emit(f"{text} /* {dtype} */", torch.float32), held)
+                text = f"{text} /* {dtype} */"
+                variable = V.kernel.half_number(emit(text, torch.float32), held)
+            else:
+                variable = emit(text, dtype)
+            V.kernel.finite_numbers.add(str(variable))
+            return variable
         return emit(text, torch.float32 if dtype in registers.HALVES else dtype)
+
+    # Between constant bounds, one test for NaN is enough.
+
+    def maximum(self, a: Any, b: Any) -> Any:
+        result = self._default("maximum", (a, b), {})
+        if self._is_finite(b) and registers.kind_of(result.dtype) == "f":
+            V.kernel.raised[str(result)] = (as_register(a, result.dtype), self._bound(b))
+        return result
+
+    def minimum(self, a: Any, b: Any) -> Any:
+        raised = V.kernel.raised.get(str(a))
+        if raised is not None and self._is_finite(b):
+            value, low = raised
+            return emit(f"bound_f({value}, {low}, {self._bound(b)})", torch.float32)
+        return self._default("minimum", (a, b), {})
+
+    def _is_finite(self, value: Any) -> bool:
+        return str(value) in V.kernel.finite_numbers
+
+    def _bound(self, value: Any) -> str:
+        return as_register(V.kernel.as_held_by_half(value), torch.float32)
 
     def identity(self, x: CSEVariable) -> CSEVariable:
         return x

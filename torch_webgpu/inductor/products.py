@@ -17,28 +17,19 @@ from torch._inductor.scheduler import (
     FusedSchedulerNode,
     SchedulerNode,
 )
-from torch._inductor.utils import get_kernel_metadata
+from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 from torch_webgpu.inductor import tables
-from torch_webgpu.inductor.overrides import HalfNumbers, WgslOverrides
+from torch_webgpu.inductor.choices import DTYPES, Product, product_of
+from torch_webgpu.inductor.module import LONGEST_NAME
+from torch_webgpu.inductor.overrides import KnownNumbers, WgslOverrides
 from torch_webgpu.inductor.text import lets
 
-# Eager operators by their names in Inductor; whether they add a first operand to the product.
-_PRODUCTS = {
-    "extern_kernels.mm": False,
-    "extern_kernels.bmm": False,
-    "extern_kernels.addmm": True,
-    "extern_kernels.baddbmm": True,
-}
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 # An expression that uses a value twice contains it twice.
 _LONGEST_EXPRESSION = 1000
-# A process can have 255 expressions. Modules from Inductor's cache have some that are not counted.
-_MOST_EXPRESSIONS = 128
-_expressions: set[str] = set()
 
 _PLACE = sympy.symbols("batch row column", integer=True, nonnegative=True)
 
@@ -55,22 +46,21 @@ class _Matrix(NamedTuple):
     strides: tuple[sympy.Expr, ...]  # of batch, row and column
 
 
-class _Epilogue(HalfNumbers, Kernel):
+class _Epilogue(KnownNumbers, Kernel):
     """Writes nodes as one expression, at the places of a product's elements."""
 
     overrides = WgslOverrides
     newvar_prefix = "let "
     suffix = ";"
 
-    def __init__(self, product: Any, inner: set[str]) -> None:
+    def __init__(self, product: Any, adds: bool, inner: set[str]) -> None:
         super().__init__(increase_kernel_count=False)
-        self.half_numbers = {}
         layout = product.get_layout()
         self.product = product.get_name()
         self.dtype = product.get_dtype()
         self.left = ["e", "f"]
         self.value = "value"
-        if _PRODUCTS[product.python_kernel_name]:
+        if adds:
             self.value = f"value + {self.left.pop(0)}"
         self.inner = inner  # buffers that nothing outside reads
         self.sizes = (sympy.S.One,) * (3 - len(layout.size)) + tuple(layout.size)
@@ -190,13 +180,15 @@ class _Epilogue(HalfNumbers, Kernel):
 class FusedProduct(FusedSchedulerNode):
     """A product and the nodes that it computes before it stores."""
 
-    def __init__(self, scheduler: Any, product: Any, nodes: list[Any], epilogue: _Epilogue) -> None:
+    def __init__(
+        self, scheduler: Any, product: Any, nodes: list[Any], epilogue: _Epilogue, strategy: str
+    ) -> None:
         super().__init__(scheduler, [*nodes, product])  # the first tells the group
         self.snodes = [product, *nodes]
         self.product = product
         self.epilogue = epilogue
         self.expression = epilogue.expression()
-        _expressions.add(self.expression)
+        self.strategy = strategy
 
     def codegen(self) -> None:
         """Has the wrapper allocate the one buffer that is stored, and call the product."""
@@ -209,11 +201,23 @@ class FusedProduct(FusedSchedulerNode):
                     buffer.allocate()
         out, *operands = map(self._view, [*stored.values(), *self.epilogue.operands])
         *added, a, b = (each.codegen_reference() for each in self.product.node.inputs)
-        origins, _ = get_kernel_metadata(self.snodes, wrapper)
+        origins, detailed_origins = get_kernel_metadata(self.snodes, wrapper)
         for line in origins.splitlines():
             wrapper.writeline(line)
-        arguments = [out, a, b, repr(self.expression), *added, *operands]
-        wrapper.writeline(f"fused_product({', '.join(arguments)})")
+        name = self._define(origins, detailed_origins)
+        wrapper.writeline(f"{name}({', '.join([out, a, b, *added, *operands])})")
+
+    def _define(self, *origins: str) -> str:
+        """The name of the product in the module."""
+        wrapper = V.graph.wrapper_code
+        strategy = f", strategy={self.strategy!r}" if self.strategy else ""
+        text = f"fused_product({self.expression!r}{strategy})"
+        if text not in wrapper.src_to_kernel:
+            fused = get_fused_kernel_name(self.snodes, config.triton.descriptive_names)
+            name = f"product_{fused[:LONGEST_NAME]}_{wrapper.next_kernel_suffix()}"
+            wrapper.src_to_kernel[text] = name
+            wrapper.define_kernel(name, text, "\n".join(origins), gpu=False)
+        return str(wrapper.src_to_kernel[text])
 
     def _view(self, matrix: _Matrix) -> str:
         wrapper = V.graph.wrapper_code
@@ -237,14 +241,16 @@ def fuse_products(scheduler: Any, nodes: list[Any]) -> list[Any]:
         return nodes
     result = list(nodes)
     for product in nodes:
-        if not _is_product(product):
+        kind = _kind(product)
+        if kind is None:
             continue
         reader = _reader(scheduler, product)
         if reader not in result or not _can_wait(product, reader, result):
             continue
         try:
-            epilogue = _epilogue(scheduler, product.node, reader)
-            fused = FusedProduct(scheduler, product, list(reader.get_nodes()), epilogue)
+            epilogue = _epilogue(scheduler, product.node, kind.adds, reader)
+            nodes_after = list(reader.get_nodes())
+            fused = FusedProduct(scheduler, product, nodes_after, epilogue, kind.strategy)
         except (_UnfitError, NotImplementedError):
             continue
         result[result.index(reader)] = fused
@@ -254,19 +260,21 @@ def fuse_products(scheduler: Any, nodes: list[Any]) -> list[Any]:
     return result if len(result) == len(nodes) else scheduler.topological_sort_schedule(result)
 
 
-def _is_product(node: Any) -> bool:
+def _kind(node: Any) -> Product | None:
+    """What the node computes, if that is a product that can compute more."""
     if not isinstance(node, ExternKernelSchedulerNode) or node.get_device().type != "webgpu":
-        return False
+        return None
     product = node.node
-    if getattr(product, "python_kernel_name", None) not in _PRODUCTS:
-        return False
-    return (
-        product.get_dtype() in _DTYPES
+    kind = product_of(getattr(product, "python_kernel_name", None))
+    is_fit = (
+        kind is not None
+        and product.get_dtype() in DTYPES
         and product.output_view is None
         and type(product.layout) is ir.FixedLayout
         and all(each.get_dtype() == product.get_dtype() for each in product.inputs)
         and all(product.kwargs.get(factor, 1) == 1 for factor in ("alpha", "beta"))
     )
+    return kind if is_fit else None
 
 
 def _reader(scheduler: Any, product: Any) -> Any:
@@ -301,16 +309,14 @@ def _can_wait(product: Any, reader: Any, nodes: list[Any]) -> bool:
     )
 
 
-def _epilogue(scheduler: Any, product: Any, reader: Any) -> _Epilogue:
+def _epilogue(scheduler: Any, product: Any, adds: bool, reader: Any) -> _Epilogue:
     operations = reader.get_operation_names()
     is_inner = scheduler.can_buffer_be_removed_through_fusion
     inner = {name for name in reader.get_buffer_names() if is_inner(name, operations)}
-    epilogue = _Epilogue(product, inner)
+    epilogue = _Epilogue(product, adds, inner)
     for node in reader.get_nodes():
         epilogue.add(node)
-    expression = epilogue.expression()
-    if len(_expressions | {expression}) > _MOST_EXPRESSIONS:
-        raise _UnfitError
+    epilogue.expression()
     (stored,) = epilogue.stored
     if type(scheduler.name_to_buf[stored].node.layout) is not ir.FixedLayout:
         raise _UnfitError

@@ -25,6 +25,12 @@ class Accumulator:
 
 
 _ROWS = {"sum": "sum", "prod": "prod", "max": "max_values", "min": "min_values"}
+# Four values at once: a shorter chain of steps that wait for each other, and fewer tests for NaN.
+_FOUR_FLOATS = {
+    "sum": "a + ((v.x + v.y) + (v.z + v.w))",
+    "max": "push_four_max_f(a, v)",
+    "min": "push_four_min_f(a, v)",
+}
 _TRUTH = {
     "any": ("false", "a || b"),
     "max": ("false", "a || b"),
@@ -97,7 +103,8 @@ def _plain(reduction: str, dtype: torch.dtype, src_dtype: torch.dtype) -> Accumu
             raise NotImplementedError(f"reduction {reduction} of {src_dtype} to {dtype}")
         identity, combine = row["identity"], row["combine"]
     push = tables.substitute(combine, {"b": "v"})
-    return Accumulator(WGSL_TYPES[kind], identity, combine, push, (("a", DTYPES[kind]),))
+    four = _FOUR_FLOATS.get(reduction, "") if kind == "f" else ""
+    return Accumulator(WGSL_TYPES[kind], identity, combine, push, (("a", DTYPES[kind]),), four)
 
 
 def value_dtype(reduction: str, accumulator: Accumulator, src_dtype: torch.dtype) -> torch.dtype:
@@ -112,17 +119,20 @@ def value_dtype(reduction: str, accumulator: Accumulator, src_dtype: torch.dtype
 
 # Invocations of a row that combine the others' accumulators.
 _HEADS = 16
+# Types of accumulators, as workgroup memory has them, that take one word.
+ONE_WORD = frozenset({"f32", "i32", "u32"})
 
 
 def across_workgroup(
-    name: str, accumulator: Accumulator, shared: str, lanes: int, stride: int
+    name: str, accumulator: Accumulator, shared: str, lanes: int, stride: int, takes_turns: bool
 ) -> str:
     """The function `name(value, lid, rlane)` that combines the accumulators of the `lanes`
     invocations of a row, which are `stride` apart in the workgroup.
 
     Numbers are combined in two steps, because a barrier costs more than the reads: the first _HEADS
     invocations combine a share each, then every invocation combines their results. Structs are
-    combined in a tree, because combining two of them costs more than a barrier.
+    combined in a tree, because combining two of them costs more than a barrier. `takes_turns`: the
+    next call uses another array, so that this one's results may still be read meanwhile.
     """
     is_bool = accumulator.type == "bool"  # workgroup memory is not shared as bool by all drivers
 
@@ -133,6 +143,7 @@ def across_workgroup(
         return f"({shared}[{place}] != 0u)" if is_bool else f"{shared}[{place}]"
 
     combined = tables.fill_in(accumulator.combine, ["acc", "other"])
+    last = "" if takes_turns else "workgroupBarrier();"
     if accumulator.type in WGSL_TYPES.values():
         heads = min(lanes, _HEADS)
         share = f"""
@@ -155,7 +166,7 @@ for (var k = 1u; k < {heads}u; k++) {{
 let other = {get(f"row + k * {stride}u")};
 acc = {combined};
 }}
-workgroupBarrier();
+{last}
 return acc;
 }}
 """
@@ -173,7 +184,7 @@ acc = {combined};
 }}
 workgroupBarrier();
 acc = {get(f"lid - rlane * {stride}u")};
-workgroupBarrier();
+{last}
 return acc;
 }}
 """

@@ -89,9 +89,9 @@ def _register_code_generator(common: ModuleType) -> None:
         "webgpu",
         _Scheduling,
         _Wrapper,
-        _Wrapper,  # no C++ wrapper: Inductor wants the entry for its checks
-        _Wrapper,
-        device_custom_pass=_cache_key_pass(),
+        _NoWrapper,
+        _NoWrapper,
+        device_custom_pass=_graph_pass(),
     )
 
 
@@ -116,6 +116,20 @@ class _Wrapper:
         return WgslWrapper.create(*args, **kwargs)
 
 
+class _NoWrapper:
+    """Stands where Inductor looks for wrappers in C++ and in FX."""
+
+    supports_caching = True
+
+    @staticmethod
+    def create(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(
+            "AOTInductor and the options cpp_wrapper and fx_wrapper of Inductor do not support "
+            "webgpu: torch.webgpu.Graph.save writes a captured graph to a file that runs without "
+            "the model's code"
+        )
+
+
 def _prepare_inductor(compile_fx: ModuleType) -> None:
     # Imported before the first graph, and when Inductor's other modules are complete.
     from torch_webgpu.inductor import compat, device_ops
@@ -124,26 +138,29 @@ def _prepare_inductor(compile_fx: ModuleType) -> None:
     device_ops.register()
 
 
-def _cache_key_pass() -> Any:
+def _graph_pass() -> Any:
     from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
-    class CacheKey(CustomGraphModulePass):
-        """Changes no graph. Its identifier keeps code that another version of this backend wrote,
-        or that was written for another device, from being found in Inductor's cache."""
+    class GraphPass(CustomGraphModulePass):
+        """Its identifier keeps code that another version of this backend wrote, or that was written
+        for another device, from being found in Inductor's cache."""
 
         def __call__(self, gm: Any) -> None:
-            return None
+            from torch_webgpu.inductor import passes
+
+            passes.change(gm.graph)
 
         def uuid(self) -> str:
             from torch_webgpu.inductor.interface import buffer_budget
 
-            return f"{_version_of_generated_code()} {buffer_budget()}"
+            return f"{version_of_generated_code()} {buffer_budget()}"
 
-    return CacheKey()
+    return GraphPass()
 
 
 @functools.cache
-def _version_of_generated_code() -> str:
+def version_of_generated_code() -> str:
+    """Of this backend's sources, for the adapter's limits."""
     from torch_webgpu import webgpu
 
     package = pathlib.Path(__file__).parent.parent

@@ -9,7 +9,7 @@ from torch_webgpu import _C
 from torch_webgpu.inductor.accessors import Accessors, vector_bytes
 from torch_webgpu.inductor.module import Access, Operand
 
-fused_product = _C._fused_product
+fused_product = _C.FusedProduct
 
 _log = logging.getLogger(__name__)
 

@@ -14,10 +14,9 @@ from torch.utils._ordered_set import OrderedSet
 from torch_webgpu.inductor.combo import ComboKernel
 from torch_webgpu.inductor.interface import buffer_budget
 from torch_webgpu.inductor.kernel import WgslKernel
+from torch_webgpu.inductor.module import LONGEST_NAME
 from torch_webgpu.inductor.packing import Part, packed
 from torch_webgpu.inductor.products import FusedProduct
-
-_LONGEST_NAME = 90
 
 
 class WgslScheduling(SIMDScheduling):
@@ -89,16 +88,17 @@ class WgslScheduling(SIMDScheduling):
             nodes = [part.node for part in parts]
             combo = ComboKernel()
             for node in nodes:
-                inner = node.get_nodes()
-                _, (numel, rnumel) = max(inner, key=lambda one: int(one.is_reduction())).group
-                schedule = self.generate_node_schedule(inner, numel, rnumel)
+                loops = node.get_nodes()
+                _, (numel, rnumel) = max(loops, key=lambda one: int(one.is_reduction())).group
+                schedule = self.generate_node_schedule(loops, numel, rnumel)
                 features = SIMDKernelFeatures(schedule, numel, rnumel)
                 tiling = self.create_tiling([numel], [rnumel])
                 self.process_kernel(
                     combo.add(self.kernel_type(tiling, features=features)), schedule
                 )
             text = combo.codegen_kernel()
-            name = self.define_kernel(text, nodes, combo)
+            inner = [each for node in nodes for each in node.get_nodes()]
+            name = self.define_kernel(text, inner, combo)
             self.codegen_comment(nodes, name)
             combo.call_kernel(name)
         self.free_buffers_in_scheduler()
@@ -109,7 +109,7 @@ class WgslScheduling(SIMDScheduling):
         if key in wrapper.src_to_kernel:
             return wrapper.src_to_kernel[key]
         fused = get_fused_kernel_name(node_schedule, config.triton.descriptive_names)
-        name = f"{kernel.prefix}_{fused[:_LONGEST_NAME]}_{wrapper.next_kernel_suffix()}"
+        name = f"{kernel.prefix}_{fused[:LONGEST_NAME]}_{wrapper.next_kernel_suffix()}"
         wrapper.src_to_kernel[key] = name
         origins, detailed_origins = get_kernel_metadata(node_schedule, wrapper)
         wrapper.define_kernel(

@@ -36,6 +36,40 @@ class Repeated(DeferredLineBase):
         return self
 
 
+class Push(DeferredLineBase):
+    """A line that gives an accumulator one value. Where a loop is unrolled, the accumulator gets
+    four values at once instead, from an array."""
+
+    def __init__(self, line: str, array: str, value: str, update: str) -> None:
+        super().__init__(line)
+        self.array = array
+        self.value = value
+        self.update = update  # for the values of `array`
+
+    def to_array(self) -> str:
+        """The line that gives the value to the array instead."""
+        return f"{self.array}[{LANE}] = {self.value};"
+
+    def __call__(self) -> str:
+        return self.line
+
+    def _new_line(self, line: str) -> "Push":
+        return Push(line, self.array, self.value, self.update)
+
+
+def renamed(buffer: IndentedBuffer, names: dict[str, str]) -> Iterator[str | DeferredLineBase]:
+    """The buffer's lines with other words for some."""
+    for line in buffer._lines:
+        if isinstance(line, Repeated):
+            body = IndentedBuffer()
+            body.writelines(renamed(line.body, names))
+            yield Repeated(body, line.count, line.word)
+            continue
+        text = line if isinstance(line, str) else line.line
+        text = WORD.sub(lambda word: names.get(word[0], word[0]), text)
+        yield text if isinstance(line, str) else line._new_line(text)
+
+
 def declared(*buffers: IndentedBuffer) -> set[str]:
     """The names that plain lines of the buffers declare."""
     return {
