@@ -9,7 +9,7 @@ RNG = np.random.default_rng(0)
 
 def plane():
     """Both axes with both signs of zero, branch points, every magnitude and direction."""
-    axis = np.array([0, 1e-30, 1e-3, 0.3, 0.5, 1, 1.5, 2, 7, 30, 1e4, 1e18, 1e38])
+    axis = np.array([0, 1e-30, 1e-3, 0.05, 0.3, 0.5, 1, 1.5, 2, 3.12, 7, 30, 89, 1e4, 1e18, 1e38])
     axis = np.concatenate([axis, -axis])
     grid = np.empty((len(axis), len(axis)), complex)
     grid.real, grid.imag = axis[:, None], axis

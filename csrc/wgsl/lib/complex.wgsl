@@ -119,9 +119,14 @@ fn exp2_c(a: vec2<f32>) -> vec2<f32> {
 }
 
 fn expm1_c(a: vec2<f32>) -> vec2<f32> {
+  let grown = exp_c(a);
+  // The real exponential alone would overflow before its product with the cosine does.
+  if (a.x > 20.0) {
+    return vec2<f32>(grown.x - 1.0, grown.y);
+  }
   let half_sine = sin_f(0.5 * a.y);
   let growth = expm1_f(a.x);
-  return vec2<f32>(growth * cos_f(a.y) - 2.0 * half_sine * half_sine, exp_c(a).y);
+  return vec2<f32>(growth * cos_f(a.y) - 2.0 * half_sine * half_sine, grown.y);
 }
 
 // log |a|, without squares that could overflow.
