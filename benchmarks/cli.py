@@ -28,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     option("--size", type=parse_size, help="tensor of the bandwidth rows (default: 1GiB or 64MiB)")
     option("--timeout", type=float, default=ROW_SECONDS, help="seconds for one row of one peer")
     option("--json", type=Path, metavar="FILE", help="write the figures to FILE as well")
+    option("--plot", type=Path, metavar="PNG", help="draw the ratios to the second peer")
     option("--list", action="store_true", help="list the rows and stop")
     return top
 
@@ -68,7 +69,8 @@ def run(args: argparse.Namespace, names: list[str]) -> int:
         size = args.size or SIZES[scale]
         print(f"\nSizes: {scale}, bandwidth at {size_text(size)}. Figures: median ± interquartile")
         print("range. Each result is checked, value and device, before the clock starts. 'A / B'")
-        print("is how many times faster A is than B.")
+        print("is how many times faster A is than B; 'peak' the memory in use during a run, also")
+        print("as a part of the second column's; 'first use' the first run, which compiles.")
         tables = Tables(list(workers))
         try:
             for row in selected(scale, size, args.only):
@@ -80,6 +82,8 @@ def run(args: argparse.Namespace, names: list[str]) -> int:
                 descriptions = {n: w.introduction.description for n, w in workers.items()}
                 document = as_json(descriptions, scale, tables.lines)
                 args.json.write_text(json.dumps(document, indent=2) + "\n")
+            if args.plot and tables.compared:
+                tables.plot(args.plot)
         # A peer that cannot do something is a finding; the device under test must do everything.
         failed = any(line.results[tables.peers[0]].failed for line in tables.lines)
         return EXIT_FAILED if failed else 0

@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .text_models import Block
+
 
 def mlp(width: int) -> nn.Module:
     return nn.Sequential(
@@ -105,6 +107,33 @@ class ResNet50(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return self.classify(self.body(images).mean((2, 3)))
+
+
+class ViT(nn.Module):
+    """With 12 layers of width 768 and patches of 16, ViT-B/16 (arXiv:2010.11929, table 1)."""
+
+    def __init__(
+        self,
+        layers: int,
+        side: int,
+        classes: int,
+        width: int = 768,
+        heads: int = 12,
+        patch: int = 16,
+    ) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, patch, patch)
+        self.first = nn.Parameter(torch.zeros(1, 1, width))
+        self.places = nn.Parameter(torch.randn(1, (side // patch) ** 2 + 1, width) * 0.02)
+        blocks = (Block(width, heads, gpt=True, causal=False) for _ in range(layers))
+        self.blocks = nn.Sequential(*blocks)
+        self.norm = nn.LayerNorm(width)
+        self.classify = nn.Linear(width, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.patches(images).flatten(2).transpose(1, 2)
+        x = torch.cat([self.first.expand(len(x), -1, -1).to(x.dtype), x], 1) + self.places
+        return self.classify(self.norm(self.blocks(x)[:, 0]))
 
 
 class Step:

@@ -1,8 +1,11 @@
 """Rows about single operators. Every peer runs the same function through its own `ops`."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+import torch
 
 from .peers.base import Peer
 from .peers.torch_peer import reference
@@ -10,10 +13,10 @@ from .registry import Skip, Workload, WrongResult, every_scale, row
 
 SMALL_OPS = "Host cost of small operators"
 BANDWIDTH = "Memory bandwidth"
-COMPUTE = "Compute"
 # Largest error over the largest value of the reference, which is computed in float64. TF32 (3e-4)
 # would not pass for float32.
-TOLERANCE = {"float32": 5e-5, "float16": 5e-3}
+TOLERANCE = {"float32": 5e-5, "float16": 5e-3, "bfloat16": 3e-2}
+SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 CHAIN = {"tiny": [{"length": 5}], "small": [{"length": 1000}], "full": [{"length": 1000}]}
 
 
@@ -35,18 +38,49 @@ def expect(actual: np.ndarray, wanted: np.ndarray, tolerance: float) -> None:
         raise WrongResult(f"relative error {error:.2e}, more than {tolerance:.0e}")
 
 
+# What is compared of large inputs and outputs: an index for each input and for each output.
+Part = tuple[tuple[Any, ...], tuple[Any, ...]]
+
+
 def operator(
-    peer: Peer, function: Callable, *inputs: np.ndarray, amount: float, stepwise: bool = False
+    peer: Peer,
+    function: Callable,
+    *inputs: np.ndarray,
+    amount: float,
+    dtype: str = "",
+    which: Sequence[int] = (),
+    with_forward: bool = True,
+    stepwise: bool = False,
+    parts: Sequence[Part] = (),
+    tolerance: float | None = None,
 ) -> Workload:
-    """`function(ops, *inputs)` on the peer's device, checked against float64 on the CPU."""
-    wanted = reference(function, inputs)
+    """`function(ops, *inputs)` on the peer's device, checked against float64 on the CPU.
 
-    def verify(output) -> None:
-        peer.require_on_device(output)
-        expect(peer.to_numpy(output), wanted, TOLERANCE[inputs[0].dtype.name])
+    With `which`, the gradients of the inputs with these numbers; `with_forward` if the function is
+    to be timed as well. `dtype` is that of the device's tensors where it is not the inputs'. With
+    `parts`, only these are checked: the function of parts of the inputs is those of the outputs.
+    """
+    dtype = dtype or inputs[0].dtype.name
+    handles = [peer.array(value, dtype) for value in inputs]
+    if which:
+        run = peer.compile_gradients(function, handles, which, with_forward=with_forward)
+    else:
+        run = peer.compile(function, handles, stepwise=stepwise)
+    rounded = [torch.from_numpy(x).to(getattr(torch, dtype)).double().numpy() for x in inputs]
+    outputs = len(which) or 1
 
-    handles = [peer.array(value) for value in inputs]
-    return Workload(peer.compile(function, handles, stepwise=stepwise), verify, amount)
+    def verify(result: Any) -> None:
+        results = result if which else [result]
+        for each in results:
+            peer.require_on_device(each)
+        arrays = [peer.to_numpy(each) for each in results]
+        for of_inputs, of_outputs in parts or [(((),) * len(inputs), ((),) * outputs)]:
+            some = [x[index] for x, index in zip(rounded, of_inputs, strict=True)]
+            wanted = reference(function, some, which)
+            for array, index, want in zip(arrays, of_outputs, wanted, strict=True):
+                expect(array[index], want, tolerance or TOLERANCE[dtype])
+
+    return Workload(run, verify, amount)
 
 
 def chain(peer: Peer, length: int, in_place: bool) -> Workload:
@@ -108,27 +142,119 @@ def full_sum(peer, size):
 ROWS = {"tiny": [{"n": 8}], "small": [{"n": 1024}], "full": [{"n": 8192}]}
 
 
+def each(choices: dict[str, list[Any]], sizes: dict[str, list[dict]]) -> dict[str, list[dict]]:
+    """The sizes with each combination of the choices of further arguments."""
+    combined = [
+        dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())
+    ]
+    return {scale: [{**s, **c} for c in combined for s in sizes[scale]] for scale in sizes}
+
+
+HALVES = {"dtype": ["float32", "float16"]}
+
+
 @row(
-    "softmax {n} x {n}",
+    "softmax {dtype} {n} x {n}",
     unit="GB/s",
     group=BANDWIDTH,
     what="bytes read and written by a softmax of each row",
-    **ROWS,
+    **each(HALVES, ROWS),
 )
-def softmax(peer, n):
-    return operator(peer, lambda ops, x: ops.softmax(x), random(n, n), amount=8 * n * n)
+def softmax(peer, n, dtype):
+    amount = 2 * bytes_of(dtype) * n * n
+    return operator(peer, lambda ops, x: ops.softmax(x), random(n, n, dtype=dtype), amount=amount)
+
+
+BACKWARD = {"direction": ["forward", "backward"]}
 
 
 @row(
-    "layer norm {n} x {n}",
+    "layer norm {dtype} {direction} {n} x {n}",
     unit="GB/s",
     group=BANDWIDTH,
-    what="bytes of input and output, with weight and bias",
-    **ROWS,
+    what="bytes of input and output, with weight and bias; backward, of the gradients of all three",
+    **each({**HALVES, **BACKWARD}, ROWS),
 )
-def layer_norm(peer, n):
-    inputs = random(n, n), random(n, seed=1), random(n, seed=2)
-    return operator(peer, lambda ops, x, w, b: ops.layer_norm(x, w, b), *inputs, amount=8 * n * n)
+def layer_norm(peer, n, dtype, direction):
+    return norm(peer, lambda ops, x, w, b: ops.layer_norm(x, w, b), n, dtype, direction, 2)
+
+
+@row(
+    "RMS norm {dtype} {direction} {n} x {n}",
+    unit="GB/s",
+    group=BANDWIDTH,
+    what="bytes of input and output, with weight; backward, of the gradients of both",
+    **each({**HALVES, **BACKWARD}, ROWS),
+)
+def rms_norm(peer, n, dtype, direction):
+    return norm(peer, lambda ops, x, w: ops.rms_norm(x, w), n, dtype, direction, 1)
+
+
+def norm(peer: Peer, function: Callable, n: int, dtype: str, direction: str, vectors: int):
+    inputs = [random(n, n, dtype=dtype)]
+    inputs += [random(n, dtype=dtype, seed=1 + k) for k in range(vectors)]
+    once = bytes_of(dtype) * n * n
+    if direction == "forward":
+        return operator(peer, function, *inputs, amount=2 * once)
+    # The result and its gradient are the same here, and half of it is rounding where it is narrow.
+    return operator(
+        peer,
+        function,
+        *inputs,
+        amount=3 * once,
+        which=range(vectors + 1),
+        with_forward=False,
+        tolerance=max(2 * TOLERANCE[dtype], 1e-4),
+    )
+
+
+def bytes_of(dtype: str) -> int:
+    return 4 if dtype == "float32" else 2
+
+
+# Names are those of the functions of the peers' tensors or of their operators.
+POINTWISE = {
+    "x * y + x": lambda ops, x, y: x * y + x,
+    "gelu": lambda ops, x, y: ops.gelu(x),
+    "x + y.T": lambda ops, x, y: x + y.T,
+}
+
+
+@row(
+    "{name} {dtype} {n} x {n}",
+    unit="GB/s",
+    group=BANDWIDTH,
+    what="bytes of the inputs that are used and of the output, once each",
+    **each({**HALVES, "name": list(POINTWISE)}, ROWS),
+)
+def pointwise(peer, n, dtype, name):
+    inputs = random(n, n, dtype=dtype), random(n, n, dtype=dtype, seed=1)
+    tensors = 2 if name == "gelu" else 3
+    amount = tensors * bytes_of(dtype) * n * n
+    return operator(peer, POINTWISE[name], *inputs, amount=amount)
+
+
+# Of whole numbers up to 16, whose sums float32 holds exactly.
+def whole_numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 16, shape).astype(np.float32)
+
+
+LINES = {
+    "tiny": [{"rows": 2, "n": 9}],
+    "small": [{"rows": 16, "n": 1 << 14}],
+    "full": [{"rows": 16, "n": 1 << 20}, {"rows": 8192, "n": 8192}],
+}
+
+
+@row("cumsum {rows} x {n}", unit="GB/s", group=BANDWIDTH, what="bytes in and out", **LINES)
+def cumsum(peer, rows, n):
+    x = whole_numbers(rows, n)
+    return operator(peer, lambda ops, x: ops.cumsum(x), x, amount=8 * x.size)
+
+
+@row("sort {rows} x {n}", unit="ms", group=BANDWIDTH, what="the sorted values of each row", **LINES)
+def sort(peer, rows, n):
+    return operator(peer, lambda ops, x: ops.sort(x), random(rows, n), amount=1)
 
 
 def require_transfers(peer: Peer) -> None:
@@ -167,95 +293,3 @@ def readback(peer, size):
     handle = peer.array(host)
     peer.require_on_device(handle)
     return Workload(lambda: peer.to_numpy(handle), lambda result: expect(result, host, 0), size)
-
-
-def matmul(peer, n, dtype):
-    inputs = random(n, n, dtype=dtype), random(n, n, dtype=dtype, seed=1)
-    return operator(peer, lambda ops, a, b: a @ b, *inputs, amount=2 * n**3)
-
-
-SQUARE = {
-    "tiny": [{"n": 8}],
-    "small": [{"n": 256}, {"n": 512}],
-    "full": [{"n": 1024}, {"n": 2048}, {"n": 4096}],
-}
-
-
-@row(
-    "matmul f32 {n}",
-    unit="TFLOP/s",
-    group=COMPUTE,
-    what="n x n by n x n, no TF32 anywhere",
-    **SQUARE,
-)
-def matmul_f32(peer, n):
-    return matmul(peer, n, "float32")
-
-
-@row(
-    "matmul f16 {n}",
-    unit="TFLOP/s",
-    group=COMPUTE,
-    what="n x n by n x n, float16 in and out",
-    **SQUARE,
-)
-def matmul_f16(peer, n):
-    return matmul(peer, n, "float16")
-
-
-CONV = {
-    "tiny": [{"batch": 1, "channels": 2, "side": 4}],
-    "small": [{"batch": 2, "channels": 32, "side": 14}],
-    "full": [{"batch": 32, "channels": 128, "side": 28}],
-}
-CONV_NAME = "{batch}x{channels}x{side}x{side}"
-
-
-def conv_operands(batch, channels, side):
-    x = random(batch, channels, side, side)
-    weight = random(channels, channels, 3, 3, seed=1)
-    return x, weight, 2 * x.size * channels * 9
-
-
-@row(
-    "conv2d " + CONV_NAME,
-    unit="TFLOP/s",
-    group=COMPUTE,
-    what="3x3, padding 1, as many channels out as in",
-    **CONV,
-)
-def conv2d(peer, batch, channels, side):
-    x, weight, flops = conv_operands(batch, channels, side)
-    return operator(peer, lambda ops, x, w: ops.conv2d(x, w), x, weight, amount=flops)
-
-
-def conv2d_backward(peer, operand, shape):
-    x, weight, flops = conv_operands(**shape)
-    gradient = random(*x.shape, seed=2)
-
-    def function(ops, gradient, x, weight):
-        return ops.conv2d_backward(gradient, x, weight, operand)
-
-    return operator(peer, function, gradient, x, weight, amount=flops)
-
-
-@row(
-    "conv2d input gradient " + CONV_NAME,
-    unit="TFLOP/s",
-    group=COMPUTE,
-    what="3x3, padding 1",
-    **CONV,
-)
-def conv2d_input_gradient(peer, **shape):
-    return conv2d_backward(peer, 0, shape)
-
-
-@row(
-    "conv2d weight gradient " + CONV_NAME,
-    unit="TFLOP/s",
-    group=COMPUTE,
-    what="3x3, padding 1",
-    **CONV,
-)
-def conv2d_weight_gradient(peer, **shape):
-    return conv2d_backward(peer, 1, shape)

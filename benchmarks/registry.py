@@ -13,8 +13,9 @@ UNITS: dict[str, Callable[[float, float], float]] = {
     "GB/s": lambda bytes_moved, seconds: bytes_moved / seconds / 1e9,
     "us/op": lambda ops, seconds: seconds / ops * 1e6,
     "ms": lambda runs, seconds: seconds / runs * 1e3,
+    "tokens/s": lambda tokens, seconds: tokens / seconds,
 }
-HIGHER_IS_BETTER = ("TFLOP/s", "GB/s")
+HIGHER_IS_BETTER = ("TFLOP/s", "GB/s", "tokens/s")
 
 
 class Skip(Exception):
@@ -87,7 +88,9 @@ def every_scale(**arguments: Any) -> dict[str, list[dict[str, Any]]]:
 
 def rows(scale: str, size: int) -> list[Row]:
     """The rows of one scale; `size` (bytes) goes to those that have an argument of that name."""
-    from . import operators, training  # noqa: F401 - they fill the table when first imported
+    # They fill the table when first imported, in the order of the groups.
+    from . import operators  # noqa: F401, I001
+    from . import products, attention, convolutions, networks, training  # noqa: F401
 
     result = []
     for entry in _entries:

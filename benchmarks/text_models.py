@@ -26,10 +26,10 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """Normalizes before its parts, as GPT-2 does, or after them, as BERT does."""
 
-    def __init__(self, width: int, heads: int, *, gpt: bool) -> None:
+    def __init__(self, width: int, heads: int, *, gpt: bool, causal: bool = True) -> None:
         super().__init__()
         self.gpt = gpt
-        self.attention = Attention(width, heads, causal=gpt)
+        self.attention = Attention(width, heads, causal=gpt and causal)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
@@ -73,6 +73,51 @@ class GPT2(nn.Module):
         x = self.tokens(tokens[:, :-1]) + self.places.weight[: tokens.shape[1] - 1]
         logits = F.linear(self.norm(self.blocks(x)), self.tokens.weight)
         return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+
+class LlamaBlock(nn.Module):
+    """RMS norms, rotary positions and a gate."""
+
+    def __init__(self, width: int, heads: int, inner: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = (nn.RMSNorm(width, eps=1e-6) for _ in range(2))
+        self.inputs = nn.Linear(width, 3 * width, bias=False)
+        self.output = nn.Linear(width, width, bias=False)
+        self.gate, self.widen = (nn.Linear(width, inner, bias=False) for _ in range(2))
+        self.narrow = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+        parts = self.inputs(self.norm1(x)).chunk(3, -1)
+        query, key, value = (split(part, self.heads) for part in parts)
+        query, key = (rotate(part, *turn).to(value.dtype) for part in (query, key))
+        y = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.output(y.transpose(1, 2).flatten(2))
+        y = self.norm2(x)
+        return x + self.narrow(F.silu(self.gate(y)) * self.widen(y))
+
+
+class Llama(nn.Module):
+    """With 12 layers of width 1024 and 32,000 tokens, 219 million parameters."""
+
+    def __init__(
+        self, layers: int, vocabulary: int, width: int = 1024, heads: int = 16, inner: int = 2816
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.blocks = nn.ModuleList(LlamaBlock(width, heads, inner) for _ in range(layers))
+        self.norm = nn.RMSNorm(width, eps=1e-6)
+        self.classify = nn.Linear(width, vocabulary, bias=False)
+        half = width // heads // 2
+        self.register_buffer("waves", 1e4 ** (-torch.arange(half) / half))
+
+    def loss(self, tokens: Tensor) -> Tensor:
+        places = torch.arange(tokens.shape[1] - 1, device=tokens.device)
+        angles = (places[:, None] * self.waves).repeat(1, 2)
+        x, turn = self.tokens(tokens[:, :-1]), (angles.cos(), angles.sin())
+        for block in self.blocks:
+            x = block(x, turn)
+        return F.cross_entropy(self.classify(self.norm(x)).flatten(0, 1), tokens[:, 1:].flatten())
 
 
 class DecodeBlock(nn.Module):

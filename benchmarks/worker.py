@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -29,27 +30,38 @@ class Result:
 
     value: float | None = None
     spread: float | None = None
+    # Seconds of the first run, which compiles what is not compiled yet.
+    first: float | None = None
+    # Bytes during a run: in use, and taken from the device.
+    allocated: int | None = None
+    reserved: int | None = None
     skipped: str = ""
     failed: str = ""
 
 
-def figure(row: Row, peer: Peer) -> Measurement:
+def figure(row: Row, peer: Peer) -> Result:
     """Sets up, checks, and only then times."""
     workload = row.setup(peer, **row.arguments)
     if isinstance(workload, Measurement):
-        return workload
+        return Result(workload.median, workload.spread)
     assert isinstance(workload, Workload)
-    workload.verify(workload.run())
+    peer.synchronize()
+    start = time.perf_counter()
+    output = workload.run()
+    peer.synchronize()
+    first = time.perf_counter() - start
+    workload.verify(output)
+    del output
+    peak = peer.peak_bytes(workload.run) or (None, None)
     seconds = measure(workload.run, peer.synchronize, enqueue_only=row.enqueue_only)
     value = UNITS[row.unit](workload.amount, seconds.median)
     # To first order the relative spread of a rate is that of the time.
-    return Measurement(value, value * seconds.spread / seconds.median)
+    return Result(value, value * seconds.spread / seconds.median, first, *peak)
 
 
 def run_row(row: Row, peer: Peer) -> Result:
     try:
-        result = figure(row, peer)
-        return Result(result.median, result.spread)
+        return figure(row, peer)
     except Skip as reason:
         return Result(skipped=str(reason))
     except WrongResult as reason:

@@ -8,6 +8,8 @@ import numpy as np
 
 from ..registry import Skip
 
+# Of RMS norms.
+EPSILON = 1e-6
 SOFTWARE_ADAPTERS = ("llvmpipe", "lavapipe", "swiftshader", "software", "basic render")
 
 
@@ -25,7 +27,8 @@ class Ops:
     def _missing(self, *_):
         raise Skip("this peer has no such operation, or would not execute it")
 
-    add_ = copy = sum = softmax = layer_norm = conv2d = conv2d_backward = _missing
+    add_ = copy = sum = softmax = layer_norm = rms_norm = conv2d = _missing
+    gelu = sort = cumsum = linear = attention = _missing
 
 
 class Peer(ABC):
@@ -39,8 +42,15 @@ class Peer(ABC):
         """Version and device, for the heading."""
 
     @abstractmethod
-    def array(self, value: np.ndarray) -> Any:
-        """A new handle that holds `value`."""
+    def array(self, value: np.ndarray, dtype: str = "") -> Any:
+        """A new handle that holds `value`, in the dtype of this name if one is given."""
+
+    @staticmethod
+    def in_dtype(value: np.ndarray, dtype: str) -> np.ndarray:
+        """For peers that take numpy's arrays."""
+        if dtype == "bfloat16":
+            raise Skip("numpy, which this peer takes its inputs from, has no bfloat16")
+        return value.astype(dtype or value.dtype)
 
     @abstractmethod
     def to_numpy(self, handle: Any) -> np.ndarray:
@@ -55,6 +65,20 @@ class Peer(ABC):
         `stepwise` keeps the operators apart where the peer would make one kernel of them all.
         """
 
+    def compile_gradients(
+        self,
+        function: Callable,
+        handles: Sequence[Any],
+        which: Sequence[int],
+        *,
+        with_forward: bool,
+    ) -> Callable[[], Any]:
+        """What computes gradients of `function(ops, *handles)` by the handles with the numbers in
+        `which`; see `torch_peer.gradients_of`."""
+        raise Skip(
+            "measured for PyTorch's devices only: this peer does not train, or in other steps"
+        )
+
     @abstractmethod
     def synchronize(self) -> None:
         """Waits until the device has finished everything that was run."""
@@ -62,6 +86,11 @@ class Peer(ABC):
     @abstractmethod
     def require_on_device(self, handle: Any) -> None:
         """Raises WrongResult if the handle, or what made it, is not on the device."""
+
+    def peak_bytes(self, run: Callable[[], Any]) -> tuple[int, int] | None:
+        """The most that is in use, and that is taken from the device, during a run; None where the
+        peer does not tell."""
+        return None
 
     def release(self) -> None:  # noqa: B027 - most peers keep nothing that could be released
         """Gives cached memory back, so that rows and peers do not disturb each other."""

@@ -28,9 +28,6 @@ class GraphOps(TorchOps):
     def copy(self, *_):
         raise Skip("the runtime removes Identity")
 
-    def conv2d_backward(self, *_):
-        raise Skip("ONNX Runtime's WebGPU provider does not train")
-
 
 class _Function(torch.nn.Module):
     def __init__(self, function: Callable) -> None:
@@ -90,8 +87,8 @@ class OnnxRuntimePeer(Peer):
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         return self.runtime.InferenceSession(model.getvalue(), options, providers=[PROVIDER]), names
 
-    def array(self, value: np.ndarray) -> Handle:
-        return Handle(value)
+    def array(self, value: np.ndarray, dtype: str = "") -> Handle:
+        return Handle(self.in_dtype(value, dtype))
 
     def to_numpy(self, handle: Handle) -> np.ndarray:
         return handle.output.copy_outputs_to_cpu()[0]

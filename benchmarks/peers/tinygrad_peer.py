@@ -8,7 +8,7 @@ from importlib.metadata import version
 import numpy as np
 
 from ..registry import WrongResult
-from .base import Ops, Peer, Unavailable
+from .base import EPSILON, Ops, Peer, Unavailable
 
 DEVICE = "WEBGPU"
 
@@ -29,8 +29,28 @@ class TinygradOps(Ops):
     def layer_norm(self, x, weight, bias):
         return x.layernorm() * weight + bias
 
-    def conv2d(self, x, weight):
-        return x.conv2d(weight, padding=1)
+    def rms_norm(self, x, weight):
+        return (
+            x * (x.float().square().mean(-1, keepdim=True) + EPSILON).rsqrt().cast(x.dtype) * weight
+        )
+
+    def gelu(self, x):
+        return x.gelu()
+
+    def sort(self, x):
+        return x.sort()[0]
+
+    def cumsum(self, x):
+        return x.cumsum(-1)
+
+    def linear(self, x, weight, bias):
+        return x.linear(weight.T, bias)
+
+    def attention(self, query, key, value, causal):
+        return query.scaled_dot_product_attention(key, value, is_causal=causal)
+
+    def conv2d(self, x, weight, stride=1, padding=1, groups=1):
+        return x.conv2d(weight, stride=stride, padding=padding, groups=groups)
 
 
 class TinygradPeer(Peer):
@@ -52,8 +72,8 @@ class TinygradPeer(Peer):
     def describe(self) -> str:
         return f"tinygrad {version('tinygrad')}, {DEVICE}"
 
-    def array(self, value: np.ndarray):
-        return self.tinygrad.Tensor(value, device=DEVICE).realize()
+    def array(self, value: np.ndarray, dtype: str = ""):
+        return self.tinygrad.Tensor(self.in_dtype(value, dtype), device=DEVICE).realize()
 
     def to_numpy(self, handle) -> np.ndarray:
         return handle.numpy()

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..registry import WrongResult
-from .base import Ops, Peer, Unavailable
+from .base import EPSILON, Ops, Peer, Unavailable
 
 
 class TorchOps(Ops):
@@ -27,16 +27,32 @@ class TorchOps(Ops):
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return F.layer_norm(x, weight.shape, weight, bias)
 
-    def conv2d(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.conv2d(x, weight, padding=1)
+    def rms_norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(x, weight.shape, weight, EPSILON)
 
-    def conv2d_backward(self, gradient: Tensor, x: Tensor, weight: Tensor, operand: int) -> Tensor:
-        """The gradient of one operand alone: 0 for the input, 1 for the weight."""
-        mask = [operand == i for i in range(3)]
-        gradients = torch.ops.aten.convolution_backward(
-            gradient, x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, mask
+    def gelu(self, x: Tensor) -> Tensor:
+        return F.gelu(x, approximate="tanh")
+
+    def sort(self, x: Tensor) -> Tensor:
+        return x.sort(-1).values
+
+    def cumsum(self, x: Tensor) -> Tensor:
+        return x.cumsum(-1)
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return F.linear(x, weight, bias)
+
+    def attention(self, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
+        """Fewer heads of keys and values than of queries are shared by neighbouring queries."""
+        shared = query.shape[1] != key.shape[1]
+        return F.scaled_dot_product_attention(
+            query, key, value, is_causal=causal, enable_gqa=shared
         )
-        return gradients[operand]
+
+    def conv2d(
+        self, x: Tensor, weight: Tensor, stride: int = 1, padding: int = 1, groups: int = 1
+    ) -> Tensor:
+        return F.conv2d(x, weight, stride=stride, padding=padding, groups=groups)
 
 
 def require_strict_float32() -> None:
@@ -45,10 +61,34 @@ def require_strict_float32() -> None:
     torch.backends.cudnn.allow_tf32 = False
 
 
-@torch.no_grad()
-def reference(function: Callable, inputs: Sequence[np.ndarray]) -> np.ndarray:
-    """`function` in float64 on the CPU."""
-    return function(TorchOps(), *(torch.from_numpy(x).double() for x in inputs)).numpy()
+def gradients_of(
+    function: Callable, inputs: Sequence[Tensor], which: Sequence[int], with_forward: bool
+) -> Callable[[], tuple[Tensor, ...]]:
+    """What computes the gradients of half the sum of squares of `function(ops, *inputs)`, of the
+    inputs with the numbers in `which`. `with_forward` computes the function each time as well."""
+    inputs = [x.detach().requires_grad_(k in which) for k, x in enumerate(inputs)]
+    wanted = [inputs[k] for k in which]
+
+    def run(y: Tensor | None = None) -> tuple[Tensor, ...]:
+        again = y is not None
+        y = function(TorchOps(), *inputs) if y is None else y
+        return torch.autograd.grad(y, wanted, y.detach(), retain_graph=again)
+
+    if with_forward:
+        return run
+    kept = function(TorchOps(), *inputs)
+    return lambda: run(kept)
+
+
+def reference(
+    function: Callable, inputs: Sequence[np.ndarray], which: Sequence[int] = ()
+) -> list[np.ndarray]:
+    """The result of `function` in float64 on the CPU, or its gradients."""
+    doubles = [torch.from_numpy(x).double() for x in inputs]
+    if which:
+        return [x.numpy() for x in gradients_of(function, doubles, which, True)()]
+    with torch.no_grad():
+        return [function(TorchOps(), *doubles).numpy()]
 
 
 class TorchPeer(Peer):
@@ -74,11 +114,13 @@ class TorchPeer(Peer):
     def is_software(self) -> bool:
         return self._adapter_type == "software" or super().is_software()
 
-    def array(self, value: np.ndarray) -> Tensor:
-        return torch.from_numpy(value).to(self.device, copy=True)
+    def array(self, value: np.ndarray, dtype: str = "") -> Tensor:
+        tensor = torch.from_numpy(value)
+        return tensor.to(self.device, getattr(torch, dtype) if dtype else None, copy=True)
 
     def to_numpy(self, handle: Tensor) -> np.ndarray:
-        return handle.cpu().numpy()
+        handle = handle.cpu()
+        return (handle.float() if handle.dtype == torch.bfloat16 else handle).numpy()
 
     def compile(
         self, function: Callable, handles: Sequence[Tensor], *, stepwise: bool
@@ -90,6 +132,16 @@ class TorchPeer(Peer):
             return function(ops, *handles)
 
         return run
+
+    def compile_gradients(
+        self,
+        function: Callable,
+        handles: Sequence[Tensor],
+        which: Sequence[int],
+        *,
+        with_forward: bool,
+    ) -> Callable[[], tuple[Tensor, ...]]:
+        return gradients_of(function, handles, which, with_forward)
 
     def synchronize(self) -> None:
         if not self.on_cpu:
@@ -105,6 +157,16 @@ class TorchPeer(Peer):
         fallbacks = getattr(self.module, "fallbacks", dict)()
         if fallbacks:
             raise WrongResult(f"ran on the CPU: {', '.join(map(str, fallbacks))}")
+
+    def peak_bytes(self, run: Callable[[], object]) -> tuple[int, int] | None:
+        if not hasattr(self.module, "max_memory_reserved"):
+            return None
+        self.synchronize()
+        self.module.empty_cache()
+        self.module.reset_peak_memory_stats()
+        run()
+        self.synchronize()
+        return self.module.max_memory_allocated(), self.module.max_memory_reserved()
 
     def release(self) -> None:
         if not self.on_cpu:
