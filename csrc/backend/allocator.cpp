@@ -68,6 +68,15 @@ struct EmptyBuffer {
 };
 const ContextSlot<EmptyBuffer> empty_buffers;
 
+// For torch.profiler's profile_memory. `change` in bytes, negative when the memory is freed.
+void tell_profiler(Context& context, uintptr_t address, int64_t change) {
+  if (c10::memoryProfilingEnabled()) [[unlikely]] {
+    const MemoryStats stats = context.allocator.stats();
+    c10::reportMemoryUsageToProfiler(reinterpret_cast<void*>(address), change, stats.allocated,
+                                     stats.reserved, webgpu_device());
+  }
+}
+
 c10::CachingAllocator::Stat stat(uint64_t current, uint64_t peak) {
   c10::CachingAllocator::Stat out;
   out.current = static_cast<int64_t>(current);
@@ -85,6 +94,7 @@ public:
     if (buffer->last_use == 0) { // never freed, so new
       AddressTable::instance().add(*buffer);
     }
+    tell_profiler(*buffer->context, buffer->address, static_cast<int64_t>(bytes));
     return {reinterpret_cast<void*>(buffer->address), buffer, &free_buffer, webgpu_device()};
   }
 
@@ -122,6 +132,11 @@ public:
       out.num_device_alloc = static_cast<int64_t>(stats.num_buffers_created);
     }
     return out;
+  }
+
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex) override {
+    const MemoryBudget budget = context().allocator.budget();
+    return {budget.free, budget.total};
   }
 
   void resetAccumulatedStats(c10::DeviceIndex) override {}
@@ -232,7 +247,9 @@ void free_buffer(void* buffer) {
   // A forked child has no context: its copy of the parent's tensors owns nothing.
   if (!in_bad_fork()) {
     auto* freed = static_cast<Buffer*>(buffer);
-    freed->context->allocator.free(freed);
+    Context& context = *freed->context;
+    tell_profiler(context, freed->address, -static_cast<int64_t>(freed->requested));
+    context.allocator.free(freed);
   }
 }
 

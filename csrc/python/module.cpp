@@ -67,6 +67,13 @@ std::vector<std::map<std::string, std::string>> adapters() {
   return out;
 }
 
+std::map<std::string, std::string> adapter() { return describe(chosen_adapter()); }
+
+std::tuple<uint64_t, uint64_t, bool> memory_budget() {
+  const MemoryBudget budget = context().allocator.budget();
+  return {budget.free, budget.total, budget.estimated};
+}
+
 std::tuple<std::map<std::string, std::string>, std::vector<std::string>, Counters> properties() {
   const Device& device = context().device;
   const Capabilities& caps = device.caps();
@@ -212,6 +219,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   def("init", [] { context(); });
   def("in_bad_fork", &in_bad_fork);
   def("adapters", &adapters);
+  def("adapter", &adapter);
+  def("memory_budget", &memory_budget);
   def("properties", &properties);
   def("synchronize", &synchronize);
   def("stream_stats", &stream_stats);

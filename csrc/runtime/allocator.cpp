@@ -11,6 +11,7 @@
 #include "runtime/api.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/host_memory.h"
 
 namespace torch_webgpu {
 namespace {
@@ -252,6 +253,24 @@ void Allocator::empty_cache() {
 MemoryStats Allocator::stats() const {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   return stats_;
+}
+
+MemoryBudget Allocator::budget() const {
+  const AdapterInfo& adapter = device_.info();
+  MemoryBudget budget;
+  budget.total = uint64_t{adapter.memory_mib} << 20;
+  budget.estimated = adapter.memory_mib == 0;
+  const HostMemory host = adapter.discrete ? HostMemory{} : host_memory();
+  if (budget.estimated) {
+    budget.total = adapter.discrete ? device_.caps().max_buffer_size : host.total;
+  }
+  const uint64_t reserved = stats().reserved;
+  budget.free = budget.total - std::min(reserved, budget.total);
+  if (!adapter.discrete && host.total != 0) {
+    budget.total = std::min(budget.total, host.total);
+    budget.free = std::min(budget.free, host.available);
+  }
+  return budget;
 }
 
 void Allocator::reset_peak_stats() {

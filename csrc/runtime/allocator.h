@@ -32,6 +32,13 @@ struct MemoryStats {
   uint64_t graphs = 0;
 };
 
+/// The memory that tensors may take, in bytes.
+struct MemoryBudget {
+  uint64_t total = 0;
+  uint64_t free = 0;
+  bool estimated = false; // whether `total` is a guess, because the runtime does not tell
+};
+
 /// Buffers that are set apart for the graphs of one capture or of several. A buffer that is freed
 /// into a pool is reused only while the pool is in use, so no other tensor gets memory that replays
 /// write.
@@ -69,6 +76,11 @@ public:
   void unpin(const Buffer& buffer);
 
   MemoryStats stats() const;
+  /// `total` is the adapter's memory, or where the runtime does not tell, the host's for an adapter
+  /// that uses it, and the size of the largest buffer, a lower bound, for a discrete one. WebGPU
+  /// does not tell what other processes use: `free` is what this process has not reserved, and no
+  /// more than the host has left where the adapter uses its memory.
+  MemoryBudget budget() const;
   void reset_peak_stats();
 
   /// The size class of a request, bytes: steps of 1/8 of a power of two, at most 12.5 % above.

@@ -57,6 +57,8 @@ Api load_api(const RuntimeSource& source) {
     TW_LOAD(SupportedWGSLLanguageFeaturesFreeMembers)
     api.SubgroupMatrixConfigsFree = reinterpret_cast<decltype(api.SubgroupMatrixConfigsFree)>(
         find("wgpuAdapterPropertiesSubgroupMatrixConfigsFreeMembers", /*required=*/false));
+    api.MemoryHeapsFree = reinterpret_cast<decltype(api.MemoryHeapsFree)>(
+        find("wgpuAdapterPropertiesMemoryHeapsFreeMembers", /*required=*/false));
   }
 #undef TW_LOAD
   return api;

@@ -78,6 +78,8 @@ struct Api {
       nullptr;
   // Dawn only; null in a Dawn without subgroup matrices.
   void (*SubgroupMatrixConfigsFree)(DawnSubgroupMatrixConfigs configs) = nullptr;
+  // Dawn only; null in a Dawn that does not list memory heaps.
+  void (*MemoryHeapsFree)(DawnMemoryHeaps heaps) = nullptr;
   // wgpu-native only (wgpu.h): blocks until the queue is empty when wait is true.
   WGPUBool (*DevicePoll)(WGPUDevice device, WGPUBool wait, const uint64_t* submission) = nullptr;
   // wgpu-native only: nanoseconds per timestamp tick. Dawn resolves to nanoseconds itself.

@@ -18,6 +18,7 @@ std::mutex init_mutex_;
 std::atomic<Context*> context_{nullptr};
 std::atomic<bool> drivers_loaded_{false};
 std::atomic<bool> bad_fork_{false};
+std::atomic<ContextWatcher> watcher_{nullptr};
 RuntimeResolver resolver_;
 
 std::string environment(const char* name) {
@@ -59,11 +60,18 @@ Context& create_context() {
   watch_forks();
   // Never destroyed: see Device::~Device.
   auto* made = new Context(source, environment("TORCH_WEBGPU_DEBUG") == "1");
+  if (const ContextWatcher watcher = watcher_.load(std::memory_order_acquire)) {
+    watcher(*made);
+  }
   context_.store(made, std::memory_order_release);
   return *made;
 }
 
 } // namespace
+
+void set_context_watcher(ContextWatcher watcher) {
+  watcher_.store(watcher, std::memory_order_release);
+}
 
 void set_runtime_resolver(RuntimeResolver resolver) { resolver_ = std::move(resolver); }
 
@@ -144,6 +152,18 @@ std::vector<AdapterInfo> list_adapters() {
   return Device::list_adapters(source);
 }
 
+AdapterInfo chosen_adapter() {
+  if (Context* existing = context_if_initialized()) {
+    return existing->device.info();
+  }
+  // Kept, because callers ask often and finding out loads drivers.
+  static const AdapterInfo chosen = [] {
+    const std::vector<AdapterInfo> adapters = list_adapters();
+    return adapters[choose_adapter(adapters, environment("TORCH_WEBGPU_ADAPTER"))];
+  }();
+  return chosen;
+}
+
 bool is_available() {
   if (in_bad_fork()) {
     return false;
@@ -151,10 +171,9 @@ bool is_available() {
   if (context_if_initialized() != nullptr) {
     return true;
   }
-  // The answer is kept: callers ask often, and finding out loads drivers.
   static const bool found = [] {
     try {
-      choose_adapter(list_adapters(), environment("TORCH_WEBGPU_ADAPTER"));
+      chosen_adapter();
       return true;
     } catch (const std::exception&) {
       return false;

@@ -85,6 +85,13 @@ bool is_available();
 /// Whether this is the child of a fork after the device was in use.
 bool in_bad_fork();
 std::vector<AdapterInfo> list_adapters();
+/// The adapter that context() uses or would use. Does not create the device; the answer is kept.
+/// Raises kRuntime if there is none.
+AdapterInfo chosen_adapter();
+/// Is called with each new context of a device, before its first use; null: nobody. The call is
+/// made under the lock that guards creation, so it must not ask for contexts itself.
+using ContextWatcher = void (*)(Context& context);
+void set_context_watcher(ContextWatcher watcher);
 /// Where the WebGPU functions are: what the resolver says.
 RuntimeSource resolve_runtime();
 

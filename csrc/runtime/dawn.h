@@ -12,6 +12,10 @@ namespace torch_webgpu {
 inline constexpr auto kDawnFeatureSubgroupMatrix = static_cast<WGPUFeatureName>(0x00050034);
 inline constexpr auto kDawnSTypeTogglesDescriptor = static_cast<WGPUSType>(0x0005000A);
 
+inline constexpr auto kDawnFeatureMemoryHeaps = static_cast<WGPUFeatureName>(0x00050014);
+inline constexpr auto kDawnSTypeMemoryHeaps = static_cast<WGPUSType>(0x00050013);
+inline constexpr uint64_t kDawnHeapDeviceLocal = 1;
+
 inline constexpr auto kDawnSTypeSubgroupMatrixConfigs = static_cast<WGPUSType>(0x0005003B);
 
 /// WGPUSubgroupMatrixConfig.
@@ -28,6 +32,20 @@ struct DawnSubgroupMatrixConfigs {
   WGPUChainedStruct chain;
   size_t count;
   const DawnSubgroupMatrixConfig* configs;
+};
+
+/// WGPUMemoryHeapInfo.
+struct DawnMemoryHeap {
+  uint64_t properties; // bits, such as kDawnHeapDeviceLocal
+  uint64_t size;       // bytes
+};
+
+/// WGPUAdapterPropertiesMemoryHeaps. Chained to WGPUAdapterInfo; the list is Dawn's, and
+/// wgpuAdapterPropertiesMemoryHeapsFreeMembers gives it back.
+struct DawnMemoryHeaps {
+  WGPUChainedStruct chain;
+  size_t count;
+  const DawnMemoryHeap* heaps;
 };
 
 struct DawnTogglesDescriptor {

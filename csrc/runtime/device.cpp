@@ -5,12 +5,14 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include "runtime/adapter_choice.h"
 #include "runtime/api.h"
 #include "runtime/dawn.h"
 #include "runtime/error.h"
+#include "runtime/stderr_filter.h"
 
 namespace torch_webgpu {
 namespace {
@@ -35,9 +37,26 @@ const char* backend_name(WGPUBackendType type) {
   }
 }
 
+// The size of the largest heap that is local to the device, 0 if the runtime does not tell.
+uint64_t largest_heap(const DawnMemoryHeaps& heaps) {
+  uint64_t largest = 0;
+  for (size_t i = 0; i < heaps.count; ++i) {
+    const DawnMemoryHeap& heap = heaps.heaps[i];
+    largest = std::max(largest, (heap.properties & kDawnHeapDeviceLocal) != 0 ? heap.size : 0);
+  }
+  return largest;
+}
+
 AdapterInfo describe(const Api& api, WGPUAdapter adapter, uint32_t* subgroup_sizes) {
   WGPUAdapterInfo raw = WGPU_ADAPTER_INFO_INIT;
+  DawnMemoryHeaps heaps = {{nullptr, kDawnSTypeMemoryHeaps}, 0, nullptr};
+  const bool lists_heaps = api.kind == RuntimeKind::kDawn && api.MemoryHeapsFree != nullptr &&
+                           api.AdapterHasFeature(adapter, kDawnFeatureMemoryHeaps);
+  if (lists_heaps) {
+    raw.nextInChain = &heaps.chain;
+  }
   api.AdapterGetInfo(adapter, &raw);
+  raw.nextInChain = nullptr;
   AdapterInfo info;
   info.name = to_string(raw.device);
   info.vendor = to_string(raw.vendor);
@@ -46,6 +65,10 @@ AdapterInfo describe(const Api& api, WGPUAdapter adapter, uint32_t* subgroup_siz
   info.backend = backend_name(raw.backendType);
   info.software = raw.adapterType == WGPUAdapterType_CPU;
   info.discrete = raw.adapterType == WGPUAdapterType_DiscreteGPU;
+  if (lists_heaps) {
+    info.memory_mib = static_cast<uint32_t>(largest_heap(heaps) >> 20);
+    api.MemoryHeapsFree(heaps);
+  }
   if (subgroup_sizes != nullptr) {
     subgroup_sizes[0] = raw.subgroupMinSize;
     subgroup_sizes[1] = raw.subgroupMaxSize;
@@ -145,6 +168,12 @@ struct FoundAdapter {
 
 // webgpu.h has no way to list adapters: ask for each kind in turn and drop repeats.
 std::vector<FoundAdapter> find_adapters(const Api& api, WGPUInstance instance) {
+  // Dawn writes two lines about limits of pipeline layouts for each request, on stderr and with no
+  // way to have them elsewhere. They tell a user nothing.
+  std::optional<StderrFilter> filter;
+  if (api.kind == RuntimeKind::kDawn) {
+    filter.emplace("artificially reduced");
+  }
   struct Request {
     WGPUPowerPreference power;
     bool fallback;

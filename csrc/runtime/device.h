@@ -25,6 +25,7 @@ struct AdapterInfo {
   std::string backend;   // "vulkan", "metal", "d3d12", ...
   bool software = false; // a CPU implementation
   bool discrete = false;
+  uint32_t memory_mib = 0; // MiB of its largest memory heap, as the driver says; 0: not told
 };
 
 /// Component types of subgroup matrices, numbered as WGPUSubgroupMatrixComponentType.

@@ -14,6 +14,7 @@ struct ProfileEntry {
   std::string label; // the pipeline's
   uint64_t start_ns = 0;
   uint64_t end_ns = 0;
+  uint64_t tag = 0; // what the tag function said when the dispatch was appended
 };
 
 /// While enabled, each dispatch runs in a compute pass of its own with timestamps at both ends.
@@ -21,24 +22,28 @@ struct ProfileEntry {
 /// them.
 class Profiler final : public DispatchListener {
 public:
-  explicit Profiler(Stream& stream) : stream_(stream) {}
+  using Tag = uint64_t (*)();
 
-  /// Raises kRuntime where the device has no timestamp queries.
-  void start();
+  explicit Profiler(Stream& stream);
+  ~Profiler() override;
+
+  /// Raises kRuntime where the device has no timestamp queries, and if it is running already.
+  /// `tag`, if any, is asked for each dispatch on the thread that appends it.
+  void start(Tag tag = nullptr);
   /// Waits for the device and returns what ran since start(), in order.
   std::vector<ProfileEntry> stop();
+  bool running() const { return running_; }
 
   void begin(const Pipeline& pipeline) override;
   void end() override;
 
 private:
-  struct Open {
-    std::string label;
-    std::shared_ptr<Timestamp> start;
-    std::shared_ptr<Timestamp> end;
-  };
+  struct Dispatches;
+
   Stream& stream_;
-  std::vector<Open> open_;
+  Tag tag_ = nullptr;
+  bool running_ = false;
+  std::unique_ptr<Dispatches> open_; // whose times have not been read
 };
 
 } // namespace torch_webgpu

@@ -118,9 +118,64 @@ def test_accelerator_agrees():
     assert stats["segment.all.allocated"] == counters()["segment.all.allocated"]
 
 
-def test_summary_lists_every_counter():
-    summary = torch.webgpu.memory_summary()
-    assert all(name in summary for name in counters())
+def test_summary():
+    tensor = torch.empty(5 << 20, dtype=torch.uint8, device="webgpu")
+    allocated = torch.webgpu.memory_allocated()
+    rows = {line[:22].strip(): line[22:].split() for line in summary().splitlines()}
+    number, unit = rows["allocated by tensors"][:2]
+    shown = float(number) * {"KiB": KIB, "MiB": KIB**2, "GiB": KIB**3}[unit]
+    assert shown == pytest.approx(allocated, rel=0.05)
+    assert {"reserved", "free", "total", "held by graphs", "out of memory"} <= rows.keys()
+    assert int(rows["allocations"][1].replace(",", "")) == counters()["allocation.all.allocated"]
+    assert "allocations" not in summary(abbreviated=True)
+    assert torch.webgpu.get_device_name() in summary()
+    del tensor
+
+
+def summary(**options):
+    return torch.webgpu.memory_summary("webgpu:0", **options)
+
+
+def test_memory_of_the_device():
+    free, total = torch.webgpu.mem_get_info()
+    assert 0 < free <= total
+    properties = torch.webgpu.get_device_properties()
+    assert properties.total_memory == total
+    assert isinstance(properties.total_memory_is_estimated, bool)
+    assert torch.accelerator.get_memory_info()[1] == total
+    assert torch.accelerator.get_memory_info(0)[0] <= total
+    assert torch.webgpu.mem_get_info("webgpu:0")[1] == torch.webgpu.mem_get_info(0)[1] == total
+    with pytest.raises(RuntimeError, match="invalid device ordinal 3"):
+        torch.webgpu.mem_get_info(3)
+
+
+def test_reserved_memory_is_not_free():
+    torch.webgpu.empty_cache()
+    free, total = torch.webgpu.mem_get_info()
+    tensor = torch.zeros(64 << 20, dtype=torch.uint8, device="webgpu")
+    torch.webgpu.synchronize()
+    assert torch.webgpu.mem_get_info()[0] <= total - torch.webgpu.memory_reserved()
+    assert torch.webgpu.memory_reserved() >= tensor.nbytes
+    assert free <= total
+
+
+def test_memory_where_the_runtime_does_not_tell(check_python):
+    """wgpu-native lists no memory heaps: the number is an estimate, and says so."""
+    pytest.importorskip("wgpu", reason="the wgpu package is optional")
+    check_python(
+        "import torch\n"
+        "properties = torch.webgpu.get_device_properties()\n"
+        "assert properties.total_memory_is_estimated\n"
+        "free, total = torch.webgpu.mem_get_info()\n"
+        "assert 0 < free <= total == properties.total_memory\n"
+        "assert '(estimated)' in torch.webgpu.memory_summary()\n",
+        env={"TORCH_WEBGPU_RUNTIME": "wgpu"},
+    )
+
+
+def test_capability():
+    assert torch.webgpu.get_device_capability() == torch.webgpu.get_device_capability(0) == (1, 0)
+    assert torch.float16 in torch.accelerator.get_device_capability()["supported_dtypes"]
 
 
 def resident_bytes() -> int:

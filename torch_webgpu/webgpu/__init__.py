@@ -28,6 +28,7 @@ from torch_webgpu.webgpu.memory import (
     empty_cache,
     max_memory_allocated,
     max_memory_reserved,
+    mem_get_info,
     memory_allocated,
     memory_reserved,
     memory_stats,
@@ -37,6 +38,7 @@ from torch_webgpu.webgpu.memory import (
 from torch_webgpu.webgpu.profiler import Profile, ProfileEntry, profile, stats
 from torch_webgpu.webgpu.properties import (
     DeviceProperties,
+    get_device_capability,
     get_device_name,
     get_device_properties,
     list_adapters,
@@ -85,6 +87,7 @@ __all__ = [
     "empty_cache",
     "fallbacks",
     "get_amp_supported_dtype",
+    "get_device_capability",
     "get_device_name",
     "get_device_properties",
     "get_fallback_mode",
@@ -104,6 +107,7 @@ __all__ = [
     "manual_seed_all",
     "max_memory_allocated",
     "max_memory_reserved",
+    "mem_get_info",
     "memory_allocated",
     "memory_reserved",
     "memory_stats",

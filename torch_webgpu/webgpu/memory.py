@@ -46,11 +46,52 @@ def empty_cache() -> None:
     _C.empty_cache()
 
 
-def memory_summary(device: DeviceLike = None) -> str:
-    """The counters of `memory_stats` as a table."""
-    counters = memory_stats(device)
-    width = max(map(len, counters))
-    return "\n".join(
-        f"{name:<{width}}  {value:>20,}{' B' if '_bytes' in name else ''}"
-        for name, value in counters.items()
-    )
+def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
+    """Free and total memory of the device. Starts it.
+
+    ``total`` is that of `get_device_properties`. WebGPU does not tell what other processes use, so
+    ``free`` is what this process has not reserved; for an adapter that works in main memory, no
+    more than the system has left. ``torch.accelerator.get_memory_info`` gives the same.
+    """
+    check_device(device)
+    free, total, _ = _C.memory_budget()
+    return free, total
+
+
+def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
+    """The memory of the device, and the counters of `memory_stats`, as a table. Starts the device.
+
+    With ``abbreviated``, without the counts of allocations and buffers.
+    """
+    check_device(device)
+    free, total, estimated = _C.memory_budget()
+    stats = memory_stats(device)
+    lines = [
+        f"Memory of {_C.adapter()['name']}",
+        f"{'':<22}{'current':>14}{'peak':>14}",
+    ]
+    for title, key in (("allocated by tensors", "allocated"), ("reserved", "reserved")):
+        current, peak = (stats[f"{key}_bytes.all.{which}"] for which in ("current", "peak"))
+        lines.append(f"{title:<22}{_size(current):>14}{_size(peak):>14}")
+    lines += [
+        f"{'held by graphs':<22}{_size(stats['graph_bytes.all.current']):>14}",
+        f"{'free':<22}{_size(free):>14}",
+        f"{'total':<22}{_size(total):>14}{'  (estimated)' if estimated else ''}",
+        f"{'out of memory':<22}{stats['num_ooms']:>14,} times",
+    ]
+    if not abbreviated:
+        lines.append(f"{'':<22}{'current':>14}{'in all':>14}{'freed':>14}")
+        for title, key in (("allocations", "allocation"), ("buffers", "segment")):
+            counts = (stats[f"{key}.all.{which}"] for which in ("current", "allocated", "freed"))
+            lines.append(f"{title:<22}" + "".join(f"{count:>14,}" for count in counts))
+    return "\n".join(lines)
+
+
+def _size(count: int) -> str:
+    """Bytes with the unit that leaves at most four digits before the point."""
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 10_000:
+            break
+        value, unit = value / 1024, larger
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"

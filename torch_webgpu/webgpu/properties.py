@@ -20,7 +20,10 @@ class DeviceProperties:
     runtime: str  # "dawn" or the path of the library
     features: tuple[str, ...]  # of WebGPU, then WGSL's language features, which wgpu does not tell
     limits: dict[str, int]
-    total_memory: int | None = None  # WebGPU does not tell
+    # Bytes: of the adapter's largest memory heap, as Dawn tells. Where that is not told it is
+    # estimated: main memory for an adapter that works there, else a lower bound.
+    total_memory: int
+    total_memory_is_estimated: bool
 
     @property
     def adapter(self) -> str:
@@ -31,7 +34,24 @@ def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
     """The properties of the adapter. Starts the device."""
     check_device(device)
     text, features, limits = _C.properties()
-    return DeviceProperties(features=tuple(features), limits=limits, **text)  # type: ignore[arg-type]
+    _, total, estimated = _C.memory_budget()
+    return DeviceProperties(
+        features=tuple(features),
+        limits=limits,
+        total_memory=total,
+        total_memory_is_estimated=estimated,
+        **text,
+    )
+
+
+def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
+    """``(1, 0)``: the version of WebGPU. Does not start the device.
+
+    Not comparable with the compute capability of CUDA, which tells a GPU's generation. What an
+    adapter can do is in the `features` and `limits` of `get_device_properties`.
+    """
+    check_device(device)
+    return 1, 0
 
 
 def get_device_name(device: DeviceLike = None) -> str:

@@ -1,0 +1,236 @@
+// torch.profiler: kernels with their device time under the operators that launched them (Kineto),
+// and the device time of operators without Kineto (`use_kineto=False`).
+#include <c10/util/ApproximateClock.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/profiler/stubs/base.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+// Kineto's headers format with fmt, whose functions torch's libraries keep to themselves.
+#define FMT_HEADER_ONLY
+#include <kineto/libkineto.h>
+
+#include "backend/tensor.h"
+#include "runtime/context.h"
+
+namespace torch_webgpu {
+namespace {
+
+using libkineto::ActivityType;
+
+// ---- Kineto: a session per trace
+// ----------------------------------------------------------------------------------
+
+// Correlation ids of the operators that run on this thread, the innermost last.
+thread_local std::vector<uint64_t> open_operators;
+
+uint64_t innermost_operator() { return open_operators.empty() ? 0 : open_operators.back(); }
+
+// Nanoseconds to add to a device time for one of the clock that Kineto uses. Waits for the device.
+int64_t clock_offset(Stream& stream) {
+  const auto now = [] {
+    const auto since = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
+  };
+  int64_t offset = 0;
+  int64_t shortest = std::numeric_limits<int64_t>::max();
+  // The device took the time at some moment between two of the host's: the narrower, the better.
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    stream.drain();
+    const int64_t before = now();
+    const auto on_device = static_cast<int64_t>(stream.record_timestamp()->nanoseconds());
+    const int64_t after = now();
+    if (after - before < shortest) {
+      shortest = after - before;
+      offset = before + shortest / 2 - on_device;
+    }
+  }
+  return offset;
+}
+
+// What one trace records. Only one session is started at a time, which Kineto sees to.
+class Session final : public libkineto::IActivityProfilerSession {
+public:
+  // The device may be started later, by the program that is traced.
+  void start() override {
+    status_ = libkineto::TraceStatus::RECORDING;
+    started_ = this;
+    set_context_watcher([](Context& made) { started_->attach(made); });
+    if (Context* existing = context_if_initialized()) {
+      attach(*existing);
+    }
+  }
+
+  void stop() override {
+    set_context_watcher(nullptr);
+    started_ = nullptr;
+    status_ = libkineto::TraceStatus::PROCESSING;
+    if (attached_ == nullptr) {
+      return;
+    }
+    try {
+      entries_ = attached_->profiler.stop();
+    } catch (const c10::Error& error) {
+      fail(error);
+    }
+    attached_ = nullptr;
+  }
+
+  std::vector<std::string> errors() override { return errors_; }
+
+  void processTrace(libkineto::ActivityLogger& logger) override {
+    processTrace(logger, [](int32_t) { return nullptr; }, 0, 0);
+  }
+
+  void processTrace(libkineto::ActivityLogger& logger,
+                    libkineto::getLinkedActivityCallback operator_of, int64_t start,
+                    int64_t end) override {
+    buffer_->span = libkineto::TraceSpan(start, end, "WebGPU");
+    for (const ProfileEntry& entry : entries_) {
+      buffer_->emplace_activity(buffer_->span, ActivityType::CONCURRENT_KERNEL, entry.label);
+      libkineto::GenericTraceActivity& kernel = *buffer_->activities.back();
+      kernel.startTime = static_cast<int64_t>(entry.start_ns) + offset_;
+      kernel.endTime = static_cast<int64_t>(entry.end_ns) + offset_;
+      kernel.id = static_cast<int32_t>(entry.tag);
+      kernel.linked = entry.tag != 0 ? operator_of(kernel.id) : nullptr;
+      kernel.flow.id = static_cast<uint32_t>(entry.tag);
+      kernel.flow.type = libkineto::kLinkAsyncCpuGpu;
+      kernel.addMetadata("stream", 0);
+      kernel.addMetadata("correlation", entry.tag);
+      kernel.log(logger);
+    }
+    entries_.clear();
+  }
+
+  std::unique_ptr<libkineto::DeviceInfo> getDeviceInfo() override {
+    constexpr int64_t kAfterTheHost = 5'000'000; // where the view sorts GPUs
+    return std::make_unique<libkineto::DeviceInfo>(
+        libkineto::DeviceInfo{0, kAfterTheHost, name_, "webgpu:0"});
+  }
+  std::vector<libkineto::ResourceInfo> getResourceInfos() override {
+    return {{/*id=*/0, /*sortIndex=*/0, /*deviceId=*/0, "stream 0"}};
+  }
+  std::unique_ptr<libkineto::CpuTraceBuffer> getTraceBuffer() override {
+    return std::exchange(buffer_, std::make_unique<libkineto::CpuTraceBuffer>());
+  }
+
+  void pushCorrelationId(uint64_t id) override { open_operators.push_back(id); }
+  void popCorrelationId() override {
+    if (!open_operators.empty()) { // the operator may be older than the trace
+      open_operators.pop_back();
+    }
+  }
+
+private:
+  void attach(Context& context) {
+    try {
+      name_ = context.device.info().name;
+      context.profiler.start(&innermost_operator);
+      attached_ = &context;
+      offset_ = clock_offset(context.stream);
+    } catch (const c10::Error& error) { // as which the backend has all errors of the runtime raised
+      fail(error);
+    }
+  }
+
+  // An exception would end the program's trace of the host too.
+  void fail(const c10::Error& error) {
+    const std::string why = error.what_without_backtrace();
+    TORCH_WARN("torch.profiler records no kernels of the webgpu device: ", why);
+    errors_.push_back(why);
+  }
+
+  static inline Session* started_ = nullptr;
+  Context* attached_ = nullptr; // whose profiler runs for this session
+  int64_t offset_ = 0;          // from device time, in nanoseconds
+  std::string name_ = "webgpu"; // of the adapter
+  std::vector<ProfileEntry> entries_;
+  std::vector<std::string> errors_;
+  std::unique_ptr<libkineto::CpuTraceBuffer> buffer_ =
+      std::make_unique<libkineto::CpuTraceBuffer>();
+};
+
+class KernelProfiler final : public libkineto::IActivityProfiler {
+public:
+  const std::string& name() const override { return name_; }
+  const std::set<ActivityType>& availableActivities() const override { return types_; }
+
+  std::unique_ptr<libkineto::IActivityProfilerSession>
+  configure(const std::set<ActivityType>& types, const libkineto::Config&) override {
+    return types.count(ActivityType::CONCURRENT_KERNEL) != 0 ? std::make_unique<Session>()
+                                                             : nullptr;
+  }
+  std::unique_ptr<libkineto::IActivityProfilerSession>
+  configure(int64_t, int64_t, const std::set<ActivityType>& types,
+            const libkineto::Config& config) override {
+    return configure(types, config);
+  }
+
+private:
+  const std::string name_ = "webgpu";
+  const std::set<ActivityType> types_ = {ActivityType::CONCURRENT_KERNEL};
+};
+
+// ---- Without Kineto: timestamps around each operator
+// --------------------------------------------------------------
+
+using Point = std::shared_ptr<Timestamp>; // null: no time could be taken
+
+class OperatorTimes final : public torch::profiler::impl::ProfilerStubs {
+public:
+  void record(c10::DeviceIndex* device, torch::profiler::impl::ProfilerVoidEventStub* event,
+              int64_t* cpu_ns) const override {
+    if (device != nullptr) {
+      *device = 0;
+    }
+    if (cpu_ns != nullptr) {
+      *cpu_ns = c10::getTime();
+    }
+    // A device that was not used yet has done nothing, and a graph that is captured does nothing.
+    Context* context = context_if_initialized();
+    const bool executes = context != nullptr && context->stream.recorder() == nullptr;
+    *event = std::make_shared<Point>(executes ? context->stream.record_timestamp() : nullptr);
+  }
+
+  // In microseconds.
+  float elapsed(const torch::profiler::impl::ProfilerVoidEventStub* event,
+                const torch::profiler::impl::ProfilerVoidEventStub* event2) const override {
+    const auto& from = *static_cast<const Point*>(event->get());
+    const auto& to = *static_cast<const Point*>(event2->get());
+    if (from == nullptr || to == nullptr) {
+      return 0;
+    }
+    const auto nanoseconds = static_cast<int64_t>(to->nanoseconds() - from->nanoseconds());
+    return static_cast<float>(static_cast<double>(nanoseconds) * 1e-3);
+  }
+
+  void synchronize() const override {
+    if (Context* context = context_if_initialized()) {
+      context->stream.drain();
+    }
+  }
+  void onEachDevice(std::function<void(int)> operation) const override { operation(0); }
+  bool enabled() const override { return true; }
+
+  // Marks for a vendor's own tools, which WebGPU does not have.
+  void mark(const char*) const override {}
+  void rangePush(const char*) const override {}
+  void rangePop() const override {}
+};
+
+[[maybe_unused]] const bool registered = [] {
+  libkineto::api().registerProfilerFactory([] { return std::make_unique<KernelProfiler>(); });
+  torch::profiler::impl::registerPrivateUse1Methods(new OperatorTimes); // PyTorch keeps it
+  return true;
+}();
+
+} // namespace
+} // namespace torch_webgpu
