@@ -1,13 +1,18 @@
 """Loads the extension module and makes the device known to PyTorch."""
 
+import atexit
 import importlib
 import pathlib
 import re
 import sys
+import types
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch.utils import backend_registration
+
+from torch_webgpu import _import_hook
 
 _PACKAGE = pathlib.Path(__file__).parent
 _done = False
@@ -89,8 +94,29 @@ def _register() -> None:
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
 
     from torch_webgpu import _dlpack, _printing, _shutdown, inductor
+    from torch_webgpu.integrations import _imports
 
     inductor.install()
     _dlpack.install()
     _printing.install()
     _shutdown.install()
+    _imports.install_chosen()
+    _import_hook.when_imported("torch.utils.collect_env", _extend_collect_env)
+
+
+def _extend_collect_env(module: types.ModuleType) -> None:
+    """The report of torch.utils.collect_env ends with the adapters. Asks for them only then."""
+
+    def summary() -> str:
+        from torch_webgpu import _environment
+
+        return _environment.summary()
+
+    pretty = module.get_pretty_env_info
+    module.get_pretty_env_info = lambda: f"{pretty()}\n\n{summary()}"  # type: ignore[attr-defined]
+    # `python -m torch.utils.collect_env` runs functions of its own.
+    _import_hook.when_run(module.__name__, lambda: _print_at_exit(summary))
+
+
+def _print_at_exit(text: Callable[[], str]) -> None:
+    atexit.register(lambda: print(f"\n{text()}"))

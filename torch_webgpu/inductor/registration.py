@@ -2,68 +2,23 @@
 
 import functools
 import hashlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import pathlib
-import sys
-from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
+
+from torch_webgpu import _import_hook
 
 
 def install() -> None:
     """Registers the backend. Imports neither Dynamo nor Inductor; costs a look at sys.modules."""
-    finder = _AfterImport(
-        {
-            "torch._dynamo.device_interface": _register_interface,
-            "torch._dynamo.trace_rules": _keep_out_of_traces,
-            "torch._dynamo.variables.optimizer": _prepare_optimizers,
-            "torch._inductor.codegen.common": _register_code_generator,
-            "torch._inductor.compile_fx": _prepare_inductor,
-        }
-    )
-    sys.meta_path.insert(0, finder)
-    finder.catch_up()
-
-
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls a function with a module, right after the module was imported."""
-
-    def __init__(self, hooks: dict[str, Callable[[ModuleType], None]]) -> None:
-        self.hooks = hooks
-
-    def catch_up(self) -> None:
-        """For the modules that are imported already."""
-        for name, hook in self.hooks.items():
-            if name in sys.modules:
-                hook(sys.modules[name])
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if name not in self.hooks:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self.hooks[name])
-        return spec
-
-
-class _Loader(importlib.abc.Loader):
-    def __init__(self, inner: Any, hook: Callable[[ModuleType], None]) -> None:
-        self.inner = inner
-        self.hook = hook
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self.inner.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self.inner.exec_module(module)
-        self.hook(module)
-
-    def __getattr__(self, name: str) -> Any:  # get_source and the like
-        return getattr(self.inner, name)
+    for name, hook in (
+        ("torch._dynamo.device_interface", _register_interface),
+        ("torch._dynamo.trace_rules", _keep_out_of_traces),
+        ("torch._dynamo.variables.optimizer", _prepare_optimizers),
+        ("torch._inductor.codegen.common", _register_code_generator),
+        ("torch._inductor.compile_fx", _prepare_inductor),
+    ):
+        _import_hook.when_imported(name, hook)
 
 
 def _register_interface(device_interface: ModuleType) -> None:

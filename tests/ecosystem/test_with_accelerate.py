@@ -1,0 +1,176 @@
+"""Hugging Face Accelerate: the device that it chooses, mixed precision, checkpoints."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+accelerate = pytest.importorskip("accelerate")
+
+from accelerate.state import AcceleratorState, PartialState  # noqa: E402
+from accelerate.utils import ProfileKwargs, get_max_memory, infer_auto_device_map  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """Accelerate keeps its choice in the process."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def test_software_is_not_chosen_unasked(monkeypatch):
+    monkeypatch.delenv("ACCELERATE_TORCH_DEVICE", raising=False)
+    if torch.webgpu.get_device_properties().type == "software":
+        assert PartialState().device == torch.device("cpu")
+
+
+def test_an_accelerator_is_chosen(hardware):
+    assert PartialState().device == torch.device("webgpu", 0)
+
+
+@pytest.mark.parametrize("how", ["argument", "variable", "device"])
+def test_the_programs_choice_comes_first(hardware, monkeypatch, how):
+    if how == "variable":
+        monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    if how == "device":
+        monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cpu")
+    accelerator = accelerate.Accelerator(cpu=how == "argument")
+    assert accelerator.device == torch.device("cpu")
+
+
+def network():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(6, 32), nn.GELU(), nn.Dropout(0.2), nn.Linear(32, 1))
+
+
+def batches():
+    inputs = torch.randn(64, 6, generator=torch.Generator().manual_seed(2))
+    return DataLoader(TensorDataset(inputs, inputs.prod(1, keepdim=True)), batch_size=16)
+
+
+def train(accelerator, model, optimizer, loader, epochs=1):
+    losses = []
+    for _ in range(epochs):
+        for inputs, targets in loader:
+            with accelerator.autocast():
+                loss = nn.functional.mse_loss(model(inputs), targets)
+            optimizer.zero_grad()
+            accelerator.backward(loss)
+            accelerator.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            losses.append(loss.detach())
+    return torch.stack(losses).cpu()
+
+
+@pytest.mark.parametrize("precision", ["no", "fp16", "bf16"])
+def test_training(enable, precision):
+    enable("accelerate")
+    runs = []
+    for cpu in (True, False):
+        fresh = accelerate.Accelerator(cpu=cpu, mixed_precision="no" if cpu else precision)
+        model = network().eval()  # without dropout: its numbers are the device's own
+        parts = fresh.prepare(model, torch.optim.SGD(model.parameters(), 0.05), batches())
+        runs.append(train(fresh, *parts, epochs=3))
+        weight = next(model.parameters())
+        assert weight.device.type == ("cpu" if cpu else "webgpu")
+        assert weight.dtype == torch.float32
+        if not cpu:
+            assert (fresh.scaler is not None) == (precision == "fp16")
+            assert not parts[1].step_was_skipped
+        AcceleratorState._reset_state(reset_partial_state=True)
+    tolerance = {"no": 1e-5, "fp16": 5e-3, "bf16": 3e-2}[precision]
+    torch.testing.assert_close(runs[1], runs[0], rtol=tolerance, atol=tolerance)
+    assert runs[0].std() > 3 * tolerance * runs[0].mean()  # the losses do change
+
+
+def test_forward_runs_in_half_precision(enable):
+    enable("accelerate")
+    accelerator = accelerate.Accelerator(mixed_precision="fp16")
+    seen = []
+    model = network()
+    model[1].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    accelerator.prepare(model)(torch.randn(2, 6, device="webgpu"))
+    assert seen == [torch.float16]
+
+
+def test_a_checkpoint_continues_the_random_numbers(enable, tmp_path):
+    enable("accelerate")
+    accelerator = accelerate.Accelerator()
+    model = network()
+    parts = accelerator.prepare(model, torch.optim.Adam(model.parameters()), batches())
+    train(accelerator, *parts)
+    accelerator.save_state(tmp_path)
+    first = train(accelerator, *parts)
+    torch.manual_seed(99)
+    accelerator.load_state(tmp_path)
+    assert torch.equal(train(accelerator, *parts), first)
+
+
+def test_memory_for_device_maps(enable):
+    enable("accelerate")
+    planned = get_max_memory()
+    free, total = torch.webgpu.mem_get_info()
+    assert 0.5 * free <= planned[0] <= total
+    shared = torch.webgpu.get_device_properties().type != "discrete"
+    assert ("cpu" in planned) == (not shared)
+    assert get_max_memory({"cpu": "2KB", 0: "1KB"}) == {0: 1000, "cpu": 2000}
+    with pytest.raises(ValueError, match="no device webgpu:7"):
+        get_max_memory({7: "1KB"})
+
+
+def test_a_model_beyond_the_device_is_split(enable):
+    enable("accelerate")
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4))).eval()
+    inputs = torch.randn(3, 64)
+    with torch.no_grad():
+        expected = model(inputs)
+        plan = infer_auto_device_map(model, max_memory={0: 2 * 64 * 65 * 4 + 20_000, "cpu": "1MB"})
+        assert set(plan.values()) == {0, "cpu"}
+        model = accelerate.dispatch_model(model, plan)
+        assert model[0].weight.device == torch.device("webgpu", 0)
+        torch.testing.assert_close(model(inputs).cpu(), expected)
+
+
+def test_release_memory_empties_the_pool(enable):
+    enable("accelerate")
+    big = torch.empty(4 << 20, device="webgpu")
+    before = torch.webgpu.memory_reserved()
+    accelerate.utils.release_memory(big)
+    del big
+    accelerate.utils.memory.clear_device_cache()
+    assert torch.webgpu.memory_reserved() <= before - (16 << 20)
+
+
+def test_profile(enable, tmp_path):
+    enable("accelerate")
+    kwargs = ProfileKwargs(activities=["cpu", "webgpu"])
+    accelerator = accelerate.Accelerator(kwargs_handlers=[kwargs])
+    with accelerator.profile() as profile:
+        torch.randn(8, 8, device="webgpu").softmax(1).cpu()
+    assert any(e.device_time > 0 for e in profile.key_averages())
+
+
+def test_launch(tmp_path):
+    """`accelerate launch` starts the program on the device, told by the environment."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch, accelerate\n"
+        "accelerator = accelerate.Accelerator(mixed_precision='fp16')\n"
+        "print(accelerator.device, accelerator.mixed_precision)\n"
+    )
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes=1", str(script)]
+    environment = {
+        **os.environ,
+        "TORCH_WEBGPU_INTEGRATIONS": "accelerate",
+        "HF_HOME": str(tmp_path),
+        "ACCELERATE_USE_CPU": "",
+    }
+    environment.pop("ACCELERATE_USE_CPU")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "webgpu:0 fp16" in done.stdout

@@ -1,0 +1,57 @@
+"""Which module of a library is adapted by which function. Imports none of the libraries.
+
+Read at `import torch`: the modules of this package that do the work are imported only when the
+library is.
+"""
+
+# For each library the name of its module here, and for each of its modules the function there. The
+# function gets the module as soon as that has been executed, before others import from it.
+LIBRARIES: dict[str, tuple[str, dict[str, str]]] = {
+    "accelerate": (
+        "accelerate",
+        {
+            "accelerate.state": "adapt_state",
+            "accelerate.utils.modeling": "adapt_modeling",
+            "accelerate.utils.memory": "adapt_memory",
+            "accelerate.utils.dataclasses": "adapt_dataclasses",
+            "accelerate.checkpointing": "adapt_checkpointing",
+            "accelerate.accelerator": "adapt_accelerator",
+        },
+    ),
+    "transformers": (
+        "transformers",
+        {
+            "transformers.utils.import_utils": "adapt_import_utils",
+            "transformers.training_args": "adapt_training_args",
+            "transformers.trainer": "adapt_trainer",
+            "transformers.pipelines.base": "adapt_pipelines",
+        },
+    ),
+    "sentence_transformers": (
+        "sentence_transformers",
+        {"sentence_transformers.util.environment": "adapt_environment"},
+    ),
+    "lightning": (
+        "lightning",
+        {
+            f"{package}.{module}": function
+            for pytorch, fabric in (
+                ("lightning.pytorch", "lightning.fabric"),
+                ("pytorch_lightning", "lightning_fabric"),
+            )
+            for package, module, function in (
+                (pytorch, "trainer.connectors.accelerator_connector", "adapt_trainer_connector"),
+                (fabric, "connector", "adapt_fabric_connector"),
+                (pytorch, "trainer.setup", "adapt_trainer_setup"),
+            )
+        },
+    ),
+    "safetensors": ("safetensors", {"safetensors": "adapt_package"}),
+    "ultralytics": (
+        "ultralytics",
+        {
+            "ultralytics.utils.torch_utils": "adapt_torch_utils",
+            "ultralytics.engine.trainer": "adapt_trainer",
+        },
+    ),
+}

@@ -1,0 +1,167 @@
+"""Lightning, both Trainer and Fabric: `accelerator="webgpu"`, with every precision that it has.
+
+The accelerator ``webgpu`` and the strategy ``single_webgpu`` are registered as Lightning provides
+for. Its connectors know by name which accelerators are none of the CPU's, so they are told too.
+"""
+
+import importlib
+import types
+from typing import Any
+
+import torch
+
+from torch_webgpu import webgpu
+from torch_webgpu.integrations import _choice, _patching
+
+
+class _Accelerator:
+    """What Lightning asks of an accelerator: one device, ``webgpu:0``.
+
+    Mixed with the class `Accelerator` of the Trainer or of Fabric.
+    """
+
+    def setup_device(self, device: torch.device) -> None:
+        if device.type != "webgpu":
+            raise ValueError(f"Device should be webgpu, got {device} instead.")
+        webgpu.set_device(device)
+
+    def teardown(self) -> None:
+        webgpu.empty_cache()
+
+    def get_device_stats(self, device: Any) -> dict[str, Any]:
+        """Bytes and counts of the memory pool, see ``torch.webgpu.memory_stats``."""
+        return dict(webgpu.memory_stats(device))
+
+    @staticmethod
+    def parse_devices(devices: Any) -> list[int]:
+        """Indices, of a number of devices, a list, or text such as ``"0"``; -1 is all."""
+        count = webgpu.device_count()
+        if isinstance(devices, str):
+            devices = int(devices) if devices == "-1" else [int(i) for i in devices.split(",") if i]
+        if isinstance(devices, int):
+            devices = list(range(count if devices == -1 else devices))
+        wrong = [index for index in devices if not 0 <= index < count]
+        if wrong:
+            raise ValueError(f"there is no device webgpu:{wrong[0]}; there are {count}")
+        return list(devices)
+
+    @staticmethod
+    def get_parallel_devices(devices: Any) -> list[torch.device]:
+        return [torch.device("webgpu", index) for index in devices]
+
+    @staticmethod
+    def auto_device_count() -> int:
+        return webgpu.device_count()
+
+    @staticmethod
+    def is_available() -> bool:
+        return webgpu.is_available()
+
+    @staticmethod
+    def name() -> str:
+        return "webgpu"
+
+
+def _register(package: str) -> type:
+    """Registers accelerator and strategy with a package of Lightning; returns the accelerator."""
+    accelerators: Any = importlib.import_module(f"{package}.accelerators")
+    strategies: Any = importlib.import_module(f"{package}.strategies")
+    if hasattr(accelerators, "AcceleratorRegistry"):
+        registry, known_strategies = accelerators.AcceleratorRegistry, strategies.StrategyRegistry
+    else:  # Fabric
+        registry, known_strategies = accelerators.ACCELERATOR_REGISTRY, strategies.STRATEGY_REGISTRY
+    accelerator = type("WebGPUAccelerator", (_Accelerator, accelerators.Accelerator), {})
+
+    class SingleWebGPUStrategy(strategies.SingleDeviceStrategy):  # type: ignore[misc]
+        """One process on ``webgpu:0``."""
+
+        strategy_name = "single_webgpu"
+
+        def __init__(self, device: Any = "webgpu:0", accelerator: Any = None, **kwargs: Any):
+            super().__init__(device=device, accelerator=accelerator, **kwargs)
+
+    registry.register("webgpu", accelerator, description="WebGPU", override=True)
+    known_strategies.register(
+        "single_webgpu", SingleWebGPUStrategy, description="WebGPU, one process", override=True
+    )
+    return accelerator
+
+
+def _adapt_connector(connector: Any, package: str) -> None:
+    accelerator = _register(package)
+
+    def is_ours(self: Any) -> bool:
+        flag = self._accelerator_flag
+        return flag == "webgpu" or isinstance(flag, accelerator)
+
+    def make_strategy(choose_strategy: Any) -> Any:
+        def choose(self: Any) -> Any:
+            alone = self._num_nodes_flag == 1 and len(self._parallel_devices) <= 1
+            return "single_webgpu" if is_ours(self) and alone else choose_strategy(self)
+
+        return choose
+
+    def make_precision(check_and_init_precision: Any) -> Any:
+        def check(self: Any) -> Any:
+            # The list of devices with mixed precision holds names; the flag may be an object.
+            given = self._accelerator_flag
+            if is_ours(self):
+                self._accelerator_flag = "webgpu"
+            try:
+                return check_and_init_precision(self)
+            finally:
+                self._accelerator_flag = given
+
+        return check
+
+    def make_auto(choose_auto: Any) -> Any:
+        def choose() -> str:
+            name = str(choose_auto())
+            if name == "cpu" and _choice.chosen_or_told("lightning", package):
+                return "webgpu"
+            return name
+
+        return choose
+
+    def make_gpu(choose_gpu: Any) -> Any:
+        def choose() -> str:
+            try:
+                return str(choose_gpu())
+            except Exception:
+                if _choice.chosen("lightning"):  # the program asks for a GPU, and this is one
+                    return "webgpu"
+                raise
+
+        return choose
+
+    _patching.extend_constant(connector._check_and_init_precision, {"cpu", "mps"}, "webgpu")
+    _patching.replace_method(connector, "_check_and_init_precision", make_precision)
+    _patching.replace_method(connector, "_choose_strategy", make_strategy)
+    _patching.replace_method(connector, "_choose_auto_accelerator", make_auto)
+    _patching.replace_method(connector, "_choose_gpu_accelerator_backend", make_gpu)
+
+
+def adapt_trainer_connector(module: types.ModuleType) -> None:
+    """What `Trainer(accelerator=, devices=, strategy=, precision=)` mean."""
+    _adapt_connector(module._AcceleratorConnector, module.__name__.split(".trainer.")[0])
+
+
+def adapt_fabric_connector(module: types.ModuleType) -> None:
+    """What the same arguments of `Fabric` mean."""
+    _adapt_connector(module._Connector, module.__name__.rpartition(".")[0])
+
+
+def adapt_trainer_setup(setup: types.ModuleType) -> None:
+    """The Trainer's lines about the GPU, which say that none is there."""
+
+    def make(log_device_info: Any) -> Any:
+        def log(trainer: Any) -> None:
+            if isinstance(trainer.accelerator, _Accelerator):
+                name = webgpu.get_device_name()
+                setup.rank_zero_info(f"GPU available: True (webgpu: {name}), used: True")
+            else:
+                log_device_info(trainer)
+
+        return log
+
+    _patching.replace(setup, "_log_device_info", make)
