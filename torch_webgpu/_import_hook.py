@@ -1,5 +1,9 @@
-"""Calls functions when modules of others have been imported. Imports none of them."""
+"""Calls functions when modules of others have been imported, and gives modules a second name.
 
+Imports none of them.
+"""
+
+import importlib.abc
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
@@ -8,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 _awaited: dict[str, Callable[[ModuleType], None]] = {}
+_aliases: dict[str, str] = {}
 
 
 def when_imported(name: str, adapt: Callable[[ModuleType], None]) -> None:
@@ -38,6 +43,25 @@ def when_run(name: str, prepare: Callable[[], None]) -> None:
     loader.get_code = get_code_to_run
 
 
+def alias(name: str, real: str) -> None:
+    """Makes ``import name`` the same module as ``import real``. Imports neither."""
+    _aliases[name] = real
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+
+
+class _Alias(importlib.abc.Loader):
+    """Loads a module under a second name."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(_aliases[spec.name])
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # the import system has given it the second name's
+
+
 class _Finder:
     """Finds awaited modules as the other finders do."""
 
@@ -50,6 +74,8 @@ class _Finder:
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
+        if name in _aliases:
+            return ModuleSpec(name, _Alias())
         if name not in _awaited or name in self._searched:
             return None
         self._searched.add(name)  # the search must not end here again

@@ -91,6 +91,8 @@ def _register() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("torch_webgpu.webgpu."):
             sys.modules["torch." + name.removeprefix("torch_webgpu.")] = module
+    for name in webgpu.MODULES_IMPORTED_LATER:
+        _import_hook.alias(f"torch.webgpu.{name}", f"torch_webgpu.webgpu.{name}")
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
 
     from torch_webgpu import _dlpack, _printing, _shutdown, inductor

@@ -29,6 +29,39 @@ def test_importing_starts_nothing(check_python):
     )
 
 
+def test_importing_takes_no_time(check_python):
+    """What is imported with torch beyond it: a list, for times vary more than they differ."""
+    printed = check_python(
+        "import sys, torch\n"
+        "before = set(sys.modules)\n"
+        "import torch_webgpu\n"
+        "print(*sorted(set(sys.modules) - before))\n",
+        env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+    )
+    own = {name for name in printed.split() if not name.startswith("torch.webgpu")}
+    others = {name for name in own if name.partition(".")[0] != "torch_webgpu"}
+    # The runtime's library alone, of a package that takes long to import.
+    assert others <= {"_cffi_backend", "wgpudawn._lib"} | {n for n in others if "_dawn" in n}
+    heavy = ("graphs", "inductor.interface", "_shader", "webgpu.shaders", "wgsl", "_environment")
+    assert not [name for name in own if name.removeprefix("torch_webgpu.").startswith(heavy)]
+    assert not {f"torch_webgpu.integrations.{n}" for n in ("accelerate", "lightning")} & own
+
+
+def test_what_is_imported_later_is_there(check_python):
+    check_python(
+        "import torch, torch_webgpu\n"
+        "assert {'Graph', 'compile_shader', 'shaders'} <= set(dir(torch.webgpu))\n"
+        "import torch.webgpu.shaders as one\n"
+        "import torch_webgpu.webgpu.shaders as other\n"
+        "assert one is other is torch.webgpu.shaders\n"
+        "assert other.__spec__.name == 'torch_webgpu.webgpu.shaders'\n"
+        "assert torch.webgpu.compile_shader is one.compile_shader\n"
+        "from torch.webgpu import Graph, make_graphed_callables\n"
+        "assert Graph.__module__.startswith('torch_webgpu.graphs')\n"
+        "assert not torch.webgpu.is_initialized() and not hasattr(torch.webgpu, 'no_such_name')\n"
+    )
+
+
 @pytest.mark.parametrize("first", ["torch", "torch_webgpu"])
 @pytest.mark.parametrize("autoload", ["0", "1"])
 def test_either_import_may_come_first(check_python, first, autoload):

@@ -4,19 +4,12 @@ There is one device, ``webgpu:0``, with one stream: what is queued first runs fi
 started by its first use; importing torch does not touch it.
 """
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torch_webgpu import _C
-from torch_webgpu.graphs import (
-    Graph,
-    graph,
-    graph_pool_handle,
-    is_current_stream_capturing,
-    make_graphed_callables,
-    update_graph,
-)
 from torch_webgpu.webgpu.fallback import (
     fallbacks,
     get_fallback_mode,
@@ -35,14 +28,6 @@ from torch_webgpu.webgpu.memory import (
     memory_summary,
     reset_peak_memory_stats,
 )
-from torch_webgpu.webgpu.profiler import Profile, ProfileEntry, profile, stats
-from torch_webgpu.webgpu.properties import (
-    DeviceProperties,
-    get_device_capability,
-    get_device_name,
-    get_device_properties,
-    list_adapters,
-)
 from torch_webgpu.webgpu.random import (
     default_generators,
     get_rng_state,
@@ -55,7 +40,6 @@ from torch_webgpu.webgpu.random import (
     set_rng_state,
     set_rng_state_all,
 )
-from torch_webgpu.webgpu.shaders import Kernel, ShaderLibrary, compile_shader
 from torch_webgpu.webgpu.streams import (
     Event,
     Stream,
@@ -66,6 +50,25 @@ from torch_webgpu.webgpu.streams import (
 )
 
 from ._device import DeviceLike, check_device
+
+if TYPE_CHECKING:
+    from torch_webgpu.graphs import (
+        Graph,
+        graph,
+        graph_pool_handle,
+        is_current_stream_capturing,
+        make_graphed_callables,
+        update_graph,
+    )
+    from torch_webgpu.webgpu.profiler import Profile, ProfileEntry, profile, stats
+    from torch_webgpu.webgpu.properties import (
+        DeviceProperties,
+        get_device_capability,
+        get_device_name,
+        get_device_properties,
+        list_adapters,
+    )
+    from torch_webgpu.webgpu.shaders import Kernel, ShaderLibrary, compile_shader
 
 __all__ = [
     "DeviceProperties",
@@ -192,11 +195,48 @@ def is_initialized() -> bool:
     return _C.is_initialized()
 
 
+# Imported when first used, for they would be half of what `import torch` takes here.
+_LATER = {
+    name: module
+    for module, names in {
+        "torch_webgpu.graphs": (
+            "Graph",
+            "graph",
+            "graph_pool_handle",
+            "is_current_stream_capturing",
+            "make_graphed_callables",
+            "update_graph",
+        ),
+        "torch_webgpu.webgpu.profiler": ("Profile", "ProfileEntry", "profile", "stats"),
+        "torch_webgpu.webgpu.properties": (
+            "DeviceProperties",
+            "get_device_capability",
+            "get_device_name",
+            "get_device_properties",
+            "list_adapters",
+        ),
+        "torch_webgpu.webgpu.shaders": ("Kernel", "ShaderLibrary", "compile_shader"),
+    }.items()
+    for name in names
+}
+MODULES_IMPORTED_LATER = ("profiler", "properties", "shaders")
+
+
 def __getattr__(name: str) -> object:
     # torch.utils.checkpoint asks for it before it saves the generator's state.
     if name == "_initialized":
         return is_initialized()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in MODULES_IMPORTED_LATER:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_LATER[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER, *MODULES_IMPORTED_LATER})
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
