@@ -6,7 +6,7 @@ SYSTEM_PATH := $(PATH)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test conformance nightly fuzz soak demo bench lint format wheel check-wheel clean
+.PHONY: help setup build test conformance nightly ecosystem fuzz soak demo bench lint format wheel check-wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 13
@@ -29,6 +29,12 @@ conformance: build ## compare every operator and dtype with the CPU; ARGS="--onl
 
 nightly: ARGS += --strict
 nightly: conformance ## what CI runs by night: all of the conformance run; a failing cell is an error
+
+ecosystem: build ## install the libraries of tests/ecosystem and test them
+	@$(VENV_PYTHON) tools/dev_install.py --requirements test-ecosystem >build/ecosystem.txt
+	@$(VENV_PYTHON) -c 'import importlib.metadata as m; print("torch==" + m.version("torch"))' >build/torch.txt
+	@$(VENV_PYTHON) -m pip install -qq --disable-pip-version-check -r build/ecosystem.txt -c build/torch.txt
+	$(VENV_PYTHON) -m pytest tests/ecosystem $(ARGS)
 
 fuzz: build ## random programs, compared with the CPU; ARGS="--steps 100000 --seed 7", "--replay 7:12"
 	$(VENV_PYTHON) -m tests.fuzz $(ARGS)

@@ -1,6 +1,7 @@
 """Ultralytics: `device="webgpu"` for training, validation and prediction."""
 
 import types
+import warnings
 from typing import Any
 
 import torch
@@ -43,11 +44,15 @@ def adapt_trainer(trainer: types.ModuleType) -> None:
 
     def make(setup_train: Any) -> Any:
         def setup(self: Any, *args: Any, **kwargs: Any) -> Any:
-            result = setup_train(self, *args, **kwargs)
-            if self.device.type == "webgpu":
-                self.scaler = torch.amp.GradScaler(
-                    "webgpu", enabled=bool(self.amp) and self.args.amp != "bf16"
-                )
+            if self.device.type != "webgpu":
+                return setup_train(self, *args, **kwargs)
+            with warnings.catch_warnings():
+                # It makes a scaler of CUDA first.
+                warnings.filterwarnings("ignore", message=".*GradScaler is enabled, but CUDA")
+                result = setup_train(self, *args, **kwargs)
+            self.scaler = torch.amp.GradScaler(
+                "webgpu", enabled=bool(self.amp) and self.args.amp != "bf16"
+            )
             return result
 
         return setup
