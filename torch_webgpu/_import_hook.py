@@ -86,10 +86,10 @@ class _Finder:
         if spec is None or spec.loader is None:
             return None
         loader: Any = spec.loader
-        execute = loader.exec_module
 
         def execute_and_adapt(module: ModuleType) -> None:
-            execute(module)
+            del loader.exec_module
+            loader.exec_module(module)
             _awaited[name](module)
 
         # The loader belongs to this module alone. It stays of its class, which others look at.
