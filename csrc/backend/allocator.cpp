@@ -11,8 +11,10 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "backend/tensor.h"
+#include "runtime/allocator.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
@@ -148,21 +150,23 @@ public:
   }
 };
 
-// Plain memory that is freed at once. There is no cache to empty. The device never reads the memory
-// itself, because uploads copy it first.
+// Plain memory: WebGPU cannot map memory of ours, and takes the pointers of what it maps itself
+// away before the device may read it. So the device never reads pinned memory, uploads copy it, and
+// a block can be handed out again as soon as it is freed. Freed blocks are kept until
+// empty_cache(), as on CUDA, for the system clears each page of a new one.
 class PinnedAllocator final : public at::HostAllocator {
 public:
   c10::DataPtr allocate(size_t bytes) override {
-    c10::DataPtr plain = c10::GetCPUAllocator()->allocate(bytes);
-    void* data = plain.get();
-    if (data == nullptr) {
-      return plain;
-    }
     std::lock_guard<std::mutex> lock(mutex_);
-    live_[reinterpret_cast<uintptr_t>(data)] = {bytes, std::move(plain)};
-    for (const auto& [stat, amount] : stats_of(bytes)) {
-      stat->increase(amount);
+    Block block = take(bytes);
+    void* data = block.memory.get();
+    if (data == nullptr) { // zero bytes
+      return std::move(block.memory);
     }
+    block.requested = bytes;
+    stats_.active_requests.increase(1);
+    stats_.active_bytes.increase(block.bytes);
+    live_[reinterpret_cast<uintptr_t>(data)] = std::move(block);
     return {data, data, &free_pinned, c10::Device(c10::DeviceType::CPU)};
   }
 
@@ -175,7 +179,15 @@ public:
   bool record_event(void* data, void* /*context*/, c10::Stream /*stream*/) override {
     return owns(data);
   }
-  void empty_cache() override {}
+
+  void empty_cache() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [bytes, blocks] : cached_) {
+      stats_.allocations.decrease(blocks.size());
+      stats_.allocated_bytes.decrease(bytes * blocks.size());
+    }
+    cached_.clear();
+  }
 
   at::HostStats get_stats() override {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -186,13 +198,13 @@ public:
   }
   void reset_accumulated_stats() override {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [stat, amount] : stats_of(0)) {
+    for (c10::CachingAllocator::Stat* stat : all_stats()) {
       stat->reset_accumulated();
     }
   }
   void reset_peak_stats() override {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [stat, amount] : stats_of(0)) {
+    for (c10::CachingAllocator::Stat* stat : all_stats()) {
       stat->reset_peak();
     }
   }
@@ -201,7 +213,7 @@ public:
     const auto address = reinterpret_cast<uintptr_t>(data);
     std::lock_guard<std::mutex> lock(mutex_);
     auto it = live_.upper_bound(address);
-    return it != live_.begin() && address - (--it)->first < it->second.bytes;
+    return it != live_.begin() && address - (--it)->first < it->second.requested;
   }
 
   static PinnedAllocator& instance() {
@@ -211,7 +223,8 @@ public:
 
 private:
   struct Block {
-    size_t bytes = 0;
+    size_t bytes = 0;     // of the memory
+    size_t requested = 0; // by the tensor
     c10::DataPtr memory;
   };
 
@@ -222,22 +235,42 @@ private:
     if (it == self.live_.end()) {
       return;
     }
-    for (const auto& [stat, amount] : self.stats_of(it->second.bytes)) {
-      stat->decrease(amount);
-    }
+    Block block = std::move(it->second);
     self.live_.erase(it);
+    self.stats_.active_requests.decrease(1);
+    self.stats_.active_bytes.decrease(block.bytes);
+    self.cached_[block.bytes].push_back(std::move(block.memory));
   }
 
-  // The statistics that a block of that size changes, each with the amount.
-  std::array<std::pair<c10::CachingAllocator::Stat*, size_t>, 4> stats_of(size_t bytes) {
-    return {{{&stats_.active_requests, 1},
-             {&stats_.active_bytes, bytes},
-             {&stats_.allocations, 1},
-             {&stats_.allocated_bytes, bytes}}};
+  // A kept block of the size's class, or a new one.
+  Block take(size_t bytes) {
+    if (bytes == 0) {
+      return {0, 0, c10::GetCPUAllocator()->allocate(0)};
+    }
+    const size_t size = torch_webgpu::Allocator::round_size(bytes); // at most an eighth more
+    const auto kept = cached_.find(size);
+    if (kept != cached_.end()) {
+      Block block{size, 0, std::move(kept->second.back())};
+      kept->second.pop_back();
+      if (kept->second.empty()) {
+        cached_.erase(kept);
+      }
+      return block;
+    }
+    Block block{size, 0, c10::GetCPUAllocator()->allocate(size)};
+    stats_.allocations.increase(1);
+    stats_.allocated_bytes.increase(size);
+    return block;
+  }
+
+  std::array<c10::CachingAllocator::Stat*, 4> all_stats() {
+    return {&stats_.active_requests, &stats_.active_bytes, &stats_.allocations,
+            &stats_.allocated_bytes};
   }
 
   std::mutex mutex_;
   std::map<uintptr_t, Block> live_;
+  std::map<size_t, std::vector<c10::DataPtr>> cached_; // by their bytes
   at::HostStats stats_;
 };
 

@@ -11,7 +11,7 @@ namespace torch_webgpu {
 c10::Allocator* device_allocator();
 
 /// Host memory that counts as pinned. WebGPU cannot map memory of ours, so it is plain memory that
-/// remembers that it was asked for.
+/// remembers that it was asked for. What is freed is kept until empty_cache().
 at::HostAllocator* pinned_allocator();
 bool is_pinned(const void* data);
 

@@ -230,6 +230,41 @@ def test_memory_that_was_freed_can_be_allocated_again(check_python):
     )
 
 
+def test_pinned_memory_is_used_again():
+    torch.accelerator.empty_host_cache()
+    first = torch.empty(1 << 20, pin_memory=True)
+    address = first.data_ptr()
+    other = torch.empty(1 << 20, pin_memory=True)
+    assert other.data_ptr() != address
+    del first
+    smaller = torch.empty((1 << 20) - 5, pin_memory=True)  # of the same size class
+    assert smaller.data_ptr() == address and smaller.is_pinned()
+    assert smaller[5:].is_pinned() and not torch.empty(3).is_pinned()
+    assert torch.empty(0, pin_memory=True).is_pinned() == torch.empty(0).is_pinned()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's account of the process")
+def test_empty_host_cache_returns_the_memory():
+    pinned = torch.ones(64 << 20, dtype=torch.uint8).pin_memory()
+    device = pinned.to("webgpu", non_blocking=True)
+    torch.webgpu.synchronize()
+    held = resident_bytes()
+    del pinned
+    assert resident_bytes() > held - (16 << 20)  # kept for the next
+    torch.accelerator.empty_host_cache()
+    assert resident_bytes() < held - (48 << 20)
+    assert device.sum().item() == 64 << 20
+
+
+def test_pinned_memory_may_be_written_after_an_upload():
+    pinned = torch.full((300_000,), 1.0).pin_memory()
+    uploads = []
+    for value in range(5):
+        pinned.fill_(value)
+        uploads.append(pinned.to("webgpu", non_blocking=True))
+    assert [upload.mean().item() for upload in uploads] == [0, 1, 2, 3, 4]
+
+
 def test_the_host_allocator_of_the_accelerator():
     torch.ones(3, device="webgpu")
     torch.accelerator.empty_host_cache()
