@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/profiler/stubs/base.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -29,10 +30,29 @@ using libkineto::ActivityType;
 // ---- Kineto: a session per trace
 // ----------------------------------------------------------------------------------
 
-// Correlation ids of the operators that run on this thread, the innermost last.
-thread_local std::vector<uint64_t> open_operators;
+std::atomic<uint64_t> trace_number{0}; // of the trace that was started last
 
-uint64_t innermost_operator() { return open_operators.empty() ? 0 : open_operators.back(); }
+// Correlation ids of the operators that run on a thread, the innermost last. Those of an older
+// trace, which may have ended within them, mean nothing.
+struct OpenOperators {
+  uint64_t trace = 0;
+  std::vector<uint64_t> ids;
+
+  std::vector<uint64_t>& current() {
+    const uint64_t now = trace_number.load(std::memory_order_acquire);
+    if (trace != now) {
+      ids.clear();
+      trace = now;
+    }
+    return ids;
+  }
+};
+thread_local OpenOperators open_operators;
+
+uint64_t innermost_operator() {
+  const std::vector<uint64_t>& ids = open_operators.current();
+  return ids.empty() ? 0 : ids.back();
+}
 
 // Nanoseconds to add to a device time for one of the clock that Kineto uses. Waits for the device.
 int64_t clock_offset(Stream& stream) {
@@ -62,6 +82,7 @@ public:
   // The device may be started later, by the program that is traced.
   void start() override {
     status_ = libkineto::TraceStatus::RECORDING;
+    trace_number.fetch_add(1, std::memory_order_acq_rel);
     started_ = this;
     set_context_watcher([](Context& made) { started_->attach(made); });
     if (Context* existing = context_if_initialized()) {
@@ -122,10 +143,11 @@ public:
     return std::exchange(buffer_, std::make_unique<libkineto::CpuTraceBuffer>());
   }
 
-  void pushCorrelationId(uint64_t id) override { open_operators.push_back(id); }
+  void pushCorrelationId(uint64_t id) override { open_operators.current().push_back(id); }
   void popCorrelationId() override {
-    if (!open_operators.empty()) { // the operator may be older than the trace
-      open_operators.pop_back();
+    std::vector<uint64_t>& ids = open_operators.current();
+    if (!ids.empty()) { // the operator may be older than the trace
+      ids.pop_back();
     }
   }
 

@@ -90,6 +90,27 @@ def test_chrome_trace(x, tmp_path):
     assert {operators[e["args"]["External id"]] for e in ran} >= {"aten::mm", "aten::sum"}
 
 
+def test_a_trace_that_ends_within_an_operator(x):
+    """The next one does not take its kernels for that operator's."""
+    trace = profile()
+    with torch.autograd.profiler.record_function("outer"):
+        trace.start()
+        scope = torch.ops.profiler._record_function_enter_new("inner")
+        work(x).item()
+        trace.stop()
+    torch.ops.profiler._record_function_exit._RecordFunction(scope)
+    graph = torch.webgpu.Graph()
+    with torch.webgpu.graph(graph):
+        work(x)
+    with profile() as prof:
+        graph.replay()
+        webgpu.synchronize()
+    replayed = kernels(prof)
+    assert len(replayed) >= 4 and all(e.time_range.elapsed_us() > 0 for e in replayed)
+    operators = [e for e in prof.key_averages() if e.key.startswith("aten::")]
+    assert all(e.self_device_time_total == 0 for e in operators)
+
+
 def test_a_device_that_starts_within_the_trace(check_python):
     check_python(
         "import torch\n"
