@@ -4,7 +4,6 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
-#include <ATen/SDPBackend.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/addmv_ops.h>
@@ -153,15 +152,7 @@ Tensor vdot(const Tensor& self, const Tensor& other) {
   return dot_product(self.conj(), other);
 }
 
-// Attention is computed from products and softmax.
-int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tensor& value,
-                         const std::optional<Tensor>& mask, double dropout, bool causal,
-                         std::optional<double> scale, bool grouped_queries) {
-  return static_cast<int64_t>(at::SDPBackend::math);
-}
-
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_fused_sdp_choice", fused_sdp_choice);
   m.impl("addbmm", addbmm);
   m.impl("addbmm_", addbmm_);
   m.impl("addbmm.out", addbmm_out);

@@ -1,0 +1,665 @@
+// scaled_dot_product_attention in one operator: what PyTorch calls the overrideable backend, its
+// gradient, and the choice between it and the composition of products and softmax.
+#include <ATen/Context.h>
+#include <ATen/SDPBackend.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/TensorUtils.h>
+#include <ATen/ceil_div.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/ops/_scaled_dot_product_fused_attention_overrideable_backward_native.h>
+#include <ATen/ops/_scaled_dot_product_fused_attention_overrideable_native.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include "backend/empty.h"
+#include "backend/generator.h"
+#include "backend/tensor.h"
+#include "kernels/attention_combine.h"
+#include "kernels/attention_decode.h"
+#include "kernels/attention_delta.h"
+#include "kernels/attention_forward.h"
+#include "kernels/attention_gradient_keys.h"
+#include "kernels/attention_gradient_queries.h"
+#include "kernels/attention_seed.h"
+#include "launch/common.h"
+#include "launch/dtypes.h"
+#include "launch/halves.h"
+#include "launch/target_scope.h"
+#include "ops/attention/strategies.h"
+#include "ops/random/philox.h"
+#include "runtime/context.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::ceil_div;
+using at::SDPBackend;
+using at::Tensor;
+
+constexpr const char* kForwardOp = "_scaled_dot_product_fused_attention_overrideable";
+constexpr const char* kBackwardOp = "_scaled_dot_product_fused_attention_overrideable_backward";
+
+// ---- The choice. It is also asked about tensors without memory, and of symbolic sizes.
+
+bool same_size(const Tensor& a, const Tensor& b, int64_t dim) {
+  return TORCH_GUARD_OR_FALSE(a.sym_size(dim).sym_eq(b.sym_size(dim)));
+}
+
+bool at_most(const Tensor& tensor, int64_t dim, int64_t limit) {
+  return TORCH_GUARD_OR_FALSE(tensor.sym_size(dim).sym_le(limit)) &&
+         TORCH_GUARD_OR_FALSE(tensor.sym_size(dim).sym_ge(1));
+}
+
+bool has_head_groups(const Tensor& query, const Tensor& key) {
+  return TORCH_GUARD_OR_FALSE(key.sym_size(1).sym_ge(1)) &&
+         TORCH_GUARD_OR_FALSE((query.sym_size(1) % key.sym_size(1)).sym_eq(0));
+}
+
+bool broadcasts(const Tensor& mask, const Tensor& query, const Tensor& key) {
+  const std::array<c10::SymInt, 4> sizes = {query.sym_size(0), query.sym_size(1), query.sym_size(2),
+                                            key.sym_size(2)};
+  for (int64_t back = 1; back <= mask.dim(); ++back) {
+    const c10::SymInt size = mask.sym_size(mask.dim() - back);
+    if (!TORCH_GUARD_OR_FALSE(size.sym_eq(sizes[4 - back])) &&
+        !TORCH_GUARD_OR_FALSE(size.sym_eq(1))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Why the kernels cannot compute a call; null if they can.
+const char* reason_against(const Tensor& query, const Tensor& key, const Tensor& value,
+                           const std::optional<Tensor>& mask, double dropout, bool causal,
+                           bool grouped_queries) {
+  const auto dtype = query.scalar_type();
+  if (query.is_nested() || key.is_nested() || value.is_nested()) {
+    return "a tensor is nested";
+  }
+  if (query.dim() != 4 || key.dim() != 4 || value.dim() != 4) {
+    return "query, key and value do not have four dimensions each";
+  }
+  if (!is_native_float(dtype) || key.scalar_type() != dtype || value.scalar_type() != dtype) {
+    return "query, key and value are not all float32, all float16 or all bfloat16";
+  }
+  if (query.device() != key.device() || query.device() != value.device() ||
+      (mask && mask->device() != query.device())) {
+    return "the tensors are on different devices";
+  }
+  if (!same_size(query, key, 0) || !same_size(query, value, 0) || !same_size(key, value, 1) ||
+      !same_size(key, value, 2) || !same_size(query, key, 3)) {
+    return "batch, heads, length or head dimension differ";
+  }
+  if (grouped_queries ? !has_head_groups(query, key) : !same_size(query, key, 1)) {
+    return "the heads of query and key do not match";
+  }
+  if (!at_most(query, 3, kWidestHead) || !at_most(value, 3, kWidestHead)) {
+    return "a head dimension is 0 or larger than 256";
+  }
+  if (mask && (mask->dim() > 4 || !broadcasts(*mask, query, key) ||
+               !(mask->scalar_type() == at::kBool || is_native_float(*mask)))) {
+    return "the mask has another shape or dtype than the scores";
+  }
+  if (mask && causal) {
+    return "there is a mask, and is_causal is set";
+  }
+  if (!(dropout >= 0.0 && dropout <= 1.0)) {
+    return "the probability of dropout is not between 0 and 1";
+  }
+  return nullptr;
+}
+
+} // namespace
+
+int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tensor& value,
+                         const std::optional<Tensor>& mask, double dropout, bool causal,
+                         std::optional<double> /*scale*/, bool grouped_queries) {
+  const at::Context& settings = at::globalContext();
+  const char* against = reason_against(query, key, value, mask, dropout, causal, grouped_queries);
+  const bool math = settings.userEnabledMathSDP();
+  if (against == nullptr && settings.userEnabledOverrideableSDP() &&
+      !(math && is_composed_faster(plan_target(context())))) {
+    return static_cast<int64_t>(SDPBackend::overrideable);
+  }
+  if (math) {
+    return static_cast<int64_t>(SDPBackend::math);
+  }
+  // As CUDA does: a warning for each backend that was allowed, then the error.
+  if (settings.userEnabledOverrideableSDP()) {
+    TORCH_WARN("Overrideable attention was not used because ", against, ".");
+  }
+  if (settings.userEnabledFlashSDP() || settings.userEnabledMemEfficientSDP() ||
+      settings.userEnabledCuDNNSDP()) {
+    TORCH_WARN("Flash, memory efficient and cuDNN attention are kernels for CUDA. On webgpu, "
+               "SDPBackend.OVERRIDEABLE is the fused kernel.");
+  }
+  TORCH_CHECK(false, "No available kernel. Aborting execution.");
+}
+
+namespace {
+
+// ---- The kernels
+
+// Dropout of the weights. Its random numbers follow from the two tensors and from a weight's place
+// in the whole call, of which an Attention may be a part.
+struct Dropout {
+  double p = 0;
+  Tensor seed = {}, offset = {}; // int64; undefined if p is 0
+  int64_t first_batch = 0, first_head = 0, heads = 0;
+};
+
+// A call: tensors of four dimensions.
+struct Attention {
+  Tensor q, k, v;
+  Tensor bias = {}; // of the scores' shape, may repeat; undefined: none
+  bool causal = false;
+  float scale = 1;
+  Dropout dropout = {};
+
+  AttentionShape shape() const {
+    return {.dtype = *native_dtype(q.scalar_type()),
+            .batches = q.size(0),
+            .heads = q.size(1),
+            .group = q.size(1) / std::max<int64_t>(k.size(1), 1),
+            .queries = q.size(2),
+            .keys = k.size(2),
+            .dims = q.size(3),
+            .value_dims = v.size(3)};
+  }
+};
+
+struct Outputs {
+  Tensor out, lse;
+};
+
+struct Gradients {
+  Tensor g, out, lse; // given
+  Tensor dq = {}, dk = {}, dv = {};
+  Tensor ds = {}; // of the scores, float32 and contiguous; undefined: not wanted
+};
+
+uint32_t u32(int64_t value) { return static_cast<uint32_t>(value); }
+
+std::array<uint32_t, 4> strides_of(const Tensor& tensor) {
+  return {u32(tensor.stride(0)), u32(tensor.stride(1)), u32(tensor.stride(2)),
+          u32(tensor.stride(3))};
+}
+
+// Elements from the first to the last.
+int64_t extent(const Tensor& tensor) {
+  int64_t last = 0;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    last += (tensor.size(d) - 1) * tensor.stride(d);
+  }
+  return last + 1;
+}
+
+// Whether each row's elements lie in aligned groups of four.
+bool has_groups(const Tensor& tensor) {
+  const auto fits = [&](int64_t d) { return tensor.size(d) == 1 || tensor.stride(d) % 4 == 0; };
+  return tensor.size(3) % 4 == 0 && tensor.stride(3) == 1 && fits(0) && fits(1) && fits(2) &&
+         byte_offset(tensor) % (4 * tensor.itemsize()) == 0;
+}
+
+// Whether a kernel may store two neighbours of an output, which is new, in one word.
+bool owns_words(const Tensor& tensor) { return tensor.itemsize() == 2 && has_groups(tensor); }
+
+// The kernel's operands q, k, v and g are read in groups, or all by elements.
+struct Grouping {
+  std::optional<DType> groups;
+
+  explicit Grouping(std::initializer_list<const Tensor*> tensors) {
+    if (std::ranges::all_of(tensors, [](const Tensor* t) { return has_groups(*t); })) {
+      groups = (*tensors.begin())->itemsize() == 2 ? DType::kBits64 : DType::kBits128;
+    }
+  }
+  template <class Bind>
+  void bind(const Tensor& tensor, Bind&& range) const {
+    const uint64_t begin = byte_offset(tensor);
+    range(buffer_of(tensor), begin,
+          begin + static_cast<uint64_t>(extent(tensor)) * tensor.itemsize(),
+          groups.value_or(*native_dtype(tensor.scalar_type())));
+  }
+};
+
+// What the kernels that import attention/operands.wgsl take.
+template <class Launch, class Params>
+void bind_operands(Launch& launch, Params& p, const Attention& a, const Grouping& grouping) {
+  const AttentionShape shape = a.shape();
+  grouping.bind(a.q, [&](auto&&... range) { launch.q_range(range...); });
+  grouping.bind(a.k, [&](auto&&... range) { launch.k_range(range...); });
+  grouping.bind(a.v, [&](auto&&... range) { launch.v_range(range...); });
+  if (a.bias.defined()) {
+    launch.bias(a.bias);
+    p.bias_strides = strides_of(a.bias);
+  }
+  launch.bfloat(a.q.scalar_type() == at::kBFloat16).causal(a.causal);
+  launch.dropped(a.dropout.p > 0);
+  p.keep = static_cast<float>(1.0 - a.dropout.p);
+  p.kept = static_cast<float>(a.dropout.p < 1.0 ? 1.0 / (1.0 - a.dropout.p) : 0.0);
+  p.first_batch = u32(a.dropout.first_batch);
+  p.first_head = u32(a.dropout.first_head);
+  p.all_heads = u32(a.dropout.heads);
+  p.q_strides = strides_of(a.q);
+  p.k_strides = strides_of(a.k);
+  p.v_strides = strides_of(a.v);
+  p.heads = u32(shape.heads);
+  p.group = u32(shape.group);
+  p.queries = u32(shape.queries);
+  p.keys = u32(shape.keys);
+  p.dims = u32(shape.dims);
+  p.value_dims = u32(shape.value_dims);
+  p.scale = a.scale;
+}
+
+// Constants and grid of the tiled kernels, and the dispatch. `length` rows, of `heads` heads in all
+// batches, have results of `dims` elements.
+template <class Launch, class Params>
+void run_tiles(Launch& launch, Params& p, const AttentionTile& tile, int64_t length, int64_t heads,
+               int64_t dims) {
+  launch.lanes(tile.lanes).ways(tile.ways).rows_each(tile.rows_each);
+  launch.columns_each(tile.columns_each).groups(tile.groups(dims));
+  launch.chunk(tile.chunk).space(tile.space()).rolled(tile.rolled);
+  p.one = 1;
+  p.tiles = u32(ceil_div(length, int64_t{tile.rows()}));
+  p.workgroups = p.tiles * u32(heads);
+  launch.run(p, launch.grid_of_groups(p.workgroups));
+}
+
+template <class Launch>
+void bind_draws(Launch& launch, const Dropout& dropout) {
+  if (dropout.p > 0) {
+    launch.seed(dropout.seed).offset(dropout.offset);
+  }
+}
+
+template <class Params>
+void set_outputs(Params& p, const Outputs& to) {
+  p.out_strides = strides_of(to.out);
+  p.lse_batch = u32(to.lse.stride(0));
+  p.lse_head = u32(to.lse.stride(1));
+}
+
+const AttentionStrategy& strategy_for(const char* op, const AttentionShape& shape,
+                                      AttentionPass pass, const ShaderTarget& target) {
+  const AttentionStrategy* row = find_attention(shape, pass, target);
+  TORCH_CHECK_NOT_IMPLEMENTED(row != nullptr, op, "(): no kernel takes heads of ", shape.widest(),
+                              " dimensions with the workgroup memory of this adapter");
+  return *row;
+}
+
+void run_forward_tiles(const Attention& a, const Outputs& to, const AttentionTile& tile) {
+  namespace kernel = kernels::attention_forward;
+  const AttentionShape shape = a.shape();
+  kernel::Launch launch(kForwardOp);
+  kernel::Params p;
+  launch.out(to.out).lse(to.lse);
+  if (owns_words(to.out)) {
+    launch.own_words_of_out();
+  }
+  bind_operands(launch, p, a, Grouping({&a.q, &a.k, &a.v}));
+  bind_draws(launch, a.dropout);
+  set_outputs(p, to);
+  run_tiles(launch, p, tile, shape.queries, shape.heads * shape.batches, shape.value_dims);
+}
+
+uint32_t power_of_two(int64_t least) { return std::bit_ceil(u32(std::max<int64_t>(least, 1))); }
+
+void run_combine(const Outputs& to, const Tensor& parts) {
+  namespace kernel = kernels::attention_combine;
+  kernel::Launch launch(kForwardOp);
+  kernel::Params p;
+  launch.out(to.out).lse(to.lse).parts(parts);
+  set_outputs(p, to);
+  p.batches = u32(to.out.size(0));
+  p.heads = u32(to.out.size(1));
+  p.queries = u32(to.out.size(2));
+  p.value_dims = u32(to.out.size(3));
+  p.splits = u32(parts.size(3));
+  launch.run(p);
+}
+
+// Few queries. Keys are split where there are too few heads to keep the device busy.
+void run_decode(const Attention& a, const Outputs& to) {
+  namespace kernel = kernels::attention_decode;
+  constexpr int64_t kQueryGroups = 256; // of attention_decode.wgsl
+  constexpr uint32_t kKeyGroups = 576;
+  constexpr int64_t kLeastKeys = 256; // of a split: a workgroup's own work outweighs the combining
+  const AttentionShape shape = a.shape();
+  const ShaderTarget& target = plan_target(a.q);
+  const int64_t groups = ceil_div(shape.dims, int64_t{4});
+  const uint32_t most = std::bit_floor(u32(std::min<int64_t>(kQueryGroups / groups, 8)));
+  const uint32_t rows = std::min(power_of_two(shape.group * shape.queries), most);
+  kernel::Params p;
+  p.pitch = u32(groups) | 1U;
+  p.block = std::min(std::bit_floor(kKeyGroups / p.pitch), 64U);
+  p.value_lanes = power_of_two(ceil_div(shape.value_dims, int64_t{4}));
+  p.row_blocks = u32(ceil_div(shape.group * shape.queries, int64_t{rows}));
+  const int64_t workgroups = p.row_blocks * shape.heads / shape.group * shape.batches;
+  const int64_t keys = a.causal ? std::min(shape.keys, shape.queries) : shape.keys;
+  const int64_t wanted =
+      std::clamp<int64_t>(target.workgroups_to_fill / workgroups, 1, ceil_div(keys, kLeastKeys));
+  p.split_keys = u32(ceil_div(ceil_div(keys, wanted), int64_t{p.block})) * p.block;
+  p.splits = u32(ceil_div(keys, int64_t{p.split_keys}));
+  p.workgroups = u32(workgroups) * p.splits;
+  kernel::Launch launch(kForwardOp);
+  Tensor parts;
+  if (p.splits > 1) {
+    parts = empty_webgpu(
+        {shape.batches, shape.heads, shape.queries, int64_t{p.splits}, shape.value_dims + 2},
+        at::kFloat);
+    launch.parts(parts);
+  } else {
+    launch.out(to.out).lse(to.lse);
+    set_outputs(p, to);
+    if (owns_words(to.out)) {
+      launch.own_words_of_out();
+    }
+  }
+  bind_operands(launch, p, a, Grouping({&a.q, &a.k, &a.v}));
+  bind_draws(launch, a.dropout);
+  launch.rows(rows);
+  launch.run(p, launch.grid_of_groups(p.workgroups));
+  if (parts.defined()) {
+    run_combine(to, parts);
+  }
+}
+
+void run_forward(const Attention& a, const Outputs& to) {
+  const AttentionStrategy& row =
+      strategy_for(kForwardOp, a.shape(), AttentionPass::kForward, plan_target(a.q));
+  switch (row.kernel) {
+  case AttentionKernel::kDecode:
+    run_decode(a, to);
+    break;
+  case AttentionKernel::kTiles:
+    run_forward_tiles(a, to, row.tile);
+    break;
+  }
+}
+
+// What attention_delta.wgsl describes.
+Tensor pairs_of(const Gradients& to, const Dropout& dropout) {
+  namespace kernel = kernels::attention_delta;
+  const Tensor& out = to.out;
+  Tensor pairs = empty_webgpu({to.lse.numel() + 2}, at::kLong);
+  kernel::Launch launch(kBackwardOp);
+  launch.pairs_as(DType::kBits64, pairs).out(out).g(to.g).lse(to.lse);
+  bind_draws(launch, dropout);
+  launch.run({.out_strides = strides_of(out),
+              .g_strides = strides_of(to.g),
+              .lse_batch = u32(to.lse.stride(0)),
+              .lse_head = u32(to.lse.stride(1)),
+              .batches = u32(out.size(0)),
+              .heads = u32(out.size(1)),
+              .queries = u32(out.size(2)),
+              .value_dims = u32(out.size(3))});
+  return pairs;
+}
+
+void run_backward(const Attention& a, const Gradients& to) {
+  const AttentionShape shape = a.shape();
+  const AttentionTile& tile =
+      strategy_for(kBackwardOp, shape, AttentionPass::kBackward, plan_target(a.q)).tile;
+  const Tensor pairs = pairs_of(to, a.dropout);
+  const Grouping grouping({&a.q, &a.k, &a.v, &to.g});
+  const auto bind_gradient = [&](auto& launch, auto& p) {
+    bind_operands(launch, p, a, grouping);
+    launch.pairs_as(DType::kBits64, pairs);
+    p.batches = u32(shape.batches);
+    grouping.bind(to.g, [&](auto&&... range) { launch.g_range(range...); });
+    p.g_strides = strides_of(to.g);
+  };
+  if (to.dq.defined() || to.ds.defined()) {
+    namespace kernel = kernels::attention_gradient_queries;
+    const Tensor dq = to.dq.defined() ? to.dq : at::empty_like(a.q);
+    kernel::Launch launch(kBackwardOp);
+    kernel::Params p;
+    launch.dq(dq);
+    if (owns_words(dq)) {
+      launch.own_words_of_dq();
+    }
+    if (to.ds.defined()) {
+      launch.ds(to.ds);
+    }
+    bind_gradient(launch, p);
+    p.dq_strides = strides_of(dq);
+    run_tiles(launch, p, tile, shape.queries, shape.heads * shape.batches, shape.dims);
+  }
+  if (to.dk.defined() || to.dv.defined()) {
+    namespace kernel = kernels::attention_gradient_keys;
+    const Tensor dk = to.dk.defined() ? to.dk : at::empty_like(a.k);
+    const Tensor dv = to.dv.defined() ? to.dv : at::empty_like(a.v);
+    kernel::Launch launch(kBackwardOp);
+    kernel::Params p;
+    launch.dk(dk).dv(dv);
+    if (owns_words(dk)) {
+      launch.own_words_of_dk();
+    }
+    if (owns_words(dv)) {
+      launch.own_words_of_dv();
+    }
+    bind_gradient(launch, p);
+    p.dk_strides = strides_of(dk);
+    p.dv_strides = strides_of(dv);
+    run_tiles(launch, p, tile, shape.keys, a.k.size(1) * shape.batches, shape.widest());
+  }
+}
+
+// ---- Tensors that a kernel cannot count, or bind
+
+bool is_small(const Tensor& tensor) {
+  if (!tensor.defined() || tensor.numel() == 0) {
+    return true;
+  }
+  const ShaderTarget& target = plan_target(tensor);
+  const auto elements = static_cast<uint64_t>(extent(tensor));
+  return elements < target.max_elements &&
+         elements * tensor.itemsize() + target.storage_offset_alignment <=
+             target.max_storage_binding_size;
+}
+
+Tensor part_of(const Tensor& tensor, int64_t dim, int64_t begin, int64_t size) {
+  return tensor.defined() ? tensor.narrow(dim, begin, size) : tensor;
+}
+
+// Calls run(dim, begin, size) for two parts of the batch, or of the heads of the keys. False if
+// there is one of each.
+template <class Run>
+bool in_parts(const Attention& a, Run&& run) {
+  const int64_t dim = a.q.size(0) > 1 ? 0 : 1;
+  const int64_t size = a.k.size(dim);
+  if (size < 2) {
+    return false;
+  }
+  run(dim, int64_t{0}, size / 2);
+  run(dim, size / 2, size - size / 2);
+  return true;
+}
+
+Attention part_of(const Attention& a, int64_t dim, int64_t begin, int64_t size) {
+  const int64_t each = dim == 1 ? a.q.size(1) / a.k.size(1) : 1;
+  Dropout dropout = a.dropout;
+  (dim == 0 ? dropout.first_batch : dropout.first_head) += begin * each;
+  return {.q = part_of(a.q, dim, begin * each, size * each),
+          .k = part_of(a.k, dim, begin, size),
+          .v = part_of(a.v, dim, begin, size),
+          .bias = part_of(a.bias, dim, begin * each, size * each),
+          .causal = a.causal,
+          .scale = a.scale,
+          .dropout = dropout};
+}
+
+void forward(const Attention& a, const Outputs& to) {
+  const auto part = [&](int64_t dim, int64_t begin, int64_t size) {
+    const int64_t each = dim == 1 ? a.q.size(1) / a.k.size(1) : 1;
+    forward(part_of(a, dim, begin, size), {part_of(to.out, dim, begin * each, size * each),
+                                           part_of(to.lse, dim, begin * each, size * each)});
+  };
+  const bool fits = is_small(a.q) && is_small(a.k) && is_small(a.v) && is_small(a.bias) &&
+                    is_small(to.out) && is_small(to.lse);
+  if (fits || !in_parts(a, part)) {
+    run_forward(a, to);
+  }
+}
+
+void backward(const Attention& a, const Gradients& to) {
+  const auto part = [&](int64_t dim, int64_t begin, int64_t size) {
+    const int64_t each = dim == 1 ? a.q.size(1) / a.k.size(1) : 1;
+    const auto of_queries = [&](const Tensor& tensor) {
+      return part_of(tensor, dim, begin * each, size * each);
+    };
+    backward(part_of(a, dim, begin, size), {.g = of_queries(to.g),
+                                            .out = of_queries(to.out),
+                                            .lse = of_queries(to.lse),
+                                            .dq = of_queries(to.dq),
+                                            .dk = part_of(to.dk, dim, begin, size),
+                                            .dv = part_of(to.dv, dim, begin, size),
+                                            .ds = of_queries(to.ds)});
+  };
+  const bool fits = is_small(a.q) && is_small(a.k) && is_small(a.v) && is_small(a.bias) &&
+                    is_small(to.g) && is_small(to.out) && is_small(to.dq) && is_small(to.dk) &&
+                    is_small(to.dv) && is_small(to.ds);
+  if (fits || !in_parts(a, part)) {
+    run_backward(a, to);
+  }
+}
+
+// ---- The operators
+
+void check_inputs(const char* op, const Tensor& query, const Tensor& key, const Tensor& value,
+                  const std::optional<Tensor>& bias, double dropout) {
+  const char* against = reason_against(query, key, value, bias, dropout, false, true);
+  TORCH_CHECK_NOT_IMPLEMENTED(against == nullptr, op, "(): ", against);
+}
+
+Attention attention_of(const Tensor& query, const Tensor& key, const Tensor& value,
+                       const Tensor& bias, Dropout dropout, bool causal,
+                       std::optional<double> scale) {
+  dropout.heads = query.size(1);
+  Attention a{.q = query, .k = key, .v = value, .causal = causal, .dropout = std::move(dropout)};
+  a.scale = static_cast<float>(scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(3)))));
+  if (bias.defined()) {
+    Tensor added = bias;
+    if (bias.scalar_type() == at::kBool) {
+      added = at::zeros_like(bias, bias.options().dtype(query.scalar_type()));
+      added.masked_fill_(bias.logical_not(), -std::numeric_limits<double>::infinity());
+    }
+    a.bias = added.expand({query.size(0), query.size(1), query.size(2), key.size(2)});
+  }
+  return a;
+}
+
+// Takes numbers from the generator.
+Dropout draw(double p) {
+  Dropout dropout{
+      .p = p, .seed = empty_webgpu({}, at::kLong), .offset = empty_webgpu({}, at::kLong)};
+  if (p > 0) {
+    namespace kernel = kernels::attention_seed;
+    constexpr uint64_t kDraws = 4; // of each block of four weights
+    kernel::Launch launch(kForwardOp);
+    launch.seed(dropout.seed).offset(dropout.offset);
+    launch.run({.philox = philox_words(generator_of(std::nullopt).philox_state(kDraws))},
+               launch.grid_of_groups(1));
+  }
+  return dropout;
+}
+
+// A result with the queries' order of dimensions in memory, as PyTorch's shape function gives it.
+Tensor result_like(const Tensor& query, int64_t value_dims) {
+  if (value_dims == query.size(3)) {
+    return at::empty_like(query);
+  }
+  std::array<int64_t, 4> order = {0, 1, 2, 3};
+  std::ranges::stable_sort(order, std::greater<>(), [&](int64_t d) { return query.stride(d); });
+  std::array<int64_t, 4> sizes = {query.size(0), query.size(1), query.size(2), value_dims};
+  std::array<int64_t, 4> strides{};
+  int64_t stride = 1;
+  for (int64_t i = 3; i >= 0; --i) {
+    strides[order[i]] = stride;
+    stride *= sizes[order[i]];
+  }
+  return empty_strided_webgpu(sizes, strides, query.options());
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
+fused_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                const std::optional<Tensor>& attn_bias, double dropout, bool causal,
+                bool /*return_debug_mask*/, std::optional<double> scale) {
+  check_inputs(kForwardOp, query, key, value, attn_bias, dropout);
+  const Outputs to{result_like(query, value.size(3)),
+                   empty_webgpu({query.size(0), query.size(1), query.size(2)}, at::kFloat)};
+  const Dropout dropped = draw(dropout);
+  if (key.size(2) == 0) {
+    to.out.zero_();
+    to.lse.fill_(-std::numeric_limits<double>::infinity());
+  } else if (query.numel() > 0) {
+    forward(attention_of(query, key, value, attn_bias.value_or(Tensor()), dropped, causal, scale),
+            to);
+  }
+  return {to.out,      to.lse,       Tensor(),       Tensor(), query.size(2),
+          key.size(2), dropped.seed, dropped.offset, Tensor()};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor>
+fused_attention_backward(const Tensor& grad_out, const Tensor& query, const Tensor& key,
+                         const Tensor& value, const Tensor& attn_bias, std::array<bool, 4> wanted,
+                         const Tensor& out, const Tensor& logsumexp, const Tensor& /*cum_seq_q*/,
+                         const Tensor& /*cum_seq_k*/, int64_t /*max_q*/, int64_t /*max_k*/,
+                         double dropout, bool causal, const Tensor& philox_seed,
+                         const Tensor& philox_offset, std::optional<double> scale) {
+  if (!grad_out.defined()) {
+    return {};
+  }
+  const auto bias = attn_bias.defined() ? std::optional<Tensor>(attn_bias) : std::nullopt;
+  check_inputs(kBackwardOp, query, key, value, bias, dropout);
+  check_dtype(grad_out, query.scalar_type());
+  Gradients to{.g = grad_out, .out = out, .lse = logsumexp};
+  to.dq = wanted[0] ? at::empty_like(query) : Tensor();
+  to.dk = wanted[1] ? at::empty_like(key) : Tensor();
+  to.dv = wanted[2] ? at::empty_like(value) : Tensor();
+  const bool of_bias = wanted[3] && attn_bias.defined() && attn_bias.is_floating_point();
+  if (of_bias) {
+    to.ds = empty_webgpu({query.size(0), query.size(1), query.size(2), key.size(2)}, at::kFloat);
+    to.ds.zero_(); // what the kernel does not visit
+  }
+  if (query.numel() > 0 && key.numel() > 0) {
+    const Dropout dropped{.p = dropout, .seed = philox_seed, .offset = philox_offset};
+    backward(attention_of(query, key, value, attn_bias, dropped, causal, scale), to);
+  } else {
+    for (const Tensor& gradient : {to.dq, to.dk, to.dv}) {
+      if (gradient.defined()) {
+        gradient.zero_();
+      }
+    }
+  }
+  Tensor of_mask;
+  if (of_bias) {
+    of_mask = at::empty_like(attn_bias);
+    of_mask.copy_(to.ds.sum_to_size(attn_bias.sizes()));
+  }
+  return {to.dq, to.dk, to.dv, of_mask};
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_fused_sdp_choice", fused_sdp_choice);
+  m.impl("_scaled_dot_product_fused_attention_overrideable", fused_attention);
+  m.impl("_scaled_dot_product_fused_attention_overrideable_backward", fused_attention_backward);
+}
+
+} // namespace
+} // namespace torch_webgpu
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &torch_webgpu::fused_sdp_choice)
+} // namespace at::native

@@ -1,0 +1,113 @@
+// The gradients of attention with respect to keys and values. Rows are keys and columns are queries: those of all heads
+// that share the keys, one after the other.
+//
+// @operand dk: words {f32, f16, bf16}
+// @operand dv: words {f32, f16, bf16}
+
+import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group, from_halves};
+import package::attention::operands::{score_of, operand_q, operand_k, operand_v, operand_g, Matrix};
+import package::attention::operands::{Draws, draws_of, factors_of};
+import package::attention::tile::{Params, bound, scores_t, results_t, rows, columns, add_scores, add_results, weights};
+import package::attention::gradient::{Params, draws_of_call, g_group, matrix_g, group_of, pair_of, weight_of};
+
+struct Params {
+  dk_strides: vec4<u32>,
+  dv_strides: vec4<u32>,
+}
+
+const planes = 2u;
+
+var<workgroup> column_pairs: array<vec2<f32>, columns>;
+
+fn store_group_of_dk(row_at: u32, d: u32, group: vec4<f32>) {
+  let i = p.dk_at + row_at + d * p.dk_strides.w;
+  @if(owns_dk) {
+    store4_dk(i, group.x, group.y, group.z, group.w);
+  }
+  @else {
+    for (var k = 0u; k < min(p.dims - d, 4u); k++) {
+      store_dk(i + k * p.dk_strides.w, group[k]);
+    }
+  }
+}
+
+fn store_group_of_dv(row_at: u32, d: u32, group: vec4<f32>) {
+  let i = p.dv_at + row_at + d * p.dv_strides.w;
+  @if(owns_dv) {
+    store4_dv(i, group.x, group.y, group.z, group.w);
+  }
+  @else {
+    for (var k = 0u; k < min(p.value_dims - d, 4u); k++) {
+      store_dv(i + k * p.dv_strides.w, group[k]);
+    }
+  }
+}
+
+@compute @workgroup_size(lanes * ways)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgroups: vec3<u32>,
+        @builtin(local_invocation_index) t: u32) {
+  let id = wid.y * workgroups.x + wid.x;
+  if (id >= p.workgroups) {
+    return;
+  }
+  let key_heads = p.heads / p.group;
+  let key_head = id / p.tiles % key_heads;
+  let batch = id / p.tiles / key_heads;
+  let first_row = id % p.tiles * rows;
+  let lane = t % lanes;
+  let way = t / lanes % ways;
+  let k = matrix_k(batch, key_head);
+  let v = matrix_v(batch, key_head);
+
+  @if(dropped) let draws = draws_of_call();
+  var results_k: results_t;
+  var results_v: results_t;
+  let begin = select(0u, first_row / columns * columns, causal);
+  for (var n = 0u; n < p.group; n++) {
+    let head = key_head * p.group + n;
+    let q = matrix_q(batch, head);
+    let g = matrix_g(batch, head);
+    for (var first = begin; first < p.queries; first += columns) {
+      var scores = scores_t();
+      add_scores(&scores, k, first_row, q, first, false, t);
+      var changes = scores_t(); // of the weights
+      add_scores(&changes, v, first_row, g, first, false, t);
+      if (t < columns) {
+        column_pairs[t] = pair_of(batch, head, first + t);
+      }
+      workgroupBarrier();
+      for (var c = 0u; c < bound(columns_each); c++) {
+        let column = way * columns_each + c;
+        let pair = column_pairs[column];
+        for (var i = 0u; i < rows_each; i++) {
+          let row = i * lanes + lane;
+          let score = score_of(scores[i * columns_each + c], batch, head, first + column, first_row + row);
+          let weight = weight_of(score, pair.x);
+          @if(dropped) let factor = factors_of(draws, batch, head, first + column, first_row + row)[(first_row + row) % 4u];
+          @else let factor = 1.0;
+          weights[column * rows + row] = weight * factor;
+          weights[(columns + column) * rows + row] = weight * (changes[i * columns_each + c] * factor - pair.y);
+        }
+      }
+      add_results(&results_v, 0u, g, first, t);
+      add_results(&results_k, 1u, q, first, t);
+    }
+  }
+
+  for (var i = 0u; i < rows_each; i++) {
+    let row = first_row + i * lanes + lane;
+    if (row < p.keys) {
+      let dk_at = batch * p.dk_strides.x + key_head * p.dk_strides.y + row * p.dk_strides.z;
+      let dv_at = batch * p.dv_strides.x + key_head * p.dv_strides.y + row * p.dv_strides.z;
+      for (var n = 0u; n < bound(groups); n++) {
+        let d = (way * groups + n) * 4u;
+        if (d < p.dims) {
+          store_group_of_dk(dk_at, d, results_k[i * groups + n] * p.scale);
+        }
+        if (d < p.value_dims) {
+          store_group_of_dv(dv_at, d, results_v[i * groups + n]);
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,65 @@
+// How attention is computed, as one table. A faster way is a row of it and a kernel file.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "wgsl/dtype.h"
+#include "wgsl/target.h"
+
+namespace torch_webgpu {
+
+/// A call of attention as the rows of the table judge it. Sizes in elements.
+struct AttentionShape {
+  DType dtype; // of queries, keys and values
+  int64_t batches = 0, heads = 0, group = 1;
+  int64_t queries = 0, keys = 0, dims = 0, value_dims = 0;
+
+  int64_t widest() const { return dims > value_dims ? dims : value_dims; }
+};
+
+/// How a workgroup of the tiled kernels divides its work: the constants of attention/tile.wgsl.
+struct AttentionTile {
+  uint32_t lanes, ways, rows_each, columns_each, chunk;
+  bool rolled;
+
+  uint32_t rows() const { return lanes * rows_each; }
+  uint32_t columns() const { return ways * columns_each; }
+  /// Groups of four elements of the columns that are in workgroup memory.
+  uint32_t space() const { return columns() * chunk > 128 ? 256 : 128; }
+  /// Groups of four elements of a row's result that an invocation keeps.
+  uint32_t groups(int64_t dims) const;
+  /// Bytes of workgroup memory, with so many planes of weights.
+  uint32_t storage(uint32_t planes) const;
+};
+
+enum class AttentionPass : uint8_t { kForward, kBackward };
+/// Which kernel files compute it.
+enum class AttentionKernel : uint8_t {
+  kDecode, // attention_decode.wgsl
+  kTiles,  // attention_forward.wgsl, attention_gradient_*.wgsl
+};
+
+struct AttentionStrategy {
+  std::string_view name;
+  AttentionPass pass;
+  AttentionKernel kernel;
+  int64_t most_queries; // 0: any number
+  int64_t widest;       // head dimension that it takes
+  bool few_groups;      // for devices that few workgroups keep busy: software
+  AttentionTile tile;   // of kTiles
+};
+
+/// The largest head dimension that the kernels take.
+inline constexpr int64_t kWidestHead = 256;
+
+/// Whether products and softmax, one after the other, take less time on such a device, where both
+/// ways are allowed.
+bool is_composed_faster(const ShaderTarget& target);
+
+/// The first row of the table that the target has the memory for; null if there is none.
+const AttentionStrategy* find_attention(const AttentionShape& shape, AttentionPass pass,
+                                        const ShaderTarget& target);
+
+} // namespace torch_webgpu

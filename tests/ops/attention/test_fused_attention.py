@@ -1,0 +1,470 @@
+"""scaled_dot_product_attention as one operator, with its gradients, against float64 on the CPU."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from common import DEVICE, FLOATS, to_device
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left
+
+from torch_webgpu.wgsl import target
+
+INF, NAN = float("inf"), float("nan")
+# Of results and of gradients. Halves round their inputs, results and gradients, nothing in between.
+NEAR = {
+    torch.float32: ({"rtol": 1e-4, "atol": 1e-5}, {"rtol": 1e-3, "atol": 1e-4}),
+    torch.float16: ({"rtol": 2e-3, "atol": 1e-3}, {"rtol": 1e-2, "atol": 5e-3}),
+    torch.bfloat16: ({"rtol": 1e-2, "atol": 8e-3}, {"rtol": 5e-2, "atol": 4e-2}),
+}
+
+
+def inputs(batch, heads, queries, keys, dims, *, value_dims=None, key_heads=None, dtype=None):
+    torch.manual_seed(queries * 1000 + keys + dims)
+    key_heads = key_heads or heads
+    shapes = [
+        (batch, heads, queries, dims),
+        (batch, key_heads, keys, dims),
+        (batch, key_heads, keys, value_dims or dims),
+    ]
+    return [torch.randn(shape).to(dtype or torch.float32) for shape in shapes]
+
+
+def attend(tensors, mask, weights, **options):
+    """The result, and the gradients of its weighted sum for each tensor that requires one."""
+    out = F.scaled_dot_product_attention(*tensors, attn_mask=mask, **options)
+    wanted = [t for t in (*tensors, mask) if t is not None and t.requires_grad]
+    if not wanted:
+        return out.detach(), ()
+    return out.detach(), torch.autograd.grad((out * weights).sum(), wanted)
+
+
+def compare(tensors, mask=None, *, gradients=True, near=None, **options):
+    """The fused operator, and no other, gives what the CPU gives in float64."""
+    dtype = tensors[0].dtype
+    tensors = [t.detach().requires_grad_(gradients) for t in tensors]
+    exact = [t.detach().double().requires_grad_(gradients) for t in tensors]
+    exact_mask = mask
+    if mask is not None and mask.is_floating_point():
+        exact_mask = mask.detach().double().requires_grad_(mask.requires_grad)
+    out_shape = (*tensors[0].shape[:-1], tensors[2].shape[-1])
+    weights = torch.linspace(-1, 1, math.prod(out_shape), dtype=torch.float64).reshape(out_shape)
+    weights = weights.to(dtype)
+    with sdpa_kernel(SDPBackend.MATH):
+        expected, expected_gradients = attend(exact, exact_mask, weights.double(), **options)
+    with sdpa_kernel(SDPBackend.OVERRIDEABLE):
+        actual, actual_gradients = attend(
+            to_device(tensors), to_device(mask), weights.to(DEVICE), **options
+        )
+    of_result, of_gradients = near or NEAR[dtype]
+    assert actual.dtype == dtype and actual.device.type == DEVICE
+    torch.testing.assert_close(actual.cpu().double(), expected, equal_nan=True, **of_result)
+    assert len(actual_gradients) == len(expected_gradients)
+    for one, other in zip(actual_gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(one.cpu().double(), other, equal_nan=True, **of_gradients)
+    return actual
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("queries", "keys"),
+    [(1, 1), (1, 37), (7, 13), (63, 64), (64, 65), (65, 31), (130, 17), (9, 300)],
+)
+def test_lengths(queries, keys, causal, dtype):
+    compare(inputs(2, 3, queries, keys, 16, dtype=dtype), is_causal=causal)
+
+
+@pytest.mark.parametrize(
+    ("dims", "value_dims", "dtype"),
+    [
+        (1, 1, torch.float32),
+        (3, 5, torch.bfloat16),
+        (8, 64, torch.float32),
+        (65, 24, torch.float32),
+        (80, 128, torch.float16),
+        (256, 256, torch.bfloat16),
+    ],
+)
+def test_head_dimensions(dims, value_dims, dtype):
+    compare(inputs(1, 2, 20, 41, dims, value_dims=value_dims, dtype=dtype))
+
+
+@pytest.mark.parametrize("dims", [32, 100, 256])
+def test_few_queries(dims):
+    for queries, keys in ((1, 1), (1, 700), (3, 65), (8, 129)):
+        tensors = inputs(2, 6, queries, keys, dims, key_heads=2)
+        compare(tensors, gradients=False, enable_gqa=True)
+        mask = torch.randn(2, 1, queries, keys)
+        compare(tensors, mask, gradients=False, enable_gqa=True)
+        compare(tensors, gradients=False, enable_gqa=True, is_causal=True)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_few_queries_over_many_splits(dtype):
+    """Keys in splits, as on a device that needs many workgroups: see the count of dispatches."""
+    tensors = inputs(1, 2, 2, 3000, 64, key_heads=1, dtype=dtype)
+    device_tensors = to_device(tensors)
+    compare(tensors, gradients=False, enable_gqa=True)
+    short = [t[:, :, :200] for t in device_tensors]
+    for arguments, dispatches in ((device_tensors, 2), (short, 1)):
+        before = torch.webgpu.stats()["dispatches"]
+        with sdpa_kernel(SDPBackend.OVERRIDEABLE):
+            F.scaled_dot_product_attention(*arguments, enable_gqa=True)
+        assert torch.webgpu.stats()["dispatches"] == before + dispatches
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("group", [1, 2, 6])
+def test_groups_of_heads(group, dtype):
+    tensors = inputs(2, 6, 33, 40, 24, key_heads=6 // group, dtype=dtype)
+    compare(tensors, enable_gqa=True)
+    compare(tensors, enable_gqa=True, is_causal=True)
+
+
+MASKS = [(30, 45), (1, 45), (30, 1), (1, 1), (2, 1, 1, 45), (1, 3, 30, 45), (2, 3, 30, 45)]
+
+
+@pytest.mark.parametrize("shape", MASKS)
+def test_masks(shape):
+    tensors = inputs(2, 3, 30, 45, 20)
+    compare(tensors, torch.randn(shape))
+    compare(tensors, torch.randn(shape) > -0.5)
+    compare(tensors, torch.randn(shape[::-1]).permute(*range(len(shape))[::-1]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_masks_of_halves(dtype):
+    compare(inputs(1, 2, 30, 45, 32, dtype=dtype), torch.randn(30, 45).to(dtype))
+    compare(inputs(1, 2, 30, 45, 32, dtype=dtype), torch.randn(30, 45) > 0)
+
+
+@pytest.mark.parametrize("shape", MASKS)
+def test_gradient_of_a_mask(shape):
+    compare(inputs(2, 3, 30, 45, 20), torch.randn(shape, requires_grad=True))
+
+
+def test_scale():
+    tensors = inputs(1, 2, 12, 30, 16)
+    for scale in (0.0, 1.0, -0.7, 3.0):
+        compare(tensors, scale=scale)
+
+
+def layouts():
+    """Views of (2, 3, 21, 16) whose strides and offsets differ."""
+    yield "heads last", lambda s: torch.randn(2, s, 3, 16).transpose(1, 2)
+    yield "one projection", lambda s: torch.randn(2, s, 3, 3 * 16)[..., 16:32].transpose(1, 2)
+    yield "odd offset", lambda s: torch.randn(2, 3, s, 17)[..., 1:]
+    yield "dimension strided", lambda s: torch.randn(2, 3, s, 32)[..., ::2]
+    yield "dimension first", lambda s: torch.randn(2, 3, 16, s).transpose(2, 3)
+    yield "rows strided", lambda s: torch.randn(2, 3, 2 * s, 16)[:, :, ::2]
+    yield "expanded", lambda s: torch.randn(1, 3, 1, 16).expand(2, 3, s, 16)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("layout", [pytest.param(make, id=name) for name, make in layouts()])
+def test_layouts(layout, dtype):
+    compare([layout(n).to(dtype) for n in (21, 33, 33)])
+    compare([layout(n).to(dtype) for n in (2, 33, 33)], gradients=False)
+
+
+def test_layout_of_the_result():
+    """The order of the query's dimensions in memory, so that heads join without a copy."""
+    query, key, value = (torch.randn(2, n, 3, 16).transpose(1, 2) for n in (21, 30, 30))
+    out = compare([query, key, value])
+    assert out.transpose(1, 2).is_contiguous()
+    out = compare([query, key, value[..., :12]])
+    assert out.transpose(1, 2).is_contiguous()
+    inputs_ = to_device([t.detach().requires_grad_() for t in (query, key, value)])
+    F.scaled_dot_product_attention(*inputs_).sum().backward()
+    for tensor in inputs_:
+        assert tensor.grad.stride() == torch.empty_like(tensor).stride()
+
+
+def test_empty():
+    for sizes in ((0, 2, 3, 4), (2, 0, 3, 4), (2, 2, 0, 4), (2, 2, 3, 0)):
+        batch, heads, queries, keys = sizes
+        compare(inputs(batch, heads, queries, keys, 8))
+
+
+def test_rows_that_see_nothing():
+    """Their results and gradients are zero."""
+    tensors = inputs(1, 2, 70, 40, 16)
+    mask = torch.rand(70, 40) > 0.3
+    mask[::3] = False
+    compare(tensors, mask)
+    compare(tensors, torch.where(mask, 0.5, -INF))
+    compare([t[:, :, :5] for t in tensors], mask[:5, :5])
+    compare(tensors, torch.zeros(70, 40, dtype=torch.bool))
+
+
+def test_lowest_masks():
+    """Rows that are masked with the lowest number average, as in PyTorch."""
+    tensors = inputs(1, 2, 20, 40, 16)
+    mask = torch.zeros(20, 40)
+    mask[:, 25:] = torch.finfo(torch.float32).min
+    mask[3] = torch.finfo(torch.float32).min
+    compare(tensors, mask, gradients=False)
+    compare([tensors[0][:, :, :4], *tensors[1:]], mask[:4], gradients=False)
+
+
+def test_large_scores():
+    """Beyond what exponentials without a maximum could hold, growing and falling along the keys."""
+    query, key, value = inputs(1, 2, 70, 90, 16)
+    ramp = torch.linspace(-40, 40, 90)[:, None]
+    for factor in (ramp, -ramp, 300 * torch.ones(90, 1)):
+        near = ({"rtol": 1e-3, "atol": 1e-3}, {"rtol": 1e-2, "atol": 5e-1})
+        compare([query, key * factor, value], near=near, gradients=False)
+
+
+@pytest.mark.parametrize("queries", [5, 40])
+def test_nan_and_infinity(queries):
+    query, key, value = inputs(1, 2, queries, 50, 16)
+    bad = query.clone()
+    bad[0, 0, 2, 3], bad[0, 1, 4, 0], bad[0, 1, 1, 5] = NAN, INF, -INF
+    compare([bad, key, value], gradients=False)
+    bad = key.clone()
+    bad[0, 0, 49, 3] = NAN
+    compare([query, bad, value], gradients=False)
+    bad = value.clone()
+    bad[0, 0, 3, 3], bad[0, 1, 48, 0] = NAN, INF
+    compare([query, key, bad], gradients=False)
+    mask = torch.randn(queries, 50)
+    mask[1, 3], mask[2, 49] = NAN, INF
+    compare([query, key, value], mask, gradients=False)
+
+
+def test_causal_alignments():
+    for queries, keys in ((12, 40), (40, 12), (33, 33)):
+        tensors = inputs(2, 2, queries, keys, 16)
+        for bias in (causal_upper_left(queries, keys), causal_lower_right(queries, keys)):
+            with sdpa_kernel(SDPBackend.MATH):
+                expected = F.scaled_dot_product_attention(
+                    *(t.double() for t in tensors), attn_mask=bias._materialize()
+                )
+            with sdpa_kernel(SDPBackend.OVERRIDEABLE):
+                actual = F.scaled_dot_product_attention(*to_device(tensors), attn_mask=bias)
+            torch.testing.assert_close(actual.cpu().double(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_longer():
+    compare(inputs(1, 2, 700, 900, 64))
+    compare(inputs(1, 2, 700, 900, 64, dtype=torch.float16), is_causal=True)
+
+
+def test_log_sum_exp():
+    query, key, value = inputs(2, 2, 40, 30, 16)
+    scores = (query.double() @ key.double().mT) / 4
+    result = torch.ops.aten._scaled_dot_product_fused_attention_overrideable(
+        *to_device([query, key, value])
+    )
+    torch.testing.assert_close(result[1].cpu().double(), scores.logsumexp(-1), rtol=1e-5, atol=1e-5)
+    assert result[4:6] == (40, 30)
+    few = torch.ops.aten._scaled_dot_product_fused_attention_overrideable(
+        *to_device([query[:, :, :3], key, value])
+    )
+    torch.testing.assert_close(few[1].cpu().double(), scores.logsumexp(-1)[..., :3])
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 30, 33), (1, 2, 3, 700)])
+def test_same_bits_every_time(shape):
+    tensors = to_device([t.requires_grad_() for t in inputs(*shape, 24)])
+    runs = []
+    for _ in range(3):
+        with sdpa_kernel(SDPBackend.OVERRIDEABLE):
+            out = F.scaled_dot_product_attention(*tensors)
+        runs.append([out, *torch.autograd.grad(out.square().sum(), tensors)])
+    for run in runs[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(run, runs[0], strict=True))
+
+
+@pytest.mark.parametrize("queries", [3, 40])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_dropout(queries, dtype):
+    """With the identity for values, the result shows which weights were dropped. Another call with
+    the same seed drops the same ones, and so does its backward pass."""
+    p = 0.3
+    query, key, value = inputs(2, 4, queries, 90, 16, key_heads=2, dtype=dtype)
+    ones = torch.eye(90, dtype=dtype).expand(2, 2, 90, 90)
+    options = {"dropout_p": p, "enable_gqa": True}
+
+    def run(*tensors):
+        torch.manual_seed(5)
+        with sdpa_kernel(SDPBackend.OVERRIDEABLE):
+            return F.scaled_dot_product_attention(*tensors, **options)
+
+    kept = run(*to_device([query, key, ones])).cpu() != 0
+    assert abs(kept.double().mean() - (1 - p)) < 0.05
+    assert not torch.equal(kept[:, 0], kept[:, 1]) and not torch.equal(kept[0], kept[1])
+    leaves = to_device([t.requires_grad_() for t in (query, key, value)])
+    exact = [t.detach().double().requires_grad_() for t in (query, key, value)]
+    q, k, v = exact[0], *(t.repeat_interleave(2, 1) for t in exact[1:])
+    expected = ((q @ k.mT / 4).softmax(-1) * kept / (1 - p)) @ v
+    weights = torch.randn(expected.shape).to(dtype)
+    of_result, of_gradients = NEAR[dtype]
+    out = run(*leaves)
+    torch.testing.assert_close(out.detach().cpu().double(), expected.detach(), **of_result)
+    actual = torch.autograd.grad(out, leaves, weights.to(DEVICE))
+    for one, other in zip(
+        actual, torch.autograd.grad(expected, exact, weights.double()), strict=True
+    ):
+        torch.testing.assert_close(one.cpu().double(), other, **of_gradients)
+
+
+def test_dropout_draws_anew_and_may_drop_all():
+    tensors = to_device(inputs(1, 2, 20, 30, 16))
+    with sdpa_kernel(SDPBackend.OVERRIDEABLE):
+        first = F.scaled_dot_product_attention(*tensors, dropout_p=0.5)
+        second = F.scaled_dot_product_attention(*tensors, dropout_p=0.5)
+        nothing = F.scaled_dot_product_attention(*tensors, dropout_p=1.0)
+    assert not torch.equal(first, second)
+    assert nothing.eq(0).all()
+
+
+# ---- Which way is taken
+
+
+def choice(*tensors, **options):
+    return torch._fused_sdp_choice(*tensors, **options)
+
+
+def test_choice():
+    q, k, v = to_device(inputs(2, 4, 90, 90, 16))
+    fused, math_way = SDPBackend.OVERRIDEABLE.value, SDPBackend.MATH.value
+    allowed = [SDPBackend.OVERRIDEABLE, SDPBackend.MATH]
+    with sdpa_kernel(SDPBackend.OVERRIDEABLE):
+        assert choice(q, k, v) == fused
+        assert choice(q, k[:, :2], v[:, :2], enable_gqa=True) == fused
+    with sdpa_kernel(SDPBackend.MATH):
+        assert choice(q, k, v) == math_way
+    with sdpa_kernel(allowed):
+        assert choice(q.double(), k.double(), v.double()) == math_way
+        assert choice(q[0], k[0], v[0]) == math_way
+        assert choice(q, k[:, :2], v[:, :2]) == math_way
+        wide = torch.randn(1, 1, 2, 257, device=DEVICE)
+        assert choice(wide, wide, wide) == math_way
+
+
+@pytest.mark.parametrize(
+    "backends",
+    [
+        [SDPBackend.FLASH_ATTENTION],
+        [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION],
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Flash, memory efficient")
+def test_backends_of_other_devices(backends):
+    tensors = to_device(inputs(1, 1, 4, 4, 8))
+    with sdpa_kernel(backends), pytest.raises(RuntimeError, match="No available kernel"):
+        F.scaled_dot_product_attention(*tensors)
+    with sdpa_kernel([*backends, SDPBackend.MATH]):
+        F.scaled_dot_product_attention(*tensors)
+
+
+@pytest.mark.filterwarnings("ignore:Overrideable attention")
+def test_what_the_kernels_do_not_take():
+    tensors = to_device([t.double() for t in inputs(1, 1, 4, 4, 8)])
+    with (
+        sdpa_kernel(SDPBackend.OVERRIDEABLE),
+        pytest.raises(RuntimeError, match="No available kernel"),
+    ):
+        F.scaled_dot_product_attention(*tensors)
+
+
+def test_errors():
+    q, k, v = to_device(inputs(1, 2, 4, 4, 8))
+    op = torch.ops.aten._scaled_dot_product_fused_attention_overrideable
+    with pytest.raises(NotImplementedError, match="four dimensions"):
+        op(q[0], k[0], v[0])
+    with pytest.raises(NotImplementedError, match="head dimension differ"):
+        op(q, k[..., :4], v)
+    with pytest.raises(NotImplementedError, match="all float32"):
+        op(q, k.half(), v)
+    with pytest.raises(NotImplementedError, match="mask"):
+        op(q, k, v, torch.zeros(3, 4, device=DEVICE))
+    for arguments in ((q, k.half(), v), (q, k[..., :4], v), (q[0, 0, 0], k, v)):
+        host = [t.cpu() for t in arguments]
+        with pytest.raises(RuntimeError):
+            F.scaled_dot_product_attention(*host)
+        with pytest.raises(RuntimeError):
+            F.scaled_dot_product_attention(*arguments)
+    with pytest.raises(RuntimeError, match="is_causal"):
+        F.scaled_dot_product_attention(q, k, v, torch.zeros(4, 4, device=DEVICE), is_causal=True)
+    torch.testing.assert_close((q + 1).cpu(), q.cpu() + 1)
+
+
+# ---- Cost
+
+
+def test_dispatches():
+    tensors = to_device([t.requires_grad_() for t in inputs(2, 4, 90, 90, 16)])
+    with sdpa_kernel(SDPBackend.OVERRIDEABLE):
+        before = torch.webgpu.stats()["dispatches"]
+        out = F.scaled_dot_product_attention(*tensors)
+        assert torch.webgpu.stats()["dispatches"] == before + 1
+        weights = torch.ones_like(out)
+        before = torch.webgpu.stats()["dispatches"]
+        torch.autograd.grad(out, tensors, weights)
+        assert torch.webgpu.stats()["dispatches"] == before + 3
+
+
+def test_memory_is_linear_in_length():
+    peaks = []
+    for length in (256, 512):
+        tensors = to_device([t.requires_grad_() for t in inputs(1, 2, length, length, 16)])
+        torch.webgpu.synchronize()
+        torch.webgpu.reset_peak_memory_stats()
+        before = torch.webgpu.memory_allocated()
+        with sdpa_kernel(SDPBackend.OVERRIDEABLE):
+            F.scaled_dot_product_attention(*tensors).sum().backward()
+        peaks.append(torch.webgpu.max_memory_allocated() - before)
+        assert peaks[-1] < 12 * tensors[0].nbytes  # the scores alone would take length / 16 times
+    assert peaks[1] <= 2.2 * peaks[0]
+
+
+@pytest.mark.parametrize("mask", [None, (3, 4, 33, 40), (33, 40)])
+def test_tensors_larger_than_a_binding(mask):
+    tensors = inputs(3, 4, 33, 40, 16, key_heads=2)
+    bias = None if mask is None else torch.randn(mask, requires_grad=True)
+    with target(limits={"max_storage_binding_size": 8192}):
+        compare(tensors, bias, enable_gqa=True)
+    with target(limits={"max_elements": 3000}):
+        compare(tensors, bias, enable_gqa=True)
+
+
+def test_more_workgroups_than_a_dimension_holds():
+    with target(limits={"max_workgroups_per_dim": 7}):
+        compare(inputs(3, 4, 130, 40, 16))
+        compare(inputs(3, 4, 3, 40, 16))
+
+
+@pytest.mark.parametrize(("base", "dims"), [("browser", 96), ("swiftshader", 200)])
+def test_tiles_of_other_devices(base, dims):
+    tensors = inputs(1, 2, 70, 90, dims)
+    with target(base, limits={"max_workgroup_storage": 16384}):
+        compare(tensors, gradients=False)
+        compare([tensors[0][:, :, :4], *tensors[1:]], gradients=False)
+
+
+# ---- The world around
+
+
+def test_module():
+    torch.manual_seed(0)
+    module = torch.nn.MultiheadAttention(32, 4, batch_first=True)
+    x = torch.randn(2, 19, 32)
+    expected = module(x, x, x, need_weights=False)[0]
+    actual = module.to(DEVICE)(*[x.to(DEVICE)] * 3, need_weights=False)[0]
+    torch.testing.assert_close(actual.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_three_dimensions_and_vmap():
+    tensors = inputs(3, 4, 20, 20, 16)
+    expected = F.scaled_dot_product_attention(*tensors)
+    for dims in itertools.product((0, 1), repeat=1):
+        actual = torch.vmap(F.scaled_dot_product_attention, in_dims=dims[0], out_dims=dims[0])(
+            *to_device(tensors)
+        )
+        torch.testing.assert_close(actual.cpu(), expected, rtol=1e-4, atol=1e-5)
