@@ -49,6 +49,8 @@ public:
   void debug_dump(const std::string& path) const;
   /// What was recorded. The caller holds the context's lock.
   const Graph& graph() const { return captured(); }
+  /// Expires when the graph is reset.
+  std::weak_ptr<const Graph> weak_graph() const { return graph_; }
   /// A generator that the graph draws from, where it is, and what a replay moves it by, in steps of
   /// the kernels' counter. In dispatches that draw, the key is the number of one of these.
   struct Stream {
@@ -87,7 +89,7 @@ private:
   bool capturing_ = false;
   c10::MempoolId_t pool_id_{0, 0};
   std::shared_ptr<MemoryPool> pool_;
-  std::unique_ptr<Graph> graph_;
+  std::shared_ptr<Graph> graph_; // nobody else keeps it
   std::vector<Draws> draws_;
   bool draw_is_due_ = false;  // a generator was advanced
   uint32_t draws_before_ = 0; // dispatches that can draw, recorded until then

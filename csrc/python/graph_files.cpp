@@ -71,6 +71,8 @@ struct ListedCommand {
 };
 
 struct Listing {
+  std::weak_ptr<const Graph> graph;
+  std::vector<const Buffer*> buffers; // of the tensors; they live as long as the graph
   std::vector<ListedShader> shaders;
   std::vector<ListedTensor> tensors;
   std::vector<ListedCommand> commands;
@@ -92,11 +94,13 @@ const char* exception_name(ErrorKind kind) {
 class Lister {
 public:
   explicit Lister(const CapturedGraph& captured) : graph_(captured.graph()) {
+    listing_.graph = captured.weak_graph();
     for (const CapturedGraph::Stream& stream : captured.random_streams()) {
       listing_.streams.push_back({stream.place.key, stream.place.counter, stream.increment});
     }
     tensors_ = graph_.tensors();
     for (const Graph::Tensor& tensor : tensors_.list) {
+      listing_.buffers.push_back(tensor.buffer);
       listing_.tensors.push_back({tensor.allocation, reinterpret_cast<uintptr_t>(tensor.buffer),
                                   tensor.own, tensor.requested, tensor.extent, tensor.first_command,
                                   tensor.last_command});
@@ -173,13 +177,13 @@ Listing list(const CapturedGraph& captured) {
 }
 
 // The bytes that a listed tensor holds now.
-at::Tensor read_listed(const CapturedGraph& captured, uint32_t number) {
+at::Tensor read_listed(const Listing& listing, uint32_t number) {
   std::lock_guard<std::recursive_mutex> lock(context().mutex);
-  const Graph::Tensors tensors = captured.graph().tensors();
-  TORCH_CHECK_VALUE(number < tensors.list.size(), "there is no tensor ", number);
-  const Graph::Tensor& tensor = tensors.list[number];
-  at::Tensor bytes = at::empty({static_cast<int64_t>(tensor.extent)}, at::kByte);
-  context().stream.read(*tensor.buffer, 0, bytes.mutable_data_ptr(), tensor.extent);
+  TORCH_CHECK_VALUE(number < listing.tensors.size(), "there is no tensor ", number);
+  TORCH_CHECK(!listing.graph.expired(), "the graph was reset after it was listed");
+  const uint64_t extent = listing.tensors[number].extent;
+  at::Tensor bytes = at::empty({static_cast<int64_t>(extent)}, at::kByte);
+  context().stream.read(*listing.buffers[number], 0, bytes.mutable_data_ptr(), extent);
   return bytes;
 }
 
@@ -290,9 +294,9 @@ void register_graph_files(py::module_& m) {
       .def_readonly("tensors", &Listing::tensors)
       .def_readonly("commands", &Listing::commands)
       .def_readonly("streams", &Listing::streams)
-      .def_readonly("messages", &Listing::messages);
+      .def_readonly("messages", &Listing::messages)
+      .def("read", torch::wrap_pybind_function_no_gil(&read_listed));
   m.def("list_graph", torch::wrap_pybind_function_no_gil(&list));
-  m.def("read_listed", torch::wrap_pybind_function_no_gil(&read_listed));
   m.def("allocation_of", torch::wrap_pybind_function([](const at::Tensor& tensor) {
           return buffer_of(tensor).allocation;
         }));

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import threading
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from common import DEVICE
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from torch_webgpu import _C
 from torch_webgpu.graphs._format import PROGRAM_KEY, VERSION_KEY
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -519,6 +521,55 @@ def test_names_that_could_clash(tmp_path):
     assert loaded.state()["__metadata__"].tolist() == [1, 1]
 
 
+def test_states_are_of_one_moment(tmp_path, trusted):
+    """A call that another thread makes while states are read waits until all are."""
+    first, second = (torch.zeros(4, device=DEVICE) for _ in range(2))
+
+    def function():
+        first.add_(1)
+        second.add_(1)
+        return first + second
+
+    graph, y = captured(function)
+    path = tmp_path / "counters"
+    graph.save(path, outputs={"y": y}, state={"all": {"first": first, "second": second}})
+    loaded = torch.webgpu.Graph.load(path, trusted=trusted)
+    before = loaded.state()["all"]["first"][0].item()
+    read, callers, here = loaded._read, [], threading.current_thread()
+
+    def read_while_others_call(view):
+        result = read(view)
+        if threading.current_thread() is not here:
+            return result
+        callers.append(threading.Thread(target=loaded))
+        callers[-1].start()
+        callers[-1].join(0.3)
+        return result
+
+    loaded._read = read_while_others_call
+    state = loaded.state()["all"]
+    loaded._read = read
+    for caller in callers:
+        caller.join()
+    assert torch.equal(state["first"], state["second"])
+    later = loaded.state()["all"]["second"][0].item()
+    assert (state["first"][0].item(), later) == (before, before + 2)
+
+
+def test_a_listing_reads_the_tensors_of_its_graph():
+    x = torch.arange(5.0, device=DEVICE)
+    graph, y = captured(lambda: x.sin() + 1)
+    captured_graph = graph._graph
+    listing = _C.list_graph(captured_graph)
+    number = [t.allocation for t in listing.tensors].index(_C.allocation_of(x))
+    assert torch.equal(listing.read(number).view(torch.float32)[:5], x.cpu())
+    with pytest.raises(ValueError, match="there is no tensor"):
+        listing.read(len(listing.tensors))
+    graph.reset()
+    with pytest.raises(RuntimeError, match="was reset"):
+        listing.read(number)
+
+
 def test_random_numbers_can_be_set(tmp_path):
     x = torch.ones(64, device=DEVICE)
     graph, y = captured(lambda: nn.functional.dropout(x, 0.5))
@@ -545,6 +596,7 @@ def test_nothing_of_a_file_during_a_capture(tmp_path):
             lambda: graph.save(tmp_path / "h"),
             lambda: torch.webgpu.Graph.load(tmp_path / "g", trusted=True),
             lambda: loaded(x=x),
+            loaded.state,
         ):
             with pytest.raises(RuntimeError, match="while a graph is captured"):
                 refused()

@@ -83,7 +83,9 @@ def load_graph(path: str | os.PathLike[str], *, trusted: bool = False) -> "Loade
 
 def _check_not_capturing() -> None:
     if _C.is_capturing():
-        raise RuntimeError("a graph file cannot be loaded or played while a graph is captured")
+        raise RuntimeError(
+            "a graph file cannot be loaded, played or read while a graph is captured"
+        )
 
 
 class LoadedGraph:
@@ -169,15 +171,20 @@ class LoadedGraph:
 
     def state(self) -> dict[str, Any]:
         """Copies of the states as they are now, by the names that `Graph.save` was given: for
-        ``model.load_state_dict(g.state()["model"])``."""
+        ``model.load_state_dict(g.state()["model"])``.
+
+        All are of one moment: calls of other threads wait until they are copied.
+        """
 
         def tensor(view: object) -> torch.Tensor:
             place = msgspec.convert(view, form.View)
             self._check_place(place, self._sizes)
             return self._read(place)
 
+        _check_not_capturing()
         trees = self._file_program.state.items()
-        return {name: from_tree(tree, tensor) for name, tree in trees}
+        with self._lock:
+            return {name: from_tree(tree, tensor) for name, tree in trees}
 
     # ---- Checks
 

@@ -39,7 +39,7 @@ def save_graph(
     """
     if _C.is_capturing():
         raise RuntimeError("a graph cannot be saved while a graph is captured")
-    writer = _Writer(_C.list_graph(captured), captured)
+    writer = _Writer(_C.list_graph(captured))
     program = writer.program(inputs, outputs, state)
     metadata = {
         form.VERSION_KEY: form.VERSION,
@@ -59,9 +59,8 @@ def save_graph(
 class _Writer:
     """The buffers of a file: those that all replays share come first, then the scratch."""
 
-    def __init__(self, listing: Any, captured: Any) -> None:
+    def __init__(self, listing: Any) -> None:
         self.listing = listing
-        self.captured = captured
         self.entries: dict[str, torch.Tensor] = {}
         self.buffers: list[form.Buffer] = []
         self.by_allocation = {t.allocation: k for k, t in enumerate(listing.tensors)}
@@ -206,7 +205,7 @@ class _Writer:
     def _contents(self, k: int, name: str) -> str:
         """Stores the bytes of a listed tensor."""
         name = self._new_entry(name)
-        self.entries[name] = _C.read_listed(self.captured, k)
+        self.entries[name] = self.listing.read(k)
         return name
 
     def _scratch(self) -> list[form.Scratch]:
