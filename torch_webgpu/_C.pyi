@@ -103,9 +103,9 @@ class GraphListing:
     commands: list[ListedCommand]
     streams: list[tuple[int, int, int]]
     messages: dict[int, tuple[str, str]]
+    def read(self, tensor: int) -> torch.Tensor: ...
 
 def list_graph(graph: CapturedGraph) -> GraphListing: ...
-def read_listed(graph: CapturedGraph, tensor: int) -> torch.Tensor: ...
 def allocation_of(tensor: torch.Tensor) -> int: ...
 def byte_offset(tensor: torch.Tensor) -> int: ...
 
@@ -166,8 +166,38 @@ class FusedProduct:
         b: torch.Tensor,
         e: torch.Tensor | None = None,
         f: torch.Tensor | None = None,
+        g: torch.Tensor | None = None,
+        h: torch.Tensor | None = None,
+        i: torch.Tensor | None = None,
     ) -> None: ...
     def accepts(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> bool: ...
+
+class FusedConvolution:
+    def __init__(
+        self,
+        expression: str = "",
+        strategy: str = "",
+        *,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        transposed: bool,
+        output_padding: Sequence[int],
+        groups: int,
+    ) -> None: ...
+    def __call__(
+        self,
+        out: torch.Tensor,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        e: torch.Tensor | None = None,
+        f: torch.Tensor | None = None,
+        g: torch.Tensor | None = None,
+        h: torch.Tensor | None = None,
+        i: torch.Tensor | None = None,
+    ) -> None: ...
+    def accepts(self, out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> bool: ...
 
 def _shader_sources() -> list[tuple[str, str]]: ...
 

@@ -1,17 +1,22 @@
-// Matrix products beyond ATen's operators, for tests, measurements and compilers: by a named
-// strategy, and with a fused expression.
+// Matrix products and convolutions beyond ATen's operators, for tests, measurements and compilers:
+// by a named strategy, and with a fused expression.
 #include "python/products.h"
 
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <array>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "backend/tensor.h"
+#include "launch/dtypes.h"
 #include "launch/target_scope.h"
+#include "ops/conv/conv.h"
 #include "ops/matmul/strategies.h"
 #include "runtime/context.h"
 
@@ -29,43 +34,89 @@ std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> strategies() {
   return rows;
 }
 
-// out = expression of value = a @ b, of matrices or of batches of them. Its text and its strategy
-// are looked up once.
-class FusedProduct {
-public:
+// A text and a strategy, which are looked up once.
+class Fused {
+protected:
   // An empty expression: value. An empty strategy: the one of the lowest cost.
-  FusedProduct(const std::string& expression, const std::string& strategy)
+  Fused(const std::string& expression, const std::string& strategy)
       : text_(expression.empty() ? 0 : Fusion::number_of(expression)),
         strategy_(strategy.empty() ? nullptr : &strategy_named(strategy)) {}
 
-  void operator()(const Tensor& out, const Tensor& a, const Tensor& b,
-                  const std::optional<Tensor>& e, const std::optional<Tensor>& f) const {
-    for (const Tensor& input : {a, b, e.value_or(Tensor()), f.value_or(Tensor())}) {
-      TORCH_CHECK(!input.defined() || (is_webgpu(input) && !same_buffer(out, input) &&
-                                       input.scalar_type() == out.scalar_type()),
-                  "the operands of a fused product are other webgpu tensors of out's dtype");
+  uint32_t text() const { return text_; }
+  const Strategy* strategy() const { return strategy_; }
+  // Whether a product that is computed in this way takes the strategy.
+  bool is_wanted(const Strategy& taken) const {
+    return strategy_ == nullptr || &taken == strategy_;
+  }
+
+private:
+  uint32_t text_;
+  const Strategy* strategy_;
+};
+
+// e, f, g, h, i
+using Operands = std::array<std::optional<Tensor>, Fusion::kOperands>;
+
+// `inputs` are the factors, and what is added to their product, of one dtype.
+void check_operands(const Tensor& out, std::initializer_list<Tensor> inputs,
+                    const Operands& operands) {
+  const at::ScalarType type = inputs.begin()->scalar_type();
+  TORCH_CHECK(is_gemm_dtype(type) && is_gemm_dtype(out.scalar_type()), "no product of ", type,
+              " in ", out.scalar_type());
+  const Kind kind = info(*native_dtype(type)).kind;
+  const auto check = [&](const Tensor& tensor, bool has_type) {
+    // Empty tensors have no memory to share.
+    const bool is_apart = tensor.numel() == 0 || out.numel() == 0 || !same_buffer(out, tensor);
+    TORCH_CHECK(is_webgpu(tensor) && is_apart && has_type,
+                "the operands of a fused product are other webgpu tensors of fitting dtypes");
+  };
+  TORCH_CHECK(is_webgpu(out) && info(*native_dtype(out.scalar_type())).kind == kind,
+              "the result of a fused product is a webgpu tensor of a fitting dtype");
+  for (const Tensor& input : inputs) {
+    if (input.defined()) {
+      check(input, input.scalar_type() == type);
     }
+  }
+  for (const std::optional<Tensor>& operand : operands) {
+    if (operand) {
+      const auto dtype = native_dtype(operand->scalar_type());
+      check(*operand, dtype.has_value() && info(*dtype).kind == kind);
+    }
+  }
+}
+
+// out = expression of value = a @ b, of matrices or of batches of them.
+class FusedProduct : public Fused {
+public:
+  FusedProduct(const std::string& expression, const std::string& strategy)
+      : Fused(expression, strategy) {}
+
+  void operator()(const Tensor& out, const Tensor& a, const Tensor& b,
+                  const Operands& operands) const {
+    check_operands(out, {a, b}, operands);
     Gemm problem = product_of(out, a, b);
-    Fusion fusion(text_);
-    const Tensor expanded_e = e ? e->expand(out.sizes()) : Tensor();
-    const Tensor expanded_f = f ? f->expand(out.sizes()) : Tensor();
-    fusion.e = e ? MatrixView::of(expanded_e) : MatrixView();
-    fusion.f = f ? MatrixView::of(expanded_f) : MatrixView();
-    problem.fusion = text_ == 0 ? nullptr : &fusion;
-    problem.wanted = strategy_;
+    Fusion fusion(text());
+    std::array<Tensor, Fusion::kOperands> expanded;
+    for (size_t k = 0; k < operands.size(); ++k) {
+      if (operands[k]) {
+        expanded[k] = operands[k]->expand(out.sizes());
+        fusion.operands[k] = MatrixView::of(expanded[k]);
+      }
+    }
+    problem.fusion = text() == 0 ? nullptr : &fusion;
+    problem.wanted = strategy();
     gemm(problem);
   }
 
   // Whether a call with tensors that lie like these takes the strategy. They may be meta tensors.
   bool accepts(const Tensor& out, const Tensor& a, const Tensor& b) const {
     Gemm problem = product_of(out, a, b);
-    problem.wanted = strategy_;
-    return strategy_ == nullptr || &gemm_strategy(problem, plan_target(context())) == strategy_;
+    problem.wanted = strategy();
+    return strategy() == nullptr || is_wanted(gemm_strategy(problem, plan_target(context())));
   }
 
 private:
   static Gemm product_of(const Tensor& out, const Tensor& a, const Tensor& b) {
-    TORCH_CHECK(is_gemm_dtype(out.scalar_type()), "no product of ", out.scalar_type());
     const bool batched = out.dim() == 3;
     TORCH_CHECK((batched || out.dim() == 2) && a.dim() == out.dim() && b.dim() == out.dim() &&
                     (!batched || (a.size(0) == out.size(0) && b.size(0) == out.size(0))) &&
@@ -84,9 +135,37 @@ private:
     problem.c = MatrixView::of(out);
     return problem;
   }
+};
 
-  uint32_t text_;
-  const Strategy* strategy_;
+// out = expression of value = convolution(x, weight, bias).
+class FusedConvolution : public Fused {
+public:
+  FusedConvolution(const std::string& expression, const std::string& strategy,
+                   ConvArguments arguments)
+      : Fused(expression, strategy), arguments_(std::move(arguments)) {}
+
+  void operator()(const Tensor& out, const Tensor& x, const Tensor& weight,
+                  const std::optional<Tensor>& bias, const Operands& operands) const {
+    const Tensor given_bias = bias.value_or(Tensor());
+    check_operands(out, {x, weight, given_bias}, operands);
+    TORCH_CHECK(at::isFloatingType(out.scalar_type()), "no fused convolution of ",
+                out.scalar_type());
+    ConvEpilogue epilogue{.text = text(), .operands = {}, .wanted = strategy()};
+    for (size_t k = 0; k < operands.size(); ++k) {
+      epilogue.operands[k] = operands[k] ? operands[k]->expand(out.sizes()) : Tensor();
+    }
+    convolve_into(out, x, weight, given_bias, arguments_, epilogue);
+  }
+
+  // As of FusedProduct.
+  bool accepts(const Tensor& out, const Tensor& x, const Tensor& weight) const {
+    return strategy() == nullptr ||
+           is_wanted(convolution_strategy(out, x, weight, arguments_, strategy(),
+                                          plan_target(context())));
+  }
+
+private:
+  ConvArguments arguments_;
 };
 
 } // namespace
@@ -96,12 +175,44 @@ void register_products(pybind11::module_& m) {
   m.def("_product_strategies", &strategies);
   m.def("_force_product_strategy", [](const std::string& name) { force_strategy(name); });
   const py::call_guard<py::gil_scoped_release> without_gil;
+  using Given = const std::optional<Tensor>&;
   py::class_<FusedProduct>(m, "FusedProduct")
       .def(py::init<const std::string&, const std::string&>(), py::arg("expression") = "",
            py::arg("strategy") = "")
-      .def("__call__", &FusedProduct::operator(), py::arg("out"), py::arg("a"), py::arg("b"),
-           py::arg("e") = py::none(), py::arg("f") = py::none(), without_gil)
+      .def(
+          "__call__",
+          [](const FusedProduct& product, const Tensor& out, const Tensor& a, const Tensor& b,
+             Given e, Given f, Given g, Given h, Given i) { product(out, a, b, {e, f, g, h, i}); },
+          py::arg("out"), py::arg("a"), py::arg("b"), py::arg("e") = py::none(),
+          py::arg("f") = py::none(), py::arg("g") = py::none(), py::arg("h") = py::none(),
+          py::arg("i") = py::none(), without_gil)
       .def("accepts", &FusedProduct::accepts, py::arg("out"), py::arg("a"), py::arg("b"),
+           without_gil);
+  py::class_<FusedConvolution>(m, "FusedConvolution")
+      .def(py::init([](const std::string& expression, const std::string& strategy,
+                       std::vector<int64_t> stride, std::vector<int64_t> padding,
+                       std::vector<int64_t> dilation, bool transposed,
+                       std::vector<int64_t> output_padding, int64_t groups) {
+             return FusedConvolution(expression, strategy,
+                                     {.stride = std::move(stride),
+                                      .padding = std::move(padding),
+                                      .dilation = std::move(dilation),
+                                      .output_padding = std::move(output_padding),
+                                      .transposed = transposed,
+                                      .groups = groups});
+           }),
+           py::arg("expression") = "", py::arg("strategy") = "", py::kw_only(), py::arg("stride"),
+           py::arg("padding"), py::arg("dilation"), py::arg("transposed"),
+           py::arg("output_padding"), py::arg("groups"))
+      .def(
+          "__call__",
+          [](const FusedConvolution& convolution, const Tensor& out, const Tensor& x,
+             const Tensor& weight, Given bias, Given e, Given f, Given g, Given h,
+             Given i) { convolution(out, x, weight, bias, {e, f, g, h, i}); },
+          py::arg("out"), py::arg("x"), py::arg("weight"), py::arg("bias") = py::none(),
+          py::arg("e") = py::none(), py::arg("f") = py::none(), py::arg("g") = py::none(),
+          py::arg("h") = py::none(), py::arg("i") = py::none(), without_gil)
+      .def("accepts", &FusedConvolution::accepts, py::arg("out"), py::arg("x"), py::arg("weight"),
            without_gil);
 }
 

@@ -289,7 +289,8 @@ class _Parser:
 
     def _imports(self, text: str) -> str:
         """`import package::norm::row::{row_sum};` brings declarations of csrc/ops/norm/row.wgsl
-        here, with those that they use."""
+        here, with those that they use and that this file does not declare itself."""
+        own = declarations(text)
         out: list[str] = []
         brought: set[tuple[Path, str]] = set()
         for self.line, line in enumerate(text.split("\n"), 1):
@@ -308,7 +309,8 @@ class _Parser:
                     self.fail(f"{source.name} declares no {name}")
             for name in wanted:  # grows
                 for other in known:
-                    if other not in wanted and re.search(rf"\b{other}\b", known[name]):
+                    is_used = re.search(rf"\b{other}\b", known[name])
+                    if is_used and other not in wanted and other not in own:
                         wanted.append(other)
             # In the file's order, each once.
             new = [name for name in known if name in wanted and (source, name) not in brought]

@@ -1,6 +1,6 @@
-"""max_autotune: the kernels that can compute a product, timed on the device.
+"""max_autotune: the kernels that can compute a product or a convolution, timed on the device.
 
-Inductor has a list of choices for each product, times them once for each case, and remembers the
+Inductor has a list of choices for each, times them once for each case, and remembers the
 times on disk. To that list, which holds eager mode's operator alone, each kernel is added that
 takes the product (csrc/ops/matmul, `kStrategies`). The choice stands in the generated code, hence
 in Inductor's cache of it. It never decides what is right: at a call that its kernel does not take,
@@ -9,7 +9,7 @@ such as of an operand that is not aligned, another kernel computes the product.
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +26,8 @@ from torch_webgpu.inductor.lanes import size_hint
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 # Eager operators by their names in Inductor; whether they add a first operand to the product.
-OPERATORS = {"mm": False, "bmm": False, "addmm": True, "baddbmm": True}
+OPERATORS = {"mm": False, "bmm": False, "addmm": True, "baddbmm": True, "convolution": False}
+_GEOMETRY = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
 
 # Another kernel than eager mode's must be faster by more than what times differ by chance.
 _MARGIN = 1.03
@@ -39,13 +40,20 @@ _MEASUREMENTS = 3
 class Product(NamedTuple):
     """What a call of Inductor's ``extern_kernels`` computes."""
 
-    adds: bool  # its first operand to the product of the others
+    operator: str
     strategy: str  # empty: the one that eager mode takes
 
+    @property
+    def adds(self) -> bool:
+        """Its first operand to the product of the others."""
+        return OPERATORS[self.operator]
 
-_products = {
-    f"extern_kernels.{operator}": Product(adds, "") for operator, adds in OPERATORS.items()
-}
+    @property
+    def is_convolution(self) -> bool:
+        return self.operator == "convolution"
+
+
+_products = {f"extern_kernels.{operator}": Product(operator, "") for operator in OPERATORS}
 
 
 def product_of(kernel_name: str | None) -> Product | None:
@@ -53,13 +61,24 @@ def product_of(kernel_name: str | None) -> Product | None:
     return _products.get(kernel_name or "")
 
 
+def geometry_of(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The geometry among a convolution's arguments. None if it is not all numbers."""
+    given = {name: kwargs[name] for name in _GEOMETRY}
+    lists = {
+        name: tuple(value) for name, value in given.items() if isinstance(value, (tuple, list))
+    }
+    is_known = all(isinstance(n, int) for values in lists.values() for n in values)
+    return {**given, **lists} if is_known else None
+
+
 def install() -> None:
     """Adds the kernels to Inductor's ``extern_kernels``, and its choices of products."""
     for operator, adds in OPERATORS.items():
         for strategy in _strategies():
-            choice = ExternKernelChoice(_Call(adds, strategy), name=_name(operator, strategy))
+            call = _Convolution(strategy) if operator == "convolution" else _Call(adds, strategy)
+            choice = ExternKernelChoice(call, name=_name(operator, strategy))
             choice.ordered_kwargs_for_cpp_kernel = ()
-            _products[choice.call_name()] = Product(adds, strategy)
+            _products[choice.call_name()] = Product(operator, strategy)
     add_preprocessing_fn(_with_strategies)
     for operator in OPERATORS:
         op = getattr(torch.ops.aten, operator).default
@@ -104,20 +123,46 @@ class _Call:
         self.product(out, a, b, *added)
 
 
+class _Convolution:
+    """A convolution with ``out=``, computed by one kernel."""
+
+    def __init__(self, strategy: str) -> None:
+        self.strategy = strategy
+        self.of_geometry = functools.cache(self._of_geometry)
+
+    def _of_geometry(self, *geometry: Any) -> Any:
+        named = dict(zip(_GEOMETRY, geometry, strict=True))
+        return _C.FusedConvolution("", self.strategy, **named)
+
+    def __call__(self, *inputs: torch.Tensor, out: torch.Tensor, **kwargs: Any) -> None:
+        geometry = geometry_of(kwargs)
+        assert geometry is not None
+        self.of_geometry(*geometry.values())(out, *inputs)
+
+
 def _with_strategies(choices: list[Any]) -> list[Any]:
     """Inductor's choices, and for a product the kernels that take it. Nothing is timed while a
     graph is captured, because it would be recorded, nor by other processes."""
     eager = next((choice for choice in choices if _is_product(choice)), None)
     if eager is None or not _tunes() or _C.is_capturing() or config.autotune_in_subproc:
         return choices
-    tensors = [_meta(node) for node in (eager.layout, *eager.input_nodes[-2:])]
+    operator, nodes = eager.choice.name, eager.input_nodes
+    geometry = geometry_of(eager.kwargs) if operator == "convolution" else None
+    factors = nodes[-2:] if geometry is None else nodes[:2]
+    tensors = [_meta(node) for node in (eager.layout, *factors)]
     if any(tensor.numel() == 0 for tensor in tensors):
         return choices
-    timed = [_Timed(eager.choice, eager.input_nodes, eager.layout, eager.kwargs)]
-    for strategy in _strategies():
-        if _C.FusedProduct("", strategy).accepts(*tensors):
-            choice = ExternKernelChoice.lookup(_name(eager.choice.name, strategy))
-            timed.append(_Timed(choice, eager.input_nodes, eager.layout))
+
+    def is_taken_by(strategy: str) -> bool:
+        if geometry is None:
+            return _C.FusedProduct("", strategy).accepts(*tensors)
+        return _C.FusedConvolution("", strategy, **geometry).accepts(*tensors)
+
+    has_out = eager.has_out_variant
+    timed = [_Timed(eager.choice, nodes, eager.layout, eager.kwargs, has_out_variant=has_out)]
+    for strategy in filter(is_taken_by, _strategies()):
+        choice = ExternKernelChoice.lookup(_name(operator, strategy))
+        timed.append(_Timed(choice, nodes, eager.layout, geometry or {}))
     return [*timed, *(choice for choice in choices if choice is not eager)]
 
 
@@ -128,7 +173,11 @@ def _is_product(choice: Any) -> bool:
         and choice.layout.device.type == "webgpu"
         and all(node.get_dtype() == choice.layout.dtype for node in choice.input_nodes)
         and choice.layout.dtype in DTYPES
-        and all(factor == 1 for factor in choice.kwargs.values())  # alpha and beta
+        and (
+            geometry_of(choice.kwargs) is not None
+            if choice.choice.name == "convolution"
+            else all(factor == 1 for factor in choice.kwargs.values())  # alpha and beta
+        )
     )
 
 
@@ -145,7 +194,8 @@ class _Timed(ExternKernelCaller):
 
     def benchmark(self, *args: torch.Tensor, out: torch.Tensor) -> float:
         """Milliseconds."""
-        took = _milliseconds(functools.partial(self.to_callable(), *args, out=out))
+        given = {"out": out} if self.has_out_variant else {}
+        took = _milliseconds(functools.partial(self.to_callable(), *args, **given))
         return took if self.choice.name in OPERATORS else took * _MARGIN
 
     def hash_key(self) -> str:

@@ -39,11 +39,14 @@ def _on_webgpu(original: Callable[..., Any], rule: Callable[..., Any]) -> Callab
     return implementation
 
 
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
 def _suggested_format(tensor: torch.Tensor) -> torch.memory_format:
-    is_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
-    return (
-        torch.channels_last if is_last and not tensor.is_contiguous() else torch.contiguous_format
-    )
+    last = _CHANNELS_LAST.get(tensor.dim())
+    if last is None or tensor.is_contiguous() or not tensor.is_contiguous(memory_format=last):
+        return torch.contiguous_format
+    return last
 
 
 def _convolution(result: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -54,12 +57,11 @@ def _convolution(result: Any, func: Any, args: Any, kwargs: Any) -> Any:
     assert normalized is not None
     named = normalized.kwargs
     formats = {_suggested_format(named["input"]), _suggested_format(named["weight"])}
-    memory_format = (
-        torch.channels_last if torch.channels_last in formats else torch.contiguous_format
-    )
+    formats.discard(torch.contiguous_format)
+    memory_format = formats.pop() if formats else torch.contiguous_format
 
     def place(tensor: torch.Tensor | None) -> torch.Tensor | None:
-        if tensor is None or tensor.dim() != 4:
+        if tensor is None or tensor.dim() not in _CHANNELS_LAST:
             return tensor
         return tensor.contiguous(memory_format=memory_format)
 

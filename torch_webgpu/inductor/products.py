@@ -1,11 +1,13 @@
-"""Matrix products that compute what follows them, element by element, before they store.
+"""Products and convolutions that compute what follows them, element by element, before they store.
 
-The hand-written kernels of products take an expression of each element `value` and of the elements
-`e` and `f` of two further matrices at its place. A group of pointwise nodes becomes one if nothing
-else reads the product, if it stores one buffer, and if that and its operands lie as matrices.
+Their hand-written kernels take an expression of each element `value` and of the elements `e`, `f`,
+`g`, `h` and `i` of further tensors at its place. A group of pointwise nodes becomes one if nothing
+else reads the product, if it stores one buffer, and if that and its operands lie as the kernels can
+address them: with one stride for each dimension, which positions of a convolution share.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import sympy
@@ -23,27 +25,28 @@ from torch.utils._ordered_set import OrderedSet
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 from torch_webgpu.inductor import tables
-from torch_webgpu.inductor.choices import DTYPES, Product, product_of
+from torch_webgpu.inductor.choices import DTYPES, Product, geometry_of, product_of
+from torch_webgpu.inductor.interface import buffer_budget
+from torch_webgpu.inductor.lanes import size_hint
 from torch_webgpu.inductor.module import LONGEST_NAME
 from torch_webgpu.inductor.overrides import KnownNumbers, WgslOverrides
 from torch_webgpu.inductor.text import lets
 
 # An expression that uses a value twice contains it twice.
-_LONGEST_EXPRESSION = 1000
-
-_PLACE = sympy.symbols("batch row column", integer=True, nonnegative=True)
+_LONGEST_EXPRESSION = 4000
+_OPERANDS = ("e", "f", "g", "h", "i")
 
 
 class _UnfitError(Exception):
     """The nodes cannot be an expression of a product's elements."""
 
 
-class _Matrix(NamedTuple):
-    """A buffer as a matrix, or as a batch of them."""
+class _Place(NamedTuple):
+    """Where the elements of a buffer lie that belong to those of a product."""
 
     name: str
     offset: sympy.Expr
-    strides: tuple[sympy.Expr, ...]  # of batch, row and column
+    strides: tuple[sympy.Expr, ...]  # for the product's dimensions
 
 
 class _Epilogue(KnownNumbers, Kernel):
@@ -53,37 +56,38 @@ class _Epilogue(KnownNumbers, Kernel):
     newvar_prefix = "let "
     suffix = ";"
 
-    def __init__(self, product: Any, adds: bool, inner: set[str]) -> None:
+    def __init__(self, product: Any, kind: Product, inner: set[str], order: Sequence[int]) -> None:
         super().__init__(increase_kernel_count=False)
         layout = product.get_layout()
         self.product = product.get_name()
-        self.dtype = product.get_dtype()
-        self.left = ["e", "f"]
+        self.kind = kind
+        self.left = list(_OPERANDS)
         self.value = "value"
-        if adds:
+        if kind.adds:
             self.value = f"value + {self.left.pop(0)}"
         self.inner = inner  # buffers that nothing outside reads
-        self.sizes = (sympy.S.One,) * (3 - len(layout.size)) + tuple(layout.size)
-        strides = (sympy.S.Zero,) * (3 - len(layout.size)) + tuple(layout.stride)
-        self.matrix = _Matrix(self.product, sympy.sympify(layout.offset), strides)
-        self.operands: dict[_Matrix, str] = {}
-        self.stored: dict[str, _Matrix] = {}
+        self.sizes = tuple(layout.size)
+        self.order = order  # of the dimensions, in which nodes are expected to walk them
+        self.indices = sympy.symbols(f"place:{len(self.sizes)}", integer=True, nonnegative=True)
+        self.place = _Place(self.product, sympy.sympify(layout.offset), tuple(layout.stride))
+        self.operands: dict[_Place, str] = {}
+        self.stored: dict[str, _Place] = {}
         self.result = ""
 
     # ---- What the ops ask of a kernel ----
 
     def load(self, name: str, index: sympy.Expr) -> CSEVariable:
-        matrix = self._matrix(name, index)
+        place = self._place(name, index)
         if name == self.product:
-            if not self._same(matrix):
+            if not self._same(place):
                 raise _UnfitError
             text = self.value
         else:
-            if matrix not in self.operands:
+            if place not in self.operands:
                 if not self.left:
                     raise _UnfitError
-                self.operands[matrix] = self.left.pop(0)
-            text = self.operands[matrix]
+                self.operands[place] = self.left.pop(0)
+            text = self.operands[place]
         return self.cse.generate(self.compute, text, dtype=torch.float32, shape=())
 
     def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any = None) -> None:
@@ -93,7 +97,7 @@ class _Epilogue(KnownNumbers, Kernel):
             return
         if self.stored or value.dtype != torch.float32:
             raise _UnfitError
-        self.stored[name] = self._matrix(name, index)
+        self.stored[name] = self._place(name, index)
         self.result = str(value)
 
     def prepare_indexing(self, *args: Any) -> Any:
@@ -107,10 +111,36 @@ class _Epilogue(KnownNumbers, Kernel):
     # ---- The nodes ----
 
     def add(self, node: SchedulerNode) -> None:
-        """Writes a node, whose loops run over the elements of the product in their order."""
+        """Writes a node, whose loops run over the elements of the product in `order`."""
         (sizes, reduced) = node.get_ranges()
-        numel = math.prod(self.sizes)
-        if reduced or not V.graph.sizevars.statically_known_equals(math.prod(sizes), numel):
+        if reduced:
+            raise _UnfitError
+        variables = self._variables(sizes)
+        with self, self.set_current_node(node), V.graph.set_current_device(node.get_device()):
+            node._body(variables, [])
+
+    def _variables(self, sizes: Sequence[sympy.Expr]) -> list[sympy.Expr]:
+        """The variables of loops of these sizes."""
+        equal = V.graph.sizevars.statically_known_equals
+        left = [d for d in self.order if not equal(self.sizes[d], 1)]
+        variables: list[sympy.Expr] = []
+        for size in reversed(sizes):  # each walks one dimension or several
+            index, walked = sympy.S.Zero, sympy.S.One
+            while left and not equal(walked, size):
+                d = left.pop()
+                index += walked * self.indices[d]
+                walked *= self.sizes[d]
+            if not equal(walked, size):
+                return self._parts_of_dimensions(sizes)
+            variables.insert(0, index)
+        if left:
+            raise _UnfitError
+        return variables
+
+    def _parts_of_dimensions(self, sizes: Sequence[sympy.Expr]) -> list[sympy.Expr]:
+        """The same for loops that walk a part of a dimension."""
+        equal = V.graph.sizevars.statically_known_equals
+        if not equal(math.prod(sizes), math.prod(self.sizes)):
             raise _UnfitError
         variables: list[sympy.Expr] = []
         stride = sympy.S.One
@@ -121,22 +151,20 @@ class _Epilogue(KnownNumbers, Kernel):
                 place = ModularIndexing(place, 1, size)
             variables.insert(0, self._simplified(place))
             stride = stride * size
-        with self, self.set_current_node(node), V.graph.set_current_device(node.get_device()):
-            node._body(variables, [])
+        return variables
 
     def _quotient(self, stride: sympy.Expr) -> sympy.Expr:
-        """The row-major index of an element, divided by `stride` and rounded down. Terms too small
-        to change the quotient are left out, which only some versions of Inductor's
+        """The number of an element in `order`, divided by `stride` and rounded down. Terms too
+        small to change the quotient are left out, which only some versions of Inductor's
         simplification do."""
-        batch, row, column = _PLACE
-        number = (batch * self.sizes[1] + row) * self.sizes[2] + column
-        for weight, rest in (
-            (self.sizes[1] * self.sizes[2], batch),
-            (self.sizes[2], batch * self.sizes[1] + row),
-        ):
+        number = sympy.S.Zero
+        weight = math.prod(self.sizes)
+        for d in self.order:
+            number = number * self.sizes[d] + self.indices[d]
+            weight = sympy.simplify(weight / self.sizes[d])
             factor = sympy.simplify(stride / weight)
             if factor.is_Integer and factor >= 1:
-                return FloorDiv(sympy.expand(rest), factor)
+                return FloorDiv(sympy.expand(number), factor)
         return FloorDiv(sympy.expand(number), stride)
 
     def expression(self) -> str:
@@ -151,44 +179,60 @@ class _Epilogue(KnownNumbers, Kernel):
         return texts[self.result]
 
     def _simplified(self, expr: sympy.Expr) -> sympy.Expr:
-        ranges = dict(zip(_PLACE, self.sizes, strict=True))
+        ranges = dict(zip(self.indices, self.sizes, strict=True))
         return V.graph.sizevars.simplify_with_ranges(expr, ranges)
 
-    def _matrix(self, name: str, index: sympy.Expr) -> _Matrix:
-        if V.graph.get_dtype(name) != self.dtype:
+    def buffers(self) -> set[str]:
+        """What a call binds, beside the product's own inputs."""
+        return {place.name for place in self.operands} | set(self.stored)
+
+    def _place(self, name: str, index: sympy.Expr) -> _Place:
+        if V.graph.get_dtype(name) not in DTYPES:
             raise _UnfitError
         index = sympy.expand(self._simplified(index))
-        strides = tuple(index.coeff(symbol) for symbol in _PLACE)
-        offset = index.subs(dict.fromkeys(_PLACE, 0))
-        rest = index - sum(s * symbol for s, symbol in zip(strides, _PLACE, strict=True))
+        strides = tuple(index.coeff(symbol) for symbol in self.indices)
+        offset = index.subs(dict.fromkeys(self.indices, 0))
+        rest = index - sum(s * symbol for s, symbol in zip(strides, self.indices, strict=True))
         known = (*strides, offset, rest)
-        if sympy.expand(rest - offset) != 0 or any(x.free_symbols & set(_PLACE) for x in known):
+        if sympy.expand(rest - offset) != 0 or any(
+            x.free_symbols & set(self.indices) for x in known
+        ):
             raise _UnfitError
-        return _Matrix(name, offset, strides)
+        place = _Place(name, offset, strides)
+        if self.kind.is_convolution and not self._has_position_stride(place):
+            raise _UnfitError
+        return place
 
-    def _same(self, matrix: _Matrix) -> bool:
-        """Whether the matrix lies as the product. Strides of dimensions of size 1 may differ."""
+    def _has_position_stride(self, place: _Place) -> bool:
+        """Whether positions of an image lie one after the other, with any one stride."""
         equal = V.graph.sizevars.statically_known_equals
-        return equal(matrix.offset, self.matrix.offset) and all(
+        expected = None
+        for size, stride in zip(self.sizes[:1:-1], place.strides[:1:-1], strict=True):
+            if equal(size, 1):
+                continue
+            if expected is not None and not equal(stride, expected):
+                return False
+            expected = stride * size
+        return True
+
+    def _same(self, place: _Place) -> bool:
+        """Whether the elements lie as the product's. Strides of dimensions of size 1 may differ."""
+        equal = V.graph.sizevars.statically_known_equals
+        return equal(place.offset, self.place.offset) and all(
             equal(one, other) or equal(size, 1)
-            for one, other, size in zip(
-                matrix.strides, self.matrix.strides, self.sizes, strict=True
-            )
+            for one, other, size in zip(place.strides, self.place.strides, self.sizes, strict=True)
         )
 
 
 class FusedProduct(FusedSchedulerNode):
-    """A product and the nodes that it computes before it stores."""
+    """A product, or a convolution, and the nodes that it computes before it stores."""
 
-    def __init__(
-        self, scheduler: Any, product: Any, nodes: list[Any], epilogue: _Epilogue, strategy: str
-    ) -> None:
+    def __init__(self, scheduler: Any, product: Any, nodes: list[Any], epilogue: _Epilogue) -> None:
         super().__init__(scheduler, [*nodes, product])  # the first tells the group
         self.snodes = [product, *nodes]
         self.product = product
         self.epilogue = epilogue
         self.expression = epilogue.expression()
-        self.strategy = strategy
 
     def codegen(self) -> None:
         """Has the wrapper allocate the one buffer that is stored, and call the product."""
@@ -200,39 +244,51 @@ class FusedProduct(FusedSchedulerNode):
                 if buffer.get_name() in stored:
                     buffer.allocate()
         out, *operands = map(self._view, [*stored.values(), *self.epilogue.operands])
-        *added, a, b = (each.codegen_reference() for each in self.product.node.inputs)
+        inputs = [each.codegen_reference() for each in self.product.node.inputs]
+        if self.epilogue.kind.is_convolution:
+            inputs = [*inputs, "None"][:3]  # x, weight and bias
+        else:
+            *added, a, b = inputs
+            inputs = [a, b, *added]
         origins, detailed_origins = get_kernel_metadata(self.snodes, wrapper)
         for line in origins.splitlines():
             wrapper.writeline(line)
         name = self._define(origins, detailed_origins)
-        wrapper.writeline(f"{name}({', '.join([out, a, b, *added, *operands])})")
+        wrapper.writeline(f"{name}({', '.join([out, *inputs, *operands])})")
 
     def _define(self, *origins: str) -> str:
         """The name of the product in the module."""
         wrapper = V.graph.wrapper_code
-        strategy = f", strategy={self.strategy!r}" if self.strategy else ""
-        text = f"fused_product({self.expression!r}{strategy})"
+        kind = self.epilogue.kind
+        given: dict[str, Any] = {}
+        if kind.strategy:
+            given["strategy"] = kind.strategy
+        if kind.is_convolution:
+            given |= geometry_of(self.product.node.kwargs) or {}
+        options = "".join(f", {option}={value!r}" for option, value in given.items())
+        function = "fused_convolution" if kind.is_convolution else "fused_product"
+        text = f"{function}({self.expression!r}{options})"
         if text not in wrapper.src_to_kernel:
             fused = get_fused_kernel_name(self.snodes, config.triton.descriptive_names)
-            name = f"product_{fused[:LONGEST_NAME]}_{wrapper.next_kernel_suffix()}"
+            prefix = function.removeprefix("fused_")
+            name = f"{prefix}_{fused[:LONGEST_NAME]}_{wrapper.next_kernel_suffix()}"
             wrapper.src_to_kernel[text] = name
             wrapper.define_kernel(name, text, "\n".join(origins), gpu=False)
         return str(wrapper.src_to_kernel[text])
 
-    def _view(self, matrix: _Matrix) -> str:
+    def _view(self, place: _Place) -> str:
         wrapper = V.graph.wrapper_code
-        axes = slice(3 - len(self.product.node.get_size()), None)
-        sizes, strides = self.epilogue.sizes[axes], matrix.strides[axes]
-        layout = V.graph.get_buffer(matrix.name).get_layout()
+        sizes, strides = self.epilogue.sizes, place.strides
+        layout = V.graph.get_buffer(place.name).get_layout()
         equal = V.graph.sizevars.statically_known_list_equals
         is_whole = equal(layout.size, sizes) and equal(layout.stride, strides)
-        if is_whole and matrix.offset == 0:
-            return matrix.name
-        for symbol in {s for x in (*sizes, *strides, matrix.offset) for s in x.free_symbols}:
+        if is_whole and place.offset == 0:
+            return place.name
+        for symbol in {s for x in (*sizes, *strides, place.offset) for s in x.free_symbols}:
             wrapper.ensure_size_computed(symbol)
         sizes, strides = map(wrapper.codegen_python_shape_tuple, (sizes, strides))
-        offset = wrapper.codegen_python_sizevar(matrix.offset)
-        return f"reinterpret_tensor({matrix.name}, {sizes}, {strides}, {offset})"
+        offset = wrapper.codegen_python_sizevar(place.offset)
+        return f"reinterpret_tensor({place.name}, {sizes}, {strides}, {offset})"
 
 
 def fuse_products(scheduler: Any, nodes: list[Any]) -> list[Any]:
@@ -248,9 +304,8 @@ def fuse_products(scheduler: Any, nodes: list[Any]) -> list[Any]:
         if reader not in result or not _can_wait(product, reader, result):
             continue
         try:
-            epilogue = _epilogue(scheduler, product.node, kind.adds, reader)
-            nodes_after = list(reader.get_nodes())
-            fused = FusedProduct(scheduler, product, nodes_after, epilogue, kind.strategy)
+            epilogue = _epilogue(scheduler, product.node, kind, reader)
+            fused = FusedProduct(scheduler, product, list(reader.get_nodes()), epilogue)
         except (_UnfitError, NotImplementedError):
             continue
         result[result.index(reader)] = fused
@@ -269,10 +324,11 @@ def _kind(node: Any) -> Product | None:
     is_fit = (
         kind is not None
         and product.get_dtype() in DTYPES
-        and product.output_view is None
+        and getattr(product, "output_view", None) is None
         and type(product.layout) is ir.FixedLayout
         and all(each.get_dtype() == product.get_dtype() for each in product.inputs)
         and all(product.kwargs.get(factor, 1) == 1 for factor in ("alpha", "beta"))
+        and (not kind.is_convolution or geometry_of(product.kwargs) is not None)
     )
     return kind if is_fit else None
 
@@ -309,15 +365,29 @@ def _can_wait(product: Any, reader: Any, nodes: list[Any]) -> bool:
     )
 
 
-def _epilogue(scheduler: Any, product: Any, adds: bool, reader: Any) -> _Epilogue:
+def _epilogue(scheduler: Any, product: Any, kind: Product, reader: Any) -> _Epilogue:
     operations = reader.get_operation_names()
     is_inner = scheduler.can_buffer_be_removed_through_fusion
     inner = {name for name in reader.get_buffer_names() if is_inner(name, operations)}
-    epilogue = _Epilogue(product, adds, inner)
-    for node in reader.get_nodes():
-        epilogue.add(node)
-    epilogue.expression()
-    (stored,) = epilogue.stored
-    if type(scheduler.name_to_buf[stored].node.layout) is not ir.FixedLayout:
-        raise _UnfitError
-    return epilogue
+    for order in _orders(product):
+        epilogue = _Epilogue(product, kind, inner, order)
+        try:
+            for node in reader.get_nodes():
+                epilogue.add(node)
+            epilogue.expression()
+        except _UnfitError:
+            continue
+        (stored,) = epilogue.stored
+        inputs = {each.get_name() for each in product.inputs}
+        fits = len(inputs | epilogue.buffers()) <= buffer_budget(may_raise=False)
+        if fits and type(scheduler.name_to_buf[stored].node.layout) is ir.FixedLayout:
+            return epilogue
+    raise _UnfitError
+
+
+def _orders(product: Any) -> list[tuple[int, ...]]:
+    """In which nodes may walk the dimensions: as memory does, and as they are counted."""
+    strides = [size_hint(stride) for stride in product.get_layout().stride]
+    counted = tuple(range(len(strides)))
+    in_memory = tuple(sorted(counted, key=lambda d: strides[d], reverse=True))
+    return list(dict.fromkeys([in_memory, counted]))

@@ -10,6 +10,7 @@ from torch_webgpu.inductor.accessors import Accessors, vector_bytes
 from torch_webgpu.inductor.module import Access, Operand
 
 fused_product = _C.FusedProduct
+fused_convolution = _C.FusedConvolution
 
 _log = logging.getLogger(__name__)
 

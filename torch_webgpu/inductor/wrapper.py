@@ -42,7 +42,8 @@ class WgslWrapper(_CallsKernels):
     def write_header(self) -> None:
         super().write_header()
         self.imports.writeline(
-            "from torch_webgpu.inductor.runtime import float_bits, fused_product, wgsl_kernel"
+            "from torch_webgpu.inductor.runtime import float_bits, fused_convolution, "
+            "fused_product, wgsl_kernel"
         )
 
 

@@ -1,5 +1,7 @@
 // Convolution and its gradients. ATen sends every convolution of a PrivateUse1 device here,
 // and turns 1-D convolutions into 2-D ones.
+#include "ops/conv/conv.h"
+
 #include <ATen/ops/convolution_backward_ops.h>
 #include <ATen/ops/convolution_ops.h>
 #include <ATen/ops/sum.h>
@@ -174,10 +176,51 @@ convolution_backward(const Tensor& grad_output, const Tensor& input_in, const Te
   return {grad_input, grad_weight, grad_bias};
 }
 
+// Checks the arguments, and that `out` fits.
+void check_into(const Tensor& out, const Tensor& input, const Tensor& weight, const Tensor& bias,
+                const ConvArguments& arguments) {
+  check_types(input, weight);
+  check_geometry(input, weight, bias, arguments.geometry(), arguments.transposed,
+                 arguments.output_padding);
+  const std::vector<int64_t> sizes =
+      output_sizes(input, weight, arguments.stride, arguments.padding, arguments.dilation,
+                   arguments.transposed, arguments.output_padding, arguments.groups);
+  TORCH_CHECK(out.sizes() == at::IntArrayRef(sizes), "expected a result of size ", sizes,
+              ", but got ", out.sizes());
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("convolution_overrideable", convolution);
   m.impl("convolution_backward_overrideable", convolution_backward);
 }
 
 } // namespace
+
+void convolve_into(const Tensor& out, const Tensor& input, const Tensor& weight, const Tensor& bias,
+                   const ConvArguments& arguments, const ConvEpilogue& epilogue) {
+  check_into(out, input, weight, bias, arguments);
+  TORCH_CHECK(has_position_stride(out),
+              "the positions of a convolution's result have one stride, but got strides ",
+              out.strides(), " for size ", out.sizes());
+  if (out.numel() == 0) {
+    return;
+  }
+  ConvEpilogue placed = epilogue;
+  for (Tensor& operand : placed.operands) {
+    if (operand.defined() && !has_position_stride(operand)) {
+      operand = operand.contiguous();
+    }
+  }
+  const auto convolve = arguments.transposed ? &conv_input : &conv_output;
+  convolve(out, input, weight, bias, arguments.geometry(), placed);
+}
+
+const Strategy& convolution_strategy(const Tensor& out, const Tensor& input, const Tensor& weight,
+                                     const ConvArguments& arguments, const Strategy* wanted,
+                                     const ShaderTarget& target) {
+  check_into(out, input, weight, {}, arguments);
+  const auto strategy = arguments.transposed ? &conv_input_strategy : &conv_output_strategy;
+  return strategy(out, input, weight, arguments.geometry(), wanted, target);
+}
+
 } // namespace torch_webgpu

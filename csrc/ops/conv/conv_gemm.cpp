@@ -3,6 +3,7 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/util/accumulate.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "backend/tensor.h"
@@ -53,21 +54,18 @@ void set_divisors(at::IntArrayRef sizes, Words& volume, Words& plane, Words& row
   volume = divisor_words(static_cast<uint32_t>(spatial(sizes, 0, 1) * area));
 }
 
-// Whether the spatial dimensions can be viewed as one dimension with stride tensor.stride(-1).
-bool is_collapsible(const Tensor& tensor) {
-  int64_t expected = tensor.stride(-1);
+// The stride of the innermost spatial dimension that has one: a dimension of size 1 may have any.
+int64_t position_stride(const Tensor& tensor) {
   for (int64_t d = tensor.dim() - 1; d >= 2; --d) {
-    if (tensor.size(d) != 1 && tensor.stride(d) != expected) {
-      return false;
+    if (tensor.size(d) != 1) {
+      return tensor.stride(d);
     }
-    expected *= tensor.size(d);
   }
-  return true;
+  return tensor.stride(-1);
 }
 
 Tensor collapsible(const Tensor& tensor) {
-  // A last dimension of size 1 may have any stride, so its stride says nothing about the others.
-  return tensor.size(-1) != 1 && is_collapsible(tensor) ? tensor : tensor.contiguous();
+  return tensor.size(-1) != 1 && has_position_stride(tensor) ? tensor : tensor.contiguous();
 }
 
 int64_t reach(const Tensor& tensor) {
@@ -86,8 +84,9 @@ MatrixView by_positions(const Tensor& tensor, int64_t groups) {
           .offset = tensor.storage_offset(),
           .batch = tensor.size(1) / groups * tensor.stride(1),
           .row = tensor.stride(1),
-          .column = tensor.stride(-1),
-          .reach = reach(tensor)};
+          .column = position_stride(tensor),
+          .reach = reach(tensor),
+          .image = tensor.stride(0)};
 }
 
 // The operand whose elements are addressed by tap and position together. The kernel computes the
@@ -133,97 +132,167 @@ void add_bias(Gemm& problem, const Tensor& bias, int64_t groups) {
   }
 }
 
-// Whether x or y is larger than a storage binding, so that the images must be processed in parts.
-bool needs_split(const Tensor& x, const Tensor& y) {
+// Whether one of these is larger than a storage binding, so that the images must be processed in
+// parts.
+bool needs_split(const Tensor& x, const Tensor& y, const ConvEpilogue& epilogue = {}) {
   const ShaderTarget& target = plan_target(x);
   const auto is_large = [&](const Tensor& tensor) {
-    return buffer_of(tensor).size > target.max_storage_binding_size &&
+    return tensor.defined() && buffer_of(tensor).size > target.max_storage_binding_size &&
            static_cast<uint64_t>(reach(tensor) + 1) * tensor.itemsize() >
                BindingList::safe_reach(target);
   };
-  return x.size(0) > 1 && (is_large(x) || is_large(y));
+  return x.size(0) > 1 &&
+         (is_large(x) || is_large(y) || std::ranges::any_of(epilogue.operands, is_large));
 }
 
-// Calls convolve(x, y) for each half of the images.
+// Calls convolve(x, y, epilogue) for each half of the images.
 template <typename Convolve>
-void for_halves(const Tensor& x, const Tensor& y, Convolve&& convolve) {
+void for_halves(const Tensor& x, const Tensor& y, const ConvEpilogue& epilogue,
+                Convolve&& convolve) {
   const int64_t half = x.size(0) / 2;
-  convolve(x.narrow(0, 0, half), y.narrow(0, 0, half));
-  convolve(x.narrow(0, half, x.size(0) - half), y.narrow(0, half, x.size(0) - half));
+  const auto part = [&](int64_t begin, int64_t size) {
+    ConvEpilogue of_part = epilogue;
+    for (Tensor& operand : of_part.operands) {
+      operand = operand.defined() ? operand.narrow(0, begin, size) : operand;
+    }
+    convolve(x.narrow(0, begin, size), y.narrow(0, begin, size), of_part);
+  };
+  part(0, half);
+  part(half, x.size(0) - half);
 }
 
 // Index arithmetic of the kernels is exact below 2^31.
-void run(Gemm& problem, const Convolution& conv, const ConvGeometry& geometry) {
+void run(Gemm& problem, const ConvEpilogue& epilogue = {}) {
   TORCH_CHECK_NOT_IMPLEMENTED(std::max(problem.n, problem.k) < int64_t{1} << 31,
                               "a convolution over 2^31 or more positions");
-  problem.op = "convolution";
-  problem.batch = geometry.groups;
-  problem.conv = &conv;
+  Fusion fusion(epilogue.text);
+  for (size_t k = 0; k < epilogue.operands.size(); ++k) {
+    const Tensor& operand = epilogue.operands[k];
+    fusion.operands[k] = operand.defined() ? by_positions(operand, problem.batch) : MatrixView();
+  }
+  problem.fusion = epilogue.text != 0 ? &fusion : nullptr;
+  problem.wanted = epilogue.wanted;
   gemm(problem);
 }
 
+// A product and the addresses of its elements, to which the product points.
+struct ConvProduct {
+  Convolution conv;
+  Gemm gemm;
+
+  ConvProduct(Convolution of, const ConvGeometry& geometry) : conv(of) {
+    gemm.op = "convolution";
+    gemm.batch = geometry.groups;
+    gemm.conv = &conv;
+  }
+  ConvProduct(const ConvProduct&) = delete;
+  ConvProduct& operator=(const ConvProduct&) = delete;
+};
+
+// `w` is contiguous.
+struct OutputProduct : ConvProduct {
+  OutputProduct(const Tensor& y, const Tensor& x, const Tensor& w, const ConvGeometry& geometry)
+      : ConvProduct(start(Form::output, w, x, spatial_sizes(y), geometry), geometry) {
+    conv.params.c_outer = static_cast<uint32_t>(y.stride(0));
+    gemm.m = w.size(0) / geometry.groups;
+    gemm.k = numel(w.sizes().slice(1));
+    gemm.n = y.size(0) * numel(spatial_sizes(y));
+    gemm.a = {.tensor = &w,
+              .offset = w.storage_offset(),
+              .batch = gemm.m * gemm.k,
+              .row = gemm.k,
+              .column = 1};
+    gemm.b = gathered(x, geometry.groups, false);
+    gemm.c = by_positions(y, geometry.groups);
+  }
+};
+
+struct InputProduct : ConvProduct {
+  InputProduct(const Tensor& x, const Tensor& y, const Tensor& w, const ConvGeometry& geometry)
+      : ConvProduct(start(Form::input, w, y, spatial_sizes(x), geometry), geometry) {
+    const int64_t taps = numel(spatial_sizes(w));
+    const int64_t y_channels = w.size(0) / geometry.groups;
+    conv.params.c_outer = static_cast<uint32_t>(x.stride(0));
+    conv.params.a_outer = static_cast<uint32_t>(w.size(1) * taps);
+    gemm.m = w.size(1);
+    gemm.k = y_channels * taps;
+    gemm.n = x.size(0) * numel(spatial_sizes(x));
+    gemm.a = {.tensor = &w,
+              .offset = w.storage_offset(),
+              .batch = y_channels * gemm.m * taps,
+              .row = taps,
+              .column = 1,
+              .reach = w.numel() - 1};
+    gemm.b = gathered(y, geometry.groups, false);
+    gemm.c = by_positions(x, geometry.groups);
+  }
+};
+
 } // namespace
 
+bool has_position_stride(const Tensor& tensor) {
+  int64_t expected = position_stride(tensor);
+  for (int64_t d = tensor.dim() - 1; d >= 2; --d) {
+    if (tensor.size(d) != 1 && tensor.stride(d) != expected) {
+      return false;
+    }
+    expected *= tensor.size(d);
+  }
+  return true;
+}
+
 void conv_output(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
-                 const ConvGeometry& geometry) {
-  if (needs_split(x, y)) {
-    for_halves(x, y, [&](const Tensor& x_half, const Tensor& y_half) {
-      conv_output(y_half, x_half, w, bias, geometry);
-    });
+                 const ConvGeometry& geometry, const ConvEpilogue& epilogue) {
+  if (needs_split(x, y, epilogue)) {
+    for_halves(x, y, epilogue,
+               [&](const Tensor& x_half, const Tensor& y_half, const ConvEpilogue& half) {
+                 conv_output(y_half, x_half, w, bias, geometry, half);
+               });
     return;
   }
   const Tensor weight = w.contiguous();
-  Convolution conv = start(Form::output, weight, x, spatial_sizes(y), geometry);
-  conv.params.c_outer = static_cast<uint32_t>(y.stride(0));
-  Gemm problem;
-  problem.m = w.size(0) / geometry.groups;
-  problem.k = numel(w.sizes().slice(1));
-  problem.n = y.size(0) * numel(spatial_sizes(y));
-  problem.a = {.tensor = &weight,
-               .offset = weight.storage_offset(),
-               .batch = problem.m * problem.k,
-               .row = problem.k,
-               .column = 1};
-  problem.b = gathered(x, geometry.groups, false);
-  problem.c = by_positions(y, geometry.groups);
-  add_bias(problem, bias, geometry.groups);
-  run(problem, conv, geometry);
+  OutputProduct product(y, x, weight, geometry);
+  add_bias(product.gemm, bias, geometry.groups);
+  run(product.gemm, epilogue);
 }
 
 void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor& bias,
-                const ConvGeometry& geometry) {
-  if (needs_split(x, y)) {
-    for_halves(x, y, [&](const Tensor& x_half, const Tensor& y_half) {
-      conv_input(x_half, y_half, w, bias, geometry);
-    });
+                const ConvGeometry& geometry, const ConvEpilogue& epilogue) {
+  if (needs_split(x, y, epilogue)) {
+    for_halves(x, y, epilogue,
+               [&](const Tensor& x_half, const Tensor& y_half, const ConvEpilogue& half) {
+                 conv_input(x_half, y_half, w, bias, geometry, half);
+               });
     return;
   }
   const Tensor weight = w.contiguous();
-  Convolution conv = start(Form::input, weight, y, spatial_sizes(x), geometry);
-  conv.params.c_outer = static_cast<uint32_t>(x.stride(0));
-  Gemm problem;
-  const int64_t taps = numel(spatial_sizes(w));
-  const int64_t y_channels = w.size(0) / geometry.groups;
-  problem.m = w.size(1);
-  problem.k = y_channels * taps;
-  problem.n = x.size(0) * numel(spatial_sizes(x));
-  problem.a = {.tensor = &weight,
-               .offset = weight.storage_offset(),
-               .batch = y_channels * problem.m * taps,
-               .row = taps,
-               .column = 1,
-               .reach = weight.numel() - 1};
-  conv.params.a_outer = static_cast<uint32_t>(problem.m * taps);
-  problem.b = gathered(y, geometry.groups, false);
-  problem.c = by_positions(x, geometry.groups);
-  add_bias(problem, bias, geometry.groups);
-  run(problem, conv, geometry);
+  InputProduct product(x, y, weight, geometry);
+  add_bias(product.gemm, bias, geometry.groups);
+  run(product.gemm, epilogue);
+}
+
+const Strategy& conv_output_strategy(const Tensor& y, const Tensor& x, const Tensor& w,
+                                     const ConvGeometry& geometry, const Strategy* wanted,
+                                     const ShaderTarget& target) {
+  const Tensor weight = w.contiguous();
+  OutputProduct product(y, x, weight, geometry);
+  product.gemm.wanted = wanted;
+  return gemm_strategy(product.gemm, target);
+}
+
+const Strategy& conv_input_strategy(const Tensor& x, const Tensor& y, const Tensor& w,
+                                    const ConvGeometry& geometry, const Strategy* wanted,
+                                    const ShaderTarget& target) {
+  const Tensor weight = w.contiguous();
+  InputProduct product(x, y, weight, geometry);
+  product.gemm.wanted = wanted;
+  return gemm_strategy(product.gemm, target);
 }
 
 void conv_weight(const Tensor& w, const Tensor& x, const Tensor& y, const ConvGeometry& geometry) {
   if (needs_split(x, y)) {
     Tensor sum = w; // w for the first half of the images, a new tensor for the second
-    for_halves(x, y, [&](const Tensor& x_half, const Tensor& y_half) {
+    for_halves(x, y, {}, [&](const Tensor& x_half, const Tensor& y_half, const ConvEpilogue&) {
       conv_weight(sum, x_half, y_half, geometry);
       if (!sum.is_same(w)) {
         w.add_(sum);
@@ -233,9 +302,9 @@ void conv_weight(const Tensor& w, const Tensor& x, const Tensor& y, const ConvGe
     return;
   }
   const Tensor gradient = collapsible(y);
-  Convolution conv = start(Form::weight, w, x, spatial_sizes(y), geometry);
-  conv.params.a_outer = static_cast<uint32_t>(gradient.stride(0));
-  Gemm problem;
+  ConvProduct product(start(Form::weight, w, x, spatial_sizes(y), geometry), geometry);
+  product.conv.params.a_outer = static_cast<uint32_t>(gradient.stride(0));
+  Gemm& problem = product.gemm;
   problem.m = w.size(0) / geometry.groups;
   problem.n = numel(w.sizes().slice(1));
   problem.k = y.size(0) * numel(spatial_sizes(y));
@@ -246,7 +315,7 @@ void conv_weight(const Tensor& w, const Tensor& x, const Tensor& y, const ConvGe
                .batch = problem.m * problem.n,
                .row = problem.n,
                .column = 1};
-  run(problem, conv, geometry);
+  run(problem);
 }
 
 } // namespace torch_webgpu

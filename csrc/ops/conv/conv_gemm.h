@@ -4,7 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
+
+#include "ops/matmul/matmul_gemm.h"
 
 namespace torch_webgpu {
 
@@ -13,14 +16,37 @@ struct ConvGeometry {
   int64_t groups = 1;
 };
 
-/// y from x and w; `bias` may be undefined.
+/// How a convolution is computed, and what is done with each element of its result before it is
+/// stored.
+struct ConvEpilogue {
+  uint32_t text = 0; // number of a Fusion's expression; 0: none
+  // What it reads, of the result's sizes. Undefined ones are zero.
+  std::array<at::Tensor, Fusion::kOperands> operands;
+  const Strategy* wanted = nullptr; // see Gemm
+};
+
+/// y from x and w; `bias` may be undefined. The positions of y lie in their order, with one stride.
 void conv_output(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w,
-                 const at::Tensor& bias, const ConvGeometry& geometry);
-/// x from y and w: the gradient of the input, or a transposed convolution.
+                 const at::Tensor& bias, const ConvGeometry& geometry,
+                 const ConvEpilogue& epilogue = {});
+/// x from y and w: the gradient of the input, or a transposed convolution. The positions of x lie
+/// in their order, with one stride.
 void conv_input(const at::Tensor& x, const at::Tensor& y, const at::Tensor& w,
-                const at::Tensor& bias, const ConvGeometry& geometry);
+                const at::Tensor& bias, const ConvGeometry& geometry,
+                const ConvEpilogue& epilogue = {});
+/// The way in which conv_output() or conv_input() computes its result, all of which lies in one
+/// binding. Needs no memory of the tensors: they may be meta tensors.
+const Strategy& conv_output_strategy(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w,
+                                     const ConvGeometry& geometry, const Strategy* wanted,
+                                     const ShaderTarget& target);
+const Strategy& conv_input_strategy(const at::Tensor& x, const at::Tensor& y, const at::Tensor& w,
+                                    const ConvGeometry& geometry, const Strategy* wanted,
+                                    const ShaderTarget& target);
 /// w from x and y: the gradient of the weight. w is contiguous.
 void conv_weight(const at::Tensor& w, const at::Tensor& x, const at::Tensor& y,
                  const ConvGeometry& geometry);
+
+/// Whether the spatial dimensions can be viewed as one dimension with one stride, which may be 0.
+bool has_position_stride(const at::Tensor& tensor);
 
 } // namespace torch_webgpu

@@ -134,6 +134,12 @@ fn column_of_c(n: u32) -> u32 {
   @else return two_levels(n, p.position_volume, p.c_outer, p.c_column);
 }
 
+// The last stride is that of an image.
+fn column_of_further(n: u32, strides: vec4<u32>) -> u32 {
+  @if(weight) return n * strides.z;
+  @else return two_levels(n, p.position_volume, strides.w, strides.z);
+}
+
 // Elements of B in the padding, and those between or beyond the elements of a strided y, are missing: see product.wgsl.
 @if(a_is_float || a_is_complex) var<workgroup> not_finite: atomic<u32>;
 

@@ -6,6 +6,11 @@
 // @operand a: in {bits128}
 // @operand b: in {bits128}
 // @operand d: in {f32} optional
+// @operand e: in float optional
+// @operand f: in float optional
+// @operand g: in float optional
+// @operand h: in float optional
+// @operand i: in float optional
 // @const   a_along_k: bool // groups of four run along K, else across it
 // @const   b_along_k: bool
 // @const   d_in_c: bool // C's own memory is D

@@ -7,6 +7,11 @@
 // @operand a: in {bits128, bits16} // bits128: groups of eight are aligned and end at the edges
 // @operand b: in {bits128, bits16}
 // @operand d: in {f16} optional
+// @operand e: in float optional
+// @operand f: in float optional
+// @operand g: in float optional
+// @operand h: in float optional
+// @operand i: in float optional
 // @const   a_along_k: bool // groups of eight run along K, else across it
 // @const   b_along_k: bool
 

@@ -6,6 +6,11 @@
 // @operand a: in {bits128}
 // @operand b: in {bits128, f32, f16, bf16} // bits128: groups run along K, for groups of A that do too
 // @operand d: in float optional
+// @operand e: in float optional
+// @operand f: in float optional
+// @operand g: in float optional
+// @operand h: in float optional
+// @operand i: in float optional
 // @const   elements: {elements_f32, elements_f16, elements_bf16} // of A and B
 // @const   a_along_k: bool // groups of A run along K, else across it
 // @const   rows_along_k: u32 in {1, 2, 4} // that an invocation computes; across K it computes those of a group

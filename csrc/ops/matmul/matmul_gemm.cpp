@@ -43,9 +43,6 @@ ProductDispatch plan(const Product& product, const Strategy& row, const ShaderTa
   if (row.longest_k != 0) {
     splits = std::max(splits, ceil_div(g.k, row.longest_k));
   }
-  if (g.conv != nullptr && g.fusion != nullptr) {
-    splits = 1; // the second pass does not know a convolution's rows and columns
-  }
   const int64_t step = std::max<int64_t>(tile.k, 16);
   dispatch.k_piece = ceil_div(std::max<int64_t>(ceil_div(g.k, splits), 1), step) * step;
   dispatch.splits = std::max<int64_t>(ceil_div(g.k, dispatch.k_piece), 1);

@@ -20,6 +20,9 @@ struct MatrixView {
   int64_t batch = 0, row = 0, column = 0;
   // The distance from the first to the last element, if the strides do not give it (convolutions).
   int64_t reach = -1;
+  // Of a fusion's operand, where columns are images and positions (convolutions): the stride of an
+  // image. `column` is that of a position.
+  int64_t image = 0;
 
   static MatrixView of(const at::Tensor& tensor); // of a 2-D or 3-D tensor
   MatrixView transposed() const { return {tensor, offset, batch, column, row, reach}; }
@@ -41,9 +44,10 @@ struct Convolution {
 };
 
 /// A function of each element of alpha * A @ B + beta * D, applied before it is stored: a WGSL
-/// expression of `value`, of the place in C, `batch`, `row` and `column` (u32), and of `e` and `f`,
-/// the elements of two further matrices at that place. Values have the type that products are
-/// summed in: f32, i32, vec2<u32> of int64, vec2<f32> of complex64.
+/// expression of `value`, of the place in C, `batch`, `row` and `column` (u32), and of `e`, `f`,
+/// `g`, `h` and `i`, the elements of further matrices at that place. Values have the type that
+/// products are summed in: f32, i32, vec2<u32> of int64, vec2<f32> of complex64. Expressions for
+/// convolutions do not use the place: where their sums are cut into pieces, it is another one.
 class Fusion {
 public:
   explicit Fusion(const std::string& expression) : text_(number_of(expression)) {}
@@ -51,8 +55,10 @@ public:
   explicit Fusion(uint32_t text) : text_(text) {}
 
   static constexpr uint32_t kPage = 256; // expressions of one `fused_page` in product.wgsl
+  static constexpr size_t kOperands = 5; // e, f, g, h, i
 
-  MatrixView e, f; // as large as C and of its dtype; absent ones are zero
+  // As large as C, of dtypes with that register type; absent ones are zero.
+  std::array<MatrixView, kOperands> operands;
   uint32_t text() const { return text_; }
   /// The number of an expression, from 1. It is kept for the process, as are pipelines. Raises
   /// NotImplementedError for more than 65535.
@@ -65,9 +71,9 @@ private:
 
 struct Strategy;
 
-/// C = fused(alpha * A @ B + beta * D). All four have one dtype that is_gemm_dtype() accepts (C may
-/// instead have the type that sums of it have: int32 for narrower integers); C overlaps neither A
-/// nor B, and is D or does not overlap it. Lazy conjugate bits are ignored.
+/// C = fused(alpha * A @ B + beta * D). All four have one dtype that is_gemm_dtype() accepts, but C
+/// may have another with the same register type (int32 for narrower integers, float32 for halves).
+/// C overlaps neither A nor B, and is D or does not overlap it. Lazy conjugate bits are ignored.
 struct Gemm {
   const char* op = "matmul"; // for errors and profiles
   int64_t batch = 1, m = 0, n = 0, k = 0;

@@ -1,8 +1,11 @@
 // What the kernels of matrix products share: C = fused(alpha * A @ B + beta * D), batched, for any strides.
 //
-// The epilogue. `fused` may read two further operands at the place of each element.
-// @operand e: in like d optional
-// @operand f: in like d optional
+// The epilogue. `fused` may read five further operands at the place of each element.
+// @operand e: in number akin a optional
+// @operand f: in number akin a optional
+// @operand g: in number akin a optional
+// @operand h: in number akin a optional
+// @operand i: in number akin a optional
 // @const   scaled: bool // alpha or beta is not 1
 // @const   flipped: bool // A, B, C and D are the transposed ones of the product as it was asked for
 // @const   fused_text: u32 in 0..255 // the number of the text that `fused` has, modulo 256; number 0 is none
@@ -38,8 +41,11 @@ struct Params {
   beta: vec4<u32>,
   // From here on only with a fused text.
   origin: vec4<u32>,    // batch, row and column of C's first element in the whole product
-  e_strides: vec4<u32>, // of a batch, a row and a column
+  e_strides: vec4<u32>, // of a batch, a row and a column; the last is for column_of_further()
   f_strides: vec4<u32>,
+  g_strides: vec4<u32>,
+  h_strides: vec4<u32>,
+  i_strides: vec4<u32>,
 }
 
 // The type that products are summed in. Raw bits are floats that the kernel unpacks.
@@ -66,21 +72,32 @@ fn acc_scalar(words: vec4<u32>) -> acc_t {
   @else return bitcast<f32>(words.x);
 }
 
-fn fused(value: acc_t, e: acc_t, f: acc_t, batch: u32, row: u32, column: u32) -> acc_t {
+fn fused(value: acc_t, e: acc_t, f: acc_t, g: acc_t, h: acc_t, i: acc_t, batch: u32, row: u32, column: u32) -> acc_t {
   return (
-// @region fused = value: an expression of value, batch, row, column and the elements e and f
+// @region fused = value: an expression of value, batch, row, column and the elements e, f, g, h and i
   );
+}
+
+// Where the element of a further operand lies.
+fn further_at(batch: u32, m: u32, n: u32, strides: vec4<u32>) -> u32 {
+  return batch * strides.x + m * strides.y + column_of_further(n, strides);
 }
 
 // Applies `fused`. In a transposed product (`flipped`), m is the column and n the row of C that `fused` sees.
 fn fuse(value: acc_t, batch: u32, m: u32, n: u32) -> acc_t {
   var e = acc_t();
   var f = acc_t();
-  @if(has_e) e = load_e(p.e_at + batch * p.e_strides.x + m * p.e_strides.y + n * p.e_strides.z);
-  @if(has_f) f = load_f(p.f_at + batch * p.f_strides.x + m * p.f_strides.y + n * p.f_strides.z);
+  var g = acc_t();
+  var h = acc_t();
+  var i = acc_t();
+  @if(has_e) e = load_e(p.e_at + further_at(batch, m, n, p.e_strides));
+  @if(has_f) f = load_f(p.f_at + further_at(batch, m, n, p.f_strides));
+  @if(has_g) g = load_g(p.g_at + further_at(batch, m, n, p.g_strides));
+  @if(has_h) h = load_h(p.h_at + further_at(batch, m, n, p.h_strides));
+  @if(has_i) i = load_i(p.i_at + further_at(batch, m, n, p.i_strides));
   let at = p.origin.xyz;
-  @if(flipped) return fused(value, e, f, batch + at.x, n + at.y, m + at.z);
-  @else return fused(value, e, f, batch + at.x, m + at.y, n + at.z);
+  @if(flipped) return fused(value, e, f, g, h, i, batch + at.x, n + at.y, m + at.z);
+  @else return fused(value, e, f, g, h, i, batch + at.x, m + at.y, n + at.z);
 }
 
 fn epilogue(sum: acc_t, batch: u32, m: u32, n: u32) -> acc_t {
@@ -155,6 +172,11 @@ fn b_exists(row: b_row_t, column: b_column_t) -> bool {
 // C's column n, relative to its row.
 fn column_of_c(n: u32) -> u32 {
   return n * p.c_column;
+}
+
+// The same for an operand of `fused`.
+fn column_of_further(n: u32, strides: vec4<u32>) -> u32 {
+  return n * strides.z;
 }
 
 // A missing element of B is loaded as zero, but zero times NaN or infinity is NaN. In kernels with missing elements,

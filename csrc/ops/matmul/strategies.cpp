@@ -49,7 +49,7 @@ bool in_units(int64_t unit, std::initializer_list<int64_t> values) {
 
 std::array<uint32_t, 4> strides_of(const MatrixView& view, bool flipped) {
   return {u32(view.batch), u32(flipped ? view.column : view.row),
-          u32(flipped ? view.row : view.column), 0};
+          u32(flipped ? view.row : view.column), u32(view.image)};
 }
 
 // The part of a further operand that belongs to a part of the product.
@@ -136,18 +136,21 @@ void run(Launch& launch, Params& p, const ProductDispatch& dispatch, bool d_in_c
     p.origin = {u32(g.origin[0]), u32(g.origin[1]), u32(g.origin[2]), 0};
     const int64_t rows = g.flipped ? g.n : g.m;
     const int64_t columns = g.flipped ? g.m : g.n;
-    if (fusion->e.tensor != nullptr) {
-      const auto e = at_origin(fusion->e, g).range(g.batch, rows, columns);
-      launch.e_range(e.buffer, e.begin, e.end,
-                     operand_dtype(g.op, "e", fusion->e.tensor->scalar_type()));
-      p.e_strides = strides_of(fusion->e, g.flipped);
-    }
-    if (fusion->f.tensor != nullptr) {
-      const auto f = at_origin(fusion->f, g).range(g.batch, rows, columns);
-      launch.f_range(f.buffer, f.begin, f.end,
-                     operand_dtype(g.op, "f", fusion->f.tensor->scalar_type()));
-      p.f_strides = strides_of(fusion->f, g.flipped);
-    }
+    const auto bind = [&](size_t which, const char* name, auto&& range) {
+      const MatrixView& given = fusion->operands[which];
+      if (given.tensor == nullptr) {
+        return std::array<uint32_t, 4>{};
+      }
+      const auto place = at_origin(given, g).range(g.batch, rows, columns);
+      range(place.buffer, place.begin, place.end,
+            operand_dtype(g.op, name, given.tensor->scalar_type()));
+      return strides_of(given, g.flipped);
+    };
+    p.e_strides = bind(0, "e", [&](const auto&... of) { launch.e_range(of...); });
+    p.f_strides = bind(1, "f", [&](const auto&... of) { launch.f_range(of...); });
+    p.g_strides = bind(2, "g", [&](const auto&... of) { launch.g_range(of...); });
+    p.h_strides = bind(3, "h", [&](const auto&... of) { launch.h_range(of...); });
+    p.i_strides = bind(4, "i", [&](const auto&... of) { launch.i_range(of...); });
   }
   launch.scaled(scaled).flipped(fusion != nullptr && g.flipped);
   launch.fused_text(text % Fusion::kPage).fused_page(text / Fusion::kPage);
@@ -408,7 +411,7 @@ bool is_grouped_f32(const Product& product, const Strategy&, const ShaderTarget&
   constexpr uint32_t kStorage = 2 * 2 * 8 * 33 * 16; // of gemm_f32.wgsl
   const Gemm& g = product.gemm;
   return g.conv == nullptr && product.dtype == DType::kF32 &&
-         target.max_workgroup_storage >= kStorage &&
+         g.c.tensor->scalar_type() == at::kFloat && target.max_workgroup_storage >= kStorage &&
          target.max_workgroup_invocations >= kernels::gemm_f32::kWorkgroup &&
          a_has_groups(product, 4) && b_has_groups(product, 4) && g.m >= 4 && g.c.column == 1 &&
          in_units(4, {g.c.offset, g.c.batch, g.c.row, g.n});
@@ -440,8 +443,10 @@ bool is_matrix_f16(const Product& product, const Strategy&, const ShaderTarget& 
     return shape.type == MatrixType::kF16 && shape.result == MatrixType::kF32 && shape.m == 16 &&
            shape.n == 16 && shape.k == 16;
   };
-  return product.gemm.conv == nullptr && product.dtype == DType::kF16 && target.shader_f16 &&
-         target.subgroups && target.subgroup_matrix && target.subgroup_min_size == 32 &&
+  const at::ScalarType stored = product.gemm.c.tensor->scalar_type();
+  return product.gemm.conv == nullptr && product.dtype == DType::kF16 &&
+         (stored == at::kHalf || stored == at::kFloat) && target.shader_f16 && target.subgroups &&
+         target.subgroup_matrix && target.subgroup_min_size == 32 &&
          target.subgroup_max_size == 32 && target.max_workgroup_storage >= kStorage &&
          target.max_workgroup_invocations >= kernels::gemm_matrix::kWorkgroup &&
          std::ranges::any_of(target.matrix_shapes, fits);
@@ -564,13 +569,23 @@ void force_strategy(std::string_view name) {
 void launch_reduce(const Product& product, const at::Tensor& pieces) {
   namespace kernel = kernels::gemm_reduce;
   Gemm g = product.gemm;
+  std::optional<Fusion> fusion = g.fusion != nullptr ? std::optional(*g.fusion) : std::nullopt;
   if (g.conv != nullptr && g.conv->form != kernels::conv_product::Form::weight) {
     // In C, a batch is a group, a row a channel, and a column an image and a position. The plain
     // product has the channels of all groups as batches, images as rows, positions as columns.
-    TORCH_INTERNAL_ASSERT(g.fusion == nullptr && g.c.batch == g.m * g.c.row);
+    TORCH_INTERNAL_ASSERT(g.c.batch == g.m * g.c.row);
     const int64_t positions = g.conv->params.position_volume[0];
-    g.c = {g.c.tensor, g.c.offset, g.c.row, g.conv->params.c_outer, g.c.column, g.c.reach};
-    g.d = {g.d.tensor, g.d.offset, g.d.row, 0, 0, g.d.reach};
+    const auto by_channels = [](const MatrixView& view, int64_t image) {
+      return MatrixView{view.tensor, view.offset, view.row, image, view.column, view.reach};
+    };
+    g.c = by_channels(g.c, g.conv->params.c_outer);
+    g.d = by_channels(g.d, 0);
+    if (fusion) {
+      for (MatrixView& operand : fusion->operands) {
+        operand = by_channels(operand, operand.image);
+      }
+      g.fusion = &*fusion;
+    }
     g.batch *= g.m;
     g.m = g.n / positions;
     g.n = positions;
