@@ -125,10 +125,14 @@ int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tensor& v
                          const std::optional<Tensor>& mask, double dropout, bool causal,
                          std::optional<double> /*scale*/, bool grouped_queries) {
   const at::Context& settings = at::globalContext();
+  const ShaderTarget& target = plan_target(context());
   const char* against = reason_against(query, key, value, mask, dropout, causal, grouped_queries);
+  if (against == nullptr && target.max_storage_buffers < kStorageBuffers) {
+    against = "a shader of this device has fewer than 8 storage buffers";
+  }
   const bool math = settings.userEnabledMathSDP();
   if (against == nullptr && settings.userEnabledOverrideableSDP() &&
-      !(math && is_composed_faster(plan_target(context())))) {
+      !(math && is_composed_faster(target))) {
     return static_cast<int64_t>(SDPBackend::overrideable);
   }
   if (math) {

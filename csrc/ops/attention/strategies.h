@@ -51,6 +51,8 @@ struct AttentionStrategy {
   AttentionTile tile;   // of kTiles
 };
 
+/// Storage buffers that a kernel binds at most.
+inline constexpr uint32_t kStorageBuffers = 8;
 /// The largest head dimension that the kernels take.
 inline constexpr int64_t kWidestHead = 256;
 
