@@ -221,6 +221,13 @@ struct Lerp {
   }
 };
 
+Tensors scalar_pow_list(const Scalar& base, TensorList exponents) {
+  check_foreach_api_restrictions(exponents);
+  const Form form{.op = PointwiseOp::pow_tensor_tensor, .first_is_common = true};
+  return or_slow(form, {{exponents}, 1, {}, base}, &foreach_scalar_pow_list_kernel_slow, base,
+                 exponents);
+}
+
 Tensors lerp_list(TensorList self, TensorList end, TensorList weights) {
   check_foreach_api_restrictions(self, end, weights);
   return or_slow({PointwiseOp::lerp_kernel_tensor_weight}, {{self, end, weights}, 3},
@@ -293,6 +300,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   FOREACH_PAIR(lerp, ".ScalarList",
                Lerp<Scalars, &foreach_tensor_lerp_scalarlist_kernel_slow,
                     &foreach_tensor_lerp_scalarlist_kernel_slow_>)
+  m.impl("_foreach_pow.ScalarAndTensor", &scalar_pow_list);
   m.impl("_foreach_lerp.List", &lerp_list);
   m.impl("_foreach_lerp_.List", &lerp_list_);
   m.impl("_foreach_zero_", &zero_);

@@ -4,6 +4,7 @@
 
 #include "backend/empty.h"
 #include "backend/tensor.h"
+#include "kernels/foreach_numbers.h"
 #include "kernels/foreach_rows.h"
 #include "launch/dtypes.h"
 
@@ -36,7 +37,8 @@ std::optional<DType> fast_dtype(const Form& form, const Arguments& arguments,
     lists[count++] = {outputs, true};
   }
   for (uint32_t i = 0; i < arguments.num_inputs; ++i) {
-    lists[count++] = {arguments.inputs[i], form.in_place && i == 0};
+    const bool numbers = form.second == SecondOperand::kNumbers && i == 1;
+    lists[count++] = {arguments.inputs[i], form.in_place && i == 0, numbers};
   }
   const auto dtype = common_dtype({lists.data(), count});
   if (!dtype || row(form.op).expression(info(*dtype).kind).empty()) {
@@ -56,7 +58,7 @@ std::optional<DType> fast_dtype(const Form& form, const Arguments& arguments,
       return std::nullopt;
     }
   }
-  if (!keeps_dtype(arguments.common, /*is_operand=*/false, *dtype)) {
+  if (!keeps_dtype(arguments.common, form.first_is_common, *dtype)) {
     return std::nullopt;
   }
   if (form.second == SecondOperand::kDeviceScalar) {
@@ -69,16 +71,70 @@ std::optional<DType> fast_dtype(const Form& form, const Arguments& arguments,
   return dtype;
 }
 
+// Whether the second list has numbers that foreach_numbers.wgsl takes, and the results have the
+// dtypes of the first list.
+bool has_numbers(const Arguments& arguments) {
+  for (size_t i = 0; i < arguments.inputs[0].size(); ++i) {
+    const at::Tensor& tensor = arguments.inputs[0][i];
+    const at::Tensor& number = arguments.inputs[1][i];
+    // Of two tensors without dimensions, the wider dtype is that of the result.
+    const bool keeps = tensor.dim() != 0 || tensor.scalar_type() == at::kFloat;
+    if (!at::isFloatingType(tensor.scalar_type()) || !is_webgpu(number) || number.dim() != 0 ||
+        number.scalar_type() != at::kFloat || number.is_neg() || !keeps || !is_webgpu(tensor) ||
+        (tensor.numel() != 0 && buffer_of(tensor).context != buffer_of(number).context)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The dtype in which kernels compute the form, whose second operand may become kNumbers; or
+// nullopt.
+std::optional<DType> take(Form& form, const Arguments& arguments, at::TensorList outputs) {
+  const auto dtype = fast_dtype(form, arguments, outputs);
+  if (dtype || form.second != SecondOperand::kList || form.factor != Factor::kCommon ||
+      arguments.num_inputs != 2 || !has_numbers(arguments)) {
+    return dtype;
+  }
+  form.second = SecondOperand::kNumbers;
+  return fast_dtype(form, arguments, outputs);
+}
+
+void launch_numbers(const Form& form, const Arguments& arguments, DType dtype,
+                    at::TensorList outputs, bool fresh) {
+  const PointwiseRow& table_row = row(form.op);
+  kernels::foreach_numbers::Launch launch(table_row.name.data());
+  launch.y(form.in_place ? arguments.inputs[0] : outputs).b(arguments.inputs[1]);
+  if (fresh) {
+    launch.own_y();
+  }
+  if (!form.in_place) {
+    launch.a(arguments.inputs[0]);
+  }
+  launch.row(static_cast<uint32_t>(form.op));
+  launch.set_common_dtype(dtype);
+  launch.run({.s0 = arguments.common.to<float>()}, [&] {
+    return kernels::foreach_numbers::Regions{
+        .expression = std::string(table_row.expression(info(dtype).kind))};
+  });
+}
+
 // `fresh`: the outputs are newly allocated, so bytes behind their last element may be overwritten.
 void launch(const Form& form, const Arguments& arguments, DType dtype, at::TensorList outputs,
             bool fresh) {
+  if (form.second == SecondOperand::kNumbers) {
+    launch_numbers(form, arguments, dtype, outputs, fresh);
+    return;
+  }
   const PointwiseRow& table_row = row(form.op);
   kernels::foreach_rows::Launch launch(table_row.name.data());
   launch.y(form.in_place ? arguments.inputs[0] : outputs);
   if (fresh) {
     launch.own_y();
   }
-  if (!form.in_place) {
+  if (form.first_is_common) {
+    launch.b(arguments.inputs[0]);
+  } else if (!form.in_place) {
     launch.a(arguments.inputs[0]);
   }
   if (form.second == SecondOperand::kList && arguments.num_inputs > 1) {
@@ -90,6 +146,7 @@ void launch(const Form& form, const Arguments& arguments, DType dtype, at::Tenso
     launch.c(arguments.inputs[2]);
   }
   launch.row(static_cast<uint32_t>(form.op))
+      .a_is_number(form.first_is_common)
       .b_is_number(form.second == SecondOperand::kScalar)
       .s0_is_own(form.factor == Factor::kPerTensor)
       .entry_numbers(arguments.scalars);
@@ -114,7 +171,7 @@ void count_as_written(at::TensorList tensors) {
 
 bool foreach_in_place(ForeachForm form, const ForeachArguments& arguments) {
   form.in_place = true;
-  const auto dtype = fast_dtype(form, arguments, {});
+  const auto dtype = take(form, arguments, {});
   if (dtype) {
     launch(form, arguments, *dtype, {}, false);
     count_as_written(arguments.inputs[0]);
@@ -124,7 +181,7 @@ bool foreach_in_place(ForeachForm form, const ForeachArguments& arguments) {
 
 bool foreach_into(at::TensorList outputs, ForeachForm form, const ForeachArguments& arguments) {
   form.in_place = false;
-  const auto dtype = fast_dtype(form, arguments, outputs);
+  const auto dtype = take(form, arguments, outputs);
   if (dtype) {
     launch(form, arguments, *dtype, outputs, false);
     count_as_written(outputs);
@@ -135,7 +192,7 @@ bool foreach_into(at::TensorList outputs, ForeachForm form, const ForeachArgumen
 std::optional<std::vector<at::Tensor>> foreach_functional(ForeachForm form,
                                                           const ForeachArguments& arguments) {
   form.in_place = false;
-  const auto dtype = fast_dtype(form, arguments, {});
+  const auto dtype = take(form, arguments, {});
   if (!dtype) {
     return std::nullopt;
   }

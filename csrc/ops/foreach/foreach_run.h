@@ -13,8 +13,9 @@
 
 namespace torch_webgpu {
 
-// Where the expression's second operand comes from.
-enum class SecondOperand : uint8_t { kList, kScalar, kDeviceScalar };
+// Where the expression's second operand comes from. kNumbers is a list of tensors of no dimensions,
+// one for each tensor of the first list; callers ask for kList.
+enum class SecondOperand : uint8_t { kList, kScalar, kDeviceScalar, kNumbers };
 // What s0 is: one number for all tensors, or each tensor's own.
 enum class Factor : uint8_t { kCommon, kPerTensor };
 
@@ -22,6 +23,7 @@ struct ForeachForm {
   PointwiseOp op;
   SecondOperand second = SecondOperand::kList;
   Factor factor = Factor::kCommon;
+  bool first_is_common = false; // a is ForeachArguments::common, b the list
   bool in_place = true;
 };
 

@@ -123,6 +123,54 @@ def test_alpha_and_device_scalars():
         torch.testing.assert_close(g.cpu(), e * a[4])
 
 
+@pytest.mark.parametrize("name", ["mul", "div", "maximum", "clamp_max", "pow", "add", "sub"])
+def test_numbers_on_the_device(name):
+    """A list of tensors without dimensions, one for each tensor of the first list."""
+    numbers = tensors(seed=1, shapes=[()] * len(SHAPES))
+    check(name, tensors(), numbers, dispatches=1)
+    # Results keep these dtypes. The CPU rounds the numbers to them first: differences show it.
+    for dtype in (torch.float16, torch.bfloat16) if name not in ("add", "sub") else ():
+        check(name, tensors(dtype, shapes=SHAPES[:-1]), numbers[:-1], dispatches=1)
+    check(name, tensors(shapes=[(2, 3), (4,)]), tensors(seed=1, shapes=[(1,), (1, 1, 1)])[:1] * 2)
+
+
+def test_numbers_that_promote_or_are_changed():
+    numbers = to_device(tensors(seed=1, shapes=[(), ()]))
+    halves = to_device(tensors(torch.float16, shapes=[(), (3,)]))
+    wide, narrow = torch._foreach_mul(halves, numbers)
+    assert (wide.dtype, narrow.dtype) == (torch.float32, torch.float16)
+    integers = to_device([torch.arange(3), torch.arange(4)])
+    for got, x, n in zip(torch._foreach_mul(integers, numbers), integers, numbers, strict=True):
+        assert torch.equal(got, x * n)
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        torch._foreach_mul_(integers, numbers)
+    host = [n.cpu() for n in numbers]
+    got = torch._foreach_mul(to_device(tensors(shapes=[(2,), (3,)])), host)
+    for g, e in zip(got, torch._foreach_mul(tensors(shapes=[(2,), (3,)]), host), strict=True):
+        torch.testing.assert_close(g.cpu(), e)
+    base = torch.arange(1.0, 9.0).to(DEVICE)
+    lists = [base[:4], base[4:]]
+    with pytest.raises(RuntimeError, match="single memory location"):
+        torch._foreach_mul_(lists, [base[1], base[6]])  # elements of the tensors themselves
+
+
+@pytest.mark.parametrize("base", [0.9, 2, -1.5, True])
+def test_powers_of_a_number(base):
+    exponents = tensors()
+    before = torch.webgpu.stats()["dispatches"]
+    got = torch._foreach_pow(base, to_device(exponents))
+    assert torch.webgpu.stats()["dispatches"] - before == 1
+    for g, e in zip(got, torch._foreach_pow(base, exponents), strict=True):
+        torch.testing.assert_close(g.cpu(), e, equal_nan=True)
+    for dtype in (torch.float16, torch.int64, torch.int32):
+        given = tensors(dtype)
+        for g, e in zip(torch._foreach_pow(base, to_device(given)),
+                        torch._foreach_pow(base, given), strict=True):  # fmt: skip
+            torch.testing.assert_close(g.cpu(), e, equal_nan=True)
+    with pytest.raises(RuntimeError, match="at least one tensor"):
+        torch._foreach_pow(base, [])
+
+
 @pytest.mark.parametrize("name", ["addcmul", "addcdiv"])
 def test_ternary(name):
     a, b, c = (tensors(seed=s) for s in range(3))

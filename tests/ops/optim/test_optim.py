@@ -95,6 +95,30 @@ def test_fused_takes_few_dispatches():
     assert train(DEVICE, "adam", shapes=shapes, fused=True)[2] <= 13
 
 
+@pytest.mark.parametrize("name", ["Adam", "AdamW"])
+def test_step_counts_on_the_device(name):
+    """Bias corrections are lists of numbers on the device, not a dispatch for each tensor."""
+    results, used = [], []
+    for device in ("cpu", DEVICE):
+        generator = torch.Generator().manual_seed(0)
+        parameters = [
+            torch.rand(8, 3 + n % 5, generator=generator).to(device).requires_grad_()
+            for n in range(40)
+        ]
+        for n, parameter in enumerate(parameters):
+            gradient = torch.linspace(-1, 1 + n, parameter.numel()).view_as(parameter)
+            parameter.grad = gradient.to(device)
+        capturable = {"capturable": True} if device == DEVICE else {}
+        optimizer = getattr(torch.optim, name)(parameters, foreach=True, **capturable)
+        for _ in range(3):
+            before = torch.webgpu.stats()["dispatches"]
+            optimizer.step()
+            used.append(torch.webgpu.stats()["dispatches"] - before)
+        results.append([p.detach().cpu() for p in parameters])
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+    assert used[-1] <= 80
+
+
 def test_tensor_rate_and_odd_layouts():
     lr = torch.tensor(0.01)
     for device_lr in (lr, lr.to(DEVICE)):
