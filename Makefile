@@ -6,7 +6,8 @@ SYSTEM_PATH := $(PATH)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test conformance nightly ecosystem fuzz soak demo bench lint format wheel check-wheel clean
+.PHONY: help setup setup-web build test test-web conformance nightly ecosystem fuzz soak demo web bench lint format wheel \
+	check-wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 13
@@ -15,14 +16,21 @@ setup: ## prepare .venv, the WebGPU runtime and a driver
 	@# .venv must not be made from its own interpreter.
 	@PATH="$(SYSTEM_PATH)" tools/setup.sh
 
+setup-web: setup # prepare Node, its packages and Chromium
+	@tools/ensure_web.sh
+
 build: setup ## build the C++ core in place
 	@[ -e build/build.ninja ] || cmake -S . -B build -G Ninja -DPython_EXECUTABLE=$(CURDIR)/$(VENV_PYTHON)
 	@cmake --build build -j $(JOBS)
 
-test: build ## run the C++ and the Python tests
+test: build setup-web ## run the C++, the Python and the web tests
 	@tools/ensure_swiftshader.sh
 	@ctest --test-dir build -V --no-tests=error; cpp=$$?; \
-	$(VENV_PYTHON) -m pytest -n 2 --dist=loadfile && exit $$cpp
+	$(VENV_PYTHON) -m pytest -n 2 --dist=loadfile; python=$$?; \
+	$(MAKE) --no-print-directory test-web && exit $$((cpp + python))
+
+test-web: build setup-web ## run the tests of web/ in Node and in Chromium; ARGS="-t names"
+	@cd web && npm run -s build && npm run -s test -- $(ARGS)
 
 conformance: build ## compare every operator and dtype with the CPU; ARGS="--only add --samples 2"
 	$(VENV_PYTHON) -m tests.conformance $(ARGS)
@@ -46,17 +54,21 @@ demo: build ## train a network on handwritten digits, then load it in a new proc
 	$(VENV_PYTHON) -m examples.digits train
 	$(VENV_PYTHON) -m examples.digits run
 
+web: build setup-web ## build the demo site, serve it and print its address; PORT=8080
+	@cd web && npm run -s build && npm run -s serve
+
 bench: build ## print the benchmark tables
 	$(VENV_PYTHON) -m benchmarks
 	$(VENV_PYTHON) -m benchmarks.compiled
 
-lint: setup ## run every check of .pre-commit-config.yaml
+lint: setup setup-web ## run every check of .pre-commit-config.yaml
 	$(VENV_PYTHON) -m pre_commit run --all-files
 
-format: setup ## format C++ and Python in place
+format: setup setup-web ## format C++, Python and TypeScript in place
 	git ls-files '*.cpp' '*.h' | xargs $(VENV_PYTHON) -c 'from clang_format import clang_format; clang_format()' -i
 	$(VENV_PYTHON) -m ruff check --fix-only -q
 	$(VENV_PYTHON) -m ruff format
+	cd web && npm run -s format
 
 wheel: setup ## build a wheel into dist/
 	@rm -f dist/torch_webgpu-*.whl
@@ -67,4 +79,4 @@ check-wheel: wheel ## use the wheel in a fresh environment, from Python and from
 	tools/check_wheel.sh
 
 clean: ## remove what a build made (.venv stays)
-	rm -rf build build-wheel dist torch_webgpu/lib torch_webgpu/include torch_webgpu/share torch_webgpu/_C.*.so
+	rm -rf build build-wheel dist web/dist web/node_modules torch_webgpu/lib torch_webgpu/include torch_webgpu/share torch_webgpu/_C.*.so

@@ -1,0 +1,58 @@
+// Builds web/dist: the npm package's module with its types, and the site.
+import { execFileSync } from "node:child_process";
+import { cp, mkdir, readdir, rm } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
+
+const web = dirname(dirname(fileURLToPath(import.meta.url)));
+const dist = join(web, "dist");
+
+const options = { bundle: true, format: "esm", target: "es2022", logLevel: "warning" };
+
+// The rooms that the npm package has: player/index.ts becomes dist/player.js.
+const rooms = ["player", "torch"].filter((room) => existsSync(join(web, room, "index.ts")));
+
+await rm(dist, { recursive: true, force: true });
+await mkdir(dist);
+await build({
+  ...options,
+  entryPoints: Object.fromEntries(rooms.map((room) => [room, join(web, room, "index.ts")])),
+  outdir: dist,
+  minify: true,
+  splitting: true,
+  chunkNames: "shared-[hash]",
+});
+execFileSync(
+  process.execPath,
+  [
+    join(web, "node_modules/typescript/bin/tsc"),
+    ...["--noEmit", "false", "--declaration", "--emitDeclarationOnly", "--outDir", dist],
+    ...["--rootDir", web, "--target", "es2022", "--module", "esnext"],
+    ...["--moduleResolution", "bundler", "--lib", "es2022,dom", "--types", "@webgpu/types"],
+    ...["--strict", "--verbatimModuleSyntax", "--skipLibCheck"],
+    ...rooms.map((room) => join(web, room, "index.ts")),
+  ],
+  { stdio: "inherit" },
+);
+
+// The site: static files as they are, and each page's main.ts as a module beside it.
+const site = join(web, "site");
+const files = await readdir(site, { recursive: true });
+await cp(site, join(dist, "site"), {
+  recursive: true,
+  filter: (source) => !/\.(ts|md|py)$/.test(source),
+});
+const pages = files.filter((file) => file.endsWith("main.ts"));
+if (pages.length > 0) {
+  await build({
+    ...options,
+    entryPoints: pages.map((page) => join(site, page)),
+    outbase: site,
+    outdir: join(dist, "site"),
+    minify: true,
+    splitting: true,
+    chunkNames: "shared-[hash]",
+  });
+}

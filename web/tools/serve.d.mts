@@ -1,0 +1,3 @@
+import type { Server } from "node:http";
+
+export function serve(root: string, port?: number): Promise<Server>;
