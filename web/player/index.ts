@@ -1,4 +1,21 @@
-/** Plays graph files (docs/graph-format.md). */
+/** Plays PyTorch programs that torch.webgpu.export or Graph.save wrote (docs/graph-format.md). */
 
-/** The version of the format that this player reads. */
-export const FORMAT_VERSION = 1;
+export { DeviceLostError, GraphFileError, KernelError } from "./errors";
+export type { DType, TypedArray } from "./dtypes";
+export {
+  type AnyFunctions,
+  type File,
+  type FunctionType,
+  type GpuTensor,
+  type Input,
+  load,
+  type LoadOptions,
+  type Output,
+  type Outputs,
+  type Placed,
+  Player,
+  type PlayerOf,
+  type Progress,
+  type RunOptions,
+  type TensorType,
+} from "./player";
