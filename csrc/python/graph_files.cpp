@@ -308,6 +308,8 @@ void register_graph_files(py::module_& m) {
       .def("add_buffer", torch::wrap_pybind_function_no_gil(
                              [](Program& program, uint64_t bytes) { program.add_buffer(bytes); }))
       .def("add_pipeline", torch::wrap_pybind_function_no_gil(&add_pipeline))
+      .def("add_function",
+           torch::wrap_pybind_function_no_gil([](Program& program) { program.add_function(); }))
       .def("dispatch", torch::wrap_pybind_function_no_gil(&dispatch))
       .def("copy", torch::wrap_pybind_function_no_gil(
                        [](Program& program, const Part& from, const Part& to) {
@@ -318,10 +320,13 @@ void register_graph_files(py::module_& m) {
       .def("finish", torch::wrap_pybind_function_no_gil([](Program& program) { program.finish(); }))
       .def("set_dispatch",
            torch::wrap_pybind_function_no_gil(
-               [](Program& program, uint32_t number, const std::string& params, Triple grid) {
-                 program.set_dispatch(number, bytes_of(params), grid);
+               [](Program& program, uint32_t function, uint32_t number, const std::string& params,
+                  Triple grid) {
+                 program.set_dispatch(function, number, bytes_of(params), grid);
                }))
-      .def("replay", torch::wrap_pybind_function_no_gil([](Program& program) { program.replay(); }))
+      .def("replay", torch::wrap_pybind_function_no_gil([](Program& program, uint32_t function) {
+             program.replay(function);
+           }))
       .def("write", torch::wrap_pybind_function_no_gil(&write))
       .def("read", torch::wrap_pybind_function_no_gil(&read))
       .def("take_errors", torch::wrap_pybind_function_no_gil(

@@ -109,8 +109,13 @@ ShaderTarget python_target(const std::string& base, const TargetChanges& changes
                     "there is no shader target named '", base, "'");
   ShaderTarget target =
       base == "device" ? context_targets.of(context()).device() : named_target(base);
-  for (const auto& [name, value] : changes) {
-    change(target, name, value);
+  // shader-f16 sets f16-bitcast too, so that one comes last.
+  for (const bool is_bitcast : {false, true}) {
+    for (const auto& [name, value] : changes) {
+      if ((name == "f16-bitcast") == is_bitcast) {
+        change(target, name, value);
+      }
+    }
   }
   if (!changes.empty()) {
     target.name += " with changes";

@@ -30,15 +30,14 @@ bool overlap(const Binding& a, const Binding& b) {
 
 } // namespace
 
-Program::Program(Context& context)
-    : context_(context), graph_(std::make_unique<Graph>(context, nullptr)) {}
+Program::Program(Context& context) : context_(context) {}
 
 Program::~Program() {
   if (in_bad_fork()) {
     return;
   }
   std::lock_guard<std::recursive_mutex> lock(context_.mutex);
-  graph_.reset();
+  functions_.clear();
   for (Buffer* buffer : buffers_) {
     context_.allocator.free(buffer);
   }
@@ -63,6 +62,24 @@ void Program::add_buffer(uint64_t bytes) {
 void Program::add_pipeline(const PipelineSpec& spec) {
   pipelines_.push_back(context_.pipelines.create(spec));
   has_checks_ |= spec.binding.checks_indices;
+}
+
+void Program::add_function() {
+  functions_.push_back({std::make_unique<Graph>(context_, nullptr), {}});
+}
+
+Program::Function& Program::current() {
+  if (functions_.empty()) {
+    refuse("a command is part of no function");
+  }
+  return functions_.back();
+}
+
+Program::Function& Program::function(uint32_t number) {
+  if (number >= functions_.size()) {
+    refuse("there is no function " + std::to_string(number));
+  }
+  return functions_[number];
 }
 
 const Buffer& Program::buffer(const Range& range) const {
@@ -112,17 +129,18 @@ void Program::dispatch(uint32_t pipeline, std::span<const Range> bindings,
     bound.push_back(binding);
   }
   check_grid(grid);
+  Function& to = current();
   std::lock_guard<std::recursive_mutex> lock(context_.mutex);
-  Recording recording(context_.stream, *graph_);
+  Recording recording(context_.stream, *to.graph);
   // The stream leaves out dispatches with an empty grid. A grid that may change starts non-empty.
   context_.stream.dispatch(kernel, bound.data(), static_cast<uint32_t>(bound.size()), params.data(),
                            static_cast<uint32_t>(params.size()), varies ? Grid{1, 1, 1} : grid);
   const bool is_recorded = varies || (grid[0] != 0 && grid[1] != 0 && grid[2] != 0);
   if (varies) {
-    graph_->expect_changes();
+    to.graph->expect_changes();
   }
   if (is_recorded) {
-    params_bytes_.push_back(static_cast<uint32_t>(params.size()));
+    to.params_bytes.push_back(static_cast<uint32_t>(params.size()));
   }
 }
 
@@ -131,14 +149,14 @@ void Program::copy(Range source, Range target) {
   const Buffer& from = buffer(source);
   const Buffer& to = buffer(target);
   std::lock_guard<std::recursive_mutex> lock(context_.mutex);
-  Recording recording(context_.stream, *graph_);
+  Recording recording(context_.stream, *current().graph);
   context_.stream.copy(from, source.offset, to, target.offset, source.bytes);
 }
 
 void Program::clear(Range target) {
   const Buffer& to = buffer(target);
   std::lock_guard<std::recursive_mutex> lock(context_.mutex);
-  Recording recording(context_.stream, *graph_);
+  Recording recording(context_.stream, *current().graph);
   context_.stream.clear(to, target.offset, target.bytes);
 }
 
@@ -148,28 +166,32 @@ void Program::finish() {
     errors_ = context_.allocator.allocate(kErrorWords * sizeof(uint32_t));
     context_.stream.clear(*errors_, 0, errors_->size);
   }
-  graph_->instantiate(errors_ != nullptr ? errors_->handle : nullptr);
-  if (const std::string error = graph_->validation_error(); !error.empty()) {
-    refuse("the commands are not valid: " + error);
+  for (const Function& function : functions_) {
+    function.graph->instantiate(errors_ != nullptr ? errors_->handle : nullptr);
+    if (const std::string error = function.graph->validation_error(); !error.empty()) {
+      refuse("the commands are not valid: " + error);
+    }
   }
   finished_ = true;
 }
 
-void Program::set_dispatch(uint32_t number, std::span<const uint8_t> params, Grid grid) {
-  if (number >= params_bytes_.size() || params.size() != params_bytes_[number]) {
+void Program::set_dispatch(uint32_t function_number, uint32_t number,
+                           std::span<const uint8_t> params, Grid grid) {
+  const Function& of = function(function_number);
+  if (number >= of.params_bytes.size() || params.size() != of.params_bytes[number]) {
     refuse("dispatch " + std::to_string(number) + " does not take " +
            std::to_string(params.size()) + " bytes of parameters");
   }
   check_grid(grid);
   std::lock_guard<std::recursive_mutex> lock(context_.mutex);
-  graph_->set_dispatch(number, params, grid);
+  of.graph->set_dispatch(number, params, grid);
 }
 
-void Program::replay() {
+void Program::replay(uint32_t number) {
   if (!finished_) {
     refuse("the program was not finished");
   }
-  graph_->replay({});
+  function(number).graph->replay({});
 }
 
 KernelErrors::Words Program::take_errors() {

@@ -1,4 +1,4 @@
-// A graph whose commands come from a file.
+// Graphs whose commands come from a file.
 #pragma once
 
 #include <array>
@@ -18,8 +18,8 @@ class Context;
 
 /// Trusts nothing in the file: each part is checked when it is added, and the whole in finish(),
 /// before anything runs. Every function raises kRuntime for what is not allowed, and kOutOfMemory
-/// if there is not enough memory. Buffers and pipelines are numbered in the order in which they
-/// were added.
+/// if there is not enough memory. Buffers, pipelines and functions are numbered in the order in which
+/// they were added. All functions use the same buffers.
 class Program {
 public:
   /// A part of a buffer, in bytes.
@@ -41,6 +41,8 @@ public:
   /// Compiles the shader. Its bindings are those of every kernel (runtime/pipeline.h).
   void add_pipeline(const PipelineSpec& spec);
 
+  /// Starts a function, to which commands are appended from here on.
+  void add_function();
   /// Appends a dispatch. With `varies`, set_dispatch() may change it.
   void dispatch(uint32_t pipeline, std::span<const Range> bindings, std::span<const uint8_t> params,
                 Grid grid, bool varies);
@@ -49,10 +51,10 @@ public:
   /// Has WebGPU check the commands. To be called once, after the last of them.
   void finish();
 
-  /// Gives dispatch `number` (copies and clears do not count) other parameters, as many bytes as
-  /// before, and another grid.
-  void set_dispatch(uint32_t number, std::span<const uint8_t> params, Grid grid);
-  void replay();
+  /// Gives dispatch `number` of a function (copies and clears do not count) other parameters, as many
+  /// bytes as before, and another grid.
+  void set_dispatch(uint32_t function, uint32_t number, std::span<const uint8_t> params, Grid grid);
+  void replay(uint32_t function);
   /// The buffer of a range that lies in it; its offset must be a multiple of 4.
   const Buffer& buffer(const Range& range) const;
   /// What kernels reported since the last call: a code (0: nothing) and details, as KernelErrors
@@ -60,6 +62,14 @@ public:
   KernelErrors::Words take_errors();
 
 private:
+  struct Function {
+    std::unique_ptr<Graph> graph;
+    std::vector<uint32_t> params_bytes; // of each dispatch
+  };
+
+  /// The function that was added last.
+  Function& current();
+  Function& function(uint32_t number);
   void check_grid(Grid grid) const;
 
   Context& context_;
@@ -68,8 +78,7 @@ private:
   Buffer* errors_ = nullptr;
   bool has_checks_ = false;
   std::vector<std::unique_ptr<Pipeline>> pipelines_;
-  std::vector<uint32_t> params_bytes_; // of each dispatch
-  std::unique_ptr<Graph> graph_;
+  std::vector<Function> functions_;
   bool finished_ = false;
 };
 
