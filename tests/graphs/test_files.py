@@ -403,8 +403,8 @@ def test_files_that_are_damaged(tmp_path):
     save_file({"a": torch.ones(3)}, damaged)
     with pytest.raises(ValueError, match="no program"):
         torch.webgpu.Graph.load(damaged)
-    write(damaged, example(), version="2")
-    with pytest.raises(ValueError, match="version '2'"):
+    write(damaged, example(), version="3")
+    with pytest.raises(ValueError, match="version '3'"):
         torch.webgpu.Graph.load(damaged)
     with pytest.raises(FileNotFoundError):
         torch.webgpu.Graph.load(tmp_path / "missing")

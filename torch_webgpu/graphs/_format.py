@@ -4,12 +4,15 @@ Decoding checks types, unknown members and the signs of numbers. _load.py checks
 with each other, and the device's runtime checks what commands do to buffers.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
 import torch
 
-VERSION = "1"
+VERSIONS = ("1", "2")
+# The name of the function of a file of version 1, which has one without a name.
+ONLY_FUNCTION = "run"
 # Keys of the metadata of the safetensors file.
 VERSION_KEY = "torch_webgpu.graph"
 PROGRAM_KEY = "torch_webgpu.program"
@@ -55,8 +58,13 @@ class Number(_Strict):
 
     type: Literal["u32", "i32", "f32", "u64"]
     value: int | float | str  # of u64: decimal digits
-    step: str | None = None  # of u64: what each replay adds, decimal digits
     input: bool = False  # whether a call may set it
+
+
+class CountingNumber(Number):
+    """A number in a file of version 1."""
+
+    step: str | None = None  # of u64: what each replay adds, decimal digits
 
 
 class Buffer(_Strict):
@@ -74,6 +82,12 @@ class View(_Strict):
     buffer: Count | None = None
     offset: Count = 0
     entry: str | None = None
+
+
+class InputView(View):
+    """An input in a file of version 2."""
+
+    optional: bool = False  # whether a call may leave it out; it keeps what it holds then
 
 
 class Shader(_Strict):
@@ -130,24 +144,129 @@ class Requirements(_Strict):
     subgroup_size: tuple[Count, Count] | None = None  # the device's may not leave this range
 
 
+class LanguageRequirements(Requirements):
+    """What a device must have, in a file of version 2."""
+
+    language_features: list[str] = []  # of WGSL
+
+
 class Variant(_Strict):
     """The commands of a replay, for devices that have what they require."""
+
+    requires: LanguageRequirements
+    scratch: list[Scratch]
+    commands: list[Dispatch | Copy | Clear]
+
+
+class Function(_Strict):
+    """What a caller calls. All functions of a program use its buffers."""
+
+    inputs: dict[str, InputView]
+    outputs: dict[str, View]
+    variants: list[Variant]
+    steps: dict[str, str] = {}  # by number, which is u64: what a replay adds, decimal digits
+
+
+class Program(_Strict):
+    """The whole of a file of version 2."""
+
+    producer: str
+    buffers: list[Buffer]
+    shaders: list[Shader]
+    functions: dict[str, Function]
+    dimensions: dict[str, Dimension] = {}
+    numbers: dict[str, Number] = {}
+    state: dict[str, Any] = {}  # trees, see _state.py
+    messages: dict[str, tuple[str, str]] = {}  # by error code: exception, text
+
+
+class Variant1(_Strict):
+    """A variant in a file of version 1."""
 
     requires: Requirements
     scratch: list[Scratch]
     commands: list[Dispatch | Copy | Clear]
 
 
-class Program(_Strict):
-    """The whole."""
+class Program1(_Strict):
+    """The whole of a file of version 1, which has one function."""
 
     producer: str
     buffers: list[Buffer]
     shaders: list[Shader]
-    variants: list[Variant]
     inputs: dict[str, View]
     outputs: dict[str, View]
+    variants: list[Variant1]
     dimensions: dict[str, Dimension] = {}
-    numbers: dict[str, Number] = {}
+    numbers: dict[str, CountingNumber] = {}
     state: dict[str, Any] = {}  # trees, see _state.py
     messages: dict[str, tuple[str, str]] = {}  # by error code: exception, text
+
+
+_COMMON = ("producer", "buffers", "shaders", "dimensions", "state", "messages")
+
+
+def decode(version: str | None, text: str) -> Program:
+    """The program of a file. Raises ValueError for a version that is not read here, and msgspec's
+    errors for what is no program."""
+    if version is None:
+        raise ValueError("it has no program")
+    if version not in VERSIONS:
+        raise ValueError(
+            f"it has version {version!r} of the format, and this is a reader of versions "
+            + " and ".join(VERSIONS)
+        )
+    if version == "2":
+        return msgspec.json.decode(text, type=Program)
+    old = msgspec.json.decode(text, type=Program1)
+    function = Function(
+        inputs={name: _as(InputView, view) for name, view in old.inputs.items()},
+        outputs=old.outputs,
+        variants=[
+            Variant(
+                requires=_as(LanguageRequirements, variant.requires),
+                scratch=variant.scratch,
+                commands=variant.commands,
+            )
+            for variant in old.variants
+        ],
+        steps={name: n.step for name, n in old.numbers.items() if n.step is not None},
+    )
+    numbers = {
+        name: Number(type=n.type, value=n.value, input=n.input) for name, n in old.numbers.items()
+    }
+    return Program(functions={ONLY_FUNCTION: function}, numbers=numbers, **_members(old, _COMMON))
+
+
+def as_version_1(program: Program) -> Program1:
+    """The same program, which has one function and nothing that is new in version 2."""
+    (function,) = program.functions.values()
+    return Program1(
+        inputs={name: _as(View, view) for name, view in function.inputs.items()},
+        outputs=function.outputs,
+        variants=[
+            Variant1(
+                requires=_as(Requirements, variant.requires),
+                scratch=variant.scratch,
+                commands=variant.commands,
+            )
+            for variant in function.variants
+        ],
+        numbers={
+            name: CountingNumber(
+                **_members(n, Number.__struct_fields__), step=function.steps.get(name)
+            )
+            for name, n in program.numbers.items()
+        },
+        **_members(program, _COMMON),
+    )
+
+
+def _members(value: msgspec.Struct, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}
+
+
+def _as(kind: Any, value: msgspec.Struct) -> Any:
+    """A struct as one of a class that has more members, or fewer."""
+    common = [name for name in kind.__struct_fields__ if name in value.__struct_fields__]
+    return kind(**_members(value, common))

@@ -7,7 +7,7 @@ Files are untrusted: nothing that a file says is used before it is checked, here
 import math
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -62,16 +62,8 @@ def load_graph(path: str | os.PathLike[str], *, trusted: bool = False) -> "Loade
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            version = metadata.get(form.VERSION_KEY)
-            if version is None:
-                raise ValueError("it has no program")
-            if version != form.VERSION:
-                raise ValueError(
-                    f"it has version {version!r} of the format, and this is a reader of version "
-                    f"{form.VERSION}"
-                )
             text = metadata.get(form.PROGRAM_KEY, "")
-            program = msgspec.json.decode(text, type=form.Program)
+            program = form.decode(metadata.get(form.VERSION_KEY), text)
             return LoadedGraph(program, file, trusted)
     except _REFUSALS as error:
         if isinstance(error, torch.OutOfMemoryError):
@@ -88,8 +80,45 @@ def _check_not_capturing() -> None:
         )
 
 
+class LoadedFunction:
+    """A function of a `LoadedGraph`. Call it with its inputs by name."""
+
+    def __init__(self, graph: "LoadedGraph", name: str, number: int) -> None:
+        self._graph = graph
+        self._name = name
+        self._number = number
+        self._function = graph._file_program.functions[name]
+        self._varying: list[tuple[int, form.Dispatch]] = []
+
+    def __repr__(self) -> str:
+        def names(views: Mapping[str, form.View]) -> str:
+            return ", ".join(f"{name}: {v.dtype}{v.shape}" for name, v in views.items())
+
+        function = self._function
+        return f"{self._name}(({names(function.inputs)}) -> ({names(function.outputs)}))"
+
+    @property
+    def inputs(self) -> dict[str, tuple[torch.dtype, tuple[int | str, ...]]]:
+        """dtype and shape of each input; a dimension that a call decides has a name."""
+        views = self._function.inputs.items()
+        return {name: (form.DTYPES[view.dtype], tuple(view.shape)) for name, view in views}  # type: ignore[arg-type]
+
+    def __call__(self, /, **given: Any) -> dict[str, torch.Tensor]:
+        """Calls the function.
+
+        given: a tensor for each input, on any device, and any of `LoadedGraph.numbers`. An input
+        that is optional keeps what it holds if it is left out. Raises TypeError for names that do
+        not fit and for other dtypes, ValueError for other shapes, and what the kernels raise
+        (IndexError for an index out of range). Arguments that are refused change nothing.
+        """
+        _check_not_capturing()
+        with self._graph._lock:
+            return self._graph._play(self, given)
+
+
 class LoadedGraph:
-    """A graph from a file. Call it with its inputs by name; it returns its outputs by name.
+    """A graph from a file. Call it with its inputs by name; it returns its outputs by name. Of a
+    file with several functions, ``g["step"](x=...)`` calls one.
 
     The results are new tensors on ``webgpu``. What the program keeps between calls (parameters,
     states of optimizers, caches, counters of random numbers) is in `state`.
@@ -98,39 +127,51 @@ class LoadedGraph:
     def __init__(self, program: form.Program, file: Any, trusted: bool) -> None:
         self._file_program = program
         self._check_names()
-        self._variant = self._choose()
+        variants = [self._choose(name) for name in program.functions]
         self._is_near = trusted  # its buffers lie on the device of all tensors
         self._program = _C.Program(not trusted)
         self._values = {
             name: bits_of(number, number.value) for name, number in program.numbers.items()
         }
-        self._steps = {
-            name: bits_of(number, number.step)
-            for name, number in program.numbers.items()
-            if number.step is not None
-        }
         self._lock = threading.Lock()
         self._sizes = {name: size.max for name, size in program.dimensions.items()}
-        self._entries = self._add_buffers(file)
+        self._functions = {
+            name: LoadedFunction(self, name, k) for k, name in enumerate(program.functions)
+        }
+        places = self._add_buffers(variants)
+        self._entries = self._load_entries(file)
         self._check_views()
-        self._varying: list[tuple[int, form.Dispatch]] = []
-        self._add_commands()
+        self._add_shaders()
+        for function, variant, place in zip(
+            self._functions.values(), variants, places, strict=True
+        ):
+            self._add_commands(function, variant, place)
         self._program.finish()
         self._upload(file)
         self._check_state()
 
     def __repr__(self) -> str:
-        def names(views: dict[str, form.View]) -> str:
-            return ", ".join(f"{name}: {v.dtype}{v.shape}" for name, v in views.items())
+        return f"LoadedGraph({'; '.join(map(repr, self._functions.values()))})"
 
-        program = self._file_program
-        return f"LoadedGraph(({names(program.inputs)}) -> ({names(program.outputs)}))"
+    def __getitem__(self, name: str) -> LoadedFunction:
+        """The function of that name. Raises KeyError if there is none."""
+        return self._functions[name]
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The names of the functions. A file that `Graph.save` wrote has one, ``run``."""
+        return tuple(self._functions)
+
+    def _only(self) -> LoadedFunction:
+        if len(self._functions) != 1:
+            names = ", ".join(self._functions)
+            raise TypeError(f"the file has the functions {names}: say which, as in g[name]")
+        return next(iter(self._functions.values()))
 
     @property
     def inputs(self) -> dict[str, tuple[torch.dtype, tuple[int | str, ...]]]:
-        """dtype and shape of each input; a dimension that a call decides has a name."""
-        views = self._file_program.inputs.items()
-        return {name: (form.DTYPES[view.dtype], tuple(view.shape)) for name, view in views}  # type: ignore[arg-type]
+        """`LoadedFunction.inputs` of a file with one function. Raises TypeError for others."""
+        return self._only().inputs
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -139,32 +180,25 @@ class LoadedGraph:
         return tuple(name for name, number in numbers if number.input)
 
     def __call__(self, /, **given: Any) -> dict[str, torch.Tensor]:
-        """Replays the program.
+        """Calls the function of a file with one, as `LoadedFunction` says. Raises TypeError for a
+        file with several."""
+        return self._only()(**given)
 
-        given: a tensor for each input, on any device, and any of `numbers`. Raises TypeError for
-        names that do not fit and for other dtypes, ValueError for other shapes, and what the
-        kernels raise (IndexError for an index out of range). Arguments that are refused change
-        nothing.
-        """
-        _check_not_capturing()
-        with self._lock:
-            return self._play(given)
-
-    def _play(self, given: dict[str, Any]) -> dict[str, torch.Tensor]:
-        tensors, values, sizes = self._arguments(given)
+    def _play(self, function: LoadedFunction, given: dict[str, Any]) -> dict[str, torch.Tensor]:
+        tensors, values, sizes = self._arguments(function, given)
         known = {**values, **sizes}
-        outputs = self._file_program.outputs.items()
+        outputs = function._function.outputs.items()
         for _, view in outputs:
             self._check_place(view, sizes)
-        dispatches = [(n, _params(c, known), _grid(c, known)) for n, c in self._varying]
+        dispatches = [(n, _params(c, known), _grid(c, known)) for n, c in function._varying]
         for number, params, grid in dispatches:
-            self._program.set_dispatch(number, params, grid)
+            self._program.set_dispatch(function._number, number, params, grid)
         self._values, self._sizes = values, sizes
         for view, tensor in tensors:
             self._program.write(view.buffer or 0, view.offset, tensor)
-        self._program.replay()
-        for name, step in self._steps.items():
-            self._values[name] = (self._values[name] + step) & ((1 << 64) - 1)
+        self._program.replay(function._number)
+        for name, step in function._function.steps.items():
+            self._values[name] = (self._values[name] + int(step)) & ((1 << 64) - 1)
         results = {name: self._read(view) for name, view in outputs}
         self._raise_errors()
         return results
@@ -190,44 +224,49 @@ class LoadedGraph:
 
     def _check_names(self) -> None:
         program = self._file_program
-        groups = (program.inputs, program.numbers, program.dimensions)
-        names = [name for group in groups for name in group]
-        if len(set(names)) != len(names):
-            raise ValueError("inputs, numbers and dimensions have names in common")
+        for name, function in program.functions.items():
+            names = [*function.inputs, *program.numbers, *program.dimensions]
+            if len(set(names)) != len(names):
+                raise ValueError(f"inputs of {name!r}, numbers and dimensions have names in common")
+            for counter, step in function.steps.items():
+                number = program.numbers.get(counter)
+                if number is None or number.type != "u64":
+                    raise ValueError(f"the number {counter!r} counts, and is no u64")
+                bits_of(number, step)
         for name, size in program.dimensions.items():
             if size.min > size.max:
                 raise ValueError(f"the dimension {name!r} has no size")
         for name, number in program.numbers.items():
-            if number.step is not None and number.type != "u64":
-                raise ValueError(f"the number {name!r} counts, and is no u64")
             if number.type == "u64" and not isinstance(number.value, str):
                 raise ValueError(f"the number {name!r} is no string of digits")
 
-    def _choose(self) -> form.Variant:
-        """The first variant that the device can execute."""
+    def _choose(self, name: str) -> form.Variant:
+        """The first variant of a function that the device can execute."""
         refused = []
-        for variant in self._file_program.variants:
+        for variant in self._file_program.functions[name].variants:
             missing = _missing(variant.requires)
             if not missing:
                 return variant
             refused.append(" and ".join(missing))
         raise ValueError(
-            "this device cannot execute it: it requires " + ", or ".join(refused or ["a variant"])
+            f"this device cannot execute {name!r}: it requires "
+            + ", or ".join(refused or ["a variant"])
         )
 
     def _check_views(self) -> None:
         program = self._file_program
-        for views in (program.inputs, program.outputs):
-            for name, view in views.items():
-                if view.buffer is None:
-                    raise ValueError(f"{name!r} is in no buffer")
-                self._check_view(view)
-        for name, view in program.inputs.items():
-            for size in view.shape:
-                if isinstance(size, list) or (
-                    isinstance(size, str) and size not in program.dimensions
-                ):
-                    raise ValueError(f"the input {name!r} has a size {size!r}")
+        for function in program.functions.values():
+            for views in (function.inputs, function.outputs):
+                for name, view in views.items():
+                    if view.buffer is None:
+                        raise ValueError(f"{name!r} is in no buffer")
+                    self._check_view(view)
+            for name, view in function.inputs.items():
+                for size in view.shape:
+                    if isinstance(size, list) or (
+                        isinstance(size, str) and size not in program.dimensions
+                    ):
+                        raise ValueError(f"the input {name!r} has a size {size!r}")
 
     def _check_state(self) -> None:
         def tensor(view: object) -> torch.Tensor:
@@ -268,46 +307,64 @@ class LoadedGraph:
 
     # ---- The program
 
-    def _add_buffers(self, file: Any) -> dict[str, torch.Tensor]:
-        """Makes the buffers. Returns the tensors of the file that no buffer starts with."""
-        program, variant = self._file_program, self._variant
-        keys = set(file.keys())
-        for buffer in program.buffers:
-            if buffer.entry is not None and buffer.entry not in keys:
-                raise ValueError(f"the file has no tensor {buffer.entry!r}")
-        place: list[int] = list(range(len(program.buffers)))
-        slots: dict[int, int] = {}
-        sizes = [buffer.bytes for buffer in program.buffers]
-        for scratch in variant.scratch:
-            if scratch.within is not None:
-                if scratch.slot is not None or scratch.within >= len(program.buffers):
-                    raise ValueError("a scratch buffer has no place")
-                place.append(scratch.within)
-            else:
-                at = (
-                    len(sizes)
-                    if scratch.slot is None
-                    else slots.setdefault(scratch.slot, len(sizes))
-                )
-                if at == len(sizes):
-                    sizes.append(0)
-                sizes[at] = max(sizes[at], scratch.bytes)
-                place.append(at)
-            if scratch.bytes > sizes[place[-1]]:
-                raise ValueError("a scratch buffer is larger than the buffer that it lies in")
+    def _add_buffers(self, variants: list[form.Variant]) -> list[list[int]]:
+        """Makes the buffers. Returns, for each variant, where each of its buffers lies."""
+        program = self._file_program
+        base = len(program.buffers)
+        shared: list[int] = []  # scratch of one function may lie where another's did
+        places = []
+        for variant in variants:
+            sizes: list[int] = []
+            places.append(self._places(variant, sizes))
+            self._check_lifetimes(variant, places[-1])
+            order = sorted(range(len(sizes)), key=lambda k: -sizes[k])
+            shared += [0] * (len(sizes) - len(shared))
+            for at, k in enumerate(order):
+                shared[at] = max(shared[at], sizes[k])
+            moved = {base + k: base + at for at, k in enumerate(order)}
+            places[-1] = [moved.get(place, place) for place in places[-1]]
+        sizes = [*(buffer.bytes for buffer in program.buffers), *shared]
         limit = _C.properties()[2]["max_buffer_size"]
         if max(sizes, default=0) > limit:
             raise ValueError(f"it has a buffer of {max(sizes)} bytes; the device allows {limit}")
-        self._place = place
-        self._check_lifetimes()
         for size in sizes:
             self._program.add_buffer(size)
-        in_buffers = {buffer.entry for buffer in program.buffers}
+        return places
+
+    def _places(self, variant: form.Variant, sizes: list[int]) -> list[int]:
+        """The place of each buffer that commands name: a buffer of the program, or behind those the
+        memory of scratch buffers, whose sizes are appended to `sizes`."""
+        buffers = self._file_program.buffers
+        place: list[int] = list(range(len(buffers)))
+        slots: dict[int, int] = {}
+        for scratch in variant.scratch:
+            if scratch.within is not None:
+                if scratch.slot is not None or scratch.within >= len(buffers):
+                    raise ValueError("a scratch buffer has no place")
+                if scratch.bytes > buffers[scratch.within].bytes:
+                    raise ValueError("a scratch buffer is larger than the buffer that it lies in")
+                place.append(scratch.within)
+                continue
+            at = len(sizes)
+            if scratch.slot is not None:
+                at = slots.setdefault(scratch.slot, at)
+            if at == len(sizes):
+                sizes.append(0)
+            sizes[at] = max(sizes[at], scratch.bytes)
+            place.append(len(buffers) + at)
+        return place
+
+    def _load_entries(self, file: Any) -> dict[str, torch.Tensor]:
+        """The tensors of the file that no buffer starts with."""
+        keys = set(file.keys())
+        in_buffers = {buffer.entry for buffer in self._file_program.buffers}
+        if missing := in_buffers - keys - {None}:
+            raise ValueError(f"the file has no tensor {min(map(str, missing))!r}")
         return {key: file.get_tensor(key) for key in keys - in_buffers}
 
-    def _check_lifetimes(self) -> None:
+    def _check_lifetimes(self, variant: form.Variant, place: list[int]) -> None:
         """Checks that scratch buffers which share memory are used one after the other."""
-        program, variant = self._file_program, self._variant
+        program = self._file_program
         base = len(program.buffers)
         first_use = [len(variant.commands)] * base
         for at, command in enumerate(variant.commands):
@@ -321,10 +378,10 @@ class LoadedGraph:
                     if not scratch.first <= at <= scratch.last:
                         raise ValueError("a scratch buffer is used outside of its lifetime")
         free: dict[int, int] = {}  # by place: the first command that may use it
-        inputs = {view.buffer for view in program.inputs.values()}
+        inputs = {v.buffer for f in program.functions.values() for v in f.inputs.values()}
         order = sorted(range(len(variant.scratch)), key=lambda k: variant.scratch[k].first)
         for k in order:
-            scratch, at = variant.scratch[k], self._place[base + k]
+            scratch, at = variant.scratch[k], place[base + k]
             late = at < base and (
                 first_use[at] <= scratch.last
                 or program.buffers[at].entry is not None
@@ -334,9 +391,8 @@ class LoadedGraph:
                 raise ValueError("buffers that are in use at the same time share memory")
             free[at] = scratch.last + 1
 
-    def _add_commands(self) -> None:
-        program = self._file_program
-        for shader in program.shaders:
+    def _add_shaders(self) -> None:
+        for shader in self._file_program.shaders:
             if any(at >= shader.buffers for at in shader.writes):
                 raise ValueError(f"the shader {shader.label!r} writes a binding that it has not")
             writable = sum(1 << at for at in set(shader.writes))
@@ -351,25 +407,30 @@ class LoadedGraph:
                     shader.reports,
                 )
             )
+
+    def _add_commands(
+        self, function: LoadedFunction, variant: form.Variant, place: list[int]
+    ) -> None:
+        def at(part: tuple[int, int]) -> tuple[int, int]:
+            return place[part[0]], part[1]
+
         known = {**self._values, **self._sizes}
         number = 0
-        for command in self._variant.commands:
+        self._program.add_function()
+        for command in variant.commands:
             if isinstance(command, form.Copy):
-                source = (*self._at(command.source), command.bytes)
-                self._program.copy(source, (*self._at(command.target), command.bytes))
+                source = (*at(command.source), command.bytes)
+                self._program.copy(source, (*at(command.target), command.bytes))
             elif isinstance(command, form.Clear):
-                self._program.clear((*self._at(command.target[:2]), command.target[2]))
+                self._program.clear((*at(command.target[:2]), command.target[2]))
             else:
                 taken = set().union(*map(names_in, (*command.grid, *command.words)))
                 grid, params = _grid(command, known), _params(command, known)
-                parts = [(*self._at(part[:2]), part[2]) for part in command.bind]
+                parts = [(*at(part[:2]), part[2]) for part in command.bind]
                 self._program.dispatch(command.shader, parts, params, grid, bool(taken))
                 if taken:
-                    self._varying.append((number, command))
+                    function._varying.append((number, command))
                 number += bool(taken) or 0 not in grid
-
-    def _at(self, part: tuple[int, int]) -> tuple[int, int]:
-        return self._place[part[0]], part[1]
 
     def _upload(self, file: Any) -> None:
         for number, buffer in enumerate(self._file_program.buffers):
@@ -383,26 +444,28 @@ class LoadedGraph:
     # ---- A call
 
     def _arguments(
-        self, given: dict[str, Any]
+        self, function: LoadedFunction, given: dict[str, Any]
     ) -> tuple[list[tuple[form.View, torch.Tensor]], dict[str, int], dict[str, int]]:
         """The tensors of a call with their places, the numbers and the dimensions."""
-        program = self._file_program
+        inputs, numbers = function._function.inputs, self._file_program.numbers
         values = dict(self._values)
         sizes: dict[str, int] = {}
-        tensors = []
+        tensors: list[tuple[form.View, torch.Tensor]] = []
         for name, value in given.items():
-            if name in program.inputs:
-                tensors.append((program.inputs[name], self._input(name, value, sizes)))
-            elif name in program.numbers and program.numbers[name].input:
-                values[name] = bits_of(program.numbers[name], value)
+            if name in inputs:
+                tensors.append((inputs[name], self._input(name, inputs[name], value, sizes)))
+            elif name in numbers and numbers[name].input:
+                values[name] = bits_of(numbers[name], value)
             else:
-                raise TypeError(f"the graph has no input {name!r}; {self!r}")
-        if missing := program.inputs.keys() - given.keys():
-            raise TypeError(f"the graph needs {', '.join(sorted(missing))}; {self!r}")
+                raise TypeError(f"the graph has no input {name!r}; {function!r}")
+        needed = {name for name, view in inputs.items() if not view.optional}
+        if missing := needed - given.keys():
+            raise TypeError(f"the graph needs {', '.join(sorted(missing))}; {function!r}")
         return tensors, values, {**self._sizes, **sizes}
 
-    def _input(self, name: str, value: object, sizes: dict[str, int]) -> torch.Tensor:
-        view = self._file_program.inputs[name]
+    def _input(
+        self, name: str, view: form.View, value: object, sizes: dict[str, int]
+    ) -> torch.Tensor:
         if not isinstance(value, torch.Tensor):
             raise TypeError(f"{name} must be a tensor, not a {type(value).__name__}")
         if value.dtype != form.DTYPES[view.dtype]:
@@ -465,13 +528,18 @@ def _bytes(view: form.View, sizes: dict[str, int]) -> int:
     return math.prod(shape) * form.DTYPES[view.dtype].itemsize
 
 
-def _missing(requires: form.Requirements) -> list[str]:
+def _missing(requires: form.LanguageRequirements) -> list[str]:
     """What the device does not have."""
     _, features, limits = _C.properties()
     missing = [
         f"the feature {name!r}"
         for name in requires.features
         if _FEATURES.get(name, name) not in features
+    ]
+    missing += [
+        f"the WGSL language feature {name!r}"
+        for name in requires.language_features
+        if name not in features
     ]
     for name, value in requires.limits.items():
         if name == _ALIGNMENT:

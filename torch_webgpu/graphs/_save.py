@@ -3,8 +3,8 @@
 import math
 import os
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -17,6 +17,7 @@ from torch_webgpu.graphs import _format as form
 from torch_webgpu.graphs._state import to_tree
 
 _ENABLE = re.compile(r"^\s*enable\s+([^;]+);", re.MULTILINE)
+_REQUIRE = re.compile(r"^\s*requires\s+([^;]+);", re.MULTILINE)
 # `enable` names of WGSL and the features of WebGPU that have them.
 _FEATURES = {
     "f16": "shader-f16",
@@ -26,6 +27,22 @@ _FEATURES = {
 _NAME = re.compile(r"[^\W\d]\w*")
 
 
+class Recording(NamedTuple):
+    """A capture of a function, for one kind of device."""
+
+    captured: Any  # the runtime's graph
+    outputs: Mapping[str, torch.Tensor]
+
+
+class SavedFunction(NamedTuple):
+    """A function of a file. Its recordings have the same inputs, and outputs of the same names,
+    dtypes and shapes; the one that a player should prefer comes first."""
+
+    inputs: Mapping[str, torch.Tensor]
+    recordings: Sequence[Recording]
+    optional: frozenset[str] = frozenset()  # inputs that a call may leave out
+
+
 def save_graph(
     captured: Any,
     path: str | os.PathLike[str],
@@ -33,17 +50,32 @@ def save_graph(
     outputs: Mapping[str, torch.Tensor],
     state: Mapping[str, Any],
 ) -> None:
-    """Writes the file. `captured` is the runtime's graph; the rest as `Graph.save` has it.
+    """Writes a file of version 1. `captured` is the runtime's graph; the rest as `Graph.save` has
+    it.
 
     Raises RuntimeError during a capture.
     """
+    function = SavedFunction(inputs, [Recording(captured, outputs)])
+    save_functions(path, {form.ONLY_FUNCTION: function}, state, version="1")
+
+
+def save_functions(
+    path: str | os.PathLike[str],
+    functions: Mapping[str, SavedFunction],
+    state: Mapping[str, Any],
+    *,
+    version: str = "2",
+) -> form.Program:
+    """Writes a file and returns its program. `state` as `Graph.save` has it. Raises RuntimeError
+    during a capture."""
     if _C.is_capturing():
         raise RuntimeError("a graph cannot be saved while a graph is captured")
-    writer = _Writer(_C.list_graph(captured))
-    program = writer.program(inputs, outputs, state)
+    writer = _Writer(functions)
+    program = writer.program(state)
+    written = form.as_version_1(program) if version == "1" else program
     metadata = {
-        form.VERSION_KEY: form.VERSION,
-        form.PROGRAM_KEY: msgspec.json.encode(program).decode(),
+        form.VERSION_KEY: version,
+        form.PROGRAM_KEY: msgspec.json.encode(written).decode(),
     }
     # The old file, if there is one, stays until the new one is complete.
     path = os.fsdecode(path)
@@ -54,135 +86,242 @@ def save_graph(
     finally:
         if os.path.exists(partial):
             os.unlink(partial)
+    return program
+
+
+class _Capture:
+    """A recording with the numbers that its tensors have in the file."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.listing = _C.list_graph(recording.captured)
+        self.outputs = recording.outputs
+        self.number: dict[int, int] = {}  # of a listed tensor: its buffer
+        self.shader: list[int] = []  # of a listed shader: its number in the file
+
+
+class _Allocation:
+    """A tensor's memory, as all captures use it."""
+
+    def __init__(self) -> None:
+        self.uses: list[tuple[_Capture, int]] = []  # number in the capture's listing
+
+    @property
+    def listed(self) -> list[Any]:
+        return [capture.listing.tensors[k] for capture, k in self.uses]
+
+    @property
+    def own(self) -> bool:
+        """Whether it holds nothing before a replay."""
+        return all(tensor.own for tensor in self.listed)
+
+    @property
+    def requested(self) -> int:
+        return self.listed[0].requested
+
+    @property
+    def bytes(self) -> int:
+        size = max(max(t.extent, t.requested) for t in self.listed)
+        return -(-size // 4) * 4
+
+    def contents(self) -> torch.Tensor:
+        capture, k = max(self.uses, key=lambda use: use[0].listing.tensors[use[1]].extent)
+        return capture.listing.read(k)
 
 
 class _Writer:
-    """The buffers of a file: those that all replays share come first, then the scratch."""
+    """The buffers of a file: those that all replays share come first, then the scratch of each
+    capture."""
 
-    def __init__(self, listing: Any) -> None:
-        self.listing = listing
+    def __init__(self, functions: Mapping[str, SavedFunction]) -> None:
+        self.functions = functions
+        self.captures = {
+            name: [_Capture(recording) for recording in function.recordings]
+            for name, function in functions.items()
+        }
+        self.allocations: dict[int, _Allocation] = {}
+        for captures in self.captures.values():
+            for capture in captures:
+                for k, tensor in enumerate(capture.listing.tensors):
+                    at = self.allocations.setdefault(tensor.allocation, _Allocation())
+                    at.uses.append((capture, k))
         self.entries: dict[str, torch.Tensor] = {}
         self.buffers: list[form.Buffer] = []
-        self.by_allocation = {t.allocation: k for k, t in enumerate(listing.tensors)}
-        self.input_names: set[str] = set()
-        self.number: dict[int, int] = {}  # of a listed tensor: its buffer
+        self.number: dict[int, int] = {}  # of an allocation: its buffer
+        self.shaders: list[form.Shader] = []
+        self.shader_numbers: dict[object, int] = {}
+        self.numbers: dict[str, form.Number] = {}
+        self.streams: dict[object, tuple[str, str]] = {}  # of a generator: its numbers
         self.stored: dict[tuple[object, ...], str] = {}
         self.alive: list[torch.Tensor] = []  # so that no other tensor gets its address
 
-    def program(
-        self,
-        inputs: Mapping[str, torch.Tensor],
-        outputs: Mapping[str, torch.Tensor],
-        state: Mapping[str, Any],
-    ) -> form.Program:
-        for name in (*inputs, *outputs):
-            if not isinstance(name, str) or not _NAME.fullmatch(name):
-                raise ValueError(f"{name!r} cannot name an input or output: it is no identifier")
-        self.input_names = set(inputs)
-        input_views = {name: self._input(name, tensor) for name, tensor in inputs.items()}
+    def program(self, state: Mapping[str, Any]) -> form.Program:
+        for function in self.functions.values():
+            for name in (*function.inputs, *function.recordings[0].outputs):
+                if not isinstance(name, str) or not _NAME.fullmatch(name):
+                    raise ValueError(
+                        f"{name!r} cannot name an input or output: it is no identifier"
+                    )
+        input_views = {
+            label: {
+                name: self._input(name, tensor, name in function.optional)
+                for name, tensor in function.inputs.items()
+            }
+            for label, function in self.functions.items()
+        }
         trees = {}
         for name, holder in state.items():
             states = holder.state_dict() if hasattr(holder, "state_dict") else holder
             trees[name] = to_tree(states, name, self._state)
-        output_views = {name: self._output(name, tensor) for name, tensor in outputs.items()}
-        for k, tensor in enumerate(self.listing.tensors):
-            if k not in self.number and not tensor.own:
-                self._add(k, entry=self._contents(k, f"constant.{len(self.buffers)}"))
-        scratch = self._scratch()
-        numbers, commands = self._commands()
+        output_views = {label: self._outputs(label) for label in self.functions}
+        for allocation, at in self.allocations.items():
+            if allocation not in self.number and not at.own:
+                entry = self._contents(allocation, f"constant.{len(self.buffers)}")
+                self._add(allocation, entry=entry)
+        functions = {}
+        messages: dict[str, tuple[str, str]] = {}
+        for label, captures in self.captures.items():
+            steps: dict[str, str] = {}
+            variants = [self._variant(capture, steps) for capture in captures]
+            functions[label] = form.Function(
+                inputs=input_views[label],
+                outputs=output_views[label],
+                variants=variants,
+                steps=steps,
+            )
+            for capture in captures:
+                messages |= {str(code): m for code, m in capture.listing.messages.items()}
         return form.Program(
             producer=f"torch-webgpu {_version()}",
             buffers=self.buffers,
-            shaders=[self._shader(shader) for shader in self.listing.shaders],
-            variants=[
-                form.Variant(
-                    requires=self._requirements(commands), scratch=scratch, commands=commands
-                )
-            ],
-            inputs=input_views,
-            outputs=output_views,
-            numbers=numbers,
+            shaders=self.shaders,
+            functions=functions,
+            numbers=self.numbers,
             state=trees,
-            messages={str(code): message for code, message in self.listing.messages.items()},
+            messages=messages,
         )
+
+    def _variant(self, capture: _Capture, steps: dict[str, str]) -> form.Variant:
+        for k, tensor in enumerate(capture.listing.tensors):
+            if tensor.allocation in self.number:
+                capture.number[k] = self.number[tensor.allocation]
+        capture.shader = [self._shader(shader) for shader in capture.listing.shaders]
+        scratch = self._scratch(capture)
+        commands = self._commands(capture, steps)
+        requires = self._requirements(capture, commands)
+        return form.Variant(requires=requires, scratch=scratch, commands=commands)
 
     # ---- Tensors
 
-    def _listed(self, tensor: torch.Tensor) -> int | None:
-        """The number of the tensor's storage among those that commands use."""
-        return self.by_allocation.get(_C.allocation_of(tensor))
+    def _allocation_of(self, tensor: torch.Tensor) -> int | None:
+        """The tensor's memory, if commands use it."""
+        allocation = _C.allocation_of(tensor)
+        return allocation if allocation in self.allocations else None
 
-    def _add(self, k: int, *, entry: str | None) -> None:
-        tensor = self.listing.tensors[k]
-        self.number[k] = len(self.buffers)
-        size = max(tensor.extent, tensor.requested)
-        self.buffers.append(form.Buffer(bytes=-(-size // 4) * 4, entry=entry))
+    def _add(self, allocation: int, *, entry: str | None) -> None:
+        self.number[allocation] = len(self.buffers)
+        self.buffers.append(form.Buffer(bytes=self.allocations[allocation].bytes, entry=entry))
 
     def _used(self, what: str, tensor: torch.Tensor, how: str) -> int:
-        """The number of an input's or output's storage among those that commands use."""
+        """The memory of an input or output."""
         _check_tensor(what, tensor)
-        k = self._listed(tensor)
-        if k is None:
+        allocation = self._allocation_of(tensor)
+        if allocation is None:
             raise ValueError(f"{what} is not {how} by the graph")
-        return k
+        return allocation
 
-    def _view(self, what: str, tensor: torch.Tensor, k: int) -> form.View:
+    def _view(self, what: str, tensor: torch.Tensor, allocation: int) -> form.View:
         if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
             raise ValueError(f"{what} is not contiguous; capture the .contiguous() of it instead")
         offset = _C.byte_offset(tensor)
         if offset % 4:
             raise ValueError(f"{what} does not start at a multiple of 4 bytes in its storage")
         return form.View(
-            buffer=self.number[k],
+            buffer=self.number[allocation],
             offset=offset,
             dtype=_dtype_name(what, tensor.dtype),
             shape=list(tensor.shape),
         )
 
-    def _input(self, name: str, tensor: torch.Tensor) -> form.View:
+    def _input(self, name: str, tensor: torch.Tensor, optional: bool) -> form.InputView:
         what = f"the input {name!r}"
-        k = self._used(what, tensor, "used")
-        if self.listing.tensors[k].own:
+        allocation = self._used(what, tensor, "used")
+        at = self.allocations[allocation]
+        if at.own:
             raise ValueError(f"{what} was made in the capture; an input must exist before it")
-        if k not in self.number:
-            covers = tensor.nbytes == self.listing.tensors[k].requested
-            self._add(k, entry=None if covers else self._contents(k, f"storage.{name}"))
-        view = self._view(what, tensor, k)
-        end = view.offset + tensor.nbytes
-        if tensor.nbytes % 4 and end != self.listing.tensors[k].requested:
+        if allocation not in self.number:
+            covers = tensor.nbytes == at.requested and not optional
+            entry = None if covers else self._contents(allocation, f"storage.{name}")
+            self._add(allocation, entry=entry)
+        elif optional:
+            self._fill(allocation, f"storage.{name}")
+        view = self._view(what, tensor, allocation)
+        if tensor.nbytes % 4 and view.offset + tensor.nbytes != at.requested:
             raise ValueError(f"{what} ends within a word that belongs to other elements as well")
-        return view
+        members = {name: getattr(view, name) for name in view.__struct_fields__}
+        return form.InputView(**members, optional=optional)
+
+    def _outputs(self, label: str) -> dict[str, form.View]:
+        """The outputs of a function: the first recording says where they are, and those of the
+        others lie in the same buffers."""
+        first, *others = self.captures[label]
+        views = {name: self._output(name, tensor) for name, tensor in first.outputs.items()}
+        for capture in others:
+            if capture.outputs.keys() != views.keys():
+                raise ValueError(f"recordings of {label!r} have different outputs")
+            homes: dict[int, int] = {}  # of a buffer of the file: the memory that it stands for
+            for name, tensor in capture.outputs.items():
+                what = f"the output {name!r}"
+                allocation = self._used(what, tensor, "written")
+                wanted = views[name].buffer or 0
+                number = self.number.setdefault(allocation, wanted)
+                same = number == wanted and homes.setdefault(wanted, allocation) == allocation
+                if not same or self._view(what, tensor, allocation) != views[name]:
+                    raise ValueError(f"{what} lies elsewhere in another recording of {label!r}")
+                self._enlarge(wanted, self.allocations[allocation].bytes)
+        return views
 
     def _output(self, name: str, tensor: torch.Tensor) -> form.View:
         what = f"the output {name!r}"
-        k = self._used(what, tensor, "written")
-        if k not in self.number:
-            own = self.listing.tensors[k].own
-            self._add(k, entry=None if own else self._contents(k, f"storage.{name}"))
-        return self._view(what, tensor, k)
+        allocation = self._used(what, tensor, "written")
+        if allocation not in self.number:
+            own = self.allocations[allocation].own
+            entry = None if own else self._contents(allocation, f"storage.{name}")
+            self._add(allocation, entry=entry)
+        return self._view(what, tensor, allocation)
+
+    def _enlarge(self, number: int, size: int) -> None:
+        if self.buffers[number].bytes < size:
+            self.buffers[number] = msgspec.structs.replace(self.buffers[number], bytes=size)
+
+    def _fill(self, allocation: int, name: str) -> None:
+        """Has a buffer start with what its memory holds."""
+        number = self.number[allocation]
+        if self.buffers[number].entry is None:
+            self.buffers[number] = msgspec.structs.replace(
+                self.buffers[number], entry=self._contents(allocation, name)
+            )
 
     def _state(self, tensor: torch.Tensor, path: str) -> form.View:
-        k = self._listed(tensor) if tensor.device.type == "webgpu" and tensor.numel() else None
-        if k is None or not tensor.is_contiguous():
-            if k is not None:
+        near = tensor.device.type == "webgpu" and tensor.numel() > 0
+        allocation = self._allocation_of(tensor) if near else None
+        if allocation is None or not tensor.is_contiguous():
+            if allocation is not None:
                 raise ValueError(f"{path} is not contiguous, so a graph file cannot hold it")
             return form.View(
                 entry=self._store(path, tensor),
                 dtype=_dtype_name(path, tensor.dtype),
                 shape=list(tensor.shape),
             )
-        listed = self.listing.tensors[k]
-        if k not in self.number:
-            covers = _C.byte_offset(tensor) == 0 and tensor.nbytes == listed.requested
-            entry = self._store(path, tensor) if covers else self._contents(k, f"storage.{path}")
-            self._add(k, entry=entry)
-        elif self.buffers[self.number[k]].entry is None:
-            # An input that is part of the state as well: it starts with what it holds.
-            number = self.number[k]
-            self.buffers[number] = msgspec.structs.replace(
-                self.buffers[number], entry=self._contents(k, f"storage.{path}")
-            )
-        return self._view(path, tensor, k)
+        if allocation not in self.number:
+            requested = self.allocations[allocation].requested
+            covers = _C.byte_offset(tensor) == 0 and tensor.nbytes == requested
+            name = f"storage.{path}"
+            entry = self._store(path, tensor) if covers else self._contents(allocation, name)
+            self._add(allocation, entry=entry)
+        else:
+            # An input that is part of the state as well starts with what it holds.
+            self._fill(allocation, f"storage.{path}")
+        return self._view(path, tensor, allocation)
 
     def _store(self, name: str, tensor: torch.Tensor) -> str:
         address = tensor.untyped_storage().data_ptr()
@@ -202,37 +341,33 @@ class _Writer:
             name += "_"
         return name
 
-    def _contents(self, k: int, name: str) -> str:
-        """Stores the bytes of a listed tensor."""
+    def _contents(self, allocation: int, name: str) -> str:
+        """Stores the bytes of a tensor's memory."""
         name = self._new_entry(name)
-        self.entries[name] = self.listing.read(k)
+        self.entries[name] = self.allocations[allocation].contents()
         return name
 
-    def _scratch(self) -> list[form.Scratch]:
+    def _scratch(self, capture: _Capture) -> list[form.Scratch]:
         """The tensors that hold nothing between replays. Those that lay in one buffer of the
         capture share memory, so that a replay needs no more than the capture did."""
+        tensors = capture.listing.tensors
         # Buffers of outputs also hold nothing before their first command, so scratch may use them.
         homes = {
-            self.listing.tensors[k].place: k
-            for k, number in self.number.items()
-            if self.listing.tensors[k].own and self.buffers[number].entry is None
+            tensors[k].place: k
+            for k, number in capture.number.items()
+            if self.allocations[tensors[k].allocation].own and self.buffers[number].entry is None
         }
         slots: dict[int, int] = {}
         scratch: list[form.Scratch] = []
-        for k, tensor in enumerate(self.listing.tensors):
-            if k in self.number:
+        for k, tensor in enumerate(tensors):
+            if k in capture.number:
                 continue
-            self.number[k] = len(self.buffers) + len(scratch)
+            capture.number[k] = len(self.buffers) + len(scratch)
             home = homes.get(tensor.place)
             within = None
-            if home is not None and (
-                tensor.last_command < self.listing.tensors[home].first_command
-            ):
-                within = self.number[home]
-            if within is not None and self.buffers[within].bytes < tensor.extent:
-                self.buffers[within] = msgspec.structs.replace(
-                    self.buffers[within], bytes=tensor.extent
-                )
+            if home is not None and tensor.last_command < tensors[home].first_command:
+                within = capture.number[home]
+                self._enlarge(within, tensor.extent)
             slot = None if within is not None else slots.setdefault(tensor.place, len(slots))
             scratch.append(
                 form.Scratch(
@@ -245,14 +380,12 @@ class _Writer:
             )
         return scratch
 
-    # ---- Commands
-
-    def _commands(self) -> tuple[dict[str, form.Number], list[Any]]:
-        numbers: dict[str, form.Number] = {}
-        names: dict[int, tuple[str, str]] = {}  # of the numbers of a stream that is drawn from
+    def _commands(self, capture: _Capture, steps: dict[str, str]) -> list[Any]:
+        """The commands of a capture. Adds to `steps` what its replays add to counters."""
+        names = self._streams(capture, steps)
         commands: list[Any] = []
-        for command in self.listing.commands:
-            parts = [(self.number[k], offset, size) for k, offset, size in command.parts]
+        for command in capture.listing.commands:
+            parts = [(capture.number[k], offset, size) for k, offset, size in command.parts]
             if command.kind == "copy":
                 commands.append(
                     form.Copy(source=parts[0][:2], target=parts[1][:2], bytes=parts[0][2])
@@ -266,33 +399,50 @@ class _Writer:
                 int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data), 4)
             ]
             if command.draw is not None:
-                stream = command.draw.stream
-                if stream not in names:
-                    names[stream] = self._add_stream(stream, numbers)
-                seed, offset = names[stream]
+                seed, offset = names[command.draw.stream]
                 moved: form.Expression = ["+", offset, command.draw.counter]
                 at = command.draw.at // 4
                 words[at : at + 4] = [seed, [">>", seed, 32], moved, [">>", moved, 32]]
             commands.append(
                 form.Dispatch(
-                    shader=command.shader, bind=parts, grid=tuple(command.grid), words=words
+                    shader=capture.shader[command.shader],
+                    bind=parts,
+                    grid=tuple(command.grid),  # type: ignore[arg-type]
+                    words=words,
                 )
             )
-        return numbers, commands
+        return commands
 
-    def _add_stream(self, stream: int, numbers: dict[str, form.Number]) -> tuple[str, str]:
-        """The names of a random stream's key and counter, as new numbers."""
-        key, counter, increment = self.listing.streams[stream]
-        seed, offset = f"seed{stream}", f"offset{stream}"
-        while {seed, offset} & self.input_names:
-            seed, offset = f"{seed}_", f"{offset}_"
-        numbers[seed] = form.Number(type="u64", value=str(key), input=True)
-        step = str(increment)
-        numbers[offset] = form.Number(type="u64", value=str(counter), step=step, input=True)
-        return seed, offset
+    def _streams(self, capture: _Capture, steps: dict[str, str]) -> dict[int, tuple[str, str]]:
+        """The names of the key and the counter of each generator that the capture draws from."""
+        drawn = {c.draw.stream for c in capture.listing.commands if c.draw is not None}
+        names: dict[int, tuple[str, str]] = {}
+        seen: dict[tuple[int, int], int] = {}
+        for stream in sorted(drawn):
+            key, counter, increment = capture.listing.streams[stream]
+            # A generator has one key and counter for all captures, and another one may have equal
+            # ones: it comes after it.
+            nth = seen[key, counter] = seen.get((key, counter), -1) + 1
+            names[stream] = self._stream(key, counter, nth)
+            if steps.setdefault(names[stream][1], str(increment)) != str(increment):
+                raise ValueError("recordings of a function draw different numbers")
+        return names
 
-    def _shader(self, shader: Any) -> form.Shader:
-        return form.Shader(
+    def _stream(self, key: int, counter: int, nth: int) -> tuple[str, str]:
+        if (key, counter, nth) not in self.streams:
+            number = len(self.streams)
+            seed, offset = f"seed{number}", f"offset{number}"
+            inputs = {name for function in self.functions.values() for name in function.inputs}
+            while {seed, offset} & inputs:
+                seed, offset = f"{seed}_", f"{offset}_"
+            self.numbers[seed] = form.Number(type="u64", value=str(key), input=True)
+            self.numbers[offset] = form.Number(type="u64", value=str(counter), input=True)
+            self.streams[key, counter, nth] = (seed, offset)
+        return self.streams[key, counter, nth]
+
+    def _shader(self, shader: Any) -> int:
+        """The number of a shader in the file; recordings share equal ones."""
+        found = form.Shader(
             label=shader.label,
             wgsl=shader.source,
             entry=shader.entry,
@@ -301,13 +451,21 @@ class _Writer:
             reports=shader.checks,
             constants=shader.constants,
         )
+        key = msgspec.json.encode(found)
+        if key not in self.shader_numbers:
+            self.shader_numbers[key] = len(self.shaders)
+            self.shaders.append(found)
+        return self.shader_numbers[key]
 
-    def _requirements(self, commands: list[Any]) -> form.Requirements:
+    def _requirements(self, capture: _Capture, commands: list[Any]) -> form.LanguageRequirements:
         limits = _C.properties()[2]
         enabled: set[str] = set()
+        language: set[str] = set()
         memory = buffers = workgroups = binding = invocations = 0
         alignment = 256  # of a browser: no device has a larger one
-        for shader in self.listing.shaders:
+        for shader in capture.listing.shaders:
+            for names in _REQUIRE.findall(shader.source):
+                language.update(name.strip() for name in names.split(","))
             for names in _ENABLE.findall(shader.source):
                 enabled.update(name.strip() for name in names.split(","))
             buffers = max(buffers, shader.num_buffers + shader.checks)
@@ -324,9 +482,9 @@ class _Writer:
                 for _, offset, _ in command.bind:
                     alignment = math.gcd(alignment, offset)
         sizes = [buffer.bytes for buffer in self.buffers]
-        sizes += [tensor.extent for tensor in self.listing.tensors]
+        sizes += [tensor.extent for tensor in capture.listing.tensors]
         uses_subgroups = bool(enabled - {"f16"})
-        return form.Requirements(
+        return form.LanguageRequirements(
             features=sorted(_FEATURES.get(name, name) for name in enabled),
             limits={
                 "maxStorageBuffersPerShaderStage": buffers,
@@ -342,6 +500,7 @@ class _Writer:
                 if uses_subgroups
                 else None
             ),
+            language_features=sorted(language),
         )
 
 

@@ -52,6 +52,7 @@ from torch_webgpu.webgpu.streams import (
 from ._device import DeviceLike, check_device
 
 if TYPE_CHECKING:
+    from torch_webgpu.export import export, load_state
     from torch_webgpu.graphs import (
         Graph,
         graph,
@@ -88,6 +89,7 @@ __all__ = [
     "device_count",
     "device_of",
     "empty_cache",
+    "export",
     "fallbacks",
     "get_amp_supported_dtype",
     "get_device_capability",
@@ -105,6 +107,7 @@ __all__ = [
     "is_current_stream_capturing",
     "is_initialized",
     "list_adapters",
+    "load_state",
     "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
@@ -199,6 +202,7 @@ def is_initialized() -> bool:
 _LATER = {
     name: module
     for module, names in {
+        "torch_webgpu.export": ("export", "load_state"),
         "torch_webgpu.graphs": (
             "Graph",
             "graph",

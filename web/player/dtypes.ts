@@ -33,12 +33,6 @@ interface Type {
   readonly encode?: (value: number) => number;
 }
 
-const plain = (array: unknown, bytes: number, parts = 1): Type => ({
-  array: array as Constructor,
-  bytes,
-  parts,
-});
-
 const scratch = new DataView(new ArrayBuffer(8));
 
 function halfOf(value: number): number {
@@ -89,33 +83,58 @@ function floatsOfBrains(bits: Uint16Array): Float32Array {
   return new Float32Array(Uint32Array.from(bits, (brain) => brain << 16).buffer);
 }
 
-export const DTYPES = {
-  F64: plain(Float64Array, 8),
-  F32: plain(Float32Array, 4),
-  F16: { ...plain(Uint16Array, 2), decode: floatsOfHalves, encode: halfOf } as Type,
-  BF16: { ...plain(Uint16Array, 2), decode: floatsOfBrains, encode: brainOf } as Type,
-  F8_E4M3: plain(Uint8Array, 1),
-  F8_E5M2: plain(Uint8Array, 1),
-  I64: plain(BigInt64Array, 8),
-  I32: plain(Int32Array, 4),
-  I16: plain(Int16Array, 2),
-  I8: plain(Int8Array, 1),
-  U64: plain(BigUint64Array, 8),
-  U32: plain(Uint32Array, 4),
-  U16: plain(Uint16Array, 2),
-  U8: plain(Uint8Array, 1),
-  BOOL: plain(Uint8Array, 1),
-  C64: plain(Float32Array, 8, 2),
-} as const satisfies Record<string, Type>;
+const CONSTRUCTORS = {
+  F64: Float64Array,
+  F32: Float32Array,
+  F16: Uint16Array,
+  BF16: Uint16Array,
+  F8_E4M3: Uint8Array,
+  F8_E5M2: Uint8Array,
+  I64: BigInt64Array,
+  I32: Int32Array,
+  I16: Int16Array,
+  I8: Int8Array,
+  U64: BigUint64Array,
+  U32: Uint32Array,
+  U16: Uint16Array,
+  U8: Uint8Array,
+  BOOL: Uint8Array,
+  C64: Float32Array,
+} as const;
 
-export type DType = keyof typeof DTYPES;
+export type DType = keyof typeof CONSTRUCTORS;
+
+function makeType(dtype: DType): Type {
+  const array = CONSTRUCTORS[dtype] as unknown as Constructor;
+  const parts = dtype === "C64" ? 2 : 1;
+  const type = { array, parts, bytes: array.BYTES_PER_ELEMENT * parts };
+  if (dtype === "F16") {
+    return { ...type, decode: floatsOfHalves, encode: halfOf };
+  }
+  return dtype === "BF16" ? { ...type, decode: floatsOfBrains, encode: brainOf } : type;
+}
+
+const TYPES = new Map(
+  Object.keys(CONSTRUCTORS).map((name) => [name as DType, makeType(name as DType)]),
+);
+
+/** The typed array that an output of a dtype is. */
+export type ArrayOf<D extends DType> = D extends "F16" | "BF16"
+  ? Float32Array
+  : InstanceType<(typeof CONSTRUCTORS)[D]>;
+
+/** The typed arrays that an input of a dtype takes. */
+export type ArraysOf<D extends DType> =
+  | InstanceType<(typeof CONSTRUCTORS)[D]>
+  | (D extends "F16" | "BF16" ? Float32Array : never)
+  | (D extends "U8" | "BOOL" ? Uint8ClampedArray : never);
 
 export function isDType(name: string): name is DType {
-  return Object.hasOwn(DTYPES, name);
+  return Object.hasOwn(CONSTRUCTORS, name);
 }
 
 export function typeOf(dtype: DType): Type {
-  return DTYPES[dtype];
+  return TYPES.get(dtype)!;
 }
 
 /** Bytes as the typed array of a dtype. `bytes` starts its buffer. */

@@ -2,7 +2,15 @@
 
 import { bytesOf, checkPlace, checkProgram, looseEntries, visitTree } from "./check";
 import { chooseVariants, descriptorOf, type Has } from "./device";
-import { type DType, fromBytes, toBytes, type TypedArray, typeOf } from "./dtypes";
+import {
+  type ArrayOf,
+  type ArraysOf,
+  type DType,
+  fromBytes,
+  toBytes,
+  type TypedArray,
+  typeOf,
+} from "./dtypes";
 import { DeviceLostError, GraphFileError, quote, refuse } from "./errors";
 import { type GraphFunction, parseProgram, type Program, type View } from "./format";
 import { parseJson } from "./json";
@@ -74,6 +82,18 @@ export interface RunOptions {
 /** What a call reads back: elements in row-major order, and their shape. */
 export type Output<A extends TypedArray = TypedArray> = A & { readonly shape: readonly number[] };
 export type Outputs = Record<string, Output | GpuTensor>;
+
+/** What an input of a dtype takes. */
+export type InputOf<D extends DType> =
+  | ArraysOf<D>
+  | readonly Scalar[]
+  | Scalar
+  | GPUBuffer
+  | GpuTensor
+  | (Placed & { readonly data: ArraysOf<D> | readonly Scalar[] | Scalar | GPUBuffer });
+
+/** What an output of a dtype is, unless it stays on the device (`RunOptions.gpu`). */
+export type OutputOf<D extends DType> = Output<ArrayOf<D>>;
 
 /** What a function takes or returns. A size that a call decides has the name of a dimension. */
 export interface TensorType {

@@ -1,0 +1,270 @@
+"""torch.webgpu.export: files for browsers, played from Python."""
+
+import json
+import pathlib
+import subprocess
+import sys
+from typing import NamedTuple
+
+import pytest
+import safetensors
+import torch
+import torch.nn.functional as F
+from common import DEVICE
+from torch import nn
+
+from torch_webgpu.graphs._format import PROGRAM_KEY
+
+HERE = pathlib.Path(__file__).parent
+
+
+def program_of(path):
+    with safetensors.safe_open(path, framework="pt") as file:
+        return json.loads(file.metadata()[PROGRAM_KEY])
+
+
+class Pair(NamedTuple):
+    values: torch.Tensor
+    place: torch.Tensor
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(12, 32)
+        self.dropout = nn.Dropout(0.25)
+        self.second = nn.Linear(32, 4)
+
+    def forward(self, x):
+        return self.second(self.dropout(self.first(x).relu()))
+
+
+def training(make_optimizer):
+    torch.manual_seed(0)
+    model = Net().to(DEVICE)
+    optimizer = make_optimizer(model.parameters())
+
+    def step(x, target):
+        model.train()
+        loss = F.cross_entropy(model(x), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss}
+
+    def classify(x):
+        model.eval()
+        with torch.no_grad():
+            return model(x).argmax(1)
+
+    return model, optimizer, {"step": step, "classify": classify}
+
+
+def example():
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(8, 12, generator=generator)
+    return x, torch.randint(0, 4, (8,), generator=generator)
+
+
+OPTIMIZERS = {
+    "Adam": lambda p: torch.optim.Adam(p, lr=1e-2),
+    "AdamW": lambda p: torch.optim.AdamW(p, lr=1e-2, weight_decay=0.1),
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=1e-3),
+    "SGD without momentum": lambda p: torch.optim.SGD(p, lr=0.1),
+}
+
+
+def plain(state):
+    """A state dict with numbers in place of scalars on any device."""
+    return {
+        key: {k: v.tolist() if isinstance(v, torch.Tensor) else v for k, v in part.items()}
+        for key, part in state["state"].items()
+    }
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_training_and_inference_share_a_file(tmp_path, kind):
+    model, optimizer, functions = training(OPTIMIZERS[kind])
+    x, target = example()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    options = [dict(group) for group in optimizer.param_groups]
+    samples = {"step": {"x": x, "target": target}, "classify": [x]}
+    state = {"model": model, "optimizer": optimizer}
+    torch.webgpu.export(functions, samples, tmp_path / "m.twg", state=state)
+    # Nothing was executed, and the optimizer is as it was.
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+    assert optimizer.state == {}
+    assert [dict(group) for group in optimizer.param_groups] == options
+
+    graph = torch.webgpu.Graph.load(tmp_path / "m.twg")
+    assert graph.functions == ("step", "classify")
+    with pytest.raises(TypeError, match="say which"):
+        graph(x=x)
+    near = x.to(DEVICE), target.to(DEVICE)
+    for rate in (None, None, 1e-3, None):
+        if rate is not None:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+        given = {} if rate is None else {"lr": torch.tensor(rate)}
+        loss = graph["step"](x=x, target=target, **given)["loss"]
+        torch.testing.assert_close(loss, functions["step"](*near)["loss"])
+        predicted = graph["classify"](x=x)["output"]
+        assert torch.equal(predicted, functions["classify"](near[0]))
+    states = graph.state()
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(states["model"][name], value)
+    # The saved optimizer goes on where that of the file is.
+    assert states["optimizer"]["param_groups"][0]["lr"] == options[0]["lr"]
+    model.load_state_dict(states["model"])
+    optimizer.load_state_dict(states["optimizer"])
+    torch.testing.assert_close(
+        plain(states["optimizer"]), plain(optimizer.state_dict()), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_what_every_browser_can_play(tmp_path):
+    _, optimizer, functions = training(OPTIMIZERS["Adam"])
+    x, target = example()
+    torch.webgpu.export(
+        functions["step"], [x, target], tmp_path / "m.twg", state={"optimizer": optimizer}
+    )
+    variants = program_of(tmp_path / "m.twg")["functions"]["step"]["variants"]
+    least = variants[-1]["requires"]
+    assert "features" not in least and "language_features" not in least
+    assert least["limits"]["maxStorageBuffersPerShaderStage"] <= 8
+    assert least["limits"]["maxStorageBufferBindingSize"] <= 128 << 20
+    assert least["limits"]["maxComputeInvocationsPerWorkgroup"] <= 256
+    assert least["limits"]["maxComputeWorkgroupStorageSize"] <= 16384
+    assert least["limits"]["minStorageBufferOffsetAlignment"] >= 256
+    has = torch.webgpu.get_device_properties().features
+    asked = [set(variant["requires"].get("features", [])) for variant in variants]
+    assert ({"subgroups"} in asked) == ("subgroups" in has)
+
+
+def test_half_floats_on_devices_without_them(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Linear(16, 8).half().to(DEVICE)
+    x = torch.randn(4, 16).half()
+    torch.webgpu.export(model, [x], tmp_path / "m.twg", state={"model": model})
+    program = program_of(tmp_path / "m.twg")
+    (function,) = program["functions"].values()
+    asked = [variant["requires"].get("features", []) for variant in function["variants"]]
+    assert asked[-1] == []
+    graph = torch.webgpu.Graph.load(tmp_path / "m.twg")
+    with torch.no_grad():
+        torch.testing.assert_close(graph(input=x)["output"], model(x.to(DEVICE)))
+    complaints = subprocess.run(
+        [sys.executable, HERE / "compile_shaders.py", tmp_path / "m.twg"],
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(complaints.stdout) == []
+
+
+def test_naga_compiles_the_shaders(tmp_path):
+    _, optimizer, functions = training(OPTIMIZERS["AdamW"])
+    x, target = example()
+    samples = {"step": [x, target], "classify": [x]}
+    torch.webgpu.export(functions, samples, tmp_path / "m.twg", state={"optimizer": optimizer})
+    complaints = subprocess.run(
+        [sys.executable, HERE / "compile_shaders.py", tmp_path / "m.twg"],
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(complaints.stdout) == []
+
+
+def test_names_of_outputs(tmp_path):
+    x = torch.randn(4, device=DEVICE)
+    for function, names in [
+        (lambda x: x * 2, ["output"]),
+        (lambda x: (x * 2, x.t() + 1), ["output0", "output1"]),
+        (lambda x: {"twice": x * 2}, ["twice"]),
+        (lambda x: Pair(x * 2, x.argmax()), ["values", "place"]),
+    ]:
+        torch.webgpu.export(function, {"x": x}, tmp_path / "f.twg")
+        assert list(torch.webgpu.Graph.load(tmp_path / "f.twg")(x=x)) == names
+    torch.webgpu.export(lambda x: x.view(2, 2).t(), [x + 0], tmp_path / "f.twg")
+    result = torch.webgpu.Graph.load(tmp_path / "f.twg")(x=x)["output"]
+    assert torch.equal(result, x.view(2, 2).t())
+
+
+def test_types(tmp_path):
+    _, optimizer, functions = training(OPTIMIZERS["Adam"])
+    x, target = example()
+    samples = {"step": {"x": x, "target": target}, "classify": {"x": x}}
+    path = tmp_path / "m.twg"
+    torch.webgpu.export(functions, samples, path, state={"optimizer": optimizer}, types=True)
+    text = (tmp_path / "m.twg.d.ts").read_text()
+    step, classify = text.split("classify(")
+    for line in ('x: InputOf<"F32">', 'target: InputOf<"I64">', 'lr?: InputOf<"F32">', "seed0?"):
+        assert line in step
+    assert "seed0" not in classify and 'output: OutputOf<"I64">' in classify
+    assert 'export type States = "optimizer";' in text
+
+
+def test_errors_name_the_line(tmp_path):
+    x = torch.randn(4, device=DEVICE)
+
+    def chosen(x):
+        return x[x > 0]  # of a size that depends on the data
+
+    with pytest.raises(RuntimeError, match=r"cannot export chosen(.|\n)*return x\[x > 0\]"):
+        torch.webgpu.export(chosen, [x], tmp_path / "f.twg")
+    assert not (tmp_path / "f.twg").exists()
+    assert (x + 1).numel() == 4
+
+
+def test_bad_arguments(tmp_path):
+    x = torch.randn(4, device=DEVICE)
+    path = tmp_path / "f.twg"
+    with pytest.raises(TypeError, match="must be a tensor"):
+        torch.webgpu.export(lambda x: x * 2, {"x": 3}, path)
+    with pytest.raises(ValueError, match="another thing"):
+        torch.webgpu.export({"state": lambda x: x * 2}, [x], path)
+    with pytest.raises(ValueError, match="no identifier"):
+        torch.webgpu.export({"a b": lambda x: x * 2}, [x], path)
+    with pytest.raises(TypeError, match="by its name"):
+        torch.webgpu.export({"a": torch.sin, "b": torch.cos}, {"a": [x]}, path)
+    with pytest.raises(TypeError, match="is a float"):
+        torch.webgpu.export(lambda x: {"y": 1.0}, [x], path)
+    with pytest.raises(ValueError, match="not used"):
+        torch.webgpu.export(lambda x, y: x * 2, [x, x + 1], path)
+    model = nn.Linear(4, 4).to(DEVICE)
+    nadam = torch.optim.NAdam(model.parameters())
+
+    def step(x):
+        model(x).sum().backward()
+        nadam.step()
+        return x * 2
+
+    with pytest.raises(ValueError, match="NAdam"):
+        torch.webgpu.export(step, [x], path, state={"optimizer": nadam})
+
+
+def test_generators_with_equal_seeds(tmp_path):
+    first, second = (torch.Generator(DEVICE).manual_seed(5) for _ in range(2))
+
+    def draw(x):
+        a = torch.empty_like(x).uniform_(generator=first)
+        b = torch.empty_like(x).uniform_(generator=second)
+        return a + x, b + x, torch.empty_like(x).uniform_(generator=first) + x
+
+    x = torch.zeros(100, device=DEVICE)
+    torch.webgpu.export(draw, [x], tmp_path / "f.twg")
+    graph = torch.webgpu.Graph.load(tmp_path / "f.twg")
+    assert graph.numbers == ("seed0", "offset0", "seed1", "offset1")
+    for _ in range(3):
+        results = list(graph(x=x).values())
+        for mine, wanted in zip(results, draw(x), strict=True):
+            assert torch.equal(mine, wanted)
+
+
+def test_load_state_refuses_what_is_none(tmp_path):
+    safetensors.torch.save_file({"a": torch.ones(2)}, tmp_path / "a")
+    with pytest.raises(ValueError, match="holds no states"):
+        torch.webgpu.load_state(tmp_path / "a")
+    (tmp_path / "b").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="cannot load"):
+        torch.webgpu.load_state(tmp_path / "b")

@@ -1,0 +1,269 @@
+"""A function captured for devices other than the one in use, and written to a file."""
+
+import contextlib
+import inspect
+import os
+import pathlib
+import re
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from torch_webgpu import _C, wgsl
+from torch_webgpu.export._optimizers import PreparedOptimizer, prepared
+from torch_webgpu.export._types import declarations
+from torch_webgpu.graphs._graph import Graph, graph
+from torch_webgpu.graphs._save import Recording, SavedFunction, save_functions
+
+Tensors = Mapping[str, torch.Tensor]
+
+_NAME = re.compile(r"[^\W\d]\w*")
+# Names that players have for other things.
+_RESERVED = {
+    *("run", "state", "loadState", "checkpoint", "sync", "dispose", "device", "functions"),
+    *("numberNames", "stateNames", "then", "constructor", "toString", "toLocaleString", "valueOf"),
+    *("hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable"),
+}
+
+
+class _Target(NamedTuple):
+    """What a recording may count on, beyond a browser that was asked for nothing."""
+
+    features: tuple[str, ...] = ()
+    limits: Mapping[str, int] = {}
+
+
+def export(
+    fn: Callable[..., Any] | Mapping[str, Callable[..., Any]],
+    example_inputs: Any,
+    path: str | os.PathLike[str],
+    *,
+    state: Mapping[str, Any] | None = None,
+    types: bool = False,
+) -> None:
+    """Writes a function to a file that plays in any browser with WebGPU, in Node (docs/web.md) and
+    in Python (``torch.webgpu.Graph.load``).
+
+    fn: a function or module of tensors, which returns a tensor, a tuple of tensors or a dict of
+    tensors by name. Outputs without names are called ``output``, or ``output0`` and so on. Or
+    several functions by name, which share what they keep: ``{"step": step, "classify": model}``.
+    example_inputs: tensors by the names of the arguments, or a sequence of tensors in their order;
+    for several functions, such inputs by the function's name. Their dtypes and shapes are those of
+    every call.
+    path: the file, which is replaced if it exists.
+    state: objects with a ``state_dict``, or state dicts, by name, on ``webgpu``: what a player
+    saves and loads. Of an optimizer, the learning rate becomes an input ``lr`` that a call may
+    leave out (``lr_NAME_0`` and so on if there are several).
+    types: whether to write TypeScript's types beside the file, as ``path + ".d.ts"``.
+
+    The function is captured as `torch.webgpu.graph` does, without being executed: parameters,
+    optimizers, gradients and generators are afterwards as they were. Recordings are made for a
+    browser that was asked for nothing more than the standard's smallest limits, and for one with
+    half floats and subgroups if those change anything. Random numbers come from the inputs
+    ``seed0`` and ``offset0``, which count on by themselves.
+
+    Raises RuntimeError for what cannot be captured, naming the line, TypeError or ValueError for
+    arguments that do not fit.
+    """
+    functions = _named(fn)
+    samples = _samples(functions, example_inputs)
+    holders = dict(state or {})
+    parameters = _parameters(holders)
+    gradients = [(p, p.grad) for p in parameters]
+    try:
+        with prepared(holders) as optimizers:
+            holders.update(optimizers)
+            recorded = {
+                name: _record(name, function, samples[name]) for name, function in functions.items()
+            }
+            rates = _rates(optimizers)
+            saved = {
+                name: _with_rates(name, inputs, recordings, rates)
+                for name, (inputs, recordings) in recorded.items()
+            }
+            program = save_functions(path, saved, holders)
+    finally:
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+    if types:
+        path = pathlib.Path(os.fsdecode(path))
+        text = declarations(program, path.name)
+        path.with_name(path.name + ".d.ts").write_text(text, encoding="utf-8")
+
+
+# ---- Arguments
+
+
+def _named(fn: object) -> dict[str, Callable[..., Any]]:
+    if isinstance(fn, Mapping):
+        functions = dict(fn)
+    else:
+        name = getattr(fn, "__name__", "forward")
+        functions = {name if _NAME.fullmatch(name) and name not in _RESERVED else "call": fn}
+    if not functions:
+        raise ValueError("there is no function to export")
+    for name, function in functions.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} cannot name a function: it is no identifier")
+        if name in _RESERVED:
+            raise ValueError(f"{name!r} cannot name a function: players use it for another thing")
+        if not callable(function):
+            raise TypeError(f"{name} must be a function, not {type(function).__name__}")
+    return functions
+
+
+def _samples(functions: Mapping[str, Callable[..., Any]], given: Any) -> dict[str, Tensors]:
+    if len(functions) > 1:
+        if not isinstance(given, Mapping) or given.keys() != functions.keys():
+            raise TypeError(
+                "example_inputs must have the inputs of each function by its name: "
+                + ", ".join(functions)
+            )
+        return {name: _inputs(name, f, given[name]) for name, f in functions.items()}
+    ((name, function),) = functions.items()
+    if isinstance(given, Mapping) and given.keys() == {name} and not _is_tensor(given[name]):
+        given = given[name]
+    return {name: _inputs(name, function, given)}
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _inputs(name: str, function: Callable[..., Any], given: Any) -> Tensors:
+    if not isinstance(given, Mapping):
+        values = [given] if _is_tensor(given) else list(given)
+        called = function.forward if isinstance(function, torch.nn.Module) else function
+        arguments = list(inspect.signature(called).parameters)
+        if len(values) > len(arguments):
+            raise TypeError(f"{name} takes {len(arguments)} arguments, not {len(values)}")
+        given = dict(zip(arguments, values, strict=False))
+    for label, value in given.items():
+        if not _is_tensor(value):
+            raise TypeError(f"the input {label!r} must be a tensor, not {type(value).__name__}")
+    # Memory of their own, which the recordings name.
+    return {
+        label: value.detach().to("webgpu").clone().contiguous() for label, value in given.items()
+    }
+
+
+def _outputs(result: object) -> dict[str, torch.Tensor]:
+    if _is_tensor(result):
+        named: dict[Any, Any] = {"output": result}
+    elif isinstance(result, Mapping):
+        named = dict(result)
+    elif isinstance(result, tuple) and hasattr(result, "_asdict"):
+        named = result._asdict()
+    elif isinstance(result, Sequence) and not isinstance(result, str):
+        named = {f"output{k}": value for k, value in enumerate(result)}
+    else:
+        raise TypeError(
+            "an exported function returns a tensor, a tuple of tensors or a dict of tensors, not "
+            f"a {type(result).__name__}"
+        )
+    for name, value in named.items():
+        if not _is_tensor(value):
+            raise TypeError(f"the output {name!r} is a {type(value).__name__}, not a tensor")
+    return {name: value.detach().contiguous() for name, value in named.items()}
+
+
+def _parameters(state: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The tensors whose gradients a capture may replace."""
+    found: dict[torch.Tensor, None] = {}
+    for holder in state.values():
+        if isinstance(holder, torch.nn.Module):
+            found.update(dict.fromkeys(holder.parameters()))
+        elif isinstance(holder, torch.optim.Optimizer):
+            for group in holder.param_groups:
+                found.update(dict.fromkeys(group["params"]))
+    return list(found)
+
+
+# ---- Recordings
+
+
+def _targets() -> list[_Target]:
+    """For whom to record, those that a player prefers first; the last one plays everywhere."""
+    _, has, limits = _C.properties()
+    sizes = {name: limits[name] for name in ("subgroup_min_size", "subgroup_max_size")}
+    # Not every browser converts pairs of halves by bitcast.
+    halves = _Target(("shader-f16",), {"f16-bitcast": 0})
+    subgroups = _Target(("subgroups",), sizes)
+    both = _Target(("shader-f16", "subgroups"), {**halves.limits, **sizes})
+    wanted = [both, subgroups, halves, _Target()]
+    return [target for target in wanted if set(target.features) <= set(has)]
+
+
+def _record(
+    name: str, function: Callable[..., Any], inputs: Tensors
+) -> tuple[Tensors, list[Recording]]:
+    """Recordings of a function, each different from the others."""
+    recordings: list[Recording] = []
+    texts: set[frozenset[str]] = set()
+    targets = _targets()
+    for target in reversed(targets):  # the one for all devices is kept in any case
+        recording = _capture(name, function, inputs, target)
+        shaders = frozenset(s.source for s in _C.list_graph(recording.captured).shaders)
+        if shaders not in texts:
+            texts.add(shaders)
+            recordings.insert(0, recording)
+    return inputs, recordings
+
+
+def _capture(
+    name: str, function: Callable[..., Any], inputs: Tensors, target: _Target
+) -> Recording:
+    captured = Graph(keep_graph=True)
+    with wgsl.target("browser", features=target.features, limits=dict(target.limits)):
+        with _explained(name), graph(captured):
+            outputs = _outputs(function(**inputs))
+    return Recording(captured._graph, outputs)
+
+
+@contextlib.contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Adds the caller's line to what went wrong in a capture."""
+    try:
+        yield
+    except RuntimeError as error:
+        here = pathlib.Path(torch.__file__).parent, pathlib.Path(__file__).parents[1]
+        frames = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if not any(folder in pathlib.Path(frame.filename).parents for folder in here)
+        ]
+        where = ""
+        if frames:
+            frame = frames[-1]
+            where = f"\n{frame.filename}:{frame.lineno}: {frame.line}"
+        raise RuntimeError(f"cannot export {name}: {error}{where}") from error
+
+
+# ---- Learning rates
+
+
+def _rates(optimizers: Mapping[str, PreparedOptimizer]) -> dict[str, torch.Tensor]:
+    """The learning rates as inputs by name."""
+    pairs = [
+        (f"lr_{name}_{k}", rate)
+        for name, optimizer in optimizers.items()
+        for k, rate in enumerate(optimizer.rates)
+    ]
+    return {"lr": pairs[0][1]} if len(pairs) == 1 else dict(pairs)
+
+
+def _with_rates(
+    name: str, inputs: Tensors, recordings: list[Recording], rates: Tensors
+) -> SavedFunction:
+    """The function with the learning rates that it uses as inputs."""
+    used = {
+        tensor.allocation
+        for recording in recordings
+        for tensor in _C.list_graph(recording.captured).tensors
+    }
+    taken = {label: rate for label, rate in rates.items() if _C.allocation_of(rate) in used}
+    if both := taken.keys() & inputs.keys():
+        raise ValueError(f"{name} has an input {min(both)!r}, which is a learning rate's name")
+    return SavedFunction({**inputs, **taken}, recordings, frozenset(taken))

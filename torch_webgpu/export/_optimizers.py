@@ -1,0 +1,120 @@
+"""Optimizers made ready for a capture: what they compute with lies on the device."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import optim
+
+# Optimizers whose states are zeros before the first step.
+_START_WITH_ZEROS = (
+    optim.Adam,
+    optim.AdamW,
+    optim.Adadelta,
+    optim.Adamax,
+    optim.RAdam,
+    optim.RMSprop,
+    optim.SGD,
+)
+
+
+class PreparedOptimizer:
+    """An optimizer in a `prepared` block."""
+
+    def __init__(self, name: str, optimizer: optim.Optimizer) -> None:
+        self.name = name
+        self.optimizer = optimizer
+        self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self.before = [dict(group) for group in optimizer.param_groups]
+        self.rates: list[torch.Tensor] = []  # of each group: the learning rate on the device
+        for parameter in self.parameters:
+            if parameter.device.type != "webgpu":
+                raise ValueError(
+                    f"the optimizer {name!r} has a parameter on {parameter.device}, not on webgpu"
+                )
+
+    def prepare(self) -> None:
+        for group in self.optimizer.param_groups:
+            rate = torch.as_tensor(group["lr"], dtype=torch.float32).clone().to("webgpu")
+            self.rates.append(rate)
+            group["lr"] = rate
+            if "capturable" in group:
+                group["capturable"] = True
+            if isinstance(self.optimizer, optim.SGD):
+                # The only form that reads a learning rate from the device.
+                group["fused"], group["foreach"] = True, False
+        self.steps = {}
+        for parameter, state in self.optimizer.state.items():
+            step = state.get("step")
+            if isinstance(step, torch.Tensor) and step.device.type != "webgpu":
+                self.steps[parameter] = step
+                state["step"] = step.to("webgpu", torch.float32)
+        self.is_fresh = any(
+            p.requires_grad and not self.optimizer.state.get(p) for p in self.parameters
+        )
+        if self.is_fresh:
+            self._start()
+
+    def _start(self) -> None:
+        """Makes the states that the first step would make, as they are before it."""
+        kind = type(self.optimizer)
+        damps = any(g.get("momentum") and g.get("dampening") for g in self.optimizer.param_groups)
+        if kind not in _START_WITH_ZEROS or damps:
+            raise ValueError(
+                f"the optimizer {self.name!r} has no state before its first step, and what a "
+                f"{kind.__name__} would start with is not known here: call its step() once first"
+            )
+        known = {p: dict(state) for p, state in self.optimizer.state.items()}
+        kept = [(p, p.detach().clone(), p.grad) for p in self.parameters]
+        for parameter, _, _ in kept:
+            fresh = parameter.requires_grad and not known.get(parameter)
+            parameter.grad = torch.zeros_like(parameter) if fresh else None
+        self.optimizer.step()
+        with torch.no_grad():
+            for parameter, value, gradient in kept:
+                parameter.copy_(value)
+                parameter.grad = gradient
+                if not known.get(parameter):
+                    for part in self.optimizer.state[parameter].values():
+                        if isinstance(part, torch.Tensor):
+                            part.zero_()
+
+    def restore(self) -> None:
+        for group, before in zip(self.optimizer.param_groups, self.before, strict=True):
+            group.clear()
+            group.update(before)
+        for parameter, step in self.steps.items():
+            self.optimizer.state[parameter]["step"] = step
+        if self.is_fresh:
+            self.optimizer.state.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """As the optimizer's own, with the options that it had."""
+        found = self.optimizer.state_dict()
+        for group, before in zip(found["param_groups"], self.before, strict=True):
+            for name in ("lr", "capturable", "fused", "foreach"):
+                if name in before:
+                    value = before[name]
+                    group[name] = value.item() if isinstance(value, torch.Tensor) else value
+        return found
+
+
+@contextlib.contextmanager
+def prepared(state: Mapping[str, Any]) -> Iterator[dict[str, PreparedOptimizer]]:
+    """In the block, the optimizers among `state` can be captured: learning rates and step counts
+    are tensors on the device, and all states exist. They are as before at its end.
+
+    Raises ValueError for an optimizer whose states cannot be made ahead of a step.
+    """
+    found = {
+        name: PreparedOptimizer(name, holder)
+        for name, holder in state.items()
+        if isinstance(holder, optim.Optimizer)
+    }
+    with contextlib.ExitStack() as stack:
+        for one in found.values():
+            one.steps, one.is_fresh = {}, False
+            stack.callback(one.restore)
+            one.prepare()
+        yield found
