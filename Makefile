@@ -30,7 +30,9 @@ test: build setup-web ## run the C++, the Python and the web tests
 	$(MAKE) --no-print-directory test-web && exit $$((cpp + python))
 
 test-web: build setup-web ## run the tests of web/ in Node and in Chromium; ARGS="-t names"
-	@cd web && npm run -s build && npm run -s test -- $(ARGS)
+	@cd web && npm run -s build
+	@$(VENV_PYTHON) web/site/make_pages.py && $(VENV_PYTHON) web/tests/make_files.py
+	@cd web && npm run -s test -- $(ARGS)
 
 conformance: build ## compare every operator and dtype with the CPU; ARGS="--only add --samples 2"
 	$(VENV_PYTHON) -m tests.conformance $(ARGS)
@@ -55,7 +57,9 @@ demo: build ## train a network on handwritten digits, then load it in a new proc
 	$(VENV_PYTHON) -m examples.digits run
 
 web: build setup-web ## build the demo site, serve it and print its address; PORT=8080
-	@cd web && npm run -s build && npm run -s serve
+	@cd web && npm run -s build
+	@$(VENV_PYTHON) web/site/make_pages.py
+	@cd web && npm run -s serve
 
 bench: build ## print the benchmark tables
 	$(VENV_PYTHON) -m benchmarks

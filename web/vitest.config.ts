@@ -8,6 +8,6 @@ export default defineConfig({
     hookTimeout: 120_000,
     // A process for each file: a driver that crashes takes one file with it.
     pool: "forks",
-    poolOptions: { forks: { maxForks: 2 } },
+    poolOptions: { forks: { maxForks: 2, execArgv: ["--expose-gc"] } },
   },
 });

@@ -321,12 +321,9 @@ void register_graph_files(py::module_& m) {
       .def("set_dispatch",
            torch::wrap_pybind_function_no_gil(
                [](Program& program, uint32_t function, uint32_t number, const std::string& params,
-                  Triple grid) {
-                 program.set_dispatch(function, number, bytes_of(params), grid);
-               }))
-      .def("replay", torch::wrap_pybind_function_no_gil([](Program& program, uint32_t function) {
-             program.replay(function);
-           }))
+                  Triple grid) { program.set_dispatch(function, number, bytes_of(params), grid); }))
+      .def("replay", torch::wrap_pybind_function_no_gil(
+                         [](Program& program, uint32_t function) { program.replay(function); }))
       .def("write", torch::wrap_pybind_function_no_gil(&write))
       .def("read", torch::wrap_pybind_function_no_gil(&read))
       .def("take_errors", torch::wrap_pybind_function_no_gil(

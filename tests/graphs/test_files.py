@@ -358,17 +358,23 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("case", MALFORMED)
-def test_malformed_programs(tmp_path, case):
+def malformed(case):
+    """The program of a case. web/tests/make_files.py takes it for the player in TypeScript."""
     program = example()
     where, value = MALFORMED[case]
     if case == "an endless expression":
         value = 1
-        for _ in range(400):
+        for _ in range(40):
             value = ["+", value, 1]
     if "too late" in case:
         program["variants"][0]["commands"][0]["bind"][2] = [3, 0, 4]
     change(program, where, value)
+    return program
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_malformed_programs(tmp_path, case):
+    program = malformed(case)
     path = tmp_path / "bad.graph"
     write(path, program)
     x = torch.ones(3, device=DEVICE)

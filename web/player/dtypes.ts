@@ -100,9 +100,9 @@ const CONSTRUCTORS = {
   U8: Uint8Array,
   BOOL: Uint8Array,
   C64: Float32Array,
-} as const;
+} as const satisfies Record<DType, unknown>;
 
-export type DType = keyof typeof CONSTRUCTORS;
+export type DType = keyof Arrays;
 
 function makeType(dtype: DType): Type {
   const array = CONSTRUCTORS[dtype] as unknown as Constructor;
@@ -118,14 +118,31 @@ const TYPES = new Map(
   Object.keys(CONSTRUCTORS).map((name) => [name as DType, makeType(name as DType)]),
 );
 
+interface Arrays {
+  F64: Float64Array;
+  F32: Float32Array;
+  F16: Uint16Array;
+  BF16: Uint16Array;
+  F8_E4M3: Uint8Array;
+  F8_E5M2: Uint8Array;
+  I64: BigInt64Array;
+  I32: Int32Array;
+  I16: Int16Array;
+  I8: Int8Array;
+  U64: BigUint64Array;
+  U32: Uint32Array;
+  U16: Uint16Array;
+  U8: Uint8Array;
+  BOOL: Uint8Array;
+  C64: Float32Array;
+}
+
 /** The typed array that an output of a dtype is. */
-export type ArrayOf<D extends DType> = D extends "F16" | "BF16"
-  ? Float32Array
-  : InstanceType<(typeof CONSTRUCTORS)[D]>;
+export type ArrayOf<D extends DType> = D extends "F16" | "BF16" ? Float32Array : Arrays[D];
 
 /** The typed arrays that an input of a dtype takes. */
 export type ArraysOf<D extends DType> =
-  | InstanceType<(typeof CONSTRUCTORS)[D]>
+  | Arrays[D]
   | (D extends "F16" | "BF16" ? Float32Array : never)
   | (D extends "U8" | "BOOL" ? Uint8ClampedArray : never);
 

@@ -247,7 +247,9 @@ export class Player {
   #numbers: Map<string, bigint>;
   #sizes: Map<string, bigint>;
   #checkpointed: Checkpoint | null = null;
-  #callsSince = 0;
+  /** Calls so far, and how many of them the last checkpoint has, or nobody can have back. */
+  #calls = 0;
+  #safeCalls = 0;
   #rebuilding: Promise<void> | null = null;
   #lostMessage: string | null = null;
   #disposed = false;
@@ -340,7 +342,7 @@ export class Player {
    * DeviceLostError once after a loss that undid calls. */
   run(
     name: string,
-    inputs: Readonly<Record<string, Input>> = {},
+    inputs: Readonly<Record<string, Input | undefined>> = {},
     options: RunOptions = {},
   ): Promise<Outputs> {
     return this.#whenReady(() => this.#runNow(name, inputs, options));
@@ -425,7 +427,7 @@ export class Player {
       });
       numbers.forEach((value, key) => this.#numbers.set(key, value));
       // What was loaded counts as calls, which a loss of the device would undo.
-      this.#callsSince += 1;
+      this.#calls += 1;
     });
   }
 
@@ -464,7 +466,7 @@ export class Player {
         this.#rebuild();
         if (this.#callsSince > 0) {
           const error = this.#lostError(this.#lostMessage, this.#callsSince);
-          this.#callsSince = 0;
+          this.#safeCalls = this.#calls;
           throw error;
         }
       }
@@ -478,7 +480,7 @@ export class Player {
 
   #runNow(
     name: string,
-    inputs: Readonly<Record<string, Input>>,
+    inputs: Readonly<Record<string, Input | undefined>>,
     options: RunOptions,
   ): Promise<Outputs> {
     const { program } = this.#parsed;
@@ -529,9 +531,9 @@ export class Player {
     for (const [number, step] of graph.steps) {
       numbers.set(number, BigInt.asUintN(64, numbers.get(number)! + BigInt(step)));
     }
-    this.#callsSince += 1;
+    this.#calls += 1;
     const every = this.#options.checkpointEvery ?? 0;
-    if (every > 0 && this.#callsSince >= every) {
+    if (every > 0 && this.#callsSince % every === 0) {
       this.#checkpointNow().catch(() => undefined); // a loss, which the next call notices
     }
     return this.#guard(machine, running).then((contents) => {
@@ -548,7 +550,7 @@ export class Player {
   #arguments(
     name: string,
     graph: GraphFunction,
-    given: Readonly<Record<string, Input>>,
+    given: Readonly<Record<string, Input | undefined>>,
     sizes: Map<string, bigint>,
     numbers: Map<string, bigint>,
   ): Pick<RunRequest, "writes" | "copies"> {
@@ -703,7 +705,7 @@ export class Player {
   async #checkpointNow(): Promise<void> {
     const { program } = this.#parsed;
     const numbers = new Map(this.#numbers);
-    const calls = this.#callsSince;
+    const calls = this.#calls;
     const machine = this.#machine;
     // Optional inputs keep what a call wrote to them.
     const kept = new Set(machine.written);
@@ -716,14 +718,15 @@ export class Player {
       offset: 0,
       bytes: program.buffers[buffer]!.bytes,
     }));
-    this.#callsSince = 0;
-    try {
-      const contents = await this.#guard(machine, machine.snapshot(parts));
+    const contents = await this.#guard(machine, machine.snapshot(parts));
+    if (calls >= this.#safeCalls) {
       this.#checkpointed = { parts, contents, numbers };
-    } catch (error) {
-      this.#callsSince += calls;
-      throw error;
+      this.#safeCalls = calls;
     }
+  }
+
+  get #callsSince(): number {
+    return this.#calls - this.#safeCalls;
   }
 
   // ---- Lost devices
@@ -768,7 +771,7 @@ export class Player {
       if (this.#machine === machine && this.#rebuilding === null) {
         this.#lostMessage ??= info.message;
         this.#rebuild();
-        this.#callsSince = 0;
+        this.#safeCalls = this.#calls;
         this.#callsUndone = calls;
       }
       throw this.#lostError(info.message, calls || this.#callsUndone);

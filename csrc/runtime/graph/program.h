@@ -18,8 +18,8 @@ class Context;
 
 /// Trusts nothing in the file: each part is checked when it is added, and the whole in finish(),
 /// before anything runs. Every function raises kRuntime for what is not allowed, and kOutOfMemory
-/// if there is not enough memory. Buffers, pipelines and functions are numbered in the order in which
-/// they were added. All functions use the same buffers.
+/// if there is not enough memory. Buffers, pipelines and functions are numbered in the order in
+/// which they were added. All functions use the same buffers.
 class Program {
 public:
   /// A part of a buffer, in bytes.
@@ -51,8 +51,8 @@ public:
   /// Has WebGPU check the commands. To be called once, after the last of them.
   void finish();
 
-  /// Gives dispatch `number` of a function (copies and clears do not count) other parameters, as many
-  /// bytes as before, and another grid.
+  /// Gives dispatch `number` of a function (copies and clears do not count) other parameters, as
+  /// many bytes as before, and another grid.
   void set_dispatch(uint32_t function, uint32_t number, std::span<const uint8_t> params, Grid grid);
   void replay(uint32_t function);
   /// The buffer of a range that lies in it; its offset must be a multiple of 4.

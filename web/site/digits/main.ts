@@ -1,0 +1,303 @@
+/** The page: draws, classifies, trains, saves. make_pages.py writes digits.twg and digits.bin. */
+
+import { DeviceLostError, load, type PlayerOf } from "../../player";
+import { showWhatIsMissing } from "../shared/webgpu";
+import type { Functions } from "./digits.twg";
+import { Pad, SIDE, toPixels } from "./pad";
+import { Plot } from "./plot";
+
+const BATCH = 64;
+const EPOCHS = 20;
+const LEARNING_RATE = 5e-3;
+const GOAL = 0.97;
+const PIXELS = SIDE * SIDE;
+
+const find = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
+const button = (id: string) => find<HTMLButtonElement>(id);
+const write = (id: string, text: string) => {
+  find(id).textContent = text;
+};
+
+/** Images with values from 0 to 1, and their digits. */
+interface Digits {
+  readonly images: Float32Array;
+  readonly labels: BigInt64Array;
+}
+
+/** Reads digits.bin: two counts, of training and of held-back images (u32), then all images and then
+ * all labels, a byte each; a pixel is 0 to 16. */
+async function fetchDigits(): Promise<[training: Digits, heldBack: Digits]> {
+  const response = await fetch("digits.bin");
+  if (!response.ok) {
+    throw new Error(`digits.bin cannot be fetched: status ${response.status}`);
+  }
+  const file = await response.arrayBuffer();
+  const counts = new Uint32Array(file, 0, 2);
+  const all = counts[0]! + counts[1]!;
+  const images = Float32Array.from(new Uint8Array(file, 8, all * PIXELS), (pixel) => pixel / 16);
+  const labels = BigInt64Array.from(new Uint8Array(file, 8 + all * PIXELS, all), BigInt);
+  const part = (begin: number, end: number): Digits => ({
+    images: images.subarray(begin * PIXELS, end * PIXELS),
+    labels: labels.subarray(begin, end),
+  });
+  return [part(0, counts[0]!), part(counts[0]!, all)];
+}
+
+function shuffled(count: number): number[] {
+  const order = Array.from({ length: count }, (_, k) => k);
+  for (let k = count - 1; k > 0; --k) {
+    const other = Math.floor(Math.random() * (k + 1));
+    [order[k], order[other]] = [order[other]!, order[k]!];
+  }
+  return order;
+}
+
+class Page {
+  private readonly pad: Pad;
+  private readonly plot: Plot;
+  private readonly bars: HTMLElement[];
+  private readonly steps: number;
+  private step = 0;
+  private order: number[] = [];
+  private running = false;
+  /** What is to be classified next; one is under way at a time. */
+  private wanted: Float32Array<ArrayBuffer> | null = null;
+  private classifying = false;
+
+  constructor(
+    private readonly player: PlayerOf<Functions>,
+    private readonly training: Digits,
+    private readonly heldBack: Digits,
+    private readonly start: Uint8Array,
+  ) {
+    this.steps = EPOCHS * Math.floor(training.labels.length / BATCH);
+    this.plot = new Plot(find<HTMLCanvasElement>("plot"), this.steps);
+    this.pad = new Pad(find<HTMLCanvasElement>("pad"), () => this.classify());
+    this.bars = Array.from({ length: 10 }, (_, digit) => {
+      const bar = document.createElement("li");
+      bar.innerHTML = `${digit}<span></span><small></small>`;
+      find("bars").append(bar);
+      return bar;
+    });
+    const on = (id: string, work: () => Promise<void> | void) =>
+      button(id).addEventListener("click", () => this.attempt(work));
+    on("clear", () => {
+      this.pad.clear();
+      this.showNothing();
+    });
+    on("sample", () => {
+      const k = Math.floor(Math.random() * heldBack.labels.length);
+      const image = heldBack.images.slice(k * PIXELS, (k + 1) * PIXELS);
+      this.pad.show(image);
+      this.classify(image);
+    });
+    on("train", () => (this.running ? this.pause() : this.train()));
+    on("restart", () => this.restart());
+    on("save", () => this.save());
+    const input = find<HTMLInputElement>("load");
+    input.addEventListener("change", () => this.attempt(() => this.loadWeights(input)));
+    for (const id of ["clear", "sample", "train", "save", "load"]) {
+      button(id).disabled = false;
+    }
+    this.showNothing();
+  }
+
+  private async attempt(work: () => Promise<void> | void): Promise<void> {
+    try {
+      await work();
+    } catch (error) {
+      this.pause();
+      const text = error instanceof Error ? error.message : String(error);
+      find("notice").textContent =
+        error instanceof DeviceLostError ? `${text} Press Train to go on.` : text;
+      find("notice").hidden = false;
+    }
+  }
+
+  // ---- Training
+
+  private async train(): Promise<void> {
+    if (this.step >= this.steps) {
+      await this.restart();
+    }
+    find("notice").hidden = true;
+    this.running = true;
+    button("train").textContent = "Pause";
+    button("restart").disabled = true;
+    let [begin, first] = [performance.now(), this.step];
+    while (this.running && this.step < this.steps) {
+      await this.trainStep();
+      if (this.step % this.epochSteps === 0 || this.step === this.steps) {
+        await this.measure();
+        this.classify();
+      }
+      const now = performance.now();
+      if (now - begin > 500) {
+        write("speed", ((1000 * (this.step - first)) / (now - begin)).toFixed(0));
+        [begin, first] = [now, this.step];
+        // The page stays alive, however fast the steps are.
+        await new Promise((done) => setTimeout(done));
+      }
+    }
+    this.pause();
+  }
+
+  private get epochSteps(): number {
+    return this.steps / EPOCHS;
+  }
+
+  private async trainStep(): Promise<void> {
+    const at = this.step % this.epochSteps;
+    if (at === 0 || this.order.length === 0) {
+      this.order = shuffled(this.training.labels.length);
+    }
+    const images = new Float32Array(BATCH * PIXELS);
+    const labels = new BigInt64Array(BATCH);
+    for (let k = 0; k < BATCH; ++k) {
+      const from = this.order[at * BATCH + k]!;
+      images.set(this.training.images.subarray(from * PIXELS, (from + 1) * PIXELS), k * PIXELS);
+      labels[k] = this.training.labels[from]!;
+    }
+    const lr = (LEARNING_RATE * (1 + Math.cos((Math.PI * this.step) / this.steps))) / 2;
+    const { loss } = await this.player.step({ images, labels, lr });
+    this.step += 1;
+    this.plot.add(loss[0]!);
+    write("loss", loss[0]!.toFixed(3));
+    this.showStep();
+  }
+
+  private showStep(): void {
+    write("step", `${this.step} of ${this.steps}`);
+    find<HTMLProgressElement>("progress").value = this.step / this.steps;
+  }
+
+  /** The share of the held-back images that are recognized. */
+  private async measure(): Promise<void> {
+    const { digits } = await this.player.recognize({ images: this.heldBack.images });
+    const right = digits.filter((digit, k) => digit === this.heldBack.labels[k]).length;
+    const share = right / this.heldBack.labels.length;
+    write("accuracy", `${(100 * share).toFixed(1)} %${share >= GOAL ? " ✓" : ""}`);
+  }
+
+  private pause(): void {
+    this.running = false;
+    button("train").textContent = this.step > 0 && this.step < this.steps ? "Go on" : "Train";
+    button("restart").disabled = this.step === 0;
+  }
+
+  private async restart(): Promise<void> {
+    await this.player.loadState(this.start);
+    this.step = 0;
+    this.plot.clear();
+    this.showStep();
+    write("loss", "–");
+    write("speed", "–");
+    this.pause();
+    await this.measure();
+    this.classify();
+  }
+
+  private async save(): Promise<void> {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([await this.player.state("model")]));
+    link.download = "digits.safetensors";
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  }
+
+  private async loadWeights(input: HTMLInputElement): Promise<void> {
+    const file = input.files?.[0];
+    input.value = "";
+    if (file !== undefined) {
+      await this.player.loadState(await file.arrayBuffer(), "model");
+      find("notice").hidden = true;
+      await this.measure();
+      this.classify();
+    }
+  }
+
+  // ---- Drawing
+
+  private classify(image = this.pad.image()): void {
+    if (image === null) {
+      return;
+    }
+    this.wanted = image;
+    if (!this.classifying) {
+      void this.attempt(() => this.classifyWanted());
+    }
+  }
+
+  private async classifyWanted(): Promise<void> {
+    this.classifying = true;
+    try {
+      while (this.wanted !== null) {
+        const image = this.wanted;
+        this.wanted = null;
+        const { probabilities } = await this.player.classify({ image });
+        this.show(image, [...probabilities]);
+      }
+    } finally {
+      this.classifying = false;
+    }
+  }
+
+  private show(image: Float32Array, probabilities: number[]): void {
+    find<HTMLCanvasElement>("seen").getContext("2d")!.putImageData(toPixels(image), 0, 0);
+    const most = Math.max(...probabilities);
+    probabilities.forEach((part, digit) => {
+      const bar = this.bars[digit]!;
+      bar.classList.toggle("best", part === most);
+      bar.querySelector("span")!.style.setProperty("--part", `${part * 100}%`);
+      bar.querySelector("small")!.textContent = `${(part * 100).toFixed(0)} %`;
+    });
+    const digit = probabilities.indexOf(most);
+    const sure = `${(most * 100).toFixed(0)} %`;
+    write(
+      "answer",
+      this.step === 0 && !this.running
+        ? `${digit}? It has not learned anything yet: press Train.`
+        : `It is a ${digit}: ${sure}.`,
+    );
+  }
+
+  private showNothing(): void {
+    this.wanted = null;
+    const { width, height } = find<HTMLCanvasElement>("seen");
+    find<HTMLCanvasElement>("seen").getContext("2d")!.clearRect(0, 0, width, height);
+    this.bars.forEach((bar) => {
+      bar.classList.remove("best");
+      bar.querySelector("span")!.style.setProperty("--part", "0%");
+      bar.querySelector("small")!.textContent = "";
+    });
+    write("answer", "Draw with the mouse or a finger.");
+    this.showStep();
+  }
+}
+
+async function main(): Promise<void> {
+  const notice = find("notice");
+  if (!(await showWhatIsMissing(notice))) {
+    find("panels").hidden = find("loading").hidden = true;
+    return;
+  }
+  try {
+    const digits = fetchDigits();
+    digits.catch(() => undefined); // awaited below
+    const player = await load<Functions>("digits.twg", {
+      onProgress: ({ bytes, totalBytes, pipelines, totalPipelines }) => {
+        const ready = bytes / Math.max(totalBytes, 1) + pipelines / Math.max(totalPipelines, 1);
+        find<HTMLProgressElement>("loading-bar").value = ready / 2;
+        write("loading-text", `Compiling shaders: ${pipelines} of ${totalPipelines}`);
+      },
+    });
+    const page = new Page(player, ...(await digits), await player.state());
+    Object.assign(globalThis, { page, player }); // for those who look with the console
+  } catch (error) {
+    notice.textContent = error instanceof Error ? error.message : String(error);
+    notice.hidden = false;
+  }
+  find("loading").hidden = true;
+}
+
+void main();

@@ -1,0 +1,3 @@
+import { showWhatIsMissing } from "./shared/webgpu";
+
+void showWhatIsMissing(document.getElementById("notice")!);

@@ -1,0 +1,555 @@
+/** What the player does, in Node and in Chromium alike. */
+
+import { DeviceLostError, type GpuTensor, type Input, load, type Output } from "../../player";
+import { check, close, type Environment, equal, rejects } from "./environment";
+import { bytesOf, fileOf, jsonOf, type Listed, parseTensors, programOf } from "./files";
+
+type Case = (environment: Environment) => Promise<void>;
+type Program = Record<string, unknown>;
+export const cases: Record<string, Case> = {};
+
+const example = (environment: Environment) => jsonOf<Program>(environment, "example.json");
+
+// ---- Results
+
+async function play(environment: Environment, name: string, address: boolean): Promise<void> {
+  const listed = (await jsonOf<Listed[]>(environment, "index.json")).find((l) => l.name === name)!;
+  const expected = parseTensors(await bytesOf(environment, `${name}.expected`));
+  const { gpu } = environment;
+  const file = address ? environment.url(name) : await bytesOf(environment, name);
+  const player = await load(file, { gpu });
+  for (const [k, call] of listed.calls.entries()) {
+    const inputs: Record<string, Input> = {};
+    for (const label of call.inputs) {
+      const { dtype, data, bytes } = expected.get(`${k}.in.${label}`)!;
+      inputs[label] = dtype === "F16" ? new Uint16Array(bytes) : data;
+    }
+    const results = await player.run(call.function, inputs);
+    equal(Object.keys(results).sort(), [...call.outputs].sort(), "the outputs");
+    for (const label of call.outputs) {
+      const wanted = expected.get(`${k}.out.${label}`)!;
+      const result = results[label] as Output;
+      const what = `${name}: ${label} of call ${k}`;
+      equal(result.constructor.name, wanted.data.constructor.name, what);
+      equal(result.shape, wanted.shape, `the shape of ${what}`);
+      close(result, wanted.data, listed.rtol, listed.atol, what);
+    }
+  }
+  player.dispose();
+}
+
+for (const name of ["mlp", "conv", "attention", "dtypes", "random", "captured", "wide"]) {
+  cases[`equals PyTorch: ${name}`] = (environment) => play(environment, name, true);
+}
+for (const name of ["training", "dropout"]) {
+  cases[`equals PyTorch: ${name}`] = (environment) => play(environment, name, false);
+}
+
+cases["the example of the page, with dimensions and numbers"] = async (environment) => {
+  const { gpu } = environment;
+  const player = await load(fileOf(await example(environment)), { gpu });
+  const calls: [number, { a?: number }, number][] = [
+    [5, {}, 2],
+    [1024, { a: 0.5 }, 0.5],
+    [1, {}, 0.5],
+    [65, { a: -3 }, -3],
+  ];
+  for (const [k, [size, given, factor]] of calls.entries()) {
+    const x = Float32Array.from({ length: size }, () => Math.random());
+    const { y, count } = await player.run("run", { x, ...given });
+    close(
+      y as Output,
+      x.map((value) => value * factor),
+      1e-6,
+      0,
+      "y",
+    );
+    equal((y as Output).shape, [size]);
+    equal(count, new Int32Array([k + 1]));
+  }
+  await rejects(player.run("run", { x: [] }), /1 to 1024/, "RangeError");
+  await rejects(player.run("run", { x: new Float32Array(1025) }), /1 to 1024/, "RangeError");
+  await rejects(player.run("run", { x: [1], replays: 2n }), /no input "replays"/, "TypeError");
+  await rejects(player.run("run", { x: [1], a: "1" as unknown as number }), /number/, "TypeError");
+  await rejects(player.run("run", { a: 1 }), /needs x/, "TypeError");
+  await rejects(player.run("run", { x: new Int32Array(3) }), /Float32Array/, "TypeError");
+  await rejects(player.run("walk", {}), /no function "walk"/, "TypeError");
+  const { count } = await player.run("run", { x: { data: [1, 2], shape: [2] } });
+  equal(count, new Int32Array([5]), "refused calls change nothing: count");
+  player.dispose();
+};
+
+cases["inputs and outputs that stay on the device"] = async (environment) => {
+  const adapter = await environment.gpu.requestAdapter();
+  const device = await adapter!.requestDevice();
+  const file = fileOf(await example(environment));
+  const first = await load(file, { device });
+  const second = await load(file, { device });
+  const { y } = await first.run("run", { x: [1, 2, 3, 4] }, { read: [], gpu: ["y"] });
+  const moved = await second.run("run", { x: { data: (y as GpuTensor).buffer, shape: [4] } });
+  equal([...(moved["y"] as Float32Array)], [4, 8, 12, 16]);
+  const again = await second.run("run", { x: y as GpuTensor }, { read: ["y"] });
+  equal([...(again["y"] as Float32Array)], [4, 8, 12, 16]);
+  equal(Object.keys(again), ["y"]);
+  first.dispose();
+  // The device is the caller's: it lives on.
+  equal([...((await second.run("run", { x: [3] }))["y"] as Float32Array)], [6]);
+  second.dispose();
+  device.pushErrorScope("validation");
+  device.createBuffer({ size: 4, usage: 8 }).destroy();
+  check((await device.popErrorScope()) === null, "a device that works");
+  device.destroy();
+};
+
+cases["seeds that a call sets"] = async (environment) => {
+  const player = await load(environment.url("random"), environment);
+  const x = new Float32Array(1000);
+  const draw = async (numbers: Record<string, bigint>) =>
+    (await player.run("draw", { x, ...numbers }))["uniform"];
+  const first = await draw({ seed0: 5n, offset0: 0n });
+  const second = await draw({});
+  check(String(first) !== String(second), "other numbers in the next call");
+  equal(await draw({ seed0: 5n, offset0: 0n }), first);
+  check(String(await draw({ seed0: 1n << 63n })) !== String(second), "numbers of another seed");
+  await rejects(draw({ seed0: 1n << 64n }), /u64/, "RangeError");
+  player.dispose();
+};
+
+cases["an index out of range"] = async (environment) => {
+  const player = await load(environment.url("index"), environment);
+  const i = (...values: bigint[]) => ({ i: new BigInt64Array(values) });
+  const error = await rejects(player.run("call", i(1n, 10n, 2n)), /10/, "KernelError");
+  equal((error as Error & { exception: string }).exception, "IndexError");
+  await player.run("call", i(1n, 9n, 2n));
+  await player.run("call", i(1n, -11n, 2n), { read: [] });
+  await rejects(player.sync(), /-11/, "KernelError");
+  await player.sync();
+  player.dispose();
+};
+
+cases["states out and in"] = async (environment) => {
+  const player = await load(await bytesOf(environment, "training"), environment);
+  equal(player.stateNames, ["model", "optimizer"]);
+  const wanted = parseTensors(await bytesOf(environment, "training.state"));
+  const expected = parseTensors(await bytesOf(environment, "training.expected"));
+  const batch = (k: number) => ({
+    x: expected.get(`${k}.in.x`)!.data,
+    target: expected.get(`${k}.in.target`)!.data,
+  });
+  const start = await player.state();
+  const losses: number[] = [];
+  // Calls 2, 5 and 8 are of classify; the learning rate changes at the fourth step.
+  for (const k of [0, 1, 3, 4, 6, 7]) {
+    const lr = k >= 4 ? { lr: 1e-3 } : {};
+    const { loss } = await player.run("step", { ...batch(k), ...lr });
+    losses.push((loss as Float32Array)[0]!);
+  }
+  const model = parseTensors((await player.state("model")).buffer);
+  equal([...model.keys()].sort(), [...wanted.keys()].sort());
+  for (const [name, { data }] of wanted) {
+    close(model.get(name)!.data, data, 1e-3, 1e-4, name);
+  }
+  const all = parseTensors((await player.state()).buffer);
+  for (const name of [
+    "model.first.weight",
+    "optimizer.state.0.exp_avg",
+    "optimizer.state.3.step",
+  ]) {
+    check(all.has(name), `${name} in ${[...all.keys()]}`);
+  }
+  equal([...all.get("optimizer.state.0.step")!.data], [6]);
+  // Back to the start: the same losses again.
+  await player.loadState(start);
+  const { loss } = await player.run("step", { ...batch(0), lr: 1e-2 });
+  close([(loss as Float32Array)[0]!], [losses[0]!], 1e-5, 0, "the loss");
+  const next = await player.run("step", batch(1));
+  close([(next["loss"] as Float32Array)[0]!], [losses[1]!], 1e-5, 0, "the second loss");
+  await player.loadState(await player.state("model"), "model");
+  await rejects(player.loadState(await player.state("model")), /lacks/, "GraphFileError");
+  await rejects(player.loadState(start, "model"), /unknown/, "GraphFileError");
+  await rejects(player.loadState(start.subarray(0, 500)), /truncated|header/, "GraphFileError");
+  await rejects(player.state("nothing"), /no state/, "RangeError");
+  player.dispose();
+};
+
+// ---- Refusals
+
+cases["malformed programs"] = async (environment) => {
+  const programs = await jsonOf<Record<string, unknown>>(environment, "malformed.json");
+  const accepted: string[] = [];
+  for (const [name, program] of Object.entries(programs)) {
+    // JSON.parse of the list rounds 2^70 to a number that is no exact integer.
+    try {
+      (await load(fileOf(program), environment)).dispose();
+      accepted.push(name);
+    } catch (error) {
+      check(
+        error instanceof Error && error.name === "GraphFileError",
+        `GraphFileError for ${name}, not ${error}`,
+      );
+    }
+  }
+  equal(accepted, [], "the malformed programs that load");
+};
+
+cases["malformed files"] = async (environment) => {
+  const whole = new Uint8Array(await bytesOf(environment, "mlp"));
+  const refused = (file: Uint8Array, pattern: RegExp) =>
+    rejects(load(file, environment), pattern, "GraphFileError");
+  for (let size = 0; size < 64; size += 7) {
+    await refused(whole.slice(0, size), /shorter|truncated|header|malformed/);
+  }
+  await refused(whole.slice(0, whole.length >> 1), /truncated/);
+  await refused(whole.slice(0, whole.length - 1), /truncated/);
+  const longer = new Uint8Array(whole.length + 1);
+  longer.set(whole);
+  await refused(longer, /bytes follow/);
+  const large = whole.slice();
+  new DataView(large.buffer).setBigUint64(0, 1n << 40n, true);
+  await refused(large, /header/);
+  const text = JSON.stringify(await example(environment));
+  await refused(fileOf(text, "3"), /version "3"/);
+  await refused(fileOf(text, "2"), /variants|functions|unknown member/);
+  await refused(fileOf("{"), /JSON/);
+  await refused(fileOf(text.replace("{", '{"producer": "a", ')), /two members "producer"/);
+  await refused(fileOf("[".repeat(100000)), /nested/);
+  await refused(fileOf(text.replace('"value":2', '"value":1e999')), /finite/);
+  await refused(fileOf(text.replace('["ceil/","n",64]', "18446744073709551616")), /expression/);
+  await rejects(load(3 as unknown as string, environment), /address/, "TypeError");
+};
+
+cases["changed bytes are refused or played"] = async (environment) => {
+  const whole = new Uint8Array(await bytesOf(environment, "captured"));
+  let seed = 1;
+  const random = (most: number) => (seed = (seed * 48271) % 2147483647) % most;
+  for (let k = 0; k < 40; ++k) {
+    const changed = whole.slice();
+    changed[random(whole.length)] = random(256);
+    try {
+      const player = await load(changed, environment);
+      await player.run("run", { x: new Float32Array(24) });
+      player.dispose();
+    } catch (error) {
+      const names = /GraphFileError|TypeError|RangeError|KernelError/;
+      check(names.test((error as Error).name), `an error of the player's, not ${error}`);
+    }
+  }
+};
+
+cases["what a device lacks is named"] = async (environment) => {
+  const program = (await example(environment)) as { variants: { requires: object }[] };
+  const requires = (value: object) => {
+    program.variants[0]!.requires = value;
+    return load(fileOf(program), environment);
+  };
+  await rejects(requires({ features: ["teleport"] }), /the feature "teleport"/);
+  await rejects(requires({ limits: { maxFun: 1 } }), /"maxFun", which is not known/);
+  await rejects(
+    requires({ limits: { maxStorageBuffersPerShaderStage: 1000 } }),
+    /maxStorageBuffersPerShaderStage of 1000 \(the device has \d+\)/,
+  );
+  await rejects(requires({ subgroup_size: [200, 300] }), /subgroups of 200 to 300/);
+  program.variants.unshift({ ...program.variants[0]!, requires: { features: ["teleport"] } });
+  program.variants[1]!.requires = {};
+  (await load(fileOf(program), environment)).dispose();
+};
+
+cases["scratch buffers that share memory, and copies"] = async (environment) => {
+  const program = (await example(environment)) as Record<string, any>; // eslint-disable-line
+  const variant = program["variants"][0];
+  const [command] = variant.commands;
+  variant.scratch = [
+    { bytes: 4096, first: 0, last: 1, slot: 0 },
+    { bytes: 4096, first: 1, last: 2, slot: 1 },
+    { bytes: 4096, first: 2, last: 3, slot: 0 },
+  ];
+  const copy = (from: number, to: number) => ({
+    do: "copy",
+    source: [from, 0],
+    target: [to, 0],
+    bytes: 4096,
+  });
+  command.bind[1] = [5, 0, 4096];
+  variant.commands = [copy(0, 3), copy(3, 4), copy(4, 5), command];
+  const player = await load(fileOf(program), environment);
+  const { y } = await player.run("run", { x: [1, 2, 3] });
+  equal([...(y as Float32Array)], [2, 4, 6]);
+  player.dispose();
+  variant.scratch[2].slot = 1;
+  await rejects(load(fileOf(program), environment), /share memory/);
+  variant.scratch[2].slot = 0;
+  variant.scratch[1].last = 1;
+  await rejects(load(fileOf(program), environment), /lifetime/);
+  variant.scratch[1].last = 2;
+  variant.commands[1] = copy(3, 3);
+  await rejects(load(fileOf(program), environment), /within one buffer/);
+};
+
+// ---- Fetching
+
+type Fetch = typeof fetch;
+
+cases["a fetch that breaks off goes on where it stopped"] = async (environment) => {
+  const asked: string[] = [];
+  let breaks = 3;
+  const breaking: Fetch = async (url, options) => {
+    const range = new Headers(options?.headers).get("range")!;
+    asked.push(range);
+    const response = await fetch(url, options);
+    if (breaks === 0 || asked.length === 1) {
+      return response;
+    }
+    --breaks;
+    const reader = response.body!.getReader();
+    let left = 100_000;
+    const body = new ReadableStream({
+      async pull(controller) {
+        const { value, done } = await reader.read();
+        if (done || left <= 0) {
+          await reader.cancel();
+          controller.error(new TypeError("network error"));
+          return;
+        }
+        controller.enqueue(value.subarray(0, left));
+        left -= value.length;
+      },
+    });
+    return new Response(body, { status: response.status, headers: response.headers });
+  };
+  const options = { ...environment, fetch: breaking, cache: false };
+  const player = await load(environment.url("wide"), options);
+  equal(breaks, 0, "the breaks left");
+  const begins = asked.slice(1).map((range) => Number(/=(\d+)/.exec(range)![1]));
+  check(
+    begins.every((begin, k) => k === 0 || begin > begins[k - 1]!),
+    `each request to begin later than the one before: ${begins}`,
+  );
+  const whole = await load(await bytesOf(environment, "wide"), environment);
+  const x0 = Float32Array.from({ length: 1400 }, (_, k) => Math.sin(k));
+  equal(
+    (await player.run("forward", { x0 }))["output"],
+    (await whole.run("forward", { x0 }))["output"],
+  );
+  player.dispose();
+  whole.dispose();
+};
+
+cases["servers: without ranges, with a changed file, with errors"] = async (environment) => {
+  const x0 = new Float32Array(1400).fill(0.5);
+  const outputs: unknown[] = [];
+  const through = async (change: Fetch) => {
+    const options = { ...environment, fetch: change, cache: false };
+    const player = await load(environment.url("wide"), options);
+    outputs.push((await player.run("forward", { x0 }))["output"]);
+    player.dispose();
+  };
+  await through(fetch);
+  let requests = 0;
+  await through((url) => {
+    ++requests;
+    return fetch(url); // without the Range header
+  });
+  equal(requests, 1, "the requests to a server that ignores ranges");
+  // Headers that another origin does not show.
+  await through(async (url, options) => {
+    const response = await fetch(url, options);
+    return new Response(response.body, { status: response.status });
+  });
+  let busy = 2;
+  await through((url, options) =>
+    busy-- > 0 ? Promise.resolve(new Response("", { status: 503 })) : fetch(url, options),
+  );
+  outputs.forEach((output) => equal(output, outputs[0]));
+  let version = 0;
+  const changing: Fetch = async (url, options) => {
+    const { body, status, headers } = await fetch(url, options);
+    const changed = new Headers(headers);
+    changed.set("etag", `"${version++}"`);
+    return new Response(body, { status, headers: changed });
+  };
+  await rejects(through(changing), /changed while it was fetched/);
+  await rejects(load(environment.url("missing"), environment), /status 404/);
+  await rejects(
+    through(async (url) => new Response((await (await fetch(url)).arrayBuffer()).slice(0, 9000))),
+    /truncated/,
+  );
+};
+
+cases["progress, a Blob, and a load that is aborted"] = async (environment) => {
+  const seen: { bytes: number; pipelines: number }[] = [];
+  let last = { bytes: 0, totalBytes: 1, pipelines: 0, totalPipelines: 1 };
+  const player = await load(new Blob([await bytesOf(environment, "wide")]), {
+    ...environment,
+    onProgress: (progress) => {
+      seen.push(progress);
+      last = progress;
+    },
+  });
+  check(
+    last.bytes === last.totalBytes && last.totalBytes === 1_680_000,
+    `all bytes: ${last.bytes}`,
+  );
+  check(last.pipelines === last.totalPipelines && last.pipelines > 0, "all pipelines");
+  check(
+    seen.every(
+      (now, k) =>
+        k === 0 || (now.bytes >= seen[k - 1]!.bytes && now.pipelines >= seen[k - 1]!.pipelines),
+    ),
+    "progress that never goes back",
+  );
+  player.dispose();
+  await rejects(player.run("forward", { x0: new Float32Array(1400) }), /disposed/);
+  const controller = new AbortController();
+  const slow: Fetch = async (url, options) => {
+    const response = await fetch(url, options);
+    setTimeout(() => controller.abort(new Error("enough")), 20);
+    await new Promise((done) => setTimeout(done, 60));
+    return response;
+  };
+  const { signal } = controller;
+  await rejects(load(environment.url("wide"), { ...environment, fetch: slow, signal }), /enough/);
+};
+
+// ---- Devices
+
+cases["a device that is lost in the middle of training"] = async (environment) => {
+  const player = await load(environment.url("training"), environment);
+  const expected = parseTensors(await bytesOf(environment, "training.expected"));
+  const batch = { x: expected.get("0.in.x")!.data, target: expected.get("0.in.target")!.data };
+  const step = async () => ((await player.run("step", batch))["loss"] as Float32Array)[0]!;
+  const losses = [await step(), await step(), await step()];
+  await player.checkpoint();
+  const fourth = await step();
+  const before = player.device;
+  const late = step();
+  player.device.destroy();
+  const error = await rejects(late, /lost/, "DeviceLostError");
+  equal((error as DeviceLostError).callsLost, 2);
+  // It goes on from the checkpoint.
+  close([await step()], [fourth], 1e-5, 0, "the loss after the checkpoint");
+  check(player.device !== before, "another device");
+  check(losses[2]! > fourth, "a loss that falls");
+  player.dispose();
+};
+
+cases["a device that is lost between calls"] = async (environment) => {
+  const player = await load(environment.url("captured"), environment);
+  const x = new Float32Array(24);
+  const count = async () => ((await player.run("run", { x }))["count"] as Float32Array)[0]!;
+  const lose = async () => {
+    const { device } = player;
+    device.destroy();
+    await device.lost;
+  };
+  equal([await count(), await count()], [1, 2]);
+  await player.checkpoint();
+  await lose();
+  equal(await count(), 3, "the count after a loss that undid nothing");
+  await lose();
+  await rejects(count(), /without the last 1 calls/, "DeviceLostError");
+  equal(await count(), 3, "the count from the checkpoint");
+  check((await player.state()).length > 100, "a state");
+  player.dispose();
+  const every = await load(environment.url("captured"), { ...environment, checkpointEvery: 2 });
+  for (let k = 0; k < 5; ++k) {
+    await every.run("run", { x });
+  }
+  every.device.destroy();
+  await rejects(every.run("run", { x }), /without the last 2 calls/, "DeviceLostError");
+  equal([...((await every.run("run", { x }))["count"] as Float32Array)], [5]);
+  every.dispose();
+  const adapter = await environment.gpu.requestAdapter();
+  const device = await adapter!.requestDevice();
+  const borrowed = await load(fileOf(await example(environment)), { device });
+  device.destroy();
+  await device.lost;
+  await rejects(borrowed.run("run", { x: [1] }), /load the file again/, "DeviceLostError");
+  await rejects(borrowed.run("run", { x: [1] }), /load the file again/, "DeviceLostError");
+};
+
+cases["two players at once"] = async (environment) => {
+  const [one, two] = await Promise.all([
+    load(environment.url("captured"), environment),
+    load(environment.url("captured"), environment),
+  ]);
+  const x = new Float32Array(24).fill(1);
+  const run = async (player: typeof one, calls: number) => {
+    // Not awaited one by one: calls run in their order.
+    const results = Array.from({ length: calls }, () => player.run("run", { x }));
+    return (await Promise.all(results)).map(({ count }) => (count as Float32Array)[0]!);
+  };
+  const [a, b] = await Promise.all([run(one, 5), run(two, 7)]);
+  equal(
+    [a, b],
+    [
+      [1, 2, 3, 4, 5],
+      [1, 2, 3, 4, 5, 6, 7],
+    ],
+  );
+  one.dispose();
+  equal(await run(two, 1), [8]);
+  two.dispose();
+};
+
+cases["1,000 steps without growth"] = async (environment) => {
+  const adapter = await environment.gpu.requestAdapter();
+  const device = await adapter!.requestDevice();
+  let buffers = 0;
+  let groups = 0;
+  const { createBuffer, createBindGroup } = device;
+  device.createBuffer = (descriptor) => {
+    ++buffers;
+    return createBuffer.call(device, descriptor);
+  };
+  device.createBindGroup = (descriptor) => {
+    ++groups;
+    return createBindGroup.call(device, descriptor);
+  };
+  const player = await load(await bytesOf(environment, "mlp"), { ...environment, device });
+  const x0 = new Float32Array(100).fill(0.1);
+  const first = await player.run("forward", { x0 });
+  const warm = [buffers, groups];
+  for (let k = 0; k < 1000; ++k) {
+    const { output } = await player.run("forward", { x0 }, k % 2 ? {} : { read: [] });
+    if (output !== undefined) {
+      equal(output, first["output"]);
+    }
+  }
+  equal([buffers, groups], warm, "buffers and bind groups after 1,000 steps");
+  player.dispose();
+  device.destroy();
+};
+
+cases["nothing of a file has a meaning for JavaScript"] = async (environment) => {
+  const text = JSON.stringify(await example(environment));
+  const renamed = text.replaceAll('"x"', '"__proto__"').replaceAll('"y"', '"constructor"');
+  const player = await load(fileOf(renamed), environment);
+  const inputs = JSON.parse('{"__proto__": [1, 2]}') as Record<string, Input>;
+  const result = await player.run("run", inputs);
+  equal([...(result["constructor"] as Float32Array)], [2, 4]);
+  player.dispose();
+  const program = JSON.parse(text);
+  const { inputs: i, outputs, variants, ...rest } = program;
+  delete rest.numbers.replays.step;
+  const functions = { then: { inputs: i, outputs, variants, steps: { replays: "1" } } };
+  const thenable = await load(fileOf({ ...rest, functions }, "2"), environment);
+  const { count } = await thenable.run("then", { x: [1] });
+  equal(count, new Int32Array([1]));
+  thenable.dispose();
+};
+
+cases["files of version 2"] = async (environment) => {
+  const program = programOf(await bytesOf(environment, "training"));
+  equal(Object.keys(program.functions), ["step", "classify"]);
+  // Without the commands, whose shaders take long to compile.
+  for (const name of ["step", "classify"]) {
+    program.functions[name].variants = [{ requires: {}, scratch: [], commands: [] }];
+  }
+  program.state = {};
+  program.buffers.forEach((buffer: { entry?: string }) => delete buffer.entry);
+  const player = await load(fileOf(program, "2"), environment);
+  equal(player.functions["step"]!.inputs["lr"], { dtype: "F32", shape: [], optional: true });
+  equal(player.functions["classify"]!.outputs["scores"], { dtype: "F32" });
+  await rejects(player.run("step", {}), /needs x, target/, "TypeError");
+  player.dispose();
+};
