@@ -7,7 +7,7 @@ import { Pad, SIDE, toPixels } from "./pad";
 import { Plot } from "./plot";
 
 const BATCH = 64;
-const EPOCHS = 20;
+const EPOCHS = 10;
 const LEARNING_RATE = 5e-3;
 const GOAL = 0.97;
 const PIXELS = SIDE * SIDE;
@@ -133,7 +133,8 @@ class Page {
       }
       const now = performance.now();
       if (now - begin > 500) {
-        write("speed", ((1000 * (this.step - first)) / (now - begin)).toFixed(0));
+        const speed = (1000 * (this.step - first)) / (now - begin);
+        write("speed", speed.toFixed(speed < 10 ? 1 : 0));
         [begin, first] = [now, this.step];
         // The page stays alive, however fast the steps are.
         await new Promise((done) => setTimeout(done));

@@ -50,13 +50,13 @@ export class Plot {
       context.stroke();
       context.fillText(loss.toFixed(1), left - 6, y(loss) + 4);
     }
-    for (let step = 0; step <= this.steps; step += 100) {
+    for (let step = 0; step <= this.steps; step += 50) {
       context.textAlign = step === 0 ? "left" : "center";
       context.fillText(String(step), x(step), height - 6);
     }
     this.curve(context, this.losses, x, y, color("--bar"), 1);
     let mean = this.losses[0] ?? 0;
-    const smooth = this.losses.map((loss) => (mean += 0.1 * (loss - mean)));
+    const smooth = this.losses.map((loss) => (mean += 0.2 * (loss - mean)));
     this.curve(context, smooth, x, y, color("--accent"), 2);
   }
 

@@ -375,6 +375,33 @@ cases["servers: without ranges, with a changed file, with errors"] = async (envi
   );
 };
 
+cases["pieces are kept for the next visit"] = async (environment) => {
+  let bytes = 0;
+  const counting: Fetch = async (url, options) => {
+    const response = await fetch(url, options);
+    const range = new Headers(options?.headers).get("range")!;
+    const [, begin, end] = /(\d+)-(\d+)/.exec(range)!;
+    bytes += Number(end) + 1 - Number(begin);
+    return response;
+  };
+  const visit = async (cache: boolean) => {
+    bytes = 0;
+    const player = await load(environment.url("wide"), { ...environment, fetch: counting, cache });
+    const { output } = await player.run("forward", { x0: new Float32Array(1400).fill(1) });
+    player.dispose();
+    return { output, bytes };
+  };
+  const first = await visit(false);
+  check(first.bytes > 1_680_000, `the whole file to be fetched, not ${first.bytes} bytes`);
+  await visit(true);
+  const again = await visit(true);
+  equal(again.output, first.output);
+  // Node has no such cache.
+  const isKept = again.bytes < 300_000;
+  equal(isKept, typeof caches !== "undefined", "whether the pieces were kept");
+  equal((await visit(false)).bytes, first.bytes, "the bytes fetched without the cache");
+};
+
 cases["progress, a Blob, and a load that is aborted"] = async (environment) => {
   const seen: { bytes: number; pipelines: number }[] = [];
   let last = { bytes: 0, totalBytes: 1, pipelines: 0, totalPipelines: 1 };
