@@ -49,6 +49,7 @@ def digits(folder: pathlib.Path) -> None:
         },
         folder / "digits.twg",
         state={"model": model, "optimizer": optimizer},
+        types=True,
     )
     images = torch.cat([data.train_images, data.test_images])
     labels = torch.cat([data.train_labels, data.test_labels])

@@ -96,6 +96,13 @@ describe.skipIf(path === null)("the site", () => {
     expect(errors).toEqual([]);
   });
 
+  test("the types of digits.twg are those that export wrote", async () => {
+    const here = join(import.meta.dirname, "..", "site", "digits", "digits.twg.d.ts");
+    const plain = (text: Buffer) => text.toString().replace(/from ".*"/, "");
+    const written = await readFile(join(site, "digits", "digits.twg.d.ts"));
+    expect(plain(await readFile(here))).toBe(plain(written));
+  });
+
   test("links of the first page", async () => {
     const page = await open("");
     for (const link of await page.$$eval("a", (all) => all.map((one) => one.href))) {

@@ -36,6 +36,72 @@ test("the module has at most 60 KB compressed, and imports nothing", async () =>
   expect(code.toString()).not.toMatch(/\b(import|require)\s*[("'{]|\beval\b|new Function/);
 });
 
+test("150 MB are fetched in pieces of at most 64 MB, and not kept in memory", async () => {
+  const { load } = await import("../../player");
+  const count = 150 * 2 ** 18;
+  const last = count - 1000;
+  const program = {
+    producer: "a test",
+    buffers: [{ bytes: count * 4, entry: "w" }],
+    shaders: [],
+    variants: [{ requires: {}, scratch: [], commands: [] }],
+    inputs: {},
+    outputs: {
+      first: { dtype: "U32", shape: [1000], buffer: 0 },
+      last: { dtype: "U32", shape: [1000], buffer: 0, offset: last * 4 },
+    },
+  };
+  const metadata = {
+    "torch_webgpu.graph": "1",
+    "torch_webgpu.program": JSON.stringify(program),
+  };
+  const header = Buffer.from(
+    JSON.stringify({
+      __metadata__: metadata,
+      w: { dtype: "U32", shape: [count], data_offsets: [0, count * 4] },
+    }).padEnd(1200),
+  );
+  const start = Buffer.alloc(8);
+  start.writeBigUInt64LE(BigInt(header.length));
+  const head = Buffer.concat([start, header]);
+  const size = head.length + count * 4;
+  let most = 0;
+  let peak = 0;
+  // Makes the bytes of a range as they are asked for: element k of w is k.
+  const made: typeof fetch = async (_, options) => {
+    const [, begin, end] = /(\d+)-(\d+)/.exec(new Headers(options?.headers).get("range")!)!;
+    let at = Number(begin);
+    const stop = Math.min(Number(end) + 1, size);
+    most = Math.max(most, stop - at);
+    const body = new ReadableStream({
+      type: "bytes",
+      pull(controller) {
+        peak = Math.max(peak, process.memoryUsage().arrayBuffers);
+        const from = Math.max(at - head.length, 0) >> 2;
+        const words = Uint32Array.from({ length: 1 << 15 }, (_, k) => from + k);
+        const skip = at < head.length ? 0 : (at - head.length) & 3;
+        const source = at < head.length ? head.subarray(at) : new Uint8Array(words.buffer, skip);
+        const chunk = source.slice(0, stop - at);
+        at += chunk.length;
+        controller.enqueue(new Uint8Array(chunk));
+        if (at === stop) {
+          controller.close();
+        }
+      },
+    });
+    const range = `bytes ${begin}-${stop - 1}/${size}`;
+    return new Response(body, { status: 206, headers: { "content-range": range } });
+  };
+  const before = process.memoryUsage().arrayBuffers;
+  const player = await load("http://localhost/large", { gpu: environment.gpu, fetch: made });
+  expect(most).toBeLessThanOrEqual(64 << 20);
+  expect(peak - before).toBeLessThan(64 << 20);
+  const { first, last: end } = (await player.run("run")) as Record<string, Uint32Array>;
+  expect([...first!]).toEqual(Array.from({ length: 1000 }, (_, k) => k));
+  expect([...end!]).toEqual(Array.from({ length: 1000 }, (_, k) => last + k));
+  player.dispose();
+});
+
 test("1,000 calls do not grow the heap", async () => {
   const { load } = await import("../../player");
   const player = await load(environment.url("mlp"), { gpu: environment.gpu });
