@@ -50,7 +50,7 @@ export class Plot {
       context.stroke();
       context.fillText(loss.toFixed(1), left - 6, y(loss) + 4);
     }
-    for (let step = 0; step <= this.steps; step += 50) {
+    for (let step = 0; step <= this.steps; step += 100) {
       context.textAlign = step === 0 ? "left" : "center";
       context.fillText(String(step), x(step), height - 6);
     }
