@@ -2,7 +2,7 @@ import js from "@eslint/js";
 import typescript from "typescript-eslint";
 
 export default typescript.config(
-  { ignores: ["dist/", "node_modules/", "tests/files/"] },
+  { ignores: ["dist/", "node_modules/", "tests/files/", "torch/generated/"] },
   js.configs.recommended,
   ...typescript.configs.strict,
   {

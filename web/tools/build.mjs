@@ -30,7 +30,7 @@ execFileSync(
     join(web, "node_modules/typescript/bin/tsc"),
     ...["--noEmit", "false", "--declaration", "--emitDeclarationOnly", "--outDir", dist],
     ...["--rootDir", web, "--target", "es2022", "--module", "esnext"],
-    ...["--moduleResolution", "bundler", "--lib", "es2022,dom", "--types", "@webgpu/types"],
+    ...["--moduleResolution", "bundler", "--lib", "es2023,dom", "--types", "@webgpu/types"],
     ...["--strict", "--verbatimModuleSyntax", "--skipLibCheck"],
     ...rooms.map((room) => join(web, room, "index.ts")),
   ],

@@ -1,0 +1,113 @@
+// torch-webgpu/torch: PyTorch's names for eager tensors on WebGPU, in a page and in Node.
+import * as autograd from "./autograd";
+import { addMethods } from "./methods";
+import * as factory from "./ops/factory";
+import * as indexing from "./ops/indexing";
+import * as loss from "./ops/loss";
+import * as matmul from "./ops/matmul";
+import * as movement from "./ops/movement";
+import * as normalize from "./ops/normalize";
+import * as pointwise from "./ops/pointwise";
+import * as random from "./ops/random";
+import * as reduce from "./ops/reduce";
+import * as sort from "./ops/sort";
+import * as spatial from "./ops/spatial";
+import { NotImplementedError, RuntimeError } from "./errors";
+import { Runtime } from "./runtime";
+import { runtime, scope, setRuntime } from "./storage";
+import { Tensor } from "./tensor";
+
+addMethods();
+
+const WANTED_LIMITS = [
+  "maxBufferSize",
+  "maxStorageBufferBindingSize",
+  "maxStorageBuffersPerShaderStage",
+] as const;
+
+/**
+ * Asks for a GPU, or takes a device that the caller has; both by the standard's names. Tensors live
+ * on the device of the last call. In Node, pass the device of a WebGPU module.
+ */
+async function init(device?: GPUDevice): Promise<GPUDevice> {
+  let chosen = device;
+  if (chosen === undefined) {
+    // navigator is absent in Node, and its gpu in browsers without WebGPU.
+    const gpu = (globalThis.navigator as Partial<Navigator> | undefined)?.gpu;
+    if (gpu === undefined) {
+      throw new NotImplementedError(
+        "there is no WebGPU here: open the page in a browser that has it (Chrome, Edge, Safari 26, " +
+          "Firefox 141), over https or on localhost; in Node, pass a GPUDevice",
+      );
+    }
+    const adapter = await gpu.requestAdapter({ powerPreference: "high-performance" });
+    if (adapter === null) {
+      throw new RuntimeError("WebGPU finds no GPU");
+    }
+    const requiredLimits = Object.fromEntries(
+      WANTED_LIMITS.map((name) => [name, adapter.limits[name]]),
+    );
+    chosen = await adapter.requestDevice({ requiredLimits });
+  }
+  setRuntime(new Runtime(chosen));
+  return chosen;
+}
+
+const { unary, binary, ...plain } = pointwise;
+
+const operators = {
+  ...unary,
+  ...binary,
+  ...plain,
+  ...factory,
+  ...indexing,
+  ...loss,
+  ...matmul,
+  ...movement,
+  ...normalize,
+  ...random,
+  ...reduce,
+  ...sort,
+  ...spatial,
+  var: reduce.variance,
+};
+
+/** What a name that does not exist gives: an error that says so, where undefined would only say "not a function". */
+function named<T extends object>(members: T, prefix: string): T {
+  return new Proxy(members, {
+    get(target, name, receiver) {
+      if (typeof name === "string" && !(name in target) && name !== "then" && name !== "toJSON") {
+        throw new NotImplementedError(
+          `${prefix}.${name} is not implemented; web/torch/README.md lists what exists`,
+        );
+      }
+      return Reflect.get(target, name, receiver) as unknown;
+    },
+  });
+}
+
+export const torch = named(
+  {
+    ...operators,
+    ...{ float32: "float32", float16: "float16", int32: "int32", int64: "int64" },
+    ...{ bool: "bool", float: "float32", half: "float16", int: "int32", long: "int64" },
+    ...{ init, scope, Tensor, autograd: { grad: autograd.grad } },
+    no_grad: autograd.no_grad,
+    enable_grad: autograd.enable_grad,
+    set_grad_enabled: autograd.set_grad_enabled,
+    is_grad_enabled: autograd.is_grad_enabled,
+    /** Waits until the GPU is done; raises what went wrong since. */
+    synchronize: () => runtime().synchronize(),
+    /** Bytes of GPU memory in use, free for reuse, and most in use. */
+    memory: () => ({ ...runtime().memory }),
+    empty_cache: () => {
+      runtime().emptyCache();
+    },
+  } as const,
+  "torch",
+);
+
+export { NotImplementedError, RuntimeError } from "./errors";
+export type { DType, Scalar } from "./dtype";
+export { Slice, type Index } from "./ops/movement";
+export { Tensor, type Nested } from "./tensor";

@@ -1,0 +1,114 @@
+// The operators as methods of Tensor: x.add(y) is torch.add(x, y).
+import * as indexing from "./ops/indexing";
+import * as matmul from "./ops/matmul";
+import * as movement from "./ops/movement";
+import * as normalize from "./ops/normalize";
+import * as pointwise from "./ops/pointwise";
+import * as random from "./ops/random";
+import * as reduce from "./ops/reduce";
+import * as sort from "./ops/sort";
+import type { Dims, ValuesAndIndices } from "./ops/reduce";
+import { Tensor } from "./tensor";
+
+// Functions of the modules that are no methods: they take no tensor first, or help others.
+const NOT_INDEXING = ["embedding", "one_hot"] as const;
+const NOT_MATMUL = ["linear"] as const;
+const NOT_MOVEMENT = [
+  "Slice",
+  "broadcast_tensors",
+  "cat",
+  "concat",
+  "concatenate",
+  "hstack",
+  "stack",
+  "vstack",
+] as const;
+const NOT_NORMALIZE = [
+  "batch_norm",
+  "cosine_similarity",
+  "group_norm",
+  "layer_norm",
+  "normalize",
+  "rms_norm",
+] as const;
+const NOT_POINTWISE = [
+  "binary",
+  "binaryInPlace",
+  "promote_types",
+  "refuseBool",
+  "result_type",
+  "unary",
+  "unaryInPlace",
+] as const;
+const NOT_RANDOM = [
+  "dropout",
+  "initial_seed",
+  "manual_seed",
+  "rand",
+  "rand_like",
+  "randint",
+  "randn",
+  "randn_like",
+  "randperm",
+] as const;
+const NOT_REDUCE = ["max", "min", "reducedDims", "variance"] as const;
+const NOT_SORT = [] as const;
+
+type Method<F> = F extends (self: Tensor, ...args: infer A) => infer R ? (...args: A) => R : never;
+type MethodsOf<Module, Not extends string> = {
+  [Name in Exclude<keyof Module, Not>]: Method<Module[Name]>;
+};
+
+interface Overloaded {
+  max(other?: Tensor): Tensor;
+  max(dim: number, keepdim?: boolean): ValuesAndIndices;
+  min(other?: Tensor): Tensor;
+  min(dim: number, keepdim?: boolean): ValuesAndIndices;
+  var(dim?: Dims, keepdim?: boolean, options?: reduce.Correction): Tensor;
+}
+
+type Named = MethodsOf<typeof pointwise.unary, never> &
+  MethodsOf<typeof pointwise.unaryInPlace, never> &
+  MethodsOf<typeof pointwise.binary, never> &
+  MethodsOf<typeof pointwise.binaryInPlace, never>;
+
+export type Methods = Overloaded &
+  Named &
+  MethodsOf<typeof indexing, (typeof NOT_INDEXING)[number]> &
+  MethodsOf<typeof matmul, (typeof NOT_MATMUL)[number]> &
+  MethodsOf<typeof movement, (typeof NOT_MOVEMENT)[number]> &
+  MethodsOf<typeof normalize, (typeof NOT_NORMALIZE)[number]> &
+  MethodsOf<typeof pointwise, (typeof NOT_POINTWISE)[number]> &
+  MethodsOf<typeof random, (typeof NOT_RANDOM)[number]> &
+  MethodsOf<typeof reduce, (typeof NOT_REDUCE)[number]> &
+  MethodsOf<typeof sort, (typeof NOT_SORT)[number]>;
+
+function add(functions: object, not: readonly string[]): void {
+  for (const [name, operator] of Object.entries(functions)) {
+    if (!not.includes(name)) {
+      const call = operator as (self: Tensor, ...args: unknown[]) => unknown;
+      Object.defineProperty(Tensor.prototype, name, {
+        value(this: Tensor, ...args: unknown[]) {
+          return call(this, ...args);
+        },
+      });
+    }
+  }
+}
+
+/** Adds the operators to Tensor. index.ts calls it once. */
+export function addMethods(): void {
+  add(indexing, NOT_INDEXING);
+  add(matmul, NOT_MATMUL);
+  add(movement, NOT_MOVEMENT);
+  add(normalize, NOT_NORMALIZE);
+  add(pointwise, NOT_POINTWISE);
+  add(random, NOT_RANDOM);
+  add(reduce, NOT_REDUCE);
+  add(sort, NOT_SORT);
+  add(pointwise.unary, []);
+  add(pointwise.unaryInPlace, []);
+  add(pointwise.binary, []);
+  add(pointwise.binaryInPlace, []);
+  add({ max: reduce.max, min: reduce.min, var: reduce.variance }, []);
+}

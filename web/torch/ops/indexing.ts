@@ -1,0 +1,521 @@
+// Operators that find elements by index tensors (csrc/ops/index). An index out of range raises at the next await.
+import { record, records, saved } from "../autograd";
+import { isIntegral, type Scalar } from "../dtype";
+import { check, NotImplementedError } from "../errors";
+import { launch, shaderDType } from "../launch";
+import { numelOf, Tensor } from "../tensor";
+import { bitsOf, info } from "../wgsl/dtypes";
+import { broadcastShapes, expandedStrides } from "./collapse";
+import { checkWritable, refuseInPlace } from "./elementwise";
+import { arange, full, zeros } from "./factory";
+
+interface WalkIndex {
+  tensor: Tensor;
+  /** For the walked dimensions, as the others. */
+  strides: readonly number[];
+  /** Of the dimension that it selects from. */
+  size: number;
+  outStride: number;
+  inStride: number;
+}
+
+interface Move {
+  label: string;
+  mode: "copy" | "add" | "multiply" | "minimum" | "maximum";
+  sizes: readonly number[];
+  out: { tensor: Tensor; strides: readonly number[] };
+  in: { tensor: Tensor; strides: readonly number[] };
+  indices: readonly WalkIndex[];
+  wrap?: boolean;
+}
+
+const MAX_INDICES = 5;
+const MAX_DIMS = 12;
+
+function move(spec: Move): void {
+  const { label, sizes, out, indices } = spec;
+  const count = numelOf(sizes);
+  if (count === 0) {
+    return;
+  }
+  if (indices.length > MAX_INDICES || sizes.length > MAX_DIMS) {
+    throw new NotImplementedError(
+      `${label}(): more than ${MAX_INDICES} index tensors or ${MAX_DIMS} dimensions`,
+    );
+  }
+  const dims: number[] = [];
+  const axes: number[] = [];
+  for (let d = sizes.length - 1; d >= 0; d--) {
+    dims.push(sizes[d]!, out.strides[d]!, spec.in.strides[d]!);
+    for (let k = 0; k < MAX_INDICES; k++) {
+      dims.push(indices[k]?.strides[d] ?? 0);
+    }
+  }
+  const operands: Record<string, { tensor: Tensor; dtype?: ReturnType<typeof bitsOf> }> = {};
+  indices.forEach((index, k) => {
+    axes.push(index.size, index.outStride, index.inStride, 0);
+    operands[`index${k}`] = { tensor: index.tensor };
+  });
+  const type = shaderDType(out.tensor);
+  const consts: Record<string, string> = {};
+  if (spec.mode === "copy") {
+    const dtype = bitsOf(type);
+    operands.in = { tensor: spec.in.tensor, dtype };
+    operands[info(type).bytes < 4 ? "shared" : "out"] = { tensor: out.tensor, dtype };
+  } else {
+    if (type === "bool" && spec.mode === "add") {
+      throw new NotImplementedError(`${label}(): not implemented for Bool`);
+    }
+    if (type === "i64" && spec.mode !== "add") {
+      throw new NotImplementedError(`${label}(): ${spec.mode} is not implemented for Long`);
+    }
+    consts.how = spec.mode;
+    operands.in = { tensor: spec.in.tensor };
+    operands[spec.mode === "add" ? "sum" : "result"] = { tensor: out.tensor };
+  }
+  launch({
+    ...{ label, operands, consts },
+    kernel: spec.mode === "copy" ? "index_copy" : "index_combine",
+    params: {
+      ...{ count, rank: sizes.length, serial_count: 1, serial_rank: 0 },
+      ...{ wrap_negative: spec.wrap === true ? 1 : 0, dim: 0, error: 1, indices: axes, dims },
+    },
+    invocations: count,
+  });
+  out.tensor.storage.version++;
+}
+
+function checkIndex(label: string, index: Tensor): void {
+  check(isIntegral(index.dtype), () => `${label}(): Expected dtype int32 or int64 for index`);
+}
+
+const zerosFor = (shape: readonly number[]): number[] => shape.map(() => 0);
+
+// ---- Along one dimension by a vector ----
+
+function moveSlices(
+  label: string,
+  mode: Move["mode"],
+  whole: Tensor,
+  d: number,
+  index: Tensor,
+  parts: Tensor,
+  intoWhole: boolean,
+): void {
+  const along = zerosFor(parts.shape);
+  along[d] = index.dim() === 0 ? 0 : index.strides[0]!;
+  const wholeStrides = whole.strides.map((step, k) => (k === d ? 0 : step));
+  const step = whole.strides[d]!;
+  move({
+    ...{ label, mode, sizes: parts.shape },
+    out: intoWhole
+      ? { tensor: whole, strides: wholeStrides }
+      : { tensor: parts, strides: parts.strides },
+    in: intoWhole
+      ? { tensor: parts, strides: parts.strides }
+      : { tensor: whole, strides: wholeStrides },
+    indices: [
+      {
+        ...{ tensor: index, strides: along, size: whole.shape[d]! },
+        ...{ outStride: intoWhole ? step : 0, inStride: intoWhole ? 0 : step },
+      },
+    ],
+  });
+}
+
+export function index_select(self: Tensor, dim: number, index: Tensor): Tensor {
+  checkIndex("index_select", index);
+  check(index.dim() <= 1, () => "index_select(): Index is supposed to be a vector");
+  if (self.dim() === 0) {
+    return index_select(self.reshape(1), 0, index).reshape([]);
+  }
+  const d = self.wrapDim(dim);
+  const out = Tensor.empty(self.shape.with(d, index.numel()), self.dtype);
+  moveSlices("index_select", "copy", self, d, index, out, false);
+  const { shape } = self;
+  const used = saved(index);
+  return record(out, "IndexSelectBackward0", [self], (g) => [
+    index_add(zeros(shape, { dtype: g.dtype }), d, used(), g),
+  ]);
+}
+
+/** self with the slices of `source` added at the places of `index`. */
+export function index_add(
+  self: Tensor,
+  dim: number,
+  index: Tensor,
+  source: Tensor,
+  { alpha = 1 }: { alpha?: number } = {},
+): Tensor {
+  checkIndex("index_add", index);
+  check(
+    self.dtype === source.dtype,
+    () =>
+      `index_add_(): self (${self.dtype}) and source (${source.dtype}) must have the same scalar type`,
+  );
+  const d = self.wrapDim(dim);
+  check(
+    index.numel() === (source.shape[d] ?? 1) && source.dim() === self.dim(),
+    () => `index_add_(): Number of indices (${index.numel()}) should be equal to source.size(dim)`,
+  );
+  if (self.dim() === 0) {
+    return index_add(self.reshape(1), 0, index, source.reshape(1), { alpha }).reshape([]);
+  }
+  const out = self.detach().clone();
+  const terms = alpha === 1 ? source : source.mul(alpha);
+  moveSlices("index_add", "add", out, d, index, terms.detach(), true);
+  const used = saved(index);
+  return record(out, "IndexAddBackward0", [self, terms], (g) => [g, index_select(g, d, used())]);
+}
+
+/** self with the slices at the places of `index` replaced by those of `source`. */
+export function index_copy(self: Tensor, dim: number, index: Tensor, source: Tensor): Tensor {
+  checkIndex("index_copy", index);
+  check(
+    self.dtype === source.dtype,
+    () => "index_copy_(): self and source expected to have the same dtype",
+  );
+  const d = self.wrapDim(dim);
+  const out = self.detach().clone();
+  moveSlices("index_copy", "copy", out, d, index, source.detach(), true);
+  const used = saved(index);
+  return record(out, "IndexCopyBackward0", [self, source], (g) => [
+    index_fill(g, d, used(), 0),
+    index_select(g, d, used()),
+  ]);
+}
+
+export function index_fill(self: Tensor, dim: number, index: Tensor, value: Scalar): Tensor {
+  checkIndex("index_fill", index);
+  const d = self.wrapDim(dim);
+  const out = self.detach().clone();
+  const fill = full([], value, { dtype: self.dtype }).expand(self.shape.with(d, index.numel()));
+  moveSlices("index_fill", "copy", out, d, index, fill, true);
+  const used = saved(index);
+  return record(out, "IndexFillBackward0", [self], (g) => [index_fill(g, d, used(), 0)]);
+}
+
+// ---- gather and scatter ----
+
+function checkPlaces(label: string, self: Tensor, d: number, index: Tensor): void {
+  check(index.dtype === "int64", () => `${label}(): Expected dtype int64 for index`);
+  check(
+    self.dim() === index.dim(),
+    () => `Index tensor must have the same number of dimensions as self tensor`,
+  );
+  check(
+    index.shape.every((size, k) => k === d || size <= self.shape[k]!),
+    () =>
+      `Size does not match at dimension other than ${d}: index [${index.shape.join(", ")}], self [${self.shape.join(", ")}]`,
+  );
+}
+
+function movePlaces(
+  label: string,
+  mode: Move["mode"],
+  whole: Tensor,
+  d: number,
+  index: Tensor,
+  parts: Tensor,
+  intoWhole: boolean,
+): void {
+  const wholeStrides = whole.strides.map((step, k) => (k === d ? 0 : step));
+  const step = whole.strides[d]!;
+  const one = { tensor: whole, strides: wholeStrides };
+  const other = { tensor: parts, strides: parts.strides };
+  move({
+    ...{ label, mode, sizes: index.shape },
+    ...(intoWhole ? { out: one, in: other } : { out: other, in: one }),
+    indices: [
+      {
+        ...{ tensor: index, strides: index.strides, size: whole.shape[d]! },
+        ...{ outStride: intoWhole ? step : 0, inStride: intoWhole ? 0 : step },
+      },
+    ],
+  });
+}
+
+export function gather(self: Tensor, dim: number, index: Tensor): Tensor {
+  if (self.dim() === 0 || index.dim() === 0) {
+    const flat = gather(self.reshape(-1), 0, index.reshape(-1));
+    return flat.reshape(index.shape);
+  }
+  const d = self.wrapDim(dim);
+  checkPlaces("gather", self, d, index);
+  const out = Tensor.empty(index.shape, self.dtype);
+  movePlaces("gather", "copy", self, d, index, out, false);
+  const { shape } = self;
+  const used = saved(index);
+  return record(out, "GatherBackward0", [self], (g) => [
+    scatter_add(zeros(shape, { dtype: g.dtype }), d, used(), g),
+  ]);
+}
+
+function scatterInto(
+  label: string,
+  mode: Move["mode"],
+  out: Tensor,
+  dim: number,
+  index: Tensor,
+  source: Tensor,
+): void {
+  if (out.dim() === 0) {
+    scatterInto(label, mode, out.view(1), 0, index.reshape(-1), source.reshape(-1));
+    return;
+  }
+  const d = out.wrapDim(dim);
+  checkPlaces(label, out, d, index);
+  check(
+    out.dtype === source.dtype,
+    () => `${label}(): Expected self.dtype to be equal to src.dtype`,
+  );
+  check(
+    index.shape.every((size, k) => size <= source.shape[k]!),
+    () =>
+      `Expected index [${index.shape.join(", ")}] to be no larger than src [${source.shape.join(", ")}]`,
+  );
+  checkWritable(out, label);
+  movePlaces(label, mode, out, d, index, source.detach(), true);
+}
+
+const sourceOf = (self: Tensor, index: Tensor, src: Tensor | Scalar): Tensor =>
+  typeof src === "object" ? src : full([], src, { dtype: self.dtype }).expand(index.shape);
+
+/** Where several elements go to one place, any one of them is stored, as in PyTorch. */
+export function scatter(
+  self: Tensor,
+  dim: number,
+  index: Tensor,
+  src: Tensor | Scalar,
+  { reduce }: { reduce?: "add" | "multiply" } = {},
+): Tensor {
+  const source = sourceOf(self, index, src);
+  const out = self.detach().clone();
+  scatterInto("scatter", reduce ?? "copy", out, dim, index, source);
+  if (reduce !== undefined) {
+    return record(out, "scatter", [self, source], undefined);
+  }
+  const used = saved(index);
+  return record(out, "ScatterBackward0", [self, source], (g) => [
+    scatter(g, dim, used(), 0),
+    gather(g, dim, used()).reshape(index.shape),
+  ]);
+}
+
+export function scatter_add(self: Tensor, dim: number, index: Tensor, src: Tensor): Tensor {
+  const out = self.detach().clone();
+  scatterInto("scatter_add", "add", out, dim, index, src);
+  const used = saved(index);
+  const { shape } = src;
+  return record(out, "ScatterAddBackward0", [self, src], (g) => [
+    g,
+    padded(gather(g, dim, used()), shape),
+  ]);
+}
+
+// The gradient of elements beyond the index is zero.
+function padded(g: Tensor, shape: readonly number[]): Tensor {
+  return g.shape.join() === shape.join()
+    ? g
+    : g.constant_pad(shape.flatMap((size, d) => [0, size - g.shape[d]!]).reduceRight(pairs, []));
+}
+// [0, a, 0, b] as the pads from the last dimension: [0, b, 0, a].
+const pairs = (result: number[], value: number, k: number, all: number[]): number[] =>
+  k % 2 === 0 ? [...result, value, all[k + 1]!] : result;
+
+export function scatter_(self: Tensor, dim: number, index: Tensor, src: Tensor | Scalar): Tensor {
+  const source = sourceOf(self, index, src);
+  if (records([self, source])) {
+    refuseInPlace(self, "scatter");
+  }
+  scatterInto("scatter", "copy", self, dim, index, source);
+  return self;
+}
+
+export function scatter_add_(self: Tensor, dim: number, index: Tensor, src: Tensor): Tensor {
+  if (records([self, src])) {
+    refuseInPlace(self, "scatter_add");
+  }
+  scatterInto("scatter_add", "add", self, dim, index, src);
+  return self;
+}
+
+const REDUCTIONS = { sum: "add", prod: "multiply", amin: "minimum", amax: "maximum" } as const;
+
+export function scatter_reduce(
+  self: Tensor,
+  dim: number,
+  index: Tensor,
+  src: Tensor,
+  reduce: "sum" | "prod" | "mean" | "amin" | "amax",
+): Tensor {
+  if (reduce === "mean") {
+    throw new NotImplementedError("scatter_reduce(): the mean is not implemented");
+  }
+  const out = self.detach().clone();
+  scatterInto("scatter_reduce", REDUCTIONS[reduce], out, dim, index, src);
+  return record(out, "scatter_reduce", [self, src], undefined);
+}
+
+export function take_along_dim(self: Tensor, indices: Tensor, dim: number): Tensor {
+  const d = self.wrapDim(dim);
+  const shape = broadcastShapes(self.shape.with(d, 1), indices.shape.with(d, 1));
+  return gather(
+    self.expand(shape.with(d, self.shape[d]!)),
+    d,
+    indices.expand(shape.with(d, indices.shape[d]!)),
+  );
+}
+
+export function take(self: Tensor, index: Tensor): Tensor {
+  return index_get(self.reshape(-1), [index]);
+}
+
+// ---- Indexing by several tensors ----
+
+interface Plan {
+  sizes: number[];
+  wholeStrides: number[];
+  places: { tensor: Tensor; strides: number[]; size: number; step: number }[];
+}
+
+// The dimensions of x[indices]: those of the index tensors stand in place of the indexed ones if these are
+// neighbours, and first otherwise.
+function plan(self: Tensor, indices: readonly (Tensor | undefined)[]): Plan {
+  const given = indices.flatMap((index, d) => (index === undefined ? [] : [{ index, d }]));
+  for (const { index } of given) {
+    if (index.dtype === "bool") {
+      throw new NotImplementedError(
+        "an index of booleans: the size of the result is known only on the GPU; use torch.where or masked_fill",
+      );
+    }
+    checkIndex("index", index);
+  }
+  check(
+    indices.length <= self.dim(),
+    () => `too many indices for tensor of dimension ${self.dim()}`,
+  );
+  const shape = broadcastShapes(...given.map(({ index }) => index.shape));
+  const first = given[0]!.d;
+  const neighbours = given.every(({ d }, k) => d === first + k);
+  const rest = self.shape.map((_, d) => d).filter((d) => indices[d] === undefined);
+  const front = neighbours ? rest.filter((d) => d < first) : [];
+  const back = rest.filter((d) => !front.includes(d));
+  const spread = (inner: number[]): number[] => [
+    ...front.map(() => 0),
+    ...inner,
+    ...back.map(() => 0),
+  ];
+  return {
+    sizes: [...front.map((d) => self.shape[d]!), ...shape, ...back.map((d) => self.shape[d]!)],
+    wholeStrides: [
+      ...front.map((d) => self.strides[d]!),
+      ...shape.map(() => 0),
+      ...back.map((d) => self.strides[d]!),
+    ],
+    places: given.map(({ index, d }) => ({
+      ...{ tensor: index, strides: spread(expandedStrides(index, shape)) },
+      ...{ size: self.shape[d]!, step: self.strides[d]! },
+    })),
+  };
+}
+
+/** x[indices], where an undefined index takes all of its dimension. Negative indices count from the end. */
+export function index_get(self: Tensor, indices: readonly (Tensor | undefined)[]): Tensor {
+  const { sizes, wholeStrides, places } = plan(self, indices);
+  const out = Tensor.empty(sizes, self.dtype);
+  move({
+    ...{ label: "index", mode: "copy", sizes, wrap: true },
+    out: { tensor: out, strides: out.strides },
+    in: { tensor: self, strides: wholeStrides },
+    indices: places.map(({ step, ...place }) => ({ ...place, outStride: 0, inStride: step })),
+  });
+  const { shape } = self;
+  return record(out, "IndexBackward0", [self], (g) => [
+    index_put(zeros(shape, { dtype: g.dtype }), indices, g, true),
+  ]);
+}
+
+/** self with `values` stored at, or added to, the elements that the indices select. */
+export function index_put(
+  self: Tensor,
+  indices: readonly (Tensor | undefined)[],
+  values: Tensor,
+  accumulate = false,
+): Tensor {
+  check(
+    self.dtype === values.dtype,
+    () =>
+      `Index put requires the source and destination dtypes match, got ${self.dtype} for the destination and ${values.dtype} for the source.`,
+  );
+  const out = self.detach().clone();
+  putInto(out, indices, values.detach(), accumulate);
+  return record(out, "IndexPutBackward0", [self, values], (g) => [
+    accumulate ? g : index_put(g, indices, zeros([], { dtype: g.dtype })),
+    index_get(g, indices),
+  ]);
+}
+
+export function index_put_(
+  self: Tensor,
+  indices: readonly (Tensor | undefined)[],
+  values: Tensor,
+  accumulate = false,
+): Tensor {
+  if (records([self, values])) {
+    refuseInPlace(self, "index_put");
+  }
+  checkWritable(self, "index_put");
+  putInto(self, indices, values.to(self.dtype), accumulate);
+  return self;
+}
+
+function putInto(
+  out: Tensor,
+  indices: readonly (Tensor | undefined)[],
+  values: Tensor,
+  accumulate: boolean,
+): void {
+  const { sizes, wholeStrides, places } = plan(out, indices);
+  check(
+    broadcastShapes(sizes, values.shape).join() === sizes.join(),
+    () =>
+      `shape mismatch: value tensor of shape [${values.shape.join(", ")}] cannot be broadcast to indexing result of shape [${sizes.join(", ")}]`,
+  );
+  move({
+    ...{ label: "index_put", mode: accumulate ? "add" : "copy", sizes, wrap: true },
+    out: { tensor: out, strides: wholeStrides },
+    in: { tensor: values, strides: expandedStrides(values, sizes) },
+    indices: places.map(({ step, ...place }) => ({ ...place, outStride: step, inStride: 0 })),
+  });
+}
+
+// ---- Embedding ----
+
+/** Rows of `weight`; that of padding_idx gets no gradient. */
+export function embedding(input: Tensor, weight: Tensor, padding_idx?: number): Tensor {
+  check(weight.dim() === 2, () => "'weight' must be 2-D");
+  checkIndex("embedding", input);
+  const [rows, width] = weight.shape as [number, number];
+  const flat = input.reshape(-1);
+  const out = Tensor.empty([flat.numel(), width], weight.dtype);
+  moveSlices("embedding", "copy", weight, 0, flat, out, false);
+  const skipped = padding_idx === undefined || padding_idx >= 0 ? padding_idx : padding_idx + rows;
+  const result = record(out, "EmbeddingBackward0", [weight], (g) => {
+    const kept = skipped === undefined ? g : g.masked_fill(flat.eq(skipped).unsqueeze(1), 0);
+    return [index_add(zeros([rows, width], { dtype: g.dtype }), 0, flat, kept)];
+  });
+  return result.reshape([...input.shape, width]);
+}
+
+export function one_hot(self: Tensor, num_classes: number): Tensor {
+  check(
+    self.dtype === "int64",
+    () => "one_hot is only applicable to index tensor of type LongTensor.",
+  );
+  check(
+    num_classes > 0,
+    () => "one_hot(): say num_classes; the largest class is known only on the GPU",
+  );
+  return self.unsqueeze(-1).eq(arange(num_classes)).long();
+}

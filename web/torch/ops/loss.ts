@@ -1,0 +1,205 @@
+// Losses and attention, made of other operators.
+import { isFloating } from "../dtype";
+import { check } from "../errors";
+import { Tensor } from "../tensor";
+import { elementwise } from "./elementwise";
+import { full, ones, zeros_like } from "./factory";
+import { gather } from "./indexing";
+import { log_softmax, softmax } from "./normalize";
+import { logsigmoid, where } from "./pointwise";
+import { tril } from "./movement";
+import { dropout } from "./random";
+
+export type Reduction = "mean" | "sum" | "none";
+
+interface Reduced {
+  reduction?: Reduction;
+}
+
+function reduced(losses: Tensor, { reduction = "mean" }: Reduced): Tensor {
+  switch (reduction) {
+    case "mean":
+      return losses.mean();
+    case "sum":
+      return losses.sum();
+    case "none":
+      return losses;
+    default:
+      throw new TypeError(`${String(reduction)} is not a valid value for reduction`);
+  }
+}
+
+export const mse_loss = (input: Tensor, target: Tensor, options: Reduced = {}): Tensor =>
+  reduced(elementwise("mse", [input, target], { label: "mse_loss" }), options);
+export const l1_loss = (input: Tensor, target: Tensor, options: Reduced = {}): Tensor =>
+  reduced(input.sub(target).abs(), options);
+export const smooth_l1_loss = (
+  input: Tensor,
+  target: Tensor,
+  { beta = 1, ...options }: Reduced & { beta?: number } = {},
+): Tensor =>
+  reduced(
+    elementwise("smooth_l1", [input, target], { label: "smooth_l1_loss", scalars: [beta] }),
+    options,
+  );
+export const huber_loss = (
+  input: Tensor,
+  target: Tensor,
+  { delta = 1, ...options }: Reduced & { delta?: number } = {},
+): Tensor =>
+  reduced(
+    elementwise("huber", [input, target], { label: "huber_loss", scalars: [delta] }),
+    options,
+  );
+
+export function binary_cross_entropy(
+  input: Tensor,
+  target: Tensor,
+  { weight, ...options }: Reduced & { weight?: Tensor } = {},
+): Tensor {
+  const losses = elementwise("binary_cross_entropy", [input, target]);
+  return reduced(weight === undefined ? losses : losses.mul(weight), options);
+}
+
+export function binary_cross_entropy_with_logits(
+  input: Tensor,
+  target: Tensor,
+  { weight, pos_weight, ...options }: Reduced & { weight?: Tensor; pos_weight?: Tensor } = {},
+): Tensor {
+  check(
+    input.shape.join() === target.shape.join(),
+    () =>
+      `Target size ([${target.shape.join(", ")}]) must be the same as input size ([${input.shape.join(", ")}])`,
+  );
+  // (1 - y) x + (1 + (w - 1) y) log(1 + exp(-x)), where log(1 + exp(-x)) is -logsigmoid(x).
+  const below = target.rsub(1).mul(input);
+  const log = logsigmoid(input);
+  const scaled = pos_weight === undefined ? log : log.mul(pos_weight.sub(1).mul(target).add(1));
+  const losses = below.sub(scaled);
+  return reduced(weight === undefined ? losses : losses.mul(weight), options);
+}
+
+interface ClassLoss extends Reduced {
+  weight?: Tensor | undefined;
+  ignore_index?: number;
+}
+
+/** `input` has log-probabilities, of classes in dimension 1 (or 0 for a single sample). */
+export function nll_loss(
+  input: Tensor,
+  target: Tensor,
+  { weight, ignore_index = -100, reduction = "mean" }: ClassLoss = {},
+): Tensor {
+  check(
+    target.dtype === "int64",
+    () => `"nll_loss" expected scalar type Long but found ${target.dtype}`,
+  );
+  const d = input.dim() === 1 ? 0 : 1;
+  check(
+    input.shape.toSpliced(d, 1).join() === target.shape.join(),
+    () =>
+      `Expected target of shape [${input.shape.toSpliced(d, 1).join(", ")}] but got [${target.shape.join(", ")}]`,
+  );
+  const ignored = target.eq(ignore_index);
+  const classes = target.masked_fill(ignored, 0);
+  const chosen = gather(input, d, classes.unsqueeze(d)).squeeze(d).neg();
+  const ones = full([], 1, { dtype: input.dtype }).expand(target.shape);
+  const factors =
+    weight === undefined ? ones : gather(weight, 0, classes.reshape(-1)).reshape(target.shape);
+  const shares = factors.masked_fill(ignored, 0);
+  const losses = where(ignored, 0, chosen.mul(shares));
+  if (reduction === "none") {
+    return losses;
+  }
+  return reduction === "sum" ? losses.sum() : losses.sum().div(shares.sum());
+}
+
+export function cross_entropy(
+  input: Tensor,
+  target: Tensor,
+  {
+    label_smoothing = 0,
+    weight,
+    ignore_index = -100,
+    reduction = "mean",
+  }: ClassLoss & { label_smoothing?: number } = {},
+): Tensor {
+  const d = input.dim() === 1 ? 0 : 1;
+  const classes = input.shape[d]!;
+  const log = log_softmax(input, d);
+  const shape = input.shape.map((_, k) => (k === d ? classes : 1));
+  const weighted = weight === undefined ? log : log.mul(weight.reshape(shape));
+  if (isFloating(target.dtype)) {
+    const smooth =
+      label_smoothing === 0
+        ? target
+        : target.mul(1 - label_smoothing).add(label_smoothing / classes);
+    const losses = weighted.mul(smooth).sum(d).neg();
+    if (reduction === "mean") {
+      return losses.sum().div(Math.max(losses.numel(), 1));
+    }
+    return reduced(losses, { reduction });
+  }
+  const hard = nll_loss(log, target, { weight, ignore_index, reduction });
+  if (label_smoothing === 0) {
+    return hard;
+  }
+  const ignored = target.eq(ignore_index);
+  const smooth = where(ignored, 0, weighted.sum(d).neg());
+  let soft = reduced(smooth, { reduction: reduction === "mean" ? "sum" : reduction });
+  if (reduction === "mean") {
+    const factors =
+      weight === undefined
+        ? ones([], { dtype: input.dtype }).expand(target.shape)
+        : gather(weight, 0, target.masked_fill(ignored, 0).reshape(-1)).reshape(target.shape);
+    soft = soft.div(factors.masked_fill(ignored, 0).sum());
+  }
+  return hard.mul(1 - label_smoothing).add(soft.mul(label_smoothing / classes));
+}
+
+export function kl_div(
+  input: Tensor,
+  target: Tensor,
+  {
+    log_target = false,
+    reduction = "mean",
+  }: { log_target?: boolean; reduction?: Reduction | "batchmean" } = {},
+): Tensor {
+  const losses = log_target
+    ? target.exp().mul(target.sub(input))
+    : target.xlogy(target).sub(target.mul(input));
+  return reduction === "batchmean"
+    ? losses.sum().div(input.shape[0]!)
+    : reduced(losses, { reduction });
+}
+
+/** softmax(query @ key.T / sqrt(width)) @ value */
+export function scaled_dot_product_attention(
+  query: Tensor,
+  key: Tensor,
+  value: Tensor,
+  attn_mask?: Tensor,
+  dropout_p = 0,
+  is_causal = false,
+  { scale }: { scale?: number } = {},
+): Tensor {
+  const width = query.shape.at(-1)!;
+  let scores = query.mul(scale ?? 1 / Math.sqrt(width)).matmul(key.transpose(-2, -1));
+  check(
+    !is_causal || attn_mask === undefined,
+    () => "Explicit attn_mask should not be set when is_causal=True",
+  );
+  const mask = is_causal
+    ? tril(ones([query.shape.at(-2)!, key.shape.at(-2)!], { dtype: "bool" }))
+    : attn_mask;
+  if (mask !== undefined) {
+    scores =
+      mask.dtype === "bool" ? scores.masked_fill(mask.logical_not(), -Infinity) : scores.add(mask);
+  }
+  let weights = softmax(scores, -1);
+  if (mask?.dtype === "bool") {
+    // A row without any key has no weights.
+    weights = where(scores.eq(-Infinity).all(-1, true), zeros_like(weights), weights);
+  }
+  return dropout(weights, dropout_p).matmul(value);
+}

@@ -1,0 +1,181 @@
+// Matrix products (csrc/ops/matmul): gemm in tiles, or one invocation an element for thin matrices.
+import { record, saved } from "../autograd";
+import { isFloating } from "../dtype";
+import { check, NotImplementedError } from "../errors";
+import { launch } from "../launch";
+import { numelOf, Tensor } from "../tensor";
+import { broadcastShapes } from "./collapse";
+
+const TILE = 8;
+
+// A @ B for tensors of three dimensions; the batch of either may be expanded.
+function product(label: string, a: Tensor, b: Tensor, out: Tensor, bias?: Tensor): void {
+  const [batch, m, n] = out.shape as [number, number, number];
+  const k = a.shape[2]!;
+  const tilesM = Math.ceil(m / (4 * TILE));
+  const tilesN = Math.ceil(n / (4 * TILE));
+  const direct = m < 8 || n < 8;
+  launch({
+    label,
+    kernel: direct ? "gemm_direct" : "gemm",
+    operands: { c: out, a, b, d: bias },
+    consts: {
+      ...(direct ? {} : { tile: TILE }),
+      ...{ scaled: false, flipped: false, fused_text: 0, fused_page: 0 },
+    },
+    params: {
+      ...{ m, n, k, batch, tiles_m: tilesM, tiles_n: tilesN, splits: 1, k_piece: k },
+      ...{ a_batch: a.strides[0]!, a_row: a.strides[1]!, a_column: a.strides[2]! },
+      ...{ b_batch: b.strides[0]!, b_row: b.strides[1]!, b_column: b.strides[2]! },
+      ...{ c_batch: out.strides[0]!, c_row: out.strides[1]!, c_column: out.strides[2]! },
+      ...{ d_batch: bias?.strides[0] ?? 0, d_row: bias?.strides[1] ?? 0 },
+      d_column: bias?.strides[2] ?? 0,
+      ...{ a_along_k: a.strides[2] === 1 ? 1 : 0, b_along_k: b.strides[1] === 1 ? 1 : 0, lanes: 1 },
+    },
+    workgroups: direct ? Math.ceil((m * n * batch) / 64) : tilesM * tilesN * batch,
+  });
+}
+
+function sameDType(label: string, a: Tensor, b: Tensor): void {
+  check(
+    a.dtype === b.dtype,
+    () => `expected m1 and m2 to have the same dtype, but got: ${a.dtype} != ${b.dtype}`,
+  );
+  if (a.dtype === "bool") {
+    throw new NotImplementedError(`"${label}" not implemented for 'Bool'`);
+  }
+}
+
+export function bmm(self: Tensor, mat2: Tensor): Tensor {
+  return batched("bmm", self, mat2);
+}
+
+function batched(label: string, a: Tensor, b: Tensor, bias?: Tensor): Tensor {
+  sameDType(label, a, b);
+  check(a.dim() === 3 && b.dim() === 3, () => `batch1 must be a 3D tensor`);
+  check(
+    a.shape[0] === b.shape[0] && a.shape[2] === b.shape[1],
+    () =>
+      `Expected size for first two dimensions of batch2 tensor to be: [${a.shape[0]!}, ${a.shape[2]!}] ` +
+      `but got: [${b.shape[0]!}, ${b.shape[1]!}].`,
+  );
+  const out = Tensor.empty([a.shape[0]!, a.shape[1]!, b.shape[2]!], a.dtype);
+  if (out.numel() > 0) {
+    product(label, a, b, out, bias?.expand(out.shape));
+  }
+  const [readA, readB] = [saved(a), saved(b)];
+  return record(out, "BmmBackward0", [a, b, bias], (g) => [
+    a.requires_grad ? bmm(g, readB().transpose(1, 2)) : undefined,
+    b.requires_grad ? bmm(readA().transpose(1, 2), g) : undefined,
+    bias?.requires_grad === true ? g : undefined,
+  ]);
+}
+
+export function mm(self: Tensor, mat2: Tensor): Tensor {
+  check(self.dim() === 2 && mat2.dim() === 2, () => "self must be a matrix");
+  checkInner(self, mat2);
+  return batched("mm", self.unsqueeze(0), mat2.unsqueeze(0)).squeeze(0);
+}
+
+function checkInner(a: Tensor, b: Tensor): void {
+  check(
+    a.shape[1] === b.shape[0],
+    () =>
+      `mat1 and mat2 shapes cannot be multiplied (${a.shape[0]!}x${a.shape[1]!} and ${b.shape[0]!}x${b.shape[1]!})`,
+  );
+}
+
+export function mv(self: Tensor, vec: Tensor): Tensor {
+  check(
+    self.dim() === 2 && vec.dim() === 1 && self.shape[1] === vec.shape[0],
+    () => `size mismatch, got input (${self.shape.join("x")}), vec (${vec.shape.join("x")})`,
+  );
+  return mm(self, vec.unsqueeze(1)).squeeze(1);
+}
+
+export function dot(self: Tensor, other: Tensor): Tensor {
+  check(
+    self.dim() === 1 && other.dim() === 1,
+    () => `1D tensors expected, but got ${self.dim()}D and ${other.dim()}D tensors`,
+  );
+  check(
+    self.shape[0] === other.shape[0],
+    () =>
+      `inconsistent tensor size, expected tensor [${self.shape[0]!}] and src [${other.shape[0]!}] to have the same number of elements, but got ${self.shape[0]!} and ${other.shape[0]!} elements respectively`,
+  );
+  return mm(self.unsqueeze(0), other.unsqueeze(1)).reshape([]);
+}
+
+export function outer(self: Tensor, vec2: Tensor): Tensor {
+  check(self.dim() === 1 && vec2.dim() === 1, () => "outer: Expected 1-D arguments");
+  return self.unsqueeze(1).mul(vec2);
+}
+export const ger = outer;
+
+/** Products of vectors, matrices and batches of them, which broadcast. */
+export function matmul(self: Tensor, other: Tensor): Tensor {
+  const [a, b] = [self, other];
+  check(
+    a.dim() > 0 && b.dim() > 0,
+    () =>
+      `both arguments to matmul need to be at least 1D, but they are ${a.dim()}D and ${b.dim()}D`,
+  );
+  if (a.dim() === 1 && b.dim() === 1) {
+    return dot(a, b);
+  }
+  const left = a.dim() === 1 ? a.unsqueeze(0) : a;
+  const right = b.dim() === 1 ? b.unsqueeze(1) : b;
+  const [m, k] = left.shape.slice(-2) as [number, number];
+  const [k2, n] = right.shape.slice(-2) as [number, number];
+  check(k === k2, () => `mat1 and mat2 shapes cannot be multiplied (${m}x${k} and ${k2}x${n})`);
+  const batch = broadcastShapes(left.shape.slice(0, -2), right.shape.slice(0, -2));
+  let result: Tensor;
+  if (right.dim() === 2 && left.dim() > 2) {
+    // One product of all rows.
+    result = mm(left.reshape(-1, k), right).reshape([...batch, m, n]);
+  } else {
+    const count = numelOf(batch);
+    const as3d = (x: Tensor, rows: number, columns: number): Tensor =>
+      x.expand([...batch, rows, columns]).reshape(count, rows, columns);
+    result = batched("matmul", as3d(left, m, k), as3d(right, k, n)).reshape([...batch, m, n]);
+  }
+  result = a.dim() === 1 ? result.squeeze(-2) : result;
+  return b.dim() === 1 ? result.squeeze(-1) : result;
+}
+
+interface BetaAlpha {
+  beta?: number;
+  alpha?: number;
+}
+
+function combined(self: Tensor, result: Tensor, { beta = 1, alpha = 1 }: BetaAlpha): Tensor {
+  check(
+    isFloating(result.dtype) || (Number.isInteger(beta) && Number.isInteger(alpha)),
+    () => "For integral input tensors, argument beta must not be a floating point number.",
+  );
+  const scaled = alpha === 1 ? result : result.mul(alpha);
+  return beta === 0 ? scaled : scaled.add(beta === 1 ? self : self.mul(beta));
+}
+
+export const addmm = (self: Tensor, mat1: Tensor, mat2: Tensor, options: BetaAlpha = {}): Tensor =>
+  combined(self, mm(mat1, mat2), options);
+export const addmv = (self: Tensor, mat: Tensor, vec: Tensor, options: BetaAlpha = {}): Tensor =>
+  combined(self, mv(mat, vec), options);
+export const baddbmm = (self: Tensor, b1: Tensor, b2: Tensor, options: BetaAlpha = {}): Tensor =>
+  combined(self, bmm(b1, b2), options);
+export const addbmm = (self: Tensor, b1: Tensor, b2: Tensor, options: BetaAlpha = {}): Tensor =>
+  combined(self, bmm(b1, b2).sum(0), options);
+
+/** input @ weight.T + bias */
+export function linear(input: Tensor, weight: Tensor, bias?: Tensor): Tensor {
+  check(weight.dim() === 2, () => "linear: the weight must be a matrix");
+  const [outs, ins] = weight.shape as [number, number];
+  check(
+    input.shape.at(-1) === ins,
+    () =>
+      `mat1 and mat2 shapes cannot be multiplied (${numelOf(input.shape.slice(0, -1))}x${String(input.shape.at(-1))} and ${ins}x${outs})`,
+  );
+  const rows = input.reshape(1, -1, ins);
+  const out = batched("linear", rows, weight.t().unsqueeze(0), bias?.reshape(1, 1, -1));
+  return out.reshape([...input.shape.slice(0, -1), outs]);
+}

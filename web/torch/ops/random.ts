@@ -1,0 +1,164 @@
+// Random numbers on the GPU: Philox, in the stream of the C++ backend's generator (csrc/ops/random).
+import { toBigInt, type DType } from "../dtype";
+import { check } from "../errors";
+import { launch, shaderDType } from "../launch";
+import { Tensor } from "../tensor";
+import { randomRows } from "../wgsl/data";
+import { convert, info } from "../wgsl/dtypes";
+import { records } from "../autograd";
+import { copyInto, refuseInPlace } from "./elementwise";
+import type { Options } from "./factory";
+import { full } from "./factory";
+import { where } from "./pointwise";
+import { argsort } from "./sort";
+
+// Offsets count draws of an invocation, four numbers of 32 bits each.
+const state = { seed: 67280421310721n, offset: 0n };
+
+/** Numbers that follow depend on the seed and on the draws since alone. */
+export function manual_seed(seed: number | bigint): void {
+  state.seed = BigInt.asUintN(64, BigInt(seed));
+  state.offset = 0n;
+}
+
+export const initial_seed = (): bigint => state.seed;
+
+const wordsOf = (value: bigint): [number, number] => [
+  Number(value & 0xffffffffn),
+  Number((value >> 32n) & 0xffffffffn),
+];
+
+function draw(rowName: string, out: Tensor, words: number[], x?: Tensor): void {
+  const row = randomRows[rowName]!;
+  const long = row.source === "bits64";
+  const to = shaderDType(out);
+  const stored =
+    to === "bool"
+      ? `i_from_b(${convert(long ? "l" : "f", "b", "v")})`
+      : convert(long ? "l" : "f", info(to).kind, "v");
+  const count = out.numel();
+  const offset = state.offset;
+  state.offset += long ? 2n : 1n;
+  launch({
+    ...{ label: rowName, kernel: "generate", operands: { out, x } },
+    consts: {
+      ...{ table: "random_rows", row: 0, source: row.source },
+      ...{ kind: long ? "longs" : "floats", whole: count % 4 === 0 },
+    },
+    params: { count, first: 0, philox: [...wordsOf(state.seed), ...wordsOf(offset)], s: words },
+    regions: { value: row.value, stored },
+    regionKey: rowName,
+    workgroups: Math.ceil(count / 1024),
+  });
+}
+
+const floatWords = (...values: number[]): number[] => [
+  ...new Uint32Array(Float32Array.from(values).buffer),
+];
+
+// Fills a tensor of any layout.
+function filled(label: string, self: Tensor, rowName: string, words: number[]): Tensor {
+  if (records([self])) {
+    refuseInPlace(self, label);
+  }
+  if (self.is_contiguous()) {
+    draw(rowName, self, words);
+    self.storage.version++;
+    return self;
+  }
+  const packed = Tensor.empty(self.shape, self.dtype);
+  draw(rowName, packed, words);
+  copyInto(self, packed, label);
+  return self;
+}
+
+const floating = (label: string, self: Tensor): void => {
+  check(self.is_floating_point(), () => `"${label}" not implemented for '${self.dtype}'`);
+};
+
+export function uniform_(self: Tensor, from = 0, to = 1): Tensor {
+  floating("uniform_", self);
+  check(
+    from <= to,
+    () => `uniform_ expects to return a [from, to) range, but found from=${from} > to=${to}`,
+  );
+  return filled("uniform", self, "uniform", floatWords(from, to));
+}
+
+export function normal_(self: Tensor, mean = 0, std = 1): Tensor {
+  floating("normal_", self);
+  check(std >= 0, () => `normal expects std >= 0.0, but found std ${std}`);
+  return filled("normal", self, "normal", floatWords(mean, std));
+}
+
+export function bernoulli_(self: Tensor, p = 0.5): Tensor {
+  check(p >= 0 && p <= 1, () => `bernoulli_ expects p to be in [0, 1], but got p=${p}`);
+  return filled("bernoulli", self, "bernoulli_scalar", floatWords(p));
+}
+
+export function exponential_(self: Tensor, lambd = 1): Tensor {
+  floating("exponential_", self);
+  return filled("exponential", self, "exponential", floatWords(lambd));
+}
+
+const empty = (shape: readonly number[], options: Options, dtype: DType): Tensor =>
+  Tensor.empty(shape, options.dtype ?? dtype);
+const marked = (self: Tensor, options: Options): Tensor =>
+  options.requires_grad === true ? self.requires_grad_() : self;
+
+export const rand = (shape: readonly number[], options: Options = {}): Tensor =>
+  marked(uniform_(empty(shape, options, "float32")), options);
+export const randn = (shape: readonly number[], options: Options = {}): Tensor =>
+  marked(normal_(empty(shape, options, "float32")), options);
+export const rand_like = (self: Tensor, options: Options = {}): Tensor =>
+  rand(self.shape, { dtype: self.dtype, ...options });
+export const randn_like = (self: Tensor, options: Options = {}): Tensor =>
+  randn(self.shape, { dtype: self.dtype, ...options });
+
+/** Integers from low to below high; randint(high, shape) starts at 0. */
+export function randint(
+  low: number,
+  high: number | readonly number[],
+  shape?: readonly number[] | Options,
+  options: Options = {},
+): Tensor {
+  if (typeof high !== "number") {
+    return randint(0, low, high, (shape as Options | undefined) ?? {});
+  }
+  check(
+    high > low,
+    () => `random_ expects 'from' to be less than 'to', but got from=${low} >= to=${high}`,
+  );
+  const out = empty(shape as readonly number[], options, "int64");
+  const words = [
+    ...wordsOf(BigInt.asUintN(64, toBigInt(low))),
+    ...wordsOf(BigInt(high) - BigInt(low)),
+  ];
+  return filled("randint", out, "random_from_to", words);
+}
+
+export function randperm(n: number, options: Options = {}): Tensor {
+  const order = argsort(rand([n]));
+  return options.dtype === undefined ? order : order.to(options.dtype);
+}
+
+/** 1 with the probability that each element gives. */
+export function bernoulli(self: Tensor): Tensor {
+  floating("bernoulli", self);
+  const out = Tensor.empty(self.shape, self.dtype);
+  draw("bernoulli_tensor", out, [], self.detach().contiguous());
+  return out;
+}
+
+/** Zeros elements with probability p in training, and divides the others by 1 - p. */
+export function dropout(self: Tensor, p = 0.5, train = true): Tensor {
+  check(p >= 0 && p <= 1, () => `dropout probability has to be between 0 and 1, but got ${p}`);
+  if (!train || p === 0) {
+    return self;
+  }
+  if (p === 1) {
+    return self.mul(0);
+  }
+  const kept = bernoulli_(Tensor.empty(self.shape, "bool"), 1 - p);
+  return where(kept, self.mul(1 / (1 - p)), full([], 0, { dtype: self.dtype }));
+}
