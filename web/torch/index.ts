@@ -13,6 +13,8 @@ import * as reduce from "./ops/reduce";
 import * as sort from "./ops/sort";
 import * as spatial from "./ops/spatial";
 import { NotImplementedError, RuntimeError } from "./errors";
+import * as pt from "./io/pt";
+import * as safetensors from "./io/safetensors";
 import { Runtime } from "./runtime";
 import { runtime, scope, setRuntime } from "./storage";
 import { Tensor } from "./tensor";
@@ -96,6 +98,8 @@ export const torch = named(
     enable_grad: autograd.enable_grad,
     set_grad_enabled: autograd.set_grad_enabled,
     is_grad_enabled: autograd.is_grad_enabled,
+    /** Reads a .pt file of tensors that Python's torch.save wrote. */
+    load: pt.load,
     /** Waits until the GPU is done; raises what went wrong since. */
     synchronize: () => runtime().synchronize(),
     /** Bytes of GPU memory in use, free for reuse, and most in use. */
@@ -107,6 +111,9 @@ export const torch = named(
   "torch",
 );
 
+export { safetensors };
+export * as nn from "./nn";
+export * as optim from "./optim";
 export { NotImplementedError, RuntimeError } from "./errors";
 export type { DType, Scalar } from "./dtype";
 export { Slice, type Index } from "./ops/movement";

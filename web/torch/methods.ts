@@ -64,7 +64,7 @@ interface Overloaded {
   max(dim: number, keepdim?: boolean): ValuesAndIndices;
   min(other?: Tensor): Tensor;
   min(dim: number, keepdim?: boolean): ValuesAndIndices;
-  var(dim?: Dims, keepdim?: boolean, options?: reduce.Correction): Tensor;
+  var(dim?: Dims, options?: reduce.Correction): Tensor;
 }
 
 type Named = MethodsOf<typeof pointwise.unary, never> &

@@ -8,6 +8,7 @@ import { bitsOf, info } from "../wgsl/dtypes";
 import { broadcastShapes, expandedStrides } from "./collapse";
 import { checkWritable, refuseInPlace } from "./elementwise";
 import { arange, full, zeros } from "./factory";
+import { where } from "./pointwise";
 
 interface WalkIndex {
   tensor: Tensor;
@@ -176,6 +177,9 @@ export function index_copy(self: Tensor, dim: number, index: Tensor, source: Ten
     () => "index_copy_(): self and source expected to have the same dtype",
   );
   const d = self.wrapDim(dim);
+  if (self.dim() === 0) {
+    return index_copy(self.reshape(1), 0, index.reshape(-1), source.reshape(1)).reshape([]);
+  }
   const out = self.detach().clone();
   moveSlices("index_copy", "copy", out, d, index, source.detach(), true);
   const used = saved(index);
@@ -188,6 +192,12 @@ export function index_copy(self: Tensor, dim: number, index: Tensor, source: Ten
 export function index_fill(self: Tensor, dim: number, index: Tensor, value: Scalar): Tensor {
   checkIndex("index_fill", index);
   const d = self.wrapDim(dim);
+  if (typeof value === "object") {
+    throw new NotImplementedError("index_fill(): the value as a tensor");
+  }
+  if (self.dim() === 0) {
+    return index_fill(self.reshape(1), 0, index.reshape(-1), value).reshape([]);
+  }
   const out = self.detach().clone();
   const fill = full([], value, { dtype: self.dtype }).expand(self.shape.with(d, index.numel()));
   moveSlices("index_fill", "copy", out, d, index, fill, true);
@@ -198,7 +208,7 @@ export function index_fill(self: Tensor, dim: number, index: Tensor, value: Scal
 // ---- gather and scatter ----
 
 function checkPlaces(label: string, self: Tensor, d: number, index: Tensor): void {
-  check(index.dtype === "int64", () => `${label}(): Expected dtype int64 for index`);
+  checkIndex(label, index);
   check(
     self.dim() === index.dim(),
     () => `Index tensor must have the same number of dimensions as self tensor`,
@@ -357,13 +367,20 @@ export function scatter_reduce(
   return record(out, "scatter_reduce", [self, src], undefined);
 }
 
-export function take_along_dim(self: Tensor, indices: Tensor, dim: number): Tensor {
+const wrapped = (indices: Tensor, size: number): Tensor =>
+  where(indices.lt(0), indices.add(size), indices);
+
+export function take_along_dim(self: Tensor, indices: Tensor, dim?: number): Tensor {
+  if (dim === undefined) {
+    return take_along_dim(self.reshape(-1), indices.reshape(-1), 0);
+  }
   const d = self.wrapDim(dim);
   const shape = broadcastShapes(self.shape.with(d, 1), indices.shape.with(d, 1));
   return gather(
     self.expand(shape.with(d, self.shape[d]!)),
     d,
-    indices.expand(shape.with(d, indices.shape[d]!)),
+    // Here, other than in gather, negative indices count from the end.
+    wrapped(indices, self.shape[d]!).expand(shape.with(d, indices.shape[d]!)),
   );
 }
 
@@ -513,9 +530,10 @@ export function one_hot(self: Tensor, num_classes: number): Tensor {
     self.dtype === "int64",
     () => "one_hot is only applicable to index tensor of type LongTensor.",
   );
-  check(
-    num_classes > 0,
-    () => "one_hot(): say num_classes; the largest class is known only on the GPU",
-  );
+  if (!(num_classes > 0)) {
+    throw new NotImplementedError(
+      "one_hot(): say num_classes; the largest class is known only on the GPU",
+    );
+  }
   return self.unsqueeze(-1).eq(arange(num_classes)).long();
 }

@@ -149,10 +149,9 @@ interface BetaAlpha {
 }
 
 function combined(self: Tensor, result: Tensor, { beta = 1, alpha = 1 }: BetaAlpha): Tensor {
-  check(
-    isFloating(result.dtype) || (Number.isInteger(beta) && Number.isInteger(alpha)),
-    () => "For integral input tensors, argument beta must not be a floating point number.",
-  );
+  if (!isFloating(result.dtype) && !(Number.isInteger(beta) && Number.isInteger(alpha))) {
+    throw new NotImplementedError("fractions as beta or alpha of integer matrices");
+  }
   const scaled = alpha === 1 ? result : result.mul(alpha);
   return beta === 0 ? scaled : scaled.add(beta === 1 ? self : self.mul(beta));
 }
@@ -164,7 +163,7 @@ export const addmv = (self: Tensor, mat: Tensor, vec: Tensor, options: BetaAlpha
 export const baddbmm = (self: Tensor, b1: Tensor, b2: Tensor, options: BetaAlpha = {}): Tensor =>
   combined(self, bmm(b1, b2), options);
 export const addbmm = (self: Tensor, b1: Tensor, b2: Tensor, options: BetaAlpha = {}): Tensor =>
-  combined(self, bmm(b1, b2).sum(0), options);
+  combined(self, bmm(b1, b2).sum(0, false, { dtype: b1.dtype }), options);
 
 /** input @ weight.T + bias */
 export function linear(input: Tensor, weight: Tensor, bias?: Tensor): Tensor {

@@ -1,7 +1,7 @@
 // Views, and operators that only move elements.
 import { record } from "../autograd";
 import { promote, type DType } from "../dtype";
-import { check, RuntimeError } from "../errors";
+import { check, NotImplementedError, RuntimeError } from "../errors";
 import { launch, shaderDType } from "../launch";
 import { contiguousStrides, numelOf, Tensor } from "../tensor";
 import { bitsOf } from "../wgsl/dtypes";
@@ -258,6 +258,9 @@ export function slice(self: Tensor, dim = 0, start?: number, end?: number, step 
 
 export function narrow(self: Tensor, dim: number, start: number, length: number): Tensor {
   check(self.dim() > 0, () => "narrow() cannot be applied to a 0-dim tensor.");
+  if (typeof start !== "number") {
+    throw new NotImplementedError("narrow(): the start as a tensor");
+  }
   const d = self.wrapDim(dim);
   const size = self.shape[d]!;
   const first = start < 0 ? start + size : start;
@@ -359,6 +362,9 @@ export function unbind(self: Tensor, dim = 0): Tensor[] {
 
 /** Windows of a dimension as a last dimension. A view; its gradient is not implemented. */
 export function unfold(self: Tensor, dimension: number, size: number, step: number): Tensor {
+  if (self.dim() === 0) {
+    throw new NotImplementedError("unfold() of a tensor without dimensions");
+  }
   const d = self.wrapDim(dimension);
   check(
     size <= self.shape[d]! && step > 0,

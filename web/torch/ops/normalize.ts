@@ -3,6 +3,7 @@ import { record, records, saved } from "../autograd";
 import { dtypeInfo, isFloating, type DType } from "../dtype";
 import { check, NotImplementedError } from "../errors";
 import { launch, rowLanes } from "../launch";
+import { broadcastShapes } from "./collapse";
 import { numelOf, Tensor } from "../tensor";
 
 function softmaxRows(label: "softmax" | "log_softmax", self: Tensor, d: number): Tensor {
@@ -172,6 +173,9 @@ export function batch_norm(
   momentum = 0.1,
   eps = 1e-5,
 ): Tensor {
+  if (input.dim() < 2) {
+    throw new NotImplementedError("batch_norm() of a tensor without channels");
+  }
   const shape = channelShape(input);
   const dims = input.shape.map((_, d) => d).filter((d) => d !== 1);
   let mean: Tensor;
@@ -213,7 +217,8 @@ export function group_norm(
     () =>
       `Expected number of channels in input to be divisible by num_groups, but got input of shape [${input.shape.join(", ")}] and num_groups=${num_groups}`,
   );
-  const rows = input.reshape(batch * num_groups, -1);
+  const inner = (channels / num_groups) * numelOf(input.shape.slice(2));
+  const rows = input.reshape(batch * num_groups, inner);
   const unit = layer_norm(rows, [rows.shape[1]!], undefined, undefined, eps).reshape(input.shape);
   const scaled = weight === undefined ? unit : unit.mul(weight.reshape(channelShape(input)));
   return bias === undefined ? scaled : scaled.add(bias.reshape(channelShape(input)));
@@ -224,7 +229,11 @@ export const normalize = (input: Tensor, p = 2, dim = 1, eps = 1e-12): Tensor =>
   input.div(input.norm(p, dim, true).clamp_min(eps).expand_as(input));
 
 export function cosine_similarity(x1: Tensor, x2: Tensor, dim = 1, eps = 1e-8): Tensor {
-  const a = x1.div(x1.norm(2, dim, true).clamp_min(eps));
-  const b = x2.div(x2.norm(2, dim, true).clamp_min(eps));
+  const shape = broadcastShapes(x1.shape, x2.shape);
+  const unit = (x: Tensor): Tensor => {
+    const wide = x.expand(shape);
+    return wide.div(wide.norm(2, dim, true).clamp_min(eps));
+  };
+  const [a, b] = [unit(x1), unit(x2)];
   return a.mul(b).sum(dim);
 }

@@ -205,6 +205,9 @@ const accumulated = (self: Tensor, dtype: DType): Tensor =>
 /** Sums over the dimensions that were broadcast to get from `shape` to the tensor's shape. */
 export function sum_to_size(self: Tensor, ...size: (number | readonly number[])[]): Tensor {
   const shape = size.flat() as number[];
+  if (!isFloating(self.dtype) && self.dtype !== "int64") {
+    return sum_to_size(self.long(), shape);
+  }
   if (self.shape.join() === shape.join()) {
     return self;
   }
@@ -382,14 +385,14 @@ export const argmin = (self: Tensor, dim?: number, keepdim = false): Tensor =>
 
 export interface Correction {
   correction?: number;
+  keepdim?: boolean;
 }
 
 function moments(
   label: "var" | "std",
   self: Tensor,
   dim: Dims,
-  keepdim: boolean,
-  { correction = 1 }: Correction,
+  { correction = 1, keepdim = false }: Correction,
 ): [Tensor, Tensor] {
   check(isFloating(self.dtype), () => `${label} only support floating point and complex dtypes`);
   const dims = reducedDims(self, dim);
@@ -414,22 +417,14 @@ function moments(
 }
 
 /** `var` is a word of JavaScript; torch.var and Tensor.var exist. */
-export const variance = (
-  self: Tensor,
-  dim?: Dims,
-  keepdim = false,
-  options: Correction = {},
-): Tensor => moments("var", self, dim, keepdim, options)[0];
-export const std = (self: Tensor, dim?: Dims, keepdim = false, options: Correction = {}): Tensor =>
-  moments("std", self, dim, keepdim, options)[0];
-export function var_mean(
-  self: Tensor,
-  dim?: Dims,
-  keepdim = false,
-  options: Correction = {},
-): [Tensor, Tensor] {
-  return [moments("var", self, dim, keepdim, options)[0], mean(self, dim, keepdim)];
-}
+export const variance = (self: Tensor, dim?: Dims, options: Correction = {}): Tensor =>
+  moments("var", self, dim, options)[0];
+export const std = (self: Tensor, dim?: Dims, options: Correction = {}): Tensor =>
+  moments("std", self, dim, options)[0];
+export const var_mean = (self: Tensor, dim?: Dims, options: Correction = {}): [Tensor, Tensor] => [
+  moments("var", self, dim, options)[0],
+  mean(self, dim, options.keepdim),
+];
 
 export function logsumexp(self: Tensor, dim: Dims, keepdim = false): Tensor {
   const from = isFloating(self.dtype) ? self : self.float();

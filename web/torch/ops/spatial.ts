@@ -11,6 +11,9 @@ import { matmul } from "./matmul";
 export type Pair = number | readonly number[];
 
 const pair = (value: Pair): [number, number] => {
+  if (typeof value === "string") {
+    throw new NotImplementedError(`the padding '${String(value)}': give numbers`);
+  }
   const list = [value].flat();
   return [list[0]!, list[1] ?? list[0]!];
 };
@@ -132,6 +135,10 @@ export function conv2d(
   dilation: Pair = 1,
   groups = 1,
 ): Tensor {
+  if (input.dim() === 3 && weight.dim() === 4) {
+    const batch = input.unsqueeze(0);
+    return conv2d(batch, weight, bias, stride, padding, dilation, groups).squeeze(0);
+  }
   check(
     input.dim() === 4 && weight.dim() === 4,
     () =>
@@ -172,12 +179,15 @@ export function conv1d(
   dilation: Pair = 1,
   groups = 1,
 ): Tensor {
-  check(input.dim() === 3 && weight.dim() === 3, () => "Expected 3D input and weight to conv1d");
+  check(
+    (input.dim() === 3 || input.dim() === 2) && weight.dim() === 3,
+    () => "Expected 2D or 3D input and 3D weight to conv1d",
+  );
   const one = (value: Pair, other: number): [number, number] => [other, pair(value)[0]];
   return conv2d(
-    ...([input.unsqueeze(2), weight.unsqueeze(2), bias] as const),
+    ...([input.unsqueeze(-2), weight.unsqueeze(2), bias] as const),
     ...([one(stride, 1), one(padding, 0), one(dilation, 1), groups] as const),
-  ).squeeze(2);
+  ).squeeze(-2);
 }
 
 export function conv_transpose2d(
@@ -190,6 +200,12 @@ export function conv_transpose2d(
   groups = 1,
   dilation: Pair = 1,
 ): Tensor {
+  if (input.dim() === 3 && weight.dim() === 4) {
+    return conv_transpose2d(
+      ...([input.unsqueeze(0), weight, bias, stride, padding] as const),
+      ...([output_padding, groups, dilation] as const),
+    ).squeeze(0);
+  }
   check(
     input.dim() === 4 && weight.dim() === 4,
     () => "Expected 4D input and weight to conv_transpose2d",
@@ -232,9 +248,9 @@ export function conv_transpose1d(
 ): Tensor {
   const one = (value: Pair, other: number): [number, number] => [other, pair(value)[0]];
   return conv_transpose2d(
-    ...([input.unsqueeze(2), weight.unsqueeze(2), bias, one(stride, 1)] as const),
+    ...([input.unsqueeze(-2), weight.unsqueeze(2), bias, one(stride, 1)] as const),
     ...([one(padding, 0), one(output_padding, 0), groups, one(dilation, 1)] as const),
-  ).squeeze(2);
+  ).squeeze(-2);
 }
 
 // ---- Pooling ----
@@ -279,7 +295,7 @@ function poolOf(
     () => `${label}: expected 3D or 4D input, but got ${input.dim()}D`,
   );
   const kernel = pair(kernel_size);
-  const steps = stride === undefined ? kernel : pair(stride);
+  const steps = stride === undefined || [stride].flat().length === 0 ? kernel : pair(stride);
   const pad = pair(padding);
   const spread = pair(dilation);
   check(
@@ -452,5 +468,7 @@ export function adaptive_avg_pool2d(
   return input.dim() === 3 ? result.squeeze(0) : result;
 }
 
-export const adaptive_avg_pool1d = (input: Tensor, output_size: number): Tensor =>
-  adaptive_avg_pool2d(input.unsqueeze(-2), [1, output_size]).squeeze(-2);
+export const adaptive_avg_pool1d = (
+  input: Tensor,
+  output_size: number | readonly number[],
+): Tensor => adaptive_avg_pool2d(input.unsqueeze(-2), [1, ...[output_size].flat()]).squeeze(-2);

@@ -1,0 +1,108 @@
+// State dicts as safetensors files: a length, a JSON header, the bytes of the tensors.
+import { dtypeInfo, type DType } from "../dtype";
+import { NotImplementedError, RuntimeError } from "../errors";
+import type { StateDict } from "../nn/module";
+import { from_bytes } from "../ops/factory";
+import { numelOf, type Tensor } from "../tensor";
+
+const NAMES: Record<DType, string> = {
+  float32: "F32",
+  float16: "F16",
+  int32: "I32",
+  int64: "I64",
+  bool: "BOOL",
+};
+const DTYPES = new Map(Object.entries(NAMES).map(([dtype, name]) => [name, dtype as DType]));
+const MAX_HEADER = 100_000_000;
+
+function refuse(why: string): never {
+  throw new RuntimeError(`not a safetensors file: ${why}`);
+}
+
+const isCount = (value: unknown): value is number =>
+  typeof value === "number" && Number.isSafeInteger(value) && value >= 0;
+
+/** The tensors of a file. Everything in it is checked before it is used. */
+export function load(bytes: Uint8Array): StateDict {
+  if (bytes.byteLength < 8) {
+    refuse("it is too short");
+  }
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const length = Number(view.getBigUint64(0, true));
+  if (length > MAX_HEADER || 8 + length > bytes.byteLength) {
+    refuse(`a header of ${length} bytes`);
+  }
+  let header: unknown;
+  try {
+    header = JSON.parse(
+      new TextDecoder("utf-8", { fatal: true }).decode(bytes.subarray(8, 8 + length)),
+    );
+  } catch {
+    refuse("the header is no JSON");
+  }
+  if (typeof header !== "object" || header === null || Array.isArray(header)) {
+    refuse("the header is no object");
+  }
+  const data = bytes.subarray(8 + length);
+  const state: StateDict = new Map();
+  for (const [name, entry] of Object.entries(
+    header as Record<string, Record<string, unknown> | null>,
+  )) {
+    if (name === "__metadata__") {
+      continue;
+    }
+    const { dtype, shape, data_offsets: offsets } = entry ?? {};
+    const known = DTYPES.get(String(dtype));
+    if (known === undefined) {
+      throw new NotImplementedError(
+        `tensor ${name} has dtype ${String(dtype)}; here are ${[...DTYPES.keys()].join(", ")}`,
+      );
+    }
+    if (
+      !Array.isArray(shape) ||
+      !shape.every(isCount) ||
+      !Array.isArray(offsets) ||
+      offsets.length !== 2 ||
+      !offsets.every(isCount)
+    ) {
+      refuse(`the entry of ${name}`);
+    }
+    const [begin, end] = offsets as [number, number];
+    if (end > data.byteLength || end - begin !== numelOf(shape) * dtypeInfo(known).bytes) {
+      refuse(`the place of ${name}`);
+    }
+    state.set(name, from_bytes(data.slice(begin, end), shape, known));
+  }
+  return state;
+}
+
+/** The file of a state dict, as `safetensors.torch.load` reads it. */
+export async function save(state: StateDict | Record<string, Tensor>): Promise<Uint8Array> {
+  const entries = state instanceof Map ? [...state] : Object.entries(state);
+  const header: Record<string, object> = { __metadata__: { format: "pt" } };
+  const parts: Uint8Array[] = [];
+  let at = 0;
+  for (const [name, tensor] of entries) {
+    const values = await tensor.data();
+    const part = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+    header[name] = {
+      ...{ dtype: NAMES[tensor.dtype], shape: tensor.shape },
+      data_offsets: [at, at + part.byteLength],
+    };
+    parts.push(part);
+    at += part.byteLength;
+  }
+  // The header is filled up with spaces, so that the data is aligned.
+  const text = JSON.stringify(header);
+  const json = new TextEncoder().encode(text);
+  const padded = Math.ceil(json.byteLength / 8) * 8;
+  const file = new Uint8Array(8 + padded + at).fill(0x20, 8, 8 + padded);
+  new DataView(file.buffer).setBigUint64(0, BigInt(padded), true);
+  file.set(json, 8);
+  let place = 8 + padded;
+  for (const part of parts) {
+    file.set(part, place);
+    place += part.byteLength;
+  }
+  return file;
+}

@@ -1,0 +1,31 @@
+// torch.nn.functional
+import { binary, unary } from "../ops/pointwise";
+
+export * from "../ops/loss";
+export * from "../ops/normalize";
+export * from "../ops/spatial";
+export { dropout } from "../ops/random";
+export { embedding, one_hot } from "../ops/indexing";
+export { linear } from "../ops/matmul";
+export { constant_pad as pad } from "../ops/movement";
+export {
+  celu,
+  elu,
+  gelu,
+  glu,
+  hardshrink,
+  hardtanh,
+  leaky_relu,
+  logsigmoid,
+  prelu,
+  relu,
+  relu6,
+  selu,
+  softplus,
+  softshrink,
+  softsign,
+  tanhshrink,
+  threshold,
+} from "../ops/pointwise";
+export const { hardsigmoid, hardswish, mish, sigmoid, silu, tanh } = unary;
+export const { maximum, minimum } = binary;

@@ -1,0 +1,4 @@
+export * from "./layers";
+export * as functional from "./functional";
+export { Module, Parameter, type StateDict } from "./module";
+export * as utils from "./utils";

@@ -1,0 +1,394 @@
+// Layers by PyTorch's names, with its parameters' names, shapes and first values.
+import type { Pair } from "../ops/spatial";
+import * as f from "./functional";
+import { zeros, ones, tensor } from "../ops/factory";
+import { rand, randn } from "../ops/random";
+import { Module, Parameter } from "./module";
+import type { Tensor } from "../tensor";
+import { check, NotImplementedError } from "../errors";
+
+const uniform = (shape: readonly number[], bound: number): Parameter =>
+  new Parameter(
+    rand(shape)
+      .mul(2 * bound)
+      .sub(bound),
+  );
+
+interface Bias {
+  bias?: boolean;
+}
+
+export class Identity extends Module {
+  override forward(input: Tensor): Tensor {
+    return input;
+  }
+}
+
+export class Linear extends Module {
+  weight: Parameter;
+  bias: Parameter | undefined;
+
+  constructor(in_features: number, out_features: number, { bias = true }: Bias = {}) {
+    super();
+    const bound = in_features > 0 ? 1 / Math.sqrt(in_features) : 0;
+    this.weight = uniform([out_features, in_features], bound);
+    this.bias = bias ? uniform([out_features], bound) : undefined;
+  }
+
+  override forward(input: Tensor): Tensor {
+    return f.linear(input, this.weight, this.bias);
+  }
+}
+
+interface ConvOptions extends Bias {
+  stride?: Pair;
+  padding?: Pair;
+  dilation?: Pair;
+  groups?: number;
+}
+
+const pairOf = (value: Pair): number[] => {
+  const list = [value].flat();
+  return [list[0]!, list[1] ?? list[0]!];
+};
+
+export class Conv2d extends Module {
+  weight: Parameter;
+  bias: Parameter | undefined;
+
+  constructor(
+    in_channels: number,
+    out_channels: number,
+    kernel_size: Pair,
+    private readonly options: ConvOptions = {},
+  ) {
+    super();
+    const kernel = pairOf(kernel_size);
+    const ins = in_channels / (options.groups ?? 1);
+    const bound = 1 / Math.sqrt(ins * kernel[0]! * kernel[1]!);
+    this.weight = uniform([out_channels, ins, ...kernel], bound);
+    this.bias = (options.bias ?? true) ? uniform([out_channels], bound) : undefined;
+  }
+
+  override forward(input: Tensor): Tensor {
+    const { stride, padding, dilation, groups } = this.options;
+    return f.conv2d(input, this.weight, this.bias, stride, padding, dilation, groups);
+  }
+}
+
+export class Conv1d extends Module {
+  weight: Parameter;
+  bias: Parameter | undefined;
+
+  constructor(
+    in_channels: number,
+    out_channels: number,
+    kernel_size: number,
+    private readonly options: ConvOptions = {},
+  ) {
+    super();
+    const ins = in_channels / (options.groups ?? 1);
+    const bound = 1 / Math.sqrt(ins * kernel_size);
+    this.weight = uniform([out_channels, ins, kernel_size], bound);
+    this.bias = (options.bias ?? true) ? uniform([out_channels], bound) : undefined;
+  }
+
+  override forward(input: Tensor): Tensor {
+    const { stride, padding, dilation, groups } = this.options;
+    return f.conv1d(input, this.weight, this.bias, stride, padding, dilation, groups);
+  }
+}
+
+export class ConvTranspose2d extends Module {
+  weight: Parameter;
+  bias: Parameter | undefined;
+
+  constructor(
+    in_channels: number,
+    out_channels: number,
+    kernel_size: Pair,
+    private readonly options: ConvOptions & { output_padding?: Pair } = {},
+  ) {
+    super();
+    const kernel = pairOf(kernel_size);
+    const outs = out_channels / (options.groups ?? 1);
+    const bound = 1 / Math.sqrt(outs * kernel[0]! * kernel[1]!);
+    this.weight = uniform([in_channels, outs, ...kernel], bound);
+    this.bias = (options.bias ?? true) ? uniform([out_channels], bound) : undefined;
+  }
+
+  override forward(input: Tensor): Tensor {
+    const { stride, padding, output_padding, groups, dilation } = this.options;
+    return f.conv_transpose2d(
+      ...([input, this.weight, this.bias, stride, padding] as const),
+      ...([output_padding, groups, dilation] as const),
+    );
+  }
+}
+
+export class Embedding extends Module {
+  weight: Parameter;
+
+  constructor(
+    num_embeddings: number,
+    embedding_dim: number,
+    private readonly options: { padding_idx?: number } = {},
+  ) {
+    super();
+    this.weight = new Parameter(randn([num_embeddings, embedding_dim]));
+    const { padding_idx } = options;
+    if (padding_idx !== undefined) {
+      this.weight.detach().select(0, padding_idx).zero_();
+    }
+  }
+
+  override forward(input: Tensor): Tensor {
+    return f.embedding(input, this.weight, this.options.padding_idx);
+  }
+}
+
+interface Affine {
+  eps?: number;
+  elementwise_affine?: boolean;
+  bias?: boolean;
+}
+
+export class LayerNorm extends Module {
+  weight: Parameter | undefined;
+  bias: Parameter | undefined;
+  private readonly shape: readonly number[];
+
+  constructor(
+    normalized_shape: number | readonly number[],
+    private readonly options: Affine = {},
+  ) {
+    super();
+    this.shape = [normalized_shape].flat();
+    const affine = options.elementwise_affine ?? true;
+    this.weight = affine ? new Parameter(ones(this.shape)) : undefined;
+    this.bias = affine && (options.bias ?? true) ? new Parameter(zeros(this.shape)) : undefined;
+  }
+
+  override forward(input: Tensor): Tensor {
+    return f.layer_norm(input, this.shape, this.weight, this.bias, this.options.eps);
+  }
+}
+
+export class RMSNorm extends Module {
+  weight: Parameter | undefined;
+  private readonly shape: readonly number[];
+
+  constructor(
+    normalized_shape: number | readonly number[],
+    private readonly options: Affine = {},
+  ) {
+    super();
+    this.shape = [normalized_shape].flat();
+    this.weight =
+      (options.elementwise_affine ?? true) ? new Parameter(ones(this.shape)) : undefined;
+  }
+
+  override forward(input: Tensor): Tensor {
+    return f.rms_norm(input, this.shape, this.weight, this.options.eps);
+  }
+}
+
+class BatchNorm extends Module {
+  weight: Parameter;
+  bias: Parameter;
+  declare running_mean: Tensor;
+  declare running_var: Tensor;
+  declare num_batches_tracked: Tensor;
+
+  constructor(
+    num_features: number,
+    private readonly options: { eps?: number; momentum?: number } = {},
+  ) {
+    super();
+    this.weight = new Parameter(ones([num_features]));
+    this.bias = new Parameter(zeros([num_features]));
+    this.register_buffer("running_mean", zeros([num_features]));
+    this.register_buffer("running_var", ones([num_features]));
+    this.register_buffer("num_batches_tracked", tensor(0));
+  }
+
+  override forward(input: Tensor): Tensor {
+    if (this.training) {
+      this.num_batches_tracked.add_(1);
+    }
+    return f.batch_norm(
+      ...([input, this.running_mean, this.running_var, this.weight, this.bias] as const),
+      ...([this.training, this.options.momentum, this.options.eps] as const),
+    );
+  }
+}
+export class BatchNorm1d extends BatchNorm {}
+export class BatchNorm2d extends BatchNorm {}
+
+export class GroupNorm extends Module {
+  weight: Parameter;
+  bias: Parameter;
+
+  constructor(
+    private readonly num_groups: number,
+    num_channels: number,
+    private readonly options: { eps?: number } = {},
+  ) {
+    super();
+    this.weight = new Parameter(ones([num_channels]));
+    this.bias = new Parameter(zeros([num_channels]));
+  }
+
+  override forward(input: Tensor): Tensor {
+    return f.group_norm(input, this.num_groups, this.weight, this.bias, this.options.eps);
+  }
+}
+
+export class Dropout extends Module {
+  constructor(private readonly p = 0.5) {
+    super();
+  }
+
+  override forward(input: Tensor): Tensor {
+    return f.dropout(input, this.p, this.training);
+  }
+}
+
+// A layer of one function of its input.
+const activation = <A extends unknown[]>(call: (input: Tensor, ...args: A) => Tensor) =>
+  class extends Module {
+    private readonly args: A;
+
+    constructor(...args: A) {
+      super();
+      this.args = args;
+    }
+
+    override forward(input: Tensor): Tensor {
+      return call(input, ...this.args);
+    }
+  };
+
+export const ReLU = activation(f.relu);
+export const ReLU6 = activation(f.relu6);
+export const GELU = activation(f.gelu);
+export const Tanh = activation(f.tanh);
+export const Sigmoid = activation(f.sigmoid);
+export const SiLU = activation(f.silu);
+export const Mish = activation(f.mish);
+export const ELU = activation(f.elu);
+export const SELU = activation(f.selu);
+export const LeakyReLU = activation(f.leaky_relu);
+export const Softplus = activation(f.softplus);
+export const Hardswish = activation(f.hardswish);
+export const Hardsigmoid = activation(f.hardsigmoid);
+export const Softmax = activation(f.softmax);
+export const LogSoftmax = activation(f.log_softmax);
+export const Flatten = activation((input: Tensor, start_dim?: number, end_dim?: number) =>
+  input.flatten(start_dim ?? 1, end_dim),
+);
+export const MaxPool2d = activation(f.max_pool2d);
+export const AvgPool2d = activation(f.avg_pool2d);
+export const AdaptiveAvgPool2d = activation(f.adaptive_avg_pool2d);
+
+export class Sequential extends Module {
+  readonly length: number;
+
+  constructor(...modules: Module[]) {
+    super();
+    this.length = modules.length;
+    modules.forEach((module, k) => Object.assign(this, { [String(k)]: module }));
+  }
+
+  override forward(input: Tensor): Tensor {
+    return this.named_children().reduce((x, [, module]) => module.forward(x) as Tensor, input);
+  }
+}
+
+export class ModuleList extends Module implements Iterable<Module> {
+  constructor(modules: readonly Module[] = []) {
+    super();
+    modules.forEach((module) => this.append(module));
+  }
+
+  get length(): number {
+    return this.named_children().length;
+  }
+
+  append(module: Module): this {
+    return Object.assign(this, { [String(this.length)]: module });
+  }
+
+  [Symbol.iterator](): Iterator<Module> {
+    return new Set(this.named_children().map(([, module]) => module)).values();
+  }
+
+  override forward(): never {
+    throw new NotImplementedError("a ModuleList has no forward()");
+  }
+}
+
+/** Self- and cross-attention with PyTorch's packed projection; batch_first only. */
+export class MultiheadAttention extends Module {
+  in_proj_weight: Parameter;
+  in_proj_bias: Parameter;
+  out_proj: Linear;
+
+  constructor(
+    private readonly embed_dim: number,
+    private readonly num_heads: number,
+    options: { batch_first: true },
+  ) {
+    super();
+    check(embed_dim % num_heads === 0, () => "embed_dim must be divisible by num_heads");
+    if (!(options as { batch_first: boolean }).batch_first) {
+      throw new NotImplementedError("MultiheadAttention: batch_first must be true");
+    }
+    this.in_proj_weight = uniform([3 * embed_dim, embed_dim], Math.sqrt(6 / (4 * embed_dim)));
+    this.in_proj_bias = new Parameter(zeros([3 * embed_dim]));
+    this.out_proj = new Linear(embed_dim, embed_dim);
+    this.out_proj.bias!.detach().zero_();
+  }
+
+  /** [batch, length, embed_dim] each. `attn_mask` is boolean, true where attention is not allowed, or is added. */
+  override forward(query: Tensor, key: Tensor, value: Tensor, attn_mask?: Tensor): Tensor {
+    const weights = this.in_proj_weight.chunk(3);
+    const biases = this.in_proj_bias.chunk(3);
+    const heads = [query, key, value].map((x, k) =>
+      f
+        .linear(x, weights[k]!, biases[k])
+        .unflatten(-1, [this.num_heads, this.embed_dim / this.num_heads])
+        .transpose(1, 2),
+    ) as [Tensor, Tensor, Tensor];
+    const mask = attn_mask?.dtype === "bool" ? attn_mask.logical_not() : attn_mask;
+    const out = f.scaled_dot_product_attention(...heads, mask);
+    return this.out_proj.forward(out.transpose(1, 2).flatten(2));
+  }
+}
+
+// Losses as modules.
+interface WithReduction {
+  reduction?: "mean" | "sum" | "none";
+}
+const lossModule = <O extends object>(
+  call: (input: Tensor, target: Tensor, options?: O) => Tensor,
+) =>
+  class extends Module {
+    constructor(private readonly options?: O) {
+      super();
+    }
+
+    override forward(input: Tensor, target: Tensor): Tensor {
+      return call(input, target, this.options);
+    }
+  };
+export const MSELoss = lossModule<WithReduction>(f.mse_loss);
+export const L1Loss = lossModule<WithReduction>(f.l1_loss);
+export const SmoothL1Loss = lossModule<WithReduction & { beta?: number }>(f.smooth_l1_loss);
+export const HuberLoss = lossModule<WithReduction & { delta?: number }>(f.huber_loss);
+export const BCELoss = lossModule<WithReduction>(f.binary_cross_entropy);
+export const BCEWithLogitsLoss = lossModule<WithReduction>(f.binary_cross_entropy_with_logits);
+export const NLLLoss = lossModule<WithReduction & { ignore_index?: number }>(f.nll_loss);
+export const CrossEntropyLoss = lossModule<
+  WithReduction & { ignore_index?: number; label_smoothing?: number }
+>(f.cross_entropy);

@@ -1,0 +1,178 @@
+// nn.Module: a tree of parameters and buffers with PyTorch's names.
+import { no_grad } from "../autograd";
+import { RuntimeError } from "../errors";
+import { Tensor } from "../tensor";
+
+/** A tensor that a module trains. Its memory outlives scopes. */
+export class Parameter extends Tensor {
+  constructor(data: Tensor, requires_grad = true) {
+    super(data.storage, data.dtype, data.shape, data.strides, data.storage_offset);
+    this.storage.kept = true;
+    this.requires_grad_(requires_grad);
+  }
+}
+
+export type StateDict = Map<string, Tensor>;
+
+export abstract class Module {
+  training = true;
+  private readonly bufferNames = new Set<string>();
+
+  // eslint-disable-next-line @typescript-eslint/no-explicit-any -- modules take what they need
+  abstract forward(...inputs: any[]): unknown;
+
+  /** Makes a tensor part of the state without training it. */
+  protected register_buffer(name: string, tensor: Tensor | undefined): void {
+    this.bufferNames.add(name);
+    tensor?.keep();
+    Object.assign(this, { [name]: tensor });
+  }
+
+  /** Direct submodules by name. */
+  named_children(): [string, Module][] {
+    return Object.entries(this).filter(
+      (entry): entry is [string, Module] => entry[1] instanceof Module,
+    );
+  }
+
+  *named_modules(prefix = ""): Generator<[string, Module]> {
+    yield [prefix, this];
+    for (const [name, child] of this.named_children()) {
+      yield* child.named_modules(prefix === "" ? name : `${prefix}.${name}`);
+    }
+  }
+
+  modules(): Module[] {
+    return [...this.named_modules()].map(([, module]) => module);
+  }
+
+  private *members(wanted: (name: string, value: unknown) => boolean): Generator<[string, Tensor]> {
+    for (const [prefix, module] of this.named_modules()) {
+      for (const [name, value] of Object.entries(module)) {
+        if (value instanceof Tensor && module.owns(name, value, wanted)) {
+          yield [prefix === "" ? name : `${prefix}.${name}`, value];
+        }
+      }
+    }
+  }
+
+  private owns(
+    name: string,
+    value: Tensor,
+    wanted: (name: string, value: unknown) => boolean,
+  ): boolean {
+    return (value instanceof Parameter || this.bufferNames.has(name)) && wanted(name, value);
+  }
+
+  *named_parameters(): Generator<[string, Parameter]> {
+    const seen = new Set<Tensor>();
+    for (const [name, value] of this.members((_, one) => one instanceof Parameter)) {
+      if (!seen.has(value)) {
+        seen.add(value);
+        yield [name, value as Parameter];
+      }
+    }
+  }
+
+  parameters(): Parameter[] {
+    return [...this.named_parameters()].map(([, parameter]) => parameter);
+  }
+
+  named_buffers(): [string, Tensor][] {
+    return [...this.members((_, value) => !(value instanceof Parameter))];
+  }
+
+  buffers(): Tensor[] {
+    return this.named_buffers().map(([, buffer]) => buffer);
+  }
+
+  /** All parameters and buffers by PyTorch's names; they share memory with the module. */
+  state_dict(): StateDict {
+    return new Map([...this.members(() => true)].map(([name, one]) => [name, one.detach()]));
+  }
+
+  /** Copies values into the parameters and buffers. Raises for names or shapes that do not fit. */
+  load_state_dict(
+    state: StateDict | Record<string, Tensor>,
+    { strict = true }: { strict?: boolean } = {},
+  ): { missing_keys: string[]; unexpected_keys: string[] } {
+    const given = state instanceof Map ? state : new Map(Object.entries(state));
+    const own = new Map(this.members(() => true));
+    const missing_keys = [...own.keys()].filter((name) => !given.has(name));
+    const unexpected_keys = [...given.keys()].filter((name) => !own.has(name));
+    const problems: string[] = [];
+    if (strict && unexpected_keys.length > 0) {
+      problems.push(
+        `Unexpected key(s) in state_dict: ${unexpected_keys.map((n) => `"${n}"`).join(", ")}.`,
+      );
+    }
+    if (strict && missing_keys.length > 0) {
+      problems.push(
+        `Missing key(s) in state_dict: ${missing_keys.map((n) => `"${n}"`).join(", ")}.`,
+      );
+    }
+    for (const [name, value] of own) {
+      const source = given.get(name);
+      if (source !== undefined && source.shape.join() !== value.shape.join()) {
+        problems.push(
+          `size mismatch for ${name}: copying a param with shape [${source.shape.join(", ")}] from ` +
+            `checkpoint, the shape in current model is [${value.shape.join(", ")}].`,
+        );
+      }
+    }
+    if (problems.length > 0) {
+      throw new RuntimeError(
+        `Error(s) in loading state_dict for ${this.constructor.name}:\n\t${problems.join("\n\t")}`,
+      );
+    }
+    no_grad(() => {
+      for (const [name, value] of own) {
+        const source = given.get(name);
+        if (source !== undefined) {
+          value.copy_(source);
+        }
+      }
+    });
+    return { missing_keys, unexpected_keys };
+  }
+
+  train(mode = true): this {
+    for (const module of this.modules()) {
+      module.training = mode;
+    }
+    return this;
+  }
+
+  eval(): this {
+    return this.train(false);
+  }
+
+  zero_grad(): void {
+    for (const parameter of this.parameters()) {
+      parameter.grad?.dispose();
+      parameter.grad = undefined;
+    }
+  }
+
+  requires_grad_(value = true): this {
+    for (const parameter of this.parameters()) {
+      parameter.requires_grad_(value);
+    }
+    return this;
+  }
+
+  apply(visit: (module: Module) => void): this {
+    for (const module of this.modules()) {
+      visit(module);
+    }
+    return this;
+  }
+
+  /** Gives all memory back at once. */
+  dispose(): void {
+    for (const [, tensor] of this.members(() => true)) {
+      tensor.grad?.dispose();
+      tensor.dispose();
+    }
+  }
+}
