@@ -59,6 +59,7 @@ demo: build ## train a network on handwritten digits, then load it in a new proc
 web: build setup-web ## build the demo site, serve it and print its address; PORT=8080
 	@cd web && npm run -s build
 	@$(VENV_PYTHON) web/site/make_pages.py
+	@TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(VENV_PYTHON) web/tests/torch/record.py web/dist/site/operators
 	@cd web && npm run -s serve
 
 bench: build ## print the benchmark tables

@@ -3,6 +3,7 @@ import { defineConfig } from "vitest/config";
 export default defineConfig({
   test: {
     include: ["tests/**/*.test.ts"],
+    globalSetup: ["tests/torch/setup.ts"],
     // Software drivers are slow, and the first test of a file compiles its shaders.
     testTimeout: 60_000,
     hookTimeout: 120_000,

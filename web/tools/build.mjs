@@ -5,6 +5,7 @@ import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
+import { writeTables } from "./tables.mjs";
 
 const web = dirname(dirname(fileURLToPath(import.meta.url)));
 const dist = join(web, "dist");
@@ -14,6 +15,7 @@ const options = { bundle: true, format: "esm", target: "es2022", logLevel: "warn
 // The rooms that the npm package has: player/index.ts becomes dist/player.js.
 const rooms = ["player", "torch"].filter((room) => existsSync(join(web, room, "index.ts")));
 
+await writeTables();
 await rm(dist, { recursive: true, force: true });
 await mkdir(dist);
 await build({
@@ -33,6 +35,7 @@ execFileSync(
     ...["--moduleResolution", "bundler", "--lib", "es2023,dom", "--types", "@webgpu/types"],
     ...["--strict", "--verbatimModuleSyntax", "--skipLibCheck"],
     ...rooms.map((room) => join(web, room, "index.ts")),
+    join(web, "torch/wgsl/generated.d.ts"),
   ],
   { stdio: "inherit" },
 );

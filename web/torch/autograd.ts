@@ -195,7 +195,11 @@ export function backward(
   const given = new Set<Storage>(gradient === undefined ? [] : [gradient.storage]);
   run([output], [gradient], pass, new Set(), (leaf, grad) => {
     if (leaf.grad !== undefined) {
-      leaf.grad = leaf.grad.add(grad);
+      if (create_graph) {
+        leaf.grad = leaf.grad.add(grad);
+      } else {
+        leaf.grad.detach().add_(grad);
+      }
     } else {
       // No two gradients share memory, so that changing one in place leaves the others.
       const own = given.has(grad.storage) ? grad.clone() : grad.contiguous();

@@ -121,10 +121,8 @@ export const formulas: Partial<Record<string, readonly Formula[]>> = {
   asin: [(g, x) => g.mul(f.rsub(x.a.mul(x.a), 1).rsqrt())],
   acos: [(g, x) => g.neg().mul(f.rsub(x.a.mul(x.a), 1).rsqrt())],
   atan: [(g, x) => g.div(x.a.mul(x.a).add(1))],
-  atan2: [
-    (g, x) => g.mul(x.b.div(x.a.mul(x.a).add(x.b.mul(x.b)))),
-    (g, x) => g.mul(x.a.neg().div(x.a.mul(x.a).add(x.b.mul(x.b)))),
-  ],
+  // Zero at the origin, as PyTorch has it.
+  atan2: [(g, x) => g.mul(angleSlope(x, x.b)), (g, x) => g.mul(angleSlope(x, x.a.neg()))],
   sinh: [(g, x) => g.mul(x.a.cosh())],
   cosh: [(g, x) => g.mul(x.a.sinh())],
   tanh: [(g, x) => g.mul(f.rsub(x.out.mul(x.out), 1))],
@@ -259,4 +257,9 @@ function logitGradient(g: Tensor, x: Context): Tensor {
   return eps < 0
     ? f.where(x.a.ge(0).logical_and(x.a.le(1)), slope, NaN)
     : where(x.a.ge(eps).logical_and(x.a.le(1 - eps)), slope);
+}
+
+function angleSlope(x: Context, numerator: Tensor): Tensor {
+  const square = x.a.mul(x.a).add(x.b.mul(x.b));
+  return where(square.ne(0), numerator.div(square));
 }

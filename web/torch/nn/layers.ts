@@ -14,7 +14,7 @@ const uniform = (shape: readonly number[], bound: number): Parameter =>
       .sub(bound),
   );
 
-interface Bias {
+export interface Bias {
   bias?: boolean;
 }
 
@@ -40,7 +40,7 @@ export class Linear extends Module {
   }
 }
 
-interface ConvOptions extends Bias {
+export interface ConvOptions extends Bias {
   stride?: Pair;
   padding?: Pair;
   dilation?: Pair;
@@ -147,7 +147,7 @@ export class Embedding extends Module {
   }
 }
 
-interface Affine {
+export interface Affine {
   eps?: number;
   elementwise_affine?: boolean;
   bias?: boolean;
@@ -254,9 +254,15 @@ export class Dropout extends Module {
   }
 }
 
-// A layer of one function of its input.
-const activation = <A extends unknown[]>(call: (input: Tensor, ...args: A) => Tensor) =>
-  class extends Module {
+/** A layer of one function: `args` follow its input. */
+export type Activation<A extends unknown[]> = new (
+  ...args: A
+) => Module & { forward(input: Tensor): Tensor };
+
+function activation<A extends unknown[]>(
+  call: (input: Tensor, ...args: A) => Tensor,
+): Activation<A> {
+  return class extends Module {
     private readonly args: A;
 
     constructor(...args: A) {
@@ -268,6 +274,7 @@ const activation = <A extends unknown[]>(call: (input: Tensor, ...args: A) => Te
       return call(input, ...this.args);
     }
   };
+}
 
 export const ReLU = activation(f.relu);
 export const ReLU6 = activation(f.relu6);
@@ -367,13 +374,18 @@ export class MultiheadAttention extends Module {
 }
 
 // Losses as modules.
-interface WithReduction {
+export interface WithReduction {
   reduction?: "mean" | "sum" | "none";
 }
-const lossModule = <O extends object>(
+/** A loss as a layer, with the options of its function. */
+export type Loss<O> = new (
+  options?: O,
+) => Module & { forward(input: Tensor, target: Tensor): Tensor };
+
+function lossModule<O extends object>(
   call: (input: Tensor, target: Tensor, options?: O) => Tensor,
-) =>
-  class extends Module {
+): Loss<O> {
+  return class extends Module {
     constructor(private readonly options?: O) {
       super();
     }
@@ -382,6 +394,8 @@ const lossModule = <O extends object>(
       return call(input, target, this.options);
     }
   };
+}
+
 export const MSELoss = lossModule<WithReduction>(f.mse_loss);
 export const L1Loss = lossModule<WithReduction>(f.l1_loss);
 export const SmoothL1Loss = lossModule<WithReduction & { beta?: number }>(f.smooth_l1_loss);

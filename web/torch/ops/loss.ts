@@ -12,7 +12,7 @@ import { dropout } from "./random";
 
 export type Reduction = "mean" | "sum" | "none";
 
-interface Reduced {
+export interface Reduced {
   reduction?: Reduction;
 }
 
@@ -79,7 +79,7 @@ export function binary_cross_entropy_with_logits(
   return reduced(weight === undefined ? losses : losses.mul(weight), options);
 }
 
-interface ClassLoss extends Reduced {
+export interface ClassLoss extends Reduced {
   weight?: Tensor | undefined;
   ignore_index?: number;
 }

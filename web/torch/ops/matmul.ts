@@ -143,7 +143,7 @@ export function matmul(self: Tensor, other: Tensor): Tensor {
   return b.dim() === 1 ? result.squeeze(-1) : result;
 }
 
-interface BetaAlpha {
+export interface BetaAlpha {
   beta?: number;
   alpha?: number;
 }

@@ -55,7 +55,7 @@ function softmaxOf(
       ]);
 }
 
-interface Typed {
+export interface Typed {
   dtype?: DType;
 }
 export const softmax = (self: Tensor, dim: number, { dtype }: Typed = {}): Tensor =>

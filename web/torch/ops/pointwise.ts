@@ -190,7 +190,7 @@ export const binaryInPlace = Object.fromEntries(
 
 // ---- Arithmetic ----
 
-interface Alpha {
+export interface Alpha {
   alpha?: number;
 }
 
@@ -252,7 +252,7 @@ export const mul = (self: Tensor, other: Operand): Tensor => elementwise("mul", 
 export const mul_ = (self: Tensor, other: Operand): Tensor =>
   elementwise("mul", [self, other], { out: self });
 
-interface Rounding {
+export interface Rounding {
   rounding_mode?: "floor" | "trunc" | undefined;
 }
 
@@ -329,7 +329,7 @@ export function sign(self: Tensor): Tensor {
   return self.dtype === "bool" ? self.clone() : elementwise("sign", [self]);
 }
 
-interface Value {
+export interface Value {
   value?: number;
 }
 

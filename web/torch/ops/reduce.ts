@@ -183,7 +183,7 @@ function reduce(rowName: string, self: Tensor, request: Request): Tensor[] {
 const spread = (g: Tensor, shape: readonly number[], dims: readonly number[]): Tensor =>
   g.reshape(keptShape(shape, dims));
 
-interface Typed {
+export interface Typed {
   dtype?: DType;
 }
 
@@ -359,7 +359,7 @@ function maximal(label: "max" | "min", self: Tensor, dim?: number | Tensor, keep
     : withIndex(label, self, dim, keepdim);
 }
 
-interface Extreme {
+export interface Extreme {
   (self: Tensor, other?: Tensor): Tensor;
   (self: Tensor, dim: number, keepdim?: boolean): ValuesAndIndices;
 }

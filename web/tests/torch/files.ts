@@ -1,0 +1,7 @@
+// Files that the Python scripts of this folder recorded.
+import { readFileSync } from "node:fs";
+
+const url = (name: string): URL => new URL(`../files/torch/${name}`, import.meta.url);
+
+export const bytesOf = (name: string): Uint8Array => new Uint8Array(readFileSync(url(name)));
+export const jsonOf = <T>(name: string): T => JSON.parse(readFileSync(url(name), "utf8")) as T;

@@ -1,0 +1,101 @@
+"""Records networks that PyTorch trains: web/tests/files/torch/training.json, with the state dicts as
+.pt and as .safetensors files beside it.
+"""
+
+import json
+import pathlib
+
+import torch
+from safetensors.torch import save_file
+from sklearn.datasets import load_digits
+from torch import nn
+
+OUT = pathlib.Path(__file__).parents[1] / "files" / "torch"
+STEPS = 15
+BATCH = 32
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.LayerNorm(32), nn.Linear(32, 10))
+
+
+def convolutional():
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1, bias=False),
+        nn.BatchNorm2d(8),
+        nn.GELU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 8, 3, stride=2),
+        nn.Flatten(),
+        nn.Linear(8, 10),
+    )
+
+
+class Attention(nn.Module):
+    """Digits as sequences of eight rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.place = nn.Embedding(8, 8)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.norm = nn.LayerNorm(8)
+        self.out = nn.Linear(64, 10)
+
+    def forward(self, x):
+        x = x + self.place(torch.arange(8))
+        x = self.norm(x + self.attention(x, x, x, need_weights=False)[0])
+        return self.out(x.flatten(1))
+
+
+RUNS = {
+    "mlp-sgd": (mlp, (64,), lambda p: torch.optim.SGD(p, lr=0.1)),
+    "mlp-momentum": (
+        mlp,
+        (64,),
+        lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-3),
+    ),
+    "mlp-adam": (mlp, (64,), lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=1e-3, amsgrad=True)),
+    "conv-adamw": (convolutional, (1, 8, 8), lambda p: torch.optim.AdamW(p, lr=0.01)),
+    "attention-sgd": (Attention, (8, 8), lambda p: torch.optim.SGD(p, lr=0.1)),
+}
+
+
+def main():
+    OUT.mkdir(parents=True, exist_ok=True)
+    images, labels = load_digits(return_X_y=True)
+    x = torch.tensor(images[: STEPS * BATCH], dtype=torch.float32) / 16
+    y = torch.tensor(labels[: STEPS * BATCH], dtype=torch.int64)
+    save_file({"x": x, "y": y}, OUT / "digits.safetensors")
+    record = {"steps": STEPS, "batch": BATCH, "runs": {}}
+    for name, (make, shape, optimizer_of) in RUNS.items():
+        torch.manual_seed(0)
+        model = make()
+        torch.save(model.state_dict(), OUT / f"{name}.pt")
+        optimizer = optimizer_of(model.parameters())
+        losses = []
+        for k in range(STEPS):
+            batch = slice(k * BATCH, (k + 1) * BATCH)
+            loss = nn.functional.cross_entropy(model(x[batch].reshape(-1, *shape)), y[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        save_file(model.state_dict(), OUT / f"{name}.safetensors")
+        record["runs"][name] = {"losses": losses, "shape": list(shape)}
+    # What torch.save keeps of views: one storage, strides, offsets.
+    whole = torch.arange(24, dtype=torch.float32).reshape(4, 6)
+    views = {
+        "whole": whole,
+        "part": whole[1:3, 2:5],
+        "transposed": whole.t(),
+        "inner": {"half": whole.half(), "mask": whole > 5, "long": torch.tensor([-(2**40), 7])},
+        "parameter": nn.Parameter(whole[0].clone()),
+        "empty": torch.empty(0, 3),
+    }
+    torch.save(views, OUT / "views.pt")
+    torch.save(nn.Linear(2, 2), OUT / "module.pt")
+    (OUT / "training.json").write_text(json.dumps(record))
+
+
+if __name__ == "__main__":
+    main()
