@@ -1,5 +1,6 @@
 import { beforeAll, expect, test } from "vitest";
-import { NotImplementedError, Slice, torch } from "../torch";
+import { NotImplementedError, Slice, safetensors, torch } from "../torch";
+import { bytesOf, jsonOf } from "./torch/files";
 import { initTorch } from "./torch/gpu";
 
 beforeAll(initTorch);
@@ -61,6 +62,87 @@ test("gradients", async () => {
   const x = torch.tensor([1, 2, 3], { dtype: "float32", requires_grad: true });
   x.mul(x).sum().backward();
   expect(await x.grad!.tolist()).toEqual([2, 4, 6]);
+});
+
+test("tensors print as PyTorch prints them", async () => {
+  const { prints } = jsonOf<{ prints: string[] }>("training.json");
+  const tensors = safetensors.load(bytesOf("prints.safetensors"));
+  for (const [k, text] of prints.entries()) {
+    expect(await tensors.get(String(k))!.repr()).toBe(text);
+  }
+});
+
+test("a gradient of a gradient", async () => {
+  const x = torch.tensor([0.5, -1.25, 2], { requires_grad: true });
+  const [first] = torch.autograd.grad(x.sin().mul(x).sum(), [x], undefined, { create_graph: true });
+  const [second] = torch.autograd.grad(first!.sum(), [x]);
+  // (x sin x)'' = 2 cos x - x sin x
+  const expected = x.detach().cos().mul(2).sub(x.detach().sin().mul(x.detach()));
+  expect(Number(await second!.sub(expected).abs().max().item())).toBeLessThan(1e-5);
+});
+
+test("what would give wrong gradients raises", () => {
+  const x = torch.ones([3], { requires_grad: true });
+  expect(() => x.add_(1)).toThrow(/leaf Variable that requires grad/);
+  const y = x.mul(2);
+  expect(() => y.add_(1)).toThrow(NotImplementedError);
+  const base = torch.ones([3]);
+  const product = x.mul(base).sum();
+  base.add_(1);
+  expect(() => {
+    product.backward();
+  }).toThrow(/modified by an inplace operation/);
+  const loss = x.mul(2).sum();
+  loss.backward();
+  expect(() => {
+    loss.backward();
+  }).toThrow(/backward through the graph a second time/);
+});
+
+test("bad input is PyTorch's own error, and the device stays usable", async () => {
+  const a = torch.ones([2, 3]);
+  expect(() => a.add(torch.ones([2]))).toThrow(/The size of tensor a \(3\) must match/);
+  expect(() => a.matmul(a)).toThrow(/mat1 and mat2 shapes cannot be multiplied \(2x3 and 2x3\)/);
+  expect(() => torch.ones([2], { dtype: "int64" }).add_(0.5)).toThrow(/can't be cast/);
+  expect(() => torch.ones([2], { dtype: "float64" as "float32" })).toThrow(/float64/);
+  expect(() => torch.ones([2], { dtype: "bool" }).sub(true)).toThrow(/with a bool tensor/);
+  expect(() => torch.arange(3).softmax(0)).toThrow(NotImplementedError);
+  expect(() => a.t().view(6)).toThrow(/view size is not compatible/);
+  expect(() => a.expand(2, 4)).toThrow(/expanded size of the tensor/);
+  const picked = a.index_select(0, torch.tensor([5]));
+  await expect(picked.tolist()).rejects.toThrow(
+    /index 5 is out of bounds for dimension 0 with size 2/,
+  );
+  expect(await a.sum().item()).toBe(6);
+});
+
+test("memory is used again", async () => {
+  const x = torch.ones([64, 64]);
+  let used = 0;
+  for (let k = 0; k < 200; k++) {
+    const value = torch.scope(() => x.mul(2).add(1).sum());
+    if (k % 50 === 0) {
+      expect(await value.item()).toBe(64 * 64 * 3);
+    }
+    value.dispose();
+    if (k === 1) {
+      used = torch.memory().used + torch.memory().free;
+    }
+  }
+  expect(torch.memory().used + torch.memory().free).toBeLessThanOrEqual(used);
+});
+
+test("views write into their base", async () => {
+  const x = torch.zeros([3, 4], { dtype: "float16" });
+  x.at(1).add_(1);
+  x.t().at(new Slice(1, 3)).mul_(3);
+  x.at("...", 0).copy_(torch.tensor([7, 8, 9]));
+  expect(await x.tolist()).toEqual([
+    [7, 0, 0, 0],
+    [8, 3, 3, 1],
+    [9, 0, 0, 0],
+  ]);
+  expect(() => torch.ones([1]).expand(3).add_(1)).toThrow(/single memory location/);
 });
 
 test("a name that does not exist is an error that names it", () => {

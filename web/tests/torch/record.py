@@ -189,7 +189,13 @@ DROPOUT = {"nn.functional.scaled_dot_product_attention"}
 UNSTABLE = {"topk", "kthvalue"}
 # The names where TypeScript's differ.
 NAMES = {"nn.functional.unfold": "unfold_image"}
-KEYWORDS = {"float": "to_float32", "half": "to_float16", "int": "to_int32", "long": "to_int64", "bool": "to_bool"}
+KEYWORDS = {
+    "float": "to_float32",
+    "half": "to_float16",
+    "int": "to_int32",
+    "long": "to_int64",
+    "bool": "to_bool",
+}
 # Arguments that say what happens anyway.
 IGNORED = {"return_indices": False, "sorted": True}
 DTYPES = {
@@ -325,8 +331,13 @@ def record(op, sample, with_gradient, generator):
         entry["outputs"][1] = None
     ordered = tensors_in(swapped(op, sample.input, positional))
     # The same tensors in the order of the arguments of TypeScript's form.
-    computed = dict(zip(map(id, tensors_in([sample.input, sample.args, sample.kwargs])),
-                        tensors_in(given), strict=True))
+    computed = dict(
+        zip(
+            map(id, tensors_in([sample.input, sample.args, sample.kwargs])),
+            tensors_in(given),
+            strict=True,
+        )
+    )
     wants = [computed[id(t)] for t in ordered + tensors_in(options)]
     wanted = [t for t in wants if t.requires_grad]
     differentiable = [t for t in outs if t.requires_grad]
@@ -365,9 +376,12 @@ def main():
                 continue
             gradient = dtype == torch.float32 and op.supports_autograd
             kept = []
-            for sample in spread(
-                list(op.sample_inputs("cpu", dtype, requires_grad=gradient)), 3 * most
-            ):
+            given = [
+                sample
+                for sample in op.sample_inputs("cpu", dtype, requires_grad=gradient)
+                if sample.kwargs.get("return_indices") is not True
+            ]
+            for sample in spread(given, 3 * most):
                 try:
                     kept.append(record(op, sample, gradient, generator))
                 except (Left, RuntimeError):

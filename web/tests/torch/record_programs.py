@@ -30,7 +30,9 @@ def step(rng, values):
     """A step whose operands exist, and its result."""
     a = rng.randrange(len(values))
     x = values[a]
-    kind = rng.choice(["unary", "unary", "binary", "binary", "reduce", "move", "matmul", "index", "norm"])
+    kind = rng.choice(
+        ["unary", "unary", "binary", "binary", "reduce", "move", "matmul", "index", "norm"]
+    )
     if kind == "binary":
         others = [k for k, y in enumerate(values) if fits(x, y)]
         b = rng.choice(others)
@@ -45,7 +47,9 @@ def step(rng, values):
             return [name, [a], [dim]], x.std(dim)
         return [name, [a], [dim, True]], getattr(torch, name)(x, dim, True)
     if kind == "move" and x.dim() > 1:
-        name = rng.choice(["transpose", "flip", "roll", "narrow", "unsqueeze", "cumsum", "tril", "repeat"])
+        name = rng.choice(
+            ["transpose", "flip", "roll", "narrow", "unsqueeze", "cumsum", "tril", "repeat"]
+        )
         d = rng.randrange(x.dim())
         arguments = {
             "transpose": [d, rng.randrange(x.dim())],
@@ -63,7 +67,8 @@ def step(rng, values):
         return [name, [a], arguments], getattr(x, name)(*spread)
     if kind == "matmul":
         others = [
-            k for k, y in enumerate(values)
+            k
+            for k, y in enumerate(values)
             if x.dim() == 2 and y.dim() == 2 and x.shape[1] == y.shape[0]
         ]
         if others:
@@ -88,7 +93,9 @@ def main():
     while len(programs) < PROGRAMS:
         shapes = [[3, 4], [4, 3], [3, 1], [4], [2, 3, 4]]
         # Multiples of 1/8: exact in both places.
-        inputs = [(torch.randn(shape) * 8).round().div(8).double().requires_grad_() for shape in shapes]
+        inputs = [
+            (torch.randn(shape) * 8).round().div(8).double().requires_grad_() for shape in shapes
+        ]
         values, steps = list(inputs), []
         while len(steps) < STEPS:
             made = step(rng, values)
@@ -102,13 +109,15 @@ def main():
         # Values that float32 cannot carry through the program are no test of it.
         if not all(torch.isfinite(r).all() and r.abs().max() < 1e4 for r in results):
             continue
-        programs.append({
-            "inputs": [t.tolist() for t in inputs],
-            "steps": steps,
-            "last": [t.tolist() for t in last],
-            "total": total.item(),
-            "gradients": [None if g is None else g.tolist() for g in gradients],
-        })
+        programs.append(
+            {
+                "inputs": [t.tolist() for t in inputs],
+                "steps": steps,
+                "last": [t.tolist() for t in last],
+                "total": total.item(),
+                "gradients": [None if g is None else g.tolist() for g in gradients],
+            }
+        )
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "programs.json").write_text(json.dumps(programs))
 

@@ -54,10 +54,45 @@ RUNS = {
         (64,),
         lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-3),
     ),
-    "mlp-adam": (mlp, (64,), lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=1e-3, amsgrad=True)),
+    "mlp-adam": (
+        mlp,
+        (64,),
+        lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=1e-3, amsgrad=True),
+    ),
     "conv-adamw": (convolutional, (1, 8, 8), lambda p: torch.optim.AdamW(p, lr=0.01)),
     "attention-sgd": (Attention, (8, 8), lambda p: torch.optim.SGD(p, lr=0.1)),
 }
+
+
+def prints():
+    """Tensors whose text takes every branch of the format."""
+    generator = torch.Generator().manual_seed(0)
+    normal = torch.randn(3, 5, generator=generator)
+    inf, nan = float("inf"), float("nan")
+    return [
+        normal,
+        normal[0],
+        normal.half(),
+        normal * 1e-6,
+        normal * 1e9,
+        torch.tensor([1.0, 2.0, -30.0]),
+        torch.tensor([1.0, inf, nan, -inf, 0.0]),
+        torch.tensor([0.5, inf, nan]),
+        torch.tensor([nan, nan]),
+        torch.tensor([0.03125, 0.5]),
+        torch.tensor(3.5),
+        torch.tensor(7),
+        torch.tensor([1, -20, 300]),
+        torch.tensor([1, 2], dtype=torch.int32),
+        torch.tensor([[True, False]]),
+        torch.empty(0),
+        torch.empty(2, 0),
+        torch.empty(0, dtype=torch.int64),
+        torch.arange(30.0),
+        torch.arange(2000),
+        torch.randn(40, 40, generator=generator),
+        torch.randn(2, 3, 4, generator=generator),
+    ]
 
 
 def main():
@@ -94,6 +129,9 @@ def main():
     }
     torch.save(views, OUT / "views.pt")
     torch.save(nn.Linear(2, 2), OUT / "module.pt")
+    printed = prints()
+    save_file({str(k): t.clone() for k, t in enumerate(printed)}, OUT / "prints.safetensors")
+    record["prints"] = [str(t) for t in printed]
     (OUT / "training.json").write_text(json.dumps(record))
 
 

@@ -387,17 +387,22 @@ function maxPool(
 export const max_pool2d = (...args: Parameters<typeof maxPool>): Tensor => maxPool(...args).values;
 export const max_pool2d_with_indices = maxPool;
 
+// A number for the last dimension as a pair.
+const flatPair = (value: Pair, other: number): [number, number] => [other, pair(value)[0]];
+const stepPair = (stride: Pair | undefined, kernel: Pair): [number, number] =>
+  flatPair(stride === undefined || [stride].flat().length === 0 ? kernel : stride, 1);
+
 export function max_pool1d(
   input: Tensor,
-  kernel_size: number,
-  stride?: number,
-  padding = 0,
-  dilation = 1,
+  kernel_size: Pair,
+  stride?: Pair,
+  padding: Pair = 0,
+  dilation: Pair = 1,
   ceil_mode = false,
 ): Tensor {
   const out = max_pool2d(
-    ...([input.unsqueeze(-2), [1, kernel_size], [1, stride ?? kernel_size]] as const),
-    ...([[0, padding], [1, dilation], ceil_mode] as const),
+    ...([input.unsqueeze(-2), flatPair(kernel_size, 1), stepPair(stride, kernel_size)] as const),
+    ...([flatPair(padding, 0), flatPair(dilation, 1), ceil_mode] as const),
   );
   return out.squeeze(-2);
 }
@@ -443,15 +448,15 @@ export function avg_pool2d(
 
 export function avg_pool1d(
   input: Tensor,
-  kernel_size: number,
-  stride?: number,
-  padding = 0,
+  kernel_size: Pair,
+  stride?: Pair,
+  padding: Pair = 0,
   ceil_mode = false,
   count_include_pad = true,
 ): Tensor {
   return avg_pool2d(
-    ...([input.unsqueeze(-2), [1, kernel_size], [1, stride ?? kernel_size], [0, padding]] as const),
-    ...([ceil_mode, count_include_pad] as const),
+    ...([input.unsqueeze(-2), flatPair(kernel_size, 1), stepPair(stride, kernel_size)] as const),
+    ...([flatPair(padding, 0), ceil_mode, count_include_pad] as const),
   ).squeeze(-2);
 }
 
