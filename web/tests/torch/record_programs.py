@@ -1,4 +1,5 @@
-"""Writes random programs of operators and what PyTorch computes: web/tests/files/torch/programs.json.
+"""Writes random programs of operators and what PyTorch computes, as programs.json in
+web/tests/files/torch.
 
 A program is a list of steps [name, operands, options]; operands are numbers of earlier values. Its
 value is the sum over its last values, whose gradients it also asks for.

@@ -1,5 +1,5 @@
-"""Records networks that PyTorch trains: web/tests/files/torch/training.json, with the state dicts as
-.pt and as .safetensors files beside it.
+"""Records networks that PyTorch trains: web/tests/files/torch/training.json, with the state dicts
+as .pt and as .safetensors files beside it.
 """
 
 import json

@@ -183,6 +183,14 @@ export function scaled_dot_product_attention(
   is_causal = false,
   { scale }: { scale?: number } = {},
 ): Tensor {
+  if (query.dtype === "float16") {
+    // Scores keep more digits than float16 has, as in fused attention.
+    return scaled_dot_product_attention(
+      ...([query.float(), key.float(), value.float()] as const),
+      ...([attn_mask?.dtype === "float16" ? attn_mask.float() : attn_mask] as const),
+      ...([dropout_p, is_causal, scale === undefined ? {} : { scale }] as const),
+    ).half();
+  }
   const width = query.shape.at(-1)!;
   let scores = query.mul(scale ?? 1 / Math.sqrt(width)).matmul(key.transpose(-2, -1));
   check(
