@@ -1,5 +1,13 @@
 import { beforeAll, expect, test } from "vitest";
-import { NotImplementedError, Slice, safetensors, torch } from "../torch";
+import {
+  NotImplementedError,
+  Slice,
+  safetensors,
+  torch,
+  type DType,
+  type Nested,
+  type Tensor,
+} from "../torch";
 import { bytesOf, jsonOf } from "./torch/files";
 import { initTorch } from "./torch/gpu";
 
@@ -70,6 +78,26 @@ test("tensors print as PyTorch prints them", async () => {
   for (const [k, text] of prints.entries()) {
     expect(await tensors.get(String(k))!.repr()).toBe(text);
   }
+});
+
+test("dtypes promote as in PyTorch", async () => {
+  type Given = [string, Nested];
+  const { promotions } = jsonOf<{ promotions: [string, Given, Given, [string, Nested]][] }>(
+    "training.json",
+  );
+  const operand = ([dtype, values]: Given): unknown =>
+    dtype === "number" ? values : torch.tensor(values, { dtype: dtype as DType });
+  const failed: string[] = [];
+  for (const [op, a, b, expected] of promotions) {
+    const call = (torch as unknown as Record<string, (x: unknown, y: unknown) => Tensor>)[op]!;
+    const out = call(operand(a), operand(b));
+    const plain = out.dtype === "bool" ? out.int() : out.float().nan_to_num(99, 98);
+    const actual = [out.dtype, await plain.tolist()];
+    if (JSON.stringify(actual) !== JSON.stringify(expected)) {
+      failed.push(`${op} ${JSON.stringify([a, b, expected, actual])}`);
+    }
+  }
+  expect(failed.join("\n")).toBe("");
 });
 
 test("a gradient of a gradient", async () => {

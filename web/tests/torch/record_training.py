@@ -95,6 +95,26 @@ def prints():
     ]
 
 
+def promotions():
+    """Operators on two operands of all dtypes: dtype and values of the result."""
+    dtypes = ["float32", "float16", "int32", "int64", "bool"]
+    operands = [[name, values] for name in dtypes for values in ([1, 0, 2], 1)]
+    numbers = [["number", 2], ["number", 0.5], ["number", True]]
+    result = []
+    for op in ("add", "div"):
+        for a in operands:
+            # Each pair of dtypes takes a shader, so the second operator has a part of them.
+            if op == "div" and isinstance(a[1], int):
+                continue
+            for b in [*operands, *numbers]:
+                x = torch.tensor(a[1], dtype=getattr(torch, a[0]))
+                y = b[1] if b[0] == "number" else torch.tensor(b[1], dtype=getattr(torch, b[0]))
+                out = getattr(torch, op)(x, y)
+                name = str(out.dtype).removeprefix("torch.")
+                result.append([op, a, b, [name, out.float().nan_to_num(99, 98).tolist()]])
+    return result
+
+
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     images, labels = load_digits(return_X_y=True)
@@ -129,6 +149,7 @@ def main():
     }
     torch.save(views, OUT / "views.pt")
     torch.save(nn.Linear(2, 2), OUT / "module.pt")
+    record["promotions"] = promotions()
     printed = prints()
     save_file({str(k): t.clone() for k, t in enumerate(printed)}, OUT / "prints.safetensors")
     record["prints"] = [str(t) for t in printed]
