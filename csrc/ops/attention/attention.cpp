@@ -1,6 +1,7 @@
 // scaled_dot_product_attention in one operator: what PyTorch calls the overrideable backend, its
 // gradient, and the choice between it and the composition of products and softmax.
 #include <ATen/Context.h>
+#include <ATen/FuncTorchTLS.h>
 #include <ATen/SDPBackend.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/TensorUtils.h>
@@ -78,6 +79,28 @@ bool broadcasts(const Tensor& mask, const Tensor& query, const Tensor& key) {
   return true;
 }
 
+// Whether a transform of torch.func is active. The header that has their stack includes a library
+// that PyTorch does not ship; this check of PyTorch's own raises under any of them.
+bool is_in_transform() {
+  const auto& functorch = at::functorch::functorchTLSAccessor();
+  if (functorch == nullptr) {
+    return false;
+  }
+  try {
+    functorch->checkSupportsRetainGrad();
+    return false;
+  } catch (const c10::Error&) {
+    return true;
+  }
+}
+
+// Whether a call may be under vmap or differentiated forward, for which the operator has no rules.
+bool is_transformed(std::initializer_list<Tensor> tensors) {
+  return is_in_transform() || std::ranges::any_of(tensors, [](const Tensor& tensor) {
+           return tensor.defined() && tensor._fw_grad(/*level=*/0).defined();
+         });
+}
+
 // Why the kernels cannot compute a call; null if they can.
 const char* reason_against(const Tensor& query, const Tensor& key, const Tensor& value,
                            const std::optional<Tensor>& mask, double dropout, bool causal,
@@ -127,6 +150,9 @@ int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tensor& v
   const at::Context& settings = at::globalContext();
   const ShaderTarget& target = plan_target(context());
   const char* against = reason_against(query, key, value, mask, dropout, causal, grouped_queries);
+  if (against == nullptr && is_transformed({query, key, value, mask.value_or(Tensor())})) {
+    against = "torch.func's transforms and forward-mode differentiation need the composition";
+  }
   if (against == nullptr && target.max_storage_buffers < kStorageBuffers) {
     against = "a shader of this device has fewer than 8 storage buffers";
   }
@@ -392,11 +418,11 @@ void run_forward(const Attention& a, const Outputs& to) {
   }
 }
 
-// What attention_delta.wgsl describes.
+// What attention_delta.wgsl describes, and room for the totals of the queries behind it.
 Tensor pairs_of(const Gradients& to, const Dropout& dropout) {
   namespace kernel = kernels::attention_delta;
   const Tensor& out = to.out;
-  Tensor pairs = empty_webgpu({to.lse.numel() + 2}, at::kLong);
+  Tensor pairs = empty_webgpu({2 * (to.lse.numel() + 1)}, at::kLong);
   kernel::Launch launch(kBackwardOp);
   launch.pairs_as(DType::kBits64, pairs).out(out).g(to.g).lse(to.lse);
   bind_draws(launch, dropout);
@@ -424,7 +450,7 @@ void run_backward(const Attention& a, const Gradients& to) {
     grouping.bind(to.g, [&](auto&&... range) { launch.g_range(range...); });
     p.g_strides = strides_of(to.g);
   };
-  if (to.dq.defined() || to.ds.defined()) {
+  { // Also where neither is wanted: the gradients of keys and values need the totals.
     namespace kernel = kernels::attention_gradient_queries;
     const Tensor dq = to.dq.defined() ? to.dq : at::empty_like(a.q);
     kernel::Launch launch(kBackwardOp);
@@ -439,6 +465,10 @@ void run_backward(const Attention& a, const Gradients& to) {
     bind_gradient(launch, p);
     p.dq_strides = strides_of(dq);
     run_tiles(launch, p, tile, shape.queries, shape.heads * shape.batches, shape.dims);
+    if (to.ds.defined()) {
+      const Tensor totals = pairs.slice(0, to.lse.numel() + 2).view(at::kFloat).slice(0, 0, {}, 2);
+      to.ds.mul_(totals.view(to.lse.sizes()).unsqueeze(3));
+    }
   }
   if (to.dk.defined() || to.dv.defined()) {
     namespace kernel = kernels::attention_gradient_keys;
@@ -543,7 +573,8 @@ void backward(const Attention& a, const Gradients& to) {
 
 void check_inputs(const char* op, const Tensor& query, const Tensor& key, const Tensor& value,
                   const std::optional<Tensor>& bias, double dropout) {
-  const char* against = reason_against(query, key, value, bias, dropout, false, true);
+  const bool grouped = query.dim() == 4 && key.dim() == 4 && query.size(1) != key.size(1);
+  const char* against = reason_against(query, key, value, bias, dropout, false, grouped);
   TORCH_CHECK_NOT_IMPLEMENTED(against == nullptr, op, "(): ", against);
 }
 
@@ -628,6 +659,17 @@ fused_attention_backward(const Tensor& grad_out, const Tensor& query, const Tens
   const auto bias = attn_bias.defined() ? std::optional<Tensor>(attn_bias) : std::nullopt;
   check_inputs(kBackwardOp, query, key, value, bias, dropout);
   check_dtype(grad_out, query.scalar_type());
+  const std::array<int64_t, 4> sizes = {query.size(0), query.size(1), query.size(2), value.size(3)};
+  TORCH_CHECK(grad_out.sizes() == sizes && out.sizes() == sizes, kBackwardOp,
+              "(): the result and its gradient have the shapes ", out.sizes(), " and ",
+              grad_out.sizes(), " instead of ", at::IntArrayRef(sizes));
+  TORCH_CHECK(logsumexp.sizes() == at::IntArrayRef(sizes).slice(0, 3) && logsumexp.stride(2) == 1 &&
+                  logsumexp.scalar_type() == at::kFloat,
+              kBackwardOp,
+              "(): logsumexp is not float32 of the shape of query without its last "
+              "dimension, which is contiguous");
+  TORCH_CHECK(dropout == 0 || (philox_seed.defined() && philox_offset.defined()), kBackwardOp,
+              "(): dropout without the seed and the offset of its random numbers");
   Gradients to{.g = grad_out, .out = out, .lse = logsumexp};
   to.dq = wanted[0] ? at::empty_like(query) : Tensor();
   to.dk = wanted[1] ? at::empty_like(key) : Tensor();

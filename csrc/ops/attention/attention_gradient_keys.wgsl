@@ -1,6 +1,7 @@
 // The gradients of attention with respect to keys and values. Rows are keys and columns are queries: those of all heads
-// that share the keys, one after the other.
+// that share the keys, one after the other. Behind attention_gradient_queries.wgsl.
 //
+// @operand pairs: in {bits64}
 // @operand dk: words {f32, f16, bf16}
 // @operand dv: words {f32, f16, bf16}
 
@@ -8,7 +9,7 @@ import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_gr
 import package::attention::operands::{score_of, operand_q, operand_k, operand_v, operand_g, Matrix};
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::tile::{Params, bound, scores_t, results_t, rows, columns, add_scores, add_results, weights};
-import package::attention::gradient::{Params, draws_of_call, g_group, matrix_g, group_of, pair_of, weight_of};
+import package::attention::gradient::{Params, draws_of_call, g_group, matrix_g, group_of, pair_of, total_at, weight_of};
 
 struct Params {
   dk_strides: vec4<u32>,
@@ -17,7 +18,7 @@ struct Params {
 
 const planes = 2u;
 
-var<workgroup> column_pairs: array<vec2<f32>, columns>;
+var<workgroup> column_triples: array<vec3<f32>, columns>; // lse, delta and total of a query
 
 fn store_group_of_dk(row_at: u32, d: u32, group: vec4<f32>) {
   let i = p.dk_at + row_at + d * p.dk_strides.w;
@@ -73,20 +74,24 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       var changes = scores_t(); // of the weights
       add_scores(&changes, v, first_row, g, first, false, t);
       if (t < columns) {
-        column_pairs[t] = pair_of(batch, head, first + t);
+        var triple = vec3<f32>(pair_of(batch, head, first + t), 0.0);
+        if (first + t < p.queries) {
+          triple.z = bitcast<f32>(load_pairs(total_at(batch, head, first + t)).x);
+        }
+        column_triples[t] = triple;
       }
       workgroupBarrier();
       for (var c = 0u; c < bound(columns_each); c++) {
         let column = way * columns_each + c;
-        let pair = column_pairs[column];
+        let triple = column_triples[column];
         for (var i = 0u; i < rows_each; i++) {
           let row = i * lanes + lane;
           let score = score_of(scores[i * columns_each + c], batch, head, first + column, first_row + row);
-          let weight = weight_of(score, pair.x);
+          let weight = weight_of(score, triple.x) * triple.z;
           @if(dropped) let factor = factors_of(draws, batch, head, first + column, first_row + row)[(first_row + row) % 4u];
           @else let factor = 1.0;
           weights[column * rows + row] = weight * factor;
-          weights[(columns + column) * rows + row] = weight * (changes[i * columns_each + c] * factor - pair.y);
+          weights[(columns + column) * rows + row] = weight * (changes[i * columns_each + c] * factor - triple.y);
         }
       }
       add_results(&results_v, 0u, g, first, t);

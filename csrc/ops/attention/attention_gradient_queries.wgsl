@@ -1,5 +1,7 @@
 // The gradient of attention with respect to the queries, and to the scores before they were scaled if `ds` is given.
+// `ds` lacks the factor that total_at() of gradient.wgsl describes, which is known only at a row's end.
 //
+// @operand pairs: out {bits64} // also read
 // @operand dq: words {f32, f16, bf16}
 // @operand ds: out {f32} optional // [batch, heads, queries, keys], contiguous
 
@@ -7,13 +9,15 @@ import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_gr
 import package::attention::operands::{sees, score_of, operand_q, operand_k, operand_v, operand_g, Matrix};
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::tile::{Params, bound, scores_t, results_t, rows, columns, add_scores, add_results, weights};
-import package::attention::gradient::{Params, draws_of_call, g_group, matrix_g, group_of, pair_of, weight_of};
+import package::attention::gradient::{Params, draws_of_call, g_group, matrix_g, group_of, pair_of, total_at, weight_of};
 
 struct Params {
   dq_strides: vec4<u32>,
 }
 
 const planes = 1u;
+
+var<workgroup> parts: array<f32, ways * rows>; // of the sums of weights, [way][row]
 
 fn store_group(row_at: u32, d: u32, group: vec4<f32>) {
   let i = p.dq_at + row_at + d * p.dq_strides.w;
@@ -49,6 +53,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     pairs[i] = pair_of(batch, head, first_row + i * lanes + lane);
   }
   @if(dropped) let draws = draws_of_call();
+  var sums: array<f32, rows_each>;
   var results: results_t;
   let end = select(p.keys, min(p.keys, first_row + rows), causal);
   for (var first = 0u; first < end; first += columns) {
@@ -69,7 +74,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
           }
           change *= factors[c % 4u];
         }
-        change = weight_of(score, pairs[i].x) * (change - pairs[i].y);
+        let weight = weight_of(score, pairs[i].x);
+        sums[i] += weight;
+        change = weight * (change - pairs[i].y);
         weights[column * rows + row] = change;
         @if(has_ds) {
           if (sees(first_row + row, first + column)) {
@@ -83,13 +90,26 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   }
 
   for (var i = 0u; i < rows_each; i++) {
+    parts[way * rows + i * lanes + lane] = sums[i];
+  }
+  workgroupBarrier();
+  for (var i = 0u; i < rows_each; i++) {
     let row = first_row + i * lanes + lane;
     if (row < p.queries) {
+      var sum = 0.0;
+      for (var w = 0u; w < ways; w++) {
+        sum += parts[w * rows + i * lanes + lane];
+      }
+      // A query that saw no key has no gradient.
+      let total = select(1.0 / sum, 0.0, sum == 0.0);
+      if (way == 0u) {
+        store_pairs(total_at(batch, head, row), vec2<u32>(bitcast<u32>(total), 0u));
+      }
       let row_at = batch * p.dq_strides.x + head * p.dq_strides.y + row * p.dq_strides.z;
       for (var n = 0u; n < bound(groups); n++) {
         let d = (way * groups + n) * 4u;
         if (d < p.dims) {
-          store_group(row_at, d, results[i * groups + n] * p.scale);
+          store_group(row_at, d, results[i * groups + n] * (p.scale * total));
         }
       }
     }

@@ -1,8 +1,8 @@
-// What both kernels of the gradients of attention share, beside tile.wgsl. g: the gradient of the result. pairs: those
-// of attention_delta.wgsl, [batch * heads * queries + 2].
+// What both kernels of the gradients of attention share, beside tile.wgsl. g: the gradient of the result. Kernels that
+// import this declare an operand `pairs` of bits64: those of attention_delta.wgsl, then the totals of the queries that
+// attention_gradient_queries.wgsl writes, [2 * (batch * heads * queries + 1)].
 //
 // @operand g: in like q
-// @operand pairs: in {bits64}
 
 struct Params {
   g_strides: vec4<u32>, // of batch, head, row and dimension
@@ -50,6 +50,12 @@ fn pair_of(batch: u32, head: u32, query: u32) -> vec2<f32> {
     pair = bitcast<vec2<f32>>(load_pairs(p.pairs_at + (batch * p.heads + head) * p.queries + query));
   }
   return pair;
+}
+
+// Where the total of a query lies: 1 / the sum of its weights as weight_of() gives them. That sum is 1 but for rounding:
+// where scores are as large as a mask of -1e9 makes them, their logarithm, a part of lse, was rounded away.
+fn total_at(batch: u32, head: u32, query: u32) -> u32 {
+  return p.pairs_at + p.batches * p.heads * p.queries + 2u + (batch * p.heads + head) * p.queries + query;
 }
 
 fn draws_of_call() -> Draws {

@@ -34,7 +34,7 @@ uint32_t AttentionTile::groups(int64_t dims) const {
 }
 
 uint32_t AttentionTile::storage(uint32_t planes) const {
-  const uint32_t rest = std::max(4 * ways * rows(), 8 * columns()); // parts, column_pairs
+  const uint32_t rest = std::max(4 * ways * rows(), 16 * columns()); // parts, column_triples
   return 16 * (chunk * (rows() + 2) + space()) + 4 * planes * columns() * rows() + rest;
 }
 

@@ -206,8 +206,17 @@ def test_lowest_masks():
     mask = torch.zeros(20, 40)
     mask[:, 25:] = torch.finfo(torch.float32).min
     mask[3] = torch.finfo(torch.float32).min
-    compare(tensors, mask, gradients=False)
-    compare([tensors[0][:, :, :4], *tensors[1:]], mask[:4], gradients=False)
+    compare(tensors, mask)
+    compare([tensors[0][:, :, :4], *tensors[1:]], mask[:4])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_where_all_keys_are_masked_by_a_large_number(dtype):
+    """Beside the mask, such scores keep nothing of the products: the weights of a row are equal."""
+    tensors = inputs(1, 2, 20, 40, 16, key_heads=1, dtype=dtype)
+    mask = torch.zeros(1, 2, 20, 40, dtype=dtype)
+    mask[:, :, 3] = torch.finfo(dtype).min
+    compare(tensors, mask.requires_grad_(), enable_gqa=True)
 
 
 def test_large_scores():
@@ -216,7 +225,7 @@ def test_large_scores():
     ramp = torch.linspace(-40, 40, 90)[:, None]
     for factor in (ramp, -ramp, 300 * torch.ones(90, 1)):
         near = ({"rtol": 1e-3, "atol": 1e-3}, {"rtol": 1e-2, "atol": 5e-1})
-        compare([query, key * factor, value], near=near, gradients=False)
+        compare([query, key * factor, value], near=near)
 
 
 @pytest.mark.parametrize("queries", [5, 40])
@@ -384,6 +393,16 @@ def test_errors():
         op(q, k.half(), v)
     with pytest.raises(NotImplementedError, match="mask"):
         op(q, k, v, torch.zeros(3, 4, device=DEVICE))
+    out, lse, *_, seed, offset, _ = op(q, k, v)
+    backward = torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward
+    wanted = [True, True, True, False]
+    for g, o, rows in (
+        (out[:, :, :2], out, lse),
+        (out, out[..., :4], lse),
+        (out, out, lse[..., :2]),
+    ):
+        with pytest.raises(RuntimeError, match="shape"):
+            backward(g, q, k, v, None, wanted, o, rows, None, None, 4, 4, 0.0, False, seed, offset)
     for arguments in ((q, k.half(), v), (q, k[..., :4], v), (q[0, 0, 0], k, v)):
         host = [t.cpu() for t in arguments]
         with pytest.raises(RuntimeError):
@@ -458,6 +477,42 @@ def test_module():
     expected = module(x, x, x, need_weights=False)[0]
     actual = module.to(DEVICE)(*[x.to(DEVICE)] * 3, need_weights=False)[0]
     torch.testing.assert_close(actual.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_with_the_tiles_of_gpus(causal):
+    with target("browser"):
+        compare(inputs(1, 4, 70, 75, 64, key_heads=2), is_causal=causal, enable_gqa=True)
+
+
+def test_gpus_take_the_kernels():
+    q, k, v = to_device(inputs(1, 2, 9, 9, 16))
+    with target("browser"), sdpa_kernel([SDPBackend.OVERRIDEABLE, SDPBackend.MATH]):
+        assert choice(q, k, v) == SDPBackend.OVERRIDEABLE.value
+
+
+def test_transforms_with_the_choice_of_gpus():
+    """vmap and forward-mode differentiation go to the composition."""
+    q, k, v = inputs(6, 2, 9, 9, 16)
+    expected = F.scaled_dot_product_attention(q, k, v)
+    with sdpa_kernel(SDPBackend.MATH):
+        _, expected_tangent = torch.func.jvp(
+            lambda q: F.scaled_dot_product_attention(q, k, v), (q,), (k,)
+        )
+    grad = torch.func.grad(lambda q, k, v: F.scaled_dot_product_attention(q, k, v).square().sum())
+    fives = [t.unflatten(0, (3, 2)) for t in (q, k, v)]
+    expected_gradients = torch.vmap(grad)(*fives)
+    q, k, v, fives = to_device(q), to_device(k), to_device(v), to_device(fives)
+    with target("browser"):
+        actual = torch.vmap(F.scaled_dot_product_attention)(*fives).flatten(0, 1)
+        _, tangent = torch.func.jvp(lambda q: F.scaled_dot_product_attention(q, k, v), (q,), (k,))
+        gradients = torch.vmap(grad)(*fives)
+    for one, other in (
+        (actual, expected),
+        (tangent, expected_tangent),
+        (gradients, expected_gradients),
+    ):
+        torch.testing.assert_close(one.cpu(), other, rtol=1e-4, atol=1e-5)
 
 
 def test_three_dimensions_and_vmap():
