@@ -79,6 +79,12 @@ void tell_profiler(Context& context, uintptr_t address, int64_t change) {
   }
 }
 
+// -1 is the current device.
+void check_ordinal(c10::DeviceIndex index) {
+  TORCH_CHECK(index <= 0, "webgpu error: invalid device ordinal ", static_cast<int>(index),
+              ", there is one device, webgpu:0");
+}
+
 c10::CachingAllocator::Stat stat(uint64_t current, uint64_t peak) {
   c10::CachingAllocator::Stat out;
   out.current = static_cast<int64_t>(current);
@@ -116,7 +122,8 @@ public:
   // One ordered stream: memory is never reused ahead of the commands that use it.
   void recordStream(const c10::DataPtr&, c10::Stream) override {}
 
-  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override {
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
+    check_ordinal(index);
     c10::CachingDeviceAllocator::DeviceStats out;
     if (Context* ctx = context_if_initialized()) {
       const MemoryStats stats = ctx->allocator.stats();
@@ -136,7 +143,8 @@ public:
     return out;
   }
 
-  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex) override {
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
+    check_ordinal(index);
     const MemoryBudget budget = context().allocator.budget();
     return {budget.free, budget.total};
   }
@@ -281,8 +289,11 @@ void free_buffer(void* buffer) {
   if (!in_bad_fork()) {
     auto* freed = static_cast<Buffer*>(buffer);
     Context& context = *freed->context;
-    tell_profiler(context, freed->address, -static_cast<int64_t>(freed->requested));
+    // The buffer may be another allocation's once it is freed.
+    const uintptr_t address = freed->address;
+    const auto bytes = static_cast<int64_t>(freed->requested);
     context.allocator.free(freed);
+    tell_profiler(context, address, -bytes);
   }
 }
 

@@ -85,9 +85,6 @@ public:
     trace_number.fetch_add(1, std::memory_order_acq_rel);
     started_ = this;
     set_context_watcher([](Context& made) { started_->attach(made); });
-    if (Context* existing = context_if_initialized()) {
-      attach(*existing);
-    }
   }
 
   void stop() override {
@@ -103,6 +100,12 @@ public:
       fail(error);
     }
     attached_ = nullptr;
+  }
+
+  ~Session() override {
+    if (started_ == this) {
+      stop();
+    }
   }
 
   std::vector<std::string> errors() override { return errors_; }
@@ -155,9 +158,9 @@ private:
   void attach(Context& context) {
     try {
       name_ = context.device.info().name;
+      offset_ = clock_offset(context.stream);
       context.profiler.start(&innermost_operator);
       attached_ = &context;
-      offset_ = clock_offset(context.stream);
     } catch (const c10::Error& error) { // as which the backend has all errors of the runtime raised
       fail(error);
     }

@@ -18,7 +18,7 @@ std::mutex init_mutex_;
 std::atomic<Context*> context_{nullptr};
 std::atomic<bool> drivers_loaded_{false};
 std::atomic<bool> bad_fork_{false};
-std::atomic<ContextWatcher> watcher_{nullptr};
+ContextWatcher watcher_ = nullptr; // guarded by init_mutex_
 RuntimeResolver resolver_;
 
 std::string environment(const char* name) {
@@ -60,8 +60,8 @@ Context& create_context() {
   watch_forks();
   // Never destroyed: see Device::~Device.
   auto* made = new Context(source, environment("TORCH_WEBGPU_DEBUG") == "1");
-  if (const ContextWatcher watcher = watcher_.load(std::memory_order_acquire)) {
-    watcher(*made);
+  if (watcher_ != nullptr) {
+    watcher_(*made);
   }
   context_.store(made, std::memory_order_release);
   return *made;
@@ -70,7 +70,12 @@ Context& create_context() {
 } // namespace
 
 void set_context_watcher(ContextWatcher watcher) {
-  watcher_.store(watcher, std::memory_order_release);
+  std::lock_guard<std::mutex> lock(init_mutex_);
+  watcher_ = watcher;
+  Context* existing = context_if_initialized();
+  if (watcher != nullptr && existing != nullptr) {
+    watcher(*existing);
+  }
 }
 
 void set_runtime_resolver(RuntimeResolver resolver) { resolver_ = std::move(resolver); }

@@ -88,8 +88,9 @@ std::vector<AdapterInfo> list_adapters();
 /// The adapter that context() uses or would use. Does not create the device; the answer is kept.
 /// Raises kRuntime if there is none.
 AdapterInfo chosen_adapter();
-/// Is called with each new context of a device, before its first use; null: nobody. The call is
-/// made under the lock that guards creation, so it must not ask for contexts itself.
+/// Is called with the context of a device: at once if there is one, else when it is made, before
+/// its first use; null: nobody. The calls are made under the lock that guards creation, so they
+/// must not ask for contexts themselves. No call is under way once another watcher is set.
 using ContextWatcher = void (*)(Context& context);
 void set_context_watcher(ContextWatcher watcher);
 /// Where the WebGPU functions are: what the resolver says.

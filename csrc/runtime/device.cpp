@@ -12,7 +12,6 @@
 #include "runtime/api.h"
 #include "runtime/dawn.h"
 #include "runtime/error.h"
-#include "runtime/stderr_filter.h"
 
 namespace torch_webgpu {
 namespace {
@@ -168,12 +167,6 @@ struct FoundAdapter {
 
 // webgpu.h has no way to list adapters: ask for each kind in turn and drop repeats.
 std::vector<FoundAdapter> find_adapters(const Api& api, WGPUInstance instance) {
-  // Dawn writes two lines about limits of pipeline layouts for each request, on stderr and with no
-  // way to have them elsewhere. They tell a user nothing.
-  std::optional<StderrFilter> filter;
-  if (api.kind == RuntimeKind::kDawn) {
-    filter.emplace("artificially reduced");
-  }
   struct Request {
     WGPUPowerPreference power;
     bool fallback;

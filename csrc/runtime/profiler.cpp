@@ -45,7 +45,9 @@ std::vector<ProfileEntry> Profiler::stop() {
   std::vector<ProfileEntry> entries;
   entries.reserve(dispatches.size());
   for (const auto& each : dispatches) {
-    entries.push_back({each.label, each.start->nanoseconds(), each.end->nanoseconds(), each.tag});
+    if (each.end != nullptr) { // it is null if the dispatch raised
+      entries.push_back({each.label, each.start->nanoseconds(), each.end->nanoseconds(), each.tag});
+    }
   }
   return entries;
 }

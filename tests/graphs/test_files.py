@@ -564,7 +564,7 @@ def test_states_are_of_one_moment(tmp_path, trusted):
 
 def test_a_listing_reads_the_tensors_of_its_graph():
     x = torch.arange(5.0, device=DEVICE)
-    graph, y = captured(lambda: x.sin() + 1)
+    graph, _ = captured(lambda: x.sin() + 1)
     captured_graph = graph._graph
     listing = _C.list_graph(captured_graph)
     number = [t.allocation for t in listing.tensors].index(_C.allocation_of(x))

@@ -10,7 +10,7 @@ namespace torch_webgpu {
 // A staging buffer that is mapped once the device has copied to it.
 class Readbacks::Mapped final : public Readback {
 public:
-  Mapped(Readbacks& owner, const Buffer& source, uint64_t offset, uint64_t bytes)
+  Mapped(Readbacks& owner, const Buffer& source, uint64_t offset, uint64_t bytes, bool checks)
       : owner_(owner), skip_(offset % 4), bytes_(bytes) {
     // Copies move whole words: take the words around the range and cut it out on the host.
     const uint64_t words = (skip_ + bytes + 3) / 4 * 4;
@@ -18,7 +18,7 @@ public:
     size_ = words + sizeof(KernelErrors::Words);
     staging_ = owner_.take_staging(size_);
     owner_.encoder_.copy(source.handle, offset - skip_, staging_.second, 0, words);
-    checks_ = owner_.errors_.armed();
+    checks_ = checks && owner_.errors_.armed();
     if (checks_) { // the error words are copied with the data
       owner_.encoder_.copy(owner_.errors_.buffer(), 0, staging_.second, words,
                            sizeof(KernelErrors::Words));
@@ -119,17 +119,20 @@ Readbacks::Staging Readbacks::take_staging(uint64_t size) {
                                          "readback")};
 }
 
-std::unique_ptr<Readback> Readbacks::start(const Buffer& source, uint64_t offset, uint64_t bytes) {
-  return std::make_unique<Mapped>(*this, source, offset, bytes);
+std::unique_ptr<Readback> Readbacks::start(const Buffer& source, uint64_t offset, uint64_t bytes,
+                                           bool checks) {
+  return std::make_unique<Mapped>(*this, source, offset, bytes, checks);
 }
 
-void Readbacks::read(const Buffer& source, uint64_t offset, void* data, uint64_t bytes) {
+void Readbacks::read(const Buffer& source, uint64_t offset, void* data, uint64_t bytes,
+                     bool checks) {
   // Two chunks in flight: one is mapped and copied out while the device fills the other.
   constexpr uint64_t kChunk = 32ull << 20;
   std::unique_ptr<Readback> next;
   uint64_t next_at = 0;
   for (uint64_t at = 0; at < bytes; at += kChunk) {
-    std::unique_ptr<Readback> started = start(source, offset + at, std::min(kChunk, bytes - at));
+    std::unique_ptr<Readback> started =
+        start(source, offset + at, std::min(kChunk, bytes - at), checks);
     if (next != nullptr) {
       next->wait(static_cast<uint8_t*>(data) + next_at);
     }

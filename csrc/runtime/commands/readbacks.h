@@ -28,10 +28,12 @@ public:
   Readbacks(Device& device, std::recursive_mutex& mutex, Encoder& encoder, KernelErrors& errors)
       : device_(device), mutex_(mutex), encoder_(encoder), errors_(errors) {}
 
-  /// Appends the copy, flushes, returns at once. Any offset and size.
-  std::unique_ptr<Readback> start(const Buffer& source, uint64_t offset, uint64_t bytes);
+  /// Appends the copy, flushes, returns at once. Any offset and size. Without `checks`, pending
+  /// errors of kernels stay for the next readback that has them.
+  std::unique_ptr<Readback> start(const Buffer& source, uint64_t offset, uint64_t bytes,
+                                  bool checks = true);
   /// Flushes, waits, and copies the bytes to `data`.
-  void read(const Buffer& source, uint64_t offset, void* data, uint64_t bytes);
+  void read(const Buffer& source, uint64_t offset, void* data, uint64_t bytes, bool checks = true);
   /// Waits for the error words, if a dispatch may have written them, and raises what they say.
   void check_errors();
 
