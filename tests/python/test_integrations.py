@@ -1,9 +1,14 @@
 """How libraries are adapted: when, what the environment says, and what a changed library gets."""
 
+import copy
 import importlib
+import importlib.machinery
+import importlib.util
 import os
 import sys
 import types
+import zipfile
+import zipimport
 
 import pytest
 import torch
@@ -118,6 +123,167 @@ def test_an_import_that_fails_is_adapted_when_it_succeeds(tmp_path, monkeypatch)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("no_such_module_at_all")
     del _import_hook._awaited["no_such_module_at_all"]
+
+
+LATE = """
+import torch
+from sentence_transformers.util import other
+def get_device_name():
+    return 'cpu'
+"""
+
+
+@pytest.mark.parametrize("how", ["plain", "fails", "package"])
+def test_a_library_that_imports_torch_itself(check_python, packages, how):
+    """The module is in sys.modules, half executed, when `import torch` comes to adapt it."""
+    modules = {"sentence_transformers__util__environment": LATE}
+    modules["sentence_transformers__util__other"] = "assert True\n"
+    if how == "package":
+        modules["sentence_transformers__util__first"] = (
+            "from sentence_transformers.util.environment import get_device_name as name\n"
+        )
+    if how == "fails":
+        modules["sentence_transformers__util__environment"] = (
+            LATE + "import builtins\nif not vars(builtins).get('allowed'): raise EOFError\n"
+        )
+    environment = packages(**modules)
+    environment["TORCH_WEBGPU_INTEGRATIONS"] = "all"
+    lines = ["import sys, warnings", "warnings.simplefilter('error')", "import builtins"]
+    if how == "fails":
+        lines += [
+            "try:",
+            "    import sentence_transformers.util.environment",
+            "    raise SystemExit('must fail')",
+            "except EOFError:",
+            "    builtins.allowed = True",
+        ]
+    if how == "package":
+        lines += ["from sentence_transformers.util.first import name", "print(name())"]
+    else:
+        lines += [NAME]
+    lines += [
+        "from sentence_transformers.util import environment",
+        "from importlib.machinery import ModuleSpec",
+        "spec = environment.__spec__",
+        "assert type(spec) is ModuleSpec and not spec._initializing",
+        "from torch_webgpu.integrations import _imports",
+        "assert not _imports.problems",
+    ]
+    assert check_python("\n".join(lines), env=environment).split() == ["webgpu:0"]
+
+
+DEADLOCK = """
+import faulthandler, threading
+import torch
+from torch_webgpu import _import_hook
+
+faulthandler.dump_traceback_later(20, exit=True)
+adapted = []
+_import_hook.when_imported("parent_of_a_test.awaited", adapted.append)
+import builtins
+builtins.parent_begins, builtins.child_is_asked = threading.Event(), threading.Event()
+
+def import_parent():
+    import parent_of_a_test
+
+def import_child():
+    builtins.parent_begins.wait()
+    builtins.child_is_asked.set()
+    import parent_of_a_test.awaited
+
+threads = [threading.Thread(target=target) for target in (import_parent, import_child)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+import sys
+assert adapted == [sys.modules["parent_of_a_test.awaited"]]
+"""
+
+
+def test_two_threads_import_a_package_and_its_module(check_python, packages, tmp_path):
+    environment = packages(parent_of_a_test__awaited="X = 1\n")
+    (tmp_path / "parent_of_a_test/__init__.py").write_text(
+        "import builtins, time\n"
+        "builtins.parent_begins.set()\n"
+        "builtins.child_is_asked.wait()\n"
+        "time.sleep(0.3)\n"  # the other thread waits for this package's lock by then
+        "from parent_of_a_test import awaited\n"
+    )
+    check_python(DEADLOCK, env=environment)
+
+
+@pytest.fixture
+def awaited(monkeypatch):
+    """Awaits a module, and gives the list of the modules that were adapted."""
+    adapted = []
+
+    def wait_for(name):
+        _import_hook.when_imported(name, adapted.append)
+        return adapted
+
+    monkeypatch.setattr(_import_hook, "_awaited", dict(_import_hook._awaited))
+    before = set(sys.modules)
+    yield wait_for
+    for name in set(sys.modules) - before:
+        if "of_a_test" in name:
+            del sys.modules[name]
+
+
+def test_finders_that_ask_each_other(tmp_path, monkeypatch, awaited):
+    (tmp_path / "asked_of_a_test.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+
+    class Finder:
+        """Asks all others, as the one of this package does."""
+
+        def find_spec(self, name, path=None, target=None):
+            if name != "asked_of_a_test":
+                return None
+            found = (f.find_spec(name, path, target) for f in sys.meta_path if f is not self)
+            return next((spec for spec in found if spec is not None), None)
+
+    real = [*sys.meta_path]
+    for position in (0, 1, 2):
+        adapted = awaited("asked_of_a_test")
+        adapted.clear()
+        finders = [*real]
+        finders.insert(position, Finder())
+        monkeypatch.setattr(sys, "meta_path", finders)
+        module = importlib.import_module("asked_of_a_test")
+        assert adapted == [module]
+        del sys.modules["asked_of_a_test"]
+
+
+def test_a_loader_of_several_modules(tmp_path, monkeypatch, awaited):
+    with zipfile.ZipFile(tmp_path / "modules.zip", "w") as archive:
+        archive.writestr("zipped_of_a_test/__init__.py", "")
+        for name in ("one", "two", "other"):
+            archive.writestr(f"zipped_of_a_test/{name}.py", f"X = {name!r}\n")
+    monkeypatch.syspath_prepend(tmp_path / "modules.zip")
+    for name in ("one", "two"):
+        adapted = awaited(f"zipped_of_a_test.{name}")
+    spec = importlib.util.find_spec("zipped_of_a_test.one")  # and nothing executes it
+    assert "X = 'one'" in spec.loader.get_source(spec.name)
+    assert not spec.loader.is_package(spec.name) and copy.copy(spec.loader)
+    importlib.util.find_spec("zipped_of_a_test.two")
+    other = importlib.import_module("zipped_of_a_test.other")
+    assert (other.X, adapted) == ("other", [])
+    two = importlib.import_module("zipped_of_a_test.two")
+    one = importlib.import_module("zipped_of_a_test.one")
+    assert (one.X, two.X, adapted) == ("one", "two", [two, one])
+    assert type(one.__loader__) is type(one.__spec__.loader) is zipimport.zipimporter
+    assert "exec_module" not in vars(one.__loader__)
+
+
+def test_a_loader_that_is_a_class(monkeypatch, awaited):
+    """The loaders of built-in modules have no instances."""
+    adapted = awaited("xxsubtype")
+    monkeypatch.delitem(sys.modules, "xxsubtype", raising=False)
+    module = importlib.import_module("xxsubtype")
+    assert adapted == [module]
+    assert module.__spec__.loader is importlib.machinery.BuiltinImporter
+    monkeypatch.delitem(sys.modules, "xxsubtype")
 
 
 def choose(kind):
