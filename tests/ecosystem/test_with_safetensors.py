@@ -53,6 +53,13 @@ def test_models(tmp_path):
     assert torch.equal(other.weight.cpu(), model.weight.cpu())
 
 
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_other_devices_are_for_the_library_to_judge(path, device):
+    assert load_file(path, device=device)["matrix"].device.type == "cpu"
+    with safetensors.safe_open(path, framework="pt", device=device) as file:
+        assert file.get_tensor("matrix").device.type == "cpu"
+
+
 def test_a_wrong_device_is_refused(path):
     with pytest.raises(Exception, match=r"9|invalid"):
         load_file(path, device="webgpu:9")

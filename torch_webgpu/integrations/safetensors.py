@@ -82,10 +82,10 @@ def adapt_package(package: types.ModuleType) -> None:
 
 
 def _webgpu(device: Any) -> torch.device | None:
-    """The device, if it is one of webgpu's."""
+    """The device, if it is one of webgpu's. All else is for the library to judge."""
     if isinstance(device, int):
         device = torch.device(device)  # an index of the current accelerator
-    if isinstance(device, str) and not device.startswith("webgpu"):
-        return None
-    device = torch.device(device)
-    return device if device.type == "webgpu" else None
+    elif isinstance(device, str) and device.startswith("webgpu"):
+        device = torch.device(device)
+    is_ours = isinstance(device, torch.device) and device.type == "webgpu"
+    return device if is_ours else None
