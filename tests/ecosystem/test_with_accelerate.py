@@ -14,6 +14,8 @@ accelerate = pytest.importorskip("accelerate")
 from accelerate.state import AcceleratorState, PartialState  # noqa: E402
 from accelerate.utils import ProfileKwargs, get_max_memory, infer_auto_device_map  # noqa: E402
 
+from torch_webgpu.integrations.accelerate import would_choose_webgpu  # noqa: E402
+
 
 @pytest.fixture(autouse=True)
 def fresh():
@@ -41,6 +43,17 @@ def test_the_programs_choice_comes_first(hardware, monkeypatch, how):
         monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cpu")
     accelerator = accelerate.Accelerator(cpu=how == "argument")
     assert accelerator.device == torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", ["mps", "hpu", "xpu"])
+def test_another_accelerator_comes_first(hardware, monkeypatch, name):
+    monkeypatch.delenv("PYTORCH_ENABLE_MPS_FALLBACK", raising=False)
+    assert would_choose_webgpu() and 0 in get_max_memory()
+    find = f"is_{name}_available"
+    monkeypatch.setattr(accelerate.state, find, lambda *args, **kwargs: True)
+    assert not would_choose_webgpu()
+    assert 0 not in get_max_memory()
+    assert "PYTORCH_ENABLE_MPS_FALLBACK" not in os.environ
 
 
 def network():

@@ -6,6 +6,7 @@ so the default is put where Accelerate comes to the end of its own list instead.
 
 import os
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,11 +14,15 @@ import torch
 from torch_webgpu import webgpu
 from torch_webgpu.integrations import _choice, _patching
 
+# What `PartialState.default_device` returns without webgpu. None until Accelerate is imported.
+_ask_accelerate: Callable[[Any], torch.device] | None = None
+
 
 def adapt_state(state: types.ModuleType) -> None:
     """`PartialState` takes webgpu where it has found nothing and was not told."""
+    global _ask_accelerate
     partial_state = state.PartialState
-    ask = vars(partial_state)["default_device"].fget
+    _ask_accelerate = ask = vars(partial_state)["default_device"].fget
 
     def default_device(self: Any) -> torch.device:
         device = ask(self)
@@ -34,7 +39,17 @@ def would_choose_webgpu() -> bool:
     named = os.environ.get("ACCELERATE_TORCH_DEVICE")
     if named:
         return torch.device(named).type == "webgpu"
-    return not torch.cuda.is_available() and _choice.chosen("accelerate")
+    try:
+        from accelerate.state import PartialState
+    except ImportError:  # without Accelerate nothing chooses
+        return False
+    if _ask_accelerate is None:  # of a version that is not known
+        return False
+    fallback = os.environ.get("PYTORCH_ENABLE_MPS_FALLBACK")
+    found = _ask_accelerate(object.__new__(PartialState))
+    if fallback is None:  # the question alone must not set it
+        os.environ.pop("PYTORCH_ENABLE_MPS_FALLBACK", None)
+    return found.type == "cpu" and _choice.chosen("accelerate")
 
 
 def uses_webgpu() -> bool:
