@@ -18,14 +18,15 @@ const rooms = ["player", "torch"].filter((room) => existsSync(join(web, room, "i
 await writeTables();
 await rm(dist, { recursive: true, force: true });
 await mkdir(dist);
-await build({
-  ...options,
-  entryPoints: Object.fromEntries(rooms.map((room) => [room, join(web, room, "index.ts")])),
-  outdir: dist,
-  minify: true,
-  splitting: true,
-  chunkNames: "shared-[hash]",
-});
+// One build for each room, so that a module of the package is one file.
+for (const room of rooms) {
+  await build({
+    ...options,
+    entryPoints: { [room]: join(web, room, "index.ts") },
+    outdir: dist,
+    minify: true,
+  });
+}
 execFileSync(
   process.execPath,
   [
