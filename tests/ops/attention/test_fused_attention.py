@@ -454,15 +454,15 @@ def test_tensors_larger_than_a_binding(mask):
 
 
 def test_more_workgroups_than_a_dimension_holds():
-    with target(limits={"max_workgroups_per_dim": 7}):
+    with target(limits={"max_workgroups_per_dimension": 11}):
         compare(inputs(3, 4, 130, 40, 16))
         compare(inputs(3, 4, 3, 40, 16))
 
 
-@pytest.mark.parametrize(("base", "dims"), [("browser", 96), ("swiftshader", 200)])
-def test_tiles_of_other_devices(base, dims):
+@pytest.mark.parametrize("dims", [96, 200])
+def test_tiles_of_other_devices(dims):
     tensors = inputs(1, 2, 70, 90, dims)
-    with target(base, limits={"max_workgroup_storage": 16384}):
+    with target("browser"):  # which has 16 KiB of workgroup memory
         compare(tensors, gradients=False)
         compare([tensors[0][:, :, :4], *tensors[1:]], gradients=False)
 
