@@ -95,7 +95,7 @@ def _register() -> None:
         _import_hook.alias(f"torch.webgpu.{name}", f"torch_webgpu.webgpu.{name}")
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
 
-    from torch_webgpu import _dlpack, _printing, _shutdown, inductor
+    from torch_webgpu import _dlpack, _printing, _shutdown, distributed, inductor
     from torch_webgpu.integrations import _imports
 
     inductor.install()
@@ -103,6 +103,7 @@ def _register() -> None:
     _printing.install()
     _shutdown.install()
     _imports.install_chosen()
+    distributed._install()
     _import_hook.when_imported("torch.utils.collect_env", _extend_collect_env)
 
 

@@ -19,6 +19,7 @@
 #include "backend/generator.h"
 #include "backend/tensor.h"
 #include "python/compiled_kernel.h"
+#include "python/distributed.h"
 #include "python/graph_files.h"
 #include "python/graphs.h"
 #include "python/kernels.h"
@@ -242,6 +243,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   register_targets(m);
   register_graphs(m);
   register_graph_files(m);
+  register_distributed(m);
   m.def("default_generator", torch::wrap_pybind_function([] { return default_generator(); }));
 }
 

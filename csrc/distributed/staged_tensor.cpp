@@ -1,0 +1,120 @@
+#include "distributed/staged_tensor.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "backend/empty.h"
+#include "backend/graph.h"
+#include "backend/tensor.h"
+#include "distributed/statistics.h"
+#include "runtime/context.h"
+
+namespace torch_webgpu {
+namespace {
+
+// A part is copied while the context's lock is held, so this bounds how long other threads wait.
+constexpr uint64_t kPartBytes = 8ull << 20;
+
+// Waits without the context's lock, which Readback::wait keeps for all of its waiting: the program
+// must be able to append work meanwhile.
+void await_ready(Readback& readback) {
+  using std::chrono::microseconds;
+  for (microseconds pause(20); !readback.ready(); pause = std::min(2 * pause, microseconds(320))) {
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+// Whether the tensor's bytes can be written in whole words without touching a neighbour.
+bool owns_its_words(const at::Tensor& tensor) {
+  const uint64_t begin = byte_offset(tensor);
+  const uint64_t end = begin + tensor.nbytes();
+  return begin % 4 == 0 && (end % 4 == 0 || end == tensor.storage().nbytes());
+}
+
+void upload(const at::Tensor& target, const at::Tensor& host) {
+  Context& context = context_of(target);
+  const auto* data = static_cast<const uint8_t*>(host.const_data_ptr());
+  const uint64_t bytes = target.nbytes();
+  for (uint64_t at = 0; at < bytes; at += kPartBytes) {
+    const Uncaptured outside(context);
+    context.stream.upload(buffer_of(target), byte_offset(target) + at, data + at,
+                          std::min(kPartBytes, bytes - at));
+  }
+}
+
+} // namespace
+
+StagedTensor::StagedTensor(at::Tensor tensor, Access access)
+    : tensor_(std::move(tensor)), access_(access) {
+  if (!is_webgpu(tensor_)) {
+    TORCH_CHECK(tensor_.device().is_cpu(), "expected a tensor on webgpu or the CPU, got one on ",
+                tensor_.device());
+    host_ = tensor_;
+    return;
+  }
+  // Only bytes are moved: autograd and version counters have no part in it.
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  packed_ = !tensor_.is_non_overlapping_and_dense() || tensor_.is_conj() || tensor_.is_neg();
+  const auto options = at::TensorOptions(tensor_.scalar_type()).pinned_memory(true);
+  host_ = packed_ ? at::empty(tensor_.sizes(), options)
+                  : at::empty_strided(tensor_.sizes(), tensor_.strides(), options);
+  if (access_ == Access::kWrite || tensor_.numel() == 0) {
+    return;
+  }
+  at::Tensor source = tensor_;
+  if (packed_) {
+    source = empty_webgpu(tensor_.sizes(), tensor_.scalar_type());
+    source.copy_(tensor_);
+  }
+  Context& context = context_of(source);
+  // All parts at once, so that they lie at one point of the stream.
+  const std::lock_guard<std::recursive_mutex> lock(context.mutex);
+  const uint64_t bytes = source.nbytes();
+  for (uint64_t at = 0; at < bytes; at += kPartBytes) {
+    parts_.push_back({context.stream.read_async(buffer_of(source), byte_offset(source) + at,
+                                                std::min(kPartBytes, bytes - at)),
+                      at});
+  }
+  communication_statistics().bytes_read += bytes;
+}
+
+void StagedTensor::await() {
+  for (Part& part : parts_) {
+    await_ready(*part.readback);
+    part.readback->wait(static_cast<uint8_t*>(host_.mutable_data_ptr()) + part.offset);
+    part.readback.reset();
+  }
+  parts_.clear();
+}
+
+void StagedTensor::write_back(bool reduced) {
+  if (access_ == Access::kRead || tensor_.numel() == 0) {
+    return;
+  }
+  if (reduced && host_.scalar_type() == at::kBool) {
+    host_.view(at::kByte).ne_(0); // bools are added as bytes, and a kernel may compare bytes
+  }
+  if (!is_webgpu(tensor_)) {
+    return;
+  }
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (!packed_ && owns_its_words(tensor_)) {
+    upload(tensor_, host_);
+  } else {
+    const Uncaptured outside(context_of(tensor_));
+    at::Tensor staged = empty_strided_webgpu(
+        host_.sizes(), host_.strides(), at::TensorOptions(webgpu_device()).dtype(host_.dtype()));
+    upload(staged, host_);
+    tensor_.copy_(staged);
+  }
+  communication_statistics().bytes_written += tensor_.nbytes();
+}
+
+} // namespace torch_webgpu

@@ -1,0 +1,47 @@
+// A tensor of the device and its counterpart in host memory.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/stream.h"
+
+namespace torch_webgpu {
+
+/// What a collective does with a tensor.
+enum class Access { kRead, kWrite, kReadWrite };
+
+/// For a tensor of the CPU the counterpart is the tensor itself, and nothing is copied.
+class StagedTensor {
+public:
+  /// Appends the copy to host memory, if the tensor is read, to the device's stream. Does not wait.
+  /// The values are those at this point of the stream; the tensor may be overwritten afterwards.
+  /// Raises RuntimeError for a tensor that is neither on webgpu nor on the CPU.
+  StagedTensor(at::Tensor tensor, Access access);
+
+  /// Has the tensor's sizes and dtype, and its strides if the elements fill a range of memory.
+  const at::Tensor& host() const { return host_; }
+  /// Waits until host() has the tensor's values. Other threads can use the device meanwhile. Raises
+  /// what went wrong on the device, such as an index that a kernel found out of range.
+  void await();
+  /// Appends the upload of host() to the device's stream, if the tensor is written. `reduced`: the
+  /// values are sums and the like.
+  void write_back(bool reduced);
+
+private:
+  struct Part {
+    std::unique_ptr<Readback> readback;
+    uint64_t offset = 0; // bytes
+  };
+
+  at::Tensor tensor_;
+  at::Tensor host_;
+  Access access_;
+  bool packed_ = false; // host_ has another layout than the tensor's memory
+  std::vector<Part> parts_;
+};
+
+} // namespace torch_webgpu

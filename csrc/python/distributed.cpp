@@ -1,0 +1,65 @@
+#include "python/distributed.h"
+
+#ifdef TORCH_WEBGPU_DISTRIBUTED
+
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "distributed/process_group.h"
+#include "distributed/statistics.h"
+
+namespace torch_webgpu {
+namespace {
+
+namespace py = pybind11;
+using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+
+// Python drops its last reference under the GIL, which callbacks of futures may need on the threads
+// that the destructor waits for.
+class PythonProcessGroup final : public ProcessGroupWebGPU {
+public:
+  using ProcessGroupWebGPU::ProcessGroupWebGPU;
+  ~PythonProcessGroup() override {
+    if (PyGILState_Check() != 0) {
+      const py::gil_scoped_release others_may_run;
+      drain();
+    }
+  }
+};
+
+BackendPtr process_group(BackendPtr cpu) {
+  return c10::make_intrusive<PythonProcessGroup>(std::move(cpu));
+}
+
+std::map<std::string, uint64_t> statistics() {
+  const CommunicationStatistics& sums = communication_statistics();
+  return {{"collectives", sums.collectives},        {"bytes_read", sums.bytes_read},
+          {"bytes_written", sums.bytes_written},    {"reading_ns", sums.reading},
+          {"communicating_ns", sums.communicating}, {"writing_ns", sums.writing}};
+}
+
+} // namespace
+
+void register_distributed(py::module_& m) {
+  m.attr("has_distributed") = true;
+  m.def("process_group", torch::wrap_pybind_function_no_gil(&process_group));
+  m.def("communication_statistics", torch::wrap_pybind_function(&statistics));
+}
+
+} // namespace torch_webgpu
+
+#else
+
+namespace torch_webgpu {
+
+void register_distributed(pybind11::module_& m) { m.attr("has_distributed") = false; }
+
+} // namespace torch_webgpu
+
+#endif

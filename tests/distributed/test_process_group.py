@@ -1,0 +1,576 @@
+"""Two processes that communicate, compared with Gloo on the CPU and with one process.
+
+The file is also the program that the processes run: torchrun starts it once, and each check of it
+is a test.
+"""
+
+import datetime
+import functools
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import traceback
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.testing import assert_close
+
+from torch_webgpu import distributed
+
+RANKS = 2
+GROUP_SECONDS = 30
+RUN_SECONDS = 240
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int8,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+)
+
+# ---- Checks: each process runs all of them, in this order, with the group of init_process_group()
+
+CHECKS = {}
+
+
+def check(function):
+    CHECKS[function.__name__] = function
+    return function
+
+
+def values(*shape, dtype=torch.float32):
+    """Small numbers that differ by process and place."""
+    count = torch.Size(shape).numel()
+    numbers = torch.arange(count).mul(7).add(3 * dist.get_rank()).remainder(11)
+    return (numbers % 2 == 0 if dtype == torch.bool else numbers.to(dtype)).reshape(shape)
+
+
+def outcome(function):
+    """What the function returns, or the type and the text of what it raises."""
+    try:
+        return function()
+    except Exception as error:
+        # Some of Gloo's errors have a time of day.
+        return type(error), re.sub(r"[\d:.]+ ProcessGroupGloo", "ProcessGroupGloo", str(error))
+
+
+def same_as_gloo(collective, *tensors):
+    """collective(*tensors) leaves in webgpu tensors what it leaves in CPU tensors."""
+    here = [tensor.to("webgpu") for tensor in tensors]
+    expected, actual = outcome(lambda: collective(*tensors)), outcome(lambda: collective(*here))
+    assert actual == expected, (actual, expected)
+    for one, other in zip(here, tensors, strict=True):
+        assert one.device.type == "webgpu"
+        assert_close(one.cpu(), other, rtol=0, atol=0)
+
+
+@check
+def names_and_devices():
+    assert dist.get_backend_config() == "cpu:gloo,webgpu:webgpu_gloo"
+    assert dist.get_default_backend_for_device("webgpu") == distributed.BACKEND
+    group = dist.group.WORLD
+    assert {device.type for device in group._device_types} == {"cpu", "webgpu"}
+    backend = group._get_backend(torch.device("webgpu"))
+    assert backend.name() == distributed.BACKEND
+    assert (backend.rank(), backend.size()) == (dist.get_rank(), RANKS)
+    assert isinstance(group._get_backend(torch.device("cpu")), dist.ProcessGroupGloo)
+    objects = [None, None]
+    dist.all_gather_object(objects, {"rank": dist.get_rank()})
+    assert objects == [{"rank": 0}, {"rank": 1}]
+
+
+@check
+def groups_by_name():
+    both = "cpu:gloo,webgpu:webgpu_gloo"
+    for name, config in (
+        ("gloo", both),
+        (distributed.BACKEND, "cpu:webgpu_gloo,webgpu:webgpu_gloo"),
+        (both, both),
+        (None, both),
+    ):
+        group = dist.new_group(backend=name)
+        assert dist.get_backend_config(group) == config
+        # The two devices take turns: what is sent is matched by its order.
+        for device in ("webgpu", "cpu", "webgpu"):
+            x = values(3).to(device)
+            work = dist.all_reduce(x, group=group, async_op=True)
+            y = values(2).add(1).to("cpu" if device == "webgpu" else "webgpu")
+            dist.all_reduce(y, group=group)
+            work.wait()
+            assert x.tolist() == [3, 17, 9]
+            assert y.tolist() == [5, 19]
+        dist.destroy_process_group(group)
+    alone = dist.new_group([1])
+    if dist.get_rank() == 1:
+        x = torch.ones(2, device="webgpu")
+        dist.all_reduce(x, group=alone)
+        assert x.tolist() == [1, 1]
+    halves = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=GROUP_SECONDS))
+    dist.barrier(halves)
+
+
+@check
+def every_collective_in_every_dtype():
+    rank = dist.get_rank()
+    other = 1 - rank
+    for dtype in DTYPES:
+        for shape in ((5,), (2, 3), (), (0,), (0, 3)):
+            like = functools.partial(values, *shape, dtype=dtype)
+            same_as_gloo(lambda x: dist.broadcast(x, 1), like())
+            same_as_gloo(dist.all_reduce, like())
+            same_as_gloo(lambda x, y: dist.all_gather([x, y], like().to(x.device)), like(), like())
+            if dtype == torch.float32 or shape == (5,):
+                rooted(like, rank)
+                if shape:
+                    stacked(like, rank, other)
+
+
+def rooted(like, rank):
+    total = like().to("webgpu")
+    expected = like()
+    dist.reduce(total, 1)
+    dist.reduce(expected, 1)
+    # Elsewhere Gloo leaves partial sums, here the tensor stays as it is.
+    assert_close(total.cpu(), expected if rank == 1 else like(), rtol=0, atol=0)
+    same_as_gloo(
+        lambda x, y: dist.gather(like().to(x.device), [x, y] if rank == 0 else None, 0),
+        like(),
+        like(),
+    )
+    same_as_gloo(
+        lambda x, y, z: dist.scatter(z, [x, y] if rank == 1 else None, 1), like(), like(), like()
+    )
+
+
+def stacked(like, rank, other):
+    """Collectives of tensors that hold a part for each process."""
+
+    def both(x):
+        return torch.cat([x, x.flip(0)])
+
+    same_as_gloo(lambda x, y: dist.all_gather_into_tensor(x, y), both(like()), like())
+    same_as_gloo(lambda x, y: dist.reduce_scatter_tensor(x, y), like(), both(like()))
+    same_as_gloo(lambda x, y, z: dist.reduce_scatter(x, [y, z]), like(), like(), like())
+    same_as_gloo(lambda x, y: dist.all_to_all_single(x, y), both(like()), both(like()))
+    same_as_gloo(
+        lambda a, b, x, y: dist.all_to_all([a, b], [x, y]), like(), like(), like(), like()
+    )
+    if like().dim() == 1 and like().numel():
+        # Rank 0 sends one element to itself and four to rank 1, which sends two and three.
+        sent = [1, 4] if rank == 0 else [2, 3]
+        got = [1, 2] if rank == 0 else [4, 3]
+        same_as_gloo(
+            lambda x, y: dist.all_to_all_single(x, y, got, sent),
+            torch.zeros(sum(got)).to(like().dtype),
+            like(),
+        )
+    same_as_gloo(
+        lambda *x: dist.all_reduce_coalesced(list(x)), like(), both(like()), like().flatten()
+    )
+
+
+@check
+def every_reduction():
+    ops = dist.ReduceOp
+    scaled = dist._make_nccl_premul_sum(2.0)
+    for op in (ops.SUM, ops.AVG, ops.PRODUCT, ops.MIN, ops.MAX, ops.BAND, ops.BOR, ops.BXOR, scaled):
+        for dtype in (torch.float32, torch.float16, torch.int32):
+            if op == ops.AVG and dtype == torch.int32:
+                continue
+            # Floats have no bitwise reductions, and only NCCL scales: the errors are Gloo's too.
+            same_as_gloo(lambda x: dist.all_reduce(x, op), values(4, dtype=dtype))
+            same_as_gloo(
+                lambda x, y: dist.reduce_scatter_tensor(x, y, op),
+                values(2, dtype=dtype),
+                values(4, dtype=dtype),
+            )
+    trues = torch.ones(3, dtype=torch.bool, device="webgpu")
+    dist.all_reduce(trues)
+    assert trues.view(torch.uint8).tolist() == [1, 1, 1]
+
+
+@check
+def layouts():
+    for view in (
+        lambda x: x.t(),
+        lambda x: x[1:],
+        lambda x: x.narrow(1, 1, 3),
+        lambda x: x[::2],
+        lambda x: x[:, :1].expand(4, 1),
+    ):
+        for dtype in (torch.float32, torch.float16):
+            base = values(4, 5, dtype=dtype).to("webgpu")
+            expected = view(base.cpu()).contiguous()
+            dist.all_reduce(expected)
+            wanted = base.cpu()
+            view(wanted).copy_(expected)
+            dist.all_reduce(view(base))
+            # Neighbours of the view's elements in memory stay as they are.
+            assert_close(base.cpu(), wanted, rtol=0, atol=0)
+    odd = values(7, dtype=torch.float16).to("webgpu")
+    dist.broadcast(odd[1:4], 0)
+    expected = values(7, dtype=torch.float16)
+    dist.broadcast(expected[1:4], 0)
+    assert_close(odd.cpu(), expected, rtol=0, atol=0)
+    # Longer than what is copied at once, and not a multiple of it.
+    same_as_gloo(dist.all_reduce, values(2_500_001))
+    leaf = nn.Parameter(values(3).to("webgpu"))
+    dist.broadcast(leaf, 1)
+    assert leaf.tolist() == [3, 10, 6]
+
+
+@check
+def order():
+    """A collective sees its tensors as they are when it is called; later commands see its results."""
+    rank = dist.get_rank()
+    x = torch.full((1000,), 1.0 + rank, device="webgpu")
+    gathered = torch.empty(2000, device="webgpu")
+    works = []
+    for _ in range(3):
+        works.append(dist.all_gather_into_tensor(gathered, x, async_op=True))
+        x += 10
+    for work in works:
+        work.wait()
+    doubled = gathered * 2
+    assert doubled.view(2, 1000)[:, 0].tolist() == [42, 44]
+    assert x[0].item() == 31 + rank
+    work = dist.all_reduce(x, async_op=True)
+    (result,) = work.get_future().then(lambda future: [future.value()[0] / 2]).wait()
+    assert_close(result.cpu(), torch.full((1000,), 31.5))
+    assert work.is_completed() and work.is_success()
+    assert work.result()[0].data_ptr() == x.data_ptr()
+
+
+@check
+def messages():
+    rank = dist.get_rank()
+    other = 1 - rank
+    for dtype in (torch.float32, torch.float16):
+        same_as_gloo(
+            lambda x: dist.send(x, 1) if rank == 0 else dist.recv(x, 0), values(3, dtype=dtype)
+        )
+    # Received first and sent then, around a collective, by both.
+    x, y = torch.zeros(4, device="webgpu"), torch.full((4,), 5.0 + rank, device="webgpu")
+    received = dist.irecv(x, other)
+    total = torch.ones(2, device="webgpu")
+    dist.all_reduce(total)
+    sent = dist.isend(y, other)
+    sent.wait()
+    received.wait()
+    received.wait()
+    assert x.tolist() == [5.0 + other] * 4
+    assert total.tolist() == [2, 2]
+    works = dist.batch_isend_irecv(
+        [dist.P2POp(dist.irecv, x, other), dist.P2POp(dist.isend, y + 1, other)]
+    )
+    for work in works:
+        work.wait()
+    assert x.tolist() == [6.0 + other] * 4
+    if rank == 0:
+        dist.send(y, 1)
+    else:
+        assert dist.recv(x) == 0
+        assert x.tolist() == [5.0] * 4
+    same_as_gloo(lambda x: dist.send(x.t(), 1), values(2, 3))  # an error: it is not contiguous
+
+
+@check
+def errors():
+    cpu, here = torch.ones(3), torch.ones(3, device="webgpu")
+    # Gloo's own errors, before anything is sent.
+    same_as_gloo(dist.all_reduce, values(3).to(torch.int16))
+    same_as_gloo(lambda x, y: dist.all_gather([x, y[:1]], x), values(3), values(3))
+    same_as_gloo(lambda x, y: dist.all_to_all_single(x, y, [1, 1], [2, 1]), values(3), values(3))
+    same_as_gloo(lambda x, y: dist.reduce_scatter_tensor(x, y), values(3), values(3))
+    with pytest.raises(RuntimeError, match="to be on one device"):
+        dist.all_gather([here, cpu], here)
+    with pytest.raises(RuntimeError, match="cannot be captured"):
+        with torch.webgpu.graph(torch.webgpu.Graph()):
+            dist.all_reduce(here)
+    table = torch.ones(3, 2, device="webgpu")
+    missing = torch.tensor([7], device="webgpu")
+    with pytest.raises(IndexError):
+        # The device's own error, which a collective that reads the result meets first.
+        dist.all_reduce(F.embedding(missing, table), group=dist.group.WORLD)
+    dist.all_reduce(here)
+    assert here.tolist() == [2, 2, 2]
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def batches(steps):
+    numbers = torch.linspace(-1, 1, steps * 4 * 6).sin()
+    return numbers.reshape(steps, 4, 6), numbers.mul(3).cos().reshape(steps, 4, 6)[..., :2]
+
+
+def trained_alone(steps, accumulate=1):
+    """The parameters of one process on the CPU that trains on everybody's part of each batch."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for k, (x, y) in enumerate(zip(*batches(steps), strict=True)):
+        F.mse_loss(model(x), y).backward()
+        if (k + 1) % accumulate == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+def part(x):
+    return x.chunk(RANKS)[dist.get_rank()].to("webgpu")
+
+
+def train(model, steps, accumulate=1):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for k, (x, y) in enumerate(zip(*batches(steps), strict=True)):
+        ends = (k + 1) % accumulate == 0
+        if accumulate > 1 and not ends:
+            with model.no_sync():
+                F.mse_loss(model(part(x)), part(y)).backward()
+        else:
+            F.mse_loss(model(part(x)), part(y)).backward()
+        if ends:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+@check
+def data_parallel():
+    for options in (
+        {},
+        {"bucket_cap_mb": 1e-4, "gradient_as_bucket_view": True},
+        {"device_ids": [0], "output_device": 0, "static_graph": True},
+    ):
+        model = network().to("webgpu")
+        if dist.get_rank() == 1:
+            with torch.no_grad():
+                model[0].weight.zero_()  # rank 0's parameters are taken
+        wrapped = nn.parallel.DistributedDataParallel(model, **options)
+        train(wrapped, 3)
+        for one, other in zip(model.parameters(), trained_alone(3), strict=True):
+            assert_close(one.cpu(), other, rtol=1e-5, atol=1e-6)
+
+
+@check
+def data_parallel_without_synchronization():
+    model = nn.parallel.DistributedDataParallel(network().to("webgpu"))
+    before = distributed.statistics()["collectives"]
+    train(model, 4, accumulate=2)
+    # One bucket in each of two steps of four backwards; after the first, processes agree on the
+    # order of the parameters.
+    assert distributed.statistics()["collectives"] - before <= 4
+    for one, other in zip(model.parameters(), trained_alone(4, accumulate=2), strict=True):
+        assert_close(one.cpu(), other, rtol=1e-5, atol=1e-6)
+
+
+@check
+def backward_goes_on_while_buckets_are_reduced():
+    model = network().to("webgpu")
+    wrapped = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1e-4)
+    futures, reduced = [], []
+
+    def reduce(_, bucket):
+        work = dist.all_reduce(bucket.buffer().div_(RANKS), async_op=True)
+        futures.append(work.get_future())
+        return futures[-1].then(lambda future: future.value()[0])
+
+    def wait_for_the_first_bucket(gradient):
+        # The gradient of the first layer is the last that backward makes. Nobody waits for the
+        # first bucket until then, so it is done here only if it is reduced beside.
+        deadline = time.monotonic() + GROUP_SECONDS
+        while futures and not futures[0].done() and time.monotonic() < deadline:
+            time.sleep(1e-3)
+        reduced.append([future.done() for future in futures])
+
+    wrapped.register_comm_hook(None, reduce)
+    (x,), (y,) = batches(1)
+    F.mse_loss(wrapped(part(x)), part(y)).backward()  # has one bucket, and makes the others
+    F.mse_loss(wrapped(part(x)), part(y)).backward()
+    futures.clear()
+    model[0].weight.register_hook(wait_for_the_first_bucket)
+    before = distributed.statistics()
+    F.mse_loss(wrapped(part(x)), part(y)).backward()
+    assert len(futures) > 1
+    assert reduced[0] and reduced[0][0], reduced
+    assert len(reduced[0]) < len(futures), "the hook came after the last bucket"
+    after = distributed.statistics()
+    size = sum(parameter.nbytes for parameter in model.parameters())
+    assert after["collectives"] - before["collectives"] == len(futures)
+    for direction in ("bytes_read", "bytes_written"):
+        assert after[direction] - before[direction] == size
+    for step in ("reading", "communicating", "writing"):
+        assert after[step] > before[step]
+
+
+@check
+def fully_sharded():
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    model = network().to("webgpu")
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer)
+    fully_shard(model)
+    train(model, 3)
+    assert model[0].weight.to_local().shape == (4, 6)
+    for one, other in zip(model.parameters(), trained_alone(3), strict=True):
+        assert_close(one.full_tensor().cpu(), other, rtol=1e-5, atol=1e-6)
+
+    # A checkpoint of shards, loaded into an unlike model by whoever has a part of it.
+    directory = pathlib.Path(os.environ["CHECKPOINT"])
+    state = get_model_state_dict(model)
+    torch.distributed.checkpoint.save({"model": state}, checkpoint_id=directory)
+    loaded = network().to("webgpu")
+    with torch.no_grad():
+        loaded[0].weight.zero_()
+    whole = loaded.state_dict()
+    torch.distributed.checkpoint.load({"model": whole}, checkpoint_id=directory)
+    for one, other in zip(whole.values(), trained_alone(3), strict=True):
+        assert one.device.type == "webgpu"
+        assert_close(one.cpu(), other, rtol=1e-5, atol=1e-6)
+
+    narrow = network().to("webgpu")
+    half = MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float16)
+    fully_shard(narrow, mp_policy=half)
+    (x,), (y,) = batches(1)
+    loss = F.mse_loss(narrow(part(x)).float(), part(y))
+    loss.backward()
+    expected = network()
+    F.mse_loss(expected(x), y).backward()
+    assert_close(
+        narrow[0].weight.grad.full_tensor().cpu(), expected[0].weight.grad, rtol=2e-2, atol=2e-3
+    )
+
+
+@check
+def distributed_tensors():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("webgpu", (RANKS,))
+    a = torch.linspace(-1, 1, 24).reshape(6, 4)
+    b = torch.linspace(1, 2, 12).reshape(4, 3)
+    rows = distribute_tensor(a.to("webgpu"), mesh, [Shard(0)])
+    whole = distribute_tensor(b.to("webgpu"), mesh, [Replicate()])
+    product = rows @ whole
+    assert product.placements == (Shard(0),)
+    assert_close(product.full_tensor().cpu(), a @ b)
+    # The inner dimension is spread, so that each process has a summand.
+    partial = distribute_tensor(a.to("webgpu"), mesh, [Shard(1)]) @ distribute_tensor(
+        b.to("webgpu"), mesh, [Shard(0)]
+    )
+    assert partial.placements == (Partial(),)
+    assert_close(partial.redistribute(mesh, [Shard(0)]).full_tensor().cpu(), a @ b)
+    columns = rows.redistribute(mesh, [Shard(1)])
+    assert columns.to_local().shape == (6, 2)
+    assert_close(columns.full_tensor().cpu(), a)
+
+
+@check
+def a_message_that_does_not_come():
+    # Gloo closes the connection then, so this is a group of its own.
+    group = dist.new_group()
+    x = torch.zeros(2, device="webgpu")
+    work = dist.irecv(x, 1 - dist.get_rank(), group=group, tag=99)
+    with pytest.raises(RuntimeError, match="Timed out"):
+        work.wait(datetime.timedelta(milliseconds=50))
+    with pytest.raises(RuntimeError, match="timeout"):
+        dist.all_reduce(x, group=group)
+    dist.all_reduce(x)
+
+
+@check
+def a_process_that_ends():
+    x = torch.ones(4, device="webgpu")
+    if dist.get_rank() == 1:
+        return  # from the last check
+    works = [dist.all_reduce(x, async_op=True) for _ in range(2)]
+    for work in works:
+        with pytest.raises(RuntimeError, match="Connection closed by peer|Connection reset"):
+            work.wait()
+    assert x.tolist() == [1, 1, 1, 1]
+
+
+def main():
+    results = pathlib.Path(os.environ["RESULTS"])
+    dist.init_process_group(timeout=datetime.timedelta(seconds=GROUP_SECONDS))
+    rank = dist.get_rank()
+    report = {}
+    for name, function in CHECKS.items():
+        start = time.monotonic()
+        try:
+            function()
+        except BaseException:
+            # The others wait for this process, or communicate out of step.
+            report[name] = traceback.format_exc()
+            break
+        finally:
+            report.setdefault(name, "")
+            print(f"rank {rank}: {name}: {time.monotonic() - start:.2f} s", flush=True)
+    (results / f"{rank}.json").write_text(json.dumps(report))
+    if rank == 1:
+        os._exit(0)  # a_process_that_ends
+    # Nothing is destroyed: a program that just ends must end.
+
+
+# ---- Tests
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """What each process reported, by its rank, and the output of all."""
+    results = tmp_path_factory.mktemp("results")
+    process = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run"),
+            *("--nproc-per-node", str(RANKS), "--standalone", __file__),
+        ],
+        env={
+            **os.environ,
+            "RESULTS": str(results),
+            "CHECKPOINT": str(tmp_path_factory.mktemp("checkpoint")),
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=RUN_SECONDS,
+    )
+    reports = {}
+    for rank in range(RANKS):
+        path = results / f"{rank}.json"
+        reports[rank] = json.loads(path.read_text()) if path.exists() else {}
+    return process, reports
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_two_processes(run, name):
+    process, reports = run
+    for rank, report in reports.items():
+        if name not in report:
+            pytest.fail(f"rank {rank} did not come so far:\n{process.stdout[-4000:]}")
+        assert not report[name], f"rank {rank}:\n{report[name]}"
+
+
+def test_processes_end_well(run):
+    process, _ = run
+    assert process.returncode == 0, process.stdout[-4000:]
+
+
+if __name__ == "__main__":
+    main()
