@@ -1,6 +1,7 @@
 """Loads the extension module and makes the device known to PyTorch."""
 
 import atexit
+import functools
 import importlib
 import pathlib
 import re
@@ -8,6 +9,7 @@ import sys
 import types
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.utils import backend_registration
@@ -16,6 +18,9 @@ from torch_webgpu import _import_hook
 
 _PACKAGE = pathlib.Path(__file__).parent
 _done = False
+
+#: The name of the device's backend for ``init_process_group``.
+PROCESS_GROUP = "webgpu_gloo"
 
 
 def register_or_warn() -> None:
@@ -95,7 +100,7 @@ def _register() -> None:
         _import_hook.alias(f"torch.webgpu.{name}", f"torch_webgpu.webgpu.{name}")
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
 
-    from torch_webgpu import _dlpack, _printing, _shutdown, distributed, inductor
+    from torch_webgpu import _dlpack, _printing, _shutdown, inductor
     from torch_webgpu.integrations import _imports
 
     inductor.install()
@@ -103,8 +108,33 @@ def _register() -> None:
     _printing.install()
     _shutdown.install()
     _imports.install_chosen()
-    distributed._install()
+    if extension.has_distributed:
+        _import_hook.when_imported("torch.distributed.distributed_c10d", _register_process_group)
     _import_hook.when_imported("torch.utils.collect_env", _extend_collect_env)
+
+
+def _register_process_group(c10d: Any) -> None:
+    """Makes the backend known to torch.distributed, which `import torch` imports.
+
+    What it needs is imported when a group is made.
+    """
+
+    def create(*arguments: Any) -> object:
+        from torch_webgpu import distributed
+
+        return distributed._create(c10d, *arguments)
+
+    c10d.Backend.register_backend(PROCESS_GROUP, create, devices=["cpu", "webgpu"])
+    initialize = c10d.BackendConfig.__init__
+
+    @functools.wraps(initialize)
+    def initialize_config(self: Any, backend: str) -> None:
+        initialize(self, backend)
+        from torch_webgpu import distributed
+
+        distributed._add_to_gloo(c10d, self, backend)
+
+    c10d.BackendConfig.__init__ = initialize_config
 
 
 def _extend_collect_env(module: types.ModuleType) -> None:

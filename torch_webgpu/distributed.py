@@ -6,16 +6,14 @@ communicate and uploads the results, while the program goes on; docs/distributed
 """
 
 import datetime
-import functools
-import types
 from typing import Any, TypedDict
 
-from torch_webgpu import _C, _import_hook
+import torch
+
+from torch_webgpu import _C
+from torch_webgpu._register import PROCESS_GROUP as BACKEND
 
 __all__ = ["BACKEND", "Statistics", "is_built", "statistics"]
-
-#: The name for ``init_process_group(BACKEND)`` or ``init_process_group(f"cpu:gloo,webgpu:{BACKEND}")``.
-BACKEND = "webgpu_gloo"
 
 
 class Statistics(TypedDict):
@@ -55,19 +53,6 @@ def statistics() -> Statistics:
     )
 
 
-def _install() -> None:
-    """Registers the backend when torch.distributed is imported, which some programs never do."""
-    if is_built():
-        _import_hook.when_imported("torch.distributed.distributed_c10d", _register)
-
-
-def _register(c10d: types.ModuleType) -> None:
-    c10d.Backend.register_backend(
-        BACKEND, functools.partial(_create, c10d), devices=["cpu", "webgpu"]
-    )
-    _add_to_gloo(c10d)
-
-
 def _create(
     c10d: Any, store: Any, rank: int, world_size: int, timeout: datetime.timedelta
 ) -> object:
@@ -77,34 +62,19 @@ def _create(
     return _C.process_group(c10d.ProcessGroupGloo(store, rank, world_size, timeout=timeout))
 
 
-def _add_to_gloo(c10d: Any) -> None:
+def _add_to_gloo(c10d: Any, config: Any, backend: str) -> None:
     """Makes a group that is asked for as "gloo", or without a backend, one for both devices.
 
-    PyTorch looks up the devices of a name, and gives all of them to the same backend.
+    PyTorch looks up the devices of a name, and gives all of them to the same backend. `config` is
+    the BackendConfig that it made so.
     """
-    config = c10d.BackendConfig
-    initialize = config.__init__
-
-    @functools.wraps(initialize)
-    def initialize_for_both(self: Any, backend: str) -> None:
-        initialize(self, backend)
-        chosen = self.device_backend_map
-        if str(backend).lower() == c10d.Backend.GLOO and "cpu" in chosen:
-            if not _has_cuda():
-                # With one backend for all its devices PyTorch makes it once, else once for each.
-                chosen.pop("cuda", None)
-            chosen["webgpu"] = c10d.Backend(BACKEND)
-        elif chosen == {"webgpu": BACKEND} and str(backend) == c10d.Backend.UNDEFINED:
-            # PyTorch takes Gloo for the group's default backend.
-            self.device_backend_map = {
-                "cpu": c10d.Backend(c10d.Backend.GLOO),
-                "webgpu": c10d.Backend(BACKEND),
-            }
-
-    config.__init__ = initialize_for_both
-
-
-def _has_cuda() -> bool:
-    import torch
-
-    return bool(torch._C._has_cuda)
+    gloo = c10d.Backend.GLOO
+    chosen = config.device_backend_map
+    if str(backend).lower() == gloo and "cpu" in chosen:
+        if not torch._C._has_cuda:
+            # Where devices have different backends, PyTorch makes one for each device.
+            chosen.pop("cuda", None)
+        chosen["webgpu"] = c10d.Backend(BACKEND)
+    elif str(backend) == c10d.Backend.UNDEFINED and chosen == {"webgpu": BACKEND}:
+        # PyTorch takes Gloo for the group's default backend.
+        config.device_backend_map = {"cpu": c10d.Backend(gloo), "webgpu": c10d.Backend(BACKEND)}

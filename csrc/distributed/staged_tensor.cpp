@@ -23,10 +23,12 @@ namespace {
 constexpr uint64_t kPartBytes = 8ull << 20;
 
 // Waits without the context's lock, which Readback::wait keeps for all of its waiting: the program
-// must be able to append work meanwhile.
-void await_ready(Readback& readback) {
+// must be able to append work meanwhile. The values of a lost device never come; wait() then
+// raises.
+void await_ready(Readback& readback, const Device& device) {
   using std::chrono::microseconds;
-  for (microseconds pause(20); !readback.ready(); pause = std::min(2 * pause, microseconds(320))) {
+  for (microseconds pause(20); !readback.ready() && !device.lost();
+       pause = std::min(2 * pause, microseconds(320))) {
     std::this_thread::sleep_for(pause);
   }
 }
@@ -86,8 +88,12 @@ StagedTensor::StagedTensor(at::Tensor tensor, Access access)
 }
 
 void StagedTensor::await() {
+  if (parts_.empty()) {
+    return;
+  }
+  const Device& device = context_of(tensor_).device;
   for (Part& part : parts_) {
-    await_ready(*part.readback);
+    await_ready(*part.readback, device);
     part.readback->wait(static_cast<uint8_t*>(host_.mutable_data_ptr()) + part.offset);
     part.readback.reset();
   }

@@ -253,6 +253,27 @@ def order():
 
 
 @check
+def capture():
+    """Results that arrive while a graph is captured are no part of it."""
+    x = torch.ones(3, device="webgpu")
+    y = torch.zeros(3, device="webgpu")
+    if dist.get_rank() == 0:
+        work = dist.all_reduce(x, async_op=True)
+        graph = torch.webgpu.Graph()
+        with torch.webgpu.graph(graph):
+            y += 1
+            dist.send(torch.ones(1), 1)  # the other process takes part only from here on
+            work.wait()
+        assert x.tolist() == [2, 2, 2]
+        x.zero_()
+        graph.replay()
+        assert (x.tolist(), y.tolist()) == ([0, 0, 0], [1, 1, 1])
+    else:
+        dist.recv(torch.empty(1), 0)
+        dist.all_reduce(x)
+
+
+@check
 def messages():
     rank = dist.get_rank()
     other = 1 - rank
@@ -353,6 +374,7 @@ def data_parallel():
         {},
         {"bucket_cap_mb": 1e-4, "gradient_as_bucket_view": True},
         {"device_ids": [0], "output_device": 0, "static_graph": True},
+        {"find_unused_parameters": True},
     ):
         model = network().to("webgpu")
         if dist.get_rank() == 1:
@@ -362,6 +384,9 @@ def data_parallel():
         train(wrapped, 3)
         for one, other in zip(model.parameters(), trained_alone(3), strict=True):
             assert_close(one.cpu(), other, rtol=1e-5, atol=1e-6)
+        if "timestamp-query" in torch.webgpu.get_device_properties().features:
+            times = wrapped._get_ddp_logging_data()
+            assert times["forward_compute_time"] > 0 and times["backward_compute_time"] > 0
 
 
 @check
@@ -459,7 +484,12 @@ def fully_sharded():
 @check
 def distributed_tensors():
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
 
     mesh = init_device_mesh("webgpu", (RANKS,))
     a = torch.linspace(-1, 1, 24).reshape(6, 4)
@@ -478,6 +508,17 @@ def distributed_tensors():
     columns = rows.redistribute(mesh, [Shard(1)])
     assert columns.to_local().shape == (6, 2)
     assert_close(columns.full_tensor().cpu(), a)
+
+    # Layers that are spread over the processes, with gradients that cross them.
+    model, expected = network().to("webgpu"), network()
+    styles = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    parallelize_module(model, mesh, styles)
+    (x,), _ = batches(1)
+    model(x.to("webgpu")).square().sum().backward()
+    expected(x).square().sum().backward()
+    for one, other in zip(model.parameters(), expected.parameters(), strict=True):
+        gradient = one.grad.full_tensor() if isinstance(one.grad, DTensor) else one.grad
+        assert_close(gradient.cpu(), other.grad, rtol=1e-4, atol=1e-6)
 
 
 @check
