@@ -24,6 +24,9 @@ from torch.testing import assert_close
 
 from torch_webgpu import distributed
 
+if not distributed.is_built():
+    pytest.skip("this PyTorch has no torch.distributed", allow_module_level=True)
+
 RANKS = 2
 GROUP_SECONDS = 30
 RUN_SECONDS = 240
