@@ -444,6 +444,27 @@ def backward_goes_on_while_buckets_are_reduced():
 
 
 @check
+def synchronized_batch_norm():
+    def build(affine):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3, affine=affine), nn.ReLU())
+
+    x = torch.linspace(-2, 3, 3 * 2 * 4).sin().reshape(3, 2, 2, 2).add(1)
+    own = x[:1] if dist.get_rank() == 0 else x[1:]  # unequal parts
+    for affine in (True, False):
+        expected = build(affine)
+        synchronized = nn.SyncBatchNorm.convert_sync_batchnorm(build(affine))
+        model = nn.parallel.DistributedDataParallel(synchronized.to("webgpu"))
+        # DDP takes means over the processes, of what is a sum here.
+        (model(own.to("webgpu")).square().sum() * RANKS).backward()
+        expected(x).square().sum().backward()
+        for one, other in zip(model.parameters(), expected.parameters(), strict=True):
+            assert_close(one.grad.cpu(), other.grad, rtol=1e-4, atol=1e-5)
+        for one, other in zip(model.buffers(), expected.buffers(), strict=True):
+            assert_close(one.cpu(), other, rtol=1e-5, atol=1e-6)
+
+
+@check
 def fully_sharded():
     from torch.distributed.checkpoint.state_dict import get_model_state_dict
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
