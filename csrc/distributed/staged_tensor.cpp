@@ -40,6 +40,11 @@ bool owns_its_words(const at::Tensor& tensor) {
   return begin % 4 == 0 && (end % 4 == 0 || end == tensor.storage().nbytes());
 }
 
+// For a tensor on the same device. This thread's current device may be another one.
+at::TensorOptions device_options(const at::Tensor& tensor) {
+  return at::TensorOptions(tensor.device()).dtype(tensor.dtype());
+}
+
 void upload(const at::Tensor& target, const at::Tensor& host) {
   Context& context = context_of(target);
   const auto* data = static_cast<const uint8_t*>(host.const_data_ptr());
@@ -72,7 +77,7 @@ StagedTensor::StagedTensor(at::Tensor tensor, Access access)
   }
   at::Tensor source = tensor_;
   if (packed_) {
-    source = empty_webgpu(tensor_.sizes(), tensor_.scalar_type());
+    source = empty_webgpu(tensor_.sizes(), device_options(tensor_));
     source.copy_(tensor_);
   }
   Context& context = context_of(source);
@@ -115,8 +120,8 @@ void StagedTensor::write_back(bool reduced) {
     upload(tensor_, host_);
   } else {
     const Uncaptured outside(context_of(tensor_));
-    at::Tensor staged = empty_strided_webgpu(
-        host_.sizes(), host_.strides(), at::TensorOptions(webgpu_device()).dtype(host_.dtype()));
+    at::Tensor staged =
+        empty_strided_webgpu(host_.sizes(), host_.strides(), device_options(tensor_));
     upload(staged, host_);
     tensor_.copy_(staged);
   }

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -307,6 +308,41 @@ def messages():
         assert dist.recv(x) == 0
         assert x.tolist() == [5.0] * 4
     same_as_gloo(lambda x: dist.send(x.t(), 1), values(2, 3))  # an error: it is not contiguous
+
+
+@check
+def threads_and_short_lives():
+    """Two threads with a group each, and groups that are destroyed with work under way."""
+    rank = dist.get_rank()
+    groups = [dist.new_group(), dist.new_group(backend=distributed.BACKEND)]
+
+    def communicate(group):
+        works = []
+        for k in range(40):
+            size = (1, 5, 3000, 100_000)[k % 4]
+            x = torch.full((size,), float(k + rank), device="webgpu")
+            gathered = torch.empty(2 * size, device="webgpu")
+            works.append((dist.all_gather_into_tensor(gathered, x, group, True), gathered, k))
+            x.zero_()
+        for work, gathered, k in works:
+            work.wait()
+            assert gathered.view(2, -1)[:, -1].tolist() == [k, k + 1]
+        return True
+
+    with ThreadPoolExecutor(2) as threads:
+        assert all(threads.map(communicate, groups))
+    totals = []
+    for k in range(6):
+        group = dist.new_group()
+        x = torch.ones(1000, device="webgpu")
+        future = dist.all_reduce(x, group=group, async_op=True).get_future()
+        total = future.then(lambda future: future.value()[0].sum().item())
+        if k % 2:
+            total.wait()
+        dist.destroy_process_group(group)
+        del group
+        totals.append(total)
+    assert [total.wait() for total in totals] == [2000] * 6
 
 
 @check
