@@ -15,7 +15,7 @@ using c10d::OpType;
 struct ProcessGroupWebGPU::Collective {
   Collective(OpType op, const char* title) : op(op), title(title) {}
 
-  at::Tensor stage(const at::Tensor& tensor, Access access) {
+  at::Tensor stage(const at::Tensor& tensor, Access access, bool keeps_strides = false) {
     if (is_webgpu(tensor) && !on_device) {
       TORCH_CHECK(staged.empty(), title, ": expected all tensors to be on one device, got ",
                   tensor.device(), " and ", staged.front().host().device());
@@ -24,13 +24,13 @@ struct ProcessGroupWebGPU::Collective {
     }
     TORCH_CHECK(is_webgpu(tensor) == on_device, title,
                 ": expected all tensors to be on one device, got webgpu and ", tensor.device());
-    staged.emplace_back(tensor, access);
+    staged.emplace_back(tensor, access, keeps_strides);
     return staged.back().host();
   }
-  Tensors stage(const Tensors& tensors, Access access) {
+  Tensors stage(const Tensors& tensors, Access access, bool keeps_strides = false) {
     Tensors hosts;
     for (const at::Tensor& tensor : tensors) {
-      hosts.push_back(stage(tensor, access));
+      hosts.push_back(stage(tensor, access, keeps_strides));
     }
     return hosts;
   }
@@ -289,7 +289,7 @@ WorkPtr ProcessGroupWebGPU::alltoall_base(at::Tensor& output, at::Tensor& input,
                                           std::vector<int64_t>& input_counts,
                                           const c10d::AllToAllOptions& options) {
   Collective collective(OpType::ALLTOALL_BASE, "webgpu:all_to_all");
-  at::Tensor from = collective.stage(input, Access::kRead);
+  at::Tensor from = collective.stage(input, Access::kRead, /*keeps_strides=*/true);
   at::Tensor to = collective.stage(output, Access::kWrite);
   collective.inputs = {input};
   collective.outputs = {{output}};
@@ -316,7 +316,7 @@ WorkPtr ProcessGroupWebGPU::alltoall(Tensors& outputs, Tensors& inputs,
 
 WorkPtr ProcessGroupWebGPU::send(Tensors& tensors, int destination, int tag) {
   auto collective = std::make_shared<Collective>(OpType::SEND, "webgpu:send");
-  Tensors hosts = collective->stage(tensors, Access::kRead);
+  Tensors hosts = collective->stage(tensors, Access::kRead, /*keeps_strides=*/true);
   if (!collective->on_device) {
     return start_in_order([&](c10d::Backend& cpu) { return cpu.send(hosts, destination, tag); });
   }
@@ -340,7 +340,7 @@ WorkPtr ProcessGroupWebGPU::send(Tensors& tensors, int destination, int tag) {
 WorkPtr ProcessGroupWebGPU::receive(OpType op, Tensors& tensors,
                                     const std::function<WorkPtr(Tensors&)>& start) {
   Collective collective(op, "webgpu:recv");
-  Tensors hosts = collective.stage(tensors, Access::kWrite);
+  Tensors hosts = collective.stage(tensors, Access::kWrite, /*keeps_strides=*/true);
   WorkPtr received;
   {
     // At once, for it needs no values, and out of order: messages are matched by their tags.

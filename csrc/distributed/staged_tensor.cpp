@@ -58,7 +58,7 @@ void upload(const at::Tensor& target, const at::Tensor& host) {
 
 } // namespace
 
-StagedTensor::StagedTensor(at::Tensor tensor, Access access)
+StagedTensor::StagedTensor(at::Tensor tensor, Access access, bool keeps_strides)
     : tensor_(std::move(tensor)), access_(access) {
   if (!is_webgpu(tensor_)) {
     TORCH_CHECK(tensor_.device().is_cpu(), "expected a tensor on webgpu or the CPU, got one on ",
@@ -70,6 +70,11 @@ StagedTensor::StagedTensor(at::Tensor tensor, Access access)
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   packed_ = !tensor_.is_non_overlapping_and_dense() || tensor_.is_conj() || tensor_.is_neg();
   const auto options = at::TensorOptions(tensor_.scalar_type()).pinned_memory(true);
+  if (keeps_strides && !tensor_.is_contiguous()) {
+    host_ = at::empty_strided(tensor_.sizes(), tensor_.strides(), options);
+    access_ = Access::kNone;
+    return;
+  }
   host_ = packed_ ? at::empty(tensor_.sizes(), options)
                   : at::empty_strided(tensor_.sizes(), tensor_.strides(), options);
   if (access_ == Access::kWrite || tensor_.numel() == 0) {
@@ -106,7 +111,7 @@ void StagedTensor::await() {
 }
 
 void StagedTensor::write_back(bool reduced) {
-  if (access_ == Access::kRead || tensor_.numel() == 0) {
+  if (access_ == Access::kNone || access_ == Access::kRead || tensor_.numel() == 0) {
     return;
   }
   if (reduced && host_.scalar_type() == at::kBool) {

@@ -12,17 +12,20 @@
 namespace torch_webgpu {
 
 /// What a collective does with a tensor.
-enum class Access { kRead, kWrite, kReadWrite };
+enum class Access { kNone, kRead, kWrite, kReadWrite };
 
 /// For a tensor of the CPU the counterpart is the tensor itself, and nothing is copied.
 class StagedTensor {
 public:
   /// Appends the copy to host memory, if the tensor is read, to the device's stream. Does not wait.
   /// The values are those at this point of the stream; the tensor may be overwritten afterwards.
-  /// Raises RuntimeError for a tensor that is neither on webgpu nor on the CPU.
-  StagedTensor(at::Tensor tensor, Access access);
+  /// `keeps_strides`: for what the CPU's backend refuses to do with a tensor that is not
+  /// contiguous. Such a tensor's values are not moved. Raises RuntimeError for a tensor that is
+  /// neither on webgpu nor on the CPU.
+  StagedTensor(at::Tensor tensor, Access access, bool keeps_strides = false);
 
-  /// Has the tensor's sizes and dtype, and its strides if the elements fill a range of memory.
+  /// Has the tensor's sizes and dtype, and its strides if the elements fill a range of memory or if
+  /// they are to be kept.
   const at::Tensor& host() const { return host_; }
   /// Waits until host() has the tensor's values. Other threads can use the device meanwhile. Raises
   /// what went wrong on the device, such as an index that a kernel found out of range.

@@ -307,7 +307,13 @@ def messages():
     else:
         assert dist.recv(x) == 0
         assert x.tolist() == [5.0] * 4
-    same_as_gloo(lambda x: dist.send(x.t(), 1), values(2, 3))  # an error: it is not contiguous
+    # Errors: they are not contiguous.
+    for view in (lambda x: x.t(), lambda x: x[:, ::2]):
+        same_as_gloo(lambda x, view=view: dist.send(view(x), other), values(2, 4))
+        same_as_gloo(lambda x, view=view: dist.irecv(view(x), other), values(2, 4))
+        same_as_gloo(
+            lambda x, y, view=view: dist.all_to_all_single(y, view(x)), values(4, 4), values(4, 4)
+        )
 
 
 @check
