@@ -592,11 +592,12 @@ def a_message_that_does_not_come():
     # Gloo closes the connection then, so this is a group of its own.
     group = dist.new_group()
     x = torch.zeros(2, device="webgpu")
-    work = dist.irecv(x, 1 - dist.get_rank(), group=group, tag=99)
-    with pytest.raises(RuntimeError, match="Timed out"):
-        work.wait(datetime.timedelta(milliseconds=50))
-    with pytest.raises(RuntimeError, match="timeout"):
-        dist.all_reduce(x, group=group)
+    if dist.get_rank() == 0:
+        work = dist.irecv(x, 1, group=group, tag=99)
+        with pytest.raises(RuntimeError, match="Timed out"):
+            work.wait(datetime.timedelta(milliseconds=50))
+        with pytest.raises(RuntimeError, match="timeout"):
+            dist.all_reduce(x, group=group)
     dist.all_reduce(x)
 
 
@@ -607,7 +608,7 @@ def a_process_that_ends():
         return  # from the last check
     works = [dist.all_reduce(x, async_op=True) for _ in range(2)]
     for work in works:
-        with pytest.raises(RuntimeError, match="Connection closed by peer|Connection reset"):
+        with pytest.raises(RuntimeError, match="Connection closed|Connection reset|Broken pipe"):
             work.wait()
     assert x.tolist() == [1, 1, 1, 1]
 
