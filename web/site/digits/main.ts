@@ -1,7 +1,17 @@
 /** The page: draws, classifies, trains, saves. make_pages.py writes digits.twg and digits.bin. */
 
 import { DeviceLostError, load, type PlayerOf } from "../../player";
-import { showWhatIsMissing } from "../shared/webgpu";
+import {
+  button,
+  fetchFile,
+  find,
+  hideError,
+  messageOf,
+  showError,
+  showProgress,
+  start,
+  write,
+} from "../shared/page";
 import type { Functions } from "./digits.twg";
 import { Pad, SIDE, toPixels } from "./pad";
 import { Plot } from "./plot";
@@ -12,12 +22,6 @@ const LEARNING_RATE = 5e-3;
 const GOAL = 0.97;
 const PIXELS = SIDE * SIDE;
 
-const find = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
-const button = (id: string) => find<HTMLButtonElement>(id);
-const write = (id: string, text: string) => {
-  find(id).textContent = text;
-};
-
 /** Images with values from 0 to 1, and their digits. */
 interface Digits {
   readonly images: Float32Array;
@@ -27,11 +31,7 @@ interface Digits {
 /** Reads digits.bin: two counts, of training and of held-back images (u32), then all images and then
  * all labels, a byte each; a pixel is 0 to 16. */
 async function fetchDigits(): Promise<[training: Digits, heldBack: Digits]> {
-  const response = await fetch("digits.bin");
-  if (!response.ok) {
-    throw new Error(`digits.bin cannot be fetched: status ${response.status}`);
-  }
-  const file = await response.arrayBuffer();
+  const file = await (await fetchFile("digits.bin")).arrayBuffer();
   const counts = new Uint32Array(file, 0, 2);
   const all = counts[0]! + counts[1]!;
   const images = Float32Array.from(new Uint8Array(file, 8, all * PIXELS), (pixel) => pixel / 16);
@@ -107,10 +107,8 @@ class Page {
       await work();
     } catch (error) {
       this.pause();
-      const text = error instanceof Error ? error.message : String(error);
-      find("notice").textContent =
-        error instanceof DeviceLostError ? `${text} Press Train to go on.` : text;
-      find("notice").hidden = false;
+      const text = messageOf(error);
+      showError(error instanceof DeviceLostError ? `${text} Press Train to go on.` : text);
     }
   }
 
@@ -120,7 +118,7 @@ class Page {
     if (this.step >= this.steps) {
       await this.restart();
     }
-    find("notice").hidden = true;
+    hideError();
     this.running = true;
     button("train").textContent = "Pause";
     button("restart").disabled = true;
@@ -211,7 +209,7 @@ class Page {
     input.value = "";
     if (file !== undefined) {
       await this.player.loadState(await file.arrayBuffer(), "model");
-      find("notice").hidden = true;
+      hideError();
       await this.measure();
       this.classify();
     }
@@ -276,29 +274,10 @@ class Page {
   }
 }
 
-async function main(): Promise<void> {
-  const notice = find("notice");
-  if (!(await showWhatIsMissing(notice))) {
-    find("panels").hidden = find("loading").hidden = true;
-    return;
-  }
-  try {
-    const digits = fetchDigits();
-    digits.catch(() => undefined); // awaited below
-    const player = await load<Functions>("digits.twg", {
-      onProgress: ({ bytes, totalBytes, pipelines, totalPipelines }) => {
-        const ready = bytes / Math.max(totalBytes, 1) + pipelines / Math.max(totalPipelines, 1);
-        find<HTMLProgressElement>("loading-bar").value = ready / 2;
-        write("loading-text", `Compiling shaders: ${pipelines} of ${totalPipelines}`);
-      },
-    });
-    const page = new Page(player, ...(await digits), await player.state());
-    Object.assign(globalThis, { page, player }); // for those who look with the console
-  } catch (error) {
-    notice.textContent = error instanceof Error ? error.message : String(error);
-    notice.hidden = false;
-  }
-  find("loading").hidden = true;
-}
-
-void main();
+void start(async () => {
+  const digits = fetchDigits();
+  digits.catch(() => undefined); // awaited below
+  const player = await load<Functions>("digits.twg", { onProgress: showProgress });
+  const page = new Page(player, ...(await digits), await player.state());
+  Object.assign(globalThis, { page, player }); // for those who look with the console
+});

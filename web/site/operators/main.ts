@@ -1,5 +1,6 @@
 // The page of all operators: runs each on its samples, one after the other, and shows what came out.
 import { torch } from "../../torch";
+import { fetchFile, find, start } from "../shared/page";
 import { replay, type Operator, type Outcome } from "./replay";
 
 type Status = "waiting" | "equal" | "differs" | "partly";
@@ -10,20 +11,12 @@ interface Row {
   line: HTMLTableRowElement;
 }
 
-const element = <T extends HTMLElement>(id: string): T => document.getElementById(id) as T;
-
-const total = element("total");
-const progress = element<HTMLProgressElement>("progress");
-const search = element<HTMLInputElement>("search");
-const stop = element<HTMLButtonElement>("stop");
+const total = find("total");
+const progress = find<HTMLProgressElement>("progress");
+const search = find<HTMLInputElement>("search");
+const stop = find<HTMLButtonElement>("stop");
 const rows: Row[] = [];
 let stopped = false;
-
-function notice(text: string): void {
-  const box = element("notice");
-  box.hidden = false;
-  box.textContent = text;
-}
 
 function addRow(operator: Operator): Row {
   const line = document.createElement("tr");
@@ -33,7 +26,7 @@ function addRow(operator: Operator): Row {
   line.cells[1]!.className = "faint";
   line.cells[2]!.className = "number";
   line.cells[3]!.className = "number";
-  element("rows").append(line);
+  find("rows").append(line);
   return { operator, status: "waiting", line };
 }
 
@@ -67,7 +60,7 @@ function show(row: Row, outcomes: Outcome[]): void {
 }
 
 function filter(): void {
-  const wanted = new FormData(element<HTMLFormElement>("controls")).get("show");
+  const wanted = new FormData(find<HTMLFormElement>("controls")).get("show");
   const text = search.value.trim().toLowerCase();
   for (const { operator, status, line } of rows) {
     line.hidden =
@@ -106,19 +99,17 @@ async function run(): Promise<void> {
   stop.disabled = true;
 }
 
-async function start(): Promise<void> {
-  try {
-    await torch.init();
-  } catch (error) {
-    total.textContent = "No operator has run.";
-    notice(error instanceof Error ? error.message : String(error));
-    return;
-  }
-  const response = await fetch("ops.json");
-  if (!response.ok) {
-    notice("The recorded samples are missing: `make web` records them.");
-    return;
-  }
+stop.addEventListener("click", () => {
+  stopped = true;
+});
+search.addEventListener("input", filter);
+find("controls").addEventListener("change", filter);
+find("controls").addEventListener("submit", (event) => {
+  event.preventDefault();
+});
+void start(async () => {
+  await torch.init();
+  const response = await fetchFile("ops.json");
   const only = new URLSearchParams(location.search).get("only")?.split(",");
   for (const operator of (await response.json()) as Operator[]) {
     if (operator.samples.length > 0 && (only === undefined || only.includes(operator.op))) {
@@ -126,17 +117,6 @@ async function start(): Promise<void> {
     }
   }
   stop.disabled = false;
+  find("loading").hidden = true;
   await run();
-}
-
-stop.addEventListener("click", () => {
-  stopped = true;
-});
-search.addEventListener("input", filter);
-element("controls").addEventListener("change", filter);
-element("controls").addEventListener("submit", (event) => {
-  event.preventDefault();
-});
-start().catch((error: unknown) => {
-  notice(error instanceof Error ? error.message : String(error));
 });

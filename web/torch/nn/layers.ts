@@ -4,7 +4,7 @@ import * as f from "./functional";
 import { zeros, ones, tensor } from "../ops/factory";
 import { rand, randn } from "../ops/random";
 import { Module, Parameter } from "./module";
-import type { Tensor } from "../tensor";
+import { numelOf, type Tensor } from "../tensor";
 import { check, NotImplementedError } from "../errors";
 
 const uniform = (shape: readonly number[], bound: number): Parameter =>
@@ -52,22 +52,32 @@ const pairOf = (value: Pair): number[] => {
   return [list[0]!, list[1] ?? list[0]!];
 };
 
-export class Conv2d extends Module {
+/** A weight of [out or in channels, channels of a group, ...kernel], and a bias for each output. */
+abstract class Convolution extends Module {
   weight: Parameter;
   bias: Parameter | undefined;
 
   constructor(
+    shape: readonly number[],
+    out_channels: number,
+    protected readonly options: ConvOptions,
+  ) {
+    super();
+    const bound = 1 / Math.sqrt(numelOf(shape.slice(1)));
+    this.weight = uniform(shape, bound);
+    this.bias = (options.bias ?? true) ? uniform([out_channels], bound) : undefined;
+  }
+}
+
+export class Conv2d extends Convolution {
+  constructor(
     in_channels: number,
     out_channels: number,
     kernel_size: Pair,
-    private readonly options: ConvOptions = {},
+    options: ConvOptions = {},
   ) {
-    super();
-    const kernel = pairOf(kernel_size);
     const ins = in_channels / (options.groups ?? 1);
-    const bound = 1 / Math.sqrt(ins * kernel[0]! * kernel[1]!);
-    this.weight = uniform([out_channels, ins, ...kernel], bound);
-    this.bias = (options.bias ?? true) ? uniform([out_channels], bound) : undefined;
+    super([out_channels, ins, ...pairOf(kernel_size)], out_channels, options);
   }
 
   override forward(input: Tensor): Tensor {
@@ -76,21 +86,15 @@ export class Conv2d extends Module {
   }
 }
 
-export class Conv1d extends Module {
-  weight: Parameter;
-  bias: Parameter | undefined;
-
+export class Conv1d extends Convolution {
   constructor(
     in_channels: number,
     out_channels: number,
     kernel_size: number,
-    private readonly options: ConvOptions = {},
+    options: ConvOptions = {},
   ) {
-    super();
     const ins = in_channels / (options.groups ?? 1);
-    const bound = 1 / Math.sqrt(ins * kernel_size);
-    this.weight = uniform([out_channels, ins, kernel_size], bound);
-    this.bias = (options.bias ?? true) ? uniform([out_channels], bound) : undefined;
+    super([out_channels, ins, kernel_size], out_channels, options);
   }
 
   override forward(input: Tensor): Tensor {
@@ -99,22 +103,17 @@ export class Conv1d extends Module {
   }
 }
 
-export class ConvTranspose2d extends Module {
-  weight: Parameter;
-  bias: Parameter | undefined;
+export class ConvTranspose2d extends Convolution {
+  declare protected readonly options: ConvOptions & { output_padding?: Pair };
 
   constructor(
     in_channels: number,
     out_channels: number,
     kernel_size: Pair,
-    private readonly options: ConvOptions & { output_padding?: Pair } = {},
+    options: ConvOptions & { output_padding?: Pair } = {},
   ) {
-    super();
-    const kernel = pairOf(kernel_size);
     const outs = out_channels / (options.groups ?? 1);
-    const bound = 1 / Math.sqrt(outs * kernel[0]! * kernel[1]!);
-    this.weight = uniform([in_channels, outs, ...kernel], bound);
-    this.bias = (options.bias ?? true) ? uniform([out_channels], bound) : undefined;
+    super([in_channels, outs, ...pairOf(kernel_size)], out_channels, options);
   }
 
   override forward(input: Tensor): Tensor {

@@ -18,6 +18,10 @@ const pair = (value: Pair): [number, number] => {
   return [list[0]!, list[1] ?? list[0]!];
 };
 
+// What an operator of one dimension says, for an image: `other` is for the dimension before.
+const lastOf = (value: Pair, other: number): [number, number] => [other, pair(value)[0]];
+
+/** Windows that slide over an image, by height and width. */
 interface Sliding {
   kernel: [number, number];
   dilation: [number, number];
@@ -25,11 +29,19 @@ interface Sliding {
   stride: [number, number];
 }
 
-const places = (sliding: Sliding, d: 0 | 1, size: number): number =>
-  Math.floor(
-    (size + 2 * sliding.padding[d] - sliding.dilation[d] * (sliding.kernel[d] - 1) - 1) /
-      sliding.stride[d],
-  ) + 1;
+const slidingOf = (kernel: Pair, dilation: Pair, padding: Pair, stride: Pair): Sliding => ({
+  ...{ kernel: pair(kernel), dilation: pair(dilation) },
+  ...{ padding: pair(padding), stride: pair(stride) },
+});
+
+/** How many windows lie in a dimension. With `ceil` also one that reaches beyond the end. */
+function places(sliding: Sliding, d: 0 | 1, size: number, ceil = false): number {
+  const [stride, padding] = [sliding.stride[d], sliding.padding[d]];
+  const span = size + 2 * padding - sliding.dilation[d] * (sliding.kernel[d] - 1) - 1;
+  const count = Math.floor((span + (ceil ? stride - 1 : 0)) / stride) + 1;
+  // The last window starts inside of the image or its left padding.
+  return ceil && (count - 1) * stride >= size + padding ? count - 1 : count;
+}
 
 function foldParams(
   sliding: Sliding,
@@ -97,10 +109,7 @@ export function unfold_image(
   stride: Pair = 1,
 ): Tensor {
   check(input.dim() === 4, () => `Expected 4D (batched) input tensor, but got ${input.dim()}D`);
-  return imageToColumns(input, {
-    ...{ kernel: pair(kernel_size), dilation: pair(dilation) },
-    ...{ padding: pair(padding), stride: pair(stride) },
-  });
+  return imageToColumns(input, slidingOf(kernel_size, dilation, padding, stride));
 }
 
 export function fold(
@@ -111,10 +120,7 @@ export function fold(
   padding: Pair = 0,
   stride: Pair = 1,
 ): Tensor {
-  const sliding = {
-    ...{ kernel: pair(kernel_size), dilation: pair(dilation) },
-    ...{ padding: pair(padding), stride: pair(stride) },
-  };
+  const sliding = slidingOf(kernel_size, dilation, padding, stride);
   const [height, width] = pair(output_size);
   const expected = places(sliding, 0, height) * places(sliding, 1, width);
   check(input.dim() === 3, () => `Expected 3D (batched) input tensor, but got ${input.dim()}D`);
@@ -156,10 +162,7 @@ export function conv2d(
       `Given groups=${groups}, weight of size [${weight.shape.join(", ")}], expected input` +
       `[${input.shape.join(", ")}] to have ${ins * groups} channels, but got ${channels} channels instead`,
   );
-  const sliding: Sliding = {
-    ...{ kernel: [kh, kw], dilation: pair(dilation) },
-    ...{ padding: pair(padding), stride: pair(stride) },
-  };
+  const sliding = slidingOf([kh, kw], dilation, padding, stride);
   const columns = imageToColumns(input, sliding);
   const size = [places(sliding, 0, height), places(sliding, 1, width)];
   const inner = ins * kh * kw;
@@ -183,10 +186,9 @@ export function conv1d(
     (input.dim() === 3 || input.dim() === 2) && weight.dim() === 3,
     () => "Expected 2D or 3D input and 3D weight to conv1d",
   );
-  const one = (value: Pair, other: number): [number, number] => [other, pair(value)[0]];
   return conv2d(
     ...([input.unsqueeze(-2), weight.unsqueeze(2), bias] as const),
-    ...([one(stride, 1), one(padding, 0), one(dilation, 1), groups] as const),
+    ...([lastOf(stride, 1), lastOf(padding, 0), lastOf(dilation, 1), groups] as const),
   ).squeeze(-2);
 }
 
@@ -217,10 +219,7 @@ export function conv_transpose2d(
     () =>
       `Given transposed=1, weight of size [${weight.shape.join(", ")}], expected input[${input.shape.join(", ")}] to have ${ins} channels, but got ${channels} channels instead`,
   );
-  const sliding: Sliding = {
-    ...{ kernel: [kh, kw], dilation: pair(dilation) },
-    ...{ padding: pair(padding), stride: pair(stride) },
-  };
+  const sliding = slidingOf([kh, kw], dilation, padding, stride);
   const extra = pair(output_padding);
   const outSize = (d: 0 | 1, size: number): number =>
     (size - 1) * sliding.stride[d] -
@@ -246,40 +245,25 @@ export function conv_transpose1d(
   groups = 1,
   dilation: Pair = 1,
 ): Tensor {
-  const one = (value: Pair, other: number): [number, number] => [other, pair(value)[0]];
   return conv_transpose2d(
-    ...([input.unsqueeze(-2), weight.unsqueeze(2), bias, one(stride, 1)] as const),
-    ...([one(padding, 0), one(output_padding, 0), groups, one(dilation, 1)] as const),
+    ...([input.unsqueeze(-2), weight.unsqueeze(2), bias, lastOf(stride, 1)] as const),
+    ...([lastOf(padding, 0), lastOf(output_padding, 0), groups, lastOf(dilation, 1)] as const),
   ).squeeze(-2);
 }
 
 // ---- Pooling ----
 
-interface Pool {
+interface Pool extends Sliding {
   label: string;
-  kernel: [number, number];
-  stride: [number, number];
-  padding: [number, number];
-  dilation: [number, number];
   out: [number, number];
   divisor: number;
   countIncludePad: boolean;
   adaptive: boolean;
 }
 
-const pooled = (
-  size: number,
-  kernel: number,
-  stride: number,
-  padding: number,
-  dilation: number,
-  ceil: boolean,
-): number => {
-  const span = size + 2 * padding - dilation * (kernel - 1) - 1;
-  const count = Math.floor((span + (ceil ? stride - 1 : 0)) / stride) + 1;
-  // The last window starts inside of the image or its left padding.
-  return ceil && (count - 1) * stride >= size + padding ? count - 1 : count;
-};
+// An empty list stands for the default too.
+const strideOf = (stride: Pair | undefined, kernel: Pair): Pair =>
+  stride === undefined || [stride].flat().length === 0 ? kernel : stride;
 
 function poolOf(
   label: string,
@@ -294,27 +278,21 @@ function poolOf(
     input.dim() === 4 || input.dim() === 3,
     () => `${label}: expected 3D or 4D input, but got ${input.dim()}D`,
   );
-  const kernel = pair(kernel_size);
-  const steps = stride === undefined || [stride].flat().length === 0 ? kernel : pair(stride);
-  const pad = pair(padding);
-  const spread = pair(dilation);
+  const sliding = slidingOf(kernel_size, dilation, padding, strideOf(stride, kernel_size));
+  const { kernel, padding: pad } = sliding;
   check(
     pad[0] * 2 <= kernel[0] && pad[1] * 2 <= kernel[1],
     () =>
       `pad should be at most half of effective kernel size, but got pad=${pad.join(", ")}, kernel_size=${kernel.join(", ")}`,
   );
-  const size = (d: 0 | 1): number =>
-    pooled(input.shape.at(-2 + d)!, kernel[d], steps[d], pad[d], spread[d], ceil);
+  const size = (d: 0 | 1): number => places(sliding, d, input.shape.at(-2 + d)!, ceil);
   const out: [number, number] = [size(0), size(1)];
   check(
     out[0] > 0 && out[1] > 0,
     () =>
       `Given input size: (${input.shape.slice(-3).join("x")}). Calculated output size: (${out.join("x")}). Output size is too small`,
   );
-  return {
-    ...{ label, kernel, stride: steps, padding: pad, dilation: spread, out },
-    ...{ divisor: 0, countIncludePad: true, adaptive: false },
-  };
+  return { ...sliding, label, out, divisor: 0, countIncludePad: true, adaptive: false };
 }
 
 function poolParams(
@@ -387,10 +365,8 @@ function maxPool(
 export const max_pool2d = (...args: Parameters<typeof maxPool>): Tensor => maxPool(...args).values;
 export const max_pool2d_with_indices = maxPool;
 
-// A number for the last dimension as a pair.
-const flatPair = (value: Pair, other: number): [number, number] => [other, pair(value)[0]];
-const stepPair = (stride: Pair | undefined, kernel: Pair): [number, number] =>
-  flatPair(stride === undefined || [stride].flat().length === 0 ? kernel : stride, 1);
+const lastStrideOf = (stride: Pair | undefined, kernel: Pair): [number, number] =>
+  lastOf(strideOf(stride, kernel), 1);
 
 export function max_pool1d(
   input: Tensor,
@@ -401,8 +377,8 @@ export function max_pool1d(
   ceil_mode = false,
 ): Tensor {
   const out = max_pool2d(
-    ...([input.unsqueeze(-2), flatPair(kernel_size, 1), stepPair(stride, kernel_size)] as const),
-    ...([flatPair(padding, 0), flatPair(dilation, 1), ceil_mode] as const),
+    ...([input.unsqueeze(-2), lastOf(kernel_size, 1), lastStrideOf(stride, kernel_size)] as const),
+    ...([lastOf(padding, 0), lastOf(dilation, 1), ceil_mode] as const),
   );
   return out.squeeze(-2);
 }
@@ -455,8 +431,8 @@ export function avg_pool1d(
   count_include_pad = true,
 ): Tensor {
   return avg_pool2d(
-    ...([input.unsqueeze(-2), flatPair(kernel_size, 1), stepPair(stride, kernel_size)] as const),
-    ...([flatPair(padding, 0), ceil_mode, count_include_pad] as const),
+    ...([input.unsqueeze(-2), lastOf(kernel_size, 1), lastStrideOf(stride, kernel_size)] as const),
+    ...([lastOf(padding, 0), ceil_mode, count_include_pad] as const),
   ).squeeze(-2);
 }
 
@@ -467,8 +443,8 @@ export function adaptive_avg_pool2d(
   const wanted = typeof output_size === "number" ? [output_size, output_size] : output_size;
   const out = [0, 1].map((d) => wanted[d] ?? input.shape.at(-2 + d)!) as [number, number];
   const result = averagePool(batched(input), {
-    ...{ label: "adaptive_avg_pool2d", out, kernel: [1, 1], stride: [1, 1], padding: [0, 0] },
-    ...{ dilation: [1, 1], divisor: 0, countIncludePad: true, adaptive: true },
+    ...{ ...slidingOf(1, 1, 0, 1), label: "adaptive_avg_pool2d", out },
+    ...{ divisor: 0, countIncludePad: true, adaptive: true },
   });
   return input.dim() === 3 ? result.squeeze(0) : result;
 }
