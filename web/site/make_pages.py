@@ -1,6 +1,6 @@
 """`python web/site/make_pages.py` writes what the pages load into web/dist/site.
 
---quick trains the GPT for a few steps only, which is enough for tests of the page.
+--quick trains the GPT and ResNet-18 for a few steps only, which is enough for tests of the pages.
 """
 
 import argparse
@@ -187,7 +187,7 @@ def gpt(folder: pathlib.Path, *, quick: bool) -> None:
 
 # ---- Sentences
 
-LENGTHS = {"short": 32, "long": 256}  # tokens
+LENGTHS = {"short": 32, "long": 128}  # tokens
 SENTENCES = [
     "A man is eating food.",
     "Someone has a meal.",
@@ -251,13 +251,93 @@ def similarity(folder: pathlib.Path) -> None:
     )
 
 
+# ---- Pictures
+
+SHOWN = 12  # pictures on the page
+
+
+def shapes(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Bytes (count, height, width, 3) and labels (count,)."""
+    from resnet.shapes import pictures
+
+    return tuple(map(torch.from_numpy, pictures(count, seed)))
+
+
+def normalized(pictures: torch.Tensor) -> torch.Tensor:
+    """Bytes (count, height, width, 3) to what the network takes (count, 3, height, width)."""
+    mean, deviation = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])  # torchvision's
+    return ((pictures / 255 - mean) / deviation).permute(0, 3, 1, 2).contiguous()
+
+
+def trained_resnet(steps: int):
+    """ResNet-18 that has learned shapes, on the CPU, from the cache if it was trained before."""
+    from resnet import model
+    from resnet import shapes as drawn
+    from safetensors.torch import load_file, save_file
+
+    sources = [pathlib.Path(part.__file__).read_bytes() for part in (model, drawn)]
+    key = hashlib.sha256(b"".join([str(steps).encode(), *sources])).hexdigest()[:16]
+    path = CACHE / f"resnet-{key}.safetensors"
+    torch.manual_seed(0)
+    network = model.ResNet18(len(drawn.NAMES))
+    if path.exists():
+        network.load_state_dict(load_file(path))
+        return network.eval()
+    print(f"training ResNet-18: {steps} steps", flush=True)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=2e-3, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps + 1)
+    for step in range(steps):
+        pictures, labels = shapes(32, step)
+        loss = F.cross_entropy(network(normalized(pictures)), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    # Half as many bytes to load; what is recorded and shown is computed with what they hold.
+    network.half().float()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file(network.state_dict(), path)
+    return network.eval()
+
+
+def resnet(folder: pathlib.Path, *, quick: bool) -> None:
+    """ResNet-18's weights, a few pictures that it has not seen, and what PyTorch says of them."""
+    from resnet.shapes import NAMES
+    from safetensors.torch import save_file
+
+    steps = 2 if quick else 150
+    network = trained_resnet(steps)
+    pictures, labels = shapes(SHOWN if quick else 256, 10**6)
+    with torch.no_grad():
+        logits = network(normalized(pictures))
+    facts = {
+        "names": NAMES,
+        "side": pictures.shape[1],
+        "steps": steps,
+        "accuracy": (logits.argmax(1) == labels).float().mean().item(),
+        "held_back": len(labels),
+        "labels": labels[:SHOWN].tolist(),
+        "logits": logits[:SHOWN].tolist(),
+    }
+    (folder / "resnet.json").write_text(json.dumps(facts))
+    (folder / "pictures.bin").write_bytes(pictures[:SHOWN].numpy().tobytes())
+    save_file(
+        {
+            name: value.half() if value.is_floating_point() else value
+            for name, value in network.state_dict().items()
+        },
+        folder / "shapes.safetensors",
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a GPT that is hardly trained")
+    parser.add_argument("--quick", action="store_true", help="networks that are hardly trained")
     args = parser.parse_args()
     digits(SITE / "digits")
     gpt(SITE / "gpt", quick=args.quick)
     similarity(SITE / "similarity")
+    resnet(SITE / "resnet", quick=args.quick)
 
 
 if __name__ == "__main__":

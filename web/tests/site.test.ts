@@ -139,7 +139,7 @@ describe.skipIf(path === null)("the site", () => {
     await page.waitForSelector("#notice:has-text('The prompt is empty')");
     await page.close();
     expect(errors).toEqual([]);
-  });
+  }, 170_000);
 
   test.skipIf(!existsSync(join(site, "similarity", "minilm.twg")))(
     "similarity: the cosines are PyTorch's",
@@ -160,13 +160,14 @@ describe.skipIf(path === null)("the site", () => {
       await page.click("#compare");
       await page.waitForSelector("#notice:has-text('at least two sentences')");
       // A long sentence goes through the other function.
-      await page.fill("#sentences", `A man is eating food.\nA man ${"really ".repeat(40)}eats.`);
+      await page.fill("#sentences", `A man is eating food.\nA man ${"really ".repeat(30)}eats.`);
       await page.click("#compare");
       await page.waitForSelector("#status:has-text('1 sentence computed')");
       expect(await page.isVisible("#notice")).toBe(false);
       await page.close();
       expect(errors).toEqual([]);
     },
+    170_000,
   );
 
   test("playground: runs, prints as PyTorch does, stops, shows errors", async () => {
@@ -195,9 +196,32 @@ describe.skipIf(path === null)("the site", () => {
     expect(await run("print([1, 'two', { three: 3n }]);", "Done")).toBe('[1, "two", {three: 3}]');
     await page.close();
     expect(errors).toEqual([]);
-  });
+  }, 170_000);
 
-  test.each(["", "digits/", "gpt/", "similarity/", "playground/", "operators/"])(
+  test("resnet: the logits are PyTorch's, and a state dict can be loaded", async () => {
+    const page = await open("resnet/");
+    await page.waitForSelector("#status[data-difference]");
+    expect(await page.evaluate("document.documentElement.scrollWidth <= innerWidth")).toBe(true);
+    expect(Number(await page.getAttribute("#status", "data-difference"))).toBeLessThan(1e-3);
+    const shares = await page.$$eval("#bars small", (all) => all.map((one) => one.textContent));
+    expect(shares.length).toBe(8);
+    // The same weights from a file, and one that is of no use.
+    await page.setInputFiles("#weights", join(site, "resnet", "shapes.safetensors"));
+    await page.waitForSelector("#facts:has-text('The weights of shapes.safetensors')");
+    await page.waitForFunction(
+      "/^Computed in [0-9]+ ms.$/.test(document.getElementById('status').textContent)",
+    );
+    expect(await page.textContent("#answer")).toMatch(/^class \d: \d+ %$/);
+    expect(await page.$$eval("#bars small", (all) => all.map((one) => one.textContent))).toEqual(
+      shares,
+    );
+    await page.setInputFiles("#weights", join(site, "resnet", "pictures.bin"));
+    await page.waitForSelector("#notice:visible");
+    await page.close();
+    expect(errors).toEqual([]);
+  }, 170_000);
+
+  test.each(["", "digits/", "gpt/", "similarity/", "playground/", "operators/", "resnet/"])(
     "without WebGPU: %s",
     async (where) => {
       const page = await open(where, async (fresh) => {

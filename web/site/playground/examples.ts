@@ -6,7 +6,8 @@ export const EXAMPLES: Readonly<Record<string, string>> = {
 torch.manual_seed(0);
 const x = torch.arange(12).view(3, 4);
 print(x);
-print(x.t(), x.sum(0), x.to(torch.float32).mean());
+print(x.t());
+print(x.sum(0), x.to(torch.float32).mean());
 
 // A row and a column make a table.
 const row = torch.linspace(0, 1, 5);
@@ -14,10 +15,11 @@ const column = torch.tensor([[1], [10], [100]]);
 print(row.mul(column));
 
 const { values, indices } = torch.randn([6]).sort();
-print(values, indices);
+print(values);
+print(indices);
 
 const a = torch.randn([256, 256]);
-print(a.matmul(a.t()).softmax(-1));
+print(a.matmul(a).relu());
 `,
   Autograd: `import { torch } from "torch-webgpu/torch";
 

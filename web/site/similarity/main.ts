@@ -16,7 +16,7 @@ import type { Functions } from "./minilm.twg";
 import { WordPiece } from "./wordpiece";
 
 const SHORT = 32; // tokens: the lengths that make_pages.py exports
-const LONG = 256; // what the model was made for; sentence-transformers cuts there too
+const LONG = 128; // what is longer is cut there, as by the model's own tokenizer file
 const MAX_SENTENCES = 16;
 
 /** Sentences to begin with, and the cosines that PyTorch computed of them on a CPU. */

@@ -16,9 +16,9 @@ export type Functions = {
   }>;
   long(
     inputs: {
-      /** I64[1, 256] */
+      /** I64[1, 128] */
       ids: InputOf<"I64">;
-      /** I64[1, 256] */
+      /** I64[1, 128] */
       mask: InputOf<"I64">;
     },
     options?: RunOptions,
