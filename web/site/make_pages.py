@@ -147,7 +147,7 @@ def gpt(folder: pathlib.Path, *, quick: bool) -> None:
     from examples.llm.text import load
     from examples.llm.training import held_back_loss
 
-    recipe = Recipe(steps=30 if quick else 1000)
+    recipe = Recipe(steps=10 if quick else 1000)
     model = trained(recipe).eval()
     held_back = load(None).held_back
     passage = held_back[: recipe.context + 6]  # longer than a cache
@@ -305,7 +305,7 @@ def resnet(folder: pathlib.Path, *, quick: bool) -> None:
     from resnet.shapes import NAMES
     from safetensors.torch import save_file
 
-    steps = 2 if quick else 150
+    steps = 1 if quick else 150
     network = trained_resnet(steps)
     pictures, labels = shapes(SHOWN if quick else 256, 10**6)
     with torch.no_grad():

@@ -202,7 +202,7 @@ describe.skipIf(path === null)("the site", () => {
     const page = await open("resnet/");
     await page.waitForSelector("#status[data-difference]");
     expect(await page.evaluate("document.documentElement.scrollWidth <= innerWidth")).toBe(true);
-    expect(Number(await page.getAttribute("#status", "data-difference"))).toBeLessThan(1e-3);
+    expect(Number(await page.getAttribute("#status", "data-difference"))).toBeLessThan(1e-4);
     const shares = await page.$$eval("#bars small", (all) => all.map((one) => one.textContent));
     expect(shares.length).toBe(8);
     // The same weights from a file, and one that is of no use.
