@@ -18,7 +18,8 @@ interface Facts {
   readonly names: readonly string[];
   /** Height and width of its pictures. */
   readonly side: number;
-  readonly steps: number;
+  /** How many pictures it was trained on. */
+  readonly seen: number;
   /** The share of the held-back pictures that it recognizes. */
   readonly accuracy: number;
   readonly held_back: number;
@@ -61,7 +62,7 @@ class Page {
     private readonly facts: Facts,
     pictures: Uint8Array,
   ) {
-    const { side, steps, accuracy, held_back } = facts;
+    const { side, seen, accuracy, held_back } = facts;
     this.network = this.build(state, facts.names.length);
     this.names = facts.names;
     this.side.value = String(side);
@@ -69,7 +70,7 @@ class Page {
     this.side.addEventListener("change", () => void this.attempt(() => this.seeAgain()));
     write(
       "facts",
-      `Trained on ${(32 * steps).toLocaleString("en")} pictures that a program drew. Of ` +
+      `Trained on ${seen.toLocaleString("en")} pictures that a program drew. Of ` +
         `${held_back} others it recognizes ${(100 * accuracy).toFixed(0)} %.`,
     );
     this.addSamples(pictures);

@@ -170,13 +170,12 @@ class Page {
 }
 
 void start(async () => {
-  const files = Promise.all([
+  // First what is small: it tells whether make_pages.py had the model.
+  const [vocabulary, recorded] = await Promise.all([
     fetchFile("vocab.txt").then((response) => response.text()),
     fetchFile("similarity.json").then((response) => response.json() as Promise<Recorded>),
   ]);
-  files.catch(() => undefined); // awaited below
   const player = await load<Functions>("minilm.twg", { onProgress: showProgress });
-  const [vocabulary, recorded] = await files;
   const page = new Page(player, new WordPiece(vocabulary), recorded);
   Object.assign(globalThis, { page, player }); // for those who look with the console
   void page.compare();
