@@ -147,7 +147,7 @@ def gpt(folder: pathlib.Path, *, quick: bool) -> None:
     from examples.llm.text import load
     from examples.llm.training import held_back_loss
 
-    recipe = Recipe(steps=10 if quick else 1000)
+    recipe = Recipe(steps=10, context=24) if quick else Recipe(steps=1000)
     model = trained(recipe).eval()
     held_back = load(None).held_back
     passage = held_back[: recipe.context + 6]  # longer than a cache
