@@ -13,7 +13,7 @@ def install() -> None:
     @functools.wraps(known)
     def dlpack_device(self: torch.Tensor) -> tuple[Any, int]:
         if type(self) is torch.Tensor and self.device.type == "webgpu":
-            return torch.utils.dlpack.DLDeviceType.kDLExtDev, 0
+            return torch.utils.dlpack.DLDeviceType.kDLExtDev, self.device.index
         return known(self)
 
     torch.Tensor.__dlpack_device__ = dlpack_device  # type: ignore[method-assign]

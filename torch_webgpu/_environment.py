@@ -15,7 +15,8 @@ from torch_webgpu import _C, _register, webgpu
 def collect() -> dict[str, Any]:
     """Versions, settings, adapters, and what the chosen adapter grants. Starts the device.
 
-    Where there is none, ``error`` says why, and ``device`` and ``adapters`` are empty.
+    ``chosen`` holds for each device the index of its adapter; ``device`` is about webgpu:0. Where
+    there is none, ``error`` says why, and ``device``, ``chosen`` and ``adapters`` are empty.
     """
     facts: dict[str, Any] = {
         "versions": {
@@ -29,13 +30,15 @@ def collect() -> dict[str, Any]:
         },
         "settings": {k: v for k, v in sorted(os.environ.items()) if k.startswith("TORCH_WEBGPU_")},
         "adapters": [],
+        "chosen": [],
         "device": {},
         "error": "",
     }
     try:
         facts["adapters"] = webgpu.list_adapters()
-        properties = webgpu.get_device_properties()
-        facts["device"] = {**vars(properties), "free_memory": webgpu.mem_get_info()[0]}
+        facts["chosen"] = _C.chosen_adapters()
+        properties = webgpu.get_device_properties(0)
+        facts["device"] = {**vars(properties), "free_memory": webgpu.mem_get_info(0)[0]}
     except Exception as error:  # whatever a runtime or a driver has to say
         facts["error"] = str(error)
     return facts
@@ -56,9 +59,9 @@ def report(facts: dict[str, Any]) -> str:
     lines += ["", "Adapters, best first"]
     device = facts["device"]
     for index, adapter in enumerate(facts["adapters"]):
-        used = device and all(device[key] == adapter[key] for key in ("name", "backend"))
+        used = _devices_of(index, facts["chosen"])
         text = "{name} ({backend}, {type}, {driver})".format(**adapter)
-        lines.append(f"  {index}  {text}{'  <- webgpu:0' if used else ''}")
+        lines.append(f"  {index}  {text}{f'  <- {used}' if used else ''}")
     if facts["error"]:
         return "\n".join([*lines, "", f"No device: {facts['error']}"])
     mark = " (estimated)" if device["total_memory_is_estimated"] else ""
@@ -77,6 +80,11 @@ def report(facts: dict[str, Any]) -> str:
         *("  " + line for line in _pairs({k: f"{v:,}" for k, v in device["limits"].items()})),
     ]
     return "\n".join(lines)
+
+
+def _devices_of(adapter: int, chosen: list[int]) -> str:
+    """The devices on an adapter, such as ``webgpu:0, webgpu:1``."""
+    return ", ".join(f"webgpu:{k}" for k, position in enumerate(chosen) if position == adapter)
 
 
 def _pairs(facts: Mapping[str, object]) -> list[str]:
@@ -172,10 +180,11 @@ def summary() -> str:
     """A line for each adapter, without starting the device."""
     lines = ["WebGPU adapters:"]
     try:
-        chosen = _C.adapter()
-        for adapter in webgpu.list_adapters():
+        chosen = _C.chosen_adapters()
+        for index, adapter in enumerate(webgpu.list_adapters()):
             text = "{name} ({backend}, {type}, {driver})".format(**adapter)
-            lines.append(f"{text}{', used as webgpu:0' if adapter == chosen else ''}")
+            used = _devices_of(index, chosen)
+            lines.append(f"{text}{f', used as {used}' if used else ''}")
     except Exception as error:
         lines.append(f"none: {error}")
     return "\n".join(lines)

@@ -1,6 +1,6 @@
-"""Brings autograd's device thread to rest before Python finalizes.
+"""Brings autograd's device threads to rest before Python finalizes.
 
-That thread takes the GIL when it starts, which happens at the first backward() on any device, and
+Such a thread takes the GIL when it starts, which happens at the first backward() on any device, and
 when it drops Python objects after a backward(). A thread that asks for the GIL of a finalizing
 interpreter is ended in the middle of a C++ frame, and that aborts the process.
 """
@@ -20,4 +20,4 @@ def _shut_down() -> None:
     # nor the device of its parent.
     with contextlib.suppress(RuntimeError):
         _C.drain_autograd()
-        _C.synchronize()
+        _C.synchronize_all()

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -75,14 +76,13 @@ void tell_profiler(Context& context, uintptr_t address, int64_t change) {
   if (c10::memoryProfilingEnabled()) [[unlikely]] {
     const MemoryStats stats = context.allocator.stats();
     c10::reportMemoryUsageToProfiler(reinterpret_cast<void*>(address), change, stats.allocated,
-                                     stats.reserved, webgpu_device());
+                                     stats.reserved, device_of(context));
   }
 }
 
-// -1 is the current device.
-void check_ordinal(c10::DeviceIndex index) {
-  TORCH_CHECK(index <= 0, "webgpu error: invalid device ordinal ", static_cast<int>(index),
-              ", there is one device, webgpu:0");
+// The context of the device that is meant, null if it was not used yet.
+Context* known_context(c10::DeviceIndex index) {
+  return context_if_initialized(static_cast<uint32_t>(resolve_ordinal(index)));
 }
 
 c10::CachingAllocator::Stat stat(uint64_t current, uint64_t peak) {
@@ -94,16 +94,20 @@ c10::CachingAllocator::Stat stat(uint64_t current, uint64_t peak) {
 
 class DeviceAllocator final : public c10::DeviceAllocator {
 public:
+  // Without an index: of the current device.
+  explicit DeviceAllocator(c10::DeviceIndex index = -1) : index_(index) {}
+
   c10::DataPtr allocate(size_t bytes) override {
+    const c10::Device device = webgpu_device(index_ < 0 ? current_device() : index_);
     if (bytes == 0) {
-      return {nullptr, webgpu_device()};
+      return {nullptr, device};
     }
-    Buffer* buffer = context().allocator.allocate(bytes);
+    Buffer* buffer = context(static_cast<uint32_t>(device.index())).allocator.allocate(bytes);
     if (buffer->last_use == 0) { // never freed, so new
       AddressTable::instance().add(*buffer);
     }
     tell_profiler(*buffer->context, buffer->address, static_cast<int64_t>(bytes));
-    return {reinterpret_cast<void*>(buffer->address), buffer, &free_buffer, webgpu_device()};
+    return {reinterpret_cast<void*>(buffer->address), buffer, &free_buffer, device};
   }
 
   void copy_data(void* target, const void* source, size_t bytes) const override {
@@ -111,10 +115,10 @@ public:
     TORCH_CHECK_NOT_IMPLEMENTED(false, "webgpu storage cannot be cloned by address");
   }
 
-  bool initialized() override { return context_if_initialized() != nullptr; }
+  bool initialized() override { return !initialized_contexts().empty(); }
 
   void emptyCache(c10::MempoolId_t) override {
-    if (Context* ctx = context_if_initialized()) {
+    for (Context* ctx : initialized_contexts()) {
       ctx->allocator.empty_cache();
     }
   }
@@ -123,9 +127,8 @@ public:
   void recordStream(const c10::DataPtr&, c10::Stream) override {}
 
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
-    check_ordinal(index);
     c10::CachingDeviceAllocator::DeviceStats out;
-    if (Context* ctx = context_if_initialized()) {
+    if (Context* ctx = known_context(index)) {
       const MemoryStats stats = ctx->allocator.stats();
       const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
       out.allocated_bytes[all] = stat(stats.allocated, stats.max_allocated);
@@ -144,18 +147,21 @@ public:
   }
 
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
-    check_ordinal(index);
-    const MemoryBudget budget = context().allocator.budget();
+    const auto device = static_cast<uint32_t>(resolve_ordinal(index));
+    const MemoryBudget budget = context(device).allocator.budget();
     return {budget.free, budget.total};
   }
 
   void resetAccumulatedStats(c10::DeviceIndex) override {}
 
-  void resetPeakStats(c10::DeviceIndex) override {
-    if (Context* ctx = context_if_initialized()) {
+  void resetPeakStats(c10::DeviceIndex index) override {
+    if (Context* ctx = known_context(index)) {
       ctx->allocator.reset_peak_stats();
     }
   }
+
+private:
+  const c10::DeviceIndex index_;
 };
 
 // Plain memory: WebGPU cannot map memory of ours, and takes the pointers of what it maps itself
@@ -302,8 +308,8 @@ BufferPosition find_position(const c10::DataPtr& data) {
               "Expected all tensors to be on the same device, but found at least two devices, ",
               webgpu_device(), " and ", data.device(), "!");
   if (data.get() == nullptr) {
-    return {empty_buffers.of(context(std::max<c10::DeviceIndex>(data.device().index(), 0))).buffer,
-            0};
+    const auto index = static_cast<uint32_t>(resolve_ordinal(data.device().index()));
+    return {empty_buffers.of(context(index)).buffer, 0};
   }
   const BufferPosition place = AddressTable::instance().find(data.get());
   TORCH_CHECK(place.buffer != nullptr, "address ", data.get(),
@@ -322,9 +328,22 @@ void raise_beyond_storage(const at::TensorBase& tensor) {
               tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes());
 }
 
-c10::Allocator* device_allocator() {
-  static auto* allocator = new DeviceAllocator; // registered with c10, which does not own it
-  return allocator;
+c10::Allocator* device_allocator(c10::Device device) {
+  // Storages and c10 point to them and own none.
+  static auto* of_current = new DeviceAllocator;
+  static const auto* of_index = [] {
+    auto* all = new std::array<DeviceAllocator*, kMostDevices>;
+    for (uint32_t index = 0; index < kMostDevices; ++index) {
+      (*all)[index] = new DeviceAllocator(static_cast<c10::DeviceIndex>(index));
+    }
+    return all;
+  }();
+  return device.index() < 0 ? of_current : of_index->at(static_cast<size_t>(device.index()));
+}
+
+std::optional<c10::Device> find_device(const void* data) {
+  const BufferPosition place = AddressTable::instance().find(data);
+  return place.buffer == nullptr ? std::nullopt : std::optional(device_of(*place.buffer->context));
 }
 
 at::HostAllocator* pinned_allocator() { return &PinnedAllocator::instance(); }

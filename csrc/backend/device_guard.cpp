@@ -1,84 +1,129 @@
-// Device, stream and event management as c10 asks for it. There is one device with one stream, so
-// guards only check indices; events are points in the stream.
+// Device, stream and event management as c10 asks for it. Each device has one stream; events are
+// points in a stream.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <algorithm>
+#include <atomic>
 #include <memory>
 
+#include "backend/device.h"
 #include "backend/graph.h"
-#include "backend/tensor.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
 namespace {
 
+thread_local c10::DeviceIndex current = 0;
+
+// What deviceCount() answers.
+std::atomic<uint32_t> promised{0};
+uint32_t promised_devices() noexcept {
+  const uint32_t most = most_devices();
+  uint32_t before = promised.load();
+  while (before < most && !promised.compare_exchange_weak(before, most)) {
+  }
+  return std::max(before, most);
+}
+
 struct Event {
+  Context* context = nullptr;           // whose stream it is a point of
   uint64_t serial = 0;                  // of the submission that ends at the event
   std::shared_ptr<Timestamp> timestamp; // null without timing
 };
 
 Event* as_event(void* event) { return static_cast<Event*>(event); }
 
-void check_index(c10::Device device) {
+c10::Device checked(c10::Device device) {
   TORCH_CHECK(device.type() == kWebGPU, "expected a webgpu device, got ", device);
-  TORCH_CHECK(device.index() <= 0, "webgpu error: invalid device ordinal ",
-              static_cast<int>(device.index()), ", there is one device, webgpu:0");
+  return device;
 }
 
-c10::Stream the_stream() { return c10::Stream(c10::Stream::DEFAULT, webgpu_device()); }
+// Of a device that was used already, else null.
+Context* known_context(c10::Device device) {
+  return context_if_initialized(
+      static_cast<uint32_t>(device.index() < 0 ? current : device.index()));
+}
+
+Context& context_of_stream(const c10::Stream& stream) {
+  return context(static_cast<uint32_t>(resolve_ordinal(checked(stream.device()).index())));
+}
+
+c10::Stream stream_of(c10::Device device) {
+  return c10::Stream(c10::Stream::DEFAULT,
+                     webgpu_device(device.index() < 0 ? current : device.index()));
+}
 
 class DeviceGuardImpl final : public c10::impl::DeviceGuardImplInterface {
 public:
   c10::DeviceType type() const override { return kWebGPU; }
 
   c10::Device exchangeDevice(c10::Device device) const override {
-    check_index(device);
-    return webgpu_device();
+    return webgpu_device(exchange_device(checked(device).index()));
   }
   c10::Device getDevice() const override { return webgpu_device(); }
-  void setDevice(c10::Device device) const override { check_index(device); }
-  void uncheckedSetDevice(c10::Device) const noexcept override {}
+  void setDevice(c10::Device device) const override { exchange_device(checked(device).index()); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    current = device.index() < 0 ? current : device.index();
+  }
 
-  // autograd asks for it in the first backward(), even of CPU tensors, to size its thread pool.
-  // That must not load drivers, so this does not check whether there is an adapter.
-  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  // autograd asks for it in the first backward(), even of CPU tensors, to size its thread pool: a
+  // thread for each device. That must not load drivers, so before the number of adapters is known
+  // this is the most there can be, and stays so, since autograd counts on it in every backward().
+  // torch.accelerator.device_count() does not ask here.
+  c10::DeviceIndex deviceCount() const noexcept override {
+    return static_cast<c10::DeviceIndex>(promised_devices());
+  }
 
-  c10::Stream getStream(c10::Device) const override { return the_stream(); }
-  c10::Stream getDefaultStream(c10::Device) const override { return the_stream(); }
-  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override { return the_stream(); }
-  c10::Stream getNewStream(c10::Device, int) const override { return the_stream(); }
-  c10::Stream exchangeStream(c10::Stream) const override { return the_stream(); }
+  c10::Stream getStream(c10::Device device) const override { return stream_of(device); }
+  c10::Stream getDefaultStream(c10::Device device) const override { return stream_of(device); }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+    return stream_of(device);
+  }
+  c10::Stream getNewStream(c10::Device device, int) const override { return stream_of(device); }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    return stream_of(stream.device());
+  }
 
-  bool queryStream(const c10::Stream&) const override {
-    Context* ctx = context_if_initialized();
+  bool queryStream(const c10::Stream& stream) const override {
+    Context* ctx = known_context(stream.device());
     return ctx == nullptr || ctx->stream.is_complete(ctx->stream.flush());
   }
-  void synchronizeStream(const c10::Stream&) const override { synchronizeDevice(0); }
-  void synchronizeDevice(const c10::DeviceIndex) const override {
+  void synchronizeStream(const c10::Stream& stream) const override {
+    synchronizeDevice(stream.device_index());
+  }
+  void synchronizeDevice(const c10::DeviceIndex index) const override {
+    const c10::DeviceIndex meant = resolve_ordinal(index);
     // A forked child must get the error of context(). A device that was never used has no work.
-    if (in_bad_fork() || context_if_initialized() != nullptr) {
-      context().stream.synchronize();
+    if (in_bad_fork() || known_context(webgpu_device(meant)) != nullptr) {
+      context(static_cast<uint32_t>(meant)).stream.synchronize();
     }
   }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
               const c10::EventFlag flag) const override {
-    check_index(stream.device());
+    Context& ctx = context_of_stream(stream);
     auto recorded = std::make_unique<Event>();
+    recorded->context = &ctx;
     if (flag == c10::EventFlag::BACKEND_DEFAULT) { // with timing
       check_not_capturing("an Event with enable_timing=True", "a replay would not record it");
-      recorded->timestamp = context().stream.record_timestamp();
+      recorded->timestamp = ctx.stream.record_timestamp();
     }
-    recorded->serial = context().stream.flush();
+    recorded->serial = ctx.stream.flush();
     delete as_event(*event);
     *event = recorded.release();
   }
-  void block(void*, const c10::Stream&) const override {} // there is one stream, which is in order
+  // A stream is in order. That of another device cannot be told to wait, so the host does.
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr && as_event(event)->context != known_context(stream.device())) {
+      synchronizeEvent(event);
+    }
+  }
   bool queryEvent(void* event) const override {
-    return event == nullptr || context().stream.is_complete(as_event(event)->serial);
+    return event == nullptr || usable(*as_event(event)).stream.is_complete(as_event(event)->serial);
   }
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) {
-      context().stream.wait(as_event(event)->serial);
+      usable(*as_event(event)).stream.wait(as_event(event)->serial);
     }
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
@@ -87,10 +132,12 @@ public:
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
     TORCH_CHECK(start != nullptr && end != nullptr,
                 "Both events must be recorded before calculating elapsed time.");
+    TORCH_CHECK(as_event(start)->context == as_event(end)->context,
+                "Both events must be recorded on the same device to calculate elapsed time.");
     const auto& from = as_event(start)->timestamp;
     const auto& to = as_event(end)->timestamp;
     TORCH_CHECK(from != nullptr && to != nullptr,
-                context().device.caps().timestamps
+                usable(*as_event(start)).device.caps().timestamps
                     ? "Both events must be created with argument 'enable_timing=True'."
                     : "elapsed_time needs timestamp queries, which this WebGPU device lacks.");
     const double nanoseconds =
@@ -106,9 +153,37 @@ public:
     types.has_Short = types.has_Char = types.has_Byte = types.has_Bool = types.has_ComplexFloat = 1;
     return capability;
   }
+
+private:
+  // Raises in a forked child, which has no device.
+  static Context& usable(const Event& event) { return context(event.context->index); }
 };
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, DeviceGuardImpl);
 
 } // namespace
+
+c10::DeviceIndex current_device() { return current; }
+
+c10::DeviceIndex exchange_device(c10::DeviceIndex index) {
+  // autograd's threads come here, also those of devices that turned out not to exist.
+  if (index > 0 && static_cast<uint32_t>(index) >= promised_devices()) {
+    check_ordinal(index); // raises
+  }
+  const c10::DeviceIndex before = current;
+  current = index < 0 ? current : index;
+  return before;
+}
+
+void check_ordinal(c10::DeviceIndex index) {
+  if (index > 0 && static_cast<uint32_t>(index) >= num_devices()) {
+    raise_invalid_ordinal(index, num_devices());
+  }
+}
+
+c10::DeviceIndex resolve_ordinal(c10::DeviceIndex index) {
+  check_ordinal(index);
+  return index < 0 ? current : index;
+}
+
 } // namespace torch_webgpu

@@ -18,9 +18,7 @@ void check_options(const at::TensorOptions& options) {
   TORCH_CHECK_NOT_IMPLEMENTED(options.layout() == c10::kStrided, "webgpu tensors are strided, not ",
                               options.layout());
   TORCH_CHECK(!options.pinned_memory(), "Only dense CPU tensors can be pinned");
-  const c10::Device device = options.device();
-  TORCH_CHECK(device.index() <= 0, "webgpu error: invalid device ordinal ",
-              static_cast<int>(device.index()), ", there is one device, webgpu:0");
+  check_ordinal(options.device().index());
 }
 
 // Fills a new tensor if torch.use_deterministic_algorithms asks for it.
@@ -59,7 +57,8 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
 at::Tensor efficientzerotensor(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
                                std::optional<at::Layout> layout, std::optional<at::Device> device,
                                std::optional<bool> pin_memory) {
-  at::native::ZeroTensorAllocator allocator(webgpu_device());
+  at::native::ZeroTensorAllocator allocator(
+      webgpu_device(resolve_ordinal(device ? device->index() : -1)));
   return at::detail::empty_generic(size, &allocator,
                                    kKeys | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
                                    at::dtype_or_default(dtype), std::nullopt);
@@ -67,13 +66,13 @@ at::Tensor efficientzerotensor(at::IntArrayRef size, std::optional<at::ScalarTyp
 
 } // namespace
 
-at::Tensor empty_webgpu(at::IntArrayRef size, at::ScalarType dtype) {
-  return at::detail::empty_generic(size, device_allocator(), kKeys, dtype, std::nullopt);
+at::Tensor empty_webgpu(at::IntArrayRef size, at::ScalarType dtype, c10::Device device) {
+  return at::detail::empty_generic(size, device_allocator(device), kKeys, dtype, std::nullopt);
 }
 
 at::Tensor empty_webgpu(at::IntArrayRef size, const at::TensorOptions& options) {
   check_options(options);
-  return at::detail::empty_generic(size, device_allocator(), kKeys,
+  return at::detail::empty_generic(size, device_allocator(options.device()), kKeys,
                                    c10::typeMetaToScalarType(options.dtype()),
                                    options.memory_format_opt());
 }
@@ -81,7 +80,7 @@ at::Tensor empty_webgpu(at::IntArrayRef size, const at::TensorOptions& options) 
 at::Tensor empty_strided_webgpu(at::IntArrayRef size, at::IntArrayRef stride,
                                 const at::TensorOptions& options) {
   check_options(options);
-  return at::detail::empty_strided_generic(size, stride, device_allocator(), kKeys,
+  return at::detail::empty_strided_generic(size, stride, device_allocator(options.device()), kKeys,
                                            c10::typeMetaToScalarType(options.dtype()));
 }
 

@@ -6,13 +6,14 @@
 
 namespace torch_webgpu {
 
-/// Uninitialized webgpu tensor. Of the options only the dtype, the memory format and what is
-/// invalid on this device (layout, pin_memory, another device index) matter.
+/// Uninitialized webgpu tensor. Of the options the dtype, the device's index (none: the current
+/// device), the memory format and what is invalid here (layout, pin_memory, an index that no device
+/// has) matter.
 at::Tensor empty_webgpu(at::IntArrayRef size, const at::TensorOptions& options);
 at::Tensor empty_strided_webgpu(at::IntArrayRef size, at::IntArrayRef stride,
                                 const at::TensorOptions& options);
 
-/// A contiguous one.
-at::Tensor empty_webgpu(at::IntArrayRef size, at::ScalarType dtype);
+/// A contiguous one. `device` is that of a webgpu tensor: an operand of the op.
+at::Tensor empty_webgpu(at::IntArrayRef size, at::ScalarType dtype, c10::Device device);
 
 } // namespace torch_webgpu

@@ -56,6 +56,14 @@ void replace_generators(const c10::FunctionSchema& schema, torch::jit::Stack* st
   static const c10::TypePtr optional_generator =
       c10::OptionalType::create(c10::GeneratorType::get());
   const size_t begin = stack->size() - schema.arguments().size();
+  c10::Device device = webgpu_device();
+  for (size_t i = begin; i < stack->size(); ++i) {
+    const at::Tensor tensor = (*stack)[i].isTensor() ? (*stack)[i].toTensor() : at::Tensor();
+    if (tensor.defined() && is_webgpu(tensor)) {
+      device = tensor.device();
+      break;
+    }
+  }
   for (size_t i = begin; i < stack->size(); ++i) {
     c10::IValue& value = (*stack)[i];
     std::optional<at::Generator> generator;
@@ -64,7 +72,8 @@ void replace_generators(const c10::FunctionSchema& schema, torch::jit::Stack* st
     } else if (!value.isNone() || *schema.arguments()[i - begin].type() != *optional_generator) {
       continue;
     }
-    const PhiloxState state = generator_of(generator).philox_state(4);
+    const PhiloxState state =
+        generator_of(generator, generator ? generator->device() : device).philox_state(4);
     value = at::detail::createCPUGenerator(state.seed + state.offset * 0x9e3779b97f4a7c15ull);
   }
 }

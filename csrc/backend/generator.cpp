@@ -4,6 +4,7 @@
 #include <ATen/core/TensorBase.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -113,19 +114,30 @@ GeneratorImpl* GeneratorImpl::clone_impl() const {
   return copy;
 }
 
-at::Generator make_generator() { return at::make_generator<GeneratorImpl>(0); }
-
-const at::Generator& default_generator() {
-  static const at::Generator generator = make_generator();
-  return generator;
+at::Generator make_generator(c10::DeviceIndex index) {
+  return at::make_generator<GeneratorImpl>(index);
 }
 
-GeneratorImpl& generator_of(const std::optional<at::Generator>& generator) {
-  const at::Generator& chosen =
-      generator.has_value() && generator->defined() ? *generator : default_generator();
+const at::Generator& default_generator(c10::DeviceIndex index) {
+  static const auto* generators = [] {
+    auto* all = new std::array<at::Generator, kMostDevices>; // kernels may run at exit
+    for (uint32_t k = 0; k < kMostDevices; ++k) {
+      (*all)[k] = make_generator(static_cast<c10::DeviceIndex>(k));
+    }
+    return all;
+  }();
+  return generators->at(static_cast<size_t>(index));
+}
+
+GeneratorImpl& generator_of(const std::optional<at::Generator>& generator, c10::Device device) {
+  const at::Generator& chosen = generator.has_value() && generator->defined()
+                                    ? *generator
+                                    : default_generator(device.index());
   TORCH_CHECK(chosen.device().type() == kWebGPU,
               "Expected a 'webgpu' device type for generator but found '", chosen.device().type(),
               "'");
+  TORCH_CHECK(chosen.device() == device, "Expected a '", device, "' generator device but found '",
+              chosen.device(), "'");
   return *static_cast<GeneratorImpl*>(chosen.unsafeGetGeneratorImpl());
 }
 

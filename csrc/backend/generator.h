@@ -73,10 +73,13 @@ private:
   uint64_t offset_ = 0;
 };
 
-const at::Generator& default_generator();
-at::Generator make_generator();
+/// The default generator of the device with that index, which is not checked beyond kMostDevices:
+/// seeding loads no drivers.
+const at::Generator& default_generator(c10::DeviceIndex index);
+at::Generator make_generator(c10::DeviceIndex index);
 
-/// The generator an op was given, or the default one. Raises if it is another device's.
-GeneratorImpl& generator_of(const std::optional<at::Generator>& generator);
+/// The generator an op was given, or the default one of `device`, on which the op runs. Raises if
+/// it is another device's.
+GeneratorImpl& generator_of(const std::optional<at::Generator>& generator, c10::Device device);
 
 } // namespace torch_webgpu

@@ -24,8 +24,8 @@ std::atomic<CapturedGraph*> capturing{nullptr};
 // The pools that graphs have, by their ids.
 class Pools {
 public:
-  // Raises RuntimeError for an id that new_id() did not give.
-  std::shared_ptr<MemoryPool> get(c10::MempoolId_t id) {
+  // Raises RuntimeError for an id that new_id() did not give, and for a pool of another device.
+  std::shared_ptr<MemoryPool> get(c10::MempoolId_t id, Context& context) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto [of_graph, by_itself] = id;
     TORCH_CHECK(of_graph == 0 ? by_itself % 2 == 0 && by_itself <= last_
@@ -33,24 +33,27 @@ public:
                 "(", of_graph, ", ", by_itself,
                 ") is no token of a memory pool: those come from "
                 "graph_pool_handle() and pool()");
-    std::weak_ptr<MemoryPool>& entry = pools_[id];
-    std::shared_ptr<MemoryPool> pool = entry.lock();
+    Entry& entry = pools_[id];
+    std::shared_ptr<MemoryPool> pool = entry.pool.lock();
     if (pool == nullptr) {
-      pool = {new MemoryPool, [](MemoryPool* dissolved) {
+      pool = {new MemoryPool, [&context](MemoryPool* dissolved) {
                 if (!in_bad_fork()) {
-                  context().allocator.dissolve(*dissolved);
+                  context.allocator.dissolve(*dissolved);
                 }
                 delete dissolved;
               }};
-      entry = pool;
+      entry = {pool, &context};
     }
+    TORCH_CHECK(entry.context == &context, "the memory pool (", of_graph, ", ", by_itself,
+                ") belongs to graphs of ", device_of(*entry.context), ", the current device is ",
+                device_of(context));
     return pool;
   }
 
   // Ids of graphs' own pools are {odd, 0}, of pools asked for by themselves {0, even}.
   c10::MempoolId_t new_id(bool of_graph) {
     std::lock_guard<std::mutex> lock(mutex_);
-    std::erase_if(pools_, [](const auto& entry) { return entry.second.expired(); });
+    std::erase_if(pools_, [](const auto& entry) { return entry.second.pool.expired(); });
     do {
       ++last_;
     } while ((last_ % 2 == 1) != of_graph);
@@ -63,10 +66,26 @@ public:
   }
 
 private:
+  struct Entry {
+    std::weak_ptr<MemoryPool> pool;
+    Context* context = nullptr; // that its buffers are of
+  };
+
   std::mutex mutex_;
-  std::map<c10::MempoolId_t, std::weak_ptr<MemoryPool>> pools_;
+  std::map<c10::MempoolId_t, Entry> pools_;
   c10::CaptureId_t last_ = 0;
 };
+
+// Dispatches so far of each device but that of `context`.
+std::map<const Context*, uint64_t> dispatches_elsewhere(const Context& context) {
+  std::map<const Context*, uint64_t> counts;
+  for (Context* other : initialized_contexts()) {
+    if (other != &context) {
+      counts[other] = other->stream.stats().dispatches;
+    }
+  }
+  return counts;
+}
 
 struct Line {
   std::ostream& out;
@@ -101,19 +120,26 @@ struct Line {
 
 CapturedGraph::~CapturedGraph() { abandon(); }
 
+Context& CapturedGraph::owner() const {
+  return context_ != nullptr ? context(context_->index) : current_context(); // raises after a fork
+}
+
 bool CapturedGraph::is_capturing() { return capturing.load() != nullptr; }
 
 c10::MempoolId_t CapturedGraph::new_pool() { return Pools::instance().new_id(false); }
 
 void CapturedGraph::capture_begin(c10::MempoolId_t pool) {
-  Context& ctx = context();
+  Context& ctx = current_context();
+  auto elsewhere = dispatches_elsewhere(ctx);
   std::lock_guard<std::recursive_mutex> lock(ctx.mutex);
   TORCH_CHECK(graph_ == nullptr, "this graph has been captured already: reset() it first");
   TORCH_CHECK(!is_capturing(), "another graph is being captured");
   Pools& pools = Pools::instance();
   const c10::MempoolId_t id = pool == c10::MempoolId_t{0, 0} ? pools.new_id(true) : pool;
-  pool_ = pools.get(id);
+  pool_ = pools.get(id, ctx);
   pool_id_ = id;
+  context_ = &ctx;
+  elsewhere_ = std::move(elsewhere);
   auto graph = std::make_unique<Graph>(ctx, pool_);
   ctx.stream.set_recorder(graph.get());
   graph_ = std::move(graph);
@@ -122,11 +148,12 @@ void CapturedGraph::capture_begin(c10::MempoolId_t pool) {
   capturing = this;
   draw_is_due_ = false;
   refused_.clear();
-  take_generator(generator_of(std::nullopt)); // also if it draws nothing: its state is protected
+  take_generator(generator_of(std::nullopt,
+                              device_of(ctx))); // also if it draws nothing: its state is protected
 }
 
 void CapturedGraph::stop() {
-  Context& ctx = context();
+  Context& ctx = owner();
   ctx.stream.set_recorder(nullptr);
   ctx.allocator.use_pool(nullptr);
   capturing = nullptr;
@@ -149,12 +176,21 @@ void CapturedGraph::check_draw_was_recorded() const {
 }
 
 void CapturedGraph::capture_end() {
-  std::lock_guard<std::recursive_mutex> lock(context().mutex);
+  const auto elsewhere = dispatches_elsewhere(owner());
+  std::lock_guard<std::recursive_mutex> lock(owner().mutex);
   TORCH_CHECK(capturing_, "capture_end() was called without capture_begin()");
   stop();
   try {
     TORCH_CHECK(refused_.empty(), "the capture is invalid: ", refused_, " cannot be captured");
     check_draw_was_recorded();
+    for (const auto& [other, count] : elsewhere) {
+      const auto before = elsewhere_.find(other);
+      TORCH_CHECK(count == (before == elsewhere_.end() ? 0 : before->second),
+                  "the capture is invalid: operators ran on ", device_of(*other),
+                  " while a graph of ", device_of(owner()),
+                  " was captured, and a replay would not repeat them. The graph's device is the "
+                  "current one when the capture begins");
+    }
     if (!keep_graph_) {
       graph_->instantiate();
     }
@@ -166,7 +202,7 @@ void CapturedGraph::capture_end() {
 
 void CapturedGraph::abandon() noexcept {
   if (capturing_ && !in_bad_fork()) {
-    std::lock_guard<std::recursive_mutex> lock(context().mutex);
+    std::lock_guard<std::recursive_mutex> lock(owner().mutex);
     stop();
     clear();
   }
@@ -176,7 +212,7 @@ void CapturedGraph::reset() {
   if (graph_ == nullptr) {
     return;
   }
-  std::lock_guard<std::recursive_mutex> lock(context().mutex);
+  std::lock_guard<std::recursive_mutex> lock(owner().mutex);
   TORCH_CHECK(!capturing_, "a graph cannot be reset while it is captured");
   clear();
 }
@@ -187,13 +223,13 @@ const Graph& CapturedGraph::captured() const {
 }
 
 void CapturedGraph::instantiate() {
-  std::lock_guard<std::recursive_mutex> lock(context().mutex);
+  std::lock_guard<std::recursive_mutex> lock(owner().mutex);
   captured();
   graph_->instantiate();
 }
 
 void CapturedGraph::replay() {
-  std::lock_guard<std::recursive_mutex> lock(context().mutex);
+  std::lock_guard<std::recursive_mutex> lock(owner().mutex);
   captured();
   check_not_capturing("a graph's replay()", "its commands are not recorded");
   std::vector<RandomPlace> places;
@@ -205,7 +241,7 @@ void CapturedGraph::replay() {
 }
 
 void CapturedGraph::update(const CapturedGraph& capture) {
-  std::lock_guard<std::recursive_mutex> lock(context().mutex);
+  std::lock_guard<std::recursive_mutex> lock(owner().mutex);
   captured();
   capture.captured();
   TORCH_CHECK(draws_.size() == capture.draws_.size(),
@@ -233,17 +269,17 @@ c10::MempoolId_t CapturedGraph::pool() const {
 }
 
 bool CapturedGraph::names(const at::TensorBase& tensor) const {
-  std::lock_guard<std::recursive_mutex> lock(context().mutex);
+  std::lock_guard<std::recursive_mutex> lock(owner().mutex);
   return captured().names(buffer_of(tensor));
 }
 
 size_t CapturedGraph::num_commands() const {
-  std::lock_guard<std::recursive_mutex> lock(context().mutex);
+  std::lock_guard<std::recursive_mutex> lock(owner().mutex);
   return captured().commands().size();
 }
 
 void CapturedGraph::debug_dump(const std::string& path) const {
-  std::lock_guard<std::recursive_mutex> lock(context().mutex);
+  std::lock_guard<std::recursive_mutex> lock(owner().mutex);
   std::ofstream out(path);
   std::map<const Buffer*, size_t> numbers;
   for (const CommandList::Command& command : captured().commands()) {
@@ -254,8 +290,10 @@ void CapturedGraph::debug_dump(const std::string& path) const {
 }
 
 void CapturedGraph::note_draw(GeneratorImpl& generator) {
-  if (CapturedGraph* graph = capturing.load()) [[unlikely]] {
-    std::lock_guard<std::recursive_mutex> lock(context().mutex);
+  CapturedGraph* graph = capturing.load();
+  // Operators on other devices are executed.
+  if (graph != nullptr && generator.device() == device_of(graph->owner())) [[unlikely]] {
+    std::lock_guard<std::recursive_mutex> lock(graph->owner().mutex);
     graph->check_draw_was_recorded();
     graph->draw_is_due_ = true;
     graph->draws_before_ = graph->graph_->num_draws();
@@ -265,7 +303,7 @@ void CapturedGraph::note_draw(GeneratorImpl& generator) {
 
 void CapturedGraph::note_refusal(std::string_view op) {
   if (CapturedGraph* graph = capturing.load()) {
-    std::lock_guard<std::recursive_mutex> lock(context().mutex);
+    std::lock_guard<std::recursive_mutex> lock(graph->owner().mutex);
     graph->refused_ = op;
   }
 }

@@ -5,6 +5,7 @@
 #include <c10/core/Allocator.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,7 +18,9 @@ namespace torch_webgpu {
 
 /// From capture_begin() to capture_end(), operators record what they would have the device do, and
 /// the device does nothing. Results have their shapes, and hold values from the first replay on.
-/// One graph at a time; operators of all threads are recorded.
+/// A graph is of the device that is current when its capture begins; operators on other devices are
+/// executed, and make the capture fail at its end. One graph at a time, on whichever device;
+/// operators of all threads are recorded.
 class CapturedGraph {
 public:
   explicit CapturedGraph(bool keep_graph = false) : keep_graph_(keep_graph) {}
@@ -30,7 +33,8 @@ public:
   /// captured or recorded, or if this graph was captured already.
   void capture_begin(c10::MempoolId_t pool = {0, 0});
   /// Instantiates the graph as well, unless it was made with keep_graph. Raises RuntimeError, and
-  /// leaves the graph empty, if an operator was refused during the capture.
+  /// leaves the graph empty, if an operator was refused during the capture or ran on another
+  /// device.
   void capture_end();
   /// Ends a capture that failed; the graph is empty again. Does nothing if there is no capture.
   void abandon() noexcept;
@@ -47,6 +51,8 @@ public:
   void enable_debug_mode() {}
   /// Writes a list of the commands, one a line.
   void debug_dump(const std::string& path) const;
+  /// The context of the device that the graph is of; before the capture, the current one's.
+  Context& owner() const;
   /// What was recorded. The caller holds the context's lock.
   const Graph& graph() const { return captured(); }
   /// Expires when the graph is reset.
@@ -85,6 +91,8 @@ private:
   void take_generator(GeneratorImpl& generator);
   void check_draw_was_recorded() const;
 
+  Context* context_ = nullptr;                   // of the capture
+  std::map<const Context*, uint64_t> elsewhere_; // dispatches of other devices when it began
   bool keep_graph_;
   bool capturing_ = false;
   c10::MempoolId_t pool_id_{0, 0};

@@ -18,54 +18,52 @@ namespace {
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return is_available(); }
-  bool hasPrimaryContext(c10::DeviceIndex) const override {
-    return context_if_initialized() != nullptr;
+  bool hasPrimaryContext(c10::DeviceIndex index) const override {
+    // Every backward() asks for all that there may be, so this loads no drivers to check the index.
+    return context_if_initialized(static_cast<uint32_t>(index < 0 ? current_device() : index)) !=
+           nullptr;
   }
-  void init() const override { context(); }
-  c10::DeviceIndex deviceCount() const override { return is_available() ? 1 : 0; }
-  void setCurrentDevice(c10::DeviceIndex index) const override { check_index(index); }
-  c10::DeviceIndex getCurrentDevice() const override { return 0; }
+  void init() const override { current_context(); }
+  c10::DeviceIndex deviceCount() const override {
+    return is_available() ? static_cast<c10::DeviceIndex>(num_devices()) : c10::DeviceIndex{0};
+  }
+  void setCurrentDevice(c10::DeviceIndex index) const override {
+    exchange_device(resolve_ordinal(index));
+  }
+  c10::DeviceIndex getCurrentDevice() const override { return current_device(); }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex index) const override {
-    check_index(index);
-    return 0;
+    return exchange_device(resolve_ordinal(index));
   }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex index) const override {
-    check_index(std::max<c10::DeviceIndex>(index, 0)); // a negative index keeps the device
-    return 0;
+    return exchange_device(resolve_ordinal(index)); // a negative index keeps the device
   }
 
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
   c10::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
-  c10::Device getDeviceFromPtr(void*) const override { return webgpu_device(); }
+  c10::Device getDeviceFromPtr(void* data) const override {
+    return find_device(data).value_or(webgpu_device());
+  }
 
   const at::Generator& getDefaultGenerator(c10::DeviceIndex index) const override {
-    check_index(std::max<c10::DeviceIndex>(index, 0));
-    return default_generator();
+    return default_generator(resolve_ordinal(index));
   }
   at::Generator getNewGenerator(c10::DeviceIndex index) const override {
-    check_index(std::max<c10::DeviceIndex>(index, 0));
-    return make_generator();
+    return make_generator(resolve_ordinal(index));
   }
 
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
     TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");
-    c10::DataPtr grown = device_allocator()->allocate(bytes);
+    c10::DataPtr grown = device_allocator(storage.device())->allocate(bytes);
     const uint64_t kept = std::min(bytes, impl->nbytes());
     if (kept != 0) {
       // Whole words: both buffers are padded to them, and what is behind `kept` is undefined
       // anyway.
-      context().stream.copy(buffer_of(impl->data_ptr()), 0, buffer_of(grown), 0,
-                            (kept + 3) / 4 * 4);
+      const Buffer& target = buffer_of(grown);
+      target.context->stream.copy(buffer_of(impl->data_ptr()), 0, target, 0, (kept + 3) / 4 * 4);
     }
     impl->set_data_ptr_noswap(std::move(grown));
     impl->set_nbytes(bytes);
-  }
-
-private:
-  static void check_index(c10::DeviceIndex index) {
-    TORCH_CHECK(index == 0, "webgpu error: invalid device ordinal ", static_cast<int>(index),
-                ", there is one device, webgpu:0");
   }
 };
 
@@ -87,7 +85,7 @@ private:
 // At load and not at import, so that a C++ program that links the library has the device too.
 [[maybe_unused]] const bool registered = [] {
   c10::register_privateuse1_backend("webgpu");
-  c10::SetAllocator(kWebGPU, device_allocator());
+  c10::SetAllocator(kWebGPU, device_allocator(c10::Device(kWebGPU)));
   at::setHostAllocator(kWebGPU, pinned_allocator());
   at::RegisterPrivateUse1HooksInterface(new Hooks); // PyTorch keeps it
   set_error_handler(&throw_as_c10);

@@ -6,14 +6,10 @@
 
 #include <cstdint>
 
+#include "backend/device.h"
 #include "runtime/buffer.h"
 
 namespace torch_webgpu {
-
-inline constexpr c10::DeviceType kWebGPU = c10::DeviceType::PrivateUse1;
-
-/// The only device there is.
-inline c10::Device webgpu_device() { return {kWebGPU, 0}; }
 
 inline bool is_webgpu(const at::TensorBase& tensor) { return tensor.device().type() == kWebGPU; }
 

@@ -79,7 +79,7 @@ int64_t clock_offset(Stream& stream) {
 // What one trace records. Only one session is started at a time, which Kineto sees to.
 class Session final : public libkineto::IActivityProfilerSession {
 public:
-  // The device may be started later, by the program that is traced.
+  // Devices may be started later, by the program that is traced.
   void start() override {
     status_ = libkineto::TraceStatus::RECORDING;
     trace_number.fetch_add(1, std::memory_order_acq_rel);
@@ -91,15 +91,13 @@ public:
     set_context_watcher(nullptr);
     started_ = nullptr;
     status_ = libkineto::TraceStatus::PROCESSING;
-    if (attached_ == nullptr) {
-      return;
+    for (Attached& device : attached_) {
+      try {
+        device.entries = device.context->profiler.stop();
+      } catch (const c10::Error& error) {
+        fail(error);
+      }
     }
-    try {
-      entries_ = attached_->profiler.stop();
-    } catch (const c10::Error& error) {
-      fail(error);
-    }
-    attached_ = nullptr;
   }
 
   ~Session() override {
@@ -118,29 +116,41 @@ public:
                     libkineto::getLinkedActivityCallback operator_of, int64_t start,
                     int64_t end) override {
     buffer_->span = libkineto::TraceSpan(start, end, "WebGPU");
-    for (const ProfileEntry& entry : entries_) {
-      buffer_->emplace_activity(buffer_->span, ActivityType::CONCURRENT_KERNEL, entry.label);
-      libkineto::GenericTraceActivity& kernel = *buffer_->activities.back();
-      kernel.startTime = static_cast<int64_t>(entry.start_ns) + offset_;
-      kernel.endTime = static_cast<int64_t>(entry.end_ns) + offset_;
-      kernel.id = static_cast<int32_t>(entry.tag);
-      kernel.linked = entry.tag != 0 ? operator_of(kernel.id) : nullptr;
-      kernel.flow.id = static_cast<uint32_t>(entry.tag);
-      kernel.flow.type = libkineto::kLinkAsyncCpuGpu;
-      kernel.addMetadata("stream", 0);
-      kernel.addMetadata("correlation", entry.tag);
-      kernel.log(logger);
+    for (Attached& device : attached_) {
+      for (const ProfileEntry& entry : device.entries) {
+        buffer_->emplace_activity(buffer_->span, ActivityType::CONCURRENT_KERNEL, entry.label);
+        libkineto::GenericTraceActivity& kernel = *buffer_->activities.back();
+        kernel.startTime = static_cast<int64_t>(entry.start_ns) + device.offset;
+        kernel.endTime = static_cast<int64_t>(entry.end_ns) + device.offset;
+        kernel.id = static_cast<int32_t>(entry.tag);
+        kernel.device = static_cast<int32_t>(device.context->index);
+        kernel.linked = entry.tag != 0 ? operator_of(kernel.id) : nullptr;
+        kernel.flow.id = static_cast<uint32_t>(entry.tag);
+        kernel.flow.type = libkineto::kLinkAsyncCpuGpu;
+        kernel.addMetadata("stream", 0);
+        kernel.addMetadata("correlation", entry.tag);
+        kernel.log(logger);
+      }
+      device.entries.clear();
     }
-    entries_.clear();
   }
 
+  // Kineto takes one: the first that was used.
   std::unique_ptr<libkineto::DeviceInfo> getDeviceInfo() override {
     constexpr int64_t kAfterTheHost = 5'000'000; // where the view sorts GPUs
-    return std::make_unique<libkineto::DeviceInfo>(
-        libkineto::DeviceInfo{0, kAfterTheHost, name_, "webgpu:0"});
+    const Context* first = attached_.empty() ? nullptr : attached_[0].context;
+    const uint32_t index = first == nullptr ? 0 : first->index;
+    return std::make_unique<libkineto::DeviceInfo>(libkineto::DeviceInfo{
+        index, kAfterTheHost, first == nullptr ? "webgpu" : first->device.info().name,
+        "webgpu:" + std::to_string(index)});
   }
   std::vector<libkineto::ResourceInfo> getResourceInfos() override {
-    return {{/*id=*/0, /*sortIndex=*/0, /*deviceId=*/0, "stream 0"}};
+    std::vector<libkineto::ResourceInfo> streams;
+    for (const Attached& device : attached_) {
+      streams.push_back(
+          {/*id=*/0, /*sortIndex=*/0, /*deviceId=*/device.context->index, "stream 0"});
+    }
+    return streams;
   }
   std::unique_ptr<libkineto::CpuTraceBuffer> getTraceBuffer() override {
     return std::exchange(buffer_, std::make_unique<libkineto::CpuTraceBuffer>());
@@ -157,10 +167,9 @@ public:
 private:
   void attach(Context& context) {
     try {
-      name_ = context.device.info().name;
-      offset_ = clock_offset(context.stream);
+      const int64_t offset = clock_offset(context.stream);
       context.profiler.start(&innermost_operator);
-      attached_ = &context;
+      attached_.push_back({&context, offset, {}});
     } catch (const c10::Error& error) { // as which the backend has all errors of the runtime raised
       fail(error);
     }
@@ -173,11 +182,15 @@ private:
     errors_.push_back(why);
   }
 
+  // A device whose profiler runs for this session.
+  struct Attached {
+    Context* context = nullptr;
+    int64_t offset = 0; // from its time, in nanoseconds
+    std::vector<ProfileEntry> entries;
+  };
+
   static inline Session* started_ = nullptr;
-  Context* attached_ = nullptr; // whose profiler runs for this session
-  int64_t offset_ = 0;          // from device time, in nanoseconds
-  std::string name_ = "webgpu"; // of the adapter
-  std::vector<ProfileEntry> entries_;
+  std::vector<Attached> attached_;
   std::vector<std::string> errors_;
   std::unique_ptr<libkineto::CpuTraceBuffer> buffer_ =
       std::make_unique<libkineto::CpuTraceBuffer>();
@@ -214,13 +227,13 @@ public:
   void record(c10::DeviceIndex* device, torch::profiler::impl::ProfilerVoidEventStub* event,
               int64_t* cpu_ns) const override {
     if (device != nullptr) {
-      *device = 0;
+      *device = current_device();
     }
     if (cpu_ns != nullptr) {
       *cpu_ns = c10::getTime();
     }
     // A device that was not used yet has done nothing, and a graph that is captured does nothing.
-    Context* context = context_if_initialized();
+    Context* context = context_if_initialized(static_cast<uint32_t>(current_device()));
     const bool executes = context != nullptr && context->stream.recorder() == nullptr;
     *event = std::make_shared<Point>(executes ? context->stream.record_timestamp() : nullptr);
   }
@@ -238,11 +251,22 @@ public:
   }
 
   void synchronize() const override {
-    if (Context* context = context_if_initialized()) {
+    for (Context* context : initialized_contexts()) {
       context->stream.drain();
     }
   }
-  void onEachDevice(std::function<void(int)> operation) const override { operation(0); }
+  void onEachDevice(std::function<void(int)> operation) const override {
+    const c10::DeviceIndex before = current_device();
+    const std::vector<Context*> contexts = initialized_contexts();
+    if (contexts.empty()) {
+      operation(before);
+    }
+    for (const Context* context : contexts) {
+      exchange_device(static_cast<c10::DeviceIndex>(context->index));
+      operation(static_cast<int>(context->index));
+    }
+    exchange_device(before);
+  }
   bool enabled() const override { return true; }
 
   // Marks for a vendor's own tools, which WebGPU does not have.

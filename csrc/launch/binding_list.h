@@ -73,12 +73,10 @@ public:
     }
     return *target_;
   }
-  /// The operands' context; that of device 0 as long as there are none.
-  Context& owner() const {
-    return C10_LIKELY(context_ != nullptr) ? *context_ : torch_webgpu::context();
-  }
+  /// The operands' context; the current device's as long as there are none.
+  Context& owner() const { return C10_LIKELY(context_ != nullptr) ? *context_ : current_context(); }
   const ShaderTarget& target() const {
-    return C10_LIKELY(target_ != nullptr) ? *target_ : plan_target(torch_webgpu::context());
+    return C10_LIKELY(target_ != nullptr) ? *target_ : plan_target(current_context());
   }
   const Binding* data() const { return bindings_.data(); }
   uint32_t size() const { return num_bindings_; }

@@ -32,7 +32,12 @@ inline uint32_t bounded_rank(std::string_view op, int64_t rank, uint32_t limit) 
 inline void
 check_same_device(const char* op,
                   std::initializer_list<std::pair<const at::Tensor&, const char*>> tensors) {
-  std::optional<at::Device> common = webgpu_device();
+  std::optional<at::Device> common;
+  for (const auto& [tensor, name] : tensors) {
+    if (!common && tensor.defined() && is_webgpu(tensor)) {
+      common = tensor.device();
+    }
+  }
   for (const auto& [tensor, name] : tensors) {
     c10::impl::check_and_update_common_device(common, tensor, op, name);
   }
@@ -47,8 +52,8 @@ inline void check_dtype(const at::Tensor& tensor, at::ScalarType expected) {
 /// Delivers `result` as the value of an out= argument: resized (PyTorch warns if it had elements)
 /// and converted to its dtype.
 inline at::Tensor& write_out(const at::Tensor& result, at::Tensor& out) {
-  TORCH_CHECK(is_webgpu(out), "Expected all tensors to be on the same device, but found at least ",
-              "two devices, ", webgpu_device(), " and ", out.device(), "!");
+  TORCH_CHECK(result.device() == out.device(), "Expected all tensors to be on the same device, ",
+              "but found at least two devices, ", result.device(), " and ", out.device(), "!");
   at::native::resize_output(out, result.sizes());
   return out.copy_(result);
 }

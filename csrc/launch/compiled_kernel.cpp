@@ -211,12 +211,12 @@ void CompiledKernel::launch(const at::TensorBase* const* tensors, const int64_t*
 }
 
 void CompiledKernel::prepare() {
-  Context& device = context();
+  Context& device = current_context();
   compiled_pipelines.of(device).get(spec(usual_places(), {}, context_targets.of(device).device()));
 }
 
 std::string CompiledKernel::source() const {
-  return spec(usual_places(), {}, plan_target(context())).source;
+  return spec(usual_places(), {}, plan_target(current_context())).source;
 }
 
 } // namespace torch_webgpu

@@ -19,16 +19,26 @@ namespace {
 // The family after those of the kernel files.
 PipelineFamily user_family() { return family_of(static_cast<uint32_t>(all_kernels().size())); }
 
+constexpr size_t kDigestBytes = 24;
+
 uint64_t whole_words(uint64_t bytes) { return (bytes + 3) / 4 * 4; }
 
 } // namespace
 
-UserKernel::UserKernel(Spec spec) : spec_(std::move(spec)), context_(context()) {
-  std::array<uint64_t, 3> words;
-  TORCH_CHECK_VALUE(spec_.digest.size() == sizeof(words), "a digest has ", sizeof(words), " bytes");
-  std::memcpy(words.data(), spec_.digest.data(), sizeof(words));
+UserKernel::UserKernel(Spec spec) : spec_(std::move(spec)) {
+  TORCH_CHECK_VALUE(spec_.digest.size() == kDigestBytes, "a digest has ", kDigestBytes, " bytes");
+  pipeline(current_context());
+}
+
+const Pipeline& UserKernel::pipeline(Context& context) const {
+  std::atomic<const Pipeline*>& known = pipelines_[context.index];
+  if (const Pipeline* made = known.load(std::memory_order_acquire)) {
+    return *made;
+  }
+  std::array<uint64_t, kDigestBytes / sizeof(uint64_t)> words;
+  std::memcpy(words.data(), spec_.digest.data(), kDigestBytes);
   const PipelineKey key = {user_family(), words[0], words[1], words[2]};
-  pipeline_ = &context_.pipelines.get(key, [&] {
+  const Pipeline& made = context.pipelines.get(key, [&] {
     PipelineSpec pipeline;
     pipeline.label = spec_.name;
     pipeline.source = spec_.source;
@@ -38,6 +48,8 @@ UserKernel::UserKernel(Spec spec) : spec_(std::move(spec)), context_(context()) 
     pipeline.binding.writable = spec_.writable;
     return pipeline;
   });
+  known.store(&made, std::memory_order_release);
+  return made;
 }
 
 bool UserKernel::check(const std::vector<at::Tensor>& tensors, uint32_t k) const {
@@ -55,7 +67,7 @@ bool UserKernel::check(const std::vector<at::Tensor>& tensors, uint32_t k) const
               "launch the kernel in a torch.autograd.Function or under torch.no_grad()");
   const uint64_t begin = byte_offset(tensor);
   const uint64_t end = begin + tensor.nbytes();
-  const ShaderTarget& target = plan_target(context_);
+  const ShaderTarget& target = plan_target(tensor);
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.nbytes() <= target.max_storage_binding_size, spec_.name,
                               "(): '", name, "' of ", tensor.nbytes(),
                               " bytes is larger than a storage binding of target '", target.name,
@@ -86,6 +98,7 @@ void UserKernel::launch(const std::vector<at::Tensor>& tensors, const std::strin
   for (uint32_t k = 0; k < count; ++k) {
     direct[k] = check(tensors, k);
   }
+  Context& context = count == 0 ? current_context() : context_of(tensors[0]);
   // Autograd must not record the copies to and from temporary tensors.
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   std::vector<at::Tensor> bound(tensors);
@@ -95,11 +108,11 @@ void UserKernel::launch(const std::vector<at::Tensor>& tensors, const std::strin
       bound[k] = at::empty(tensors[k].sizes(), tensors[k].options());
       bound[k].copy_(tensors[k]);
     }
-    check_context(spec_.name, buffer_of(bound[k]), context_);
+    check_context(spec_.name, buffer_of(bound[k]), context);
     bindings[k] = {&buffer_of(bound[k]), byte_offset(bound[k]), whole_words(bound[k].nbytes())};
   }
-  context_.stream.dispatch(*pipeline_, bindings.data(), count, uniforms.data(),
-                           static_cast<uint32_t>(uniforms.size()), grid);
+  context.stream.dispatch(pipeline(context), bindings.data(), count, uniforms.data(),
+                          static_cast<uint32_t>(uniforms.size()), grid);
   for (uint32_t k = 0; k < count; ++k) {
     if (!is_written(k)) {
       continue;

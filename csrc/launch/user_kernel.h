@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -23,7 +25,8 @@ public:
     std::string digest;                // 24 bytes that tell this kernel from all others
   };
 
-  /// Builds the pipeline. Raises RuntimeError with the compiler's message if that fails.
+  /// Builds the pipeline on the current device; other devices that it is launched on build theirs
+  /// then. Raises RuntimeError with the compiler's message if that fails.
   explicit UserKernel(Spec spec);
 
   /// Appends a dispatch of `grid` workgroups. `uniforms` are the bytes at kParamsBinding. Raises
@@ -34,11 +37,13 @@ public:
 private:
   // Raises, or says whether the tensor's bytes can be bound where they are.
   bool check(const std::vector<at::Tensor>& tensors, uint32_t k) const;
+  // On the context's device.
+  const Pipeline& pipeline(Context& context) const;
   bool is_written(uint32_t k) const { return (spec_.writable >> k & 1) != 0; }
 
   Spec spec_;
-  Context& context_;                   // for which the pipeline is made
-  const Pipeline* pipeline_ = nullptr; // the context's cache keeps it
+  // Of each device. The contexts' caches keep them.
+  mutable std::array<std::atomic<const Pipeline*>, kMostDevices> pipelines_{};
 };
 
 } // namespace torch_webgpu

@@ -72,6 +72,7 @@ struct ListedCommand {
 
 struct Listing {
   std::weak_ptr<const Graph> graph;
+  uint32_t context = 0;               // the index of the graph's device
   std::vector<const Buffer*> buffers; // of the tensors; they live as long as the graph
   std::vector<ListedShader> shaders;
   std::vector<ListedTensor> tensors;
@@ -95,6 +96,7 @@ class Lister {
 public:
   explicit Lister(const CapturedGraph& captured) : graph_(captured.graph()) {
     listing_.graph = captured.weak_graph();
+    listing_.context = captured.owner().index;
     for (const CapturedGraph::Stream& stream : captured.random_streams()) {
       listing_.streams.push_back({stream.place.key, stream.place.counter, stream.increment});
     }
@@ -109,7 +111,7 @@ public:
       std::visit(*this, command);
     }
     uint32_t code = 0;
-    for (const auto& [kind, text] : context().stream.error_messages()) {
+    for (const auto& [kind, text] : captured.owner().stream.error_messages()) {
       listing_.messages[++code] = {exception_name(kind), text};
     }
   }
@@ -172,18 +174,19 @@ private:
 };
 
 Listing list(const CapturedGraph& captured) {
-  std::lock_guard<std::recursive_mutex> lock(context().mutex);
+  std::lock_guard<std::recursive_mutex> lock(captured.owner().mutex);
   return Lister(captured).result();
 }
 
 // The bytes that a listed tensor holds now.
 at::Tensor read_listed(const Listing& listing, uint32_t number) {
-  std::lock_guard<std::recursive_mutex> lock(context().mutex);
   TORCH_CHECK_VALUE(number < listing.tensors.size(), "there is no tensor ", number);
+  Context& owner = context(listing.context);
+  std::lock_guard<std::recursive_mutex> lock(owner.mutex);
   TORCH_CHECK(!listing.graph.expired(), "the graph was reset after it was listed");
   const uint64_t extent = listing.tensors[number].extent;
   at::Tensor bytes = at::empty({static_cast<int64_t>(extent)}, at::kByte);
-  context().stream.read(*listing.buffers[number], 0, bytes.mutable_data_ptr(), extent);
+  owner.stream.read(*listing.buffers[number], 0, bytes.mutable_data_ptr(), extent);
   return bytes;
 }
 
@@ -198,7 +201,7 @@ std::span<const uint8_t> bytes_of(const std::string& text) {
 }
 
 std::shared_ptr<Program> make_program(bool isolated) {
-  return std::make_shared<Program>(isolated ? isolated_context() : context());
+  return std::make_shared<Program>(isolated ? isolated_context() : current_context());
 }
 
 void add_pipeline(Program& program, const ListedShader& shader) {

@@ -1,7 +1,6 @@
 // torch_webgpu._C: what the Python package needs of the backend. Functions return plain values
 // (numbers, strings, dictionaries); torch_webgpu/webgpu gives them their public form. Whatever may
 // wait for the device or load drivers runs without the GIL.
-#include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -9,12 +8,16 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "backend/device.h"
+#include "backend/empty.h"
 #include "backend/fallback.h"
 #include "backend/generator.h"
 #include "backend/tensor.h"
@@ -68,15 +71,40 @@ std::vector<std::map<std::string, std::string>> adapters() {
   return out;
 }
 
-std::map<std::string, std::string> adapter() { return describe(chosen_adapter()); }
+// The index that is meant: -1 is the current device.
+uint32_t meant(int64_t index) {
+  if (index >= static_cast<int64_t>(kMostDevices)) {
+    raise_invalid_ordinal(index, num_devices());
+  }
+  return static_cast<uint32_t>(
+      resolve_ordinal(static_cast<c10::DeviceIndex>(std::max<int64_t>(index, -1))));
+}
+Context& context_at(int64_t index) { return context(meant(index)); }
+Context* known_context(int64_t index) { return context_if_initialized(meant(index)); }
 
-std::tuple<uint64_t, uint64_t, bool> memory_budget() {
-  const MemoryBudget budget = context().allocator.budget();
+std::map<std::string, std::string> adapter(int64_t index) {
+  const uint32_t device = meant(index);
+  const Context* known = context_if_initialized(device);
+  return describe(known != nullptr ? known->device.info() : chosen_adapters().at(device).info);
+}
+
+// For each device, the index of its adapter in adapters().
+std::vector<size_t> chosen_positions() {
+  std::vector<size_t> out;
+  for (const ChosenAdapter& chosen : chosen_adapters()) {
+    out.push_back(chosen.position);
+  }
+  return out;
+}
+
+std::tuple<uint64_t, uint64_t, bool> memory_budget(int64_t index) {
+  const MemoryBudget budget = context_at(index).allocator.budget();
   return {budget.free, budget.total, budget.estimated};
 }
 
-std::tuple<std::map<std::string, std::string>, std::vector<std::string>, Counters> properties() {
-  const Device& device = context().device;
+std::tuple<std::map<std::string, std::string>, std::vector<std::string>, Counters>
+properties(int64_t index) {
+  const Device& device = context_at(index).device;
   const Capabilities& caps = device.caps();
   std::map<std::string, std::string> text = describe(device.info());
   text["runtime"] = device.api().origin;
@@ -105,14 +133,21 @@ std::tuple<std::map<std::string, std::string>, std::vector<std::string>, Counter
   return {std::move(text), std::move(features), std::move(limits)};
 }
 
-void synchronize() {
-  if (in_bad_fork() || context_if_initialized() != nullptr) {
-    context().stream.synchronize();
+void synchronize(int64_t index) {
+  if (in_bad_fork() || known_context(index) != nullptr) {
+    context_at(index).stream.synchronize();
   }
 }
 
-Counters stream_stats() {
-  Context* ctx = context_if_initialized();
+// At exit: all devices, so that their errors are not lost and their threads rest.
+void synchronize_all() {
+  for (Context* ctx : initialized_contexts()) {
+    ctx->stream.synchronize();
+  }
+}
+
+Counters stream_stats(int64_t index) {
+  Context* ctx = known_context(index);
   const StreamStats stats = ctx == nullptr ? StreamStats{} : ctx->stream.stats();
   return {{"dispatches", stats.dispatches},
           {"copies", stats.copies},
@@ -123,8 +158,8 @@ Counters stream_stats() {
           {"pipelines", ctx == nullptr ? 0 : ctx->pipelines.size()}};
 }
 
-Counters memory_stats() {
-  Context* ctx = context_if_initialized();
+Counters memory_stats(int64_t index) {
+  Context* ctx = known_context(index);
   const MemoryStats stats = ctx == nullptr ? MemoryStats{} : ctx->allocator.stats();
   return {{"allocated_bytes.all.current", stats.allocated},
           {"allocated_bytes.all.peak", stats.max_allocated},
@@ -140,25 +175,28 @@ Counters memory_stats() {
           {"num_ooms", stats.num_ooms}};
 }
 
-void reset_peak_memory_stats() {
-  if (Context* ctx = context_if_initialized()) {
+void reset_peak_memory_stats(int64_t index) {
+  if (Context* ctx = known_context(index)) {
     ctx->allocator.reset_peak_stats();
   }
 }
 
-void empty_cache() {
-  if (Context* ctx = context_if_initialized()) {
-    ctx->allocator.empty_cache();
+// Of one device, or of all.
+void empty_cache(std::optional<int64_t> index) {
+  for (Context* ctx : initialized_contexts()) {
+    if (!index || ctx == known_context(*index)) {
+      ctx->allocator.empty_cache();
+    }
   }
 }
 
 using Profile = std::vector<std::tuple<std::string, uint64_t, uint64_t>>;
 
-void start_profiler() { context().profiler.start(); }
+void start_profiler(int64_t index) { context_at(index).profiler.start(); }
 
-Profile stop_profiler() {
+Profile stop_profiler(int64_t index) {
   Profile out;
-  for (const ProfileEntry& entry : context().profiler.stop()) {
+  for (const ProfileEntry& entry : context_at(index).profiler.stop()) {
     out.emplace_back(entry.label, entry.start_ns, entry.end_ns);
   }
   return out;
@@ -186,50 +224,71 @@ void set_fallback_mode_name(const std::string& mode) {
   set_fallback_mode(found->second);
 }
 
-// Device threads of autograd start with the first backward(), on any device.
-bool autograd_threads_started() {
+// Device threads of autograd start with the first backward(), on any device. How many there are.
+size_t autograd_threads() {
   struct Access : torch::autograd::Engine {
     using torch::autograd::Engine::device_ready_queues_;
   };
-  return !(torch::autograd::Engine::get_default_engine().*(&Access::device_ready_queues_)).empty();
+  return (torch::autograd::Engine::get_default_engine().*(&Access::device_ready_queues_)).size();
 }
 
-// Returns when autograd's device thread has started and finished all it was given: sends a graph
-// through its queue. Without elements it runs no kernel, and without Python objects the thread has
-// nothing to drop under the GIL afterwards.
+// Returns when each of autograd's device threads has started and finished all it was given: sends a
+// graph through its queue. Without elements it runs no kernel, and without Python objects the
+// thread has nothing to drop under the GIL afterwards.
 void drain_autograd() {
   // A forked child has none of the threads that would answer.
-  if (in_bad_fork() || !autograd_threads_started()) {
+  if (in_bad_fork()) {
     return;
   }
   c10::InferenceMode recording(
       false); // also turns gradients on, which the program may have left off
-  const auto options = at::TensorOptions(webgpu_device());
-  const at::Tensor leaf = at::empty({0}, options).set_requires_grad(true);
-  torch::autograd::grad({leaf.view({0})}, {leaf}, {at::empty({0}, options)});
+  const size_t count = std::min<size_t>(autograd_threads(), kMostDevices);
+  for (size_t index = 0; index < count; ++index) {
+    // Not at::empty, which checks that there is such a device.
+    const auto none = [&] {
+      return empty_webgpu({0}, at::kFloat, webgpu_device(static_cast<c10::DeviceIndex>(index)));
+    };
+    const at::Tensor leaf = none().set_requires_grad(true);
+    torch::autograd::grad({leaf.view({0})}, {leaf}, {none()});
+  }
 }
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   auto def = [&m](const char* name, auto function) {
     m.def(name, torch::wrap_pybind_function_no_gil(function));
   };
+  // A function of a device's index; -1 and nothing are the current device.
+  auto def_for_device = [&m](const char* name, auto function) {
+    m.def(name, torch::wrap_pybind_function_no_gil(function), py::arg("device") = -1);
+  };
   m.attr("torch_version") = TORCH_VERSION;
   def("set_runtime", &set_runtime);
   def("is_available", &is_available);
-  def("is_initialized", [] { return context_if_initialized() != nullptr; });
-  def("init", [] { context(); });
+  def("is_initialized", [] { return !initialized_contexts().empty(); });
+  def_for_device("init", [](int64_t index) { context_at(index); });
+  def("device_count", [] { return is_available() ? num_devices() : 0; });
+  def("device_index", &meant);
+  // With the GIL, which costs more to give away than these take.
+  m.def("current_device", [] { return static_cast<int64_t>(current_device()); });
+  m.def("exchange_device", torch::wrap_pybind_function([](int64_t index) {
+          const auto wanted = static_cast<c10::DeviceIndex>(index <= 0 ? index : meant(index));
+          return static_cast<int64_t>(exchange_device(wanted));
+        }));
   def("in_bad_fork", &in_bad_fork);
   def("adapters", &adapters);
-  def("adapter", &adapter);
-  def("memory_budget", &memory_budget);
-  def("properties", &properties);
-  def("synchronize", &synchronize);
-  def("stream_stats", &stream_stats);
-  def("memory_stats", &memory_stats);
-  def("reset_peak_memory_stats", &reset_peak_memory_stats);
-  def("empty_cache", &empty_cache);
-  def("start_profiler", &start_profiler);
-  def("stop_profiler", &stop_profiler);
+  def_for_device("adapter", &adapter);
+  def("chosen_adapters", &chosen_positions);
+  def_for_device("memory_budget", &memory_budget);
+  def_for_device("properties", &properties);
+  def_for_device("synchronize", &synchronize);
+  def("synchronize_all", &synchronize_all);
+  def_for_device("stream_stats", &stream_stats);
+  def_for_device("memory_stats", &memory_stats);
+  def_for_device("reset_peak_memory_stats", &reset_peak_memory_stats);
+  m.def("empty_cache", torch::wrap_pybind_function_no_gil(&empty_cache),
+        py::arg("device") = py::none());
+  def_for_device("start_profiler", &start_profiler);
+  def_for_device("stop_profiler", &stop_profiler);
   def("fallback_counts", &fallback_counts);
   def("reset_fallback_counts", &reset_fallback_counts);
   def("fallback_mode", &fallback_mode_name);
@@ -244,7 +303,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   register_graphs(m);
   register_graph_files(m);
   register_distributed(m);
-  m.def("default_generator", torch::wrap_pybind_function([] { return default_generator(); }));
+  m.attr("most_devices") = kMostDevices;
+  m.def("default_generator", torch::wrap_pybind_function([](int64_t index) {
+          TORCH_CHECK_INDEX(index >= 0 && index < int64_t{kMostDevices}, "no device ", index);
+          return default_generator(static_cast<c10::DeviceIndex>(index));
+        }));
 }
 
 } // namespace

@@ -112,7 +112,8 @@ public:
   bool accepts(const Tensor& out, const Tensor& a, const Tensor& b) const {
     Gemm problem = product_of(out, a, b);
     problem.wanted = strategy();
-    return strategy() == nullptr || is_wanted(gemm_strategy(problem, plan_target(context())));
+    return strategy() == nullptr ||
+           is_wanted(gemm_strategy(problem, plan_target(current_context())));
   }
 
 private:
@@ -161,7 +162,7 @@ public:
   bool accepts(const Tensor& out, const Tensor& x, const Tensor& weight) const {
     return strategy() == nullptr ||
            is_wanted(convolution_strategy(out, x, weight, arguments_, strategy(),
-                                          plan_target(context())));
+                                          plan_target(current_context())));
   }
 
 private:

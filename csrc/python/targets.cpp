@@ -74,15 +74,17 @@ void change(ShaderTarget& target, const std::string& name, uint64_t value) {
 using Dispatch = std::tuple<std::string, std::vector<uint64_t>, Grid>;
 
 std::unique_ptr<CommandList> recording;
+Context* recorded = nullptr; // the context that it is of
 
 void start_recording(bool executes) {
   auto list = std::make_unique<CommandList>(executes);
-  context().stream.set_recorder(list.get());
+  recorded = &current_context();
+  recorded->stream.set_recorder(list.get());
   recording = std::move(list);
 }
 
 std::vector<Dispatch> stop_recording() {
-  context().stream.set_recorder(nullptr);
+  recorded->stream.set_recorder(nullptr);
   std::vector<Dispatch> out;
   for (const CommandList::Command& command : recording->commands()) {
     const auto* dispatch = std::get_if<CommandList::Dispatch>(&command);
@@ -108,7 +110,7 @@ ShaderTarget python_target(const std::string& base, const TargetChanges& changes
   TORCH_CHECK_VALUE(base == "device" || base == "browser" || base == "swiftshader",
                     "there is no shader target named '", base, "'");
   ShaderTarget target =
-      base == "device" ? context_targets.of(context()).device() : named_target(base);
+      base == "device" ? context_targets.of(current_context()).device() : named_target(base);
   // shader-f16 sets f16-bitcast too, so that one comes last.
   for (const bool is_bitcast : {false, true}) {
     for (const auto& [name, value] : changes) {
@@ -129,8 +131,9 @@ void register_targets(pybind11::module_& m) {
                              push_target(python_target(base, changes));
                            }));
   m.def("pop_target", torch::wrap_pybind_function_no_gil([] { pop_target(); }));
-  m.def("target_storage_buffers", torch::wrap_pybind_function_no_gil(
-                                      [] { return plan_target(context()).max_storage_buffers; }));
+  m.def("target_storage_buffers", torch::wrap_pybind_function_no_gil([] {
+          return plan_target(current_context()).max_storage_buffers;
+        }));
   m.def("target_enables", torch::wrap_pybind_function_no_gil(
                               [](const std::string& base, const TargetChanges& changes) {
                                 return python_target(base, changes).enables();

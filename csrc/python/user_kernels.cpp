@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/device.h"
 #include "launch/user_kernel.h"
 #include "runtime/shader_check.h"
 
@@ -37,7 +38,7 @@ void register_user_kernels(py::module_& m) {
   m.attr("params_binding") = kParamsBinding;
   m.attr("params_window") = kParamsWindow;
   m.def("shader_error", torch::wrap_pybind_function_no_gil([](const std::string& source) {
-          return shader_error(context().device, source);
+          return shader_error(current_context().device, source);
         }));
   py::class_<UserKernel, std::shared_ptr<UserKernel>>(m, "UserKernel")
       .def(py::init(torch::wrap_pybind_function_no_gil(&make)))

@@ -49,6 +49,8 @@ Api load_api(const RuntimeSource& source) {
   if (api.kind == RuntimeKind::kWgpuNative) {
     api.DevicePoll =
         reinterpret_cast<decltype(api.DevicePoll)>(find("wgpuDevicePoll", /*required=*/true));
+    api.InstanceEnumerateAdapters = reinterpret_cast<decltype(api.InstanceEnumerateAdapters)>(
+        find("wgpuInstanceEnumerateAdapters", /*required=*/true));
     api.QueueGetTimestampPeriod = reinterpret_cast<decltype(api.QueueGetTimestampPeriod)>(
         find("wgpuQueueGetTimestampPeriod", /*required=*/true));
   } else {

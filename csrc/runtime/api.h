@@ -67,6 +67,14 @@ enum class RuntimeKind { kDawn, kWgpuNative };
   X(QuerySetDestroy)                                                                               \
   X(QuerySetRelease)
 
+/// WGPUInstanceEnumerateAdapterOptions of wgpu.h.
+struct WgpuEnumerateAdapterOptions {
+  const WGPUChainedStruct* next;
+  uint64_t backends; // bits
+};
+/// WGPUInstanceBackend_Primary: Vulkan, Metal, D3D12 and a browser's WebGPU.
+inline constexpr uint64_t kWgpuPrimaryBackends = 1 << 0 | 1 << 2 | 1 << 3 | 1 << 5;
+
 struct Api {
 #define TW_DECLARE(name) WGPUProc##name name = nullptr;
   TW_WEBGPU_FUNCTIONS(TW_DECLARE)
@@ -82,6 +90,10 @@ struct Api {
   void (*MemoryHeapsFree)(DawnMemoryHeaps heaps) = nullptr;
   // wgpu-native only (wgpu.h): blocks until the queue is empty when wait is true.
   WGPUBool (*DevicePoll)(WGPUDevice device, WGPUBool wait, const uint64_t* submission) = nullptr;
+  // wgpu-native only (wgpu.h): how many adapters there are, and the adapters if there is room.
+  size_t (*InstanceEnumerateAdapters)(WGPUInstance instance,
+                                      const WgpuEnumerateAdapterOptions* options,
+                                      WGPUAdapter* adapters) = nullptr;
   // wgpu-native only: nanoseconds per timestamp tick. Dawn resolves to nanoseconds itself.
   float (*QueueGetTimestampPeriod)(WGPUQueue queue) = nullptr;
   RuntimeKind kind = RuntimeKind::kDawn;

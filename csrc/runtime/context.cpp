@@ -15,7 +15,8 @@ namespace torch_webgpu {
 namespace {
 
 std::mutex init_mutex_;
-std::atomic<Context*> context_{nullptr};
+std::array<std::atomic<Context*>, kMostDevices> contexts_{};
+std::atomic<uint32_t> num_devices_{0}; // 0: not known yet
 std::atomic<bool> drivers_loaded_{false};
 std::atomic<bool> bad_fork_{false};
 ContextWatcher watcher_ = nullptr; // guarded by init_mutex_
@@ -51,19 +52,22 @@ void watch_forks() {
   drivers_loaded_.store(true, std::memory_order_release);
 }
 
-Context& create_context() {
+const char* const kAdapterVariable = "TORCH_WEBGPU_ADAPTER";
+
+Context& create_context(uint32_t index) {
   std::lock_guard<std::mutex> lock(init_mutex_);
-  if (Context* existing = context_.load(std::memory_order_acquire)) {
+  if (Context* existing = contexts_[index].load(std::memory_order_acquire)) {
     return *existing;
   }
   const RuntimeSource source = resolve_runtime();
   watch_forks();
   // Never destroyed: see Device::~Device.
-  auto* made = new Context(source, environment("TORCH_WEBGPU_DEBUG") == "1");
+  auto* made = new Context(source, environment("TORCH_WEBGPU_DEBUG") == "1", index);
+  num_devices_.store(made->device.num_devices(), std::memory_order_release);
   if (watcher_ != nullptr) {
     watcher_(*made);
   }
-  context_.store(made, std::memory_order_release);
+  contexts_[index].store(made, std::memory_order_release);
   return *made;
 }
 
@@ -72,9 +76,10 @@ Context& create_context() {
 void set_context_watcher(ContextWatcher watcher) {
   std::lock_guard<std::mutex> lock(init_mutex_);
   watcher_ = watcher;
-  Context* existing = context_if_initialized();
-  if (watcher != nullptr && existing != nullptr) {
-    watcher(*existing);
+  for (Context* existing : initialized_contexts()) {
+    if (watcher != nullptr) {
+      watcher(*existing);
+    }
   }
 }
 
@@ -94,9 +99,9 @@ RuntimeSource resolve_runtime() {
   return source;
 }
 
-Context::Context(const RuntimeSource& source, bool debug)
-    : device(source, environment("TORCH_WEBGPU_ADAPTER"), debug), pipelines(device, mutex),
-      stream(device, mutex),
+Context::Context(const RuntimeSource& source, bool debug, uint32_t index_of_device)
+    : index(index_of_device), device(source, environment(kAdapterVariable), index_of_device, debug),
+      pipelines(device, mutex), stream(device, mutex),
       allocator(
           *this, device, mutex, [this](Buffer* buffer) { stream.forget(buffer); },
           [this] { stream.drain(); }),
@@ -122,8 +127,8 @@ void* Context::fill_slot(uint32_t slot, std::shared_ptr<void> (*make)(Context&))
 }
 
 Context& context(uint32_t index) {
-  if (index != 0) [[unlikely]] {
-    raise(ErrorKind::kRuntime, "there is no device webgpu:" + std::to_string(index));
+  if (index >= kMostDevices) [[unlikely]] {
+    raise_invalid_ordinal(index, num_devices());
   }
   if (bad_fork_.load(std::memory_order_acquire)) {
     raise(
@@ -131,8 +136,8 @@ Context& context(uint32_t index) {
         "Cannot re-initialize WebGPU in forked subprocess. To use WebGPU with multiprocessing, you "
         "must use the 'spawn' start method");
   }
-  Context* existing = context_.load(std::memory_order_acquire);
-  return existing != nullptr ? *existing : create_context();
+  Context* existing = contexts_[index].load(std::memory_order_acquire);
+  return existing != nullptr ? *existing : create_context(index);
 }
 
 Context& isolated_context() {
@@ -146,7 +151,18 @@ Context& isolated_context() {
 }
 
 Context* context_if_initialized(uint32_t index) {
-  return index != 0 || in_bad_fork() ? nullptr : context_.load(std::memory_order_acquire);
+  return index >= kMostDevices || in_bad_fork() ? nullptr
+                                                : contexts_[index].load(std::memory_order_acquire);
+}
+
+std::vector<Context*> initialized_contexts() {
+  std::vector<Context*> found;
+  for (uint32_t index = 0; index < kMostDevices; ++index) {
+    if (Context* existing = context_if_initialized(index)) {
+      found.push_back(existing);
+    }
+  }
+  return found;
 }
 
 bool in_bad_fork() { return bad_fork_.load(std::memory_order_acquire); }
@@ -157,28 +173,50 @@ std::vector<AdapterInfo> list_adapters() {
   return Device::list_adapters(source);
 }
 
-AdapterInfo chosen_adapter() {
-  if (Context* existing = context_if_initialized()) {
-    return existing->device.info();
-  }
+const std::vector<ChosenAdapter>& chosen_adapters() {
   // Kept, because callers ask often and finding out loads drivers.
-  static const AdapterInfo chosen = [] {
+  static const std::vector<ChosenAdapter> chosen = [] {
     const std::vector<AdapterInfo> adapters = list_adapters();
-    return adapters[choose_adapter(adapters, environment("TORCH_WEBGPU_ADAPTER"))];
+    std::vector<ChosenAdapter> out;
+    for (size_t position : choose_adapters(adapters, environment(kAdapterVariable))) {
+      out.push_back({position, adapters[position]});
+    }
+    num_devices_.store(static_cast<uint32_t>(out.size()), std::memory_order_release);
+    return out;
   }();
   return chosen;
+}
+
+uint32_t num_devices() {
+  const uint32_t known = num_devices_.load(std::memory_order_acquire);
+  return known != 0 ? known : static_cast<uint32_t>(chosen_adapters().size());
+}
+
+uint32_t most_devices() noexcept {
+  const uint32_t known = num_devices_.load(std::memory_order_acquire);
+  if (known != 0) {
+    return known;
+  }
+  static const uint32_t most = [] {
+    try {
+      return most_named(environment(kAdapterVariable));
+    } catch (const std::exception&) { // no memory
+      return kMostDevices;
+    }
+  }();
+  return most;
 }
 
 bool is_available() {
   if (in_bad_fork()) {
     return false;
   }
-  if (context_if_initialized() != nullptr) {
+  if (num_devices_.load(std::memory_order_acquire) != 0) {
     return true;
   }
   static const bool found = [] {
     try {
-      chosen_adapter();
+      num_devices();
       return true;
     } catch (const std::exception&) {
       return false;

@@ -164,8 +164,24 @@ struct FoundAdapter {
   AdapterInfo info;
 };
 
-// webgpu.h has no way to list adapters: ask for each kind in turn and drop repeats.
-std::vector<FoundAdapter> find_adapters(const Api& api, WGPUInstance instance) {
+// All adapters of wgpu-native's first choice of drivers, so that none is there twice; two of a kind
+// are two.
+std::vector<FoundAdapter> enumerate_adapters(const Api& api, WGPUInstance instance) {
+  const WgpuEnumerateAdapterOptions options = {nullptr, kWgpuPrimaryBackends};
+  std::vector<WGPUAdapter> handles(api.InstanceEnumerateAdapters(instance, &options, nullptr));
+  if (!handles.empty()) {
+    handles.resize(api.InstanceEnumerateAdapters(instance, &options, handles.data()));
+  }
+  std::vector<FoundAdapter> found;
+  for (WGPUAdapter handle : handles) {
+    found.push_back({handle, describe(api, handle, nullptr)});
+  }
+  return found;
+}
+
+// webgpu.h has no way to list adapters: asks for each kind in turn and drops repeats. So of several
+// GPUs of a kind only one is found.
+std::vector<FoundAdapter> request_adapters(const Api& api, WGPUInstance instance) {
   struct Request {
     WGPUPowerPreference power;
     bool fallback;
@@ -218,6 +234,18 @@ std::vector<FoundAdapter> find_adapters(const Api& api, WGPUInstance instance) {
       found.push_back({result.adapter, std::move(info)});
     }
   }
+  return found;
+}
+
+// Best first.
+std::vector<FoundAdapter> find_adapters(const Api& api, WGPUInstance instance) {
+  std::vector<FoundAdapter> found;
+  if (api.InstanceEnumerateAdapters != nullptr) {
+    found = enumerate_adapters(api, instance);
+  }
+  if (found.empty()) {
+    found = request_adapters(api, instance);
+  }
   auto rank = [](const AdapterInfo& info) { return info.software ? 2 : info.discrete ? 0 : 1; };
   std::stable_sort(found.begin(), found.end(), [&](const FoundAdapter& a, const FoundAdapter& b) {
     return rank(a.info) < rank(b.info);
@@ -235,7 +263,15 @@ std::vector<std::string> known_language_features() {
   return names;
 }
 
-Device::Device(const RuntimeSource& source, const std::string& adapter, bool debug)
+void raise_invalid_ordinal(int64_t index, uint32_t num_devices) {
+  raise(ErrorKind::kRuntime,
+        "webgpu error: invalid device ordinal " + std::to_string(index) +
+            (num_devices == 1 ? ", there is one device, webgpu:0"
+                              : ", there are " + std::to_string(num_devices) + " devices"));
+}
+
+Device::Device(const RuntimeSource& source, const std::string& adapters_wanted, uint32_t position,
+               bool debug)
     : api_(std::make_unique<Api>(load_api(source))), debug_(debug) {
   instance_ = create_instance(*api_);
   std::vector<FoundAdapter> adapters = find_adapters(*api_, instance_);
@@ -243,11 +279,16 @@ Device::Device(const RuntimeSource& source, const std::string& adapter, bool deb
   for (const FoundAdapter& found : adapters) {
     infos.push_back(found.info);
   }
-  const size_t index = choose_adapter(infos, adapter);
+  const std::vector<size_t> chosen = choose_adapters(infos, adapters_wanted);
+  num_devices_ = static_cast<uint32_t>(chosen.size());
+  const size_t index = position < chosen.size() ? chosen[position] : adapters.size();
   for (size_t i = 0; i < adapters.size(); ++i) {
     if (i != index) {
       api_->AdapterRelease(adapters[i].handle);
     }
+  }
+  if (index == adapters.size()) {
+    raise_invalid_ordinal(position, num_devices_);
   }
   info_ = adapters[index].info;
   create_device(adapters[index].handle);

@@ -74,6 +74,9 @@ struct Capabilities : ShaderFeatures {
   uint32_t storage_offset_alignment = 256;
 };
 
+/// Raises kRuntime, with PyTorch's words: there is no device of that index.
+[[noreturn]] void raise_invalid_ordinal(int64_t index, uint32_t num_devices);
+
 /// A WebGPU future and a flag that its callback sets. The flag tells completion, because
 /// wgpu-native's futures are all 0. Only the way of waiting differs between the runtimes.
 struct Completion {
@@ -83,9 +86,9 @@ struct Completion {
 
 class Device {
 public:
-  /// `adapter`: index or part of the name (any case), empty for the best one: discrete, then
-  /// integrated, software last. Raises kRuntime if there is none, and says how to get one.
-  Device(const RuntimeSource& source, const std::string& adapter, bool debug);
+  /// On the adapter at `position` of those that `adapters` names, see choose_adapters. Raises
+  /// kRuntime if there is none; where there is no adapter at all, it says how to get one.
+  Device(const RuntimeSource& source, const std::string& adapters, uint32_t position, bool debug);
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   ~Device();
@@ -96,6 +99,8 @@ public:
   const AdapterInfo& info() const { return info_; }
   const Capabilities& caps() const { return caps_; }
   bool debug() const { return debug_; }
+  /// How many devices there are: the adapters that were chosen from.
+  uint32_t num_devices() const { return num_devices_; }
 
   /// Every adapter of the runtime, best first, in the order that indices refer to.
   static std::vector<AdapterInfo> list_adapters(const RuntimeSource& source);
@@ -137,6 +142,7 @@ private:
   AdapterInfo info_;
   Capabilities caps_;
   bool debug_ = false;
+  uint32_t num_devices_ = 1;
   std::atomic<bool> has_error_{false};
   std::atomic<bool> lost_{false};
   std::mutex error_mutex_;

@@ -324,3 +324,38 @@ TEST_CASE("200,000 dispatches do not grow memory") {
   const size_t after = resident_bytes();
   CHECK(after < before + (16u << 20));
 }
+
+TEST_CASE("every device of the machine computes, with a pool of its own") {
+  const std::vector<ChosenAdapter>& adapters = chosen_adapters();
+  CHECK(adapters.size() == num_devices());
+  CHECK(most_devices() == num_devices());
+  for (uint32_t index = 0; index < num_devices(); ++index) {
+    Context& own = context(index);
+    CHECK(own.index == index);
+    CHECK(&own == &context(index));
+    CHECK(own.device.info().name == adapters[index].info.name);
+    MESSAGE("webgpu:", index, " is adapter ", adapters[index].position, ", ",
+            own.device.info().name, " (", own.device.info().backend, ")");
+    PipelineSpec spec;
+    spec.label = "twice";
+    spec.source = "@group(0) @binding(0) var<storage, read_write> out: array<u32>;\n"
+                  "@compute @workgroup_size(1) fn main() { out[0] = out[0] * 2u; }";
+    spec.binding = {1, 1, false};
+    const Pipeline& twice = own.pipelines.get({PipelineFamily{1}, 77}, [&] { return spec; });
+    const uint64_t allocated = own.allocator.stats().allocated;
+    Buffer* buffer = own.allocator.allocate(4);
+    CHECK(buffer->context == &own);
+    const uint32_t number = 21 + index;
+    own.stream.upload(*buffer, 0, &number, sizeof(number));
+    const Binding binding = {buffer, 0, 0};
+    own.stream.dispatch(twice, &binding, 1, nullptr, 0, {1, 1, 1});
+    uint32_t result = 0;
+    own.stream.read(*buffer, 0, &result, sizeof(result));
+    CHECK(result == 2 * number);
+    own.allocator.free(buffer);
+    CHECK(own.allocator.stats().allocated == allocated);
+  }
+  CHECK(initialized_contexts().size() == num_devices());
+  CHECK_THROWS_WITH_AS(context(num_devices()),
+                       doctest::Contains("webgpu error: invalid device ordinal"), Error);
+}

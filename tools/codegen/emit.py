@@ -34,8 +34,8 @@ HELPERS = "registration_helpers.h"
 RECORD = "ops_registered.json"
 
 # torchgen writes functional wrappers only for the keys it knows. CPU's text suits: it has no device
-# guard (there is one device, so a guard would be two virtual calls for nothing), and names CPU in
-# its two allocation functions only.
+# guard (kernels allocate where their operands lie, so a guard would be two virtual calls for
+# nothing), and names CPU in its two allocation functions only.
 KNOWN_KEY = DispatchKey.CPU
 ALLOCATIONS = {
     "at::detail::empty_cpu(": "torch_webgpu::empty_webgpu(",

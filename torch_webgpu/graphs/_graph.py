@@ -11,8 +11,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from torch_webgpu import _C
-from torch_webgpu.webgpu._device import check_device
+from torch_webgpu import _C, webgpu
 
 if TYPE_CHECKING:
     from torch_webgpu.graphs._load import LoadedGraph
@@ -57,9 +56,11 @@ def _check_steps_on_device(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 class Graph:
     """A program of device commands, as ``torch.cuda.CUDAGraph`` is one.
 
-    While it is captured, operators on the device are recorded and not executed. A replay executes
-    what was recorded on the tensors of the capture: copy new inputs into the same tensors before
-    it, and read results from the same tensors after it. A later replay overwrites them.
+    It is a graph of the device that is current when its capture begins. While it is captured,
+    operators on that device are recorded and not executed; one on another device makes it fail. A
+    replay executes what was recorded on the tensors of the capture: copy new inputs into the same
+    tensors before it, and read results from the same tensors after it. A later replay overwrites
+    them.
 
     With ``keep_graph=True`` the commands are prepared for replays by `instantiate`, or by the first
     replay, and not at the end of the capture.
@@ -186,7 +187,7 @@ class graph:
     If the body raises, the graph stays empty and its memory is freed.
 
     webgpu_graph: an empty graph. pool, capture_error_mode: see `Graph.capture_begin`.
-    stream: a stream of the device; all of them are the same.
+    stream: of the device that the graph is of; the current device's without it.
     """
 
     def __init__(
@@ -196,16 +197,20 @@ class graph:
         stream: torch.Stream | None = None,
         capture_error_mode: str = "global",
     ) -> None:
-        if stream is not None:
-            if not isinstance(stream, torch.Stream):
-                raise TypeError(f"stream must be a torch.Stream, not {type(stream).__name__}")
-            check_device(stream.device)
+        if stream is not None and not isinstance(stream, torch.Stream):
+            raise TypeError(f"stream must be a torch.Stream, not {type(stream).__name__}")
+        self._device = webgpu.device(None if stream is None else stream.device)
         self.webgpu_graph = _checked(webgpu_graph)
         self.pool = pool
         self.capture_error_mode = capture_error_mode
 
     def __enter__(self) -> None:
-        self.webgpu_graph.capture_begin(self.pool, self.capture_error_mode)
+        self._device.__enter__()
+        try:
+            self.webgpu_graph.capture_begin(self.pool, self.capture_error_mode)
+        except BaseException:
+            self._device.__exit__()
+            raise
 
     def __exit__(
         self,
@@ -213,10 +218,13 @@ class graph:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if kind is None:
-            self.webgpu_graph.capture_end()
-        else:
-            self.webgpu_graph._abandon()
+        try:
+            if kind is None:
+                self.webgpu_graph.capture_end()
+            else:
+                self.webgpu_graph._abandon()
+        finally:
+            self._device.__exit__()
 
 
 def _checked(webgpu_graph: Graph) -> Graph:

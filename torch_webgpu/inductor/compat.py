@@ -97,7 +97,7 @@ def _decide_layout_opt(original: Callable[..., bool], gm: Any, *args: Any, **kwa
     for node in gm.graph.nodes:
         value = node.meta.get("val")
         is_convolution = node.target is torch.ops.aten.convolution.default
-        if is_convolution and getattr(value, "device", None) == torch.device("webgpu", 0):
+        if is_convolution and isinstance(value, torch.Tensor) and value.device.type == "webgpu":
             return False
     return original(gm, *args, **kwargs)
 

@@ -2,12 +2,16 @@
 
 from torch._inductor.codegen import common
 
+from torch_webgpu import _C
+
 
 class WebGPUOpOverrides(common.DeviceOpOverrides):
-    """There is one device with one stream: nothing to guard or to set."""
+    """Each device has one stream: nothing to set. Where there is one device, nothing to guard."""
 
     def device_guard(self, device_idx: int) -> str:
-        return "torch._ops.contextlib.nullcontext()"
+        if _C.device_count() == 1:
+            return "torch._ops.contextlib.nullcontext()"
+        return f"torch.webgpu.device({device_idx})"
 
     def set_device(self, device_idx: int) -> str:
         return "pass"

@@ -13,7 +13,7 @@ def register(device_interface: Any) -> None:
     """Registers the interface with torch._dynamo.device_interface."""
 
     class WebGPUInterface(device_interface.DeviceInterface):
-        """One device with one stream: most of what is asked has one answer."""
+        """Each device has one stream: most of what is asked has one answer."""
 
         device = webgpu.device
         Event = webgpu.Event
@@ -46,11 +46,11 @@ def register(device_interface: Any) -> None:
 
         @staticmethod
         def exchange_device(device: int) -> int:
-            return 0
+            return _C.exchange_device(device)
 
         @staticmethod
         def maybe_exchange_device(device: int) -> int:
-            return 0
+            return _C.exchange_device(device)
 
         @staticmethod
         def get_raw_stream(device_idx: int) -> int:
@@ -68,15 +68,17 @@ def register(device_interface: Any) -> None:
         def get_compute_capability(device: Any = None) -> int:
             return 0
 
-    for name in ("webgpu", "webgpu:0"):
+    # Of all that there can be: how many there are is not asked before one is used.
+    for name in ("webgpu", *(f"webgpu:{index}" for index in range(_C.most_devices))):
         device_interface.register_interface_for_device(name, WebGPUInterface)
 
 
 @functools.cache
 def properties() -> types.SimpleNamespace:
-    """The device's properties, with those that Inductor splits reductions by. WebGPU does not tell
-    how many cores there are, so these are guesses of the right size."""
-    real = webgpu.get_device_properties()
+    """The properties of ``webgpu:0``, which code is made for, with those that Inductor splits
+    reductions by. WebGPU does not tell how many cores there are, so these are guesses of the right
+    size."""
+    real = webgpu.get_device_properties(0)
     software = real.type == "software"
     return types.SimpleNamespace(
         type="webgpu",

@@ -116,7 +116,7 @@ def _graph_pass() -> Any:
 @functools.cache
 def version_of_generated_code() -> str:
     """Of this backend's sources, for the adapter's limits."""
-    from torch_webgpu import webgpu
+    from torch_webgpu import _C, webgpu
 
     package = pathlib.Path(__file__).parent.parent
     digest = hashlib.sha256()
@@ -128,4 +128,7 @@ def version_of_generated_code() -> str:
         digest.update(path.read_bytes())
     properties = webgpu.get_device_properties()
     digest.update(repr((properties.type, sorted(properties.limits.items()))).encode())
+    adapters = [_C.adapter(index)["name"] for index in range(webgpu.device_count())]
+    if len(adapters) > 1:  # WgslWrapper compares them
+        digest.update(repr(adapters).encode())
     return digest.hexdigest()

@@ -18,7 +18,7 @@ import torch
 from torch._dynamo.utils import counters
 from torch._inductor.cudagraph_utils import log_cudagraph_skip_and_bump_counter
 
-from torch_webgpu import _C
+from torch_webgpu import _C, webgpu
 from torch_webgpu.graphs import Graph, graph
 
 Function = Callable[[list[Any]], Any]
@@ -118,11 +118,14 @@ class _Capture:
         self.places = places
         self.misses = 0  # in a row
         self.copied = []
+        device: torch.device | None = None
         for k, x in enumerate(inputs):
             if not isinstance(x, torch.Tensor):
                 continue
             if x.device.type != "webgpu":
                 raise RuntimeError("an input on another device")
+            if x.device != (device := device or x.device):
+                raise RuntimeError("inputs on two devices")
             if k not in places:
                 if torch._debug_has_internal_overlap(x) != 0:
                     raise RuntimeError("an input whose elements share memory")
@@ -132,7 +135,7 @@ class _Capture:
                 self.copied.append(k)
         self.written_back = [k for k in owner.mutated if k in self.copied]
         self.graph = Graph()
-        with graph(self.graph):
+        with webgpu.device(device), graph(self.graph):
             self.outputs = list(owner.function(list(self.own)))
         # By output: its storage's reference count while the caller holds no result; or where it
         # lies in an input: the input's number, size, stride, distance from the input's start.

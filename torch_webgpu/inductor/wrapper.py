@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import torch
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
+
+from torch_webgpu import _C
 
 
 class _CallsKernels(PythonWrapperCodegen):
@@ -23,6 +26,21 @@ class _CallsKernels(PythonWrapperCodegen):
         super()._generate_kernel_call_helper(
             kernel_name, call_args, device=device, triton=triton, **kwargs
         )
+
+    def make_allocation(self, name: str, device: torch.device, *args: Any, **kwargs: Any) -> str:
+        """Where there are several devices, the buffer's is named: no guard makes it current."""
+        line: str = super().make_allocation(name, device, *args, **kwargs)
+        if device.type != "webgpu" or _C.device_count() == 1:
+            return line
+        index = device.index or 0
+        # Code is made for the limits and the features of webgpu:0.
+        if index and _C.adapter(index) != _C.adapter(0):
+            raise NotImplementedError(
+                f"torch.compile makes kernels for webgpu:0, {_C.adapter(0)['name']}; "
+                f"webgpu:{index} is another adapter, {_C.adapter(index)['name']}. "
+                "TORCH_WEBGPU_ADAPTER chooses which is the first."
+            )
+        return line.replace("device='webgpu'", f"device='webgpu:{index}'")
 
 
 class WgslWrapper(_CallsKernels):

@@ -84,11 +84,14 @@ def adapt_modeling(modeling: types.ModuleType) -> None:
                 return get_max_memory(max_memory)
             if max_memory is None:
                 given = get_max_memory()
-                free, _ = webgpu.mem_get_info(0)
                 # An adapter that works in main memory must not count it a second time.
                 if webgpu.get_device_properties(0).type != "discrete":
-                    given = {}
-                return {0: free, **given}
+                    return {0: webgpu.mem_get_info(0)[0]}
+                free = {0: webgpu.mem_get_info(0)[0]}
+                for index in range(1, webgpu.device_count()):
+                    if webgpu.get_device_properties(index).type == "discrete":
+                        free[index] = webgpu.mem_get_info(index)[0]
+                return {**free, **given}
             # Integers are the device's indices. The original knows none, and would warn.
             own = sorted(k for k in max_memory if isinstance(k, int))
             wrong = [k for k in own if not 0 <= k < webgpu.device_count()]

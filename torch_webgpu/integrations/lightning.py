@@ -15,7 +15,7 @@ from torch_webgpu.integrations import _choice, _patching
 
 
 class _Accelerator:
-    """What Lightning asks of an accelerator: one device, ``webgpu:0``.
+    """What Lightning asks of an accelerator.
 
     Mixed with the class `Accelerator` of the Trainer or of Fabric.
     """
@@ -51,7 +51,7 @@ class _Accelerator:
 
     @staticmethod
     def auto_device_count() -> int:
-        return webgpu.device_count()
+        return min(webgpu.device_count(), 1)  # a process uses one; several are to be asked for
 
     @staticmethod
     def is_available() -> bool:
@@ -62,8 +62,8 @@ class _Accelerator:
         return "webgpu"
 
 
-def _register(package: str) -> type:
-    """Registers accelerator and strategy with a package of Lightning; returns the accelerator."""
+def _register(package: str) -> tuple[type, type]:
+    """Registers accelerator and strategy with a package of Lightning; returns both."""
     accelerators: Any = importlib.import_module(f"{package}.accelerators")
     strategies: Any = importlib.import_module(f"{package}.strategies")
     if hasattr(accelerators, "AcceleratorRegistry"):
@@ -73,7 +73,7 @@ def _register(package: str) -> type:
     accelerator = type("WebGPUAccelerator", (_Accelerator, accelerators.Accelerator), {})
 
     class SingleWebGPUStrategy(strategies.SingleDeviceStrategy):  # type: ignore[misc]
-        """One process on ``webgpu:0``."""
+        """One process on one device."""
 
         strategy_name = "single_webgpu"
 
@@ -84,11 +84,11 @@ def _register(package: str) -> type:
     known_strategies.register(
         "single_webgpu", SingleWebGPUStrategy, description="WebGPU, one process", override=True
     )
-    return accelerator
+    return accelerator, SingleWebGPUStrategy
 
 
 def _adapt_connector(connector: Any, package: str) -> None:
-    accelerator = _register(package)
+    accelerator, strategy = _register(package)
 
     def is_ours(self: Any) -> bool:
         flag = self._accelerator_flag
@@ -96,8 +96,12 @@ def _adapt_connector(connector: Any, package: str) -> None:
 
     def make_strategy(choose_strategy: Any) -> Any:
         def choose(self: Any) -> Any:
-            alone = self._num_nodes_flag == 1 and len(self._parallel_devices) <= 1
-            return "single_webgpu" if is_ours(self) and alone else choose_strategy(self)
+            devices = self._parallel_devices
+            if not is_ours(self) or self._num_nodes_flag != 1 or len(devices) > 1:
+                return choose_strategy(self)
+            if devices and devices[0].index:
+                return strategy(device=devices[0])
+            return "single_webgpu"
 
         return choose
 

@@ -1,7 +1,8 @@
 """``torch.webgpu``: the WebGPU device, with the names and meanings of ``torch.cuda``.
 
-There is one device, ``webgpu:0``, with one stream: what is queued first runs first. The device is
-started by its first use; importing torch does not touch it.
+``webgpu:0``, ``webgpu:1`` ... are the machine's adapters: its GPUs, or a software adapter if there
+is none; TORCH_WEBGPU_ADAPTER chooses others. Each has one stream: what is queued first runs first.
+A device is started by its first use; importing torch touches none.
 """
 
 import importlib
@@ -49,7 +50,7 @@ from torch_webgpu.webgpu.streams import (
     stream,
 )
 
-from ._device import DeviceLike, check_device
+from ._device import DeviceLike, index_of, requested_index
 
 if TYPE_CHECKING:
     from torch_webgpu.export import export, load_state
@@ -80,6 +81,7 @@ __all__ = [
     "ProfileEntry",
     "ShaderLibrary",
     "Stream",
+    "can_device_access_peer",
     "compile_shader",
     "current_device",
     "current_stream",
@@ -143,32 +145,40 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """The number of usable devices: 1, or 0 where there is no adapter."""
-    return 1 if is_available() else 0
+    """The number of usable devices, 0 where there is no adapter. Starts none; remembered."""
+    return _C.device_count()
 
 
 def current_device() -> int:
-    """The index of the current device, always 0."""
-    return 0
+    """The index of the thread's current device."""
+    return _C.current_device()
 
 
 def set_device(device: DeviceLike) -> None:
-    """Selects the current device. Raises RuntimeError for any but ``webgpu:0``."""
-    check_device(device)
+    """Makes it the thread's current device. A negative index changes nothing.
+
+    Raises RuntimeError for an index that no device has.
+    """
+    _C.exchange_device(index_of(device))
 
 
 class device:
-    """Context manager that selects a device. Raises RuntimeError for any but ``webgpu:0``."""
+    """Context manager that makes `device` the current one; None or an index below 0 keeps it.
+
+    Raises RuntimeError for an index that no device has.
+    """
 
     def __init__(self, device: DeviceLike) -> None:
-        check_device(device)
-        self.idx = 0
+        self.idx = requested_index(device)
+        index_of(self.idx)
+        self.prev_idx = -1
 
     def __enter__(self) -> "device":
+        self.prev_idx = _C.exchange_device(self.idx)
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        return None
+        _C.exchange_device(self.prev_idx)
 
 
 class device_of(device):
@@ -179,22 +189,28 @@ class device_of(device):
 
 
 def synchronize(device: DeviceLike = None) -> None:
-    """Waits until all queued work has finished, without holding the GIL.
+    """Waits until all work queued on the device has finished, without holding the GIL.
 
-    Raises what went wrong on the device since the last synchronization: IndexError for an index out
-    of range, RuntimeError for the rest.
+    Raises what went wrong on it since the last synchronization: IndexError for an index out of
+    range, RuntimeError for the rest.
     """
-    check_device(device)
-    _C.synchronize()
+    _C.synchronize(index_of(device))
+
+
+def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
+    """Whether a device can read the memory of another: never. Copies go through the host."""
+    index_of(device)
+    index_of(peer_device)
+    return False
 
 
 def init() -> None:
-    """Starts the device, as its first use would. Raises RuntimeError without an adapter."""
+    """Starts the current device, as its first use would. Raises RuntimeError without an adapter."""
     _C.init()
 
 
 def is_initialized() -> bool:
-    """Whether the device has been started."""
+    """Whether a device has been started."""
     return _C.is_initialized()
 
 

@@ -1,8 +1,8 @@
-"""Memory of the device's pool. All sizes are in bytes."""
+"""Memory of the devices' pools: each device has its own. All sizes are in bytes."""
 
 from torch_webgpu import _C
 
-from ._device import DeviceLike, check_device
+from ._device import DeviceLike, index_of
 
 
 def memory_stats(device: DeviceLike = None) -> dict[str, int]:
@@ -11,8 +11,7 @@ def memory_stats(device: DeviceLike = None) -> dict[str, int]:
     ``allocated_bytes`` is what live tensors asked for, ``reserved_bytes`` what is held from the
     driver; ``allocation`` counts requests, ``segment`` WebGPU buffers, ``num_ooms`` failures.
     """
-    check_device(device)
-    return dict(_C.memory_stats())
+    return dict(_C.memory_stats(index_of(device)))
 
 
 def memory_allocated(device: DeviceLike = None) -> int:
@@ -37,13 +36,12 @@ def max_memory_reserved(device: DeviceLike = None) -> int:
 
 def reset_peak_memory_stats(device: DeviceLike = None) -> None:
     """Makes the peaks start again from the current values."""
-    check_device(device)
-    _C.reset_peak_memory_stats()
+    _C.reset_peak_memory_stats(index_of(device))
 
 
-def empty_cache() -> None:
-    """Gives the buffers that no tensor uses back to the driver."""
-    _C.empty_cache()
+def empty_cache(device: DeviceLike = None) -> None:
+    """Gives the buffers that no tensor uses back to the driver: of one device, or of all."""
+    _C.empty_cache(None if device is None else index_of(device))
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
@@ -53,8 +51,7 @@ def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
     ``free`` is what this process has not reserved; for an adapter that works in main memory, no
     more than the system has left. ``torch.accelerator.get_memory_info`` gives the same.
     """
-    check_device(device)
-    free, total, _ = _C.memory_budget()
+    free, total, _ = _C.memory_budget(index_of(device))
     return free, total
 
 
@@ -63,11 +60,11 @@ def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
 
     With ``abbreviated``, without the counts of allocations and buffers.
     """
-    check_device(device)
-    free, total, estimated = _C.memory_budget()
-    stats = memory_stats(device)
+    index = index_of(device)
+    free, total, estimated = _C.memory_budget(index)
+    stats = memory_stats(index)
     lines = [
-        f"Memory of {_C.adapter()['name']}",
+        f"Memory of {_C.adapter(index)['name']}",
         f"{'':<22}{'current':>14}{'peak':>14}",
     ]
     for title, key in (("allocated by tensors", "allocated"), ("reserved", "reserved")):

@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 
 from torch_webgpu import _C
 
+from ._device import DeviceLike, index_of
 
-def stats() -> dict[str, int]:
-    """Counts since the start of the process.
+
+def stats(device: DeviceLike = None) -> dict[str, int]:
+    """Counts of a device since the start of the process.
 
     ``dispatches``, ``copies`` (between buffers), ``submits``, ``uploads``, ``readbacks``,
     ``bind_groups`` and ``pipelines`` (created).
     """
-    return dict(_C.stream_stats())
+    return dict(_C.stream_stats(index_of(device)))
 
 
 @dataclass(frozen=True)
@@ -51,15 +53,16 @@ class Profile:
 
 
 @contextlib.contextmanager
-def profile() -> Iterator[Profile]:
-    """Measures the device time of every dispatch in the block.
+def profile(device: DeviceLike = None) -> Iterator[Profile]:
+    """Measures the device time of every dispatch of a device in the block.
 
     The block runs slower than without: each dispatch gets a pass of its own. Raises RuntimeError
     where the device has no timestamp queries.
     """
     result = Profile()
-    _C.start_profiler()
+    index = index_of(device)
+    _C.start_profiler(index)
     try:
         yield result
     finally:
-        result.entries = [ProfileEntry(*entry) for entry in _C.stop_profiler()]
+        result.entries = [ProfileEntry(*entry) for entry in _C.stop_profiler(index)]

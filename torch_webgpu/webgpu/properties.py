@@ -1,10 +1,10 @@
-"""What the adapter is and what it grants."""
+"""What the adapters are and what they grant."""
 
 from dataclasses import dataclass
 
 from torch_webgpu import _C
 
-from ._device import DeviceLike, check_device
+from ._device import DeviceLike, index_of
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class DeviceProperties:
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
     """The properties of the adapter. Starts the device."""
-    check_device(device)
-    text, features, limits = _C.properties()
-    _, total, estimated = _C.memory_budget()
+    index = index_of(device)
+    text, features, limits = _C.properties(index)
+    _, total, estimated = _C.memory_budget(index)
     return DeviceProperties(
         features=tuple(features),
         limits=limits,
@@ -50,7 +50,7 @@ def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
     Not comparable with the compute capability of CUDA, which tells a GPU's generation. What an
     adapter can do is in the `features` and `limits` of `get_device_properties`.
     """
-    check_device(device)
+    index_of(device)
     return 1, 0
 
 
@@ -60,6 +60,7 @@ def get_device_name(device: DeviceLike = None) -> str:
 
 
 def list_adapters() -> list[dict[str, str]]:
-    """All adapters of the machine, best first: TORCH_WEBGPU_ADAPTER picks one by its index in this
-    list or by a part of its name."""
+    """All adapters of the machine, best first. The devices are those that are GPUs, or the first if
+    none is; TORCH_WEBGPU_ADAPTER chooses others, by their indices in this list or parts of their
+    names, with commas between them."""
     return _C.adapters()

@@ -1,29 +1,32 @@
-"""The stream and its events. There is one stream, so everything on the device is in order."""
+"""Streams and events. Each device has one stream, so everything on a device is in order."""
 
 import contextlib
 from typing import Any
 
 import torch
 
-from ._device import DeviceLike, check_device
+from torch_webgpu import _C
+
+from ._device import DeviceLike, index_of
 
 
 class Stream(torch.Stream):
-    """The device's stream. All objects of this class stand for the same one."""
+    """The stream of a device. All objects of this class for a device stand for the same one."""
 
     def __new__(cls, device: DeviceLike = None, priority: int = 0) -> "Stream":
-        check_device(device)
-        return super().__new__(cls, device=torch.device("webgpu", 0), priority=priority)
+        index = index_of(device)
+        return super().__new__(cls, device=torch.device("webgpu", index), priority=priority)
 
     def __repr__(self) -> str:
-        return "torch.webgpu.Stream(device=webgpu:0)"
+        return f"torch.webgpu.Stream(device={self.device})"
 
 
 class Event(torch.Event):
-    """A point in the stream: `record` sets it, `query` and `synchronize` tell when it is reached.
+    """A point in a stream: `record` sets it, `query` and `synchronize` tell when it is reached.
 
     With ``enable_timing=True``, ``start.elapsed_time(end)`` is the device time between two events
-    in milliseconds; it waits for both and raises RuntimeError where the device has no timestamps.
+    of a device in milliseconds; it waits for both and raises RuntimeError where the device has no
+    timestamps.
     """
 
     # A torch.Event of this device: its methods refuse subclasses.
@@ -33,12 +36,12 @@ class Event(torch.Event):
         if interprocess:
             raise NotImplementedError("webgpu events cannot be shared between processes")
         return torch.Event(
-            torch.device("webgpu", 0), enable_timing=enable_timing, blocking=blocking
+            torch.device("webgpu", index_of(None)), enable_timing=enable_timing, blocking=blocking
         )
 
 
 def current_stream(device: DeviceLike = None) -> Stream:
-    """The stream that ops are queued on."""
+    """The stream that ops of the device are queued on."""
     return Stream(device)
 
 
@@ -48,12 +51,12 @@ def default_stream(device: DeviceLike = None) -> Stream:
 
 
 def set_stream(stream: torch.Stream) -> None:
-    """Checks the device; there is nothing to choose."""
-    check_device(stream.device)
+    """Makes the stream's device the current one, as on CUDA."""
+    _C.exchange_device(index_of(stream.device))
 
 
 def stream(stream: torch.Stream | None) -> contextlib.AbstractContextManager[Any]:
-    """Context manager for code written for several streams; there is nothing to choose."""
-    if stream is not None:
-        set_stream(stream)
-    return contextlib.nullcontext(stream)
+    """Context manager that makes the stream's device the current one."""
+    from torch_webgpu import webgpu
+
+    return webgpu.device(None if stream is None else stream.device)

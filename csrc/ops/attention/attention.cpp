@@ -148,7 +148,8 @@ int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tensor& v
                          const std::optional<Tensor>& mask, double dropout, bool causal,
                          std::optional<double> /*scale*/, bool grouped_queries) {
   const at::Context& settings = at::globalContext();
-  const ShaderTarget& target = plan_target(context());
+  const auto device = static_cast<uint32_t>(resolve_ordinal(query.device().index()));
+  const ShaderTarget& target = plan_target(context(device));
   const char* against = reason_against(query, key, value, mask, dropout, causal, grouped_queries);
   if (against == nullptr && is_transformed({query, key, value, mask.value_or(Tensor())})) {
     against = "torch.func's transforms and forward-mode differentiation need the composition";
@@ -387,7 +388,7 @@ void run_decode(const Attention& a, const Outputs& to) {
   if (p.splits > 1) {
     parts = empty_webgpu(
         {shape.batches, shape.heads, shape.queries, int64_t{p.splits}, shape.value_dims + 2},
-        at::kFloat);
+        at::kFloat, a.q.device());
     launch.parts(parts);
   } else {
     launch.out(to.out).lse(to.lse);
@@ -422,7 +423,7 @@ void run_forward(const Attention& a, const Outputs& to) {
 Tensor pairs_of(const Gradients& to, const Dropout& dropout) {
   namespace kernel = kernels::attention_delta;
   const Tensor& out = to.out;
-  Tensor pairs = empty_webgpu({2 * (to.lse.numel() + 1)}, at::kLong);
+  Tensor pairs = empty_webgpu({2 * (to.lse.numel() + 1)}, at::kLong, out.device());
   kernel::Launch launch(kBackwardOp);
   launch.pairs_as(DType::kBits64, pairs).out(out).g(to.g).lse(to.lse);
   bind_draws(launch, dropout);
@@ -596,15 +597,16 @@ Attention attention_of(const Tensor& query, const Tensor& key, const Tensor& val
 }
 
 // Takes numbers from the generator.
-Dropout draw(double p) {
-  Dropout dropout{
-      .p = p, .seed = empty_webgpu({}, at::kLong), .offset = empty_webgpu({}, at::kLong)};
+Dropout draw(double p, c10::Device device) {
+  Dropout dropout{.p = p,
+                  .seed = empty_webgpu({}, at::kLong, device),
+                  .offset = empty_webgpu({}, at::kLong, device)};
   if (p > 0) {
     namespace kernel = kernels::attention_seed;
     constexpr uint64_t kDraws = 4; // of each block of four weights
     kernel::Launch launch(kForwardOp);
     launch.seed(dropout.seed).offset(dropout.offset);
-    launch.run({.philox = philox_words(generator_of(std::nullopt).philox_state(kDraws))},
+    launch.run({.philox = philox_words(generator_of(std::nullopt, device).philox_state(kDraws))},
                launch.grid_of_groups(1));
   }
   return dropout;
@@ -632,9 +634,10 @@ fused_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                 const std::optional<Tensor>& attn_bias, double dropout, bool causal,
                 bool /*return_debug_mask*/, std::optional<double> scale) {
   check_inputs(kForwardOp, query, key, value, attn_bias, dropout);
-  const Outputs to{result_like(query, value.size(3)),
-                   empty_webgpu({query.size(0), query.size(1), query.size(2)}, at::kFloat)};
-  const Dropout dropped = draw(dropout);
+  const Outputs to{
+      result_like(query, value.size(3)),
+      empty_webgpu({query.size(0), query.size(1), query.size(2)}, at::kFloat, query.device())};
+  const Dropout dropped = draw(dropout, query.device());
   if (key.size(2) == 0) {
     to.out.zero_();
     to.lse.fill_(-std::numeric_limits<double>::infinity());
@@ -676,7 +679,8 @@ fused_attention_backward(const Tensor& grad_out, const Tensor& query, const Tens
   to.dv = wanted[2] ? at::empty_like(value) : Tensor();
   const bool of_bias = wanted[3] && attn_bias.defined() && attn_bias.is_floating_point();
   if (of_bias) {
-    to.ds = empty_webgpu({query.size(0), query.size(1), query.size(2), key.size(2)}, at::kFloat);
+    to.ds = empty_webgpu({query.size(0), query.size(1), query.size(2), key.size(2)}, at::kFloat,
+                         query.device());
     to.ds.zero_(); // what the kernel does not visit
   }
   if (query.numel() > 0 && key.numel() > 0) {

@@ -27,6 +27,7 @@ struct Sequences {
   std::vector<int64_t> lengths;
   int64_t longest = 0;
   int64_t width = 0;
+  c10::Device device = webgpu_device(); // of the rows
 
   int64_t count() const { return static_cast<int64_t>(lengths.size()); }
   // The indices of those rows of the padded tensor that are not padding. Computed at the first
@@ -39,7 +40,7 @@ struct Sequences {
           rows.push_back(n * longest + i);
         }
       }
-      rows_ = at::tensor(rows, at::kLong).to(webgpu_device());
+      rows_ = at::tensor(rows, at::kLong).to(device);
     }
     return rows_;
   }
@@ -51,7 +52,7 @@ private:
 // A mask over the rows of the padded tensor: true where a row is padding.
 Tensor padding_mask(const Sequences& sequences) {
   return at::full({sequences.count() * sequences.longest}, true,
-                  at::TensorOptions(webgpu_device()).dtype(at::kBool))
+                  at::TensorOptions(sequences.device).dtype(at::kBool))
       .index_fill_(0, sequences.rows(), false)
       .view({sequences.count(), sequences.longest});
 }
@@ -63,6 +64,7 @@ Sequences sequences_of(const Tensor& nested) {
                                   at::native::nested_tensor_impl_is_contiguous(impl),
                               "webgpu: nested tensors are sequences of rows only");
   Sequences out;
+  out.device = impl->get_buffer().device();
   out.width = sizes.size(0) == 0 ? 0 : sizes[0][1].item<int64_t>();
   for (int64_t n = 0; n < sizes.size(0); ++n) {
     TORCH_CHECK_NOT_IMPLEMENTED(sizes[n][1].item<int64_t>() == out.width,

@@ -162,7 +162,7 @@ convolution_backward(const Tensor& grad_output, const Tensor& input_in, const Te
   }
   if (output_mask[1]) {
     const Tensor input = resolved(input_in);
-    grad_weight = empty_webgpu(weight_in.sizes(), weight_in.scalar_type());
+    grad_weight = empty_webgpu(weight_in.sizes(), weight_in.scalar_type(), weight_in.device());
     conv_weight(grad_weight, transposed ? grad : input, transposed ? input : grad, geometry);
     grad_weight = grad_weight.contiguous(output_format(input_in, weight_in));
   }

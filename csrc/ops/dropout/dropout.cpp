@@ -69,7 +69,7 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p,
     return {native_dropout_backward(x, mask, scale), mask};
   }
   Tensor out = at::empty_like(x);
-  const PhiloxState philox = generator_of(std::nullopt).philox_state(kBlock);
+  const PhiloxState philox = generator_of(std::nullopt, x.device()).philox_state(kBlock);
   const auto count = static_cast<uint32_t>(x.numel());
   kernels::dropout::Launch launch("native_dropout");
   launch.out(out).mask(mask).x(x).own_words_of_mask();

@@ -41,7 +41,7 @@ bool is_native(at::ScalarType type) {
 void run(const at::TensorBase& out, FactoryOp op, std::array<uint32_t, 8> arguments,
          PhiloxState philox = {}) {
   if (!is_native(out.scalar_type())) {
-    const Tensor integers = empty_webgpu(out.sizes(), at::kLong);
+    const Tensor integers = empty_webgpu(out.sizes(), at::kLong, out.device());
     run(integers, op, arguments, philox);
     Tensor(out).copy_(integers);
     return;
@@ -204,8 +204,10 @@ Tensor& logspace_out(const Scalar& start, const Scalar& end, int64_t steps, doub
 }
 
 Tensor triangle_indices(int64_t row, int64_t col, int64_t offset, int64_t size, bool upper,
-                        std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout) {
-  Tensor result = empty_webgpu({2, size}, dtype.value_or(at::kLong));
+                        std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                        std::optional<at::Device> device) {
+  Tensor result =
+      empty_webgpu({2, size}, at::TensorOptions().dtype(dtype.value_or(at::kLong)).device(device));
   constexpr int64_t kLimit = int64_t{1} << 31;
   TORCH_CHECK_NOT_IMPLEMENTED(row * col < kLimit, "tril_indices: the matrix has too many elements");
   // With offsets beyond these bounds every row is complete or empty.
@@ -215,19 +217,19 @@ Tensor triangle_indices(int64_t row, int64_t col, int64_t offset, int64_t size, 
 }
 
 Tensor tril_indices(int64_t row, int64_t col, int64_t offset, std::optional<at::ScalarType> dtype,
-                    std::optional<at::Layout> layout, std::optional<at::Device>,
+                    std::optional<at::Layout> layout, std::optional<at::Device> device,
                     std::optional<bool>) {
   at::native::check_args(row, col, layout);
   const int64_t size = at::native::get_tril_size(row, col, offset);
-  return triangle_indices(row, col, offset, size, false, dtype, layout);
+  return triangle_indices(row, col, offset, size, false, dtype, layout, device);
 }
 
 Tensor triu_indices(int64_t row, int64_t col, int64_t offset, std::optional<at::ScalarType> dtype,
-                    std::optional<at::Layout> layout, std::optional<at::Device>,
+                    std::optional<at::Layout> layout, std::optional<at::Device> device,
                     std::optional<bool>) {
   at::native::check_args(row, col, layout);
   const int64_t size = row * col - at::native::get_tril_size(row, col, offset - 1);
-  return triangle_indices(row, col, offset, size, true, dtype, layout);
+  return triangle_indices(row, col, offset, size, true, dtype, layout, device);
 }
 
 Tensor& randperm_out(int64_t n, std::optional<at::Generator> generator, Tensor& result) {
@@ -238,7 +240,7 @@ Tensor& randperm_out(int64_t n, std::optional<at::Generator> generator, Tensor& 
   // For small n, ranks of random keys make all n! permutations equally likely.
   constexpr int64_t kRanked = 2048;
   const FactoryOp op = n <= kRanked ? FactoryOp::rank : FactoryOp::permutation;
-  run(result, op, {low(n)}, generator_of(generator).philox_state(4));
+  run(result, op, {low(n)}, generator_of(generator, result.device()).philox_state(4));
   return result;
 }
 

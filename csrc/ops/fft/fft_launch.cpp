@@ -111,8 +111,9 @@ private:
   }
 
   Place new_scratch() const {
-    return {empty_webgpu({count_ * static_cast<int64_t>(plan_.length)}, at::kComplexFloat), 1,
-            plan_.length};
+    return {empty_webgpu({count_ * static_cast<int64_t>(plan_.length)}, at::kComplexFloat,
+                         device_of(context_)),
+            1, plan_.length};
   }
 
   void run_single() {
@@ -328,7 +329,7 @@ void fft_along(const char* op, const FftTransform& transform, const Tensor& x, c
     const auto last = static_cast<uint64_t>(side->stride(dim)) * (side->size(dim) - 1);
     if (side->stride(dim) > 1 && (last + 1) * side->itemsize() > limit) {
       const Tensor result =
-          empty_webgpu(y.movedim(dim, -1).sizes(), y.scalar_type()).movedim(-1, dim);
+          empty_webgpu(y.movedim(dim, -1).sizes(), y.scalar_type(), y.device()).movedim(-1, dim);
       fft_along(op, transform, with_innermost(x, dim), result, dim);
       y.copy_(result);
       return;

@@ -109,7 +109,7 @@ public:
       }
       const uint64_t bytes = size * sizeof(host[0]);
       const Uncaptured scope(context_);
-      table = empty_webgpu({static_cast<int64_t>(size)}, at::kComplexFloat);
+      table = empty_webgpu({static_cast<int64_t>(size)}, at::kComplexFloat, device_of(context_));
       context_.stream.upload(buffer_of(table), byte_offset(table), host.data(), bytes);
       bytes_ += bytes;
     }

@@ -149,8 +149,9 @@ std::tuple<Tensor, Tensor> ctc_loss(const Tensor& log_probs, const Tensor& targe
   check_same_device("_ctc_loss", {{log_probs, "log_probs"}, {targets, "targets"}});
   const int64_t longest = check_arguments(log_probs, targets, input_lengths, target_lengths, blank);
   const int64_t batches = log_probs.size(1);
-  Tensor loss = empty_webgpu({batches}, at::kFloat);
-  Tensor alpha = empty_webgpu({batches, log_probs.size(0), 2 * longest + 1}, at::kFloat);
+  Tensor loss = empty_webgpu({batches}, at::kFloat, log_probs.device());
+  Tensor alpha =
+      empty_webgpu({batches, log_probs.size(0), 2 * longest + 1}, at::kFloat, log_probs.device());
   Problem(log_probs, targets, input_lengths, target_lengths, blank, longest).walk(alpha, loss);
   return {loss, alpha};
 }
@@ -177,9 +178,9 @@ Tensor ctc_loss_backward(const Tensor& grad, const Tensor& log_probs, const Tens
               "of size ", log_probs.sizes());
   const Problem problem(log_probs, targets, input_lengths, target_lengths, blank, longest);
   const Tensor alpha = log_alpha.contiguous();
-  const Tensor beta = empty_webgpu(alpha.sizes(), at::kFloat);
+  const Tensor beta = empty_webgpu(alpha.sizes(), at::kFloat, alpha.device());
   problem.walk(beta, {});
-  Tensor out = empty_webgpu(log_probs.sizes(), at::kFloat);
+  Tensor out = empty_webgpu(log_probs.sizes(), at::kFloat, log_probs.device());
   problem.gradient(out, grad.contiguous(), loss.contiguous(), alpha, beta, zero_infinity);
   return out;
 }

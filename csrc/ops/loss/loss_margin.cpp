@@ -94,7 +94,7 @@ struct Margin {
   // The loss per sample, or their mean or sum.
   void loss(int64_t reduction, Tensor& out, const Tensor& marks) const {
     check_dtype(out, x.scalar_type());
-    const Tensor parts = empty_webgpu({frames, classes}, at::kFloat);
+    const Tensor parts = empty_webgpu({frames, classes}, at::kFloat, x.device());
     run(parts, 1.0 / static_cast<double>(classes), {}, marks);
     Tensor losses = parts.sum(1);
     if (reduction != at::Reduction::None) {

@@ -107,7 +107,7 @@ void forward(const char* op, const Problem& problem, const Tensor& out, const Te
   }
   const uint64_t groups =
       std::min<uint64_t>((count / 8 + kernel::kWorkgroup - 1) / kernel::kWorkgroup, kMaxGroups);
-  const Tensor partial = empty_webgpu({static_cast<int64_t>(groups), 2}, at::kFloat);
+  const Tensor partial = empty_webgpu({static_cast<int64_t>(groups), 2}, at::kFloat, out.device());
   launch.partial(partial).stage(kernel::Stage::parts);
   launch.run(params, launch.grid_of_groups(groups));
   kernel::Launch last(op);
@@ -181,8 +181,8 @@ std::tuple<Tensor&, Tensor&> nll_loss2d_forward_out(const Tensor& self, const Te
 std::tuple<Tensor, Tensor> nll_loss2d_forward(const Tensor& self, const Tensor& target,
                                               const std::optional<Tensor>& weight,
                                               int64_t reduction, int64_t ignore_index) {
-  Tensor output = empty_webgpu({0}, self.scalar_type());
-  Tensor total_weight = empty_webgpu({}, self.scalar_type());
+  Tensor output = empty_webgpu({0}, self.scalar_type(), self.device());
+  Tensor total_weight = empty_webgpu({}, self.scalar_type(), self.device());
   nll_loss2d_forward_out(self, target, weight, reduction, ignore_index, output, total_weight);
   return {output, total_weight};
 }

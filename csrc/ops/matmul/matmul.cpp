@@ -54,7 +54,7 @@ void multiply(const Tensor& out, const Tensor& a_in, const Tensor& b_in, const T
   }
   const bool self_aliases = self.defined() && same_buffer(self, out) && !same_view(self, out);
   if (same_buffer(out, a) || same_buffer(out, b) || self_aliases || out.is_conj() || out.is_neg()) {
-    const Tensor result = empty_webgpu(out.sizes(), out.scalar_type());
+    const Tensor result = empty_webgpu(out.sizes(), out.scalar_type(), out.device());
     multiply(result, a, b, self, beta, alpha);
     out.copy_(result);
     return;
@@ -97,7 +97,7 @@ Tensor& addbmm_out(const Tensor& self, const Tensor& batch1, const Tensor& batch
 
 Tensor addbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
               const Scalar& alpha) {
-  Tensor result = empty_webgpu({0}, self.scalar_type());
+  Tensor result = empty_webgpu({0}, self.scalar_type(), self.device());
   return addbmm_out(self, batch1, batch2, beta, alpha, result);
 }
 
@@ -121,7 +121,7 @@ void check_dot(const Tensor& a, const Tensor& b) {
 }
 
 Tensor dot_product(const Tensor& a, const Tensor& b) {
-  Tensor result = empty_webgpu({}, a.scalar_type());
+  Tensor result = empty_webgpu({}, a.scalar_type(), a.device());
   multiply(result.view({1, 1}), a.unsqueeze(0), b.unsqueeze(1));
   return result;
 }

@@ -55,7 +55,7 @@ at::Tensor new_pieces(const Product& product, int64_t count) {
   const at::ScalarType type = product.sum == product.dtype ? g.a.tensor->scalar_type()
                               : product.sum == DType::kF32 ? at::kFloat
                                                            : at::kInt;
-  return empty_webgpu({count, g.batch, g.m, g.n}, type);
+  return empty_webgpu({count, g.batch, g.m, g.n}, type, g.a.tensor->device());
 }
 
 MatrixView piece_view(const Gemm& g, const at::Tensor& pieces, int64_t first) {

@@ -41,8 +41,8 @@ struct Stats {
 };
 
 Stats stats_of(const Tensor& input) {
-  const Stats stats = {empty_webgpu({input.size(1)}, at::kFloat),
-                       empty_webgpu({input.size(1)}, at::kFloat)};
+  const Stats stats = {empty_webgpu({input.size(1)}, at::kFloat, input.device()),
+                       empty_webgpu({input.size(1)}, at::kFloat, input.device())};
   moments(per_channel(stats.var, input), per_channel(stats.mean, input), input);
   return stats;
 }
@@ -63,7 +63,7 @@ Tensor scales_of(const Tensor& input, const Stats& stats, const Tensor& invstd,
                  const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
                  const Tensor& running_var, double momentum, double eps) {
   const int64_t channels = input.size(1);
-  const Tensor scales = empty_webgpu({2, channels}, at::kFloat);
+  const Tensor scales = empty_webgpu({2, channels}, at::kFloat, input.device());
   if (channels == 0) {
     return scales;
   }
@@ -145,7 +145,7 @@ ThreeTensors batch_norm_on_cpu(const Tensor& input, const OptionalTensor& weight
   if (training && running_var.defined()) {
     running_var.copy_(host_var);
   }
-  const c10::Device device = webgpu_device();
+  const c10::Device device = input.device();
   return {out.to(device), mean.to(device), invstd.to(device)};
 }
 
@@ -168,12 +168,13 @@ ThreeTensors batch_norm(const Tensor& input, const OptionalTensor& weight,
   TORCH_CHECK(training || (given_mean.defined() && given_var.defined()),
               "running_mean and running_var must be defined in evaluation mode");
   const Tensor out = empty_of_format(input);
-  const Tensor invstd = empty_webgpu({input.size(1)}, at::kFloat);
+  const Tensor invstd = empty_webgpu({input.size(1)}, at::kFloat, input.device());
   if (!training) {
     const Tensor scales = scales_of(input, {given_mean.contiguous(), given_var.contiguous()},
                                     invstd, packed(weight), packed(bias), {}, {}, 0, eps);
     normalize(out, input, scales);
-    return {out, empty_webgpu({0}, at::kFloat), empty_webgpu({0}, at::kFloat)};
+    const auto none = [&] { return empty_webgpu({0}, at::kFloat, input.device()); };
+    return {out, none(), none()};
   }
   const Stats stats = stats_of(input);
   const Tensor mean_update = packed(running_mean);
@@ -247,7 +248,7 @@ batch_norm_with_update(const Tensor& input, const OptionalTensor& weight,
                        double momentum, double eps) {
   auto [out, mean, invstd] =
       batch_norm(input, weight, bias, running_mean, running_var, true, momentum, eps);
-  return {out, mean, invstd, empty_webgpu({0}, at::kByte)};
+  return {out, mean, invstd, empty_webgpu({0}, at::kByte, input.device())};
 }
 
 std::tuple<Tensor, Tensor> batch_norm_update_stats(const Tensor& input,
@@ -262,7 +263,7 @@ std::tuple<Tensor, Tensor> batch_norm_update_stats(const Tensor& input,
                                                                       running_var, momentum);
   }
   const Stats stats = stats_of(input);
-  const Tensor invstd = empty_webgpu({input.size(1)}, at::kFloat);
+  const Tensor invstd = empty_webgpu({input.size(1)}, at::kFloat, input.device());
   const Tensor mean_update = packed(running_mean);
   const Tensor var_update = packed(running_var);
   scales_of(input, stats, invstd, {}, {}, mean_update, var_update, momentum, 0);
@@ -311,14 +312,14 @@ ThreeTensors batch_norm_backward(const Tensor& gradient, const Tensor& input,
   const Tensor invstd = train ? save_invstd->contiguous()
                               : at::rsqrt(at::add(running_var->to(at::kFloat), eps)).contiguous();
   const at::ScalarType type = weight.defined() ? weight.scalar_type() : input.scalar_type();
-  const Tensor sum = empty_webgpu({channels}, at::kFloat);
-  const Tensor product = empty_webgpu({channels}, at::kFloat);
+  const Tensor sum = empty_webgpu({channels}, at::kFloat, input.device());
+  const Tensor product = empty_webgpu({channels}, at::kFloat, input.device());
   normalized_sums(per_channel(sum, input), per_channel(product, input), gradient, input,
                   per_channel(mean, input), per_channel(invstd, input));
   Tensor grad_input;
   if (mask[0]) {
     grad_input = at::empty_like(input, input.suggest_memory_format());
-    const Tensor scales = empty_webgpu({3, channels}, at::kFloat);
+    const Tensor scales = empty_webgpu({3, channels}, at::kFloat, input.device());
     if (input.numel() != 0) {
       kernels::norm_batch_backward::Launch launch("native_batch_norm_backward");
       launch.scales(scales).sum(sum).product(product).mean(mean).invstd(invstd);

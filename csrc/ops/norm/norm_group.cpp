@@ -46,9 +46,9 @@ ThreeTensors group_norm(const Tensor& input, const OptionalTensor& weight,
                                                                 groups, eps);
   }
   const std::array<int64_t, 2> stats = {n, groups};
-  const Tensor y = empty_webgpu(input.sizes(), input.scalar_type());
-  const Tensor mean = empty_webgpu(stats, at::kFloat);
-  const Tensor rstd = empty_webgpu(stats, at::kFloat);
+  const Tensor y = empty_webgpu(input.sizes(), input.scalar_type(), input.device());
+  const Tensor mean = empty_webgpu(stats, at::kFloat, input.device());
+  const Tensor rstd = empty_webgpu(stats, at::kFloat, input.device());
   if (input.numel() > 0) {
     const int64_t channels = c / groups;
     normalize_rows("native_group_norm", {n * groups, channels * hw, groups, channels, hw},
@@ -77,7 +77,7 @@ ThreeTensors group_norm_backward(const Tensor& gradient, const Tensor& input, co
   const Tensor row_rstd = rstd.contiguous();
   Tensor grad_input;
   if (mask[0]) {
-    grad_input = empty_webgpu(input.sizes(), input.scalar_type());
+    grad_input = empty_webgpu(input.sizes(), input.scalar_type(), input.device());
     if (input.numel() > 0) {
       gradient_of_rows("native_group_norm_backward",
                        {n * groups, channels * hw, groups, channels, hw}, g, x, row_mean, row_rstd,
@@ -93,8 +93,8 @@ ThreeTensors group_norm_backward(const Tensor& gradient, const Tensor& input, co
     const std::array<int64_t, 4> one = {1, groups, channels, 1};
     const std::array<int64_t, 4> all = {n, groups, channels, hw};
     const std::array<int64_t, 4> per_group = {n, groups, 1, 1};
-    grad_weight = empty_webgpu({c}, type);
-    grad_bias = empty_webgpu({c}, type);
+    grad_weight = empty_webgpu({c}, type, input.device());
+    grad_bias = empty_webgpu({c}, type, input.device());
     normalized_sums(grad_bias.view(one), grad_weight.view(one), g.view(all), x.view(all),
                     row_mean.view(per_group), row_rstd.view(per_group));
   }

@@ -33,11 +33,11 @@ ThreeTensors layer_norm(const Tensor& input, at::IntArrayRef normalized_shape,
     return call_cpu_fallback<at::_ops::native_layer_norm>::call(input, normalized_shape, weight_opt,
                                                                 bias_opt, eps);
   }
-  const Tensor y = empty_webgpu(input.sizes(), input.scalar_type());
+  const Tensor y = empty_webgpu(input.sizes(), input.scalar_type(), input.device());
   at::DimVector stats(input.sizes());
   std::fill(stats.end() - static_cast<int64_t>(normalized_shape.size()), stats.end(), 1);
-  const Tensor mean = empty_webgpu(stats, at::kFloat);
-  const Tensor rstd = empty_webgpu(stats, at::kFloat);
+  const Tensor mean = empty_webgpu(stats, at::kFloat, input.device());
+  const Tensor rstd = empty_webgpu(stats, at::kFloat, input.device());
   if (m > 0) {
     normalize_rows("native_layer_norm", {m, n, 1, n, 1}, input.contiguous(), weight, bias, eps, y,
                    mean, rstd);
@@ -72,11 +72,11 @@ ThreeTensors layer_norm_backward(const Tensor& gradient, const Tensor& input,
   Tensor grad_bias;
   if (weight.defined() || bias.defined()) {
     const at::ScalarType type = (weight.defined() ? weight : bias).scalar_type();
-    grad_weight = mask[1] ? empty_webgpu(normalized_shape, type) : Tensor();
-    grad_bias = mask[2] ? empty_webgpu(normalized_shape, type) : Tensor();
+    grad_weight = mask[1] ? empty_webgpu(normalized_shape, type, input.device()) : Tensor();
+    grad_bias = mask[2] ? empty_webgpu(normalized_shape, type, input.device()) : Tensor();
   }
   if (mask[0]) {
-    grad_input = empty_webgpu(input.sizes(), input.scalar_type());
+    grad_input = empty_webgpu(input.sizes(), input.scalar_type(), input.device());
   }
   if (mask[0] && input.numel() > 0) {
     gradient_of_rows("native_layer_norm_backward", rows, g, x, row_mean, row_rstd, weight,

@@ -30,10 +30,10 @@ TwoTensors rms_norm(const Tensor& input, at::IntArrayRef normalized_shape,
   const auto [m, n] = at::native::_check_layer_norm_inputs(input, normalized_shape, weight, {});
   TORCH_CHECK_NOT_IMPLEMENTED(are_native_floats({input, weight}),
                               "_fused_rms_norm(): ", input.scalar_type(), " is not supported");
-  const Tensor y = empty_webgpu(input.sizes(), input.scalar_type());
+  const Tensor y = empty_webgpu(input.sizes(), input.scalar_type(), input.device());
   at::DimVector stats(input.sizes());
   std::fill(stats.end() - static_cast<int64_t>(normalized_shape.size()), stats.end(), 1);
-  const Tensor rstd = empty_webgpu(stats, at::kFloat);
+  const Tensor rstd = empty_webgpu(stats, at::kFloat, input.device());
   if (input.numel() > 0) {
     // As on CUDA, the default eps is the epsilon of the type that is computed in.
     normalize_rows("_fused_rms_norm", {m, n, 1, n, 1}, input.contiguous(), weight, {},
@@ -65,10 +65,10 @@ TwoTensors rms_norm_backward(const Tensor& gradient, const Tensor& input,
   Tensor grad_input;
   Tensor grad_weight;
   if (mask[1] && weight.defined()) {
-    grad_weight = empty_webgpu(normalized_shape, weight.scalar_type());
+    grad_weight = empty_webgpu(normalized_shape, weight.scalar_type(), weight.device());
   }
   if (mask[0]) {
-    grad_input = empty_webgpu(input.sizes(), input.scalar_type());
+    grad_input = empty_webgpu(input.sizes(), input.scalar_type(), input.device());
   }
   if (mask[0] && input.numel() > 0) {
     gradient_of_rows("_fused_rms_norm_backward", rows, g, x, {}, row_rstd, weight, grad_input,

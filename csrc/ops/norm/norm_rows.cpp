@@ -127,7 +127,9 @@ void gradient_of_vectors(const char* op, const Rows& rows, const Tensor& gradien
   Tensor bias_sums;
   if (weight_gradient.defined() || bias_gradient.defined()) {
     workgroups = std::min(workgroups, kSummingWorkgroups);
-    const auto sums = [&] { return empty_webgpu({workgroups * at_once, rows.length}, at::kFloat); };
+    const auto sums = [&] {
+      return empty_webgpu({workgroups * at_once, rows.length}, at::kFloat, x.device());
+    };
     if (weight_gradient.defined()) {
       weight_sums = sums();
       launch.weight_sums_as(DType::kBits128, weight_sums);
@@ -238,7 +240,8 @@ void gradient_of_weights(const Rows& rows, const Tensor& gradient, const Tensor&
   const int64_t n = rows.length;
   // The kernel always writes both sums.
   const auto out = [&](const Tensor& sum) {
-    return sum.defined() ? sum.view({1, n}) : empty_webgpu({1, n}, given.scalar_type());
+    return sum.defined() ? sum.view({1, n})
+                         : empty_webgpu({1, n}, given.scalar_type(), given.device());
   };
   const auto elements = [&](const Tensor& tensor) { return tensor.view({rows.rows, n}); };
   const auto numbers = [&](const Tensor& tensor) { return tensor.view({rows.rows, 1}); };

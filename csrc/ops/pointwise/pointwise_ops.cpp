@@ -87,7 +87,8 @@ std::tuple<Tensor, Tensor> log_sigmoid_forward(const Tensor& self) {
   if (!run(iter, PointwiseOp::log_sigmoid)) {
     return call_cpu_fallback<at::_ops::log_sigmoid_forward>::call(self);
   }
-  return {out, empty_webgpu({0}, self.scalar_type())}; // no buffer is kept: the gradient needs none
+  return {out, empty_webgpu({0}, self.scalar_type(),
+                            self.device())}; // no buffer is kept: the gradient needs none
 }
 
 std::tuple<Tensor&, Tensor&> log_sigmoid_forward_out(const Tensor& self, Tensor& output,

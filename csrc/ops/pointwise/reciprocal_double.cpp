@@ -16,7 +16,7 @@ bool reciprocal_double(at::TensorIteratorBase& iter) {
   if (x.numel() == 0) {
     return true;
   }
-  const at::Tensor y = empty_webgpu(out.sizes(), at::kDouble);
+  const at::Tensor y = empty_webgpu(out.sizes(), at::kDouble, out.device());
   kernels::reciprocal_double::Launch launch("reciprocal");
   launch.x(x).y(y);
   const auto count = static_cast<uint32_t>(x.numel());

@@ -38,7 +38,8 @@ Tensor& unpool(const Tensor& self, const Tensor& indices, IntArrayRef output_siz
   at::DimVector sizes(self.sizes().begin(), self.sizes().end() - dims);
   sizes.append(output_size.begin(), output_size.end());
   at::native::resize_output(out, sizes);
-  const Tensor packed = out.is_contiguous() ? out : empty_webgpu(sizes, out.scalar_type());
+  const Tensor packed =
+      out.is_contiguous() ? out : empty_webgpu(sizes, out.scalar_type(), out.device());
   packed.zero_();
   if (packed.numel() != 0 && self.numel() != 0) {
     packed.flatten(-dims).scatter_(-1, indices.flatten(-dims), self.flatten(-dims));

@@ -39,7 +39,7 @@ Tensor& int_mm_out(const Tensor& self, const Tensor& mat2, Tensor& result) {
     return at::mm_out(result, self.to(at::kInt), mat2.to(at::kInt));
   }
   if (same_buffer(result, self) || same_buffer(result, mat2)) {
-    Tensor product = empty_webgpu(result.sizes(), at::kInt);
+    Tensor product = empty_webgpu(result.sizes(), at::kInt, result.device());
     return result.copy_(int_mm_out(self, mat2, product));
   }
   Gemm problem;
@@ -54,8 +54,9 @@ Tensor& int_mm_out(const Tensor& self, const Tensor& mat2, Tensor& result) {
 }
 
 Tensor int_mm(const Tensor& self, const Tensor& mat2) {
-  Tensor result = empty_webgpu(
-      {self.dim() == 2 ? self.size(0) : 0, mat2.dim() == 2 ? mat2.size(1) : 0}, at::kInt);
+  Tensor result =
+      empty_webgpu({self.dim() == 2 ? self.size(0) : 0, mat2.dim() == 2 ? mat2.size(1) : 0},
+                   at::kInt, self.device());
   return int_mm_out(self, mat2, result);
 }
 

@@ -36,7 +36,7 @@ void run(Launch& launch, const Tensor& out, const Tensor& a, const Tensor& w, co
 // with a scale and a zero point per group. Weights of 8 bits have a scale per row.
 Tensor multiply(const char* op, bool is_int4, const Tensor& a, const Tensor& w, const Tensor& scale,
                 int64_t n, int64_t group_size) {
-  Tensor out = empty_webgpu({a.size(0), n}, a.scalar_type());
+  Tensor out = empty_webgpu({a.size(0), n}, a.scalar_type(), a.device());
   if (out.numel() == 0 || a.size(1) == 0) {
     return out.zero_();
   }

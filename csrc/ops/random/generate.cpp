@@ -61,7 +61,7 @@ void generate(const at::TensorBase& out, const GenerateSpec& spec, const at::Ten
   }
   if (!out.is_contiguous() || byte_offset(out) % 4 != 0 ||
       (input.defined() && same_buffer(out, input))) {
-    const at::Tensor packed = empty_webgpu(out.sizes(), out.scalar_type());
+    const at::Tensor packed = empty_webgpu(out.sizes(), out.scalar_type(), out.device());
     generate(packed, spec, input);
     at::Tensor(out).copy_(packed);
     return;

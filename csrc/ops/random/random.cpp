@@ -57,7 +57,7 @@ struct KernelBase {
   static void run(Target& target, Numbers... numbers, OptionalGenerator generator) {
     const TensorBase& out = tensor_of(target);
     require_real(op, out.scalar_type());
-    GeneratorImpl& state = generator_of(generator);
+    GeneratorImpl& state = generator_of(generator, out.device());
     if (native_dtype(out.scalar_type())) {
       draw_row(op, out, state, {float_bits(numbers)...});
       return;
@@ -88,7 +88,7 @@ struct Kernel<stub, op, void (*)(const TensorBase&, const TensorBase&, OptionalG
     TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(probability.scalar_type()),
                                 "\"bernoulli_tensor_cpu_p_\" not implemented for '",
                                 probability.scalar_type(), "'");
-    GeneratorImpl& state = generator_of(generator);
+    GeneratorImpl& state = generator_of(generator, out.device());
     const at::Tensor expanded = at::Tensor(probability).to(out.device()).expand(out.sizes());
     const bool native = native_dtype(expanded.scalar_type()).has_value();
     if (native && native_dtype(out.scalar_type())) {
@@ -110,7 +110,8 @@ struct Kernel<stub, op, void (*)(const TensorBase&, const TensorBase&, OptionalG
 void draw_integers(TensorIteratorBase& iter, RandomOp op, int64_t base, uint64_t range,
                    const OptionalGenerator& generator) {
   const auto start = static_cast<uint64_t>(base);
-  draw_row(op, tensor_of(iter), generator_of(generator),
+  const TensorBase& out = tensor_of(iter);
+  draw_row(op, out, generator_of(generator, out.device()),
            {static_cast<uint32_t>(start), static_cast<uint32_t>(start >> 32),
             static_cast<uint32_t>(range), static_cast<uint32_t>(range >> 32)});
 }
@@ -122,7 +123,7 @@ bool integers_on_cpu(TensorIteratorBase& iter, const OptionalGenerator& generato
   if (native_dtype(out.scalar_type())) {
     return false;
   }
-  draw_on_cpu("random", out, generator_of(generator),
+  draw_on_cpu("random", out, generator_of(generator, out.device()),
               [&](const at::Tensor& host, const at::Generator& cpu) {
                 auto cpu_iter = at::TensorIterator::borrowing_nullary_op(host);
                 call_on_cpu(stub, cpu_iter, arguments..., cpu);

@@ -33,9 +33,9 @@ Tensor binomial(const Tensor& count, const Tensor& prob, OptionalGenerator gener
   const auto sizes = at::infer_size(count.sizes(), prob.sizes());
   TORCH_CHECK_NOT_IMPLEMENTED(c10::multiply_integers(sizes) < int64_t{1} << 31,
                               "binomial(): more than 2^31 elements");
-  const Tensor out = empty_webgpu(sizes, at::kFloat);
+  const Tensor out = empty_webgpu(sizes, at::kFloat, prob.device());
   const Tensor p = prob.expand(sizes).to(at::kFloat).contiguous();
-  const PhiloxState philox = generator_of(generator).philox_state(4);
+  const PhiloxState philox = generator_of(generator, prob.device()).philox_state(4);
   if (out.numel() != 0) {
     const Tensor n = count.expand(sizes).to(at::kFloat).contiguous();
     const auto size = static_cast<uint32_t>(out.numel());

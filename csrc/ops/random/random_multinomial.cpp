@@ -34,7 +34,7 @@ void check_weights(const Tensor& weights, const Tensor& totals) {
 
 void multinomial(Tensor& result, const Tensor& self, int64_t draws,
                  std::optional<at::Generator> generator) {
-  GeneratorImpl& state = generator_of(generator);
+  GeneratorImpl& state = generator_of(generator, self.device());
   if (!native_dtype(self.scalar_type())) {
     note_fallback("aten::multinomial", std::string("for ") + c10::toString(self.scalar_type()));
     const PhiloxState philox = state.philox_state(4);
@@ -54,7 +54,8 @@ void multinomial(Tensor& result, const Tensor& self, int64_t draws,
   const Tensor weights = self.to(at::kFloat).contiguous();
   const Tensor sums = weights.cumsum(-1).contiguous();
   check_weights(weights, sums.select(-1, -1));
-  const Tensor packed = result.is_contiguous() ? result : empty_webgpu(result.sizes(), at::kLong);
+  const Tensor packed =
+      result.is_contiguous() ? result : empty_webgpu(result.sizes(), at::kLong, result.device());
   const PhiloxState philox = state.philox_state(4);
   kernels::multinomial::Launch launch("multinomial");
   launch.out(packed).weight(weights).sum(sums);

@@ -22,8 +22,8 @@ using at::Tensor;
 using OptionalGenerator = std::optional<at::Generator>;
 
 Tensor draw(RandomOp op, const Tensor& parameter, const OptionalGenerator& generator) {
-  const Tensor out = empty_webgpu(parameter.sizes(), parameter.scalar_type());
-  draw_row(op, out, generator_of(generator), {}, parameter.contiguous());
+  const Tensor out = empty_webgpu(parameter.sizes(), parameter.scalar_type(), parameter.device());
+  draw_row(op, out, generator_of(generator, out.device()), {}, parameter.contiguous());
   return out;
 }
 

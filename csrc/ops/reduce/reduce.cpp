@@ -35,7 +35,7 @@ void reduce_copies(const TensorIteratorBase& iter, ReduceOp op,
   for (int k = 0; k < iter.ntensors(); ++k) {
     const at::Tensor view = operand_view(iter, k);
     if (k < iter.noutputs()) {
-      outputs.emplace_back(view, empty_webgpu(view.sizes(), view.scalar_type()));
+      outputs.emplace_back(view, empty_webgpu(view.sizes(), view.scalar_type(), view.device()));
       config.add_output(outputs.back().second);
     } else {
       // The view has size 1 where the stride is zero. A reduction counts every repeated element, so

@@ -319,7 +319,8 @@ private:
   }
 
   at::Tensor new_parts(uint32_t splits) const {
-    return empty_webgpu({static_cast<int64_t>(partial_bytes() * splits)}, at::kByte);
+    return empty_webgpu({static_cast<int64_t>(partial_bytes() * splits)}, at::kByte,
+                        iter_.device(0));
   }
 
   void bind_results(kernel::Launch& launch) const {

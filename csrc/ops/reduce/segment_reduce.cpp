@@ -75,7 +75,7 @@ Tensor reduce_segments(ReductionType reduction, const Tensor& data, const Tensor
                        const Initial& initial) {
   auto sizes = data.sizes().vec();
   sizes[bounds.dim() - 1] = bounds.size(-1) - 1;
-  Tensor out = empty_webgpu(sizes, data.scalar_type());
+  Tensor out = empty_webgpu(sizes, data.scalar_type(), data.device());
   if (out.numel() == 0) {
     return out;
   }

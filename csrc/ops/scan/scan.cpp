@@ -132,8 +132,9 @@ void scan(ScanOp op, const Tensor& y, const Tensor& z, const Tensor& self, int64
     return;
   }
   if (!y.is_contiguous() || (z.defined() && !z.is_contiguous())) {
-    const Tensor packed_y = empty_webgpu(y.sizes(), y.scalar_type());
-    const Tensor packed_z = z.defined() ? empty_webgpu(z.sizes(), z.scalar_type()) : Tensor();
+    const Tensor packed_y = empty_webgpu(y.sizes(), y.scalar_type(), y.device());
+    const Tensor packed_z =
+        z.defined() ? empty_webgpu(z.sizes(), z.scalar_type(), z.device()) : Tensor();
     scan(op, packed_y, packed_z, self, dim);
     y.copy_(packed_y);
     if (z.defined()) {
@@ -175,8 +176,8 @@ void scan(ScanOp op, const Tensor& y, const Tensor& z, const Tensor& self, int64
   }
   const Kind kind = info(*native_dtype(x.scalar_type())).kind;
   const std::array<int64_t, 1> count = {static_cast<int64_t>(params.rows) * params.segments};
-  const Totals totals = {empty_webgpu(count, accumulator_type(kind)),
-                         row(op).indexed ? empty_webgpu(count, at::kInt) : Tensor()};
+  const Totals totals = {empty_webgpu(count, accumulator_type(kind), x.device()),
+                         row(op).indexed ? empty_webgpu(count, at::kInt, x.device()) : Tensor()};
   dispatch(op, Stage::kTotals, params, blocks * params.segments, y, z, x, totals);
   dispatch(op, Stage::kSegments, params, blocks * params.segments, y, z, x, totals);
 }

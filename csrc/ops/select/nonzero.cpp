@@ -29,7 +29,7 @@ int64_t blocks_of(const Tensor& mask) { return (mask.numel() + kBlock - 1) / kBl
 // The number of nonzero elements before each block of `mask`, then their total.
 Tensor count_selected(const char* name, const Tensor& mask) {
   const int64_t blocks = blocks_of(mask);
-  const Tensor counts = empty_webgpu({blocks + 1}, at::kInt);
+  const Tensor counts = empty_webgpu({blocks + 1}, at::kInt, mask.device());
   kernels::nonzero_count::Launch count(name);
   count.counts_as(DType::kBits32, counts).mask(mask);
   count.run({.count = static_cast<uint32_t>(mask.numel())});
@@ -137,7 +137,7 @@ Tensor& nonzero_out(const Tensor& self, Tensor& result) {
 }
 
 Tensor nonzero(const Tensor& self) {
-  Tensor result = empty_webgpu({0}, at::kLong);
+  Tensor result = empty_webgpu({0}, at::kLong, self.device());
   return nonzero_out(self, result);
 }
 
@@ -159,7 +159,7 @@ Tensor& nonzero_static_out(const Tensor& self, int64_t size, int64_t fill_value,
 }
 
 Tensor nonzero_static(const Tensor& self, int64_t size, int64_t fill_value) {
-  Tensor result = empty_webgpu({0}, at::kLong);
+  Tensor result = empty_webgpu({0}, at::kLong, self.device());
   return nonzero_static_out(self, size, fill_value, result);
 }
 

@@ -72,7 +72,7 @@ void run(const char* op, kernel::Math math, const Tensor& y, const Tensor& x, co
   }
   // The kernel finds a row by its place in a contiguous tensor.
   if (!y.is_contiguous()) {
-    const Tensor contiguous = empty_webgpu(y.sizes(), y.scalar_type());
+    const Tensor contiguous = empty_webgpu(y.sizes(), y.scalar_type(), y.device());
     run(op, math, contiguous, x, w, dim);
     y.copy_(contiguous);
     return;

@@ -191,7 +191,7 @@ Tensor nanmedian(const Tensor& self) { return median_of_all(self, true); }
 std::tuple<Tensor, Tensor> mode(const Tensor& self, int64_t dim, bool keepdim) {
   dim = at::maybe_wrap_dim(dim, self.dim());
   Tensor values = empty_webgpu({0}, self.options());
-  Tensor indices = empty_webgpu({0}, at::kLong);
+  Tensor indices = empty_webgpu({0}, at::kLong, self.device());
   if (self.numel() == 0) {
     check_not_empty("mode()", self, dim);
     auto size = self.sizes().vec();

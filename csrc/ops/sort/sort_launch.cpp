@@ -34,8 +34,8 @@ public:
         long_keys_(in.scalar_type() == at::kLong), rows_(in.numel() / in.size(-1)) {}
 
   Items new_items(int64_t row) const {
-    return {empty_webgpu({rows_ * row * (long_keys_ ? 2 : 1)}, at::kInt),
-            empty_webgpu({rows_ * row}, at::kInt)};
+    return {empty_webgpu({rows_ * row * (long_keys_ ? 2 : 1)}, at::kInt, in_.device()),
+            empty_webgpu({rows_ * row}, at::kInt, in_.device())};
   }
 
   // Sorts the blocks of each row and writes the first `limit` elements of every block. Rows have
@@ -143,7 +143,7 @@ void sort_rows(const char* name, const Tensor& in, int64_t k, bool descending, c
   }
   if (k < row) {
     const Tensor all = empty_webgpu(in.sizes(), in.options());
-    const Tensor places = empty_webgpu(in.sizes(), at::kLong);
+    const Tensor places = empty_webgpu(in.sizes(), at::kLong, in.device());
     sort_rows(name, in, row, descending, all, places);
     values.copy_(all.narrow(-1, 0, k));
     indices.copy_(places.narrow(-1, 0, k));

@@ -80,7 +80,7 @@ Tensor& searchsorted_out(const Tensor& boundaries, const Tensor& values, bool ou
 
 Tensor search(const Tensor& boundaries, const Tensor& values, bool out_int32, bool right, Side side,
               const std::optional<Tensor>& sorter) {
-  Tensor out = empty_webgpu({0}, out_int32 ? at::kInt : at::kLong);
+  Tensor out = empty_webgpu({0}, out_int32 ? at::kInt : at::kLong, boundaries.device());
   return searchsorted_out(boundaries, values, out_int32, right, side, sorter, out);
 }
 
@@ -111,7 +111,7 @@ Tensor& bucketize_out(const Tensor& self, const Tensor& boundaries, bool out_int
 }
 
 Tensor bucketize(const Tensor& self, const Tensor& boundaries, bool out_int32, bool right) {
-  Tensor out = empty_webgpu({0}, out_int32 ? at::kInt : at::kLong);
+  Tensor out = empty_webgpu({0}, out_int32 ? at::kInt : at::kLong, boundaries.device());
   return bucketize_out(self, boundaries, out_int32, right, out);
 }
 
@@ -147,7 +147,7 @@ void isin(const Tensor& elements, const Tensor& test_elements, bool invert, cons
 } // namespace
 
 Tensor search_sorted(const Tensor& boundaries, const Tensor& values) {
-  Tensor out = empty_webgpu(values.sizes(), at::kLong);
+  Tensor out = empty_webgpu(values.sizes(), at::kLong, values.device());
   if (values.numel() != 0) {
     search_rows(boundaries.contiguous(), values.contiguous(), {}, false, /*nan_is_last=*/true, out);
   }

@@ -99,7 +99,7 @@ bool copy_flipped(at::TensorIterator& iter, const Tensor& dst, const Tensor& src
   }
   Tensor value = plain(src);
   if (!in_source) {
-    value = empty_webgpu(src.sizes(), dst.scalar_type());
+    value = empty_webgpu(src.sizes(), dst.scalar_type(), dst.device());
     copy_on_device(value, plain(src));
   }
   value = conj ? value.conj_physical() : value;
@@ -152,7 +152,7 @@ bool owns_its_words(const Tensor& tensor) {
 void copy_from_host(const Tensor& dst, const Tensor& src) {
   if (!is_dense(dst) || !owns_its_words(dst)) {
     // Uploads to a dense tensor first. The copy kernel then handles strides and partial words.
-    Tensor staged = empty_webgpu(dst.sizes(), dst.scalar_type());
+    Tensor staged = empty_webgpu(dst.sizes(), dst.scalar_type(), dst.device());
     copy_from_host(staged, src);
     copy_on_device(dst, staged);
     return;
@@ -181,7 +181,7 @@ void copy_from_host(const Tensor& dst, const Tensor& src) {
 void copy_to_host(const Tensor& dst, const Tensor& src) {
   check_not_capturing("aten::copy_ to the CPU", "it reads values on the host");
   if (!is_dense(src)) {
-    Tensor packed = empty_webgpu(src.sizes(), src.scalar_type());
+    Tensor packed = empty_webgpu(src.sizes(), src.scalar_type(), src.device());
     copy_on_device(packed, src);
     copy_to_host(dst, packed);
     return;
@@ -220,25 +220,28 @@ Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
     return dst;
   }
   if (dst.numel() == 0) { // nothing to copy, but shapes that do not fit are an error
-    const Tensor none = empty_webgpu(self.sizes(), dst.scalar_type());
-    copy_iterator(is_webgpu(dst) ? dst : empty_webgpu(dst.sizes(), dst.scalar_type()), none);
+    const c10::Device device = is_webgpu(dst) ? dst.device() : self.device();
+    const Tensor none = empty_webgpu(self.sizes(), dst.scalar_type(), device);
+    copy_iterator(is_webgpu(dst) ? dst : empty_webgpu(dst.sizes(), dst.scalar_type(), device),
+                  none);
     return dst;
   }
-  if (is_webgpu(self) && is_webgpu(dst)) {
+  if (is_webgpu(self) && is_webgpu(dst) && self.device() == dst.device()) {
     if (same_buffer(self, dst) && buffer_of(dst).size > plan_target(dst).max_storage_binding_size) {
       // A buffer is bound once, and the two may lie too far apart in it for one binding.
-      const Tensor staged = empty_webgpu(self.sizes(), self.scalar_type());
+      const Tensor staged = empty_webgpu(self.sizes(), self.scalar_type(), self.device());
       copy_on_device(staged, self);
       copy_on_device(dst, staged);
       return dst;
     }
     copy_on_device(dst, self);
   } else if (is_webgpu(dst)) {
+    // From another GPU, also another webgpu device, through the host.
     copy_from_host(dst, self.device().is_cpu() ? self : self.cpu());
   } else if (dst.device().is_cpu()) {
     copy_to_host(dst, self);
   } else {
-    dst.copy_(self.cpu(), non_blocking); // another kind of GPU: through the host
+    dst.copy_(self.cpu(), non_blocking); // a GPU of another kind: through the host
   }
   return dst;
 }

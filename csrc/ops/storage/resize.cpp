@@ -68,7 +68,8 @@ at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
 }
 
 at::Tensor& set_none(at::Tensor& self) {
-  at::Storage empty(c10::Storage::use_byte_size_t(), 0, device_allocator(), /*resizable=*/true);
+  at::Storage empty(c10::Storage::use_byte_size_t(), 0, device_allocator(self.device()),
+                    /*resizable=*/true);
   return set_storage_offset(self, std::move(empty), 0, {0}, {});
 }
 

@@ -5,6 +5,8 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
 
+#include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "backend/tensor.h"
@@ -19,18 +21,22 @@ using namespace torch_webgpu;
 
 namespace {
 
-// Never destroyed, as contexts are.
-Context& second_context() {
-  static auto* made = new Context(resolve_runtime(), false);
-  return *made;
-}
+// One adapter as two devices.
+[[maybe_unused]] const bool split = [] {
+  const char* chosen = std::getenv("TORCH_WEBGPU_ADAPTER");
+  const std::string one = chosen == nullptr || *chosen == 0 ? "0" : chosen;
+  setenv("TORCH_WEBGPU_ADAPTER", (one + "," + one).c_str(), /*overwrite=*/1);
+  return true;
+}();
+
+Context& second_context() { return context(1); }
 
 template <typename T = double>
 at::Tensor tensor_in(Context& context, const std::vector<T>& values) {
   Buffer* buffer = context.allocator.allocate(values.size() * sizeof(T));
   context.stream.upload(*buffer, 0, values.data(), values.size() * sizeof(T));
   c10::DataPtr data(reinterpret_cast<void*>(buffer->address), buffer, &free_buffer,
-                    webgpu_device());
+                    device_of(context));
   const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
   c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), bytes, std::move(data), nullptr, false));
@@ -108,7 +114,9 @@ TEST_CASE("slots of a context are its own") {
 TEST_CASE("operands of two contexts are refused, and both stay usable") {
   const at::Tensor x = tensor_in(context(), {8});
   const at::Tensor y = tensor_in(second_context(), {0});
-  CHECK_THROWS_WITH_AS(run_reciprocal(x, y), doctest::Contains("lie on two WebGPU devices"),
+  CHECK_THROWS_WITH_AS(run_reciprocal(x, y),
+                       doctest::Contains("at least two devices, webgpu:0 and webgpu:1! (in "
+                                         "reciprocal())"),
                        c10::Error);
   const at::Tensor z = tensor_in(context(), {0});
   run_reciprocal(x, z);
@@ -158,7 +166,7 @@ TEST_CASE("a pointwise kernel runs in its operands' context, and takes operands 
   CHECK(values_of(y) == std::vector<double>{3, 5});
   CHECK(context().stream.stats().dispatches == others);
   CHECK_THROWS_WITH_AS(run_copy(x, tensor_in(context(), {0, 0})),
-                       doctest::Contains("copy(): Expected all tensors to be on the same device"),
+                       doctest::Contains("at least two devices, webgpu:0 and webgpu:1!"),
                        c10::Error);
 }
 
@@ -182,7 +190,33 @@ TEST_CASE("a grid past the limit of one dimension folds into two and covers all"
   CHECK_THROWS_AS(grid_1d(64 * 10'000 + 1, 64, target), c10::NotImplementedError);
 }
 
-TEST_CASE("there is one device index") {
-  CHECK_THROWS_WITH_AS(context(1), doctest::Contains("webgpu:1"), c10::Error);
-  CHECK(context_if_initialized(1) == nullptr);
+TEST_CASE("a device that was not asked for does not exist") {
+  CHECK(num_devices() == 2);
+  for (const uint32_t index : {2u, kMostDevices}) {
+    CHECK_THROWS_WITH_AS(context(index), doctest::Contains("webgpu error: invalid device ordinal"),
+                         c10::Error);
+    CHECK(context_if_initialized(index) == nullptr);
+  }
+}
+
+TEST_CASE("adapters are chosen by index, by name, several of them, and GPUs come first") {
+  using Chosen = std::vector<size_t>;
+  AdapterInfo discrete, integrated, software;
+  discrete.name = "Big GPU";
+  integrated.name = "Small, GPU";
+  software.name = "llvmpipe (LLVM 15.0.6, 256 bits)";
+  software.software = true;
+  const std::vector<AdapterInfo> all = {discrete, integrated, software};
+  CHECK(choose_adapters(all, "") == Chosen{0, 1});
+  CHECK(choose_adapters({software, software}, "") == Chosen{0});
+  CHECK(choose_adapters(all, "1") == Chosen{1});
+  CHECK(choose_adapters(all, "2, big,2") == Chosen{2, 0, 2});
+  CHECK(choose_adapters(all, "small, gpu") == Chosen{1}); // a name with a comma
+  CHECK(choose_adapters(all, software.name) == Chosen{2});
+  CHECK(most_named("") == kMostDevices);
+  CHECK(most_named("0,0") == 2);
+  for (const char* wrong : {"3", "0,9", "0,", "radeon", "0,0,0,0,0,0,0,0,0"}) {
+    CHECK_THROWS_WITH_AS(choose_adapters(all, wrong), doctest::Contains("TORCH_WEBGPU_ADAPTER"),
+                         c10::Error);
+  }
 }
