@@ -1,0 +1,78 @@
+"""Several devices in a process: one software adapter as two devices, in a process of their own."""
+
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from two_devices import CHECKS
+
+ADAPTER = os.environ.get("TORCH_WEBGPU_ADAPTER") or "0"
+
+
+@functools.cache
+def failures() -> dict[str, str]:
+    program = pathlib.Path(__file__).with_name("two_devices.py")
+    process = subprocess.run(
+        [sys.executable, str(program)],
+        env={**os.environ, "TORCH_WEBGPU_ADAPTER": f"{ADAPTER},{ADAPTER}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert process.returncode == 0, process.stderr
+    result: dict[str, str] = json.loads(process.stdout.splitlines()[-1])
+    return result
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_check(check):
+    assert not failures()[check], failures()[check]
+
+
+CPU_BACKWARD = """
+import pathlib, torch
+torch.manual_seed(3)
+x = torch.ones(3, requires_grad=True)
+x.square().sum().backward()
+maps = pathlib.Path("/proc/self/maps")
+assert not maps.exists() or "vulkan" not in maps.read_text()
+assert not torch.webgpu.is_initialized()
+"""
+
+
+@pytest.mark.parametrize("adapters", ["", f"{ADAPTER},{ADAPTER}"])
+def test_a_backward_of_the_cpu_loads_no_driver(adapters, check_python):
+    """autograd asks how many devices there are, to start its threads."""
+    check_python(CPU_BACKWARD, env={"TORCH_WEBGPU_ADAPTER": adapters})
+
+
+def test_a_backward_of_the_cpu_may_come_first(check_python):
+    """Also where autograd has started threads for more devices than there are."""
+    use = CPU_BACKWARD + (
+        "y = torch.ones(3, device='webgpu', requires_grad=True)\n"
+        "y.square().sum().backward()\n"
+        "assert y.grad.tolist() == [2] * 3\n"
+        "try:\n"
+        "    torch.empty(1, device='webgpu:7')\n"
+        "except RuntimeError as error:\n"
+        "    assert 'invalid device ordinal 7, there is one device' in str(error)\n"
+        "else:\n"
+        "    raise AssertionError('there is a device webgpu:7')\n"
+    )
+    check_python(use, env={"TORCH_WEBGPU_ADAPTER": ADAPTER})
+    if ADAPTER == "0":
+        use = use.replace("there is one device", "there ")
+        check_python(use, env={"TORCH_WEBGPU_ADAPTER": ""})
+
+
+@pytest.mark.parametrize("adapters", ["0,99", "0,no such adapter", "0,,0"])
+def test_a_wrong_list_of_adapters_is_refused(adapters, run_python):
+    process = run_python(
+        "import torch; torch.ones(1, device='webgpu')", env={"TORCH_WEBGPU_ADAPTER": adapters}
+    )
+    assert process.returncode != 0
+    assert "names no adapter; there are: 0: " in process.stderr
