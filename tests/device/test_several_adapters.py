@@ -44,35 +44,25 @@ assert not torch.webgpu.is_initialized()
 """
 
 
-@pytest.mark.parametrize("adapters", ["", f"{ADAPTER},{ADAPTER}"])
-def test_a_backward_of_the_cpu_loads_no_driver(adapters, check_python):
-    """autograd asks how many devices there are, to start its threads."""
-    check_python(CPU_BACKWARD, env={"TORCH_WEBGPU_ADAPTER": adapters})
-
-
 def test_a_backward_of_the_cpu_may_come_first(check_python):
     """Also where autograd has started threads for more devices than there are."""
-    use = CPU_BACKWARD + (
+    program = CPU_BACKWARD + (
         "y = torch.ones(3, device='webgpu', requires_grad=True)\n"
         "y.square().sum().backward()\n"
         "assert y.grad.tolist() == [2] * 3\n"
         "try:\n"
         "    torch.empty(1, device='webgpu:7')\n"
         "except RuntimeError as error:\n"
-        "    assert 'invalid device ordinal 7, there is one device' in str(error)\n"
+        "    assert 'invalid device ordinal 7, there ' in str(error)\n"
         "else:\n"
         "    raise AssertionError('there is a device webgpu:7')\n"
     )
-    check_python(use, env={"TORCH_WEBGPU_ADAPTER": ADAPTER})
-    if ADAPTER == "0":
-        use = use.replace("there is one device", "there ")
-        check_python(use, env={"TORCH_WEBGPU_ADAPTER": ""})
+    check_python(program)
 
 
-@pytest.mark.parametrize("adapters", ["0,99", "0,no such adapter", "0,,0"])
-def test_a_wrong_list_of_adapters_is_refused(adapters, run_python):
+def test_a_wrong_list_of_adapters_is_refused(run_python):
     process = run_python(
-        "import torch; torch.ones(1, device='webgpu')", env={"TORCH_WEBGPU_ADAPTER": adapters}
+        "import torch; torch.ones(1, device='webgpu')", env={"TORCH_WEBGPU_ADAPTER": "0,99"}
     )
     assert process.returncode != 0
-    assert "names no adapter; there are: 0: " in process.stderr
+    assert "'0,99': '99' names no adapter; there are: 0: " in process.stderr
