@@ -100,12 +100,13 @@ def _register() -> None:
         _import_hook.alias(f"torch.webgpu.{name}", f"torch_webgpu.webgpu.{name}")
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
 
-    from torch_webgpu import _dlpack, _printing, _shutdown, inductor
+    from torch_webgpu import _dlpack, _printing, _sharing, _shutdown, inductor
     from torch_webgpu.integrations import _imports
 
     inductor.install()
     _dlpack.install()
     _printing.install()
+    _sharing.install()
     _shutdown.install()
     _imports.install_chosen()
     if extension.has_distributed:

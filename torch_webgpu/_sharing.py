@@ -1,0 +1,112 @@
+"""Tensors on their way to other processes, and to several devices of one.
+
+`torch.multiprocessing` shares a CUDA tensor's memory with the process that receives it. WebGPU has
+no memory that two processes can share, so a webgpu tensor travels as a copy in shared host memory.
+"""
+
+import functools
+import sys
+from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import torch
+from torch.multiprocessing import reductions
+
+_Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def install() -> None:
+    for kind in (torch.Tensor, torch.nn.Parameter):
+        ForkingPickler.register(kind, _reduce_tensor)
+    ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
+    _limit_data_parallel()
+
+
+def _reduce_tensor(tensor: torch.Tensor) -> _Reduced:
+    # PyTorch refuses what requires a gradient and is no leaf.
+    is_refused = tensor.requires_grad and not tensor.is_leaf
+    if tensor.device.type != "webgpu" or is_refused:
+        return reductions.reduce_tensor(tensor)
+    host = tensor.detach().cpu()
+    return _rebuild_tensor, (
+        type(tensor),
+        tensor.device,
+        tensor.requires_grad,
+        *reductions.reduce_tensor(host),
+    )
+
+
+def _rebuild_tensor(
+    kind: type[torch.Tensor],
+    device: torch.device,
+    requires_grad: bool,
+    rebuild: Callable[..., torch.Tensor],
+    arguments: tuple[Any, ...],
+) -> torch.Tensor:
+    tensor = rebuild(*arguments).to(device)
+    if kind is torch.nn.Parameter:
+        return torch.nn.Parameter(tensor, requires_grad)
+    return tensor.requires_grad_(requires_grad)
+
+
+def _reduce_storage(storage: torch.UntypedStorage) -> _Reduced:
+    if storage.device.type == "webgpu":
+        raise RuntimeError(
+            "Cannot pickle webgpu storage; try pickling a webgpu tensor instead, which is copied "
+            "through shared host memory"
+        )
+    return reductions.reduce_storage(storage)
+
+
+def _limit_data_parallel() -> None:
+    """`DataParallel` takes one webgpu device and raises for several.
+
+    It moves tensors with functions that only builds of PyTorch with CUDA have.
+    """
+    # The package's attribute of that name is a function, so the module is looked up.
+    parallel = sys.modules["torch.nn.parallel.data_parallel"].DataParallel
+    comm = torch.nn.parallel.comm
+    initialize, scatter, gather = parallel.__init__, comm.scatter, comm.gather
+
+    @functools.wraps(initialize)
+    def checked_initialize(self: Any, *arguments: Any, **options: Any) -> None:
+        initialize(self, *arguments, **options)
+        if _is_webgpu_chosen():
+            _only_device(self.device_ids)
+
+    @functools.wraps(scatter)
+    def scatter_to_one(
+        tensor: torch.Tensor, devices: Any = None, *arguments: Any, **options: Any
+    ) -> Any:
+        if devices is None or not _is_webgpu_chosen():
+            return scatter(tensor, devices, *arguments, **options)
+        return (tensor.to(torch.device("webgpu", _only_device(devices))),)
+
+    @functools.wraps(gather)
+    def gather_from_one(
+        tensors: Any, dim: int = 0, destination: Any = None, *arguments: Any, **options: Any
+    ) -> Any:
+        tensors = list(tensors)
+        if len(tensors) != 1 or tensors[0].device.type != "webgpu":
+            return gather(tensors, dim, destination, *arguments, **options)
+        index = torch._utils._get_device_index(destination, allow_cpu=True, optional=True)
+        return tensors[0].to(torch.device("webgpu", index) if index >= 0 else "cpu")
+
+    parallel.__init__ = checked_initialize
+    comm.scatter, comm.gather = scatter_to_one, gather_from_one
+
+
+def _is_webgpu_chosen() -> bool:
+    """Whether DataParallel's indices mean webgpu devices. It prefers CUDA, MPS and others."""
+    return torch._utils._get_available_device_type() == "webgpu"
+
+
+def _only_device(devices: Any) -> int:
+    if len(devices) > 1:
+        raise NotImplementedError(
+            "DataParallel runs on one webgpu device, because it sends tensors between devices with "
+            "functions that only CUDA has. Use torch.nn.parallel.DistributedDataParallel with one "
+            "process for each device, as torchrun starts them, or DataParallel(device_ids=[0])."
+        )
+    return int(torch._utils._get_device_index(devices[0], allow_cpu=False, optional=True))
