@@ -30,6 +30,7 @@ PY
 # Away from the source tree, which Python would import first.
 cd "$work"
 cat >check.py <<'PY'
+import importlib.metadata
 import json
 import pathlib
 
@@ -45,6 +46,8 @@ for name in ("py.typed", "_C.pyi", "include/webgpu.h", "include/torch_webgpu/bac
     assert (package / name).is_file(), name
 assert wgsl.kernels() and wgsl.expression("sin", torch.float32)
 assert (torch.ones(3, device="webgpu") + 1).tolist() == [2.0, 2.0, 2.0]
+built_for = ".".join(torch.__version__.split(".")[:2])
+assert f"torch=={built_for}.*" in importlib.metadata.requires("torch-webgpu")
 print(torch_webgpu.cmake_prefix_path)
 PY
 prefix=$("$work/venv/bin/python" check.py | tail -n 1)
