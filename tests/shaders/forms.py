@@ -48,9 +48,14 @@ def kernels_with_text() -> list[str]:
 def forms(contract: dict[str, Any]) -> Iterator[Form]:
     """Every pair of choices (constants, dtypes of operands, absence, aliasing) in some form."""
     free = [operand for operand in contract["operands"] if not operand["like"]]
-    choices: list[tuple[str, list]] = [
-        (f"const {const['name']}", _values(const)) for const in contract["consts"]
-    ]
+    single = [o for o in contract["operands"] if not o["many"] and not o["element"]]
+    writable = [o["name"] for o in single if o["access"] not in ("in", "vectors")]
+    inputs = [o["name"] for o in single if o["access"] in ("in", "vectors")]
+    # Each operand in a buffer of its own, or an input in the buffer of an output. First, because
+    # what an operand owns depends on it: the search leaves a row as soon as a requirement fails.
+    pairs = [f"{a}={b}" for a, b in itertools.product(writable, inputs)]
+    choices: list[tuple[str, list]] = [("alias", ["none", *pairs])]
+    choices += [(f"const {const['name']}", _values(const)) for const in contract["consts"]]
     for operand in free:
         dtypes = [dtype for dtype in operand["dtypes"] if dtype in DTYPES]
         choices.append((f"dtype {operand['name']}", dtypes))
@@ -62,17 +67,13 @@ def forms(contract: dict[str, Any]) -> Iterator[Form]:
     lists = [o for o in contract["operands"] if o["many"]]
     if lists:
         choices.append(("tensors", [1, 2]))
-    single = [o for o in contract["operands"] if not o["many"] and not o["element"]]
-    writable = [o["name"] for o in single if o["access"] not in ("in", "vectors")]
-    inputs = [o["name"] for o in single if o["access"] in ("in", "vectors")]
-    # Each operand in a buffer of its own, or an input in the buffer of an output.
-    pairs = [f"{a}={b}" for a, b in itertools.product(writable, inputs)]
-    choices.append(("alias", ["none", *pairs]))
     choices = [(name, values if len(values) else [None]) for name, values in choices]
+
+    requirements = [_Requirement(text) for text in contract["requirements"]]
 
     def allowed(row: list) -> bool:
         given = dict(zip([name for name, _ in choices], row, strict=False))
-        return _are_akin(contract, given) and (len(row) < len(choices) or _is_form(contract, given))
+        return _are_akin(contract, given) and _is_form(contract, requirements, given)
 
     if len(choices) == 1:
         rows = [[value] for value in choices[0][1] if allowed([value])]
@@ -103,26 +104,48 @@ def _are_akin(contract: dict[str, Any], given: dict[str, Any]) -> bool:
     )
 
 
-def _is_form(contract: dict[str, Any], given: dict[str, Any]) -> bool:
+class _Requirement:
+    """A `@require` of a kernel file, as a condition of Python."""
+
+    def __init__(self, text: str) -> None:
+        python = re.sub(r"!(?!=)", " not ", text).replace("&&", " and ").replace("||", " or ")
+        self.names = set(re.findall(r"[A-Za-z_]\w*", text)) - {"true", "false"}
+        self.code = compile(python.strip(), text, "eval")
+
+    def fails(self, names: dict[str, Any]) -> bool:
+        """Whether it does not hold. False as long as not all of its names have values."""
+        if not self.names <= names.keys():
+            return False
+        return not eval(self.code, {"__builtins__": {}}, names)  # text of our own kernel files
+
+
+def _is_form(
+    contract: dict[str, Any], requirements: list[_Requirement], given: dict[str, Any]
+) -> bool:
+    """Whether the choices, some of which may not be made yet, can be those of a form."""
     names: dict[str, Any] = {}
     for const in contract["consts"]:
+        if f"const {const['name']}" not in given:
+            continue
         value = given[f"const {const['name']}"]
         names[const["name"]] = const["values"].index(value) if const["kind"] == "enum" else value
         if const["kind"] == "enum":
             names.update({name: name == value for name in const["values"]})
     for operand in contract["operands"]:
-        names[f"has_{operand['name']}"] = given.get(f"has {operand['name']}", True)
-        words = given.get(f"words {operand['name']}", False) and given["alias"] == "none"
-        names[f"owns_{operand['name']}"] = names[f"vectors_{operand['name']}"] = words
+        name = operand["name"]
+        if operand["optional"] and f"has {name}" not in given:
+            continue
+        names[f"has_{name}"] = given.get(f"has {name}", True)
         # A dtype `like` another operand's may be one of fewer.
-        given_like = operand["like"] and names[f"has_{operand['name']}"]
-        if given_like and given[f"dtype {operand['like']}"] not in operand["dtypes"]:
+        dtype = given.get(f"dtype {operand['like']}") if operand["like"] else None
+        if dtype is not None and names[f"has_{name}"] and dtype not in operand["dtypes"]:
             return False
-    for text in contract["requirements"]:
-        python = re.sub(r"!(?!=)", " not ", text).replace("&&", " and ").replace("||", " or ")
-        if not eval(python, {"__builtins__": {}}, names):  # text of our own kernel files
-            return False
-    return True
+        if operand["access"] not in ("words", "vectors"):
+            names[f"owns_{name}"] = names[f"vectors_{name}"] = False
+        elif f"words {name}" in given:
+            words = given[f"words {name}"] and given["alias"] == "none"
+            names[f"owns_{name}"] = names[f"vectors_{name}"] = words
+    return not any(requirement.fails(names) for requirement in requirements)
 
 
 def _form(contract: dict[str, Any], given: dict[str, Any]) -> Form:
