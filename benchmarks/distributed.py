@@ -292,7 +292,10 @@ def main(argv: list[str] | None = None) -> int:
     scale = args.scale or ("small" if software else "full")
     sizes = SCALES[scale] if args.batch is None else {**SCALES[scale], "batch": args.batch}
     print(f"# Scaling of ResNet-50 ({scale}: {sizes})\n")
-    print("| Processes | step, ms | images/s | scaling | exposed, ms | communication, ms | hidden ", end="")
+    print(
+        "| Processes | step, ms | images/s | scaling | exposed, ms | communication, ms | hidden ",
+        end="",
+    )
     print("| gradients, MB | staged, MB | wire, MB |")
     print("|---" * 10 + "|", flush=True)
     rows: list[Figures] = []

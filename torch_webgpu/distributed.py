@@ -1,8 +1,8 @@
 """torch.distributed for the device: its backend ``webgpu_gloo``, and what communication costs.
 
-``init_process_group()``, ``init_process_group("gloo")`` and ``new_group`` without a backend use it for
-tensors of webgpu, beside Gloo for tensors of the CPU. It reads tensors into host memory, has Gloo
-communicate and uploads the results, while the program goes on; docs/distributed.md says more.
+``init_process_group()``, ``init_process_group("gloo")`` and ``new_group`` without a backend use it
+for tensors of webgpu, beside Gloo for tensors of the CPU. It reads tensors into host memory, has
+Gloo communicate and uploads the results, while the program goes on; docs/distributed.md says more.
 """
 
 import datetime

@@ -124,6 +124,10 @@ def groups_by_name():
     dist.barrier(halves)
 
 
+def gather_both(own, x, y):
+    dist.all_gather([x, y], own.to(x.device))
+
+
 @check
 def every_collective_in_every_dtype():
     rank = dist.get_rank()
@@ -133,7 +137,8 @@ def every_collective_in_every_dtype():
             like = functools.partial(values, *shape, dtype=dtype)
             same_as_gloo(lambda x: dist.broadcast(x, 1), like())
             same_as_gloo(dist.all_reduce, like())
-            same_as_gloo(lambda x, y: dist.all_gather([x, y], like().to(x.device)), like(), like())
+            gather = functools.partial(gather_both, like())
+            same_as_gloo(gather, like(), like())
             if dtype == torch.float32 or shape == (5,):
                 rooted(like, rank)
                 if shape:
@@ -167,9 +172,7 @@ def stacked(like, rank, other):
     same_as_gloo(lambda x, y: dist.reduce_scatter_tensor(x, y), like(), both(like()))
     same_as_gloo(lambda x, y, z: dist.reduce_scatter(x, [y, z]), like(), like(), like())
     same_as_gloo(lambda x, y: dist.all_to_all_single(x, y), both(like()), both(like()))
-    same_as_gloo(
-        lambda a, b, x, y: dist.all_to_all([a, b], [x, y]), like(), like(), like(), like()
-    )
+    same_as_gloo(lambda a, b, x, y: dist.all_to_all([a, b], [x, y]), like(), like(), like(), like())
     if like().dim() == 1 and like().numel():
         # Rank 0 sends one element to itself and four to rank 1, which sends two and three.
         sent = [1, 4] if rank == 0 else [2, 3]
@@ -188,17 +191,24 @@ def stacked(like, rank, other):
 def every_reduction():
     ops = dist.ReduceOp
     scaled = dist._make_nccl_premul_sum(2.0)
-    for op in (ops.SUM, ops.AVG, ops.PRODUCT, ops.MIN, ops.MAX, ops.BAND, ops.BOR, ops.BXOR, scaled):
+    for op in (
+        ops.SUM,
+        ops.AVG,
+        ops.PRODUCT,
+        ops.MIN,
+        ops.MAX,
+        ops.BAND,
+        ops.BOR,
+        ops.BXOR,
+        scaled,
+    ):
         for dtype in (torch.float32, torch.float16, torch.int32):
             if op == ops.AVG and dtype == torch.int32:
                 continue
             # Floats have no bitwise reductions, and only NCCL scales: the errors are Gloo's too.
-            same_as_gloo(lambda x: dist.all_reduce(x, op), values(4, dtype=dtype))
-            same_as_gloo(
-                lambda x, y: dist.reduce_scatter_tensor(x, y, op),
-                values(2, dtype=dtype),
-                values(4, dtype=dtype),
-            )
+            same_as_gloo(functools.partial(dist.all_reduce, op=op), values(4, dtype=dtype))
+            scatter = functools.partial(dist.reduce_scatter_tensor, op=op)
+            same_as_gloo(scatter, values(2, dtype=dtype), values(4, dtype=dtype))
     trues = torch.ones(3, dtype=torch.bool, device="webgpu")
     dist.all_reduce(trues)
     assert trues.view(torch.uint8).tolist() == [1, 1, 1]
@@ -236,7 +246,7 @@ def layouts():
 
 @check
 def order():
-    """A collective sees its tensors as they are when it is called; later commands see its results."""
+    """A collective sees its tensors as they are when it is called; later commands its results."""
     rank = dist.get_rank()
     x = torch.full((1000,), 1.0 + rank, device="webgpu")
     gathered = torch.empty(2000, device="webgpu")
@@ -608,7 +618,7 @@ def a_process_that_ends():
         return  # from the last check
     works = [dist.all_reduce(x, async_op=True) for _ in range(2)]
     for work in works:
-        with pytest.raises(RuntimeError, match="Connection closed|Connection reset|Broken pipe"):
+        with pytest.raises(RuntimeError, match=r"Connection closed|Connection reset|Broken pipe"):
             work.wait()
     assert x.tolist() == [1, 1, 1, 1]
 
