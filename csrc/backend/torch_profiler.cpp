@@ -28,7 +28,6 @@ namespace {
 using libkineto::ActivityType;
 
 // ---- Kineto: a session per trace
-// ----------------------------------------------------------------------------------
 
 std::atomic<uint64_t> trace_number{0}; // of the trace that was started last
 
@@ -218,7 +217,6 @@ private:
 };
 
 // ---- Without Kineto: timestamps around each operator
-// --------------------------------------------------------------
 
 using Point = std::shared_ptr<Timestamp>; // null: no time could be taken
 

@@ -119,7 +119,6 @@ WorkPtr ProcessGroupWebGPU::run(Collective collective, Start start) {
 }
 
 // ---- One to all, all to one
-// -----------------------------------------------------------------------------------
 
 WorkPtr ProcessGroupWebGPU::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   Collective collective(OpType::BROADCAST, "webgpu:broadcast");
@@ -171,7 +170,6 @@ WorkPtr ProcessGroupWebGPU::scatter(Tensors& outputs, std::vector<Tensors>& inpu
 }
 
 // ---- All to all
-// -----------------------------------------------------------------------------------
 
 WorkPtr ProcessGroupWebGPU::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   Collective collective(OpType::ALLREDUCE, "webgpu:all_reduce");
@@ -312,7 +310,6 @@ WorkPtr ProcessGroupWebGPU::alltoall(Tensors& outputs, Tensors& inputs,
 }
 
 // ---- One to one
-// -----------------------------------------------------------------------------------
 
 WorkPtr ProcessGroupWebGPU::send(Tensors& tensors, int destination, int tag) {
   auto collective = std::make_shared<Collective>(OpType::SEND, "webgpu:send");
@@ -365,7 +362,6 @@ WorkPtr ProcessGroupWebGPU::recvAnysource(Tensors& tensors, int tag) {
 }
 
 // ---- Barriers
-// -----------------------------------------------------------------------------------
 
 WorkPtr ProcessGroupWebGPU::barrier(const c10d::BarrierOptions& options) {
   return start_in_order([&](c10d::Backend& cpu) { return cpu.barrier(options); });

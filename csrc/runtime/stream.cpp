@@ -24,7 +24,6 @@ Stream::Stream(Device& device, std::recursive_mutex& mutex)
       timestamps_(device, mutex, encoder_, readbacks_) {}
 
 // ---- Commands
-// -------------------------------------------------------------------------------------
 
 inline void Stream::check_dispatch(const Pipeline& pipeline, const Binding* bindings,
                                    uint32_t num_bindings, uint32_t params_bytes) const {
@@ -180,7 +179,6 @@ void Stream::upload(const Buffer& target, uint64_t offset, const void* data, uin
 }
 
 // ---- Reads
-// ----------------------------------------------------------------------------------------
 
 void Stream::check_executing(const char* what) const {
   if (recorder_ != nullptr && !recorder_->executes()) {
@@ -209,7 +207,6 @@ void Stream::read(const Buffer& source, uint64_t offset, void* data, uint64_t by
 }
 
 // ---- Submission
-// -----------------------------------------------------------------------------------
 
 uint64_t Stream::flush() {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
@@ -247,7 +244,6 @@ void Stream::synchronize() {
 }
 
 // ---- Observation
-// ----------------------------------------------------------------------------------
 
 uint32_t Stream::error_code(const std::string& message, ErrorKind kind) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
