@@ -44,6 +44,13 @@ def _rebuild_tensor(
     rebuild: Callable[..., torch.Tensor],
     arguments: tuple[Any, ...],
 ) -> torch.Tensor:
+    count = torch.webgpu.device_count()
+    if device.index >= count:
+        raise RuntimeError(
+            f"a tensor on {device} of another process cannot be received: this process has "
+            f"{count} webgpu device(s). Move it to the CPU before it is sent, or set "
+            f"TORCH_WEBGPU_ADAPTER alike in both processes."
+        )
     tensor = rebuild(*arguments).to(device)
     if kind is torch.nn.Parameter:
         return torch.nn.Parameter(tensor, requires_grad)

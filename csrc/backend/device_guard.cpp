@@ -182,8 +182,9 @@ void check_ordinal(c10::DeviceIndex index) {
 }
 
 c10::DeviceIndex resolve_ordinal(c10::DeviceIndex index) {
-  check_ordinal(index);
-  return index < 0 ? current : index;
+  const c10::DeviceIndex meant = index < 0 ? current : index;
+  check_ordinal(meant);
+  return meant;
 }
 
 } // namespace torch_webgpu

@@ -18,7 +18,7 @@ void check_options(const at::TensorOptions& options) {
   TORCH_CHECK_NOT_IMPLEMENTED(options.layout() == c10::kStrided, "webgpu tensors are strided, not ",
                               options.layout());
   TORCH_CHECK(!options.pinned_memory(), "Only dense CPU tensors can be pinned");
-  check_ordinal(options.device().index());
+  resolve_ordinal(options.device().index());
 }
 
 // Fills a new tensor if torch.use_deterministic_algorithms asks for it.

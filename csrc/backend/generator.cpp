@@ -129,6 +129,9 @@ const at::Generator& default_generator(c10::DeviceIndex index) {
   return generators->at(static_cast<size_t>(index));
 }
 
+// Made at load: a default generator that is first asked for in a capture could not draw in it.
+[[maybe_unused]] static const at::Generator& made_at_load = default_generator(0);
+
 GeneratorImpl& generator_of(const std::optional<at::Generator>& generator, c10::Device device) {
   const at::Generator& chosen = generator.has_value() && generator->defined()
                                     ? *generator

@@ -148,8 +148,14 @@ void CapturedGraph::capture_begin(c10::MempoolId_t pool) {
   capturing = this;
   draw_is_due_ = false;
   refused_.clear();
-  take_generator(generator_of(std::nullopt,
-                              device_of(ctx))); // also if it draws nothing: its state is protected
+  try {
+    // Also if it draws nothing: its state is protected.
+    take_generator(generator_of(std::nullopt, device_of(ctx)));
+  } catch (...) {
+    stop();
+    clear();
+    throw;
+  }
 }
 
 void CapturedGraph::stop() {

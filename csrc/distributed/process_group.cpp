@@ -1,5 +1,7 @@
 #include "distributed/process_group.h"
 
+#include <algorithm>
+#include <exception>
 #include <memory>
 #include <utility>
 
@@ -51,6 +53,31 @@ struct ProcessGroupWebGPU::Collective {
   std::vector<Tensors> outputs; // of the work
 };
 
+namespace {
+
+// Waits for the values of all tensors, and returns what went wrong on the device, if anything did:
+// an index out of range in some operator before, say. The collective is started all the same, or
+// this process would be one behind the others for good.
+std::exception_ptr await(std::vector<StagedTensor>& tensors) {
+  std::exception_ptr failure;
+  for (StagedTensor& tensor : tensors) {
+    try {
+      tensor.await();
+    } catch (...) {
+      failure = failure ? failure : std::current_exception();
+    }
+  }
+  return failure;
+}
+
+// Of a lost device there are no values.
+bool is_lost(const std::vector<StagedTensor>& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const StagedTensor& tensor) { return tensor.is_lost(); });
+}
+
+} // namespace
+
 ProcessGroupWebGPU::ProcessGroupWebGPU(c10::intrusive_ptr<c10d::Backend> cpu)
     : Backend(cpu->getRank(), cpu->getSize()), cpu_(std::move(cpu)), finisher_("webgpu_c10d_end"),
       starter_("webgpu_c10d") {
@@ -83,36 +110,51 @@ WorkPtr ProcessGroupWebGPU::run(Collective collective, Start start) {
   auto work = c10::make_intrusive<CollectiveWork>(collective.op, collective.title,
                                                   collective.inputs, std::move(collective.outputs));
   auto shared = std::make_shared<Collective>(std::move(collective));
-  starter_.push([this, work, shared, start = std::move(start)] {
+  starter_.push([this, work, shared, start = std::move(start)]() mutable {
+    std::exception_ptr failure;
+    {
+      const Stopwatch stopwatch(communication_statistics().reading);
+      failure = await(shared->staged);
+    }
     WorkPtr communication;
     try {
-      {
-        const Stopwatch stopwatch(communication_statistics().reading);
-        for (StagedTensor& tensor : shared->staged) {
-          tensor.await();
-        }
+      if (failure && is_lost(shared->staged)) {
+        std::rethrow_exception(failure);
       }
       const std::lock_guard<std::mutex> lock(cpu_mutex_);
       communication = start(*cpu_);
     } catch (...) {
-      work->fail(std::current_exception());
+      failure = std::current_exception();
+      start = nullptr;
+      shared.reset();
+      starter_.release();
+      work->fail(failure);
       return;
     }
-    finisher_.push([work, shared, communication] {
+    finisher_.push([this, work, shared, communication, failure]() mutable {
       try {
         {
           const Stopwatch stopwatch(communication_statistics().communicating);
           communication->wait();
         }
         const Stopwatch stopwatch(communication_statistics().writing);
-        for (StagedTensor& tensor : shared->staged) {
-          tensor.write_back(shared->reduces);
+        if (!failure) {
+          for (StagedTensor& tensor : shared->staged) {
+            tensor.write_back(shared->reduces);
+          }
         }
       } catch (...) {
-        work->fail(std::current_exception());
-        return;
+        failure = failure ? failure : std::current_exception();
       }
-      work->succeed();
+      communication.reset();
+      shared.reset();
+      // A callback of the future may wait for later collectives.
+      finisher_.release();
+      if (failure) {
+        work->fail(failure);
+      } else {
+        work->succeed();
+      }
     });
   });
   return work;
@@ -318,15 +360,16 @@ WorkPtr ProcessGroupWebGPU::send(Tensors& tensors, int destination, int tag) {
     return start_in_order([&](c10d::Backend& cpu) { return cpu.send(hosts, destination, tag); });
   }
   ++communication_statistics().collectives;
-  const auto sent = std::make_shared<std::promise<WorkPtr>>();
+  const auto sent = std::make_shared<std::promise<SendWork::Sent>>();
   auto work = c10::make_intrusive<SendWork>(tensors, sent->get_future().share());
   starter_.push([this, collective, hosts, destination, tag, sent]() mutable {
     try {
-      for (StagedTensor& tensor : collective->staged) {
-        tensor.await();
+      const std::exception_ptr failure = await(collective->staged);
+      if (failure && is_lost(collective->staged)) {
+        std::rethrow_exception(failure);
       }
       const std::lock_guard<std::mutex> lock(cpu_mutex_);
-      sent->set_value(cpu_->send(hosts, destination, tag));
+      sent->set_value({cpu_->send(hosts, destination, tag), failure});
     } catch (...) {
       sent->set_exception(std::current_exception());
     }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -102,12 +103,24 @@ void StagedTensor::await() {
     return;
   }
   const Device& device = context_of(tensor_).device;
+  std::exception_ptr failure;
   for (Part& part : parts_) {
     await_ready(*part.readback, device);
-    part.readback->wait(static_cast<uint8_t*>(host_.mutable_data_ptr()) + part.offset);
+    try {
+      part.readback->wait(static_cast<uint8_t*>(host_.mutable_data_ptr()) + part.offset);
+    } catch (...) {
+      failure = failure ? failure : std::current_exception();
+    }
     part.readback.reset();
   }
   parts_.clear();
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
+}
+
+bool StagedTensor::is_lost() const {
+  return is_webgpu(tensor_) && context_of(tensor_).device.lost();
 }
 
 void StagedTensor::write_back(bool reduced) {

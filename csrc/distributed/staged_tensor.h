@@ -27,9 +27,11 @@ public:
   /// Has the tensor's sizes and dtype, and its strides if the elements fill a range of memory or if
   /// they are to be kept.
   const at::Tensor& host() const { return host_; }
-  /// Waits until host() has the tensor's values. Other threads can use the device meanwhile. Raises
-  /// what went wrong on the device, such as an index that a kernel found out of range.
+  /// Waits until host() has the tensor's values. Other threads can use the device meanwhile. Then
+  /// raises what went wrong on the device, such as an index that a kernel found out of range.
   void await();
+  /// Whether the tensor's device is lost, and its values with it.
+  bool is_lost() const;
   /// Appends the upload of host() to the device's stream, if the tensor is written. `reduced`: the
   /// values are sums and the like.
   void write_back(bool reduced);

@@ -50,7 +50,7 @@ void CollectiveWork::fail(const std::exception_ptr& error) {
   finish(error);
 }
 
-SendWork::SendWork(const Tensors& tensors, std::shared_future<WorkPtr> sent)
+SendWork::SendWork(const Tensors& tensors, std::shared_future<Sent> sent)
     : Work(-1, c10d::OpType::SEND, "webgpu:send", tensors), sent_(std::move(sent)) {}
 
 bool SendWork::wait(std::chrono::milliseconds timeout) {
@@ -61,7 +61,8 @@ bool SendWork::wait(std::chrono::milliseconds timeout) {
   bool sent = false;
   std::exception_ptr error;
   try {
-    sent = sent_.get()->wait(timeout);
+    sent = sent_.get().work->wait(timeout);
+    error = sent_.get().failure;
   } catch (...) {
     error = std::current_exception();
   }
@@ -69,7 +70,7 @@ bool SendWork::wait(std::chrono::milliseconds timeout) {
   return sent;
 }
 
-void SendWork::abort() { sent_.get()->abort(); }
+void SendWork::abort() { sent_.get().work->abort(); }
 
 RecvWork::RecvWork(c10d::OpType op, std::vector<StagedTensor> tensors, WorkPtr received)
     : Work(-1, op, "webgpu:recv", inputs_of(tensors)), tensors_(std::move(tensors)),

@@ -37,14 +37,19 @@ private:
 /// A message to another process: read from the device, then sent by the CPU's backend.
 class SendWork final : public c10d::Work {
 public:
-  /// `sent`: what the CPU's backend returns once it was asked to send.
-  SendWork(const Tensors& tensors, std::shared_future<WorkPtr> sent);
+  /// What the CPU's backend returned when it was asked to send, and what had gone wrong on the
+  /// device before, if anything had; wait() raises it.
+  struct Sent {
+    WorkPtr work;
+    std::exception_ptr failure;
+  };
+  SendWork(const Tensors& tensors, std::shared_future<Sent> sent);
 
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
 
 private:
-  const std::shared_future<WorkPtr> sent_;
+  const std::shared_future<Sent> sent_;
 };
 
 /// A message from another process. As with Gloo, it arrives in wait(), on the thread of the caller:

@@ -128,7 +128,9 @@ class LoadedGraph:
         self._file_program = program
         self._check_names()
         variants = [self._choose(name) for name in program.functions]
-        self._is_near = trusted  # its buffers lie on the device of all tensors
+        # Where results are put. The buffers of a trusted program lie there too.
+        self._device = torch.device("webgpu", _C.current_device())
+        self._is_near = trusted
         self._program = _C.Program(not trusted)
         self._values = {
             name: bits_of(number, number.value) for name, number in program.numbers.items()
@@ -480,7 +482,7 @@ class LoadedGraph:
         if not fits:
             raise ValueError(f"{name} must have the shape {view.shape}, not {list(value.shape)}")
         tensor = value.detach().resolve_conj().resolve_neg().contiguous()
-        near = tensor.device.type == "webgpu" and self._is_near
+        near = tensor.device == self._device and self._is_near
         aligned = near and _C.byte_offset(tensor) % 4 == 0 and tensor.nbytes % 4 == 0
         return tensor if aligned else tensor.cpu()
 
@@ -489,10 +491,10 @@ class LoadedGraph:
         if view.buffer is None:
             return self._entries[view.entry or ""].clone()
         shape = [evaluate(size, self._sizes) for size in view.shape]
-        result = torch.empty(shape, dtype=dtype, device="webgpu" if self._is_near else "cpu")
+        result = torch.empty(shape, dtype=dtype, device=self._device if self._is_near else "cpu")
         if result.numel():
             self._program.read(view.buffer, view.offset, result)
-        return result.to("webgpu")
+        return result.to(self._device)
 
     def _raise_errors(self) -> None:
         code, low, high, dimension, size, *_ = self._program.take_errors()

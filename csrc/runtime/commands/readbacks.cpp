@@ -70,9 +70,8 @@ public:
     if (checks_) {
       std::memcpy(errors.data(), bytes + size_ - sizeof(errors), sizeof(errors));
     }
-    if (errors[0] == 0) {
-      std::memcpy(data, bytes + skip_, bytes_);
-    }
+    // Also beside an error, which may be another operator's: a collective goes on with the values.
+    std::memcpy(data, bytes + skip_, bytes_);
     give_back();
     owner_.errors_.raise_any(errors, owner_.encoder_);
   }

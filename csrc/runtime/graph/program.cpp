@@ -47,7 +47,7 @@ Program::~Program() {
   for (const auto& pipeline : pipelines_) {
     context_.device.api().ComputePipelineRelease(pipeline->handle);
   }
-  if (&context_ != context_if_initialized() && !context_.device.lost()) {
+  if (&context_ != context_if_initialized(context_.index) && !context_.device.lost()) {
     context_.allocator.empty_cache(); // nothing else frees this device's cached buffers
   }
 }
