@@ -44,7 +44,9 @@ def _rebuild_tensor(
     rebuild: Callable[..., torch.Tensor],
     arguments: tuple[Any, ...],
 ) -> torch.Tensor:
-    count = torch.webgpu.device_count()
+    from torch_webgpu import webgpu
+
+    count = webgpu.device_count()
     if device.index >= count:
         raise RuntimeError(
             f"a tensor on {device} of another process cannot be received: this process has "

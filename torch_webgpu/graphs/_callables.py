@@ -51,7 +51,7 @@ class _Graphed:
         self.aliases = {name: of[p] for name, p in self.aliases.items()}
         self.inputs = self.args + tuple(of.values())
         # The graphs' device; without inputs it is the current one.
-        self.device = self.inputs[0].device if self.inputs else None
+        self.device = self.inputs[0].device.index if self.inputs else None
         self.forward_graph, self.backward_graph = Graph(), Graph()
         self.has_gradients = torch.is_grad_enabled()
         self.outputs: Tensors = ()
@@ -121,7 +121,7 @@ class _Graphed:
         return [next(found, None) if i.requires_grad else None for i in self.inputs]
 
     def capture_forward(self, pool: PoolHandle) -> None:
-        with torch.webgpu.device(self.device), graph(self.forward_graph, pool=pool):
+        with torch.accelerator.device_index(self.device), graph(self.forward_graph, pool=pool):
             outputs = self._run()
         leaves, self.spec = self._leaves(outputs)
         self.outputs = tuple(leaves)
@@ -131,7 +131,7 @@ class _Graphed:
             torch.empty_like(o) if o.requires_grad else None for o in self.outputs
         )
         if any(o.requires_grad for o in self.outputs):
-            with torch.webgpu.device(self.device), graph(self.backward_graph, pool=pool):
+            with torch.accelerator.device_index(self.device), graph(self.backward_graph, pool=pool):
                 gradients = self._differentiate(self.outputs, self.output_gradients, allow_unused)
             self.input_gradients = tuple(gradients)
             self.outputs_are_read = [self.backward_graph._graph.names(o) for o in self.outputs]
