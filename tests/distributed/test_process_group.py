@@ -267,6 +267,42 @@ def order():
 
 
 @check
+def an_error_of_another_operator():
+    """A process whose read raises has taken part: later collectives meet their own kind."""
+    rank = dist.get_rank()
+    for communicate in (
+        lambda x: dist.all_reduce(x),
+        lambda x: dist.send(x, 1) if rank == 0 else dist.recv(x, 0),
+    ):
+        x = torch.full((3,), 1.0 + rank, device="webgpu")
+        y = torch.full((3,), 100.0 + rank, device="webgpu")
+        if rank == 0:
+            torch.zeros(3, device="webgpu")[torch.tensor([7], device="webgpu")]
+            with pytest.raises(IndexError, match="index 7 is out of bounds"):
+                communicate(x)
+        else:
+            communicate(x)
+            assert x.tolist() in ([3, 3, 3], [1, 1, 1])
+        dist.all_reduce(y)
+        assert y.tolist() == [201, 201, 201]
+
+
+@check
+def a_callback_that_communicates():
+    x, y = torch.ones(4, device="webgpu"), torch.ones(4, device="webgpu")
+
+    def again(future):
+        dist.all_reduce(y)
+        return future.value()[0] + y
+
+    result = dist.all_reduce(x, async_op=True).get_future().then(again).wait()
+    assert result.tolist() == [4] * 4
+    z = torch.ones(4, device="webgpu")
+    dist.all_reduce(z)  # the thread that the callback took has a successor
+    assert z.tolist() == [2] * 4
+
+
+@check
 def capture():
     """Results that arrive while a graph is captured are no part of it."""
     x = torch.ones(3, device="webgpu")

@@ -39,6 +39,20 @@ def test_replay_computes_on_new_inputs():
         assert torch.equal(y, model(x))
 
 
+def test_the_first_thing_that_a_process_does(check_python):
+    check_python(
+        "import torch\n"
+        "x, graph = torch.zeros(8, device='webgpu'), torch.webgpu.Graph()\n"
+        "with torch.webgpu.graph(graph):\n"
+        "    x.add_(1)\n"
+        "    noise = torch.rand(8, device='webgpu')\n"
+        "graph.replay()\n"
+        "first = noise.tolist()\n"
+        "graph.replay()\n"
+        "assert x.tolist() == [2] * 8 and noise.tolist() != first\n"
+    )
+
+
 def test_nothing_runs_while_captured():
     x = torch.ones(4, device=DEVICE)
     before = torch.webgpu.stats()["dispatches"]
