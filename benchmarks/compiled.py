@@ -287,7 +287,13 @@ def parser() -> argparse.ArgumentParser:
     modes = ",".join(mode.name for mode in MODES)
     top.add_argument("--peers", default=",".join(PEERS), help="devices (default: %(default)s)")
     top.add_argument("--modes", default=modes, help="columns of a device (default: %(default)s)")
-    top.add_argument("--only", default="", metavar="TEXT", help="programs whose name contains TEXT")
+    top.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="programs whose name contains TEXT; may be given several times",
+    )
     top.add_argument("--scale", choices=SCALES, help="default: full, small on a software driver")
     top.add_argument("--seconds", type=float, help=f"for each figure (default: {SECONDS})")
     top.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE as well")
@@ -303,12 +309,13 @@ def problem(args: argparse.Namespace) -> str | None:
         if unknown := sorted(set(given.split(",")) - set(known)):
             return f"no {what} {', '.join(unknown)}; there are {', '.join(known)}"
     if not selected(args.only):
-        return f"no program's name contains {args.only!r}"
+        return f"no program's name contains {' or '.join(map(repr, args.only))}"
     return None
 
 
-def selected(only: str) -> list[str]:
-    return [program.name for program in PROGRAMS if only.lower() in program.name.lower()]
+def selected(only: list[str]) -> list[str]:
+    names = [program.name for program in PROGRAMS]
+    return [n for n in names if not only or any(text.lower() in n.lower() for text in only)]
 
 
 def start(devices: list[str], modes: list[str]) -> dict[str, Peer]:

@@ -155,7 +155,9 @@ def test_memory_is_that_of_the_capture(tmp_path):
     for k, buffer in enumerate(scratch):
         place = ("slot", buffer["slot"]) if "slot" in buffer else buffer.get("within", ("own", k))
         places[place] = max(places.get(place, 0), buffer["bytes"])
-    assert sum(places.values()) - x.nbytes <= held
+    # The input's buffer is not the capture's, and may be larger than the input.
+    places.pop(program["inputs"]["x"]["buffer"])
+    assert sum(places.values()) <= held
     torch.testing.assert_close(torch.webgpu.Graph.load(path)(x=x)["y"], chain())
 
 
