@@ -6,8 +6,8 @@ SYSTEM_PATH := $(PATH)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-web build test test-web conformance nightly ecosystem fuzz soak demo web bench lint format wheel \
-	check-wheel clean
+.PHONY: help setup setup-web build test test-web conformance nightly ecosystem fuzz soak demo web bench lint format docs \
+	wheel check-wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 13
@@ -75,6 +75,10 @@ format: setup setup-web ## format C++, Python and TypeScript in place
 	$(VENV_PYTHON) -m ruff format
 	cd web && npm run -s format
 
+docs: setup ## build the documentation as a site, docs/site/index.html; a broken link is an error
+	@# Without the notice of MkDocs' and its theme's successors.
+	NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -m mkdocs build --strict
+
 wheel: setup ## build a wheel into dist/
 	@rm -f dist/torch_webgpu-*.whl
 	@# Under the compiler name that CMake picks by itself, or ccache takes it for another compiler.
@@ -84,4 +88,4 @@ check-wheel: wheel ## use the wheel in a fresh environment, from Python and from
 	tools/check_wheel.sh
 
 clean: ## remove what a build made (.venv stays)
-	rm -rf build build-wheel dist web/dist web/.cache web/node_modules torch_webgpu/lib torch_webgpu/include torch_webgpu/share torch_webgpu/_C.*.so
+	rm -rf build build-wheel dist docs/site web/dist web/.cache web/node_modules torch_webgpu/lib torch_webgpu/include torch_webgpu/share torch_webgpu/_C.*.so

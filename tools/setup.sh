@@ -75,7 +75,7 @@ python_packages() {
   local tools=()
   command -v ninja >/dev/null || tools+=(ninja)
   command -v cmake >/dev/null || tools+=("cmake>=3.22")
-  "$VENV/bin/python" tools/dev_install.py --requirements build test demo lint >"$VENV/requirements.txt"
+  "$VENV/bin/python" tools/dev_install.py --requirements build test demo lint docs >"$VENV/requirements.txt"
   pip_install -r "$VENV/requirements.txt" "${tools[@]}"
   "$VENV/bin/python" tools/dev_install.py
   # CMake remembers the interpreter and its torch; configure again.
