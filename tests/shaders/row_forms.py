@@ -67,18 +67,21 @@ def foreach_forms(
         if form == "tensor":
             operands["other"] = OperandForm(dtype, 0)
         consts = {
-            "row": number, "b_is_number": form == "scalar", "s0_is_own": form == "ternary",
+            "row": number, "a_is_number": False, "b_is_number": form == "scalar",
+            "s0_is_own": form == "ternary",
         }  # fmt: skip
+        regions = {"expression": row["expressions"][field]}
         yield (
             f"{label} {dtype} in_place={in_place}",
-            assemble(
-                "foreach_rows",
-                consts,
-                operands,
-                {"expression": row["expressions"][field]},
-                tensors=3,
-            ),
+            assemble("foreach_rows", consts, operands, regions, tensors=3),
         )
+        if form == "list" and not in_place:
+            del operands["a"]
+            consts["a_is_number"] = True
+            yield (
+                f"{label} {dtype}, a number first",
+                assemble("foreach_rows", consts, operands, regions, tensors=3),
+            )
 
 
 def scan() -> Iterator[tuple[str, str]]:

@@ -30,6 +30,8 @@ def shaders() -> Iterator[tuple[str, str]]:
             continue
         seen = set()
         for form in forms(contract):
+            if len({operand.slot for operand in form.operands.values()}) > 8:
+                continue  # more storage buffers than the adapter grants
             source = wgsl.assemble(
                 kernel, form.consts, form.operands, form.regions, FEATURES, target=BASE
             )
