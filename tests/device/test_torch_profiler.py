@@ -45,7 +45,8 @@ def test_kernels_stand_under_their_operators(x):
     )
     assert by_operator == pytest.approx(total, rel=1e-3)
     table = prof.key_averages().table(sort_by="self_device_time_total")
-    assert "Self WEBGPU" in table and "Self WEBGPU time total" in table
+    if not torch.cuda.is_available():  # else the table names all columns after CUDA
+        assert "Self WEBGPU" in table and "Self WEBGPU time total" in table
 
 
 def test_kernels_of_backward_passes(x):

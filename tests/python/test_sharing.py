@@ -70,6 +70,12 @@ def test_refused_as_by_cuda():
     assert (x * 2).tolist() == [2, 2, 2]
 
 
+no_other_devices = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="DataParallel takes CUDA's devices where there are some"
+)
+
+
+@no_other_devices
 def test_data_parallel_on_one_device():
     network = torch.nn.DataParallel(torch.nn.Linear(3, 2))
     host = torch.randn(4, 3)
@@ -84,6 +90,7 @@ def test_data_parallel_on_one_device():
         torch.testing.assert_close(gradient, network.module.weight.sum(0).expand(4, 3))
 
 
+@no_other_devices
 def test_data_parallel_over_devices_names_ddp(check_python):
     check_python(
         "import torch, torch_webgpu\n"
