@@ -31,6 +31,9 @@
 #include "kernels/attention_forward.h"
 #include "kernels/attention_gradient_keys.h"
 #include "kernels/attention_gradient_queries.h"
+#include "kernels/attention_matrix.h"
+#include "kernels/attention_matrix_keys.h"
+#include "kernels/attention_matrix_queries.h"
 #include "kernels/attention_seed.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
@@ -181,6 +184,15 @@ namespace {
 
 // ---- The kernels
 
+// Whether each row's elements lie in aligned groups of so many.
+bool has_groups(const Tensor& tensor, int64_t elements = 4) {
+  const auto fits = [&](int64_t d) {
+    return tensor.size(d) == 1 || tensor.stride(d) % elements == 0;
+  };
+  return tensor.size(3) % elements == 0 && tensor.stride(3) == 1 && fits(0) && fits(1) && fits(2) &&
+         byte_offset(tensor) % (elements * tensor.itemsize()) == 0;
+}
+
 // Dropout of the weights. Its random numbers follow from the two tensors and from a weight's place
 // in the whole call, of which an Attention may be a part.
 struct Dropout {
@@ -205,7 +217,8 @@ struct Attention {
             .queries = q.size(2),
             .keys = k.size(2),
             .dims = q.size(3),
-            .value_dims = v.size(3)};
+            .value_dims = v.size(3),
+            .groups_of_eight = has_groups(q, 8) && has_groups(k, 8) && has_groups(v, 8)};
   }
 };
 
@@ -235,13 +248,6 @@ int64_t extent(const Tensor& tensor) {
   return last + 1;
 }
 
-// Whether each row's elements lie in aligned groups of four.
-bool has_groups(const Tensor& tensor) {
-  const auto fits = [&](int64_t d) { return tensor.size(d) == 1 || tensor.stride(d) % 4 == 0; };
-  return tensor.size(3) % 4 == 0 && tensor.stride(3) == 1 && fits(0) && fits(1) && fits(2) &&
-         byte_offset(tensor) % (4 * tensor.itemsize()) == 0;
-}
-
 // Whether a kernel may store two neighbours of an output, which is new, in one word.
 bool owns_words(const Tensor& tensor) { return tensor.itemsize() == 2 && has_groups(tensor); }
 
@@ -254,6 +260,8 @@ struct Grouping {
       groups = (*tensors.begin())->itemsize() == 2 ? DType::kBits64 : DType::kBits128;
     }
   }
+  explicit Grouping(DType dtype) : groups(dtype) {}
+
   template <class Bind>
   void bind(const Tensor& tensor, Bind&& range) const {
     const uint64_t begin = byte_offset(tensor);
@@ -344,6 +352,37 @@ void run_forward_tiles(const Attention& a, const Outputs& to, const AttentionTil
   run_tiles(launch, p, tile, shape.queries, shape.heads * shape.batches, shape.value_dims);
 }
 
+// The constant and the grid of the kernels on subgroup matrices, and the dispatch. A workgroup takes
+// `rows` of `length` rows.
+template <class Launch, class Params>
+void run_matrices(Launch& launch, Params& p, bool wide, int64_t rows, int64_t length,
+                  int64_t heads) {
+  launch.wide(wide);
+  p.one = 1;
+  p.tiles = u32(ceil_div(length, rows));
+  p.workgroups = p.tiles * u32(heads);
+  launch.run(p, launch.grid_of_groups(p.workgroups));
+}
+
+// Whether heads do not fit in the narrow form of these kernels.
+bool is_wide(const AttentionShape& shape) { return shape.widest() > 64; }
+
+void run_forward_matrix(const Attention& a, const Outputs& to) {
+  namespace kernel = kernels::attention_matrix;
+  constexpr int64_t kRows = 128;
+  const AttentionShape shape = a.shape();
+  kernel::Launch launch(kForwardOp);
+  kernel::Params p;
+  launch.out(to.out).lse(to.lse);
+  if (owns_words(to.out)) {
+    launch.own_words_of_out();
+  }
+  bind_operands(launch, p, a, Grouping(DType::kBits128));
+  bind_draws(launch, a.dropout);
+  set_outputs(p, to);
+  run_matrices(launch, p, is_wide(shape), kRows, shape.queries, shape.heads * shape.batches);
+}
+
 uint32_t power_of_two(int64_t least) { return std::bit_ceil(u32(std::max<int64_t>(least, 1))); }
 
 void run_combine(const Outputs& to, const Tensor& parts) {
@@ -413,6 +452,9 @@ void run_forward(const Attention& a, const Outputs& to) {
   case AttentionKernel::kDecode:
     run_decode(a, to);
     break;
+  case AttentionKernel::kMatrix:
+    run_forward_matrix(a, to);
+    break;
   case AttentionKernel::kTiles:
     run_forward_tiles(a, to, row.tile);
     break;
@@ -438,33 +480,56 @@ Tensor pairs_of(const Gradients& to, const Dropout& dropout) {
   return pairs;
 }
 
-void run_backward(const Attention& a, const Gradients& to) {
+// What the kernels of the gradients take, beside what the forward ones do.
+template <class Launch, class Params>
+void bind_gradients(Launch& launch, Params& p, const Attention& a, const Gradients& to,
+                    const Tensor& pairs, const Grouping& grouping) {
+  bind_operands(launch, p, a, grouping);
+  launch.pairs_as(DType::kBits64, pairs);
+  p.batches = u32(a.q.size(0));
+  grouping.bind(to.g, [&](auto&&... range) { launch.g_range(range...); });
+  p.g_strides = strides_of(to.g);
+}
+
+template <class Launch, class Params>
+void bind_dq(Launch& launch, Params& p, const Tensor& dq) {
+  launch.dq(dq);
+  if (owns_words(dq)) {
+    launch.own_words_of_dq();
+  }
+  p.dq_strides = strides_of(dq);
+}
+
+template <class Launch, class Params>
+void bind_dk_and_dv(Launch& launch, Params& p, const Tensor& dk, const Tensor& dv) {
+  launch.dk(dk).dv(dv);
+  if (owns_words(dk)) {
+    launch.own_words_of_dk();
+  }
+  if (owns_words(dv)) {
+    launch.own_words_of_dv();
+  }
+  p.dk_strides = strides_of(dk);
+  p.dv_strides = strides_of(dv);
+}
+
+Tensor or_like(const Tensor& wanted, const Tensor& like) {
+  return wanted.defined() ? wanted : at::empty_like(like);
+}
+
+void run_backward_tiles(const Attention& a, const Gradients& to, const Tensor& pairs,
+                        const AttentionTile& tile) {
   const AttentionShape shape = a.shape();
-  const AttentionTile& tile =
-      strategy_for(kBackwardOp, shape, AttentionPass::kBackward, plan_target(a.q)).tile;
-  const Tensor pairs = pairs_of(to, a.dropout);
   const Grouping grouping({&a.q, &a.k, &a.v, &to.g});
-  const auto bind_gradient = [&](auto& launch, auto& p) {
-    bind_operands(launch, p, a, grouping);
-    launch.pairs_as(DType::kBits64, pairs);
-    p.batches = u32(shape.batches);
-    grouping.bind(to.g, [&](auto&&... range) { launch.g_range(range...); });
-    p.g_strides = strides_of(to.g);
-  };
   { // Also where neither is wanted: the gradients of keys and values need the totals.
     namespace kernel = kernels::attention_gradient_queries;
-    const Tensor dq = to.dq.defined() ? to.dq : at::empty_like(a.q);
     kernel::Launch launch(kBackwardOp);
     kernel::Params p;
-    launch.dq(dq);
-    if (owns_words(dq)) {
-      launch.own_words_of_dq();
-    }
+    bind_dq(launch, p, or_like(to.dq, a.q));
     if (to.ds.defined()) {
       launch.ds(to.ds);
     }
-    bind_gradient(launch, p);
-    p.dq_strides = strides_of(dq);
+    bind_gradients(launch, p, a, to, pairs, grouping);
     run_tiles(launch, p, tile, shape.queries, shape.heads * shape.batches, shape.dims);
     if (to.ds.defined()) {
       const Tensor totals = pairs.slice(0, to.lse.numel() + 2).view(at::kFloat).slice(0, 0, {}, 2);
@@ -473,21 +538,54 @@ void run_backward(const Attention& a, const Gradients& to) {
   }
   if (to.dk.defined() || to.dv.defined()) {
     namespace kernel = kernels::attention_gradient_keys;
-    const Tensor dk = to.dk.defined() ? to.dk : at::empty_like(a.k);
-    const Tensor dv = to.dv.defined() ? to.dv : at::empty_like(a.v);
     kernel::Launch launch(kBackwardOp);
     kernel::Params p;
-    launch.dk(dk).dv(dv);
-    if (owns_words(dk)) {
-      launch.own_words_of_dk();
-    }
-    if (owns_words(dv)) {
-      launch.own_words_of_dv();
-    }
-    bind_gradient(launch, p);
-    p.dk_strides = strides_of(dk);
-    p.dv_strides = strides_of(dv);
+    bind_dk_and_dv(launch, p, or_like(to.dk, a.k), or_like(to.dv, a.v));
+    bind_gradients(launch, p, a, to, pairs, grouping);
     run_tiles(launch, p, tile, shape.keys, a.k.size(1) * shape.batches, shape.widest());
+  }
+}
+
+void run_backward_matrix(const Attention& a, Gradients to, const Tensor& pairs) {
+  const AttentionShape shape = a.shape();
+  const bool wide = is_wide(shape);
+  const auto rows = [](bool paired) { return paired ? 128 : 64; }; // of a workgroup
+  const Grouping grouping(DType::kBits128);
+  if (!has_groups(to.g, 8)) {
+    to.g = to.g.contiguous();
+  }
+  {
+    namespace kernel = kernels::attention_matrix_queries;
+    kernel::Launch launch(kBackwardOp);
+    kernel::Params p;
+    bind_dq(launch, p, or_like(to.dq, a.q));
+    bind_gradients(launch, p, a, to, pairs, grouping);
+    const bool paired = !wide;
+    launch.paired(paired);
+    run_matrices(launch, p, wide, rows(paired), shape.queries, shape.heads * shape.batches);
+  }
+  if (to.dk.defined() || to.dv.defined()) {
+    namespace kernel = kernels::attention_matrix_keys;
+    kernel::Launch launch(kBackwardOp);
+    kernel::Params p;
+    bind_dk_and_dv(launch, p, or_like(to.dk, a.k), or_like(to.dv, a.v));
+    bind_gradients(launch, p, a, to, pairs, grouping);
+    const bool paired = false; // their two results fill the registers
+    launch.paired(paired);
+    run_matrices(launch, p, wide, rows(paired), shape.keys, a.k.size(1) * shape.batches);
+  }
+}
+
+void run_backward(const Attention& a, const Gradients& to) {
+  AttentionShape shape = a.shape();
+  shape.score_gradients = to.ds.defined();
+  const AttentionStrategy& row =
+      strategy_for(kBackwardOp, shape, AttentionPass::kBackward, plan_target(a.q));
+  const Tensor pairs = pairs_of(to, a.dropout);
+  if (row.kernel == AttentionKernel::kMatrix) {
+    run_backward_matrix(a, to, pairs);
+  } else {
+    run_backward_tiles(a, to, pairs, row.tile);
   }
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "launch/matrix_units.h"
+
 namespace torch_webgpu {
 namespace {
 
@@ -15,9 +17,11 @@ constexpr AttentionStrategy kStrategies[] = {
     // name, pass, kernel, most queries, widest head, few groups,
     // {lanes, ways, rows each, columns each, chunk, rolled}
     {"decode", Pass::kForward, Kernel::kDecode, 8, 256, false, {}},
+    {"forward_matrix", Pass::kForward, Kernel::kMatrix, 0, 128, false, {}},
     {"forward_software", Pass::kForward, Kernel::kTiles, 0, 128, true, {64, 1, 1, 16, 16, true}},
     {"forward_64", Pass::kForward, Kernel::kTiles, 0, 128, false, {32, 4, 2, 8, 4, false}},
     {"forward_32", Pass::kForward, Kernel::kTiles, 0, 256, false, {32, 4, 1, 8, 4, false}},
+    {"backward_matrix", Pass::kBackward, Kernel::kMatrix, 0, 128, false, {}},
     {"backward_software", Pass::kBackward, Kernel::kTiles, 0, 128, true, {64, 1, 1, 8, 16, true}},
     {"backward_64", Pass::kBackward, Kernel::kTiles, 0, 64, false, {32, 4, 2, 4, 4, false}},
     {"backward_32", Pass::kBackward, Kernel::kTiles, 0, 256, false, {32, 4, 1, 4, 4, false}},
@@ -25,6 +29,13 @@ constexpr AttentionStrategy kStrategies[] = {
 
 // A device that so many workgroups keep busy computes on cores of a CPU.
 constexpr uint32_t kFewGroups = 16;
+
+// Float16 in groups of eight, on subgroup matrices.
+bool fits_matrices(const AttentionShape& shape, const ShaderTarget& target) {
+  constexpr uint32_t kStorage = 25 * 1024; // of attention_matrix.wgsl, the most of the three kernels
+  return !shape.score_gradients && shape.dtype == DType::kF16 && shape.groups_of_eight && has_f16_matrices(target) &&
+         target.max_workgroup_storage >= kStorage && target.max_workgroup_invocations >= 128;
+}
 
 } // namespace
 
@@ -54,10 +65,16 @@ const AttentionStrategy* find_attention(const AttentionShape& shape, AttentionPa
         (row.few_groups && target.workgroups_to_fill > kFewGroups)) {
       return false;
     }
-    // The decoding kernel keeps to what every device has.
-    return row.kernel == Kernel::kDecode ||
-           (row.tile.storage(planes) <= target.max_workgroup_storage &&
-            row.tile.lanes * row.tile.ways <= target.max_workgroup_invocations);
+    switch (row.kernel) {
+    case Kernel::kDecode:
+      return true; // keeps to what every device has
+    case Kernel::kMatrix:
+      return fits_matrices(shape, target);
+    case Kernel::kTiles:
+      break;
+    }
+    return row.tile.storage(planes) <= target.max_workgroup_storage &&
+           row.tile.lanes * row.tile.ways <= target.max_workgroup_invocations;
   };
   const auto* row = std::ranges::find_if(kStrategies, fits);
   return row == std::end(kStrategies) ? nullptr : row;

@@ -15,6 +15,8 @@ struct AttentionShape {
   DType dtype; // of queries, keys and values
   int64_t batches = 0, heads = 0, group = 1;
   int64_t queries = 0, keys = 0, dims = 0, value_dims = 0;
+  bool groups_of_eight = false; // each row's elements lie in aligned groups of eight
+  bool score_gradients = false; // those of the scores are wanted, too
 
   int64_t widest() const { return dims > value_dims ? dims : value_dims; }
 };
@@ -38,6 +40,7 @@ enum class AttentionPass : uint8_t { kForward, kBackward };
 /// Which kernel files compute it.
 enum class AttentionKernel : uint8_t {
   kDecode, // attention_decode.wgsl
+  kMatrix, // attention_matrix*.wgsl
   kTiles,  // attention_forward.wgsl, attention_gradient_*.wgsl
 };
 

@@ -17,6 +17,7 @@
 #include "kernels/gemm_thin.h"
 #include "kernels/gemv.h"
 #include "launch/dtypes.h"
+#include "launch/matrix_units.h"
 #include "launch/target_scope.h"
 
 namespace torch_webgpu {
@@ -436,20 +437,13 @@ void launch_grouped_f32(const ProductDispatch& dispatch, const Strategy&) {
   run<kernel::Regions>(launch, p, dispatch, d_in_c);
 }
 
-// float16 on subgroup matrices of 16 x 16 x 16, by subgroups of 32.
 bool is_matrix_f16(const Product& product, const Strategy&, const ShaderTarget& target) {
   constexpr uint32_t kStorage = (128 * 5 + 128 * 5) * 16; // of gemm_matrix.wgsl
-  const auto fits = [](const MatrixShape& shape) {
-    return shape.type == MatrixType::kF16 && shape.result == MatrixType::kF32 && shape.m == 16 &&
-           shape.n == 16 && shape.k == 16;
-  };
   const at::ScalarType stored = product.gemm.c.tensor->scalar_type();
   return product.gemm.conv == nullptr && product.dtype == DType::kF16 &&
-         (stored == at::kHalf || stored == at::kFloat) && target.shader_f16 && target.subgroups &&
-         target.subgroup_matrix && target.subgroup_min_size == 32 &&
-         target.subgroup_max_size == 32 && target.max_workgroup_storage >= kStorage &&
-         target.max_workgroup_invocations >= kernels::gemm_matrix::kWorkgroup &&
-         std::ranges::any_of(target.matrix_shapes, fits);
+         (stored == at::kHalf || stored == at::kFloat) && has_f16_matrices(target) &&
+         target.max_workgroup_storage >= kStorage &&
+         target.max_workgroup_invocations >= kernels::gemm_matrix::kWorkgroup;
 }
 
 int cost_of_matrix_f16(const Product& product, const Strategy&, const ShaderTarget&) {

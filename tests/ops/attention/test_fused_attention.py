@@ -146,6 +146,27 @@ def test_gradient_of_a_mask(shape):
     compare(inputs(2, 3, 30, 45, 20), torch.randn(shape, requires_grad=True))
 
 
+@pytest.mark.parametrize("dims", [64, 128])
+def test_scores_that_grow_along_the_keys(dims):
+    """The largest score of a query comes last, far above the first ones."""
+    query, key, value = inputs(1, 2, 140, 150, dims, dtype=torch.float16)
+    key = (3 * key.float() * torch.linspace(0, 6, 150)[:, None]).half()
+    compare([3 * query, key, value], gradients=False)
+    compare([3 * query, key, value], gradients=False, is_causal=True)
+
+
+def test_a_gradient_that_repeats():
+    """Of out.sum(): one number in memory."""
+    tensors = inputs(1, 2, 20, 30, 16, dtype=torch.float16)
+    results = []
+    for device in ("cpu", DEVICE):
+        moved = [t.to(device, copy=True).requires_grad_() for t in tensors]
+        with sdpa_kernel([SDPBackend.OVERRIDEABLE, SDPBackend.MATH]):
+            F.scaled_dot_product_attention(*moved).sum().backward()
+        results.append([t.grad.cpu() for t in moved])
+    torch.testing.assert_close(results[1], results[0], rtol=1e-2, atol=5e-3)
+
+
 def test_scale():
     tensors = inputs(1, 2, 12, 30, 16)
     for scale in (0.0, 1.0, -0.7, 3.0):

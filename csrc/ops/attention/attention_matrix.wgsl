@@ -1,0 +1,360 @@
+// attention_forward.wgsl for float16 on subgroup matrices, with sums in float32. Rows are queries and columns are keys;
+// queries and results stay in matrices, and each invocation has a query.
+//
+// Results are not scaled when a larger score comes: the largest score of the first step in which a query sees a key is
+// taken for all. Where a sum of weights then leaves the range of float16, the workgroup walks the keys for the largest
+// scores, and a third time with these.
+//
+// @enable  f16 subgroups chromium_experimental_subgroup_matrix
+// @operand out: words {f16}
+// @operand lse: out {f32}
+// @operand seed: in {i64} optional // of dropout
+// @operand offset: in {i64} optional
+// @operand q: in {bits128}         // groups of eight elements
+// @operand k: in {bits128}
+// @operand v: in {bits128}
+
+import package::attention::operands::{Draws, draws_of, factors_of};
+import package::attention::operands::{Params, Matrix, matrix_q, matrix_k, matrix_v, operand_q, operand_k, sees, score_of};
+import package::attention::matrix::{Left, Right, Sum, threads, columns, log2_e, pitch, staged, product_pitch};
+import package::attention::matrix::{weight_pitch, step_group, staged_at, stage_rows, row_matrix, products_of, halves_of};
+import package::attention::matrix::{four_from, are_seen, scores_of, weights_of, is_masked, spread, results_of};
+// @require has_seed == dropped && has_offset == dropped
+
+struct Params {
+  out_strides: vec4<u32>,
+  lse_batch: u32,  // strides
+  lse_head: u32,
+  tiles: u32,      // of the queries of a head
+  workgroups: u32,
+  one: u32,        // 1, which compilers cannot know
+}
+
+const rows = 128u;
+
+// The lowest finite number. A query that saw no key has this maximum.
+const lowest = -0x1.fffffep127f;
+
+var<workgroup> key_part: array<vec4<u32>, staged>;
+var<workgroup> value_part: array<vec4<u32>, staged>;
+var<workgroup> products: array<vec4<u32>, 576>;
+// Weights, [query][key]. Heads of up to 64 dimensions keep them where the products were.
+@if(wide)
+var<workgroup> weights: array<vec4<u32>, rows * weight_pitch>;
+var<workgroup> redo: atomic<u32>;
+
+fn group_of(operand: u32, at: u32) -> vec4<u32> {
+  if (operand == operand_q) {
+    return load_q(p.q_at + at / 8u);
+  }
+  if (operand == operand_k) {
+    return load_k(p.k_at + at / 8u);
+  }
+  return load_v(p.v_at + at / 8u);
+}
+
+fn key_matrix(d: u32) -> Left {
+  return subgroupMatrixLoad<Left, row_major>(&key_part, d / 8u, pitch);
+}
+
+fn value_matrix(d: u32) -> Right {
+  return subgroupMatrixLoad<Right, row_major>(&value_part, d / 8u, pitch);
+}
+
+fn weight_matrix(row: u32) -> Left {
+  @if(wide) return subgroupMatrixLoad<Left, row_major>(&weights, row * weight_pitch, weight_pitch);
+  @else return subgroupMatrixLoad<Left, row_major>(&products, row * weight_pitch, weight_pitch);
+}
+
+fn keep_weights(row: u32, column: u32, a: vec4<f32>, b: vec4<f32>) {
+  @if(wide) weights[row * weight_pitch + column / 8u] = halves_of(a, b);
+  @else products[row * weight_pitch + column / 8u] = halves_of(a, b);
+}
+
+// The largest of a maximum and of four scores.
+fn largest(maximum: f32, of_keys: vec4<f32>, seen: vec4<bool>) -> f32 {
+  let finite = select(vec4<f32>(lowest), of_keys, seen);
+  return max_flat_f(max_flat_f(max_flat_f(max_flat_f(maximum, finite.x), finite.y), finite.z), finite.w);
+}
+
+fn store_group(row_at: u32, d: u32, group: vec4<f32>) {
+  let i = p.out_at + row_at + d * p.out_strides.w;
+  @if(owns_out) {
+    store4_out(i, group.x, group.y, group.z, group.w);
+  }
+  @else {
+    for (var k = 0u; k < 4u; k++) {
+      store_out(i + k * p.out_strides.w, group[k]);
+    }
+  }
+}
+
+// Stores 16 x 16 results of each subgroup: the rows from `row` on of the workgroup's, which start at query `first_row`.
+fn store_results(results: Sum, head_at: u32, first_row: u32, row: u32, d0: u32, subgroup: u32, lane: u32) {
+  spread(results, subgroup);
+  let own = row + lane / 2u;
+  let d = d0 + lane % 2u * 8u;
+  if (first_row + own < p.queries && d < p.value_dims) {
+    let inverse = bitcast<f32>(key_part[own / 4u][own % 4u]); // of the sum of the row's weights
+    let row_at = head_at + (first_row + own) * p.out_strides.z;
+    store_group(row_at, d, results_of(subgroup, lane, 0u) * inverse);
+    store_group(row_at, d + 4u, results_of(subgroup, lane, 1u) * inverse);
+  }
+}
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgroups: vec3<u32>,
+        @builtin(local_invocation_index) t: u32, @builtin(subgroup_id) subgroup: u32) {
+  let id = wid.y * workgroups.x + wid.x;
+  if (id >= p.workgroups) {
+    return;
+  }
+  let head = id / p.tiles % p.heads;
+  let batch = id / p.tiles / p.heads;
+  // Later queries see more keys: their tiles come first.
+  let first_row = (p.tiles - 1u - id % p.tiles) * rows;
+  let query = first_row + t;
+  let lane = t % 32u;
+  let q = matrix_q(batch, head);
+  let k = matrix_k(batch, head / p.group);
+  let v = matrix_v(batch, head / p.group);
+  @if(dropped) let draws = draws_of(load_seed(p.seed_at), load_offset(p.offset_at));
+
+  stage_rows(q, first_row + subgroup * 32u, 0u, subgroup, lane);
+  let q00 = row_matrix(subgroup, 0u);
+  let q01 = row_matrix(subgroup, 16u);
+  let q02 = row_matrix(subgroup, 32u);
+  let q03 = row_matrix(subgroup, 48u);
+  stage_rows(q, first_row + subgroup * 32u + 16u, 0u, subgroup, lane);
+  let q10 = row_matrix(subgroup, 0u);
+  let q11 = row_matrix(subgroup, 16u);
+  let q12 = row_matrix(subgroup, 32u);
+  let q13 = row_matrix(subgroup, 48u);
+  @if(wide) stage_rows(q, first_row + subgroup * 32u, 64u, subgroup, lane);
+  @if(wide) let q04 = row_matrix(subgroup, 0u);
+  @if(wide) let q05 = row_matrix(subgroup, 16u);
+  @if(wide) let q06 = row_matrix(subgroup, 32u);
+  @if(wide) let q07 = row_matrix(subgroup, 48u);
+  @if(wide) stage_rows(q, first_row + subgroup * 32u + 16u, 64u, subgroup, lane);
+  @if(wide) let q14 = row_matrix(subgroup, 0u);
+  @if(wide) let q15 = row_matrix(subgroup, 16u);
+  @if(wide) let q16 = row_matrix(subgroup, 32u);
+  @if(wide) let q17 = row_matrix(subgroup, 48u);
+
+  var r00 = Sum();
+  var r01 = Sum();
+  var r02 = Sum();
+  var r03 = Sum();
+  var r10 = Sum();
+  var r11 = Sum();
+  var r12 = Sum();
+  var r13 = Sum();
+  @if(wide) var r04 = Sum();
+  @if(wide) var r05 = Sum();
+  @if(wide) var r06 = Sum();
+  @if(wide) var r07 = Sum();
+  @if(wide) var r14 = Sum();
+  @if(wide) var r15 = Sum();
+  @if(wide) var r16 = Sum();
+  @if(wide) var r17 = Sum();
+  var maximum = lowest;
+  var sum = 0.0;
+  if (t == 0u) {
+    atomicStore(&redo, 0u);
+  }
+  let end = select(p.keys, min(p.keys, first_row + rows), causal);
+  // 0: with the maximum of the first step. 1: for the largest scores. 2: with these.
+  for (var walk = 0u; walk < 3u; walk++) {
+    r00 = Sum();
+    r01 = Sum();
+    r02 = Sum();
+    r03 = Sum();
+    r10 = Sum();
+    r11 = Sum();
+    r12 = Sum();
+    r13 = Sum();
+    @if(wide) r04 = Sum();
+    @if(wide) r05 = Sum();
+    @if(wide) r06 = Sum();
+    @if(wide) r07 = Sum();
+    @if(wide) r14 = Sum();
+    @if(wide) r15 = Sum();
+    @if(wide) r16 = Sum();
+    @if(wide) r17 = Sum();
+    maximum = select(maximum, lowest, walk == 1u);
+    sum = 0.0;
+    var next_keys = step_group(k, 0u, t);
+    @if(wide) var more_keys = step_group(k, 0u, t + threads);
+    workgroupBarrier();
+    key_part[staged_at(t)] = next_keys;
+    @if(wide) key_part[staged_at(t + threads)] = more_keys;
+    next_keys = step_group(k, columns, t);
+    @if(wide) more_keys = step_group(k, columns, t + threads);
+    var next_values = step_group(v, 0u, t);
+    @if(wide) var more_values = step_group(v, 0u, t + threads);
+    workgroupBarrier();
+
+    for (var first = 0u; first < end; first += columns * p.one) {
+      var s0 = Sum();
+      var s1 = Sum();
+      let k0 = key_matrix(0u);
+      s0 = subgroupMatrixMultiplyAccumulate(k0, q00, s0);
+      s1 = subgroupMatrixMultiplyAccumulate(k0, q10, s1);
+      let k1 = key_matrix(16u);
+      s0 = subgroupMatrixMultiplyAccumulate(k1, q01, s0);
+      s1 = subgroupMatrixMultiplyAccumulate(k1, q11, s1);
+      let k2 = key_matrix(32u);
+      s0 = subgroupMatrixMultiplyAccumulate(k2, q02, s0);
+      s1 = subgroupMatrixMultiplyAccumulate(k2, q12, s1);
+      let k3 = key_matrix(48u);
+      s0 = subgroupMatrixMultiplyAccumulate(k3, q03, s0);
+      s1 = subgroupMatrixMultiplyAccumulate(k3, q13, s1);
+      @if(wide) {
+        let k4 = key_matrix(64u);
+        s0 = subgroupMatrixMultiplyAccumulate(k4, q04, s0);
+        s1 = subgroupMatrixMultiplyAccumulate(k4, q14, s1);
+        let k5 = key_matrix(80u);
+        s0 = subgroupMatrixMultiplyAccumulate(k5, q05, s0);
+        s1 = subgroupMatrixMultiplyAccumulate(k5, q15, s1);
+        let k6 = key_matrix(96u);
+        s0 = subgroupMatrixMultiplyAccumulate(k6, q06, s0);
+        s1 = subgroupMatrixMultiplyAccumulate(k6, q16, s1);
+        let k7 = key_matrix(112u);
+        s0 = subgroupMatrixMultiplyAccumulate(k7, q07, s0);
+        s1 = subgroupMatrixMultiplyAccumulate(k7, q17, s1);
+      }
+      subgroupMatrixStore<row_major>(&products, subgroup * 8u, s0, product_pitch);
+      subgroupMatrixStore<row_major>(&products, subgroup * 8u + 4u, s1, product_pitch);
+      workgroupBarrier();
+
+      key_part[staged_at(t)] = next_keys;
+      @if(wide) key_part[staged_at(t + threads)] = more_keys;
+      next_keys = step_group(k, first + 2u * columns, t);
+      @if(wide) more_keys = step_group(k, first + 2u * columns, t + threads);
+      let masked = is_masked(first_row, rows, first, columns);
+      let x0 = products_of(0u, t, 0u);
+      let x1 = products_of(0u, t, 4u);
+      let x2 = products_of(0u, t, 8u);
+      let x3 = products_of(0u, t, 12u);
+      let queries = vec4<u32>(query);
+      let keys0 = four_from(first);
+      let keys1 = four_from(first + 4u);
+      let keys2 = four_from(first + 8u);
+      let keys3 = four_from(first + 12u);
+      if (walk == 1u || maximum == lowest) {
+        var most = largest(maximum, scores_of(x0, batch, head, queries, keys0), are_seen(queries, keys0));
+        most = largest(most, scores_of(x1, batch, head, queries, keys1), are_seen(queries, keys1));
+        most = largest(most, scores_of(x2, batch, head, queries, keys2), are_seen(queries, keys2));
+        most = largest(most, scores_of(x3, batch, head, queries, keys3), are_seen(queries, keys3));
+        // Weights with the lowest maximum are there: of scores that a mask set to it.
+        sum = select(sum, inf_f(), sum > 0.0 && most > maximum);
+        maximum = most;
+      }
+      if (walk != 1u) {
+        value_part[staged_at(t)] = next_values;
+        @if(wide) value_part[staged_at(t + threads)] = more_values;
+        next_values = step_group(v, first + columns, t);
+        @if(wide) more_values = step_group(v, first + columns, t + threads);
+        var w0 = weights_of(x0, vec4<f32>(maximum), batch, head, queries, keys0);
+        var w1 = weights_of(x1, vec4<f32>(maximum), batch, head, queries, keys1);
+        var w2 = weights_of(x2, vec4<f32>(maximum), batch, head, queries, keys2);
+        var w3 = weights_of(x3, vec4<f32>(maximum), batch, head, queries, keys3);
+        if (masked) {
+          w0 = select(vec4<f32>(), w0, are_seen(queries, keys0));
+          w1 = select(vec4<f32>(), w1, are_seen(queries, keys1));
+          w2 = select(vec4<f32>(), w2, are_seen(queries, keys2));
+          w3 = select(vec4<f32>(), w3, are_seen(queries, keys3));
+        }
+        let w = (w0 + w1) + (w2 + w3);
+        sum += (w.x + w.y) + (w.z + w.w);
+        @if(dropped) {
+          // Those that are kept are multiplied in the end: here they could leave the range of float16.
+          w0 = select(vec4<f32>(), w0, factors_of(draws, batch, head, query, first) > vec4<f32>());
+          w1 = select(vec4<f32>(), w1, factors_of(draws, batch, head, query, first + 4u) > vec4<f32>());
+          w2 = select(vec4<f32>(), w2, factors_of(draws, batch, head, query, first + 8u) > vec4<f32>());
+          w3 = select(vec4<f32>(), w3, factors_of(draws, batch, head, query, first + 12u) > vec4<f32>());
+        }
+        @if(!wide) workgroupBarrier();
+        keep_weights(t, 0u, w0, w1);
+        keep_weights(t, 8u, w2, w3);
+        workgroupBarrier();
+
+        let w_0 = weight_matrix(subgroup * 32u);
+        let w_1 = weight_matrix(subgroup * 32u + 16u);
+        let v0 = value_matrix(0u);
+        r00 = subgroupMatrixMultiplyAccumulate(w_0, v0, r00);
+        r10 = subgroupMatrixMultiplyAccumulate(w_1, v0, r10);
+        let v1 = value_matrix(16u);
+        r01 = subgroupMatrixMultiplyAccumulate(w_0, v1, r01);
+        r11 = subgroupMatrixMultiplyAccumulate(w_1, v1, r11);
+        let v2 = value_matrix(32u);
+        r02 = subgroupMatrixMultiplyAccumulate(w_0, v2, r02);
+        r12 = subgroupMatrixMultiplyAccumulate(w_1, v2, r12);
+        let v3 = value_matrix(48u);
+        r03 = subgroupMatrixMultiplyAccumulate(w_0, v3, r03);
+        r13 = subgroupMatrixMultiplyAccumulate(w_1, v3, r13);
+        @if(wide) {
+          let v4 = value_matrix(64u);
+          r04 = subgroupMatrixMultiplyAccumulate(w_0, v4, r04);
+          r14 = subgroupMatrixMultiplyAccumulate(w_1, v4, r14);
+          let v5 = value_matrix(80u);
+          r05 = subgroupMatrixMultiplyAccumulate(w_0, v5, r05);
+          r15 = subgroupMatrixMultiplyAccumulate(w_1, v5, r15);
+          let v6 = value_matrix(96u);
+          r06 = subgroupMatrixMultiplyAccumulate(w_0, v6, r06);
+          r16 = subgroupMatrixMultiplyAccumulate(w_1, v6, r16);
+          let v7 = value_matrix(112u);
+          r07 = subgroupMatrixMultiplyAccumulate(w_0, v7, r07);
+          r17 = subgroupMatrixMultiplyAccumulate(w_1, v7, r17);
+        }
+        @if(!wide) workgroupBarrier();
+      }
+      else {
+        workgroupBarrier();
+      }
+    }
+
+    if (walk == 0u) {
+      // Sums are positive, or NaN, whose bits are larger.
+      if (bitcast<u32>(sum) > bitcast<u32>(60000.0)) {
+        atomicStore(&redo, 1u);
+      }
+      workgroupBarrier();
+      if (workgroupUniformLoad(&redo) == 0u) {
+        break;
+      }
+    }
+  }
+
+  // With +infinity or NaN among the scores, the whole row is NaN.
+  let unseen = sum == 0.0 && is_finite_f(maximum);
+  var inverse = select(select(nan_f(), 1.0 / sum, is_finite_f(maximum)), 0.0, unseen);
+  if (query < p.queries) {
+    let value = maximum + log_f(sum);
+    store_lse(p.lse_at + batch * p.lse_batch + head * p.lse_head + query,
+              select(select(nan_f(), value, is_finite_f(maximum)), -inf_f(), unseen));
+  }
+  @if(dropped) inverse *= p.kept;
+  workgroupBarrier();
+  key_part[t / 4u][t % 4u] = bitcast<u32>(inverse);
+  let head_at = batch * p.out_strides.x + head * p.out_strides.y;
+  let row = subgroup * 32u;
+  store_results(r00, head_at, first_row, row, 0u, subgroup, lane);
+  store_results(r01, head_at, first_row, row, 16u, subgroup, lane);
+  store_results(r02, head_at, first_row, row, 32u, subgroup, lane);
+  store_results(r03, head_at, first_row, row, 48u, subgroup, lane);
+  store_results(r10, head_at, first_row, row + 16u, 0u, subgroup, lane);
+  store_results(r11, head_at, first_row, row + 16u, 16u, subgroup, lane);
+  store_results(r12, head_at, first_row, row + 16u, 32u, subgroup, lane);
+  store_results(r13, head_at, first_row, row + 16u, 48u, subgroup, lane);
+  @if(wide) {
+    store_results(r04, head_at, first_row, row, 64u, subgroup, lane);
+    store_results(r05, head_at, first_row, row, 80u, subgroup, lane);
+    store_results(r06, head_at, first_row, row, 96u, subgroup, lane);
+    store_results(r07, head_at, first_row, row, 112u, subgroup, lane);
+    store_results(r14, head_at, first_row, row + 16u, 64u, subgroup, lane);
+    store_results(r15, head_at, first_row, row + 16u, 80u, subgroup, lane);
+    store_results(r16, head_at, first_row, row + 16u, 96u, subgroup, lane);
+    store_results(r17, head_at, first_row, row + 16u, 112u, subgroup, lane);
+  }
+}

@@ -1,0 +1,113 @@
+// What the kernels of attention on subgroup matrices share. A workgroup of four subgroups has `rows` rows of one operand,
+// and walks those of another in steps of 16 columns. Matrices have no access to their elements. So the products of a
+// step go to workgroup memory, transposed, where each invocation reads those of its row.
+//
+// A kernel that imports this declares
+//   fn group_of(operand: u32, at: u32) -> vec4<u32>: the group of eight elements at element `at`,
+//   const rows, of the workgroup: 64 or 128, and
+//   var<workgroup> products: array<vec4<u32>>, of at least 576 elements.
+//
+// @const   wide: bool // heads of up to 128 dimensions, else of up to 64
+
+alias Left = subgroup_matrix_left<f16, 16, 16>;
+
+alias Right = subgroup_matrix_right<f16, 16, 16>;
+
+alias Sum = subgroup_matrix_result<f32, 16, 16>;
+
+const threads = 128u;
+const columns = 16u;
+const log2_e = 1.4426950408889634;
+
+// Groups of eight elements in a staged row of a step, and from one to the next: one is padding, against bank conflicts.
+@if(wide) const row_groups = 16u;
+@else const row_groups = 8u;
+const pitch = row_groups + 1u;
+const staged = columns * pitch;
+const part_pitch = 9u;                   // of rows of which 64 dimensions are staged
+const product_pitch = (rows + 8u) / 4u;  // of the products of a column, in groups of four
+const weight_pitch = 3u;                 // of the weights of a row, in groups of eight; one is padding
+
+// Eight elements of a row; zero behind its end, and behind the last row.
+fn group_or_zero(m: Matrix, row: u32, d: u32) -> vec4<u32> {
+  if (row < m.rows && d < m.dims) {
+    return group_of(m.operand, m.at + row * m.stride + d);
+  }
+  return vec4<u32>();
+}
+
+// A group of a step.
+fn step_group(m: Matrix, first: u32, n: u32) -> vec4<u32> {
+  return group_or_zero(m, first + n / row_groups, n % row_groups * 8u);
+}
+
+fn staged_at(n: u32) -> u32 {
+  return n / row_groups * pitch + n % row_groups;
+}
+
+// Stages 64 dimensions of 16 rows for a subgroup.
+fn stage_rows(m: Matrix, first: u32, d0: u32, subgroup: u32, lane: u32) {
+  workgroupBarrier();
+  for (var n = lane; n < 128u; n += 32u) {
+    products[(subgroup * 16u + n / 8u) * part_pitch + n % 8u] = group_or_zero(m, first + n / 8u, d0 + n % 8u * 8u);
+  }
+  workgroupBarrier();
+}
+
+// 16 of the dimensions that stage_rows() staged. The rows are the matrix's columns.
+fn row_matrix(subgroup: u32, d: u32) -> Right {
+  return subgroupMatrixLoad<Right, col_major>(&products, subgroup * 16u * part_pitch + d / 8u, part_pitch);
+}
+
+// An invocation's products with four columns of the step; they start at `start`.
+fn products_of(start: u32, row: u32, column: u32) -> vec4<f32> {
+  let i = start + column * product_pitch + row / 4u;
+  let e = row % 4u;
+  return bitcast<vec4<f32>>(vec4<u32>(products[i][e], products[i + product_pitch][e],
+                                      products[i + 2u * product_pitch][e], products[i + 3u * product_pitch][e]));
+}
+
+fn halves_of(a: vec4<f32>, b: vec4<f32>) -> vec4<u32> {
+  return vec4<u32>(pack2x16float(a.xy), pack2x16float(a.zw), pack2x16float(b.xy), pack2x16float(b.zw));
+}
+
+fn four_from(first: u32) -> vec4<u32> {
+  return vec4<u32>(first, first + 1u, first + 2u, first + 3u);
+}
+
+fn are_seen(queries: vec4<u32>, keys: vec4<u32>) -> vec4<bool> {
+  return vec4<bool>(sees(queries.x, keys.x), sees(queries.y, keys.y), sees(queries.z, keys.z),
+                    sees(queries.w, keys.w));
+}
+
+// Scores of products, masked by the bias only.
+fn scores_of(x: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>, keys: vec4<u32>) -> vec4<f32> {
+  @if(has_bias) {
+    return vec4<f32>(score_of(x.x, batch, head, queries.x, keys.x), score_of(x.y, batch, head, queries.y, keys.y),
+                     score_of(x.z, batch, head, queries.z, keys.z), score_of(x.w, batch, head, queries.w, keys.w));
+  }
+  @else return x * p.scale;
+}
+
+// exp(score - level), where a level may be +infinity. What is not seen has to be masked.
+fn weights_of(x: vec4<f32>, level: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>, keys: vec4<u32>) -> vec4<f32> {
+  @if(has_bias) return exp2((scores_of(x, batch, head, queries, keys) - level) * log2_e);
+  @else return exp2(fma(x, vec4<f32>(p.scale * log2_e), level * -log2_e));
+}
+
+// Whether a step has pairs of rows and columns of which some do not see each other.
+fn is_masked(first_query: u32, queries: u32, first_key: u32, keys: u32) -> bool {
+  return first_query + queries > p.queries || first_key + keys > p.keys ||
+         (causal && first_key + keys > first_query + 1u);
+}
+
+// Stores 16 x 16 results of each subgroup in workgroup memory. Two lanes share a row: results_of() gives each its eight.
+fn spread(results: Sum, subgroup: u32) {
+  workgroupBarrier();
+  subgroupMatrixStore<row_major>(&products, subgroup * 80u, results, 5u);
+  workgroupBarrier();
+}
+
+fn results_of(subgroup: u32, lane: u32, half: u32) -> vec4<f32> {
+  return bitcast<vec4<f32>>(products[subgroup * 80u + lane / 2u * 5u + lane % 2u * 2u + half]);
+}
