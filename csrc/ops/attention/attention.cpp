@@ -265,6 +265,7 @@ struct Grouping {
   template <class Bind>
   void bind(const Tensor& tensor, Bind&& range) const {
     const uint64_t begin = byte_offset(tensor);
+    TORCH_INTERNAL_ASSERT(!groups || begin % info(*groups).bytes == 0);
     range(buffer_of(tensor), begin,
           begin + static_cast<uint64_t>(extent(tensor)) * tensor.itemsize(),
           groups.value_or(*native_dtype(tensor.scalar_type())));
@@ -352,8 +353,8 @@ void run_forward_tiles(const Attention& a, const Outputs& to, const AttentionTil
   run_tiles(launch, p, tile, shape.queries, shape.heads * shape.batches, shape.value_dims);
 }
 
-// The constant and the grid of the kernels on subgroup matrices, and the dispatch. A workgroup takes
-// `rows` of `length` rows.
+// The constant and the grid of the kernels on subgroup matrices, and the dispatch. A workgroup
+// takes `rows` of `length` rows.
 template <class Launch, class Params>
 void run_matrices(Launch& launch, Params& p, bool wide, int64_t rows, int64_t length,
                   int64_t heads) {
@@ -549,10 +550,9 @@ void run_backward_tiles(const Attention& a, const Gradients& to, const Tensor& p
 void run_backward_matrix(const Attention& a, Gradients to, const Tensor& pairs) {
   const AttentionShape shape = a.shape();
   const bool wide = is_wide(shape);
-  const auto rows = [](bool paired) { return paired ? 128 : 64; }; // of a workgroup
   const Grouping grouping(DType::kBits128);
   if (!has_groups(to.g, 8)) {
-    to.g = to.g.contiguous();
+    to.g = to.g.clone(at::MemoryFormat::Contiguous); // also aligns what is contiguous
   }
   {
     namespace kernel = kernels::attention_matrix_queries;
@@ -560,9 +560,7 @@ void run_backward_matrix(const Attention& a, Gradients to, const Tensor& pairs) 
     kernel::Params p;
     bind_dq(launch, p, or_like(to.dq, a.q));
     bind_gradients(launch, p, a, to, pairs, grouping);
-    const bool paired = !wide;
-    launch.paired(paired);
-    run_matrices(launch, p, wide, rows(paired), shape.queries, shape.heads * shape.batches);
+    run_matrices(launch, p, wide, wide ? 64 : 128, shape.queries, shape.heads * shape.batches);
   }
   if (to.dk.defined() || to.dv.defined()) {
     namespace kernel = kernels::attention_matrix_keys;
@@ -570,9 +568,7 @@ void run_backward_matrix(const Attention& a, Gradients to, const Tensor& pairs) 
     kernel::Params p;
     bind_dk_and_dv(launch, p, or_like(to.dk, a.k), or_like(to.dv, a.v));
     bind_gradients(launch, p, a, to, pairs, grouping);
-    const bool paired = false; // their two results fill the registers
-    launch.paired(paired);
-    run_matrices(launch, p, wide, rows(paired), shape.keys, a.k.size(1) * shape.batches);
+    run_matrices(launch, p, wide, 64, shape.keys, a.k.size(1) * shape.batches);
   }
 }
 

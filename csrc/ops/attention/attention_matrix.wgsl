@@ -1,9 +1,11 @@
-// attention_forward.wgsl for float16 on subgroup matrices, with sums in float32. Rows are queries and columns are keys;
-// queries and results stay in matrices, and each invocation has a query.
+// attention_forward.wgsl for float16 on subgroup matrices, with sums in float32. A workgroup has 128 queries of a head and
+// walks the keys in steps of 16. Queries and results stay in subgroup matrices. For the softmax each invocation has one
+// query.
 //
-// Results are not scaled when a larger score comes: the largest score of the first step in which a query sees a key is
-// taken for all. Where a sum of weights then leaves the range of float16, the workgroup walks the keys for the largest
-// scores, and a third time with these.
+// There is no running maximum, because rows of a subgroup matrix cannot be scaled. A query subtracts the largest score of
+// the first step in which it sees a key. Later weights may exceed 1. Where the weights of a query add up to more than
+// 60000, one might not be a float16. The workgroup then walks the keys twice more: for the true maxima, and for the
+// results with them.
 //
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
 // @operand out: words {f16}
@@ -18,7 +20,7 @@ import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, Matrix, matrix_q, matrix_k, matrix_v, operand_q, operand_k, sees, score_of};
 import package::attention::matrix::{Left, Right, Sum, threads, columns, log2_e, pitch, staged, product_pitch};
 import package::attention::matrix::{weight_pitch, step_group, staged_at, stage_rows, row_matrix, products_of, halves_of};
-import package::attention::matrix::{four_from, are_seen, scores_of, weights_of, is_masked, spread, results_of};
+import package::attention::matrix::{four_from, are_seen, scores_of, is_masked, stage_results, results_of};
 // @require has_seed == dropped && has_offset == dropped
 
 struct Params {
@@ -32,6 +34,11 @@ struct Params {
 
 const rows = 128u;
 
+// What a walk over the keys is for.
+const first_try = 0u;
+const find_maxima = 1u;
+const with_maxima = 2u;
+
 // The lowest finite number. A query that saw no key has this maximum.
 const lowest = -0x1.fffffep127f;
 
@@ -41,7 +48,8 @@ var<workgroup> products: array<vec4<u32>, 576>;
 // Weights, [query][key]. Heads of up to 64 dimensions keep them where the products were.
 @if(wide)
 var<workgroup> weights: array<vec4<u32>, rows * weight_pitch>;
-var<workgroup> redo: atomic<u32>;
+var<workgroup> inverses: array<f32, rows>; // of the sums of weights
+var<workgroup> overflowed: atomic<u32>;
 
 fn group_of(operand: u32, at: u32) -> vec4<u32> {
   if (operand == operand_q) {
@@ -71,9 +79,22 @@ fn keep_weights(row: u32, column: u32, a: vec4<f32>, b: vec4<f32>) {
   @else products[row * weight_pitch + column / 8u] = halves_of(a, b);
 }
 
-// The largest of a maximum and of four scores.
-fn largest(maximum: f32, of_keys: vec4<f32>, seen: vec4<bool>) -> f32 {
-  let finite = select(vec4<f32>(lowest), of_keys, seen);
+// Levels: numbers that grow with the scores. Their differences times level_step() are those of scores in units of log(2).
+// Without a bias they are the products with their scale's sign. So the difference of equal scores is exactly 0, however
+// large they are.
+fn levels_of(x: vec4<f32>, batch: u32, head: u32, query: u32, keys: vec4<u32>) -> vec4<f32> {
+  @if(has_bias) return scores_of(x, batch, head, vec4<u32>(query), keys);
+  @else return select(x, -x, vec4<bool>(p.scale < 0.0));
+}
+
+fn level_step() -> f32 {
+  @if(has_bias) return log2_e;
+  @else return abs(p.scale) * log2_e;
+}
+
+// The largest of a maximum and of four levels.
+fn largest(maximum: f32, levels: vec4<f32>, seen: vec4<bool>) -> f32 {
+  let finite = select(vec4<f32>(lowest), levels, seen);
   return max_flat_f(max_flat_f(max_flat_f(max_flat_f(maximum, finite.x), finite.y), finite.z), finite.w);
 }
 
@@ -91,14 +112,13 @@ fn store_group(row_at: u32, d: u32, group: vec4<f32>) {
 
 // Stores 16 x 16 results of each subgroup: the rows from `row` on of the workgroup's, which start at query `first_row`.
 fn store_results(results: Sum, head_at: u32, first_row: u32, row: u32, d0: u32, subgroup: u32, lane: u32) {
-  spread(results, subgroup);
-  let own = row + lane / 2u;
+  stage_results(results, subgroup);
+  let result_row = row + lane / 2u;
   let d = d0 + lane % 2u * 8u;
-  if (first_row + own < p.queries && d < p.value_dims) {
-    let inverse = bitcast<f32>(key_part[own / 4u][own % 4u]); // of the sum of the row's weights
-    let row_at = head_at + (first_row + own) * p.out_strides.z;
-    store_group(row_at, d, results_of(subgroup, lane, 0u) * inverse);
-    store_group(row_at, d + 4u, results_of(subgroup, lane, 1u) * inverse);
+  if (first_row + result_row < p.queries && d < p.value_dims) {
+    let row_at = head_at + (first_row + result_row) * p.out_strides.z;
+    store_group(row_at, d, results_of(subgroup, lane, 0u) * inverses[result_row]);
+    store_group(row_at, d + 4u, results_of(subgroup, lane, 1u) * inverses[result_row]);
   }
 }
 
@@ -160,11 +180,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   var maximum = lowest;
   var sum = 0.0;
   if (t == 0u) {
-    atomicStore(&redo, 0u);
+    atomicStore(&overflowed, 0u);
   }
   let end = select(p.keys, min(p.keys, first_row + rows), causal);
-  // 0: with the maximum of the first step. 1: for the largest scores. 2: with these.
-  for (var walk = 0u; walk < 3u; walk++) {
+  for (var walk = first_try; walk <= with_maxima; walk++) {
     r00 = Sum();
     r01 = Sum();
     r02 = Sum();
@@ -181,7 +200,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     @if(wide) r15 = Sum();
     @if(wide) r16 = Sum();
     @if(wide) r17 = Sum();
-    maximum = select(maximum, lowest, walk == 1u);
+    maximum = select(maximum, lowest, walk == find_maxima);
     sum = 0.0;
     var next_keys = step_group(k, 0u, t);
     @if(wide) var more_keys = step_group(k, 0u, t + threads);
@@ -241,24 +260,29 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       let keys1 = four_from(first + 4u);
       let keys2 = four_from(first + 8u);
       let keys3 = four_from(first + 12u);
-      if (walk == 1u || maximum == lowest) {
-        var most = largest(maximum, scores_of(x0, batch, head, queries, keys0), are_seen(queries, keys0));
-        most = largest(most, scores_of(x1, batch, head, queries, keys1), are_seen(queries, keys1));
-        most = largest(most, scores_of(x2, batch, head, queries, keys2), are_seen(queries, keys2));
-        most = largest(most, scores_of(x3, batch, head, queries, keys3), are_seen(queries, keys3));
-        // Weights with the lowest maximum are there: of scores that a mask set to it.
+      let l0 = levels_of(x0, batch, head, query, keys0);
+      let l1 = levels_of(x1, batch, head, query, keys1);
+      let l2 = levels_of(x2, batch, head, query, keys2);
+      let l3 = levels_of(x3, batch, head, query, keys3);
+      if (walk == find_maxima || maximum == lowest) {
+        var most = largest(maximum, l0, are_seen(queries, keys0));
+        most = largest(most, l1, are_seen(queries, keys1));
+        most = largest(most, l2, are_seen(queries, keys2));
+        most = largest(most, l3, are_seen(queries, keys3));
+        // A sum above 0 while the maximum is the lowest number: a bias set scores to it, and they have weights of 1. Now
+        // a larger score came, so these weights are wrong. An infinite sum makes the workgroup walk again.
         sum = select(sum, inf_f(), sum > 0.0 && most > maximum);
         maximum = most;
       }
-      if (walk != 1u) {
+      if (walk != find_maxima) {
         value_part[staged_at(t)] = next_values;
         @if(wide) value_part[staged_at(t + threads)] = more_values;
         next_values = step_group(v, first + columns, t);
         @if(wide) more_values = step_group(v, first + columns, t + threads);
-        var w0 = weights_of(x0, vec4<f32>(maximum), batch, head, queries, keys0);
-        var w1 = weights_of(x1, vec4<f32>(maximum), batch, head, queries, keys1);
-        var w2 = weights_of(x2, vec4<f32>(maximum), batch, head, queries, keys2);
-        var w3 = weights_of(x3, vec4<f32>(maximum), batch, head, queries, keys3);
+        var w0 = exp2((l0 - maximum) * level_step());
+        var w1 = exp2((l1 - maximum) * level_step());
+        var w2 = exp2((l2 - maximum) * level_step());
+        var w3 = exp2((l3 - maximum) * level_step());
         if (masked) {
           w0 = select(vec4<f32>(), w0, are_seen(queries, keys0));
           w1 = select(vec4<f32>(), w1, are_seen(queries, keys1));
@@ -268,7 +292,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
         let w = (w0 + w1) + (w2 + w3);
         sum += (w.x + w.y) + (w.z + w.w);
         @if(dropped) {
-          // Those that are kept are multiplied in the end: here they could leave the range of float16.
+          // Kept weights are multiplied by p.kept at the end, in float32. Here the product could exceed float16.
           w0 = select(vec4<f32>(), w0, factors_of(draws, batch, head, query, first) > vec4<f32>());
           w1 = select(vec4<f32>(), w1, factors_of(draws, batch, head, query, first + 4u) > vec4<f32>());
           w2 = select(vec4<f32>(), w2, factors_of(draws, batch, head, query, first + 8u) > vec4<f32>());
@@ -314,13 +338,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       }
     }
 
-    if (walk == 0u) {
-      // Sums are positive, or NaN, whose bits are larger.
+    if (walk == first_try) {
+      // A sum is never negative. As bits, infinity and NaN of either sign are larger than 60000.
       if (bitcast<u32>(sum) > bitcast<u32>(60000.0)) {
-        atomicStore(&redo, 1u);
+        atomicStore(&overflowed, 1u);
       }
       workgroupBarrier();
-      if (workgroupUniformLoad(&redo) == 0u) {
+      if (workgroupUniformLoad(&overflowed) == 0u) {
         break;
       }
     }
@@ -330,13 +354,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let unseen = sum == 0.0 && is_finite_f(maximum);
   var inverse = select(select(nan_f(), 1.0 / sum, is_finite_f(maximum)), 0.0, unseen);
   if (query < p.queries) {
-    let value = maximum + log_f(sum);
+    @if(has_bias) let value = maximum + log_f(sum);
+    @else let value = maximum * abs(p.scale) + log_f(sum);
     store_lse(p.lse_at + batch * p.lse_batch + head * p.lse_head + query,
               select(select(nan_f(), value, is_finite_f(maximum)), -inf_f(), unseen));
   }
   @if(dropped) inverse *= p.kept;
-  workgroupBarrier();
-  key_part[t / 4u][t % 4u] = bitcast<u32>(inverse);
+  inverses[t] = inverse;
   let head_at = batch * p.out_strides.x + head * p.out_strides.y;
   let row = subgroup * 32u;
   store_results(r00, head_at, first_row, row, 0u, subgroup, lane);

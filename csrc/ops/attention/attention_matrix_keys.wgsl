@@ -1,5 +1,6 @@
-// attention_gradient_keys.wgsl for float16 on subgroup matrices, with sums in float32. Rows are keys and columns are queries:
-// those of all heads that share the keys, one after the other. Weights and changes of scores are rounded to float16.
+// attention_gradient_keys.wgsl for float16 on subgroup matrices, with sums in float32. Rows are keys and columns are
+// queries: those of all heads that share the keys, one after the other. Weights and gradients of scores are rounded to
+// float16.
 //
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
 // @operand pairs: in {bits64}
@@ -9,7 +10,6 @@
 // @operand k: in {bits128}
 // @operand v: in {bits128}
 // @operand g: in {bits128}
-// @const   paired: bool // 32 rows of each subgroup, else 16: what its registers have room for
 
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, Matrix, matrix_q, matrix_k, matrix_v, operand_q, operand_k, operand_v};
@@ -17,8 +17,7 @@ import package::attention::operands::{operand_g, sees, score_of};
 import package::attention::gradient::{Params, draws_of_call, matrix_g, pair_of, total_at};
 import package::attention::matrix::{Left, Right, Sum, threads, columns, log2_e, pitch, staged, product_pitch};
 import package::attention::matrix::{weight_pitch, step_group, staged_at, stage_rows, row_matrix, products_of, halves_of};
-import package::attention::matrix::{four_from, are_seen, scores_of, weights_of, is_masked, spread, results_of};
-// @require !paired || !wide
+import package::attention::matrix::{four_from, are_seen, scores_of, weights_of, is_masked, stage_results, results_of};
 
 struct Params {
   dk_strides: vec4<u32>,
@@ -28,11 +27,10 @@ struct Params {
   one: u32,        // 1, which compilers cannot know
 }
 
-// Two invocations share each of 64 rows.
-@if(paired) const rows = 128u;
-@else const rows = 64u;
+// Two results leave registers for 16 rows of each subgroup. Each row has two invocations: way 0 has columns 0 to 7 of a
+// step, way 1 columns 8 to 15.
+const rows = 64u;
 const rows_each = rows / 4u;
-const ways = threads / rows;
 // Where the second tile of products starts.
 const second = columns * product_pitch;
 
@@ -56,7 +54,8 @@ fn group_of(operand: u32, at: u32) -> vec4<u32> {
   return load_g(p.g_at + at / 8u);
 }
 
-// Staged rows of a step: as rows of a matrix, and as its columns' sums run over them.
+// 16 dimensions of the staged step: as left factor of the products, whose rows are the step's rows, and as right factor of
+// the results, whose sums run over them.
 fn step_matrix(start: u32, d: u32) -> Left {
   return subgroupMatrixLoad<Left, row_major>(&steps, start + d / 8u, pitch);
 }
@@ -114,24 +113,24 @@ fn store_group_of_dv(row_at: u32, d: u32, group: vec4<f32>) {
 }
 
 fn store_results_of_dk(results: Sum, head_at: u32, first_row: u32, row: u32, d0: u32, subgroup: u32, lane: u32) {
-  spread(results, subgroup);
-  let own = first_row + row + lane / 2u;
+  stage_results(results, subgroup);
+  let result_row = first_row + row + lane / 2u;
   let d = d0 + lane % 2u * 8u;
-  if (own < p.keys && d < p.dims) {
-    store_group_of_dk(head_at + own * p.dk_strides.z, d, results_of(subgroup, lane, 0u) * p.scale);
-    store_group_of_dk(head_at + own * p.dk_strides.z, d + 4u, results_of(subgroup, lane, 1u) * p.scale);
+  if (result_row < p.keys && d < p.dims) {
+    store_group_of_dk(head_at + result_row * p.dk_strides.z, d, results_of(subgroup, lane, 0u) * p.scale);
+    store_group_of_dk(head_at + result_row * p.dk_strides.z, d + 4u, results_of(subgroup, lane, 1u) * p.scale);
   }
 }
 
 fn store_results_of_dv(results: Sum, head_at: u32, first_row: u32, row: u32, d0: u32, subgroup: u32, lane: u32) {
-  spread(results, subgroup);
-  let own = first_row + row + lane / 2u;
+  stage_results(results, subgroup);
+  let result_row = first_row + row + lane / 2u;
   let d = d0 + lane % 2u * 8u;
   @if(dropped) let kept = p.kept;
   @else let kept = 1.0;
-  if (own < p.keys && d < p.value_dims) {
-    store_group_of_dv(head_at + own * p.dv_strides.z, d, results_of(subgroup, lane, 0u) * kept);
-    store_group_of_dv(head_at + own * p.dv_strides.z, d + 4u, results_of(subgroup, lane, 1u) * kept);
+  if (result_row < p.keys && d < p.value_dims) {
+    store_group_of_dv(head_at + result_row * p.dv_strides.z, d, results_of(subgroup, lane, 0u) * kept);
+    store_group_of_dv(head_at + result_row * p.dv_strides.z, d + 4u, results_of(subgroup, lane, 1u) * kept);
   }
 }
 
@@ -158,11 +157,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let k01 = row_matrix(subgroup, 16u);
   let k02 = row_matrix(subgroup, 32u);
   let k03 = row_matrix(subgroup, 48u);
-  @if(paired) stage_rows(k, first_row + subgroup * rows_each + 16u, 0u, subgroup, lane);
-  @if(paired) let k10 = row_matrix(subgroup, 0u);
-  @if(paired) let k11 = row_matrix(subgroup, 16u);
-  @if(paired) let k12 = row_matrix(subgroup, 32u);
-  @if(paired) let k13 = row_matrix(subgroup, 48u);
   @if(wide) stage_rows(k, first_row + subgroup * rows_each, 64u, subgroup, lane);
   @if(wide) let k04 = row_matrix(subgroup, 0u);
   @if(wide) let k05 = row_matrix(subgroup, 16u);
@@ -173,41 +167,28 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let v01 = row_matrix(subgroup, 16u);
   let v02 = row_matrix(subgroup, 32u);
   let v03 = row_matrix(subgroup, 48u);
-  @if(paired) stage_rows(v, first_row + subgroup * rows_each + 16u, 0u, subgroup, lane);
-  @if(paired) let v10 = row_matrix(subgroup, 0u);
-  @if(paired) let v11 = row_matrix(subgroup, 16u);
-  @if(paired) let v12 = row_matrix(subgroup, 32u);
-  @if(paired) let v13 = row_matrix(subgroup, 48u);
   @if(wide) stage_rows(v, first_row + subgroup * rows_each, 64u, subgroup, lane);
   @if(wide) let v04 = row_matrix(subgroup, 0u);
   @if(wide) let v05 = row_matrix(subgroup, 16u);
   @if(wide) let v06 = row_matrix(subgroup, 32u);
   @if(wide) let v07 = row_matrix(subgroup, 48u);
   @if(dropped) let draws = draws_of_call();
-  var a00 = Sum();
-  var a01 = Sum();
-  var a02 = Sum();
-  var a03 = Sum();
-  @if(paired) var a10 = Sum();
-  @if(paired) var a11 = Sum();
-  @if(paired) var a12 = Sum();
-  @if(paired) var a13 = Sum();
-  @if(wide) var a04 = Sum();
-  @if(wide) var a05 = Sum();
-  @if(wide) var a06 = Sum();
-  @if(wide) var a07 = Sum();
-  var b00 = Sum();
-  var b01 = Sum();
-  var b02 = Sum();
-  var b03 = Sum();
-  @if(paired) var b10 = Sum();
-  @if(paired) var b11 = Sum();
-  @if(paired) var b12 = Sum();
-  @if(paired) var b13 = Sum();
-  @if(wide) var b04 = Sum();
-  @if(wide) var b05 = Sum();
-  @if(wide) var b06 = Sum();
-  @if(wide) var b07 = Sum();
+  var dk00 = Sum();
+  var dk01 = Sum();
+  var dk02 = Sum();
+  var dk03 = Sum();
+  @if(wide) var dk04 = Sum();
+  @if(wide) var dk05 = Sum();
+  @if(wide) var dk06 = Sum();
+  @if(wide) var dk07 = Sum();
+  var dv00 = Sum();
+  var dv01 = Sum();
+  var dv02 = Sum();
+  var dv03 = Sum();
+  @if(wide) var dv04 = Sum();
+  @if(wide) var dv05 = Sum();
+  @if(wide) var dv06 = Sum();
+  @if(wide) var dv07 = Sum();
   let begin = select(0u, first_row / columns * columns, causal);
   for (var n = 0u; n < p.group; n++) {
     let head = key_head * p.group + n;
@@ -239,22 +220,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       @if(wide) more_queries = step_group(q, first + columns, t + threads);
       @if(wide) more_gradients = step_group(g, first + columns, t + threads);
 
+      // x: products of queries and keys. z: products of the gradients of results and of values.
       var x_0 = Sum();
-      @if(paired) var x_1 = Sum();
       var z_0 = Sum();
-      @if(paired) var z_1 = Sum();
       let q0 = step_matrix(0u, 0u);
       x_0 = subgroupMatrixMultiplyAccumulate(q0, k00, x_0);
-      @if(paired) x_1 = subgroupMatrixMultiplyAccumulate(q0, k10, x_1);
       let q1 = step_matrix(0u, 16u);
       x_0 = subgroupMatrixMultiplyAccumulate(q1, k01, x_0);
-      @if(paired) x_1 = subgroupMatrixMultiplyAccumulate(q1, k11, x_1);
       let q2 = step_matrix(0u, 32u);
       x_0 = subgroupMatrixMultiplyAccumulate(q2, k02, x_0);
-      @if(paired) x_1 = subgroupMatrixMultiplyAccumulate(q2, k12, x_1);
       let q3 = step_matrix(0u, 48u);
       x_0 = subgroupMatrixMultiplyAccumulate(q3, k03, x_0);
-      @if(paired) x_1 = subgroupMatrixMultiplyAccumulate(q3, k13, x_1);
       @if(wide) let q4 = step_matrix(0u, 64u);
       @if(wide) x_0 = subgroupMatrixMultiplyAccumulate(q4, k04, x_0);
       @if(wide) let q5 = step_matrix(0u, 80u);
@@ -265,16 +241,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       @if(wide) x_0 = subgroupMatrixMultiplyAccumulate(q7, k07, x_0);
       let g0 = step_matrix(staged, 0u);
       z_0 = subgroupMatrixMultiplyAccumulate(g0, v00, z_0);
-      @if(paired) z_1 = subgroupMatrixMultiplyAccumulate(g0, v10, z_1);
       let g1 = step_matrix(staged, 16u);
       z_0 = subgroupMatrixMultiplyAccumulate(g1, v01, z_0);
-      @if(paired) z_1 = subgroupMatrixMultiplyAccumulate(g1, v11, z_1);
       let g2 = step_matrix(staged, 32u);
       z_0 = subgroupMatrixMultiplyAccumulate(g2, v02, z_0);
-      @if(paired) z_1 = subgroupMatrixMultiplyAccumulate(g2, v12, z_1);
       let g3 = step_matrix(staged, 48u);
       z_0 = subgroupMatrixMultiplyAccumulate(g3, v03, z_0);
-      @if(paired) z_1 = subgroupMatrixMultiplyAccumulate(g3, v13, z_1);
       @if(wide) let g4 = step_matrix(staged, 64u);
       @if(wide) z_0 = subgroupMatrixMultiplyAccumulate(g4, v04, z_0);
       @if(wide) let g5 = step_matrix(staged, 80u);
@@ -284,23 +256,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       @if(wide) let g7 = step_matrix(staged, 112u);
       @if(wide) z_0 = subgroupMatrixMultiplyAccumulate(g7, v07, z_0);
       subgroupMatrixStore<row_major>(&products, subgroup * rows_each / 4u, x_0, product_pitch);
-      @if(paired) subgroupMatrixStore<row_major>(&products, subgroup * rows_each / 4u + 4u, x_1, product_pitch);
       subgroupMatrixStore<row_major>(&products, second + subgroup * rows_each / 4u, z_0, product_pitch);
-      @if(paired) subgroupMatrixStore<row_major>(&products, second + subgroup * rows_each / 4u + 4u, z_1, product_pitch);
       workgroupBarrier();
 
       let keys = vec4<u32>(key);
       let masked = is_masked(first, columns, first_row, rows);
-      @if(!paired) let c0 = way * 8u;
-      @else let c0 = 0u;
+      let c0 = way * 8u;
       let x0 = products_of(0u, row, c0);
       let x1 = products_of(0u, row, c0 + 4u);
       let z0 = products_of(second, row, c0);
       let z1 = products_of(second, row, c0 + 4u);
-      @if(paired) let x2 = products_of(0u, row, 8u);
-      @if(paired) let x3 = products_of(0u, row, 12u);
-      @if(paired) let z2 = products_of(second, row, 8u);
-      @if(paired) let z3 = products_of(second, row, 12u);
       workgroupBarrier();
       let queries0 = four_from(first + c0);
       var w_0 = weights_of(x0, four_levels(c0), batch, head, queries0, keys) * four_totals(c0);
@@ -308,8 +273,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
         w_0 = select(vec4<f32>(), w_0, are_seen(queries0, keys));
       }
       @if(dropped) let f_0 = factors_of_queries(draws, batch, head, first + c0, key);
-      @if(dropped) let d_0 = w_0 * (z0 * f_0 - four_deltas(c0));
-      @else let d_0 = w_0 * (z0 - four_deltas(c0));
+      @if(dropped) let change_0 = w_0 * (z0 * f_0 - four_deltas(c0));
+      @else let change_0 = w_0 * (z0 - four_deltas(c0));
       @if(dropped) w_0 = select(vec4<f32>(), w_0, f_0 > vec4<f32>());
       let queries1 = four_from(first + c0 + 4u);
       var w_1 = weights_of(x1, four_levels(c0 + 4u), batch, head, queries1, keys) * four_totals(c0 + 4u);
@@ -317,106 +282,66 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
         w_1 = select(vec4<f32>(), w_1, are_seen(queries1, keys));
       }
       @if(dropped) let f_1 = factors_of_queries(draws, batch, head, first + c0 + 4u, key);
-      @if(dropped) let d_1 = w_1 * (z1 * f_1 - four_deltas(c0 + 4u));
-      @else let d_1 = w_1 * (z1 - four_deltas(c0 + 4u));
+      @if(dropped) let change_1 = w_1 * (z1 * f_1 - four_deltas(c0 + 4u));
+      @else let change_1 = w_1 * (z1 - four_deltas(c0 + 4u));
       @if(dropped) w_1 = select(vec4<f32>(), w_1, f_1 > vec4<f32>());
       products[row * weight_pitch + c0 / 8u] = halves_of(w_0, w_1);
-      products[second + row * weight_pitch + c0 / 8u] = halves_of(d_0, d_1);
-      @if(paired) {
-        let queries2 = four_from(first + 8u);
-        var w_2 = weights_of(x2, four_levels(8u), batch, head, queries2, keys) * four_totals(8u);
-        if (masked) {
-          w_2 = select(vec4<f32>(), w_2, are_seen(queries2, keys));
-        }
-        @if(dropped) let f_2 = factors_of_queries(draws, batch, head, first + 8u, key);
-        @if(dropped) let d_2 = w_2 * (z2 * f_2 - four_deltas(8u));
-        @else let d_2 = w_2 * (z2 - four_deltas(8u));
-        @if(dropped) w_2 = select(vec4<f32>(), w_2, f_2 > vec4<f32>());
-        let queries3 = four_from(first + 12u);
-        var w_3 = weights_of(x3, four_levels(12u), batch, head, queries3, keys) * four_totals(12u);
-        if (masked) {
-          w_3 = select(vec4<f32>(), w_3, are_seen(queries3, keys));
-        }
-        @if(dropped) let f_3 = factors_of_queries(draws, batch, head, first + 12u, key);
-        @if(dropped) let d_3 = w_3 * (z3 * f_3 - four_deltas(12u));
-        @else let d_3 = w_3 * (z3 - four_deltas(12u));
-        @if(dropped) w_3 = select(vec4<f32>(), w_3, f_3 > vec4<f32>());
-        products[row * weight_pitch + 1u] = halves_of(w_2, w_3);
-        products[second + row * weight_pitch + 1u] = halves_of(d_2, d_3);
-      }
+      products[second + row * weight_pitch + c0 / 8u] = halves_of(change_0, change_1);
       workgroupBarrier();
 
       let w0 = weight_matrix(0u, subgroup * rows_each);
-      @if(paired) let w1 = weight_matrix(0u, subgroup * rows_each + 16u);
       let g_0 = step_columns(staged, 0u);
-      b00 = subgroupMatrixMultiplyAccumulate(w0, g_0, b00);
-      @if(paired) b10 = subgroupMatrixMultiplyAccumulate(w1, g_0, b10);
+      dv00 = subgroupMatrixMultiplyAccumulate(w0, g_0, dv00);
       let g_1 = step_columns(staged, 16u);
-      b01 = subgroupMatrixMultiplyAccumulate(w0, g_1, b01);
-      @if(paired) b11 = subgroupMatrixMultiplyAccumulate(w1, g_1, b11);
+      dv01 = subgroupMatrixMultiplyAccumulate(w0, g_1, dv01);
       let g_2 = step_columns(staged, 32u);
-      b02 = subgroupMatrixMultiplyAccumulate(w0, g_2, b02);
-      @if(paired) b12 = subgroupMatrixMultiplyAccumulate(w1, g_2, b12);
+      dv02 = subgroupMatrixMultiplyAccumulate(w0, g_2, dv02);
       let g_3 = step_columns(staged, 48u);
-      b03 = subgroupMatrixMultiplyAccumulate(w0, g_3, b03);
-      @if(paired) b13 = subgroupMatrixMultiplyAccumulate(w1, g_3, b13);
+      dv03 = subgroupMatrixMultiplyAccumulate(w0, g_3, dv03);
       @if(wide) let g_4 = step_columns(staged, 64u);
-      @if(wide) b04 = subgroupMatrixMultiplyAccumulate(w0, g_4, b04);
+      @if(wide) dv04 = subgroupMatrixMultiplyAccumulate(w0, g_4, dv04);
       @if(wide) let g_5 = step_columns(staged, 80u);
-      @if(wide) b05 = subgroupMatrixMultiplyAccumulate(w0, g_5, b05);
+      @if(wide) dv05 = subgroupMatrixMultiplyAccumulate(w0, g_5, dv05);
       @if(wide) let g_6 = step_columns(staged, 96u);
-      @if(wide) b06 = subgroupMatrixMultiplyAccumulate(w0, g_6, b06);
+      @if(wide) dv06 = subgroupMatrixMultiplyAccumulate(w0, g_6, dv06);
       @if(wide) let g_7 = step_columns(staged, 112u);
-      @if(wide) b07 = subgroupMatrixMultiplyAccumulate(w0, g_7, b07);
+      @if(wide) dv07 = subgroupMatrixMultiplyAccumulate(w0, g_7, dv07);
       let e0 = weight_matrix(second, subgroup * rows_each);
-      @if(paired) let e1 = weight_matrix(second, subgroup * rows_each + 16u);
       let q_0 = step_columns(0u, 0u);
-      a00 = subgroupMatrixMultiplyAccumulate(e0, q_0, a00);
-      @if(paired) a10 = subgroupMatrixMultiplyAccumulate(e1, q_0, a10);
+      dk00 = subgroupMatrixMultiplyAccumulate(e0, q_0, dk00);
       let q_1 = step_columns(0u, 16u);
-      a01 = subgroupMatrixMultiplyAccumulate(e0, q_1, a01);
-      @if(paired) a11 = subgroupMatrixMultiplyAccumulate(e1, q_1, a11);
+      dk01 = subgroupMatrixMultiplyAccumulate(e0, q_1, dk01);
       let q_2 = step_columns(0u, 32u);
-      a02 = subgroupMatrixMultiplyAccumulate(e0, q_2, a02);
-      @if(paired) a12 = subgroupMatrixMultiplyAccumulate(e1, q_2, a12);
+      dk02 = subgroupMatrixMultiplyAccumulate(e0, q_2, dk02);
       let q_3 = step_columns(0u, 48u);
-      a03 = subgroupMatrixMultiplyAccumulate(e0, q_3, a03);
-      @if(paired) a13 = subgroupMatrixMultiplyAccumulate(e1, q_3, a13);
+      dk03 = subgroupMatrixMultiplyAccumulate(e0, q_3, dk03);
       @if(wide) let q_4 = step_columns(0u, 64u);
-      @if(wide) a04 = subgroupMatrixMultiplyAccumulate(e0, q_4, a04);
+      @if(wide) dk04 = subgroupMatrixMultiplyAccumulate(e0, q_4, dk04);
       @if(wide) let q_5 = step_columns(0u, 80u);
-      @if(wide) a05 = subgroupMatrixMultiplyAccumulate(e0, q_5, a05);
+      @if(wide) dk05 = subgroupMatrixMultiplyAccumulate(e0, q_5, dk05);
       @if(wide) let q_6 = step_columns(0u, 96u);
-      @if(wide) a06 = subgroupMatrixMultiplyAccumulate(e0, q_6, a06);
+      @if(wide) dk06 = subgroupMatrixMultiplyAccumulate(e0, q_6, dk06);
       @if(wide) let q_7 = step_columns(0u, 112u);
-      @if(wide) a07 = subgroupMatrixMultiplyAccumulate(e0, q_7, a07);
+      @if(wide) dk07 = subgroupMatrixMultiplyAccumulate(e0, q_7, dk07);
     }
   }
 
   let dk_at = batch * p.dk_strides.x + key_head * p.dk_strides.y;
-  store_results_of_dk(a00, dk_at, first_row, subgroup * rows_each, 0u, subgroup, lane);
-  store_results_of_dk(a01, dk_at, first_row, subgroup * rows_each, 16u, subgroup, lane);
-  store_results_of_dk(a02, dk_at, first_row, subgroup * rows_each, 32u, subgroup, lane);
-  store_results_of_dk(a03, dk_at, first_row, subgroup * rows_each, 48u, subgroup, lane);
-  @if(paired) store_results_of_dk(a10, dk_at, first_row, subgroup * rows_each + 16u, 0u, subgroup, lane);
-  @if(paired) store_results_of_dk(a11, dk_at, first_row, subgroup * rows_each + 16u, 16u, subgroup, lane);
-  @if(paired) store_results_of_dk(a12, dk_at, first_row, subgroup * rows_each + 16u, 32u, subgroup, lane);
-  @if(paired) store_results_of_dk(a13, dk_at, first_row, subgroup * rows_each + 16u, 48u, subgroup, lane);
-  @if(wide) store_results_of_dk(a04, dk_at, first_row, subgroup * rows_each, 64u, subgroup, lane);
-  @if(wide) store_results_of_dk(a05, dk_at, first_row, subgroup * rows_each, 80u, subgroup, lane);
-  @if(wide) store_results_of_dk(a06, dk_at, first_row, subgroup * rows_each, 96u, subgroup, lane);
-  @if(wide) store_results_of_dk(a07, dk_at, first_row, subgroup * rows_each, 112u, subgroup, lane);
+  store_results_of_dk(dk00, dk_at, first_row, subgroup * rows_each, 0u, subgroup, lane);
+  store_results_of_dk(dk01, dk_at, first_row, subgroup * rows_each, 16u, subgroup, lane);
+  store_results_of_dk(dk02, dk_at, first_row, subgroup * rows_each, 32u, subgroup, lane);
+  store_results_of_dk(dk03, dk_at, first_row, subgroup * rows_each, 48u, subgroup, lane);
+  @if(wide) store_results_of_dk(dk04, dk_at, first_row, subgroup * rows_each, 64u, subgroup, lane);
+  @if(wide) store_results_of_dk(dk05, dk_at, first_row, subgroup * rows_each, 80u, subgroup, lane);
+  @if(wide) store_results_of_dk(dk06, dk_at, first_row, subgroup * rows_each, 96u, subgroup, lane);
+  @if(wide) store_results_of_dk(dk07, dk_at, first_row, subgroup * rows_each, 112u, subgroup, lane);
   let dv_at = batch * p.dv_strides.x + key_head * p.dv_strides.y;
-  store_results_of_dv(b00, dv_at, first_row, subgroup * rows_each, 0u, subgroup, lane);
-  store_results_of_dv(b01, dv_at, first_row, subgroup * rows_each, 16u, subgroup, lane);
-  store_results_of_dv(b02, dv_at, first_row, subgroup * rows_each, 32u, subgroup, lane);
-  store_results_of_dv(b03, dv_at, first_row, subgroup * rows_each, 48u, subgroup, lane);
-  @if(paired) store_results_of_dv(b10, dv_at, first_row, subgroup * rows_each + 16u, 0u, subgroup, lane);
-  @if(paired) store_results_of_dv(b11, dv_at, first_row, subgroup * rows_each + 16u, 16u, subgroup, lane);
-  @if(paired) store_results_of_dv(b12, dv_at, first_row, subgroup * rows_each + 16u, 32u, subgroup, lane);
-  @if(paired) store_results_of_dv(b13, dv_at, first_row, subgroup * rows_each + 16u, 48u, subgroup, lane);
-  @if(wide) store_results_of_dv(b04, dv_at, first_row, subgroup * rows_each, 64u, subgroup, lane);
-  @if(wide) store_results_of_dv(b05, dv_at, first_row, subgroup * rows_each, 80u, subgroup, lane);
-  @if(wide) store_results_of_dv(b06, dv_at, first_row, subgroup * rows_each, 96u, subgroup, lane);
-  @if(wide) store_results_of_dv(b07, dv_at, first_row, subgroup * rows_each, 112u, subgroup, lane);
+  store_results_of_dv(dv00, dv_at, first_row, subgroup * rows_each, 0u, subgroup, lane);
+  store_results_of_dv(dv01, dv_at, first_row, subgroup * rows_each, 16u, subgroup, lane);
+  store_results_of_dv(dv02, dv_at, first_row, subgroup * rows_each, 32u, subgroup, lane);
+  store_results_of_dv(dv03, dv_at, first_row, subgroup * rows_each, 48u, subgroup, lane);
+  @if(wide) store_results_of_dv(dv04, dv_at, first_row, subgroup * rows_each, 64u, subgroup, lane);
+  @if(wide) store_results_of_dv(dv05, dv_at, first_row, subgroup * rows_each, 80u, subgroup, lane);
+  @if(wide) store_results_of_dv(dv06, dv_at, first_row, subgroup * rows_each, 96u, subgroup, lane);
+  @if(wide) store_results_of_dv(dv07, dv_at, first_row, subgroup * rows_each, 112u, subgroup, lane);
 }

@@ -1,5 +1,6 @@
-// attention_gradient_queries.wgsl for float16 on subgroup matrices, with sums in float32, but for the gradient of a bias.
-// Rows are queries and columns are keys. Changes of scores are rounded to float16.
+// attention_gradient_queries.wgsl for float16 on subgroup matrices, with sums in float32. It does not write the gradients
+// of scores: calls that want the gradient of a bias take the tiled kernel. Rows are queries and columns are keys.
+// Gradients of scores are rounded to float16.
 //
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
 // @operand pairs: out {bits64} // also read
@@ -8,7 +9,6 @@
 // @operand k: in {bits128}
 // @operand v: in {bits128}
 // @operand g: in {bits128}
-// @const   paired: bool // 32 rows of each subgroup, else 16: what its registers have room for
 
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, Matrix, matrix_q, matrix_k, matrix_v, operand_q, operand_k, operand_v};
@@ -16,8 +16,7 @@ import package::attention::operands::{operand_g, sees, score_of};
 import package::attention::gradient::{Params, draws_of_call, matrix_g, pair_of, total_at};
 import package::attention::matrix::{Left, Right, Sum, threads, columns, log2_e, pitch, staged, product_pitch};
 import package::attention::matrix::{weight_pitch, step_group, staged_at, stage_rows, row_matrix, products_of, halves_of};
-import package::attention::matrix::{four_from, are_seen, scores_of, weights_of, is_masked, spread, results_of};
-// @require !paired || !wide
+import package::attention::matrix::{four_from, are_seen, scores_of, weights_of, is_masked, stage_results, results_of};
 
 struct Params {
   dq_strides: vec4<u32>,
@@ -26,11 +25,11 @@ struct Params {
   one: u32,        // 1, which compilers cannot know
 }
 
-// Two invocations share each of 64 rows.
-@if(paired) const rows = 128u;
-@else const rows = 64u;
+// What the registers have room for. Of 64 rows each has two invocations: way 0 has columns 0 to 7 of a step, way 1 columns
+// 8 to 15. Of 128 rows each has one.
+@if(wide) const rows = 64u;
+@else const rows = 128u;
 const rows_each = rows / 4u;
-const ways = threads / rows;
 // Where the second tile of products starts.
 const second = columns * product_pitch;
 
@@ -51,7 +50,8 @@ fn group_of(operand: u32, at: u32) -> vec4<u32> {
   return load_g(p.g_at + at / 8u);
 }
 
-// Staged rows of a step: as rows of a matrix, and as its columns' sums run over them.
+// 16 dimensions of the staged step: as left factor of the products, whose rows are the step's rows, and as right factor of
+// the results, whose sums run over them.
 fn step_matrix(start: u32, d: u32) -> Left {
   return subgroupMatrixLoad<Left, row_major>(&steps, start + d / 8u, pitch);
 }
@@ -77,12 +77,12 @@ fn store_group_of_dq(row_at: u32, d: u32, group: vec4<f32>) {
 }
 
 fn store_results_of_dq(results: Sum, head_at: u32, first_row: u32, row: u32, d0: u32, subgroup: u32, lane: u32) {
-  spread(results, subgroup);
-  let own = row + lane / 2u;
+  stage_results(results, subgroup);
+  let result_row = row + lane / 2u;
   let d = d0 + lane % 2u * 8u;
-  if (first_row + own < p.queries && d < p.dims) {
-    let row_at = head_at + (first_row + own) * p.dq_strides.z;
-    let factor = p.scale * parts[own];
+  if (first_row + result_row < p.queries && d < p.dims) {
+    let row_at = head_at + (first_row + result_row) * p.dq_strides.z;
+    let factor = p.scale * parts[result_row];
     store_group_of_dq(row_at, d, results_of(subgroup, lane, 0u) * factor);
     store_group_of_dq(row_at, d + 4u, results_of(subgroup, lane, 1u) * factor);
   }
@@ -112,11 +112,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let q01 = row_matrix(subgroup, 16u);
   let q02 = row_matrix(subgroup, 32u);
   let q03 = row_matrix(subgroup, 48u);
-  @if(paired) stage_rows(q, first_row + subgroup * rows_each + 16u, 0u, subgroup, lane);
-  @if(paired) let q10 = row_matrix(subgroup, 0u);
-  @if(paired) let q11 = row_matrix(subgroup, 16u);
-  @if(paired) let q12 = row_matrix(subgroup, 32u);
-  @if(paired) let q13 = row_matrix(subgroup, 48u);
+  @if(!wide) stage_rows(q, first_row + subgroup * rows_each + 16u, 0u, subgroup, lane);
+  @if(!wide) let q10 = row_matrix(subgroup, 0u);
+  @if(!wide) let q11 = row_matrix(subgroup, 16u);
+  @if(!wide) let q12 = row_matrix(subgroup, 32u);
+  @if(!wide) let q13 = row_matrix(subgroup, 48u);
   @if(wide) stage_rows(q, first_row + subgroup * rows_each, 64u, subgroup, lane);
   @if(wide) let q04 = row_matrix(subgroup, 0u);
   @if(wide) let q05 = row_matrix(subgroup, 16u);
@@ -127,11 +127,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let g01 = row_matrix(subgroup, 16u);
   let g02 = row_matrix(subgroup, 32u);
   let g03 = row_matrix(subgroup, 48u);
-  @if(paired) stage_rows(g, first_row + subgroup * rows_each + 16u, 0u, subgroup, lane);
-  @if(paired) let g10 = row_matrix(subgroup, 0u);
-  @if(paired) let g11 = row_matrix(subgroup, 16u);
-  @if(paired) let g12 = row_matrix(subgroup, 32u);
-  @if(paired) let g13 = row_matrix(subgroup, 48u);
+  @if(!wide) stage_rows(g, first_row + subgroup * rows_each + 16u, 0u, subgroup, lane);
+  @if(!wide) let g10 = row_matrix(subgroup, 0u);
+  @if(!wide) let g11 = row_matrix(subgroup, 16u);
+  @if(!wide) let g12 = row_matrix(subgroup, 32u);
+  @if(!wide) let g13 = row_matrix(subgroup, 48u);
   @if(wide) stage_rows(g, first_row + subgroup * rows_each, 64u, subgroup, lane);
   @if(wide) let g04 = row_matrix(subgroup, 0u);
   @if(wide) let g05 = row_matrix(subgroup, 16u);
@@ -147,10 +147,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   var r01 = Sum();
   var r02 = Sum();
   var r03 = Sum();
-  @if(paired) var r10 = Sum();
-  @if(paired) var r11 = Sum();
-  @if(paired) var r12 = Sum();
-  @if(paired) var r13 = Sum();
+  @if(!wide) var r10 = Sum();
+  @if(!wide) var r11 = Sum();
+  @if(!wide) var r12 = Sum();
+  @if(!wide) var r13 = Sum();
   @if(wide) var r04 = Sum();
   @if(wide) var r05 = Sum();
   @if(wide) var r06 = Sum();
@@ -173,22 +173,23 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     @if(wide) more_keys = step_group(k, first + columns, t + threads);
     @if(wide) more_values = step_group(v, first + columns, t + threads);
 
+    // x: products of queries and keys. z: products of the gradients of results and of values.
     var x_0 = Sum();
-    @if(paired) var x_1 = Sum();
+    @if(!wide) var x_1 = Sum();
     var z_0 = Sum();
-    @if(paired) var z_1 = Sum();
+    @if(!wide) var z_1 = Sum();
     let k0 = step_matrix(0u, 0u);
     x_0 = subgroupMatrixMultiplyAccumulate(k0, q00, x_0);
-    @if(paired) x_1 = subgroupMatrixMultiplyAccumulate(k0, q10, x_1);
+    @if(!wide) x_1 = subgroupMatrixMultiplyAccumulate(k0, q10, x_1);
     let k1 = step_matrix(0u, 16u);
     x_0 = subgroupMatrixMultiplyAccumulate(k1, q01, x_0);
-    @if(paired) x_1 = subgroupMatrixMultiplyAccumulate(k1, q11, x_1);
+    @if(!wide) x_1 = subgroupMatrixMultiplyAccumulate(k1, q11, x_1);
     let k2 = step_matrix(0u, 32u);
     x_0 = subgroupMatrixMultiplyAccumulate(k2, q02, x_0);
-    @if(paired) x_1 = subgroupMatrixMultiplyAccumulate(k2, q12, x_1);
+    @if(!wide) x_1 = subgroupMatrixMultiplyAccumulate(k2, q12, x_1);
     let k3 = step_matrix(0u, 48u);
     x_0 = subgroupMatrixMultiplyAccumulate(k3, q03, x_0);
-    @if(paired) x_1 = subgroupMatrixMultiplyAccumulate(k3, q13, x_1);
+    @if(!wide) x_1 = subgroupMatrixMultiplyAccumulate(k3, q13, x_1);
     @if(wide) let k4 = step_matrix(0u, 64u);
     @if(wide) x_0 = subgroupMatrixMultiplyAccumulate(k4, q04, x_0);
     @if(wide) let k5 = step_matrix(0u, 80u);
@@ -199,16 +200,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     @if(wide) x_0 = subgroupMatrixMultiplyAccumulate(k7, q07, x_0);
     let v0 = step_matrix(staged, 0u);
     z_0 = subgroupMatrixMultiplyAccumulate(v0, g00, z_0);
-    @if(paired) z_1 = subgroupMatrixMultiplyAccumulate(v0, g10, z_1);
+    @if(!wide) z_1 = subgroupMatrixMultiplyAccumulate(v0, g10, z_1);
     let v1 = step_matrix(staged, 16u);
     z_0 = subgroupMatrixMultiplyAccumulate(v1, g01, z_0);
-    @if(paired) z_1 = subgroupMatrixMultiplyAccumulate(v1, g11, z_1);
+    @if(!wide) z_1 = subgroupMatrixMultiplyAccumulate(v1, g11, z_1);
     let v2 = step_matrix(staged, 32u);
     z_0 = subgroupMatrixMultiplyAccumulate(v2, g02, z_0);
-    @if(paired) z_1 = subgroupMatrixMultiplyAccumulate(v2, g12, z_1);
+    @if(!wide) z_1 = subgroupMatrixMultiplyAccumulate(v2, g12, z_1);
     let v3 = step_matrix(staged, 48u);
     z_0 = subgroupMatrixMultiplyAccumulate(v3, g03, z_0);
-    @if(paired) z_1 = subgroupMatrixMultiplyAccumulate(v3, g13, z_1);
+    @if(!wide) z_1 = subgroupMatrixMultiplyAccumulate(v3, g13, z_1);
     @if(wide) let v4 = step_matrix(staged, 64u);
     @if(wide) z_0 = subgroupMatrixMultiplyAccumulate(v4, g04, z_0);
     @if(wide) let v5 = step_matrix(staged, 80u);
@@ -218,89 +219,89 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     @if(wide) let v7 = step_matrix(staged, 112u);
     @if(wide) z_0 = subgroupMatrixMultiplyAccumulate(v7, g07, z_0);
     subgroupMatrixStore<row_major>(&products, subgroup * rows_each / 4u, x_0, product_pitch);
-    @if(paired) subgroupMatrixStore<row_major>(&products, subgroup * rows_each / 4u + 4u, x_1, product_pitch);
+    @if(!wide) subgroupMatrixStore<row_major>(&products, subgroup * rows_each / 4u + 4u, x_1, product_pitch);
     subgroupMatrixStore<row_major>(&products, second + subgroup * rows_each / 4u, z_0, product_pitch);
-    @if(paired) subgroupMatrixStore<row_major>(&products, second + subgroup * rows_each / 4u + 4u, z_1, product_pitch);
+    @if(!wide) subgroupMatrixStore<row_major>(&products, second + subgroup * rows_each / 4u + 4u, z_1, product_pitch);
     workgroupBarrier();
 
     let queries = vec4<u32>(query);
     let masked = is_masked(first_row, rows, first, columns);
-    @if(!paired) let c0 = way * 8u;
+    @if(wide) let c0 = way * 8u;
     @else let c0 = 0u;
     let x0 = products_of(0u, row, c0);
     let x1 = products_of(0u, row, c0 + 4u);
     let z0 = products_of(second, row, c0);
     let z1 = products_of(second, row, c0 + 4u);
-    @if(paired) let x2 = products_of(0u, row, 8u);
-    @if(paired) let x3 = products_of(0u, row, 12u);
-    @if(paired) let z2 = products_of(second, row, 8u);
-    @if(paired) let z3 = products_of(second, row, 12u);
+    @if(!wide) let x2 = products_of(0u, row, 8u);
+    @if(!wide) let x3 = products_of(0u, row, 12u);
+    @if(!wide) let z2 = products_of(second, row, 8u);
+    @if(!wide) let z3 = products_of(second, row, 12u);
     workgroupBarrier();
     let keys0 = four_from(first + c0);
     var w_0 = weights_of(x0, level, batch, head, queries, keys0);
     if (masked) {
       w_0 = select(vec4<f32>(), w_0, are_seen(queries, keys0));
     }
-    @if(dropped) let d_0 = w_0 * (z0 * factors_of(draws, batch, head, query, first + c0) - delta);
-    @else let d_0 = w_0 * (z0 - delta);
+    @if(dropped) let change_0 = w_0 * (z0 * factors_of(draws, batch, head, query, first + c0) - delta);
+    @else let change_0 = w_0 * (z0 - delta);
     let keys1 = four_from(first + c0 + 4u);
     var w_1 = weights_of(x1, level, batch, head, queries, keys1);
     if (masked) {
       w_1 = select(vec4<f32>(), w_1, are_seen(queries, keys1));
     }
-    @if(dropped) let d_1 = w_1 * (z1 * factors_of(draws, batch, head, query, first + c0 + 4u) - delta);
-    @else let d_1 = w_1 * (z1 - delta);
+    @if(dropped) let change_1 = w_1 * (z1 * factors_of(draws, batch, head, query, first + c0 + 4u) - delta);
+    @else let change_1 = w_1 * (z1 - delta);
     let of_eight = w_0 + w_1;
     sum += (of_eight.x + of_eight.y) + (of_eight.z + of_eight.w);
-    products[row * weight_pitch + c0 / 8u] = halves_of(d_0, d_1);
-    @if(paired) {
+    products[row * weight_pitch + c0 / 8u] = halves_of(change_0, change_1);
+    @if(!wide) {
       let keys2 = four_from(first + 8u);
       var w_2 = weights_of(x2, level, batch, head, queries, keys2);
       if (masked) {
         w_2 = select(vec4<f32>(), w_2, are_seen(queries, keys2));
       }
-      @if(dropped) let d_2 = w_2 * (z2 * factors_of(draws, batch, head, query, first + 8u) - delta);
-      @else let d_2 = w_2 * (z2 - delta);
+      @if(dropped) let change_2 = w_2 * (z2 * factors_of(draws, batch, head, query, first + 8u) - delta);
+      @else let change_2 = w_2 * (z2 - delta);
       let keys3 = four_from(first + 12u);
       var w_3 = weights_of(x3, level, batch, head, queries, keys3);
       if (masked) {
         w_3 = select(vec4<f32>(), w_3, are_seen(queries, keys3));
       }
-      @if(dropped) let d_3 = w_3 * (z3 * factors_of(draws, batch, head, query, first + 12u) - delta);
-      @else let d_3 = w_3 * (z3 - delta);
+      @if(dropped) let change_3 = w_3 * (z3 * factors_of(draws, batch, head, query, first + 12u) - delta);
+      @else let change_3 = w_3 * (z3 - delta);
       let of_next = w_2 + w_3;
       sum += (of_next.x + of_next.y) + (of_next.z + of_next.w);
-      products[row * weight_pitch + 1u] = halves_of(d_2, d_3);
+      products[row * weight_pitch + 1u] = halves_of(change_2, change_3);
     }
     workgroupBarrier();
 
-    let w0 = weight_matrix(0u, subgroup * rows_each);
-    @if(paired) let w1 = weight_matrix(0u, subgroup * rows_each + 16u);
+    let changes_0 = weight_matrix(0u, subgroup * rows_each);
+    @if(!wide) let changes_1 = weight_matrix(0u, subgroup * rows_each + 16u);
     let k_0 = step_columns(0u, 0u);
-    r00 = subgroupMatrixMultiplyAccumulate(w0, k_0, r00);
-    @if(paired) r10 = subgroupMatrixMultiplyAccumulate(w1, k_0, r10);
+    r00 = subgroupMatrixMultiplyAccumulate(changes_0, k_0, r00);
+    @if(!wide) r10 = subgroupMatrixMultiplyAccumulate(changes_1, k_0, r10);
     let k_1 = step_columns(0u, 16u);
-    r01 = subgroupMatrixMultiplyAccumulate(w0, k_1, r01);
-    @if(paired) r11 = subgroupMatrixMultiplyAccumulate(w1, k_1, r11);
+    r01 = subgroupMatrixMultiplyAccumulate(changes_0, k_1, r01);
+    @if(!wide) r11 = subgroupMatrixMultiplyAccumulate(changes_1, k_1, r11);
     let k_2 = step_columns(0u, 32u);
-    r02 = subgroupMatrixMultiplyAccumulate(w0, k_2, r02);
-    @if(paired) r12 = subgroupMatrixMultiplyAccumulate(w1, k_2, r12);
+    r02 = subgroupMatrixMultiplyAccumulate(changes_0, k_2, r02);
+    @if(!wide) r12 = subgroupMatrixMultiplyAccumulate(changes_1, k_2, r12);
     let k_3 = step_columns(0u, 48u);
-    r03 = subgroupMatrixMultiplyAccumulate(w0, k_3, r03);
-    @if(paired) r13 = subgroupMatrixMultiplyAccumulate(w1, k_3, r13);
+    r03 = subgroupMatrixMultiplyAccumulate(changes_0, k_3, r03);
+    @if(!wide) r13 = subgroupMatrixMultiplyAccumulate(changes_1, k_3, r13);
     @if(wide) let k_4 = step_columns(0u, 64u);
-    @if(wide) r04 = subgroupMatrixMultiplyAccumulate(w0, k_4, r04);
+    @if(wide) r04 = subgroupMatrixMultiplyAccumulate(changes_0, k_4, r04);
     @if(wide) let k_5 = step_columns(0u, 80u);
-    @if(wide) r05 = subgroupMatrixMultiplyAccumulate(w0, k_5, r05);
+    @if(wide) r05 = subgroupMatrixMultiplyAccumulate(changes_0, k_5, r05);
     @if(wide) let k_6 = step_columns(0u, 96u);
-    @if(wide) r06 = subgroupMatrixMultiplyAccumulate(w0, k_6, r06);
+    @if(wide) r06 = subgroupMatrixMultiplyAccumulate(changes_0, k_6, r06);
     @if(wide) let k_7 = step_columns(0u, 112u);
-    @if(wide) r07 = subgroupMatrixMultiplyAccumulate(w0, k_7, r07);
+    @if(wide) r07 = subgroupMatrixMultiplyAccumulate(changes_0, k_7, r07);
   }
 
   parts[t] = sum;
   workgroupBarrier();
-  @if(!paired) sum = parts[row] + parts[rows + row];
+  @if(wide) sum = parts[row] + parts[rows + row];
   workgroupBarrier();
   let total = select(1.0 / sum, 0.0, sum == 0.0);
   parts[t] = total;
@@ -312,10 +313,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   store_results_of_dq(r01, head_at, first_row, subgroup * rows_each, 16u, subgroup, lane);
   store_results_of_dq(r02, head_at, first_row, subgroup * rows_each, 32u, subgroup, lane);
   store_results_of_dq(r03, head_at, first_row, subgroup * rows_each, 48u, subgroup, lane);
-  @if(paired) store_results_of_dq(r10, head_at, first_row, subgroup * rows_each + 16u, 0u, subgroup, lane);
-  @if(paired) store_results_of_dq(r11, head_at, first_row, subgroup * rows_each + 16u, 16u, subgroup, lane);
-  @if(paired) store_results_of_dq(r12, head_at, first_row, subgroup * rows_each + 16u, 32u, subgroup, lane);
-  @if(paired) store_results_of_dq(r13, head_at, first_row, subgroup * rows_each + 16u, 48u, subgroup, lane);
+  @if(!wide) store_results_of_dq(r10, head_at, first_row, subgroup * rows_each + 16u, 0u, subgroup, lane);
+  @if(!wide) store_results_of_dq(r11, head_at, first_row, subgroup * rows_each + 16u, 16u, subgroup, lane);
+  @if(!wide) store_results_of_dq(r12, head_at, first_row, subgroup * rows_each + 16u, 32u, subgroup, lane);
+  @if(!wide) store_results_of_dq(r13, head_at, first_row, subgroup * rows_each + 16u, 48u, subgroup, lane);
   @if(wide) store_results_of_dq(r04, head_at, first_row, subgroup * rows_each, 64u, subgroup, lane);
   @if(wide) store_results_of_dq(r05, head_at, first_row, subgroup * rows_each, 80u, subgroup, lane);
   @if(wide) store_results_of_dq(r06, head_at, first_row, subgroup * rows_each, 96u, subgroup, lane);

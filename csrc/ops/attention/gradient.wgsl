@@ -1,4 +1,4 @@
-// What both kernels of the gradients of attention share, beside tile.wgsl. g: the gradient of the result. Kernels that
+// What the kernels of the gradients of attention share, tiled or on subgroup matrices. g: the gradient of the result. Kernels that
 // import this declare an operand `pairs` of bits64: those of attention_delta.wgsl, then the totals of the queries that
 // attention_gradient_queries.wgsl writes, [2 * (batch * heads * queries + 1)].
 //

@@ -1,11 +1,11 @@
-// What the kernels of attention on subgroup matrices share. A workgroup of four subgroups has `rows` rows of one operand,
-// and walks those of another in steps of 16 columns. Matrices have no access to their elements. So the products of a
-// step go to workgroup memory, transposed, where each invocation reads those of its row.
+// What the kernels of attention on subgroup matrices share. A workgroup of four subgroups keeps `rows` rows of one operand,
+// and walks the rows of another in steps of 16, the columns. WGSL cannot read single elements of a subgroup matrix. So the
+// products of a step are stored in workgroup memory as [column][row], and each invocation reads those of its own row.
 //
 // A kernel that imports this declares
 //   fn group_of(operand: u32, at: u32) -> vec4<u32>: the group of eight elements at element `at`,
 //   const rows, of the workgroup: 64 or 128, and
-//   var<workgroup> products: array<vec4<u32>>, of at least 576 elements.
+//   var<workgroup> products: array<vec4<u32>>, of at least 576 elements: 4 subgroups * 16 rows * part_pitch.
 //
 // @const   wide: bool // heads of up to 128 dimensions, else of up to 64
 
@@ -45,7 +45,7 @@ fn staged_at(n: u32) -> u32 {
   return n / row_groups * pitch + n % row_groups;
 }
 
-// Stages 64 dimensions of 16 rows for a subgroup.
+// Stages 64 dimensions, from d0 on, of 16 rows for each subgroup, in `products`. It has barriers: all invocations call it.
 fn stage_rows(m: Matrix, first: u32, d0: u32, subgroup: u32, lane: u32) {
   workgroupBarrier();
   for (var n = lane; n < 128u; n += 32u) {
@@ -54,12 +54,12 @@ fn stage_rows(m: Matrix, first: u32, d0: u32, subgroup: u32, lane: u32) {
   workgroupBarrier();
 }
 
-// 16 of the dimensions that stage_rows() staged. The rows are the matrix's columns.
+// A right factor: 16 of the dimensions that stage_rows() staged, by the 16 rows.
 fn row_matrix(subgroup: u32, d: u32) -> Right {
   return subgroupMatrixLoad<Right, col_major>(&products, subgroup * 16u * part_pitch + d / 8u, part_pitch);
 }
 
-// An invocation's products with four columns of the step; they start at `start`.
+// A row's products with four columns of the step. The tile of products starts at `start`.
 fn products_of(start: u32, row: u32, column: u32) -> vec4<f32> {
   let i = start + column * product_pitch + row / 4u;
   let e = row % 4u;
@@ -80,7 +80,8 @@ fn are_seen(queries: vec4<u32>, keys: vec4<u32>) -> vec4<bool> {
                     sees(queries.w, keys.w));
 }
 
-// Scores of products, masked by the bias only.
+// Scores from products. With a bias, pairs that do not see each other get -infinity. Without one nothing is masked here:
+// callers use are_seen().
 fn scores_of(x: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>, keys: vec4<u32>) -> vec4<f32> {
   @if(has_bias) {
     return vec4<f32>(score_of(x.x, batch, head, queries.x, keys.x), score_of(x.y, batch, head, queries.y, keys.y),
@@ -89,10 +90,10 @@ fn scores_of(x: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>, keys: vec4
   @else return x * p.scale;
 }
 
-// exp(score - level), where a level may be +infinity. What is not seen has to be masked.
-fn weights_of(x: vec4<f32>, level: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>, keys: vec4<u32>) -> vec4<f32> {
-  @if(has_bias) return exp2((scores_of(x, batch, head, queries, keys) - level) * log2_e);
-  @else return exp2(fma(x, vec4<f32>(p.scale * log2_e), level * -log2_e));
+// exp(score - lse). An lse of +infinity gives weights of 0. Without a bias, pairs that do not see each other get arbitrary
+// weights, infinity included: callers replace them.
+fn weights_of(x: vec4<f32>, lse: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>, keys: vec4<u32>) -> vec4<f32> {
+  return exp2((scores_of(x, batch, head, queries, keys) - lse) * log2_e);
 }
 
 // Whether a step has pairs of rows and columns of which some do not see each other.
@@ -101,8 +102,9 @@ fn is_masked(first_query: u32, queries: u32, first_key: u32, keys: u32) -> bool 
          (causal && first_key + keys > first_query + 1u);
 }
 
-// Stores 16 x 16 results of each subgroup in workgroup memory. Two lanes share a row: results_of() gives each its eight.
-fn spread(results: Sum, subgroup: u32) {
+// Stores 16 x 16 results of each subgroup in `products`. It has barriers. Lanes 2r and 2r + 1 share row r; results_of()
+// gives four of a lane's eight elements.
+fn stage_results(results: Sum, subgroup: u32) {
   workgroupBarrier();
   subgroupMatrixStore<row_major>(&products, subgroup * 80u, results, 5u);
   workgroupBarrier();

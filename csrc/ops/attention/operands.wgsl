@@ -3,7 +3,7 @@
 // q: queries [batch, heads, queries, dims]. k: keys [batch, heads / group, keys, dims]. v: values [batch, heads /
 // group, keys, value_dims]. bias: is added to the scaled scores [batch, heads, queries, keys].
 //
-// @operand q: in {f32, f16, bf16, bits64, bits128} // raw bits: groups of four elements
+// @operand q: in {f32, f16, bf16, bits64, bits128} // raw bits: groups of four elements, of eight in attention_matrix*.wgsl
 // @operand k: in like q
 // @operand v: in like q
 // @operand bias: in {f32, f16, bf16} optional

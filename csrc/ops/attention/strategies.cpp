@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/attention_matrix.h"
 #include "launch/matrix_units.h"
 
 namespace torch_webgpu {
@@ -32,9 +33,11 @@ constexpr uint32_t kFewGroups = 16;
 
 // Float16 in groups of eight, on subgroup matrices.
 bool fits_matrices(const AttentionShape& shape, const ShaderTarget& target) {
-  constexpr uint32_t kStorage = 25 * 1024; // of attention_matrix.wgsl, the most of the three kernels
-  return !shape.score_gradients && shape.dtype == DType::kF16 && shape.groups_of_eight && has_f16_matrices(target) &&
-         target.max_workgroup_storage >= kStorage && target.max_workgroup_invocations >= 128;
+  constexpr uint32_t kStorage =
+      25 * 1024; // of attention_matrix.wgsl, the most of the three kernels
+  return !shape.score_gradients && shape.dtype == DType::kF16 && shape.groups_of_eight &&
+         has_f16_matrices(target) && target.max_workgroup_storage >= kStorage &&
+         target.max_workgroup_invocations >= kernels::attention_matrix::kWorkgroup;
 }
 
 } // namespace

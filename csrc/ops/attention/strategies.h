@@ -15,8 +15,8 @@ struct AttentionShape {
   DType dtype; // of queries, keys and values
   int64_t batches = 0, heads = 0, group = 1;
   int64_t queries = 0, keys = 0, dims = 0, value_dims = 0;
-  bool groups_of_eight = false; // each row's elements lie in aligned groups of eight
-  bool score_gradients = false; // those of the scores are wanted, too
+  bool groups_of_eight = false; // rows of q, k and v are whole aligned groups of eight elements
+  bool score_gradients = false; // the backward pass also writes the gradients of the scores
 
   int64_t widest() const { return dims > value_dims ? dims : value_dims; }
 };

@@ -167,6 +167,31 @@ def test_a_gradient_that_repeats():
     torch.testing.assert_close(results[1], results[0], rtol=1e-2, atol=5e-3)
 
 
+def test_a_gradient_that_is_not_aligned():
+    tensors = inputs(1, 2, 20, 30, 16, dtype=torch.float16)
+    whole = torch.randn(3 + 2 * 20 * 16).half()
+    results = []
+    for device in ("cpu", DEVICE):
+        moved = [t.to(device, copy=True).requires_grad_() for t in tensors]
+        with sdpa_kernel([SDPBackend.OVERRIDEABLE, SDPBackend.MATH]):
+            out = F.scaled_dot_product_attention(*moved)
+        out.backward(whole.to(device)[3:].view(out.shape))
+        results.append([t.grad.cpu() for t in moved])
+    torch.testing.assert_close(results[1], results[0], rtol=1e-2, atol=5e-3)
+
+
+def test_scores_that_are_large():
+    """Equal ones of 1e9: the weights are equal, too."""
+    query = torch.full((1, 1, 20, 80), 30000.0).half()
+    value = torch.randn(1, 1, 50, 80).half()
+    with sdpa_kernel(SDPBackend.OVERRIDEABLE):
+        out = F.scaled_dot_product_attention(
+            *to_device([query, query[:, :, :1].expand(1, 1, 50, 80), value])
+        )
+    expected = value.double().mean(2, keepdim=True).expand(1, 1, 20, 80)
+    torch.testing.assert_close(out.cpu().double(), expected, rtol=2e-3, atol=1e-3)
+
+
 def test_scale():
     tensors = inputs(1, 2, 12, 30, 16)
     for scale in (0.0, 1.0, -0.7, 3.0):
