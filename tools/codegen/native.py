@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,9 +46,22 @@ class Natives:
 
     def shared_kernel(self, unit: Unit) -> BackendMetadata | None:
         """The kernel that CPU and CUDA both name. It cannot assume a device, so ours may use it."""
-        cpu = self.kernel(unit, DispatchKey.CPU)
-        cuda = self.kernel(unit, DispatchKey.CUDA)
-        return cpu if cpu is not None and cpu == cuda else None
+        return self._common(unit, DispatchKey.CPU, DispatchKey.CUDA)
+
+    def sparse_kernels(self, layout: str) -> Iterator[tuple[NativeFunction, BackendMetadata]]:
+        """The kernels of a sparse layout (`Sparse`, which is COO, or `SparseCsr`, which is all
+        compressed ones) that CPU and CUDA share. They call operators on indices and values."""
+        keys = DispatchKey.parse(f"{layout}CPU"), DispatchKey.parse(f"{layout}CUDA")
+        for name, unit in self.units.items():
+            forms = unit.functions() if isinstance(unit, NativeFunctionsGroup) else [unit]
+            function = next(form for form in forms if str(form.func.name) == name)
+            kernel = self._common(function, *keys)
+            if kernel is not None:
+                yield function, kernel
+
+    def _common(self, unit: Unit, *keys: DispatchKey) -> BackendMetadata | None:
+        first, *others = (self.kernel(unit, key) for key in keys)
+        return first if first is not None and all(first == other for other in others) else None
 
 
 def function_names(unit: Unit) -> list[str]:

@@ -1,0 +1,254 @@
+"""Sparse tensors of both layouts against the CPU's."""
+
+import pytest
+import torch
+from common import DEVICE
+from torch import nn
+
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
+DTYPES = [torch.float32, torch.float16, torch.int64, torch.complex64]
+
+
+def coo(*shape, sparse_dims=None, count=7, dtype=torch.float32, seed=0):
+    """Elements stand several times at some places."""
+    generator = torch.Generator().manual_seed(seed)
+    sparse_dims = sparse_dims or len(shape)
+    indices = torch.stack(
+        [torch.randint(0, size, (count,), generator=generator) for size in shape[:sparse_dims]]
+    )
+    values = torch.randint(-9, 9, (count, *shape[sparse_dims:]), generator=generator).to(dtype)
+    return torch.sparse_coo_tensor(
+        indices, values / 2 if dtype.is_floating_point else values, shape
+    )
+
+
+def same(actual, expected, **tolerances):
+    assert actual.layout == expected.layout and actual.shape == expected.shape
+    assert actual.device.type == DEVICE
+    if expected.layout == torch.sparse_coo:
+        assert actual.is_coalesced() or not expected.is_coalesced()
+    if expected.layout != torch.strided:
+        assert actual.dense_dim() == expected.dense_dim()
+        actual, expected = actual.to_dense(), expected.to_dense()
+    torch.testing.assert_close(actual.cpu(), expected, **tolerances)
+
+
+def check(function, *tensors, **tolerances):
+    same(function(*(t.to(DEVICE) for t in tensors)), function(*tensors), **tolerances)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_construction_and_copies(dtype):
+    cpu = coo(4, 5, 3, sparse_dims=2, dtype=dtype)
+    device = cpu.to(DEVICE)
+    made = torch.sparse_coo_tensor(cpu._indices(), cpu._values(), cpu.shape, device=DEVICE)
+    for one in (device, made, device.clone(), device.cpu().to(DEVICE)):
+        same(one, cpu)
+    same(device.coalesce(), cpu.coalesce())
+    assert torch.equal(device.coalesce().indices().cpu(), cpu.coalesce().indices())
+    assert torch.equal(device.coalesce().values().cpu(), cpu.coalesce().values())
+    assert "device='webgpu:0'" in repr(device) and "layout=torch.sparse_coo" in repr(device)
+    assert device.clone().zero_()._nnz() == 0
+    empty = torch.sparse_coo_tensor(torch.zeros(2, 0).long(), torch.zeros(0), (3, 4))
+    check(lambda x: x.to_dense(), empty)
+    check(lambda x: x.coalesce(), empty)
+
+
+def test_bool_as_in_the_buffers_of_whisper():
+    mask = torch.zeros(3, 4, dtype=torch.bool)
+    mask[1, 2] = mask[0, 3] = True
+    check(lambda x: x, mask.to_sparse())
+    same(mask.to(DEVICE).to_sparse().coalesce(), mask.to_sparse().coalesce())
+    same(mask.to_sparse().to(DEVICE).to_dense(), mask)
+
+
+def test_dense_to_sparse_and_back():
+    x = torch.randn(6, 8).relu()
+    check(lambda x: x.to_sparse(), x)
+    check(lambda x: x.to_sparse(1), x)
+    for make in ("to_sparse_csr", "to_sparse_csc"):
+        check(lambda x, make=make: getattr(x, make)(), x)
+        check(lambda x, make=make: getattr(x.to_sparse(), make)(), x)
+        check(lambda x, make=make: getattr(x, make)().to_sparse(), x)
+    for make in ("to_sparse_bsr", "to_sparse_bsc"):
+        check(lambda x, make=make: getattr(x, make)((2, 4)), x)
+        check(lambda x, make=make: getattr(x, make)((2, 4)).to_sparse(), x)
+    check(
+        lambda x: x.to_sparse_csr(), torch.stack([x, x.flip(0).abs()]).mul(0).add(torch.eye(6, 8))
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.complex64])
+def test_sums_and_products(dtype):
+    a, b = coo(4, 5, dtype=dtype), coo(4, 5, dtype=dtype, seed=1)
+    dense = torch.arange(20).reshape(4, 5).to(dtype)
+    check(torch.add, a, b)
+    check(lambda a, b: torch.sub(a, b, alpha=3), a, b)
+    check(torch.add, dense, a)
+    check(torch.mul, a, b)
+    check(torch.mul, a, dense)
+    check(torch.mul, dense[:1], a)
+    check(lambda a: -a * 3, a)
+    check(lambda a, b: torch.cat([a, b], 1), a, b)
+    check(lambda a: a.t(), a)
+    check(lambda x, a: x.add_(a, alpha=2), dense.clone(), a)
+    check(lambda a, b: a.add_(b).coalesce(), a.clone(), b)
+    if dtype != torch.int64:
+        check(lambda a: a / 2, a)
+    hybrid = coo(4, 5, 3, sparse_dims=1, dtype=dtype)
+    check(torch.add, hybrid, coo(4, 5, 3, sparse_dims=1, dtype=dtype, seed=2))
+    check(torch.mul, hybrid, dense[:, :, None].expand(4, 5, 3))
+
+
+def test_sums_of_halves():
+    """The CPU has none. 2048 + 1 is no half: sums are float32."""
+    indices = torch.tensor([[1] * 5])
+    values = torch.tensor([2048, 1, 1, 1, 1], dtype=torch.float16)
+    a = torch.sparse_coo_tensor(indices, values, (3,), device=DEVICE)
+    assert a.coalesce().values().tolist() == [2052]
+    assert (a + a).to_dense().tolist() == [0, 4104, 0]
+    assert torch.ones(3, dtype=torch.float16, device=DEVICE).add(a)[1].item() > 2048
+
+
+def test_functions_of_elements():
+    a = coo(4, 5).coalesce()
+    for function in (torch.abs, torch.sin, torch.tanh, torch.sign, torch.relu, torch.floor):
+        check(function, a)
+    check(lambda a: a.pow(2), a)
+    check(lambda a: a.to(torch.float64).float(), a)
+    check(lambda a: torch.sparse.sum(a), a)
+    check(lambda a: torch.sparse.sum(a, 0), a)
+    check(lambda a: torch.sparse.sum(a, 1), coo(4, 5, 3, sparse_dims=2))
+    check(lambda a: a.norm(), a)
+
+
+def test_indices():
+    a, dense = coo(4, 5, 3, sparse_dims=2), torch.randn(4, 5, 3)
+    for dim, index in ((0, [3, 0, 3]), (1, [4]), (2, [2, 2]), (0, [])):
+        index = torch.tensor(index, dtype=torch.int64)
+        check(lambda a, i, d=dim: a.index_select(d, i).coalesce(), a, index)
+    check(lambda a, i: a.index_select(0, i).coalesce(), a, torch.tensor([-1, 1]).remainder(4))
+    with pytest.raises(IndexError, match="out of bounds"):
+        a.to(DEVICE).index_select(0, torch.tensor([4], device=DEVICE))
+    check(lambda x, a: x.sparse_mask(a), dense, a.coalesce())
+    check(lambda x, a: x.sparse_mask(a), dense, a)
+    check(
+        lambda x, a: x.sparse_mask(a).coalesce(), coo(4, 5, 3, sparse_dims=2, seed=3), a.coalesce()
+    )
+    check(lambda a: a[1].coalesce(), a)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.complex64])
+def test_matrix_products(dtype):
+    a, b = coo(6, 5, count=9, dtype=dtype), coo(5, 4, count=8, dtype=dtype, seed=1)
+    dense = torch.randn(5, 3).to(dtype)
+    near = {"rtol": 2e-3, "atol": 1e-2} if dtype == torch.float16 else {}
+    if dtype == torch.float16:  # which the CPU has not
+        wide = [t.float() for t in (a, dense)]
+        actual = torch.sparse.mm(a.to(DEVICE), dense.to(DEVICE))
+        torch.testing.assert_close(actual.cpu().float(), torch.sparse.mm(*wide), **near)
+        return
+    check(torch.sparse.mm, a, dense)
+    check(torch.mv, a, dense[:, 0])
+    check(torch.sparse.mm, a, b)
+    check(
+        lambda x, a, y: torch.sparse.addmm(x, a, y, beta=2, alpha=3),
+        torch.ones(6, 3).to(dtype),
+        a,
+        dense,
+    )
+    check(lambda a, y: torch.bmm(torch.stack([a, a * 2]), torch.stack([y, -y])), a, dense)
+    csr = a.to_sparse_csr()
+    check(torch.mm, csr, dense)
+    check(torch.mv, csr, dense[:, 0])
+    check(
+        lambda x, a, y: torch.addmm(x, a, y, beta=2, alpha=3),
+        torch.ones(6, 3).to(dtype),
+        csr,
+        dense,
+    )
+    check(torch.add, csr, csr)
+    check(torch.mm, csr, b.to_sparse_csr())
+    check(lambda y, a: y @ a, dense.t().contiguous(), b.to_sparse_csr())
+
+
+@pytest.mark.parametrize("function", [torch.sparse.softmax, torch.sparse.log_softmax])
+def test_softmax(function):
+    for x in (coo(4, 5, count=12), coo(4, 5, 3, sparse_dims=2, count=12)):
+        for dim in range(x.dim()):
+            check(lambda x, d=dim: function(x, d), x)
+
+
+def gradients(function, *tensors, device):
+    leaves = [t.detach().to(device).requires_grad_() for t in tensors]
+    result = function(*leaves)
+    result = result.to_dense() if result.layout != torch.strided else result
+    weights = torch.linspace(-1, 1, result.numel()).reshape(result.shape).to(device)
+    return torch.autograd.grad((result * weights).sum(), leaves)
+
+
+FUNCTIONS = {
+    "mm": (torch.sparse.mm, lambda: (coo(4, 5).coalesce(), torch.randn(5, 3))),
+    "sparse mm": (torch.sparse.mm, lambda: (coo(4, 5).coalesce(), coo(5, 3, seed=1).coalesce())),
+    "to_dense": (lambda a: a.to_dense(), lambda: (coo(4, 5).coalesce(),)),
+    "to_sparse": (lambda x: x.to_sparse(), lambda: (torch.randn(4, 5).relu(),)),
+    "sum": (torch.sparse.sum, lambda: (coo(4, 5).coalesce(),)),
+    "sum of a dimension": (lambda a: torch.sparse.sum(a, 0), lambda: (coo(4, 5).coalesce(),)),
+    "softmax": (lambda a: torch.sparse.softmax(a, 1), lambda: (coo(4, 5).coalesce(),)),
+    "log_softmax": (lambda a: torch.sparse.log_softmax(a, 1), lambda: (coo(4, 5).coalesce(),)),
+    "add": (torch.add, lambda: (coo(4, 5).coalesce(), coo(4, 5, seed=1).coalesce())),
+    "mul": (torch.mul, lambda: (coo(4, 5).coalesce(), coo(4, 5).coalesce())),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients(name):
+    function, make = FUNCTIONS[name]
+    tensors = make()
+    actual = gradients(function, *tensors, device=DEVICE)
+    expected = gradients(function, *tensors, device="cpu")
+    for one, other in zip(actual, expected, strict=True):
+        assert one.layout == other.layout and one.device.type == DEVICE
+        torch.testing.assert_close(one.to_dense().cpu(), other.to_dense())
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "SparseAdam", "Adagrad"])
+def test_training_of_embeddings(optimizer):
+    results = []
+    for device in ("cpu", DEVICE):
+        torch.manual_seed(0)
+        table = nn.Embedding(20, 4, sparse=True).to(device)
+        bag = nn.EmbeddingBag(20, 4, sparse=True, mode="sum").to(device)
+        update = getattr(torch.optim, optimizer)([*table.parameters(), *bag.parameters()], lr=0.1)
+        for step in range(3):
+            words = torch.tensor([3, 7, 3, step, 19]).to(device)
+            update.zero_grad()
+            loss = (
+                table(words).square().sum()
+                + bag(words, torch.tensor([0, 2]).to(device)).sin().sum()
+            )
+            loss.backward()
+            assert table.weight.grad.is_sparse and bag.weight.grad.is_sparse
+            update.step()
+        results.append([table.weight.detach().cpu(), bag.weight.detach().cpu()])
+    torch.testing.assert_close(results[1], results[0])
+
+
+def test_errors():
+    a = coo(4, 5).to(DEVICE)
+    dense = torch.ones(4, 5, device=DEVICE)
+    with pytest.raises(RuntimeError, match="sizes"):
+        a + coo(5, 4).to(DEVICE)
+    with pytest.raises(RuntimeError, match="same size"):
+        dense[:1] + a
+    with pytest.raises(RuntimeError, match=r"add\(sparse, dense\) is not supported"):
+        torch.add(a, dense)
+    with pytest.raises(RuntimeError, match="size"):
+        torch.sparse.mm(a, dense)
+    with pytest.raises(RuntimeError):
+        torch.sparse_coo_tensor(
+            torch.tensor([[0, 9]]), torch.ones(2), (3,), device=DEVICE, check_invariants=True
+        )
+    with pytest.raises(RuntimeError, match="coalesced"):
+        a.indices()
+    same(a.coalesce(), coo(4, 5).coalesce())  # the device is usable
