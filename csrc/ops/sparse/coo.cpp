@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/SparseTensorUtils.h>
+#include <ATen/ops/_sparse_broadcast_to.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/_unique2.h>
 #include <ATen/ops/arange.h>
@@ -66,7 +67,8 @@ Tensor places_of(const Tensor& indices, IntArrayRef sizes) {
 Tensor indices_at(Tensor places, IntArrayRef sizes) {
   std::vector<Tensor> rows(sizes.size());
   for (size_t d = sizes.size(); d-- > 0;) {
-    rows[d] = places.remainder(sizes[d]);
+    // Indices beyond the first size stay what they are: nobody checked them.
+    rows[d] = d == 0 ? places : places.remainder(sizes[d]);
     places = places.floor_divide(sizes[d]);
   }
   return rows.empty() ? at::empty({0, places.size(0)}, places.options()) : at::stack(rows);
@@ -183,6 +185,10 @@ Tensor product_of_sparse(const Tensor& a, const Tensor& b, at::ScalarType type) 
 
 // The elements of `dense`, which broadcasts, where `sparse` has some.
 Tensor elements_at(const Tensor& dense, const Tensor& sparse) {
+  const Tensor values = sparse._values();
+  if (sparse.sparse_dim() == 0) {
+    return dense.expand(sparse.sizes()).unsqueeze(0).expand(values.sizes());
+  }
   c10::List<std::optional<Tensor>> at;
   for (const Tensor& row : sparse._indices().unbind(0)) {
     at.push_back(row);
@@ -190,27 +196,35 @@ Tensor elements_at(const Tensor& dense, const Tensor& sparse) {
   return at::index(dense.expand(sparse.sizes()), at);
 }
 
-Tensor product_with_dense(const Tensor& sparse, const Tensor& dense, at::ScalarType type) {
-  const Tensor values = sparse._values().to(type);
-  if (dense.dim() == 0) {
-    return coo(sparse._indices(), values * dense.to(type), sparse.sizes(), sparse.is_coalesced());
+Tensor product_with_dense(Tensor sparse, const Tensor& dense, at::ScalarType type) {
+  if (dense.dim() > 0) {
+    const auto sizes = at::infer_size(sparse.sizes(), dense.sizes());
+    if (sparse.sizes() != sizes) {
+      const Tensor whole = at::_sparse_broadcast_to(sparse, sizes);
+      sparse = sparse.is_coalesced() ? whole.coalesce() : whole;
+    }
   }
-  TORCH_CHECK(at::infer_size(sparse.sizes(), dense.sizes()) == sparse.sizes(),
-              "mul(sparse, dense): the dense tensor of shape ", dense.sizes(),
-              " does not broadcast to the sparse one's shape ", sparse.sizes());
-  return coo(sparse._indices(), values * elements_at(dense, sparse).to(type), sparse.sizes(),
+  const Tensor factors = dense.dim() == 0 ? dense : elements_at(dense, sparse);
+  return coo(sparse._indices(), sparse._values().to(type) * factors.to(type), sparse.sizes(),
              sparse.is_coalesced());
+}
+
+// A number in any layout is a dense one.
+Tensor dense_if_number(const Tensor& tensor) {
+  return tensor.is_sparse() && tensor.dim() == 0 ? tensor.to_dense() : tensor;
 }
 
 Tensor& mul_out(const Tensor& self, const Tensor& other, Tensor& out) {
   const auto type = at::result_type(self, other);
-  if (!self.is_sparse()) {
-    return assign(out, product_with_dense(other, self, type));
+  const Tensor right = dense_if_number(other);
+  const Tensor left = right.is_sparse() ? dense_if_number(self) : self;
+  if (!left.is_sparse()) {
+    return assign(out, product_with_dense(right, left, type));
   }
-  if (!other.is_sparse()) {
-    return assign(out, product_with_dense(self, other, type));
+  if (!right.is_sparse()) {
+    return assign(out, product_with_dense(left, right, type));
   }
-  return assign(out, product_of_sparse(self, other, type));
+  return assign(out, product_of_sparse(left, right, type));
 }
 
 // ---- Matrix products
@@ -223,18 +237,19 @@ void check_matrices(const char* op, const Tensor& sparse, const Tensor& dense) {
               dense.dim(), "D tensor");
   TORCH_CHECK(sparse.size(1) == dense.size(0), op, ": Expected dim 0 size ", sparse.size(1),
               ", got ", dense.size(0));
-  TORCH_CHECK(sparse.scalar_type() == dense.scalar_type(), op,
-              ": expected both matrices to have the same dtype, but got ", sparse.scalar_type(),
-              " and ", dense.scalar_type());
+  check_dtypes(sparse, dense);
 }
 
 Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
              const Scalar& alpha) {
   TORCH_CHECK(mat1.is_sparse(), "addmm: expected the first matrix to be sparse");
+  TORCH_CHECK(self.layout() == at::kStrided,
+              "addmm: expected strided result tensor, got tensor "
+              "with layout ",
+              self.layout());
   check_matrices("addmm", mat1, mat2);
-  TORCH_CHECK(self.scalar_type() == mat1.scalar_type(),
-              "addmm: Expected scalar types of 'self' and the matrices to match, but got ",
-              self.scalar_type(), " and ", mat1.scalar_type());
+  TORCH_CHECK(self.scalar_type() == mat1.scalar_type(), "expected scalar type ", mat1.scalar_type(),
+              " but found ", self.scalar_type());
   const Tensor indices = mat1._indices();
   const Tensor sum = sparse_times_dense(indices[0], indices[1], mat1._values(), mat1.size(0), mat2);
   return scaled_sum(self, sum, beta, alpha);
@@ -242,8 +257,7 @@ Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const S
 
 Tensor& addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
                   const Scalar& alpha, Tensor& out) {
-  const Tensor result = addmm(self, mat1, mat2, beta, alpha);
-  return out.resize_as_(result).copy_(result);
+  return set_result(out, addmm(self, mat1, mat2, beta, alpha));
 }
 
 Tensor& addmm_(Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
@@ -261,16 +275,17 @@ Tensor bmm(const Tensor& self, const Tensor& mat2) {
               "bmm_sparse: 'self.size(0)' and 'mat2.size(0)' must match");
   TORCH_CHECK(self.size(2) == mat2.size(1),
               "bmm_sparse: 'self.size(2)' and 'mat2.size(1)' must match");
+  check_dtypes(self, mat2);
   const Tensor indices = self._indices();
   return sparse_times_dense(indices[0] * self.size(1) + indices[1],
                             indices[0] * self.size(2) + indices[2], self._values(),
-                            self.size(0) * self.size(1), mat2.reshape({-1, mat2.size(2)}))
+                            self.size(0) * self.size(1),
+                            mat2.reshape({mat2.size(0) * mat2.size(1), mat2.size(2)}))
       .view({self.size(0), self.size(1), mat2.size(2)});
 }
 
 Tensor& bmm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
-  const Tensor result = bmm(self, mat2);
-  return out.resize_as_(result).copy_(result);
+  return set_result(out, bmm(self, mat2));
 }
 
 // For runs of `lengths` elements, one behind the other: the run of each element, and its place in
@@ -308,25 +323,25 @@ Tensor sparse_matmul(const Tensor& a, const Tensor& b) {
 // ---- Others
 
 Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
+  TORCH_CHECK_INDEX(self.dim() != 0, "index_select() cannot be applied to a 0-dim tensor.");
+  TORCH_CHECK_INDEX(index.dim() == 1 && index.scalar_type() == at::kLong &&
+                        index.layout() == at::kStrided,
+                    "index_select() argument index must be 1-D strided (non-sparse) long-tensor.");
   dim = c10::maybe_wrap_dim(dim, self.dim());
-  TORCH_CHECK_INDEX(index.dim() <= 1 &&
-                        (index.scalar_type() == at::kLong || index.scalar_type() == at::kInt),
-                    "index_select() argument index must be 1-D long-tensor");
-  const Tensor selected = index.to(at::kLong).reshape({-1});
+  const int64_t size = self.size(dim);
   std::vector<int64_t> sizes = self.sizes().vec();
-  TORCH_CHECK_INDEX(selected.numel() == 0 || sizes[dim] > 0, "index_select(): the dimension ", dim,
-                    " is empty");
-  sizes[dim] = selected.size(0);
+  sizes[dim] = index.size(0);
   if (dim >= self.sparse_dim()) {
-    return coo(self._indices(), self._values().index_select(dim - self.sparse_dim() + 1, selected),
+    return coo(self._indices(), self._values().index_select(dim - self.sparse_dim() + 1, index),
                sizes, self.is_coalesced());
   }
-  if (selected.numel() > 0) {
-    TORCH_CHECK_INDEX(
-        selected.ge(-self.size(dim)).logical_and_(selected.lt(self.size(dim))).all().item<bool>(),
-        "index_select(): index out of bounds for dimension ", dim, " with size ", self.size(dim));
+  if (index.numel() > 0) {
+    TORCH_CHECK_INDEX(index.ge(-size).logical_and_(index.lt(size)).all().item<bool>(),
+                      "index_select(): index contains a value that is out of range for tensor of "
+                      "size ",
+                      self.sizes(), " at dimension ", dim);
   }
-  const Tensor wrapped = selected.where(selected.ge(0), selected + self.size(dim));
+  const Tensor wrapped = index.where(index.ge(0), index + size);
   const auto [sorted, order] = self._indices()[dim].sort();
   const Tensor begin = at::searchsorted(sorted, wrapped);
   const Tensor end = at::searchsorted(sorted, wrapped, /*out_int32=*/false, /*right=*/true);
@@ -334,26 +349,50 @@ Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
   const Tensor elements = order.index_select(0, begin.index_select(0, which) + place);
   const Tensor indices = self._indices().index_select(1, elements);
   indices[dim].copy_(which);
-  return coo(indices, self._values().index_select(0, elements), sizes, false);
+  return coo(indices, self._values().index_select(0, elements), sizes, elements.size(0) < 2);
 }
 
-// The elements of `self` where the mask has elements, too.
-Tensor sparse_mask(const Tensor& self, const Tensor& mask) {
-  TORCH_CHECK(mask.is_sparse(), "sparse_mask(): expected mask to be sparse COO");
-  TORCH_CHECK(self.sizes() == mask.sizes(),
-              "sparse_mask(): operands have incompatible sizes; self has size ", self.sizes(),
+void check_mask(const char* op, const Tensor& self, const Tensor& mask) {
+  TORCH_CHECK(mask.is_sparse(), op, "(): expected mask to be sparse COO");
+  TORCH_CHECK(self.sizes() == mask.sizes(), op,
+              "(): operands have incompatible sizes; self has size ", self.sizes(),
               " but mask has size ", mask.sizes());
+}
+
+// What `self` has at the mask's elements, in their order: 0 where it has none.
+Tensor sparse_mask(const Tensor& self, const Tensor& mask) {
+  check_mask("sparse_mask", self, mask);
   if (self.is_same(mask)) {
     return self;
   }
+  const Tensor indices = mask._indices().clone();
   if (!self.is_sparse()) {
-    return coo(mask._indices().clone(), elements_at(self, mask), self.sizes(), mask.is_coalesced());
+    return coo(indices, elements_at(self, mask), self.sizes(), mask.is_coalesced());
   }
-  const Tensor given = self.coalesce(), wanted = mask.coalesce();
-  const auto [which, at] = matches(places_of(wanted._indices(), sparse_sizes(wanted)),
+  const Tensor given = self.coalesce();
+  const Tensor of_self = given._values();
+  const auto [which, at] = matches(places_of(indices, sparse_sizes(mask)),
                                    places_of(given._indices(), sparse_sizes(given)));
-  return coo(wanted._indices().index_select(1, which), given._values().index_select(0, at),
-             self.sizes(), true);
+  const Tensor values = at::zeros(value_sizes(mask._nnz(), of_self), of_self.options())
+                            .index_copy_(0, which, of_self.index_select(0, at));
+  return coo(indices, values, self.sizes(), mask.is_coalesced());
+}
+
+// The elements of `self` where the mask has some: times how many, if these are to accumulate.
+Tensor sparse_mask_projection(const Tensor& self, const Tensor& mask, bool accumulate_matches) {
+  check_mask("_sparse_mask_projection", self, mask);
+  const Tensor places = places_of(self._indices(), sparse_sizes(self));
+  const auto [wanted, order] = places_of(mask._indices(), sparse_sizes(mask)).sort();
+  const Tensor count = at::searchsorted(wanted, places, /*out_int32=*/false, /*right=*/true) -
+                       at::searchsorted(wanted, places);
+  const Tensor which = count.nonzero().squeeze(1);
+  Tensor values = self._values().index_select(0, which);
+  if (accumulate_matches) {
+    std::vector<int64_t> sizes(values.dim(), 1);
+    sizes[0] = which.size(0);
+    values = values * count.index_select(0, which).view(sizes).to(values.scalar_type());
+  }
+  return coo(self._indices().index_select(1, which), values, self.sizes(), self.is_coalesced());
 }
 
 Tensor sum_backward(const Tensor& grad, const Tensor& self, IntArrayRef dims) {
@@ -487,6 +526,7 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("_sparse_sparse_matmul", sparse_matmul);
   m.impl("index_select", index_select);
   m.impl("sparse_mask", sparse_mask);
+  m.impl("_sparse_mask_projection", sparse_mask_projection);
   m.impl("_sparse_sum_backward", sum_backward);
   m.impl("_sparse_softmax", softmax<false>);
   m.impl("_sparse_softmax_backward_data", softmax_backward<false>);
@@ -515,10 +555,29 @@ Tensor sparse_times_dense(const Tensor& rows, const Tensor& columns, const Tenso
 
 Tensor scaled_sum(const Tensor& self, const Tensor& product, const Scalar& beta,
                   const Scalar& alpha) {
-  const Tensor scaled = alpha.equal(1) ? product : product * alpha;
+  // For integers the CPU, too, takes the whole part of alpha, and refuses such a beta.
+  const bool whole = at::isIntegralType(product.scalar_type(), /*includeBool=*/false);
+  TORCH_CHECK(!whole || beta.isIntegral(/*includeBool=*/true), "result type ", beta.type(),
+              " can't be cast to the desired output type ", product.scalar_type());
+  const Scalar of_product = whole ? Scalar(alpha.to<int64_t>()) : alpha;
+  const Tensor scaled = of_product.equal(1) ? product : product * of_product;
+  const Tensor other = self.expand(product.sizes());
   // As for dense matrices: what is multiplied by 0 may hold anything.
-  return beta.equal(0) ? scaled.expand(at::infer_size(self.sizes(), product.sizes())).contiguous()
-                       : scaled.add(self, beta);
+  return beta.equal(0) ? scaled : scaled.add(other, beta);
+}
+
+void check_dtypes(const Tensor& one, const Tensor& other) {
+  TORCH_CHECK(one.scalar_type() == other.scalar_type(), "expected scalar type ", one.scalar_type(),
+              " but found ", other.scalar_type());
+}
+
+Tensor& set_result(Tensor& out, const Tensor& result) {
+  TORCH_CHECK(out.layout() == at::kStrided,
+              "expected strided result tensor, got tensor with "
+              "layout ",
+              out.layout());
+  check_dtypes(result, out);
+  return out.resize_(result.sizes()).copy_(result);
 }
 
 } // namespace torch_webgpu

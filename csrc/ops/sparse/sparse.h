@@ -11,8 +11,15 @@ namespace torch_webgpu {
 at::Tensor sparse_times_dense(const at::Tensor& rows, const at::Tensor& columns,
                               const at::Tensor& values, int64_t count, const at::Tensor& dense);
 
-/// beta * self + alpha * product, where `self` broadcasts, and is not read if beta is 0.
+/// beta * self + alpha * product, where `self` expands to the product's shape, and is not read if
+/// beta is 0.
 at::Tensor scaled_sum(const at::Tensor& self, const at::Tensor& product, const at::Scalar& beta,
                       const at::Scalar& alpha);
+
+/// Raises if the operands of a product have different dtypes.
+void check_dtypes(const at::Tensor& one, const at::Tensor& other);
+
+/// Stores a dense result in `out`, which has to be dense and of the same dtype.
+at::Tensor& set_result(at::Tensor& out, const at::Tensor& result);
 
 } // namespace torch_webgpu

@@ -128,7 +128,7 @@ def test_indices():
         index = torch.tensor(index, dtype=torch.int64)
         check(lambda a, i, d=dim: a.index_select(d, i).coalesce(), a, index)
     check(lambda a, i: a.index_select(0, i).coalesce(), a, torch.tensor([-1, 1]).remainder(4))
-    with pytest.raises(IndexError, match="out of bounds"):
+    with pytest.raises(IndexError, match="out of range"):
         a.to(DEVICE).index_select(0, torch.tensor([4], device=DEVICE))
     check(lambda x, a: x.sparse_mask(a), dense, a.coalesce())
     check(lambda x, a: x.sparse_mask(a), dense, a)
@@ -234,6 +234,95 @@ def test_training_of_embeddings(optimizer):
     torch.testing.assert_close(results[1], results[0])
 
 
+INDICES = {
+    "unsorted": [[2, 0, 1]],
+    "several times": [[1, 0, 1]],
+    "missing in the mask": [[3, 1, 0]],
+}
+
+
+@pytest.mark.parametrize("indices", INDICES.values(), ids=INDICES)
+def test_gradients_of_values(indices):
+    """They stand in the order of the values."""
+    results = []
+    for device in ("cpu", DEVICE):
+        values = torch.tensor([1.0, 2.0, 3.0], device=device).requires_grad_()
+        x = torch.sparse_coo_tensor(torch.tensor(indices, device=device), values, (4,))
+        weights = torch.tensor([10.0, 20.0, 30.0, 40.0], device=device)
+        mask = torch.eye(4, device=device)[:3].sum(0).to_sparse().coalesce()
+        loss = (x.to_dense() * weights).sum() + torch.sparse.sum(x.coalesce().sparse_mask(mask))
+        loss = loss + (x * x).to_dense().sum() + x.coalesce().values().sum()
+        results.append(torch.autograd.grad(loss, values)[0].cpu())
+    torch.testing.assert_close(results[1], results[0])
+
+
+def test_masks_keep_their_pattern():
+    a = torch.sparse_coo_tensor(torch.tensor([[0, 2]]), torch.tensor([1.0, 2.0]), (4,))
+    for indices in ([[0, 1, 3]], [[3, 0, 0]]):
+        mask = torch.sparse_coo_tensor(torch.tensor(indices), torch.ones(3), (4,))
+        for m in (mask, mask.coalesce()):
+            expected, actual = a.sparse_mask(m), a.to(DEVICE).sparse_mask(m.to(DEVICE))
+            same(actual, expected)
+            assert torch.equal(actual._indices().cpu(), expected._indices())
+            assert torch.equal(actual._values().cpu(), expected._values())
+    check(
+        lambda x, m: x.sparse_mask(m),
+        torch.ones(3),
+        torch.sparse_coo_tensor(torch.zeros(0, 2).long(), torch.ones(2, 3), (3,)),
+    )
+
+
+def test_broadcasts_and_numbers():
+    eye = torch.eye(4, 5).to_sparse()
+    check(torch.mul, eye, torch.randn(2, 4, 5))
+    check(torch.mul, eye, torch.tensor(2.0).to_sparse())
+    check(torch.mul, eye, torch.tensor(2.0))
+    none = torch.sparse_coo_tensor(torch.zeros(0, 2).long(), torch.ones(2, 3), (3,))
+    check(torch.mul, none, torch.randn(3))
+    check(lambda x, i: x.index_select(0, i), eye, torch.tensor([2]))
+    check(lambda x, y: torch.bmm(x, y), torch.stack([eye, eye]), torch.zeros(2, 5, 0))
+    i = coo(3, 3, dtype=torch.int64)
+    o = torch.ones(3, 3, dtype=torch.int64)
+    check(lambda i, o: torch.sparse.addmm(o, i, o, alpha=1.5), i, o)
+    csr = torch.eye(3).to_sparse_csr()
+    check(torch.add, csr, torch.ones(3, 3))
+    check(torch.add, torch.ones(3, 3), csr)
+    batch = torch.eye(2).expand(3, 2, 2).to_sparse_csr()
+    check(torch.add, batch, batch)
+
+
+def test_fractions_of_integers():
+    i = torch.eye(3, dtype=torch.int64, device=DEVICE)
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        torch.sparse.addmm(i, i.to_sparse(), i, beta=2.5)
+
+
+def test_invariants_of_compressed_tensors():
+    arguments = [torch.tensor([0, 1, 2]), torch.tensor([0, 1]), torch.ones(2)]
+    moved = [t.to(DEVICE) for t in arguments]
+    x = torch.sparse_csr_tensor(*moved, (2, 2), check_invariants=True)
+    same(x, torch.sparse_csr_tensor(*arguments, (2, 2)))
+    moved[0] = torch.tensor([0, 3, 2], device=DEVICE)
+    with pytest.raises(RuntimeError, match="crow_indices"):
+        torch.sparse_csr_tensor(*moved, (2, 2), check_invariants=True)
+
+
+def test_dtypes_of_products():
+    e = torch.eye(2, device=DEVICE).to_sparse()
+    ints = torch.ones(2, 2, dtype=torch.int64, device=DEVICE)
+    for product in (
+        lambda: e.to_sparse_csr() @ ints,
+        lambda: e @ ints,
+        lambda: torch.bmm(e.unsqueeze(0), ints.unsqueeze(0)),
+        lambda: torch.mm(e, ints.float(), out=ints.clone()),
+        lambda: torch.mv(e.to_sparse_csr(), ints[0]),
+    ):
+        with pytest.raises(RuntimeError, match=r"expected scalar type|same dtype"):
+            product()
+    with pytest.raises(RuntimeError, match=r"[Cc]an't convert|can't be cast"):
+        ints.clone().add_(e.to_sparse_csr())
+
+
 def test_errors():
     a = coo(4, 5).to(DEVICE)
     dense = torch.ones(4, 5, device=DEVICE)
@@ -251,4 +340,18 @@ def test_errors():
         )
     with pytest.raises(RuntimeError, match="coalesced"):
         a.indices()
+    index = torch.tensor([0], device=DEVICE)
+    with pytest.raises(IndexError, match="0-dim"):
+        torch.sparse_coo_tensor(torch.zeros(0, 1).long(), torch.ones(1), ()).to(
+            DEVICE
+        ).index_select(0, index)
+    for wrong in (index.int(), index[0]):
+        with pytest.raises(IndexError, match="long-tensor"):
+            a.index_select(0, wrong)
+    with pytest.raises(RuntimeError, match="size"):
+        torch.sparse.addmm(torch.ones(1, 4, 3, device=DEVICE), a, torch.ones(5, 3, device=DEVICE))
+    with pytest.raises(RuntimeError, match="strided"):
+        torch.sparse.addmm(
+            torch.ones(4, 3, device=DEVICE).to_sparse(), a, torch.ones(5, 3, device=DEVICE)
+        )
     same(a.coalesce(), coo(4, 5).coalesce())  # the device is usable
