@@ -184,15 +184,6 @@ namespace {
 
 // ---- The kernels
 
-// Whether each row's elements lie in aligned groups of so many.
-bool has_groups(const Tensor& tensor, int64_t elements = 4) {
-  const auto fits = [&](int64_t d) {
-    return tensor.size(d) == 1 || tensor.stride(d) % elements == 0;
-  };
-  return tensor.size(3) % elements == 0 && tensor.stride(3) == 1 && fits(0) && fits(1) && fits(2) &&
-         byte_offset(tensor) % (elements * tensor.itemsize()) == 0;
-}
-
 // Dropout of the weights. Its random numbers follow from the two tensors and from a weight's place
 // in the whole call, of which an Attention may be a part.
 struct Dropout {
@@ -217,8 +208,7 @@ struct Attention {
             .queries = q.size(2),
             .keys = k.size(2),
             .dims = q.size(3),
-            .value_dims = v.size(3),
-            .groups_of_eight = has_groups(q, 8) && has_groups(k, 8) && has_groups(v, 8)};
+            .value_dims = v.size(3)};
   }
 };
 
@@ -246,6 +236,15 @@ int64_t extent(const Tensor& tensor) {
     last += (tensor.size(d) - 1) * tensor.stride(d);
   }
   return last + 1;
+}
+
+// Whether each row's elements lie in aligned groups of so many.
+bool has_groups(const Tensor& tensor, int64_t elements = 4) {
+  const auto fits = [&](int64_t d) {
+    return tensor.size(d) == 1 || tensor.stride(d) % elements == 0;
+  };
+  return tensor.size(3) % elements == 0 && tensor.stride(3) == 1 && fits(0) && fits(1) && fits(2) &&
+         byte_offset(tensor) % (elements * tensor.itemsize()) == 0;
 }
 
 // Whether a kernel may store two neighbours of an output, which is new, in one word.
@@ -330,9 +329,22 @@ void set_outputs(Params& p, const Outputs& to) {
   p.lse_head = u32(to.lse.stride(1));
 }
 
-const AttentionStrategy& strategy_for(const char* op, const AttentionShape& shape,
-                                      AttentionPass pass, const ShaderTarget& target) {
-  const AttentionStrategy* row = find_attention(shape, pass, target);
+// The result, whose words a kernel owns where it may, and the logarithms.
+template <class Launch, class Params>
+void bind_outputs(Launch& launch, Params& p, const Outputs& to) {
+  launch.out(to.out).lse(to.lse);
+  if (owns_words(to.out)) {
+    launch.own_words_of_out();
+  }
+  set_outputs(p, to);
+}
+
+const AttentionStrategy& strategy_for(const char* op, const Attention& a, AttentionPass pass,
+                                      bool score_gradients = false) {
+  AttentionShape shape = a.shape();
+  shape.groups_of_eight = has_groups(a.q, 8) && has_groups(a.k, 8) && has_groups(a.v, 8);
+  shape.score_gradients = score_gradients;
+  const AttentionStrategy* row = find_attention(shape, pass, plan_target(a.q));
   TORCH_CHECK_NOT_IMPLEMENTED(row != nullptr, op, "(): no kernel takes heads of ", shape.widest(),
                               " dimensions with the workgroup memory of this adapter");
   return *row;
@@ -343,13 +355,9 @@ void run_forward_tiles(const Attention& a, const Outputs& to, const AttentionTil
   const AttentionShape shape = a.shape();
   kernel::Launch launch(kForwardOp);
   kernel::Params p;
-  launch.out(to.out).lse(to.lse);
-  if (owns_words(to.out)) {
-    launch.own_words_of_out();
-  }
+  bind_outputs(launch, p, to);
   bind_operands(launch, p, a, Grouping({&a.q, &a.k, &a.v}));
   bind_draws(launch, a.dropout);
-  set_outputs(p, to);
   run_tiles(launch, p, tile, shape.queries, shape.heads * shape.batches, shape.value_dims);
 }
 
@@ -374,13 +382,9 @@ void run_forward_matrix(const Attention& a, const Outputs& to) {
   const AttentionShape shape = a.shape();
   kernel::Launch launch(kForwardOp);
   kernel::Params p;
-  launch.out(to.out).lse(to.lse);
-  if (owns_words(to.out)) {
-    launch.own_words_of_out();
-  }
+  bind_outputs(launch, p, to);
   bind_operands(launch, p, a, Grouping(DType::kBits128));
   bind_draws(launch, a.dropout);
-  set_outputs(p, to);
   run_matrices(launch, p, is_wide(shape), kRows, shape.queries, shape.heads * shape.batches);
 }
 
@@ -431,11 +435,7 @@ void run_decode(const Attention& a, const Outputs& to) {
         at::kFloat, a.q.device());
     launch.parts(parts);
   } else {
-    launch.out(to.out).lse(to.lse);
-    set_outputs(p, to);
-    if (owns_words(to.out)) {
-      launch.own_words_of_out();
-    }
+    bind_outputs(launch, p, to);
   }
   bind_operands(launch, p, a, Grouping({&a.q, &a.k, &a.v}));
   bind_draws(launch, a.dropout);
@@ -447,8 +447,7 @@ void run_decode(const Attention& a, const Outputs& to) {
 }
 
 void run_forward(const Attention& a, const Outputs& to) {
-  const AttentionStrategy& row =
-      strategy_for(kForwardOp, a.shape(), AttentionPass::kForward, plan_target(a.q));
+  const AttentionStrategy& row = strategy_for(kForwardOp, a, AttentionPass::kForward);
   switch (row.kernel) {
   case AttentionKernel::kDecode:
     run_decode(a, to);
@@ -573,10 +572,8 @@ void run_backward_matrix(const Attention& a, Gradients to, const Tensor& pairs) 
 }
 
 void run_backward(const Attention& a, const Gradients& to) {
-  AttentionShape shape = a.shape();
-  shape.score_gradients = to.ds.defined();
   const AttentionStrategy& row =
-      strategy_for(kBackwardOp, shape, AttentionPass::kBackward, plan_target(a.q));
+      strategy_for(kBackwardOp, a, AttentionPass::kBackward, to.ds.defined());
   const Tensor pairs = pairs_of(to, a.dropout);
   if (row.kernel == AttentionKernel::kMatrix) {
     run_backward_matrix(a, to, pairs);

@@ -14,6 +14,7 @@ import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, Matrix, matrix_q, matrix_k, matrix_v, operand_q, operand_k, operand_v};
 import package::attention::operands::{operand_g, sees, score_of};
 import package::attention::gradient::{Params, draws_of_call, matrix_g, pair_of, total_at};
+import package::attention::matrix_gradient::{rows_each, second, group_of, step_matrix, step_columns, weight_matrix};
 import package::attention::matrix::{Left, Right, Sum, threads, columns, log2_e, pitch, staged, product_pitch};
 import package::attention::matrix::{weight_pitch, step_group, staged_at, stage_rows, row_matrix, products_of, halves_of};
 import package::attention::matrix::{four_from, are_seen, scores_of, weights_of, is_masked, stage_results, results_of};
@@ -29,40 +30,10 @@ struct Params {
 // 8 to 15. Of 128 rows each has one.
 @if(wide) const rows = 64u;
 @else const rows = 128u;
-const rows_each = rows / 4u;
-// Where the second tile of products starts.
-const second = columns * product_pitch;
 
 var<workgroup> steps: array<vec4<u32>, 2u * staged>; // keys, then values
 var<workgroup> products: array<vec4<u32>, 2u * second>;
 var<workgroup> parts: array<f32, threads>;
-
-fn group_of(operand: u32, at: u32) -> vec4<u32> {
-  if (operand == operand_q) {
-    return load_q(p.q_at + at / 8u);
-  }
-  if (operand == operand_k) {
-    return load_k(p.k_at + at / 8u);
-  }
-  if (operand == operand_v) {
-    return load_v(p.v_at + at / 8u);
-  }
-  return load_g(p.g_at + at / 8u);
-}
-
-// 16 dimensions of the staged step: as left factor of the products, whose rows are the step's rows, and as right factor of
-// the results, whose sums run over them.
-fn step_matrix(start: u32, d: u32) -> Left {
-  return subgroupMatrixLoad<Left, row_major>(&steps, start + d / 8u, pitch);
-}
-
-fn step_columns(start: u32, d: u32) -> Right {
-  return subgroupMatrixLoad<Right, row_major>(&steps, start + d / 8u, pitch);
-}
-
-fn weight_matrix(start: u32, row: u32) -> Left {
-  return subgroupMatrixLoad<Left, row_major>(&products, start + row * weight_pitch, weight_pitch);
-}
 
 fn store_group_of_dq(row_at: u32, d: u32, group: vec4<f32>) {
   let i = p.dq_at + row_at + d * p.dq_strides.w;
