@@ -10,6 +10,7 @@ import package::attention::operands::{score_of, operand_q, operand_k, operand_v,
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::tile::{Params, bound, scores_t, results_t, rows, columns, add_scores, add_results, weights};
 import package::attention::gradient::{Params, draws_of_call, g_group, matrix_g, group_of, pair_of, total_at, weight_of};
+import package::attention::gradient::{store_group_of_dk, store_group_of_dv};
 
 struct Params {
   dk_strides: vec4<u32>,
@@ -19,30 +20,6 @@ struct Params {
 const planes = 2u;
 
 var<workgroup> column_triples: array<vec3<f32>, columns>; // lse, delta and total of a query
-
-fn store_group_of_dk(row_at: u32, d: u32, group: vec4<f32>) {
-  let i = p.dk_at + row_at + d * p.dk_strides.w;
-  @if(owns_dk) {
-    store4_dk(i, group.x, group.y, group.z, group.w);
-  }
-  @else {
-    for (var k = 0u; k < min(p.dims - d, 4u); k++) {
-      store_dk(i + k * p.dk_strides.w, group[k]);
-    }
-  }
-}
-
-fn store_group_of_dv(row_at: u32, d: u32, group: vec4<f32>) {
-  let i = p.dv_at + row_at + d * p.dv_strides.w;
-  @if(owns_dv) {
-    store4_dv(i, group.x, group.y, group.z, group.w);
-  }
-  @else {
-    for (var k = 0u; k < min(p.value_dims - d, 4u); k++) {
-      store_dv(i + k * p.dv_strides.w, group[k]);
-    }
-  }
-}
 
 @compute @workgroup_size(lanes * ways)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgroups: vec3<u32>,

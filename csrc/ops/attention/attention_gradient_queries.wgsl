@@ -10,6 +10,7 @@ import package::attention::operands::{sees, score_of, operand_q, operand_k, oper
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::tile::{Params, bound, scores_t, results_t, rows, columns, add_scores, add_results, weights};
 import package::attention::gradient::{Params, draws_of_call, g_group, matrix_g, group_of, pair_of, total_at, weight_of};
+import package::attention::gradient::{store_group_of_dq};
 
 struct Params {
   dq_strides: vec4<u32>,
@@ -18,18 +19,6 @@ struct Params {
 const planes = 1u;
 
 var<workgroup> parts: array<f32, ways * rows>; // of the sums of weights, [way][row]
-
-fn store_group(row_at: u32, d: u32, group: vec4<f32>) {
-  let i = p.dq_at + row_at + d * p.dq_strides.w;
-  @if(owns_dq) {
-    store4_dq(i, group.x, group.y, group.z, group.w);
-  }
-  @else {
-    for (var k = 0u; k < min(p.dims - d, 4u); k++) {
-      store_dq(i + k * p.dq_strides.w, group[k]);
-    }
-  }
-}
 
 @compute @workgroup_size(lanes * ways)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -109,7 +98,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       for (var n = 0u; n < bound(groups); n++) {
         let d = (way * groups + n) * 4u;
         if (d < p.dims) {
-          store_group(row_at, d, results[i * groups + n] * (p.scale * total));
+          store_group_of_dq(row_at, d, results[i * groups + n] * (p.scale * total));
         }
       }
     }

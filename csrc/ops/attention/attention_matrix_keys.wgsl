@@ -15,6 +15,7 @@ import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, Matrix, matrix_q, matrix_k, matrix_v, operand_q, operand_k, operand_v};
 import package::attention::operands::{operand_g, sees, score_of};
 import package::attention::gradient::{Params, draws_of_call, matrix_g, pair_of, total_at};
+import package::attention::gradient::{store_group_of_dk, store_group_of_dv};
 import package::attention::matrix_gradient::{rows_each, second, group_of, step_matrix, step_columns, weight_matrix};
 import package::attention::matrix::{Left, Right, Sum, threads, columns, log2_e, pitch, staged, product_pitch};
 import package::attention::matrix::{weight_pitch, step_group, staged_at, stage_rows, row_matrix, products_of, halves_of};
@@ -57,30 +58,6 @@ fn factors_of_queries(draws: Draws, batch: u32, head: u32, query: u32, key: u32)
   return vec4<f32>(factors_of(draws, batch, head, query, key)[e], factors_of(draws, batch, head, query + 1u, key)[e],
                    factors_of(draws, batch, head, query + 2u, key)[e],
                    factors_of(draws, batch, head, query + 3u, key)[e]);
-}
-
-fn store_group_of_dk(row_at: u32, d: u32, group: vec4<f32>) {
-  let i = p.dk_at + row_at + d * p.dk_strides.w;
-  @if(owns_dk) {
-    store4_dk(i, group.x, group.y, group.z, group.w);
-  }
-  @else {
-    for (var k = 0u; k < 4u; k++) {
-      store_dk(i + k * p.dk_strides.w, group[k]);
-    }
-  }
-}
-
-fn store_group_of_dv(row_at: u32, d: u32, group: vec4<f32>) {
-  let i = p.dv_at + row_at + d * p.dv_strides.w;
-  @if(owns_dv) {
-    store4_dv(i, group.x, group.y, group.z, group.w);
-  }
-  @else {
-    for (var k = 0u; k < 4u; k++) {
-      store_dv(i + k * p.dv_strides.w, group[k]);
-    }
-  }
 }
 
 fn store_results_of_dk(results: Sum, head_at: u32, first_row: u32, row: u32, d0: u32, subgroup: u32, lane: u32) {

@@ -14,6 +14,7 @@ import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, Matrix, matrix_q, matrix_k, matrix_v, operand_q, operand_k, operand_v};
 import package::attention::operands::{operand_g, sees, score_of};
 import package::attention::gradient::{Params, draws_of_call, matrix_g, pair_of, total_at};
+import package::attention::gradient::{store_group_of_dq};
 import package::attention::matrix_gradient::{rows_each, second, group_of, step_matrix, step_columns, weight_matrix};
 import package::attention::matrix::{Left, Right, Sum, threads, columns, log2_e, pitch, staged, product_pitch};
 import package::attention::matrix::{weight_pitch, step_group, staged_at, stage_rows, row_matrix, products_of, halves_of};
@@ -34,18 +35,6 @@ struct Params {
 var<workgroup> steps: array<vec4<u32>, 2u * staged>; // keys, then values
 var<workgroup> products: array<vec4<u32>, 2u * second>;
 var<workgroup> parts: array<f32, threads>;
-
-fn store_group_of_dq(row_at: u32, d: u32, group: vec4<f32>) {
-  let i = p.dq_at + row_at + d * p.dq_strides.w;
-  @if(owns_dq) {
-    store4_dq(i, group.x, group.y, group.z, group.w);
-  }
-  @else {
-    for (var k = 0u; k < 4u; k++) {
-      store_dq(i + k * p.dq_strides.w, group[k]);
-    }
-  }
-}
 
 fn store_results_of_dq(results: Sum, head_at: u32, first_row: u32, row: u32, d0: u32, subgroup: u32, lane: u32) {
   stage_results(results, subgroup);

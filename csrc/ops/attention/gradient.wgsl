@@ -70,3 +70,40 @@ fn weight_of(score: f32, lse: f32) -> f32 {
   }
   return exp_f(score - lse);
 }
+
+// Stores of four elements of a row of a gradient, from dimension d on. What lies behind the row's end is left out.
+fn store_group_of_dq(row_at: u32, d: u32, group: vec4<f32>) {
+  let i = p.dq_at + row_at + d * p.dq_strides.w;
+  @if(owns_dq) {
+    store4_dq(i, group.x, group.y, group.z, group.w);
+  }
+  @else {
+    for (var k = 0u; k < min(p.dims - d, 4u); k++) {
+      store_dq(i + k * p.dq_strides.w, group[k]);
+    }
+  }
+}
+
+fn store_group_of_dk(row_at: u32, d: u32, group: vec4<f32>) {
+  let i = p.dk_at + row_at + d * p.dk_strides.w;
+  @if(owns_dk) {
+    store4_dk(i, group.x, group.y, group.z, group.w);
+  }
+  @else {
+    for (var k = 0u; k < min(p.dims - d, 4u); k++) {
+      store_dk(i + k * p.dk_strides.w, group[k]);
+    }
+  }
+}
+
+fn store_group_of_dv(row_at: u32, d: u32, group: vec4<f32>) {
+  let i = p.dv_at + row_at + d * p.dv_strides.w;
+  @if(owns_dv) {
+    store4_dv(i, group.x, group.y, group.z, group.w);
+  }
+  @else {
+    for (var k = 0u; k < min(p.value_dims - d, 4u); k++) {
+      store_dv(i + k * p.dv_strides.w, group[k]);
+    }
+  }
+}
