@@ -30,8 +30,8 @@ int64_t choose_splits(int64_t workgroups, int64_t enough, int64_t k) {
 
 ProductDispatch plan(const Product& product, const Strategy& row, const ShaderTarget& target) {
   const Gemm& g = product.gemm;
-  const Strategy::Division division =
-      row.divide != nullptr ? row.divide(product, target) : Strategy::Division{.tile = row.tile};
+  const Strategy::Division division = row.divide != nullptr ? row.divide(product, row, target)
+                                                            : Strategy::Division{.tile = row.tile};
   const Strategy::Tile& tile = division.tile;
   ProductDispatch dispatch{
       .product = product, .c = g.c, .lanes = division.lanes, .rows = division.rows};

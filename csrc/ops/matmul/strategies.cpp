@@ -12,6 +12,7 @@
 #include "kernels/gemm.h"
 #include "kernels/gemm_direct.h"
 #include "kernels/gemm_f32.h"
+#include "kernels/gemm_f32_small.h"
 #include "kernels/gemm_matrix.h"
 #include "kernels/gemm_reduce.h"
 #include "kernels/gemm_thin.h"
@@ -272,7 +273,7 @@ int cost(const Product&, const Strategy&, const ShaderTarget&) { return 5; }
 
 // As many invocations as keep the device busy, but for long rows at least a subgroup each, so that
 // they read long stretches of memory.
-Strategy::Division divide(const Product& product, const ShaderTarget& target) {
+Strategy::Division divide(const Product& product, const Strategy&, const ShaderTarget& target) {
   const Gemm& g = product.gemm;
   const int64_t busy = int64_t{target.workgroups_to_fill} * 64;
   Strategy::Division division;
@@ -408,34 +409,77 @@ void launch_convolution_direct(const ProductDispatch& dispatch, const Strategy&)
 }
 
 // float32 in groups of four.
-bool is_grouped_f32(const Product& product, const Strategy&, const ShaderTarget& target) {
-  constexpr uint32_t kStorage = 2 * 2 * 8 * 33 * 16; // of gemm_f32.wgsl
+namespace grouped {
+
+constexpr int64_t kLargest = 128; // rows and columns of a tile of gemm_f32.wgsl
+constexpr int64_t kSmallest = 32; // of gemm_f32_small.wgsl
+
+// Of the staged tiles, bytes.
+uint32_t storage(const Strategy& row) {
+  const bool twice = row.tile.m == kLargest;
+  return (twice ? 2 : 1) * 2 * u32(row.tile.k) * u32(row.tile.m / 4 + 1) * 16;
+}
+
+bool accepts(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  static_assert(kernels::gemm_f32::kWorkgroup == kernels::gemm_f32_small::kWorkgroup);
   const Gemm& g = product.gemm;
   return g.conv == nullptr && product.dtype == DType::kF32 &&
-         g.c.tensor->scalar_type() == at::kFloat && target.max_workgroup_storage >= kStorage &&
+         g.c.tensor->scalar_type() == at::kFloat && target.max_workgroup_storage >= storage(row) &&
          target.max_workgroup_invocations >= kernels::gemm_f32::kWorkgroup &&
          a_has_groups(product, 4) && b_has_groups(product, 4) && g.m >= 4 && g.c.column == 1 &&
          in_units(4, {g.c.offset, g.c.batch, g.c.row, g.n});
 }
 
-// For smaller matrices much of a tile would lie beyond the edge.
-int cost_of_grouped_f32(const Product& product, const Strategy&, const ShaderTarget&) {
-  return product.gemm.m >= 96 && product.gemm.n >= 96 ? 30 : 60;
+// How many workgroups of 256 invocations the device runs at once, about.
+int64_t workgroups_at_once(const ShaderTarget& target) {
+  return std::max<int64_t>(target.workgroups_to_fill / 16, 1);
 }
 
-void launch_grouped_f32(const ProductDispatch& dispatch, const Strategy&) {
-  namespace kernel = kernels::gemm_f32;
+// The largest tiles of which there are enough for the device, else the smallest. For matrices
+// smaller than a tile much of it would lie beyond the edge.
+int cost(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  const Gemm& g = product.gemm;
+  const int64_t side = row.tile.m;
+  const int64_t wanted = workgroups_at_once(target);
+  const bool too_large = side > kSmallest && std::min(g.m, g.n) * 4 < side * 3;
+  if (too_large || (side < kLargest && wanted == 1)) {
+    return 60;
+  }
+  const int64_t workgroups = ceil_div(g.m, side) * ceil_div(g.n, side) * g.batch;
+  return workgroups >= wanted ? 30 : 30 + static_cast<int>(side / kSmallest);
+}
+
+Strategy::Division divide_small(const Product&, const Strategy& row, const ShaderTarget& target) {
+  return {.tile = row.tile, .enough_workgroups = workgroups_at_once(target)};
+}
+
+template <class Params, class Regions, class Launch>
+void launch(Launch& launch, const ProductDispatch& dispatch) {
   const Product& product = dispatch.product;
   const Gemm& g = product.gemm;
   const bool d_in_c = !dispatch.pieces && g.d.tensor != nullptr && g.d.offset == g.c.offset &&
                       same_buffer(*g.c.tensor, *g.d.tensor);
-  kernel::Launch launch(g.op);
   bind_operands(launch, dispatch, DType::kBits128, DType::kBits128, DType::kBits128);
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).d_in_c(d_in_c);
-  kernel::Params p;
+  Params p;
   set_matrices(p, dispatch);
-  run<kernel::Regions>(launch, p, dispatch, d_in_c);
+  run<Regions>(launch, p, dispatch, d_in_c);
 }
+
+void launch_large(const ProductDispatch& dispatch, const Strategy&) {
+  namespace kernel = kernels::gemm_f32;
+  kernel::Launch command(dispatch.product.gemm.op);
+  launch<kernel::Params, kernel::Regions>(command, dispatch);
+}
+
+void launch_small(const ProductDispatch& dispatch, const Strategy& row) {
+  namespace kernel = kernels::gemm_f32_small;
+  kernel::Launch command(dispatch.product.gemm.op);
+  command.wide(row.tile.m > kSmallest);
+  launch<kernel::Params, kernel::Regions>(command, dispatch);
+}
+
+} // namespace grouped
 
 bool is_matrix_f16(const Product& product, const Strategy&, const ShaderTarget& target) {
   constexpr uint32_t kStorage = (128 * 5 + 128 * 5) * 16; // of gemm_matrix.wgsl
@@ -479,7 +523,23 @@ constexpr Strategy kStrategies[] = {
     {"vector_2", {2, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},
     {"vector_1", {1, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},
     {"matrix_f16", {128, 128, 32}, 1, 0, is_matrix_f16, cost_of_matrix_f16, launch_matrix_f16},
-    {"grouped_f32", {128, 128, 8}, 1, 0, is_grouped_f32, cost_of_grouped_f32, launch_grouped_f32},
+    {"grouped_f32", {128, 128, 8}, 1, 0, grouped::accepts, grouped::cost, grouped::launch_large},
+    {"grouped_f32_64",
+     {64, 64, 32},
+     1,
+     0,
+     grouped::accepts,
+     grouped::cost,
+     grouped::launch_small,
+     grouped::divide_small},
+    {"grouped_f32_32",
+     {32, 32, 64},
+     1,
+     0,
+     grouped::accepts,
+     grouped::cost,
+     grouped::launch_small,
+     grouped::divide_small},
     {"tiles_64", {64, 64, 16}, 1, 0, fits_plain_tiles, cost_of_tiles, launch_tiles},
     {"tiles_32", {32, 32, 8}, 1, 0, fits_plain_tiles, cost_of_tiles, launch_tiles},
     {"convolution_direct",

@@ -60,7 +60,8 @@ struct Strategy {
   int (*cost)(const Product& product, const Strategy& row, const ShaderTarget& target);
   void (*launch)(const ProductDispatch& dispatch, const Strategy& row);
   /// Null: by the row's tile, whatever the product.
-  Division (*divide)(const Product& product, const ShaderTarget& target) = nullptr;
+  Division (*divide)(const Product& product, const Strategy& row,
+                     const ShaderTarget& target) = nullptr;
 };
 
 std::span<const Strategy> product_strategies();

@@ -20,7 +20,7 @@ PLAIN = [name for name in ROWS if not name.startswith("convolution")]
 # How many of the problems a row must take at least, if it declines some. A row that declines all
 # sizes below needs one more of them, here and in FUSED, else nothing tests it.
 LEAST = {
-    "grouped_f32": 8,
+    **{row: 8 for row in ROWS if row.startswith("grouped_f32")},
     "matrix_f16": 20,
     "thin": 40,
     **{row: 4 for row in ROWS if row.startswith("vector")},
