@@ -23,9 +23,11 @@ struct MatrixView {
   // Of a fusion's operand, where columns are images and positions (convolutions): the stride of an
   // image. `column` is that of a position.
   int64_t image = 0;
+  // Rows of the layout end in whole groups of 16 bytes, with zeros behind K's last element.
+  bool padded = false;
 
   static MatrixView of(const at::Tensor& tensor); // of a 2-D or 3-D tensor
-  MatrixView transposed() const { return {tensor, offset, batch, column, row, reach}; }
+  MatrixView transposed() const { return {tensor, offset, batch, column, row, reach, 0, padded}; }
   /// The bytes that a kernel touches of the tensor's buffer if it walks so many matrices. Raises if
   /// they do not lie in the storage.
   struct Range {

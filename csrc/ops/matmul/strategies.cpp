@@ -232,17 +232,6 @@ void launch_vector(const ProductDispatch& dispatch, const Strategy& row) {
   run<kernel::Regions>(launch, p, dispatch);
 }
 
-// Whether an operand's elements lie in aligned groups along K, or across it. `view.row` is the
-// stride across K, `view.column` that along it.
-bool has_groups(const Gemm& g, const MatrixView& view, int64_t rows, bool along_k, int64_t unit) {
-  // The stride of a dimension of one element is never used.
-  const auto is_unit = [](int64_t stride, int64_t size) { return stride == 1 || size == 1; };
-  const auto fits = [&](int64_t stride, int64_t size) { return size == 1 || stride % unit == 0; };
-  return view.offset % unit == 0 && fits(view.batch, g.batch) &&
-         (along_k ? is_unit(view.column, g.k) && g.k % unit == 0 && fits(view.row, rows)
-                  : is_unit(view.row, rows) && rows % unit == 0 && fits(view.column, g.k));
-}
-
 bool a_has_groups(const Product& product, int64_t unit) {
   const Gemm& g = product.gemm;
   return has_groups(g, g.a, g.m, product.a_along_k, unit);
@@ -522,7 +511,15 @@ constexpr Strategy kStrategies[] = {
     {"vector_4", {4, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},
     {"vector_2", {2, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},
     {"vector_1", {1, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},
-    {"matrix_f16", {128, 128, 32}, 1, 0, is_matrix_f16, cost_of_matrix_f16, launch_matrix_f16},
+    {"matrix_f16",
+     {128, 128, 32},
+     1,
+     0,
+     is_matrix_f16,
+     cost_of_matrix_f16,
+     launch_matrix_f16,
+     nullptr,
+     8},
     {"grouped_f32", {128, 128, 8}, 1, 0, grouped::accepts, grouped::cost, grouped::launch_large},
     {"grouped_f32_64",
      {64, 64, 32},
@@ -568,6 +565,16 @@ constexpr Strategy kStrategies[] = {
 std::atomic<const Strategy*> forced = nullptr;
 
 } // namespace
+
+bool has_groups(const Gemm& g, const MatrixView& view, int64_t rows, bool along_k, int64_t unit) {
+  // The stride of a dimension of one element is never used.
+  const auto is_unit = [](int64_t stride, int64_t size) { return stride == 1 || size == 1; };
+  const auto fits = [&](int64_t stride, int64_t size) { return size == 1 || stride % unit == 0; };
+  const auto ends = [&](int64_t size) { return view.padded || size % unit == 0; };
+  return view.offset % unit == 0 && fits(view.batch, g.batch) &&
+         (along_k ? is_unit(view.column, g.k) && ends(g.k) && fits(view.row, rows)
+                  : is_unit(view.row, rows) && ends(rows) && fits(view.column, g.k));
+}
 
 Product::Product(const Gemm& gemm)
     : gemm(gemm), dtype(operand_dtype(gemm.op, "a", gemm.a.tensor->scalar_type())),

@@ -62,7 +62,14 @@ struct Strategy {
   /// Null: by the row's tile, whatever the product.
   Division (*divide)(const Product& product, const Strategy& row,
                      const ShaderTarget& target) = nullptr;
+  /// The elements that the kernel loads at once where rows are aligned and end in whole groups of
+  /// so many. gemm() copies a large product's operand that is not so. 0: none.
+  int64_t group = 0;
 };
+
+/// Whether an operand's elements lie in aligned groups, along K or across it. `view.row` is the
+/// stride across K, `view.column` that along it, and `rows` the size across.
+bool has_groups(const Gemm& g, const MatrixView& view, int64_t rows, bool along_k, int64_t unit);
 
 std::span<const Strategy> product_strategies();
 
