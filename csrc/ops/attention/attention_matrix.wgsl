@@ -48,7 +48,6 @@ var<workgroup> products: array<vec4<u32>, 576>;
 // Weights, [query][key]. Heads of up to 64 dimensions keep them where the products were.
 @if(wide)
 var<workgroup> weights: array<vec4<u32>, rows * weight_pitch>;
-var<workgroup> inverses: array<f32, rows>; // of the sums of weights
 var<workgroup> overflowed: atomic<u32>;
 
 fn group_of(operand: u32, at: u32) -> vec4<u32> {
@@ -72,6 +71,16 @@ fn value_matrix(d: u32) -> Right {
 fn weight_matrix(row: u32) -> Left {
   @if(wide) return subgroupMatrixLoad<Left, row_major>(&weights, row * weight_pitch, weight_pitch);
   @else return subgroupMatrixLoad<Left, row_major>(&products, row * weight_pitch, weight_pitch);
+}
+
+// The inverses of the sums of weights lie where the keys were. An array of their own would exceed the workgroup memory with
+// which two workgroups of wide heads run at once on an NVIDIA GPU.
+fn keep_inverse(row: u32, inverse: f32) {
+  key_part[row / 4u][row % 4u] = bitcast<u32>(inverse);
+}
+
+fn inverse_of(row: u32) -> f32 {
+  return bitcast<f32>(key_part[row / 4u][row % 4u]);
 }
 
 fn keep_weights(row: u32, column: u32, a: vec4<f32>, b: vec4<f32>) {
@@ -117,8 +126,8 @@ fn store_results(results: Sum, head_at: u32, first_row: u32, row: u32, d0: u32, 
   let d = d0 + lane % 2u * 8u;
   if (first_row + result_row < p.queries && d < p.value_dims) {
     let row_at = head_at + (first_row + result_row) * p.out_strides.z;
-    store_group(row_at, d, results_of(subgroup, lane, 0u) * inverses[result_row]);
-    store_group(row_at, d + 4u, results_of(subgroup, lane, 1u) * inverses[result_row]);
+    store_group(row_at, d, results_of(subgroup, lane, 0u) * inverse_of(result_row));
+    store_group(row_at, d + 4u, results_of(subgroup, lane, 1u) * inverse_of(result_row));
   }
 }
 
@@ -360,7 +369,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
               select(select(nan_f(), value, is_finite_f(maximum)), -inf_f(), unseen));
   }
   @if(dropped) inverse *= p.kept;
-  inverses[t] = inverse;
+  workgroupBarrier();
+  keep_inverse(t, inverse);
   let head_at = batch * p.out_strides.x + head * p.out_strides.y;
   let row = subgroup * 32u;
   store_results(r00, head_at, first_row, row, 0u, subgroup, lane);
