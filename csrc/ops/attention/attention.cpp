@@ -25,6 +25,7 @@
 #include "backend/empty.h"
 #include "backend/generator.h"
 #include "backend/tensor.h"
+#include "kernels/attention_blocks.h"
 #include "kernels/attention_combine.h"
 #include "kernels/attention_decode.h"
 #include "kernels/attention_delta.h"
@@ -361,6 +362,30 @@ void run_forward_tiles(const Attention& a, const Outputs& to, const AttentionTil
   run_tiles(launch, p, tile, shape.queries, shape.heads * shape.batches, shape.value_dims);
 }
 
+// The same of the kernels in blocks. A software adapter takes long over unrolled loops.
+template <class Launch, class Params>
+void run_blocks(Launch& launch, Params& p, const AttentionBlocks& blocks, const Tensor& on,
+                int64_t length, int64_t heads, int64_t dims) {
+  launch.invocations(blocks.invocations).lanes(blocks.lanes).row_blocks(blocks.row_blocks);
+  launch.column_blocks(blocks.column_blocks).dim_blocks(blocks.dim_blocks(dims));
+  launch.ways(blocks.ways(dims)).rolled(context_of(on).device.info().software);
+  p.one = 1;
+  p.tiles = u32(ceil_div(length, int64_t{blocks.rows()}));
+  p.workgroups = p.tiles * u32(heads);
+  launch.run(p, launch.grid_of_groups(p.workgroups));
+}
+
+void run_forward_blocks(const Attention& a, const Outputs& to, const AttentionBlocks& blocks) {
+  namespace kernel = kernels::attention_blocks;
+  const AttentionShape shape = a.shape();
+  kernel::Launch launch(kForwardOp);
+  kernel::Params p;
+  bind_outputs(launch, p, to);
+  bind_operands(launch, p, a, Grouping({&a.q, &a.k, &a.v}));
+  bind_draws(launch, a.dropout);
+  run_blocks(launch, p, blocks, a.q, shape.queries, shape.heads * shape.batches, shape.value_dims);
+}
+
 // The constant and the grid of the kernels on subgroup matrices, and the dispatch. A workgroup
 // takes `rows` of `length` rows.
 template <class Launch, class Params>
@@ -454,6 +479,9 @@ void run_forward(const Attention& a, const Outputs& to) {
     break;
   case AttentionKernel::kMatrix:
     run_forward_matrix(a, to);
+    break;
+  case AttentionKernel::kBlocks:
+    run_forward_blocks(a, to, row.blocks);
     break;
   case AttentionKernel::kTiles:
     run_forward_tiles(a, to, row.tile);
