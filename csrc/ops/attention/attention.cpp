@@ -26,6 +26,8 @@
 #include "backend/generator.h"
 #include "backend/tensor.h"
 #include "kernels/attention_blocks.h"
+#include "kernels/attention_blocks_keys.h"
+#include "kernels/attention_blocks_queries.h"
 #include "kernels/attention_combine.h"
 #include "kernels/attention_decode.h"
 #include "kernels/attention_delta.h"
@@ -574,6 +576,29 @@ void run_backward_tiles(const Attention& a, const Gradients& to, const Tensor& p
   }
 }
 
+void run_backward_blocks(const Attention& a, const Gradients& to, const Tensor& pairs,
+                         const AttentionStrategy& row) {
+  const AttentionShape shape = a.shape();
+  const Grouping grouping({&a.q, &a.k, &a.v, &to.g});
+  { // Also where neither is wanted: the gradients of keys and values need the totals.
+    namespace kernel = kernels::attention_blocks_queries;
+    kernel::Launch launch(kBackwardOp);
+    kernel::Params p;
+    bind_dq(launch, p, or_like(to.dq, a.q));
+    bind_gradients(launch, p, a, to, pairs, grouping);
+    run_blocks(launch, p, row.blocks, a.q, shape.queries, shape.heads * shape.batches, shape.dims);
+  }
+  if (to.dk.defined() || to.dv.defined()) {
+    namespace kernel = kernels::attention_blocks_keys;
+    kernel::Launch launch(kBackwardOp);
+    kernel::Params p;
+    bind_dk_and_dv(launch, p, or_like(to.dk, a.k), or_like(to.dv, a.v));
+    bind_gradients(launch, p, a, to, pairs, grouping);
+    run_blocks(launch, p, row.key_blocks, a.q, shape.keys, a.k.size(1) * shape.batches,
+               shape.widest());
+  }
+}
+
 void run_backward_matrix(const Attention& a, Gradients to, const Tensor& pairs) {
   const AttentionShape shape = a.shape();
   const bool wide = is_wide(shape);
@@ -605,6 +630,8 @@ void run_backward(const Attention& a, const Gradients& to) {
   const Tensor pairs = pairs_of(to, a.dropout);
   if (row.kernel == AttentionKernel::kMatrix) {
     run_backward_matrix(a, to, pairs);
+  } else if (row.kernel == AttentionKernel::kBlocks) {
+    run_backward_blocks(a, to, pairs, row);
   } else {
     run_backward_tiles(a, to, pairs, row.tile);
   }

@@ -10,7 +10,7 @@ import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_gr
 import package::attention::operands::{operand_q, operand_k, Matrix};
 import package::attention::blocks::{Params, Blocks, Place, place_of, rows, columns, height, rows_times, row_sums};
 import package::attention::blocks::{scores_of, add_results, join_ways, row_totals, row_maxima, log2_e, four_from};
-import package::attention::blocks::{exp2_of, is_masked};
+import package::attention::blocks::{exp2_of, is_masked, scaled, are_seen};
 // @require has_seed == dropped && has_offset == dropped
 
 struct Params {
@@ -37,24 +37,12 @@ fn group_of(operand: u32, row_at: u32, d: u32) -> vec4<f32> {
 // Without a bias they are the products with their scale's sign. So the difference of equal scores is exactly 0, however
 // large they are. Where a query does not see a key, the level is -infinity.
 fn row_levels(x: vec4<f32>, masked: bool, batch: u32, head: u32, query: u32, key: u32) -> vec4<f32> {
-  var levels = x;
-  @if(has_bias) {
-    levels *= p.scale;
-    if (query < p.queries) {
-      let at = p.bias_at + batch * p.bias_strides.x + head * p.bias_strides.y + query * p.bias_strides.z;
-      for (var i = 0u; i < 4u; i++) {
-        if (key + i < p.keys) {
-          levels[i] += load_bias(at + (key + i) * p.bias_strides.w);
-        }
-      }
-    }
-  }
-  @else levels = select(x, -x, vec4<bool>(p.scale < 0.0));
+  let queries = vec4<u32>(query);
+  let keys = four_from(key);
+  @if(has_bias) var levels = scaled(x, batch, head, queries, keys);
+  @else var levels = select(x, -x, vec4<bool>(p.scale < 0.0));
   if (masked) {
-    let keys = four_from(key);
-    var seen = keys < vec4<u32>(p.keys);
-    @if(causal) seen = seen & (keys <= vec4<u32>(query));
-    levels = select(vec4<f32>(-inf_f()), levels, seen);
+    levels = select(vec4<f32>(-inf_f()), levels, are_seen(queries, keys));
   }
   return levels;
 }
@@ -78,7 +66,7 @@ fn largest(block: mat4x4<f32>) -> vec4<f32> {
   return max(max(levels[0], levels[1]), max(levels[2], levels[3]));
 }
 
-fn weights_of(block: mat4x4<f32>, maxima: vec4<f32>) -> mat4x4<f32> {
+fn block_weights(block: mat4x4<f32>, maxima: vec4<f32>) -> mat4x4<f32> {
   return mat4x4<f32>(exp2_of((block[0] - maxima.x) * level_step()), exp2_of((block[1] - maxima.y) * level_step()),
                      exp2_of((block[2] - maxima.z) * level_step()), exp2_of((block[3] - maxima.w) * level_step()));
 }
@@ -157,7 +145,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let end = select(p.keys, min(p.keys, first_row + rows), causal);
   for (var first = 0u; first < end; first += columns) {
     var scores = scores_of(q, first_row, k, first, place);
-    let masked = is_masked(first_row, first, columns);
+    let masked = is_masked(first_row, rows, first, columns);
     let key = first + 4u * place.column;
     let further = key + 4u * lanes;
 
@@ -185,10 +173,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     if (dim_blocks > 1u) {
       results[1] = rows_times(results[1], shrink0);
     }
-    scores[0] = weights_of(scores[0], maxima[0]);
+    scores[0] = block_weights(scores[0], maxima[0]);
     sums[0] = sums[0] * shrink0 + row_sums(scores[0]);
     if (column_blocks > 1u) {
-      scores[1] = weights_of(scores[1], maxima[0]);
+      scores[1] = block_weights(scores[1], maxima[0]);
       sums[0] += row_sums(scores[1]);
     }
     if (row_blocks > 1u) {
@@ -196,10 +184,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       if (dim_blocks > 1u) {
         results[3] = rows_times(results[3], shrink1);
       }
-      scores[2] = weights_of(scores[2], maxima[1]);
+      scores[2] = block_weights(scores[2], maxima[1]);
       sums[1] = sums[1] * shrink1 + row_sums(scores[2]);
       if (column_blocks > 1u) {
-        scores[3] = weights_of(scores[3], maxima[1]);
+        scores[3] = block_weights(scores[3], maxima[1]);
         sums[1] += row_sums(scores[3]);
       }
     }

@@ -342,6 +342,31 @@ fn four_from(key: u32) -> vec4<u32> {
   return vec4<u32>(key, key + 1u, key + 2u, key + 3u);
 }
 
+// Scores of queries and keys that may lie beyond the end.
+fn scaled(products: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>, keys: vec4<u32>) -> vec4<f32> {
+  var scores = products * p.scale;
+  @if(has_bias) {
+    let at = p.bias_at + batch * p.bias_strides.x + head * p.bias_strides.y;
+    for (var i = 0u; i < 4u; i++) {
+      if (queries[i] < p.queries && keys[i] < p.keys) {
+        scores[i] += load_bias(at + queries[i] * p.bias_strides.z + keys[i] * p.bias_strides.w);
+      }
+    }
+  }
+  return scores;
+}
+
+fn are_seen(queries: vec4<u32>, keys: vec4<u32>) -> vec4<bool> {
+  @if(causal) return (keys < vec4<u32>(p.keys)) & (queries < vec4<u32>(p.queries)) & (keys <= queries);
+  @else return (keys < vec4<u32>(p.keys)) & (queries < vec4<u32>(p.queries));
+}
+
+// Whether some query of a tile does not see all its keys.
+fn is_masked(first_query: u32, queries: u32, first_key: u32, keys: u32) -> bool {
+  return first_query + queries > p.queries || first_key + keys > p.keys ||
+         (causal && first_key + keys > first_query + 1u);
+}
+
 // 2 to a power of at most about 0. A compiler may assume that there is no NaN, and exp2() of -infinity is not 0 on all
 // devices.
 fn exp2_of(x: vec4<f32>) -> vec4<f32> {
@@ -349,7 +374,13 @@ fn exp2_of(x: vec4<f32>) -> vec4<f32> {
   return select(select(exp2(x), vec4<f32>(), x < vec4<f32>(-126.0)), x, is_nan);
 }
 
-// Whether some query of a tile does not see all its keys.
-fn is_masked(first_query: u32, first_key: u32, keys: u32) -> bool {
-  return first_key + keys > p.keys || (causal && first_key + keys > first_query + 1u);
+// The weights of four scores, from their products and the logarithms of their queries. A query that saw no key gives none.
+fn weights_of(products: vec4<f32>, lse: vec4<f32>, masked: bool, batch: u32, head: u32, queries: vec4<u32>,
+              keys: vec4<u32>) -> vec4<f32> {
+  let weights = exp2_of((scaled(products, batch, head, queries, keys) - lse) * log2_e);
+  var seen = bitcast<vec4<u32>>(lse) != vec4<u32>(0xff800000u);
+  if (masked) {
+    seen = seen & are_seen(queries, keys);
+  }
+  return select(vec4<f32>(), weights, seen);
 }

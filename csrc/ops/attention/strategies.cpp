@@ -15,21 +15,28 @@ namespace {
 using Pass = AttentionPass;
 using Kernel = AttentionKernel;
 
+// {invocations, lanes, row blocks, column blocks}: 64 rows of 64 columns, and 32 of 64.
+constexpr AttentionBlocks kTall = {128, 16, 2, 1};
+constexpr AttentionBlocks kFlat = {128, 16, 1, 1};
+
 // The first row that fits is taken. Wide heads take more registers for each row, so an invocation
 // has fewer rows of them.
 constexpr AttentionStrategy kStrategies[] = {
     // name, pass, kernel, most queries, widest head, few groups,
     // {lanes, ways, rows each, columns each, chunk, rolled},
-    // {invocations, lanes, row blocks, column blocks}, fill
+    // blocks, fill, blocks of the keys
     {"decode", Pass::kForward, Kernel::kDecode, 8, 256, false, {}},
     {"forward_matrix", Pass::kForward, Kernel::kMatrix, 0, 128, false, {}},
     {"forward_software", Pass::kForward, Kernel::kTiles, 0, 128, true, {64, 1, 1, 16, 16, true}},
-    {"forward_blocks_64", Pass::kForward, Kernel::kBlocks, 0, 128, false, {}, {128, 16, 2, 1}, 8},
-    {"forward_blocks_32", Pass::kForward, Kernel::kBlocks, 0, 128, false, {}, {128, 16, 1, 1}},
+    {"forward_blocks_64", Pass::kForward, Kernel::kBlocks, 0, 128, false, {}, kTall, 8},
+    {"forward_blocks_32", Pass::kForward, Kernel::kBlocks, 0, 128, false, {}, kFlat},
     {"forward_64", Pass::kForward, Kernel::kTiles, 0, 128, false, {32, 4, 2, 8, 4, false}},
     {"forward_32", Pass::kForward, Kernel::kTiles, 0, 256, false, {32, 4, 1, 8, 4, false}},
     {"backward_matrix", Pass::kBackward, Kernel::kMatrix, 0, 128, false, {}},
     {"backward_software", Pass::kBackward, Kernel::kTiles, 0, 128, true, {64, 1, 1, 8, 16, true}},
+    {"backward_blocks_64", Pass::kBackward, Kernel::kBlocks, 0, 64, false, {}, kTall, 8, kTall},
+    {"backward_blocks_wide", Pass::kBackward, Kernel::kBlocks, 0, 128, false, {}, kTall, 8, kFlat},
+    {"backward_blocks_32", Pass::kBackward, Kernel::kBlocks, 0, 128, false, {}, kFlat, 0, kFlat},
     {"backward_64", Pass::kBackward, Kernel::kTiles, 0, 64, false, {32, 4, 2, 4, 4, false}},
     {"backward_32", Pass::kBackward, Kernel::kTiles, 0, 256, false, {32, 4, 1, 4, 4, false}},
 };
@@ -44,6 +51,12 @@ bool fits_matrices(const AttentionShape& shape, const ShaderTarget& target) {
   return !shape.score_gradients && shape.dtype == DType::kF16 && shape.groups_of_eight &&
          has_f16_matrices(target) && target.max_workgroup_storage >= kStorage &&
          target.max_workgroup_invocations >= kernels::attention_matrix::kWorkgroup;
+}
+
+bool fits_blocks(const AttentionBlocks& blocks, const AttentionShape& shape,
+                 const ShaderTarget& target, uint32_t column_bytes) {
+  return blocks.invocations <= target.max_workgroup_invocations &&
+         blocks.storage(shape.widest(), column_bytes) <= target.max_workgroup_storage;
 }
 
 std::array<const AttentionStrategy*, 2> forced = {}; // of each pass
@@ -129,8 +142,8 @@ const AttentionStrategy* find_attention(const AttentionShape& shape, AttentionPa
     case Kernel::kMatrix:
       return fits_matrices(shape, target);
     case Kernel::kBlocks:
-      return !shape.score_gradients && row.blocks.invocations <= target.max_workgroup_invocations &&
-             row.blocks.storage(shape.widest(), kColumnBytes) <= target.max_workgroup_storage;
+      return !shape.score_gradients && fits_blocks(row.blocks, shape, target, 0) &&
+             (pass == Pass::kForward || fits_blocks(row.key_blocks, shape, target, kColumnBytes));
     case Kernel::kTiles:
       break;
     }

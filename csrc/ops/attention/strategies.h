@@ -68,9 +68,10 @@ struct AttentionStrategy {
   int64_t widest;              // head dimension that it takes
   bool few_groups;             // for devices that few workgroups keep busy: software
   AttentionTile tile;          // of kTiles
-  AttentionBlocks blocks = {}; // of kBlocks
+  AttentionBlocks blocks = {}; // of kBlocks: the result, or the gradient of the queries
   // The call has at least workgroups_to_fill / fill of them; 0: any number.
   uint32_t fill = 0;
+  AttentionBlocks key_blocks = {}; // of kBlocks: the gradients of keys and values
 };
 
 /// Storage buffers that a kernel binds at most.

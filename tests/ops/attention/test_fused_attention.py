@@ -336,11 +336,30 @@ def test_same_bits_every_time(shape):
         assert all(torch.equal(a, b) for a, b in zip(run, runs[0], strict=True))
 
 
-@pytest.mark.parametrize("queries", [3, 40])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_dropout(queries, dtype):
+@pytest.fixture
+def force():
+    """Sets the row of strategies.cpp that a pass takes."""
+    yield _C._force_attention_strategy
+    _C._force_attention_strategy("")
+
+
+@pytest.mark.parametrize(
+    ("queries", "dtype", "rows"),
+    [
+        (3, torch.float32, ()),
+        (40, torch.float32, ()),
+        (3, torch.float16, ()),
+        (40, torch.float16, ()),
+        (75, torch.float32, ("forward_blocks_64", "backward_blocks_64")),
+        (40, torch.float32, ("forward_blocks_64", "backward_software")),
+    ],
+)
+def test_dropout(queries, dtype, rows, force):
     """With the identity for values, the result shows which weights were dropped. Another call with
-    the same seed drops the same ones, and so does its backward pass."""
+    the same seed drops the same ones, and so does its backward pass, also if it takes another
+    kernel."""
+    for row in rows:
+        force(row)
     p = 0.3
     query, key, value = inputs(2, 4, queries, 90, 16, key_heads=2, dtype=dtype)
     ones = torch.eye(90, dtype=dtype).expand(2, 2, 90, 90)
@@ -380,12 +399,6 @@ def test_dropout_draws_anew_and_may_drop_all():
 
 
 # ---- The kernels in blocks, which software adapters do not take
-
-
-@pytest.fixture
-def force():
-    yield _C._force_attention_strategy
-    _C._force_attention_strategy("")
 
 
 BLOCKS = [[name for name in names if "blocks" in name] for names in _C._attention_strategies()]
@@ -456,11 +469,52 @@ def test_numbers_of_blocks(row, force):
     torch.testing.assert_close(result[1].cpu().double(), scores.logsumexp(-1), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_layouts_of_blocks(dtype, force):
+def test_layouts_of_blocks(force):
     force(BLOCKS[0][0])
     for _, layout in layouts():
-        compare([layout(n).to(dtype) for n in (21, 33, 33)], gradients=False)
+        compare([layout(n) for n in (21, 33, 33)], gradients=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_in_blocks(dtype, force):
+    force(BLOCKS[0][0])
+    for value_dims in (16, 15):
+        tensors = inputs(2, 3, 33, 70, 16, value_dims=value_dims, dtype=dtype)
+        compare(tensors, gradients=False)
+
+
+def test_gradients_of_blocks(force):
+    for row in BLOCKS[1]:
+        force(row)
+        if "wide" not in row:
+            for queries, keys in zip(ROWS, COLUMNS, strict=True):
+                compare(inputs(1, 2, queries, keys, 60))
+
+
+@pytest.mark.parametrize("row", BLOCKS[1])
+def test_gradients_of_causal_blocks(row, force):
+    force(row)
+    dims = 128 if "wide" in row else 32
+    for queries, keys in ((70, 90), (65, 31), (130, 130)):
+        tensors = inputs(2, 4, queries, keys, dims, value_dims=dims - 4, key_heads=2)
+        compare(tensors, is_causal=True, enable_gqa=True)
+
+
+def test_gradients_of_layouts_of_blocks(force):
+    force(BLOCKS[1][0])
+    for _, layout in layouts():
+        compare([layout(n) for n in (21, 33, 33)])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_gradients_of_masked_blocks(dtype, force):
+    """Some queries see nothing."""
+    force(BLOCKS[1][0])
+    tensors = inputs(2, 3, 70, 90, 20, dtype=dtype)
+    mask = torch.rand(70, 90) > 0.3
+    mask[::3] = False
+    compare(tensors, mask)
+    compare(tensors, torch.randn(2, 1, 70, 90).to(dtype))
 
 
 # ---- Which way is taken
