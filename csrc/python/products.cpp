@@ -16,6 +16,7 @@
 #include "backend/tensor.h"
 #include "launch/dtypes.h"
 #include "launch/target_scope.h"
+#include "ops/attention/strategies.h"
 #include "ops/conv/conv.h"
 #include "ops/matmul/strategies.h"
 #include "runtime/context.h"
@@ -175,6 +176,11 @@ void register_products(pybind11::module_& m) {
   namespace py = pybind11;
   m.def("_product_strategies", &strategies);
   m.def("_force_product_strategy", [](const std::string& name) { force_strategy(name); });
+  m.def("_attention_strategies", [] {
+    return std::pair(attention_names(AttentionPass::kForward),
+                     attention_names(AttentionPass::kBackward));
+  });
+  m.def("_force_attention_strategy", [](const std::string& name) { force_attention(name); });
   const py::call_guard<py::gil_scoped_release> without_gil;
   using Given = const std::optional<Tensor>&;
   py::class_<FusedProduct>(m, "FusedProduct")

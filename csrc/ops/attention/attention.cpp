@@ -25,6 +25,9 @@
 #include "backend/empty.h"
 #include "backend/generator.h"
 #include "backend/tensor.h"
+#include "kernels/attention_blocks.h"
+#include "kernels/attention_blocks_keys.h"
+#include "kernels/attention_blocks_queries.h"
 #include "kernels/attention_combine.h"
 #include "kernels/attention_decode.h"
 #include "kernels/attention_delta.h"
@@ -361,6 +364,30 @@ void run_forward_tiles(const Attention& a, const Outputs& to, const AttentionTil
   run_tiles(launch, p, tile, shape.queries, shape.heads * shape.batches, shape.value_dims);
 }
 
+// The same of the kernels in blocks. A software adapter takes long over unrolled loops.
+template <class Launch, class Params>
+void run_blocks(Launch& launch, Params& p, const AttentionBlocks& blocks, const Tensor& on,
+                int64_t length, int64_t heads, int64_t dims) {
+  launch.invocations(blocks.invocations).lanes(blocks.lanes).row_blocks(blocks.row_blocks);
+  launch.column_blocks(blocks.column_blocks).dim_blocks(blocks.dim_blocks(dims));
+  launch.ways(blocks.ways(dims)).rolled(context_of(on).device.info().software);
+  p.one = 1;
+  p.tiles = u32(ceil_div(length, int64_t{blocks.rows()}));
+  p.workgroups = p.tiles * u32(heads);
+  launch.run(p, launch.grid_of_groups(p.workgroups));
+}
+
+void run_forward_blocks(const Attention& a, const Outputs& to, const AttentionBlocks& blocks) {
+  namespace kernel = kernels::attention_blocks;
+  const AttentionShape shape = a.shape();
+  kernel::Launch launch(kForwardOp);
+  kernel::Params p;
+  bind_outputs(launch, p, to);
+  bind_operands(launch, p, a, Grouping({&a.q, &a.k, &a.v}));
+  bind_draws(launch, a.dropout);
+  run_blocks(launch, p, blocks, a.q, shape.queries, shape.heads * shape.batches, shape.value_dims);
+}
+
 // The constant and the grid of the kernels on subgroup matrices, and the dispatch. A workgroup
 // takes `rows` of `length` rows.
 template <class Launch, class Params>
@@ -455,6 +482,9 @@ void run_forward(const Attention& a, const Outputs& to) {
   case AttentionKernel::kMatrix:
     run_forward_matrix(a, to);
     break;
+  case AttentionKernel::kBlocks:
+    run_forward_blocks(a, to, row.blocks);
+    break;
   case AttentionKernel::kTiles:
     run_forward_tiles(a, to, row.tile);
     break;
@@ -546,6 +576,29 @@ void run_backward_tiles(const Attention& a, const Gradients& to, const Tensor& p
   }
 }
 
+void run_backward_blocks(const Attention& a, const Gradients& to, const Tensor& pairs,
+                         const AttentionStrategy& row) {
+  const AttentionShape shape = a.shape();
+  const Grouping grouping({&a.q, &a.k, &a.v, &to.g});
+  { // Also where neither is wanted: the gradients of keys and values need the totals.
+    namespace kernel = kernels::attention_blocks_queries;
+    kernel::Launch launch(kBackwardOp);
+    kernel::Params p;
+    bind_dq(launch, p, or_like(to.dq, a.q));
+    bind_gradients(launch, p, a, to, pairs, grouping);
+    run_blocks(launch, p, row.blocks, a.q, shape.queries, shape.heads * shape.batches, shape.dims);
+  }
+  if (to.dk.defined() || to.dv.defined()) {
+    namespace kernel = kernels::attention_blocks_keys;
+    kernel::Launch launch(kBackwardOp);
+    kernel::Params p;
+    bind_dk_and_dv(launch, p, or_like(to.dk, a.k), or_like(to.dv, a.v));
+    bind_gradients(launch, p, a, to, pairs, grouping);
+    run_blocks(launch, p, row.key_blocks, a.q, shape.keys, a.k.size(1) * shape.batches,
+               shape.widest());
+  }
+}
+
 void run_backward_matrix(const Attention& a, Gradients to, const Tensor& pairs) {
   const AttentionShape shape = a.shape();
   const bool wide = is_wide(shape);
@@ -577,6 +630,8 @@ void run_backward(const Attention& a, const Gradients& to) {
   const Tensor pairs = pairs_of(to, a.dropout);
   if (row.kernel == AttentionKernel::kMatrix) {
     run_backward_matrix(a, to, pairs);
+  } else if (row.kernel == AttentionKernel::kBlocks) {
+    run_backward_blocks(a, to, pairs, row);
   } else {
     run_backward_tiles(a, to, pairs, row.tile);
   }

@@ -1,10 +1,13 @@
 #include "ops/attention/strategies.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <string>
 
 #include "kernels/attention_matrix.h"
 #include "launch/matrix_units.h"
+#include "runtime/error.h"
 
 namespace torch_webgpu {
 namespace {
@@ -12,18 +15,28 @@ namespace {
 using Pass = AttentionPass;
 using Kernel = AttentionKernel;
 
+// {invocations, lanes, row blocks, column blocks}: 64 rows of 64 columns, and 32 of 64.
+constexpr AttentionBlocks kTall = {128, 16, 2, 1};
+constexpr AttentionBlocks kFlat = {128, 16, 1, 1};
+
 // The first row that fits is taken. Wide heads take more registers for each row, so an invocation
 // has fewer rows of them.
 constexpr AttentionStrategy kStrategies[] = {
     // name, pass, kernel, most queries, widest head, few groups,
-    // {lanes, ways, rows each, columns each, chunk, rolled}
+    // {lanes, ways, rows each, columns each, chunk, rolled},
+    // blocks, fill, blocks of the keys
     {"decode", Pass::kForward, Kernel::kDecode, 8, 256, false, {}},
     {"forward_matrix", Pass::kForward, Kernel::kMatrix, 0, 128, false, {}},
     {"forward_software", Pass::kForward, Kernel::kTiles, 0, 128, true, {64, 1, 1, 16, 16, true}},
+    {"forward_blocks_64", Pass::kForward, Kernel::kBlocks, 0, 128, false, {}, kTall, 8},
+    {"forward_blocks_32", Pass::kForward, Kernel::kBlocks, 0, 128, false, {}, kFlat},
     {"forward_64", Pass::kForward, Kernel::kTiles, 0, 128, false, {32, 4, 2, 8, 4, false}},
     {"forward_32", Pass::kForward, Kernel::kTiles, 0, 256, false, {32, 4, 1, 8, 4, false}},
     {"backward_matrix", Pass::kBackward, Kernel::kMatrix, 0, 128, false, {}},
     {"backward_software", Pass::kBackward, Kernel::kTiles, 0, 128, true, {64, 1, 1, 8, 16, true}},
+    {"backward_blocks_64", Pass::kBackward, Kernel::kBlocks, 0, 64, false, {}, kTall, 8, kTall},
+    {"backward_blocks_wide", Pass::kBackward, Kernel::kBlocks, 0, 128, false, {}, kTall, 8, kFlat},
+    {"backward_blocks_32", Pass::kBackward, Kernel::kBlocks, 0, 128, false, {}, kFlat, 0, kFlat},
     {"backward_64", Pass::kBackward, Kernel::kTiles, 0, 64, false, {32, 4, 2, 4, 4, false}},
     {"backward_32", Pass::kBackward, Kernel::kTiles, 0, 256, false, {32, 4, 1, 4, 4, false}},
 };
@@ -40,7 +53,33 @@ bool fits_matrices(const AttentionShape& shape, const ShaderTarget& target) {
          target.max_workgroup_invocations >= kernels::attention_matrix::kWorkgroup;
 }
 
+bool fits_blocks(const AttentionBlocks& blocks, const AttentionShape& shape,
+                 const ShaderTarget& target, uint32_t column_bytes) {
+  return blocks.invocations <= target.max_workgroup_invocations &&
+         blocks.storage(shape.widest(), column_bytes) <= target.max_workgroup_storage;
+}
+
+std::array<const AttentionStrategy*, 2> forced = {}; // of each pass
+
+// Whether the call has enough workgroups of the row's size.
+bool fills(const AttentionStrategy& row, const AttentionShape& shape, const ShaderTarget& target) {
+  if (row.fill == 0) {
+    return true;
+  }
+  const int64_t length =
+      row.pass == Pass::kForward ? shape.queries : std::min(shape.queries, shape.keys);
+  return shape.batches * shape.heads * length >=
+         int64_t{target.workgroups_to_fill / row.fill} * row.blocks.rows();
+}
+
 } // namespace
+
+uint32_t AttentionBlocks::storage(int64_t dims, uint32_t column_bytes) const {
+  constexpr uint32_t kStep = 16; // of attention/blocks.wgsl
+  const uint32_t most = (column_blocks + dim_blocks(dims) + 1) / 2;
+  return 16 * kStep * (rows() / 4 + 1 + lanes * most + 1) +
+         4 * lanes * column_blocks * column_bytes;
+}
 
 uint32_t AttentionTile::groups(int64_t dims) const {
   const auto needed = static_cast<uint32_t>((dims + 4 * ways - 1) / (4 * ways));
@@ -59,13 +98,42 @@ bool is_composed_faster(const ShaderTarget& target) {
   return target.workgroups_to_fill <= kFewGroups;
 }
 
+void force_attention(std::string_view name) {
+  if (name.empty()) {
+    forced = {};
+    return;
+  }
+  const auto* row = std::ranges::find(kStrategies, name, &AttentionStrategy::name);
+  if (row == std::end(kStrategies)) {
+    raise(ErrorKind::kRuntime,
+          "there is no way to compute attention named '" + std::string(name) + "'");
+  }
+  forced[static_cast<size_t>(row->pass)] = row;
+}
+
+std::vector<std::string_view> attention_names(AttentionPass pass) {
+  std::vector<std::string_view> names;
+  for (const AttentionStrategy& row : kStrategies) {
+    if (row.pass == pass) {
+      names.push_back(row.name);
+    }
+  }
+  return names;
+}
+
 const AttentionStrategy* find_attention(const AttentionShape& shape, AttentionPass pass,
                                         const ShaderTarget& target) {
+  constexpr uint32_t kColumnBytes = 12; // of attention_blocks_keys.wgsl
   const uint32_t planes = pass == AttentionPass::kBackward ? 2 : 1;
   const auto fits = [&](const AttentionStrategy& row) {
     if (row.pass != pass || shape.widest() > row.widest ||
-        (row.most_queries != 0 && shape.queries > row.most_queries) ||
-        (row.few_groups && target.workgroups_to_fill > kFewGroups)) {
+        (row.most_queries != 0 && shape.queries > row.most_queries)) {
+      return false;
+    }
+    const AttentionStrategy* wanted = forced[static_cast<size_t>(pass)];
+    if (wanted != nullptr ? &row != wanted
+                          : (row.few_groups && target.workgroups_to_fill > kFewGroups) ||
+                                !fills(row, shape, target)) {
       return false;
     }
     switch (row.kernel) {
@@ -73,6 +141,9 @@ const AttentionStrategy* find_attention(const AttentionShape& shape, AttentionPa
       return true; // keeps to what every device has
     case Kernel::kMatrix:
       return fits_matrices(shape, target);
+    case Kernel::kBlocks:
+      return !shape.score_gradients && fits_blocks(row.blocks, shape, target, 0) &&
+             (pass == Pass::kForward || fits_blocks(row.key_blocks, shape, target, kColumnBytes));
     case Kernel::kTiles:
       break;
     }

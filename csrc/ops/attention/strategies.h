@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "wgsl/dtype.h"
 #include "wgsl/target.h"
@@ -36,11 +37,26 @@ struct AttentionTile {
   uint32_t storage(uint32_t planes) const;
 };
 
+/// How a workgroup of the kernels in blocks divides its work: the constants of
+/// attention/blocks.wgsl.
+struct AttentionBlocks {
+  uint32_t invocations = 0, lanes = 0, row_blocks = 0, column_blocks = 0;
+
+  uint32_t rows() const { return 4 * invocations / lanes * row_blocks; }
+  /// Invocations that share a block of results of so many dimensions.
+  uint32_t ways(int64_t dims) const { return lanes == 16 && dims <= 32 ? 2 : 1; }
+  /// Blocks of dimensions of an invocation's results.
+  uint32_t dim_blocks(int64_t dims) const { return dims <= 4 * lanes ? 1 : 2; }
+  /// Bytes of workgroup memory, with so many more for each column.
+  uint32_t storage(int64_t dims, uint32_t column_bytes) const;
+};
+
 enum class AttentionPass : uint8_t { kForward, kBackward };
 /// Which kernel files compute it.
 enum class AttentionKernel : uint8_t {
   kDecode, // attention_decode.wgsl
   kMatrix, // attention_matrix*.wgsl
+  kBlocks, // attention_blocks*.wgsl
   kTiles,  // attention_forward.wgsl, attention_gradient_*.wgsl
 };
 
@@ -48,10 +64,14 @@ struct AttentionStrategy {
   std::string_view name;
   AttentionPass pass;
   AttentionKernel kernel;
-  int64_t most_queries; // 0: any number
-  int64_t widest;       // head dimension that it takes
-  bool few_groups;      // for devices that few workgroups keep busy: software
-  AttentionTile tile;   // of kTiles
+  int64_t most_queries;        // 0: any number
+  int64_t widest;              // head dimension that it takes
+  bool few_groups;             // for devices that few workgroups keep busy: software
+  AttentionTile tile;          // of kTiles
+  AttentionBlocks blocks = {}; // of kBlocks: the result, or the gradient of the queries
+  // The call has at least workgroups_to_fill / fill of them; 0: any number.
+  uint32_t fill = 0;
+  AttentionBlocks key_blocks = {}; // of kBlocks: the gradients of keys and values
 };
 
 /// Storage buffers that a kernel binds at most.
@@ -62,6 +82,12 @@ inline constexpr int64_t kWidestHead = 256;
 /// Whether products and softmax, one after the other, take less time on such a device, where both
 /// ways are allowed.
 bool is_composed_faster(const ShaderTarget& target);
+
+/// For tests: the row of a pass that is taken from now on, whatever else fits; "" for none. Raises
+/// an error for an unknown name.
+void force_attention(std::string_view name);
+/// The names of the rows of a pass.
+std::vector<std::string_view> attention_names(AttentionPass pass);
 
 /// The first row of the table that the target has the memory for; null if there is none.
 const AttentionStrategy* find_attention(const AttentionShape& shape, AttentionPass pass,

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
+from torch_webgpu import _C
 from torch_webgpu.wgsl import target
 
 INF, NAN = float("inf"), float("nan")
@@ -335,11 +336,30 @@ def test_same_bits_every_time(shape):
         assert all(torch.equal(a, b) for a, b in zip(run, runs[0], strict=True))
 
 
-@pytest.mark.parametrize("queries", [3, 40])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_dropout(queries, dtype):
+@pytest.fixture
+def force():
+    """Sets the row of strategies.cpp that a pass takes."""
+    yield _C._force_attention_strategy
+    _C._force_attention_strategy("")
+
+
+@pytest.mark.parametrize(
+    ("queries", "dtype", "rows"),
+    [
+        (3, torch.float32, ()),
+        (40, torch.float32, ()),
+        (3, torch.float16, ()),
+        (40, torch.float16, ()),
+        (75, torch.float32, ("forward_blocks_64", "backward_blocks_64")),
+        (40, torch.float32, ("forward_blocks_64", "backward_software")),
+    ],
+)
+def test_dropout(queries, dtype, rows, force):
     """With the identity for values, the result shows which weights were dropped. Another call with
-    the same seed drops the same ones, and so does its backward pass."""
+    the same seed drops the same ones, and so does its backward pass, also if it takes another
+    kernel."""
+    for row in rows:
+        force(row)
     p = 0.3
     query, key, value = inputs(2, 4, queries, 90, 16, key_heads=2, dtype=dtype)
     ones = torch.eye(90, dtype=dtype).expand(2, 2, 90, 90)
@@ -376,6 +396,125 @@ def test_dropout_draws_anew_and_may_drop_all():
         nothing = F.scaled_dot_product_attention(*tensors, dropout_p=1.0)
     assert not torch.equal(first, second)
     assert nothing.eq(0).all()
+
+
+# ---- The kernels in blocks, which software adapters do not take
+
+
+BLOCKS = [[name for name in names if "blocks" in name] for names in _C._attention_strategies()]
+ROWS = [1, 31, 64, 67, 130]
+COLUMNS = [1, 37, 64, 65, 129]
+
+
+@pytest.mark.parametrize("dims", [32, 64, 128])
+@pytest.mark.parametrize("row", BLOCKS[0])
+def test_blocks(row, dims, force):
+    force(row)
+    for queries, keys in zip(ROWS, COLUMNS, strict=True):
+        compare(inputs(1, 2, queries, keys, dims), gradients=False)
+    for query_dims, value_dims in ((dims - 4, dims - 28), (dims - 28, dims)):
+        compare(
+            inputs(2, 4, 33, 70, query_dims, value_dims=value_dims, key_heads=2),
+            gradients=False,
+            enable_gqa=True,
+        )
+    layout = [torch.randn(2, n, 3, 3 * dims)[..., dims : 2 * dims] for n in (70, 33, 33)]
+    compare([t.transpose(1, 2) for t in layout], gradients=False)
+
+
+@pytest.mark.parametrize("row", BLOCKS[0])
+def test_causal_blocks(row, force):
+    force(row)
+    for queries, keys in (*zip(ROWS, COLUMNS, strict=True), (65, 31), (200, 200)):
+        compare(inputs(1, 2, queries, keys, 64), gradients=False, is_causal=True)
+
+
+@pytest.mark.parametrize("row", BLOCKS[0])
+def test_masks_of_blocks(row, force):
+    """Rows that see nothing at first, or at all, and values beyond what differences can hold."""
+    force(row)
+    tensors = inputs(2, 2, 70, 90, 16)
+    for shape in MASKS:
+        sizes = [{30: 70, 45: 90, 3: 2}.get(n, n) for n in shape]
+        compare(tensors, torch.randn(sizes), gradients=False)
+    mask = torch.rand(70, 90) > 0.3
+    mask[::3], mask[1::3, :80] = False, False
+    compare(tensors, mask, gradients=False)
+    mask = torch.zeros(70, 90)
+    mask[:, :70] = mask[3] = torch.finfo(torch.float32).min
+    mask[5, 3], mask[6, 89] = NAN, INF
+    compare(tensors, mask, gradients=False)
+
+
+@pytest.mark.parametrize("row", BLOCKS[0])
+def test_numbers_of_blocks(row, force):
+    force(row)
+    query, key, value = inputs(1, 2, 70, 90, 16)
+    for scale in (0.0, -0.7):
+        compare([query, key, value], gradients=False, scale=scale)
+    near = ({"rtol": 1e-3, "atol": 1e-3}, {})
+    for factor in (torch.linspace(-40, 40, 90)[:, None], 300 * torch.ones(90, 1)):
+        compare([query, key * factor, value], gradients=False, near=near)
+    bad = [query.clone(), key.clone(), value.clone()]
+    bad[0][0, 0, 2, 3], bad[0][0, 1, 4, 0], bad[0][0, 1, 1, 5] = NAN, INF, -INF
+    compare([bad[0], key, value], gradients=False)
+    bad[1][0, 0, 89, 3] = NAN
+    compare([query, bad[1], value], gradients=False)
+    bad[2][0, 0, 3, 3], bad[2][0, 1, 88, 0] = NAN, INF
+    compare([query, key, bad[2]], gradients=False)
+    result = torch.ops.aten._scaled_dot_product_fused_attention_overrideable(
+        *to_device([query, key, value])
+    )
+    scores = (query.double() @ key.double().mT) / 4
+    torch.testing.assert_close(result[1].cpu().double(), scores.logsumexp(-1), rtol=1e-5, atol=1e-5)
+
+
+def test_layouts_of_blocks(force):
+    force(BLOCKS[0][0])
+    for _, layout in layouts():
+        compare([layout(n) for n in (21, 33, 33)], gradients=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_in_blocks(dtype, force):
+    force(BLOCKS[0][0])
+    for value_dims in (16, 15):
+        tensors = inputs(2, 3, 33, 70, 16, value_dims=value_dims, dtype=dtype)
+        compare(tensors, gradients=False)
+
+
+def test_gradients_of_blocks(force):
+    for row in BLOCKS[1]:
+        force(row)
+        if "wide" not in row:
+            for queries, keys in zip(ROWS, COLUMNS, strict=True):
+                compare(inputs(1, 2, queries, keys, 60))
+
+
+@pytest.mark.parametrize("row", BLOCKS[1])
+def test_gradients_of_causal_blocks(row, force):
+    force(row)
+    dims = 128 if "wide" in row else 32
+    for queries, keys in ((70, 90), (65, 31), (130, 130)):
+        tensors = inputs(2, 4, queries, keys, dims, value_dims=dims - 4, key_heads=2)
+        compare(tensors, is_causal=True, enable_gqa=True)
+
+
+def test_gradients_of_layouts_of_blocks(force):
+    force(BLOCKS[1][0])
+    for _, layout in layouts():
+        compare([layout(n) for n in (21, 33, 33)])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_gradients_of_masked_blocks(dtype, force):
+    """Some queries see nothing."""
+    force(BLOCKS[1][0])
+    tensors = inputs(2, 3, 70, 90, 20, dtype=dtype)
+    mask = torch.rand(70, 90) > 0.3
+    mask[::3] = False
+    compare(tensors, mask)
+    compare(tensors, torch.randn(2, 1, 70, 90).to(dtype))
 
 
 # ---- Which way is taken

@@ -1,0 +1,143 @@
+// attention_gradient_queries.wgsl with more of a tile in registers, for heads of up to 128 dimensions.
+//
+// @operand pairs: out {bits64} // also read
+// @operand dq: words {f32, f16, bf16}
+
+import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group, from_halves};
+import package::attention::operands::{operand_q, operand_k, operand_v, operand_g, Matrix, Draws, draws_of, factors_of};
+import package::attention::blocks::{Params, Blocks, Place, place_of, rows, columns, height, row_sums, scores_of};
+import package::attention::blocks::{add_results, join_ways, row_totals, log2_e, four_from, is_masked, scaled};
+import package::attention::blocks::{are_seen, exp2_of, weights_of};
+import package::attention::gradient::{Params, draws_of_call, g_group, matrix_g, group_of, pair_of, total_at};
+import package::attention::gradient::{store_group_of_dq};
+
+struct Params {
+  dq_strides: vec4<u32>,
+}
+
+// Of four queries.
+struct Pairs {
+  lse: vec4<f32>,
+  delta: vec4<f32>,
+}
+
+fn pairs_of(batch: u32, head: u32, query: u32) -> Pairs {
+  let a = pair_of(batch, head, query);
+  let b = pair_of(batch, head, query + 1u);
+  let c = pair_of(batch, head, query + 2u);
+  let d = pair_of(batch, head, query + 3u);
+  return Pairs(vec4<f32>(a.x, b.x, c.x, d.x), vec4<f32>(a.y, b.y, c.y, d.y));
+}
+
+fn block_weights(block: mat4x4<f32>, pairs: Pairs, masked: bool, batch: u32, head: u32, query: u32,
+                 key: u32) -> mat4x4<f32> {
+  let keys = four_from(key);
+  return mat4x4<f32>(weights_of(block[0], pairs.lse.xxxx, masked, batch, head, vec4<u32>(query), keys),
+                     weights_of(block[1], pairs.lse.yyyy, masked, batch, head, vec4<u32>(query + 1u), keys),
+                     weights_of(block[2], pairs.lse.zzzz, masked, batch, head, vec4<u32>(query + 2u), keys),
+                     weights_of(block[3], pairs.lse.wwww, masked, batch, head, vec4<u32>(query + 3u), keys));
+}
+
+// The gradients of scores, from the weights and from the gradients of the weights.
+fn block_changes(weights: mat4x4<f32>, block: mat4x4<f32>, pairs: Pairs, draws: Draws, batch: u32, head: u32,
+                 query: u32, key: u32) -> mat4x4<f32> {
+  var changes = block;
+  @if(dropped) changes = mat4x4<f32>(block[0] * factors_of(draws, batch, head, query, key),
+                                     block[1] * factors_of(draws, batch, head, query + 1u, key),
+                                     block[2] * factors_of(draws, batch, head, query + 2u, key),
+                                     block[3] * factors_of(draws, batch, head, query + 3u, key));
+  return mat4x4<f32>(weights[0] * (changes[0] - pairs.delta.x), weights[1] * (changes[1] - pairs.delta.y),
+                     weights[2] * (changes[2] - pairs.delta.z), weights[3] * (changes[3] - pairs.delta.w));
+}
+
+fn store_rows(block: mat4x4<f32>, more: mat4x4<f32>, sums: vec4<f32>, batch: u32, head: u32, query: u32,
+              place: Place) {
+  var results = block;
+  var others = more;
+  for (var i = 0u; i < 4u * p.one; i++) {
+    if (query + i < p.queries) {
+      // A query that saw no key has no gradient.
+      let total = select(1.0 / sums[i], 0.0, sums[i] == 0.0);
+      if (place.column == 0u) {
+        store_pairs(total_at(batch, head, query + i), vec2<u32>(bitcast<u32>(total), 0u));
+      }
+      let row_at = batch * p.dq_strides.x + head * p.dq_strides.y + (query + i) * p.dq_strides.z;
+      let d = place.column * 4u;
+      if (place.column < lanes / ways && d < p.dims) {
+        store_group_of_dq(row_at, d, results[i] * (p.scale * total));
+      }
+      if (dim_blocks > 1u && d + 4u * lanes < p.dims) {
+        store_group_of_dq(row_at, d + 4u * lanes, others[i] * (p.scale * total));
+      }
+    }
+  }
+}
+
+@compute @workgroup_size(invocations)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgroups: vec3<u32>,
+        @builtin(local_invocation_index) t: u32) {
+  let id = wid.y * workgroups.x + wid.x;
+  if (id >= p.workgroups) {
+    return;
+  }
+  let head = id / p.tiles % p.heads;
+  let batch = id / p.tiles / p.heads;
+  let first_row = (p.tiles - 1u - id % p.tiles) * rows;
+  let place = place_of(t);
+  let q = matrix_q(batch, head);
+  let k = matrix_k(batch, head / p.group);
+  let v = matrix_v(batch, head / p.group);
+  let g = matrix_g(batch, head);
+
+  @if(dropped) let draws = draws_of_call();
+  @else let draws = Draws();
+  let upper = first_row + 4u * place.row;
+  let lower = upper + 4u * height;
+  let pairs0 = pairs_of(batch, head, upper);
+  var pairs1 = Pairs();
+  if (row_blocks > 1u) {
+    pairs1 = pairs_of(batch, head, lower);
+  }
+  var sums = array<vec4<f32>, 2>();
+  var results = Blocks();
+  let end = select(p.keys, min(p.keys, first_row + rows), causal);
+  for (var first = 0u; first < end; first += columns) {
+    let masked = is_masked(first_row, rows, first, columns);
+    let key = first + 4u * place.column;
+    let further = key + 4u * lanes;
+    var weights = scores_of(q, first_row, k, first, place);
+    weights[0] = block_weights(weights[0], pairs0, masked, batch, head, upper, key);
+    sums[0] += row_sums(weights[0]);
+    if (column_blocks > 1u) {
+      weights[1] = block_weights(weights[1], pairs0, masked, batch, head, upper, further);
+      sums[0] += row_sums(weights[1]);
+    }
+    if (row_blocks > 1u) {
+      weights[2] = block_weights(weights[2], pairs1, masked, batch, head, lower, key);
+      sums[1] += row_sums(weights[2]);
+      if (column_blocks > 1u) {
+        weights[3] = block_weights(weights[3], pairs1, masked, batch, head, lower, further);
+        sums[1] += row_sums(weights[3]);
+      }
+    }
+    var changes = scores_of(g, first_row, v, first, place);
+    changes[0] = block_changes(weights[0], changes[0], pairs0, draws, batch, head, upper, key);
+    if (column_blocks > 1u) {
+      changes[1] = block_changes(weights[1], changes[1], pairs0, draws, batch, head, upper, further);
+    }
+    if (row_blocks > 1u) {
+      changes[2] = block_changes(weights[2], changes[2], pairs1, draws, batch, head, lower, key);
+      if (column_blocks > 1u) {
+        changes[3] = block_changes(weights[3], changes[3], pairs1, draws, batch, head, lower, further);
+      }
+    }
+    add_results(&results, changes, k, first, place);
+  }
+
+  join_ways(&results, place);
+  let totals = row_totals(sums[0], sums[1], place);
+  store_rows(results[0], results[1], totals[0], batch, head, upper, place);
+  if (row_blocks > 1u) {
+    store_rows(results[2], results[3], totals[1], batch, head, lower, place);
+  }
+}
