@@ -80,6 +80,11 @@ void set_matrices(Params& p, const ProductDispatch& dispatch) {
   p.tiles_m = u32(dispatch.tiles_m);
   p.tiles_n = u32(dispatch.tiles_n);
   p.k_piece = u32(dispatch.k_piece);
+  p.k = u32(g.blocks * dispatch.k_padded);
+  p.k_block = u32(g.k);
+  p.k_padded = u32(dispatch.k_padded);
+  p.a_block = u32(g.a.image);
+  p.b_block = u32(g.b.image);
   p.a_batch = u32(g.a.batch);
   p.a_row = u32(g.a.row);
   p.a_column = u32(g.a.column);
@@ -165,7 +170,7 @@ void run(Launch& launch, Params& p, const ProductDispatch& dispatch, bool d_in_c
 // ---- The rows
 
 bool is_plain(const Product& product, const Strategy&, const ShaderTarget&) {
-  return product.gemm.conv == nullptr;
+  return product.gemm.conv == nullptr && product.gemm.blocks == 1;
 }
 
 bool is_convolution(const Product& product, const Strategy&, const ShaderTarget&) {
@@ -209,8 +214,8 @@ void launch_direct(const ProductDispatch& dispatch, const Strategy&) {
 // A column. With fewer lanes a workgroup computes more rows; with more lanes a long row is shared.
 constexpr int64_t kVectorInvocations = kernels::gemv::kWorkgroup;
 
-bool is_vector(const Product& product, const Strategy&, const ShaderTarget&) {
-  return product.gemm.conv == nullptr && product.gemm.n == 1;
+bool is_vector(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  return is_plain(product, row, target) && product.gemm.n == 1;
 }
 
 int cost_of_vector(const Product& product, const Strategy& row, const ShaderTarget&) {
@@ -237,7 +242,7 @@ bool has_groups(const Gemm& g, const MatrixView& view, int64_t rows, bool along_
   // The stride of a dimension of one element is never used.
   const auto is_unit = [](int64_t stride, int64_t size) { return stride == 1 || size == 1; };
   const auto fits = [&](int64_t stride, int64_t size) { return size == 1 || stride % unit == 0; };
-  return view.offset % unit == 0 && fits(view.batch, g.batch) &&
+  return view.offset % unit == 0 && fits(view.batch, g.batch) && fits(view.image, g.blocks) &&
          (along_k ? is_unit(view.column, g.k) && g.k % unit == 0 && fits(view.row, rows)
                   : is_unit(view.row, rows) && rows % unit == 0 && fits(view.column, g.k));
 }
@@ -263,8 +268,8 @@ int64_t power_of_two(int64_t least) {
 
 int64_t unit(const Product& product) { return 16 / info(product.dtype).bytes; }
 
-bool accepts(const Product& product, const Strategy&, const ShaderTarget&) {
-  return product.gemm.conv == nullptr && product.gemm.n <= kFewColumns &&
+bool accepts(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  return is_plain(product, row, target) && product.gemm.n <= kFewColumns &&
          info(product.dtype).kind == Kind::kFloat && a_has_groups(product, unit(product));
 }
 
@@ -407,6 +412,21 @@ void launch_convolution_direct(const ProductDispatch& dispatch, const Strategy&)
   launch_convolution(dispatch, true, 8);
 }
 
+// Of kernels with large tiles. A long K is cut into more pieces than other products', to fill a
+// large device: what is stored and added again is small beside the operands.
+Strategy::Division divide_large(const Product& product, const Strategy::Tile& tile,
+                                const ShaderTarget& target) {
+  constexpr int64_t kLongK = 2048;
+  const Gemm& g = product.gemm;
+  Strategy::Division division{.tile = tile};
+  const int64_t tiles = g.batch * ceil_div(g.m, tile.m) * ceil_div(g.n, tile.n);
+  const int64_t enough = target.workgroups_to_fill / 8;
+  if (g.blocks * g.k >= kLongK && 2 * tiles <= enough) {
+    division.enough_workgroups = std::max(division.enough_workgroups, enough);
+  }
+  return division;
+}
+
 // float32 in groups of four.
 bool is_grouped_f32(const Product& product, const Strategy&, const ShaderTarget& target) {
   constexpr uint32_t kStorage = 2 * 2 * 8 * 33 * 16; // of gemm_f32.wgsl
@@ -423,6 +443,12 @@ int cost_of_grouped_f32(const Product& product, const Strategy&, const ShaderTar
   return product.gemm.m >= 96 && product.gemm.n >= 96 ? 30 : 60;
 }
 
+constexpr Strategy::Tile kTileF32 = {128, 128, 8};
+
+Strategy::Division divide_grouped_f32(const Product& product, const ShaderTarget& target) {
+  return divide_large(product, kTileF32, target);
+}
+
 void launch_grouped_f32(const ProductDispatch& dispatch, const Strategy&) {
   namespace kernel = kernels::gemm_f32;
   const Product& product = dispatch.product;
@@ -432,6 +458,7 @@ void launch_grouped_f32(const ProductDispatch& dispatch, const Strategy&) {
   kernel::Launch launch(g.op);
   bind_operands(launch, dispatch, DType::kBits128, DType::kBits128, DType::kBits128);
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).d_in_c(d_in_c);
+  launch.blocked(g.blocks > 1);
   kernel::Params p;
   set_matrices(p, dispatch);
   run<kernel::Regions>(launch, p, dispatch, d_in_c);
@@ -450,6 +477,12 @@ int cost_of_matrix_f16(const Product& product, const Strategy&, const ShaderTarg
   return product.gemm.m >= 64 && product.gemm.n >= 64 ? 20 : 55;
 }
 
+constexpr Strategy::Tile kTileF16 = {128, 128, 32};
+
+Strategy::Division divide_matrix_f16(const Product& product, const ShaderTarget& target) {
+  return divide_large(product, kTileF16, target);
+}
+
 void launch_matrix_f16(const ProductDispatch& dispatch, const Strategy&) {
   namespace kernel = kernels::gemm_matrix;
   const Product& product = dispatch.product;
@@ -457,7 +490,7 @@ void launch_matrix_f16(const ProductDispatch& dispatch, const Strategy&) {
   kernel::Launch launch(g.op);
   bind_operands(launch, dispatch, {}, a_has_groups(product, 8) ? DType::kBits128 : DType::kBits16,
                 b_has_groups(product, 8) ? DType::kBits128 : DType::kBits16);
-  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k);
+  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(g.blocks > 1);
   if (is_packed(dispatch)) {
     launch.own_words_of_c();
   }
@@ -478,8 +511,10 @@ constexpr Strategy kStrategies[] = {
     {"vector_4", {4, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},
     {"vector_2", {2, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},
     {"vector_1", {1, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},
-    {"matrix_f16", {128, 128, 32}, 1, 0, is_matrix_f16, cost_of_matrix_f16, launch_matrix_f16},
-    {"grouped_f32", {128, 128, 8}, 1, 0, is_grouped_f32, cost_of_grouped_f32, launch_grouped_f32},
+    {"matrix_f16", kTileF16, 1, 0, is_matrix_f16, cost_of_matrix_f16, launch_matrix_f16,
+     divide_matrix_f16},
+    {"grouped_f32", kTileF32, 1, 0, is_grouped_f32, cost_of_grouped_f32, launch_grouped_f32,
+     divide_grouped_f32},
     {"tiles_64", {64, 64, 16}, 1, 0, fits_plain_tiles, cost_of_tiles, launch_tiles},
     {"tiles_32", {32, 32, 8}, 1, 0, fits_plain_tiles, cost_of_tiles, launch_tiles},
     {"convolution_direct",
@@ -585,6 +620,7 @@ void launch_reduce(const Product& product, const at::Tensor& pieces) {
     g.n = positions;
   }
   g.conv = nullptr;
+  g.blocks = 1;
   const Product plain(g);
   ProductDispatch dispatch{.product = plain, .c = g.c, .splits = pieces.size(0)};
   kernel::Launch launch(g.op);
