@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
+#include <utility>
 
 #include "backend/tensor.h"
 #include "launch/binding_list.h"
@@ -228,6 +230,136 @@ struct InputProduct : ConvProduct {
   }
 };
 
+// ---- Convolutions with one tap at every position: products of matrices with strides
+
+bool is_pointwise(const Tensor& w, const ConvGeometry& geometry) {
+  const auto all = [](at::IntArrayRef values, int64_t wanted) {
+    return std::ranges::all_of(values, [=](int64_t value) { return value == wanted; });
+  };
+  return geometry.groups == 1 && all(spatial_sizes(w), 1) && all(geometry.stride, 1) &&
+         all(geometry.padding, 0);
+}
+
+// Whether images and positions have one stride.
+bool has_one_stride(const Tensor& tensor) {
+  const int64_t positions = numel(spatial_sizes(tensor));
+  return tensor.size(0) == 1 || positions == 1 ||
+         tensor.stride(0) == positions * position_stride(tensor);
+}
+
+// The matrix with channels as rows and positions as columns. Images are further columns if they
+// are `joined`, else the batch.
+MatrixView by_channels(const Tensor& tensor, bool joined) {
+  const bool by_images = joined && numel(spatial_sizes(tensor)) == 1;
+  return {.tensor = &tensor,
+          .offset = tensor.storage_offset(),
+          .batch = joined ? 0 : tensor.stride(0),
+          .row = tensor.stride(1),
+          .column = by_images ? tensor.stride(0) : position_stride(tensor)};
+}
+
+struct Pointwise {
+  Gemm gemm;
+  bool joined; // images are columns
+};
+
+// `to` [images, channels, positions...] = A @ `from` as a plain product, without what follows it;
+// nothing if that does not suit.
+std::optional<Pointwise> pointwise(const Tensor& to, const Tensor& from, const MatrixView& a,
+                                   const ConvEpilogue& epilogue, const ShaderTarget& target) {
+  constexpr int64_t kLeastColumns = 32; // fewer fill too little of a tile
+  const int64_t positions = numel(spatial_sizes(to));
+  if (!has_position_stride(from) || spatial_sizes(to) != spatial_sizes(from)) {
+    return std::nullopt;
+  }
+  bool joined = has_one_stride(to) && has_one_stride(from);
+  for (const Tensor& operand : epilogue.operands) {
+    joined = joined && (!operand.defined() || has_one_stride(operand));
+  }
+  if (!joined && positions < kLeastColumns) {
+    return std::nullopt;
+  }
+  Gemm gemm;
+  gemm.op = "convolution";
+  gemm.batch = joined ? 1 : to.size(0);
+  gemm.m = to.size(1);
+  gemm.k = from.size(1);
+  gemm.n = joined ? to.size(0) * positions : positions;
+  gemm.a = a;
+  gemm.b = by_channels(from, joined);
+  gemm.c = by_channels(to, joined);
+  gemm.wanted = epilogue.wanted;
+  return gemm_takes(gemm, target) ? std::optional(Pointwise{gemm, joined}) : std::nullopt;
+}
+
+void run(Pointwise product, const Tensor& bias, const ConvEpilogue& epilogue) {
+  if (bias.defined()) {
+    product.gemm.d = {.tensor = &bias, .offset = bias.storage_offset(), .row = bias.stride(0)};
+  }
+  Fusion fusion(epilogue.text);
+  for (size_t k = 0; k < epilogue.operands.size(); ++k) {
+    const Tensor& operand = epilogue.operands[k];
+    fusion.operands[k] = operand.defined() ? by_channels(operand, product.joined) : MatrixView();
+  }
+  product.gemm.fusion = epilogue.text != 0 ? &fusion : nullptr;
+  gemm(product.gemm);
+}
+
+std::optional<Pointwise> pointwise_output(const Tensor& y, const Tensor& x, const Tensor& w,
+                                          const ConvGeometry& geometry,
+                                          const ConvEpilogue& epilogue,
+                                          const ShaderTarget& target) {
+  if (!is_pointwise(w, geometry)) {
+    return std::nullopt;
+  }
+  const MatrixView a{
+      .tensor = &w, .offset = w.storage_offset(), .row = w.stride(0), .column = w.stride(1)};
+  return pointwise(y, x, a, epilogue, target);
+}
+
+std::optional<Pointwise> pointwise_input(const Tensor& x, const Tensor& y, const Tensor& w,
+                                         const ConvGeometry& geometry, const ConvEpilogue& epilogue,
+                                         const ShaderTarget& target) {
+  if (!is_pointwise(w, geometry)) {
+    return std::nullopt;
+  }
+  const MatrixView a{
+      .tensor = &w, .offset = w.storage_offset(), .row = w.stride(1), .column = w.stride(0)};
+  return pointwise(x, y, a, epilogue, target);
+}
+
+// The gradient of the weight: K are the positions of all images. Images that lie apart are its
+// blocks, which products of few rows or columns are not worth.
+std::optional<Gemm> pointwise_weight(const Tensor& w, const Tensor& x, const Tensor& y,
+                                     const ConvGeometry& geometry, const ShaderTarget& target) {
+  constexpr int64_t kLeast = 32;
+  if (!is_pointwise(w, geometry) || spatial_sizes(x) != spatial_sizes(y) ||
+      !has_position_stride(x) || !has_position_stride(y)) {
+    return std::nullopt;
+  }
+  const bool joined = has_one_stride(x) && has_one_stride(y);
+  if (!joined && std::min(w.size(0), w.size(1)) < kLeast) {
+    return std::nullopt;
+  }
+  const int64_t positions = numel(spatial_sizes(y));
+  Gemm gemm;
+  gemm.op = "convolution";
+  gemm.m = w.size(0);
+  gemm.n = w.size(1);
+  gemm.k = joined ? y.size(0) * positions : positions;
+  gemm.blocks = joined ? 1 : y.size(0);
+  gemm.a = by_channels(y, joined);
+  gemm.b = by_channels(x, joined).transposed();
+  gemm.c = {.tensor = &w, .offset = w.storage_offset(), .row = w.stride(0), .column = w.stride(1)};
+  if (!joined) {
+    for (auto [view, tensor] : {std::pair(&gemm.a, &y), std::pair(&gemm.b, &x)}) {
+      view->image = std::exchange(view->batch, 0);
+      view->reach = reach(*tensor);
+    }
+  }
+  return gemm_takes(gemm, target) ? std::optional(gemm) : std::nullopt;
+}
+
 } // namespace
 
 bool has_position_stride(const Tensor& tensor) {
@@ -250,6 +382,10 @@ void conv_output(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor
                });
     return;
   }
+  if (const auto product = pointwise_output(y, x, w, geometry, epilogue, plan_target(x))) {
+    run(*product, bias, epilogue);
+    return;
+  }
   const Tensor weight = w.contiguous();
   OutputProduct product(y, x, weight, geometry);
   add_bias(product.gemm, bias, geometry.groups);
@@ -265,6 +401,10 @@ void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor&
                });
     return;
   }
+  if (const auto product = pointwise_input(x, y, w, geometry, epilogue, plan_target(x))) {
+    run(*product, bias, epilogue);
+    return;
+  }
   const Tensor weight = w.contiguous();
   InputProduct product(x, y, weight, geometry);
   add_bias(product.gemm, bias, geometry.groups);
@@ -274,6 +414,10 @@ void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor&
 const Strategy& conv_output_strategy(const Tensor& y, const Tensor& x, const Tensor& w,
                                      const ConvGeometry& geometry, const Strategy* wanted,
                                      const ShaderTarget& target) {
+  if (const auto product =
+          pointwise_output(y, x, w, geometry, {.operands = {}, .wanted = wanted}, target)) {
+    return gemm_strategy(product->gemm, target);
+  }
   const Tensor weight = w.contiguous();
   OutputProduct product(y, x, weight, geometry);
   product.gemm.wanted = wanted;
@@ -283,6 +427,10 @@ const Strategy& conv_output_strategy(const Tensor& y, const Tensor& x, const Ten
 const Strategy& conv_input_strategy(const Tensor& x, const Tensor& y, const Tensor& w,
                                     const ConvGeometry& geometry, const Strategy* wanted,
                                     const ShaderTarget& target) {
+  if (const auto product =
+          pointwise_input(x, y, w, geometry, {.operands = {}, .wanted = wanted}, target)) {
+    return gemm_strategy(product->gemm, target);
+  }
   const Tensor weight = w.contiguous();
   InputProduct product(x, y, weight, geometry);
   product.gemm.wanted = wanted;
@@ -302,6 +450,10 @@ void conv_weight(const Tensor& w, const Tensor& x, const Tensor& y, const ConvGe
     return;
   }
   const Tensor gradient = collapsible(y);
+  if (const auto product = pointwise_weight(w, x, gradient, geometry, plan_target(x))) {
+    gemm(*product);
+    return;
+  }
   ConvProduct product(start(Form::weight, w, x, spatial_sizes(y), geometry), geometry);
   product.conv.params.a_outer = static_cast<uint32_t>(gradient.stride(0));
   Gemm& problem = product.gemm;

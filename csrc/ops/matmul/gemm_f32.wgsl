@@ -4,6 +4,7 @@
 //
 // @operand c: out {bits128}
 
+import package::matmul::blocks::{step_place};
 import package::matmul::grouped::{load4_a, load4_b, outer_add, store_groups};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, banded_tile};
 
@@ -92,13 +93,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   var acc01 = mat4x4<f32>();
   var acc10 = mat4x4<f32>();
   var acc11 = mat4x4<f32>();
-  store_group_a(0u, t, load_group_a(a_base, here.m0, here.k_begin, here.k_end, t));
-  store_group_b(0u, t, load_group_b(b_base, here.n0, here.k_begin, here.k_end, t));
+  let first = step_place(here.k_begin, here.k_end);
+  store_group_a(0u, t, load_group_a(a_base + first.a, here.m0, first.k, first.end, t));
+  store_group_b(0u, t, load_group_b(b_base + first.b, here.n0, first.k, first.end, t));
   workgroupBarrier();
   var tile = 0u;
   for (var k0 = here.k_begin; k0 < here.k_end; k0 += step_k) {
-    let next_a = load_group_a(a_base, here.m0, k0 + step_k, here.k_end, t);
-    let next_b = load_group_b(b_base, here.n0, k0 + step_k, here.k_end, t);
+    let next = step_place(k0 + step_k, here.k_end);
+    let next_a = load_group_a(a_base + next.a, here.m0, next.k, next.end, t);
+    let next_b = load_group_b(b_base + next.b, here.n0, next.k, next.end, t);
     for (var k = 0u; k < step_k; k++) {
       let at = tile + k * pitch;
       let a0 = tile_a[at + row];

@@ -5,6 +5,7 @@
 // @operand c: out {bits128}
 // @const   wide: bool // tiles of 64 x 64, else of 32 x 32
 
+import package::matmul::blocks::{step_place};
 import package::matmul::grouped::{load4_a, load4_b, outer_add, store_group_c};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, banded_tile};
 
@@ -104,10 +105,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   @if(wide) var acc01 = mat4x4<f32>();
   @if(wide) var acc10 = mat4x4<f32>();
   @if(wide) var acc11 = mat4x4<f32>();
-  var a0 = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t);
-  var a1 = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t + 256u);
-  var b0 = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t);
-  var b1 = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t + 256u);
+  let first = step_place(here.k_begin, here.k_end);
+  var a0 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t);
+  var a1 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t + 256u);
+  var b0 = load_group_b(b_base + first.b, here.n0, first.k, first.end, t);
+  var b1 = load_group_b(b_base + first.b, here.n0, first.k, first.end, t + 256u);
   for (var k0 = here.k_begin; k0 < here.k_end; k0 += step_k) {
     workgroupBarrier();
     stage(0u, t, a_along_k, a0);
@@ -115,11 +117,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     stage(tile_size, t, b_along_k, b0);
     stage(tile_size, t + 256u, b_along_k, b1);
     workgroupBarrier();
-    let next = k0 + step_k;
-    a0 = load_group_a(a_base, here.m0, next, here.k_end, t);
-    a1 = load_group_a(a_base, here.m0, next, here.k_end, t + 256u);
-    b0 = load_group_b(b_base, here.n0, next, here.k_end, t);
-    b1 = load_group_b(b_base, here.n0, next, here.k_end, t + 256u);
+    let next = step_place(k0 + step_k, here.k_end);
+    a0 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t);
+    a1 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t + 256u);
+    b0 = load_group_b(b_base + next.b, here.n0, next.k, next.end, t);
+    b1 = load_group_b(b_base + next.b, here.n0, next.k, next.end, t + 256u);
     for (var k = first_k; k < first_k + team_k; k++) {
       let x0 = tile[k * pitch + row];
       let y0 = tile[tile_size + k * pitch + column];

@@ -15,6 +15,7 @@
 // @const   a_along_k: bool // groups of eight run along K, else across it
 // @const   b_along_k: bool
 
+import package::matmul::blocks::{step_place};
 import package::matmul::product::{Params, acc_t, epilogue, banded_tile};
 
 alias Left = subgroup_matrix_left<f16, 16, 16>;
@@ -169,14 +170,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   let m_own = subgroup / 2u * 64u;
   let n_own = subgroup % 2u * 64u;
 
-  var a0 = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t);
-  var a1 = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t + 128u);
-  var a2 = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t + 256u);
-  var a3 = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t + 384u);
-  var b0 = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t);
-  var b1 = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t + 128u);
-  var b2 = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t + 256u);
-  var b3 = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t + 384u);
+  let first = step_place(here.k_begin, here.k_end);
+  var a0 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t);
+  var a1 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t + 128u);
+  var a2 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t + 256u);
+  var a3 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t + 384u);
+  var b0 = load_group_b(b_base + first.b, here.n0, first.k, first.end, t);
+  var b1 = load_group_b(b_base + first.b, here.n0, first.k, first.end, t + 128u);
+  var b2 = load_group_b(b_base + first.b, here.n0, first.k, first.end, t + 256u);
+  var b3 = load_group_b(b_base + first.b, here.n0, first.k, first.end, t + 384u);
   var s00 = Sum();
   var s01 = Sum();
   var s02 = Sum();
@@ -204,15 +206,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     stage_b(t + 256u, b2);
     stage_b(t + 384u, b3);
     workgroupBarrier();
-    let next = k0 + step_k;
-    a0 = load_group_a(a_base, here.m0, next, here.k_end, t);
-    a1 = load_group_a(a_base, here.m0, next, here.k_end, t + 128u);
-    a2 = load_group_a(a_base, here.m0, next, here.k_end, t + 256u);
-    a3 = load_group_a(a_base, here.m0, next, here.k_end, t + 384u);
-    b0 = load_group_b(b_base, here.n0, next, here.k_end, t);
-    b1 = load_group_b(b_base, here.n0, next, here.k_end, t + 128u);
-    b2 = load_group_b(b_base, here.n0, next, here.k_end, t + 256u);
-    b3 = load_group_b(b_base, here.n0, next, here.k_end, t + 384u);
+    let next = step_place(k0 + step_k, here.k_end);
+    a0 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t);
+    a1 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t + 128u);
+    a2 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t + 256u);
+    a3 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t + 384u);
+    b0 = load_group_b(b_base + next.b, here.n0, next.k, next.end, t);
+    b1 = load_group_b(b_base + next.b, here.n0, next.k, next.end, t + 128u);
+    b2 = load_group_b(b_base + next.b, here.n0, next.k, next.end, t + 256u);
+    b3 = load_group_b(b_base + next.b, here.n0, next.k, next.end, t + 384u);
     for (var k = 0u; k < step_k; k += 16u) {
       let x0 = left(m_own, k);
       let x1 = left(m_own + 16u, k);

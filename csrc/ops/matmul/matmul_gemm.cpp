@@ -38,15 +38,17 @@ ProductDispatch plan(const Product& product, const Strategy& row, const ShaderTa
       .product = product, .c = g.c, .lanes = division.lanes, .rows = division.rows};
   dispatch.tiles_m = ceil_div(g.m, tile.m);
   dispatch.tiles_n = ceil_div(g.n, tile.n);
+  dispatch.k_padded = g.blocks == 1 ? g.k : ceil_div(g.k, tile.k) * tile.k;
+  const int64_t k = g.blocks * dispatch.k_padded;
   const int64_t tiles = g.batch * dispatch.tiles_m * dispatch.tiles_n;
   int64_t splits =
-      choose_splits(ceil_div(tiles, row.tiles_per_workgroup), division.enough_workgroups, g.k);
+      choose_splits(ceil_div(tiles, row.tiles_per_workgroup), division.enough_workgroups, k);
   if (row.longest_k != 0) {
-    splits = std::max(splits, ceil_div(g.k, row.longest_k));
+    splits = std::max(splits, ceil_div(k, row.longest_k));
   }
   const int64_t step = std::max<int64_t>(tile.k, 16);
-  dispatch.k_piece = ceil_div(std::max<int64_t>(ceil_div(g.k, splits), 1), step) * step;
-  dispatch.splits = std::max<int64_t>(ceil_div(g.k, dispatch.k_piece), 1);
+  dispatch.k_piece = ceil_div(std::max<int64_t>(ceil_div(k, splits), 1), step) * step;
+  dispatch.splits = std::max<int64_t>(ceil_div(k, dispatch.k_piece), 1);
   return dispatch;
 }
 
@@ -153,8 +155,8 @@ Gemm oriented(const Gemm& problem) {
 }
 
 struct Choice {
-  const Strategy* row;
-  bool flips; // The row is for the transposed product.
+  const Strategy* row; // null: none takes the product
+  bool flips;          // The row is for the transposed product.
 };
 
 Choice choose(const Gemm& g, const ShaderTarget& target) {
@@ -168,19 +170,24 @@ Choice choose(const Gemm& g, const ShaderTarget& target) {
       return {better.row, true};
     }
   }
+  return {choice.row, false};
+}
+
+Choice choose_or_raise(const Gemm& g, const ShaderTarget& target) {
+  const Choice choice = choose(g, target);
   if (choice.row == nullptr) {
     raise_no_strategy(g.op);
   }
-  return {choice.row, false};
+  return choice;
 }
 
 void run(const Gemm& g) {
   const ShaderTarget& target = plan_target(*g.a.tensor);
-  const Choice choice = choose(g, target);
+  const Choice choice = choose_or_raise(g, target);
   if (choice.flips) {
     const Gemm flipped = transposed(g);
     launch(Product(flipped), *choice.row, target);
-  } else if (choice.row->group != 0 && pays_for_copies(g)) {
+  } else if (choice.row->group != 0 && g.blocks == 1 && pays_for_copies(g)) {
     launch_in_groups(g, *choice.row, target);
   } else {
     launch(Product(g), *choice.row, target);
@@ -254,7 +261,12 @@ void gemm(const Gemm& problem) {
 }
 
 const Strategy& gemm_strategy(const Gemm& problem, const ShaderTarget& target) {
-  return *choose(oriented(problem), target).row;
+  return *choose_or_raise(oriented(problem), target).row;
+}
+
+bool gemm_takes(const Gemm& problem, const ShaderTarget& target) {
+  const Strategy* row = choose(oriented(problem), target).row;
+  return row != nullptr && (problem.wanted == nullptr || row == problem.wanted);
 }
 
 } // namespace torch_webgpu

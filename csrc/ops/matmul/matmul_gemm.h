@@ -21,13 +21,15 @@ struct MatrixView {
   // The distance from the first to the last element, if the strides do not give it (convolutions).
   int64_t reach = -1;
   // Of a fusion's operand, where columns are images and positions (convolutions): the stride of an
-  // image. `column` is that of a position.
+  // image. `column` is that of a position. Of A and B: the stride of a block of K.
   int64_t image = 0;
   // Rows of the layout end in whole groups of 16 bytes, with zeros behind K's last element.
   bool padded = false;
 
   static MatrixView of(const at::Tensor& tensor); // of a 2-D or 3-D tensor
-  MatrixView transposed() const { return {tensor, offset, batch, column, row, reach, 0, padded}; }
+  MatrixView transposed() const {
+    return {tensor, offset, batch, column, row, reach, image, padded};
+  }
   /// The bytes that a kernel touches of the tensor's buffer if it walks so many matrices. Raises if
   /// they do not lie in the storage.
   struct Range {
@@ -79,6 +81,7 @@ struct Strategy;
 struct Gemm {
   const char* op = "matmul"; // for errors and profiles
   int64_t batch = 1, m = 0, n = 0, k = 0;
+  int64_t blocks = 1; // K has so many blocks of k elements. Few rows of the table take several.
   MatrixView a, b, c, d;
   c10::Scalar alpha = 1;
   c10::Scalar beta = 1;
@@ -92,6 +95,9 @@ struct Gemm {
 
 bool is_gemm_dtype(at::ScalarType type);
 void gemm(const Gemm& problem);
+/// Whether gemm() computes a product whose matrices fit storage bindings, and in the way that was
+/// forced or wanted, if any was.
+bool gemm_takes(const Gemm& problem, const ShaderTarget& target);
 /// The way in which gemm() computes a product whose matrices fit storage bindings. Needs no memory
 /// of the tensors: they may be meta tensors.
 const Strategy& gemm_strategy(const Gemm& problem, const ShaderTarget& target);

@@ -36,6 +36,10 @@ struct Params {
   a_along_k: u32, // 1: invocations walk A along K, 0: across it
   b_along_k: u32,
   lanes: u32,     // of gemv.wgsl: invocations that share a row, a power of two
+  k_block: u32,   // of blocks.wgsl: the columns of A in a block,
+  k_padded: u32,  // the same, up to a whole number of steps,
+  a_block: u32,   // and strides of a block
+  b_block: u32,
   // From here on only if `scaled`. The accumulator's type takes up to two words.
   alpha: vec4<u32>,
   beta: vec4<u32>,

@@ -81,6 +81,11 @@ void set_matrices(Params& p, const ProductDispatch& dispatch) {
   p.tiles_m = u32(dispatch.tiles_m);
   p.tiles_n = u32(dispatch.tiles_n);
   p.k_piece = u32(dispatch.k_piece);
+  p.k = u32(g.blocks * dispatch.k_padded);
+  p.k_block = u32(g.k);
+  p.k_padded = u32(dispatch.k_padded);
+  p.a_block = u32(g.a.image);
+  p.b_block = u32(g.b.image);
   p.a_batch = u32(g.a.batch);
   p.a_row = u32(g.a.row);
   p.a_column = u32(g.a.column);
@@ -166,7 +171,7 @@ void run(Launch& launch, Params& p, const ProductDispatch& dispatch, bool d_in_c
 // ---- The rows
 
 bool is_plain(const Product& product, const Strategy&, const ShaderTarget&) {
-  return product.gemm.conv == nullptr;
+  return product.gemm.conv == nullptr && product.gemm.blocks == 1;
 }
 
 bool is_convolution(const Product& product, const Strategy&, const ShaderTarget&) {
@@ -210,8 +215,8 @@ void launch_direct(const ProductDispatch& dispatch, const Strategy&) {
 // A column. With fewer lanes a workgroup computes more rows; with more lanes a long row is shared.
 constexpr int64_t kVectorInvocations = kernels::gemv::kWorkgroup;
 
-bool is_vector(const Product& product, const Strategy&, const ShaderTarget&) {
-  return product.gemm.conv == nullptr && product.gemm.n == 1;
+bool is_vector(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  return is_plain(product, row, target) && product.gemm.n == 1;
 }
 
 int cost_of_vector(const Product& product, const Strategy& row, const ShaderTarget&) {
@@ -253,8 +258,8 @@ int64_t power_of_two(int64_t least) {
 
 int64_t unit(const Product& product) { return 16 / info(product.dtype).bytes; }
 
-bool accepts(const Product& product, const Strategy&, const ShaderTarget&) {
-  return product.gemm.conv == nullptr && product.gemm.n <= kFewColumns &&
+bool accepts(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  return is_plain(product, row, target) && product.gemm.n <= kFewColumns &&
          info(product.dtype).kind == Kind::kFloat && a_has_groups(product, unit(product));
 }
 
@@ -397,6 +402,21 @@ void launch_convolution_direct(const ProductDispatch& dispatch, const Strategy&)
   launch_convolution(dispatch, true, 8);
 }
 
+// Of kernels with large tiles. A long K is cut into more pieces than other products', to fill a
+// large device: what is stored and added again is small beside the operands.
+Strategy::Division divide_large(const Product& product, const Strategy& row,
+                                const ShaderTarget& target) {
+  constexpr int64_t kLongK = 2048;
+  const Gemm& g = product.gemm;
+  Strategy::Division division{.tile = row.tile};
+  const int64_t tiles = g.batch * ceil_div(g.m, row.tile.m) * ceil_div(g.n, row.tile.n);
+  const int64_t enough = target.workgroups_to_fill / 8;
+  if (g.blocks * g.k >= kLongK && 2 * tiles <= enough) {
+    division.enough_workgroups = std::max(division.enough_workgroups, enough);
+  }
+  return division;
+}
+
 // float32 in groups of four.
 namespace grouped {
 
@@ -450,6 +470,7 @@ void launch(Launch& launch, const ProductDispatch& dispatch) {
                       same_buffer(*g.c.tensor, *g.d.tensor);
   bind_operands(launch, dispatch, DType::kBits128, DType::kBits128, DType::kBits128);
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).d_in_c(d_in_c);
+  launch.blocked(g.blocks > 1);
   Params p;
   set_matrices(p, dispatch);
   run<Regions>(launch, p, dispatch, d_in_c);
@@ -490,7 +511,7 @@ void launch_matrix_f16(const ProductDispatch& dispatch, const Strategy&) {
   kernel::Launch launch(g.op);
   bind_operands(launch, dispatch, {}, a_has_groups(product, 8) ? DType::kBits128 : DType::kBits16,
                 b_has_groups(product, 8) ? DType::kBits128 : DType::kBits16);
-  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k);
+  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(g.blocks > 1);
   if (is_packed(dispatch)) {
     launch.own_words_of_c();
   }
@@ -518,9 +539,16 @@ constexpr Strategy kStrategies[] = {
      is_matrix_f16,
      cost_of_matrix_f16,
      launch_matrix_f16,
-     nullptr,
+     divide_large,
      8},
-    {"grouped_f32", {128, 128, 8}, 1, 0, grouped::accepts, grouped::cost, grouped::launch_large},
+    {"grouped_f32",
+     {128, 128, 8},
+     1,
+     0,
+     grouped::accepts,
+     grouped::cost,
+     grouped::launch_large,
+     divide_large},
     {"grouped_f32_64",
      {64, 64, 32},
      1,
@@ -571,7 +599,7 @@ bool has_groups(const Gemm& g, const MatrixView& view, int64_t rows, bool along_
   const auto is_unit = [](int64_t stride, int64_t size) { return stride == 1 || size == 1; };
   const auto fits = [&](int64_t stride, int64_t size) { return size == 1 || stride % unit == 0; };
   const auto ends = [&](int64_t size) { return view.padded || size % unit == 0; };
-  return view.offset % unit == 0 && fits(view.batch, g.batch) &&
+  return view.offset % unit == 0 && fits(view.batch, g.batch) && fits(view.image, g.blocks) &&
          (along_k ? is_unit(view.column, g.k) && ends(g.k) && fits(view.row, rows)
                   : is_unit(view.row, rows) && ends(rows) && fits(view.column, g.k));
 }
@@ -652,6 +680,7 @@ void launch_reduce(const Product& product, const at::Tensor& pieces) {
     g.n = positions;
   }
   g.conv = nullptr;
+  g.blocks = 1;
   const Product plain(g);
   ProductDispatch dispatch{.product = plain, .c = g.c, .splits = pieces.size(0)};
   kernel::Launch launch(g.op);

@@ -30,6 +30,7 @@ struct ProductDispatch {
   int64_t tiles_m = 0, tiles_n = 0;
   int64_t splits = 1; // pieces of K,
   int64_t k_piece = 0;
+  int64_t k_padded = 0; // a block of K, up to a whole number of steps if there are several
   // Of kernels whose workgroups divide their rows as the product asks for: how many invocations
   // share a row, and how many rows an invocation computes.
   int64_t lanes = 0, rows = 0;

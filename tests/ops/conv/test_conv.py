@@ -1,5 +1,7 @@
 """Convolutions and their gradients against the CPU."""
 
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -84,6 +86,46 @@ def test_conv_transpose2d(options):
 )
 def test_other_dimensions(function, shapes):
     check_all(function, *[torch.randn(shape) for shape in shapes])
+
+
+# Sizes of x and the result's channels: groups of four and eight, rows that are none, one position.
+POINTWISE = [
+    ((3, 40, 8, 8), 36), ((2, 33, 7, 7), 70), ((1, 64, 6, 6), 64), ((3, 64, 14, 14), 132),
+    ((5, 24, 1, 1), 48), ((2, 3, 9, 5), 1), ((4, 36, 5, 4), 40), ((2, 36, 6, 6, 4), 40),
+    ((130, 32, 12), 32),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "channels"), POINTWISE)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_one_tap(size, channels, dtype):
+    """Products of plain matrices, where images lie apart or not."""
+    dims = len(size) - 2
+    function = (F.conv1d, F.conv2d, F.conv3d)[dims - 1]
+    x = torch.randn(size).to(dtype)
+    w = (torch.randn(channels, size[1], *[1] * dims) / 4).to(dtype)
+    last = (None, torch.channels_last, torch.channels_last_3d)[dims - 1]
+    formats = [torch.contiguous_format] + ([last] if last else [])
+    for of_x, of_w in itertools.product(formats, formats):
+        tensors = x.to(memory_format=of_x), w.to(memory_format=of_w), torch.randn(channels)
+        tolerance = max(1e-5, 4 * torch.finfo(dtype).eps)
+        check_all(function, *[t.to(dtype) for t in tensors], tolerance=tolerance)
+    check_all(lambda a, b: function(a[1:], b), x, w, tolerance=tolerance)
+    check_all(lambda a, b: function(a, b, stride=2), x, w, tolerance=tolerance)
+
+
+def test_one_tap_of_transposed_convolutions():
+    x, w = torch.randn(3, 40, 6, 6), torch.randn(40, 36, 1, 1)
+    check_all(F.conv_transpose2d, x, w, torch.randn(36))
+    check_all(lambda *t: F.conv_transpose2d(*t, stride=2), x, w)
+    check_all(lambda *t: F.conv_transpose2d(*t, groups=4), x, w)
+
+
+def test_one_tap_of_views():
+    x, w = torch.randn(3, 80, 12, 9), torch.randn(40, 40, 1, 1)
+    check_all(lambda a, b: F.conv2d(a[1:, ::2], b), x, w)
+    check_all(lambda a, b: F.conv2d(a[:, 40:].mT, b.transpose(0, 1)), x, w)
+    check_all(lambda a, b: F.conv2d(a[:, :40, :1].expand(3, 40, 5, 9), b), x, w)
 
 
 def test_long_sums_are_cut_into_pieces():
