@@ -2,6 +2,7 @@
 // by a named strategy, and with a fused expression.
 #include "python/products.h"
 
+#include <ATen/ops/empty.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -117,7 +118,6 @@ public:
            is_wanted(gemm_strategy(problem, plan_target(current_context())));
   }
 
-private:
   static Gemm product_of(const Tensor& out, const Tensor& a, const Tensor& b) {
     const bool batched = out.dim() == 3;
     TORCH_CHECK((batched || out.dim() == 2) && a.dim() == out.dim() && b.dim() == out.dim() &&
@@ -138,6 +138,16 @@ private:
     return problem;
   }
 };
+
+// Of bfloat16 matrices or batches of them.
+Tensor ranges(const Tensor& a, const Tensor& b) {
+  TORCH_CHECK(is_webgpu(a) && is_webgpu(b) && a.scalar_type() == at::kBFloat16,
+              "ranges are of bfloat16 webgpu tensors");
+  std::vector<int64_t> sizes = a.sizes().vec();
+  sizes.back() = b.size(-1);
+  const Tensor out = at::empty(sizes, a.options().device(at::kMeta));
+  return product_ranges(Product(FusedProduct::product_of(out, a, b)));
+}
 
 // out = expression of value = convolution(x, weight, bias).
 class FusedConvolution : public Fused {
@@ -175,6 +185,8 @@ private:
 void register_products(pybind11::module_& m) {
   namespace py = pybind11;
   m.def("_product_strategies", &strategies);
+  m.def("_product_ranges", &ranges, py::arg("a"), py::arg("b"),
+        py::call_guard<py::gil_scoped_release>());
   m.def("_force_product_strategy", [](const std::string& name) { force_strategy(name); });
   m.def("_attention_strategies", [] {
     return std::pair(attention_names(AttentionPass::kForward),

@@ -1,30 +1,33 @@
-// gemm.wgsl for float16 on subgroup matrices, with sums in float32: 128 x 128 elements a workgroup of four subgroups, which
-// compute 64 x 64 each, in 16 matrices. Steps of K are staged in workgroup memory in groups of eight elements; what lies
-// beyond an edge is staged as zero. The next step is loaded while this one is computed.
+// gemm.wgsl for float16 and bfloat16 on subgroup matrices, with sums in float32: 128 x 128 elements a workgroup of four
+// subgroups, which compute 64 x 64 each, in 16 matrices. Steps of K are staged in workgroup memory in groups of eight
+// elements; what lies beyond an edge is staged as zero. The next step is loaded while this one is computed.
+//
+// A and B are bfloat16 if there are ranges. They are staged as float16: gemm_windows.wgsl says how.
 //
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
-// @operand c: words {f16, f32}
+// @operand c: words {f16, bf16, f32}
 // @operand a: in {bits128, bits16} // bits128: groups of eight are aligned and end at the edges
 // @operand b: in {bits128, bits16}
-// @operand d: in {f16} optional
+// @operand ranges: in of u32 optional // of gemm_ranges.wgsl
+// @operand d: in {f16, bf16} optional
 // @operand e: in float optional
 // @operand f: in float optional
 // @operand g: in float optional
 // @operand h: in float optional
 // @operand i: in float optional
-// @const   a_along_k: bool // groups of eight run along K, else across it
-// @const   b_along_k: bool
+// @require !blocked || !has_ranges
 
 import package::matmul::blocks::{step_place};
 import package::matmul::product::{Params, acc_t, epilogue, banded_tile};
+import package::matmul::gemm_groups::{step_k, load_group_a, load_group_b, base_of_a, base_of_b};
+@if(has_ranges) import package::matmul::gemm_windows::{find_windows, first_step, next_step, halves_of_a, halves_of_b};
+@if(has_ranges) import package::matmul::gemm_windows::{power_of_two, window, level_down};
 
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 
 alias Right = subgroup_matrix_right<f16, 16, 16>;
 
 alias Sum = subgroup_matrix_result<f32, 16, 16>;
-
-const step_k = 32u;
 
 // Row pitches of the staged tiles, in groups of eight elements. One group is padding, against bank conflicts.
 @if(a_along_k) const a_pitch = 5u;
@@ -41,58 +44,6 @@ const step_k = 32u;
 
 // The staged tile of A, then that of B. At the end store_rows() stages 16 rows of each subgroup's sums here.
 var<workgroup> tile: array<vec4<u32>, staged>;
-
-// The first element of group g, of 512 in a tile. Groups that run along K: four per row. Else: 16 per index of K.
-fn place_in_tile(g: u32, along_k: bool) -> vec2<u32> { // across K, along K
-  if (along_k) {
-    return vec2<u32>(g / 4u, g % 4u * 8u);
-  }
-  return vec2<u32>(g % 16u * 8u, g / 16u);
-}
-
-@if(a_is_bits128)
-fn load_group_a(base: u32, m0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
-  let at = place_in_tile(g, a_along_k) + vec2<u32>(m0, k0);
-  if (at.x < p.m && at.y < k_end) {
-    return load_a((base + at.x * p.a_row + at.y * p.a_column) >> 3u);
-  }
-  return vec4<u32>();
-}
-@else
-fn load_group_a(base: u32, m0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
-  let at = place_in_tile(g, a_along_k) + vec2<u32>(m0, k0);
-  var group: vec4<u32>;
-  for (var j = 0u; j < 8u; j++) {
-    let m = at.x + select(j, 0u, a_along_k);
-    let k = at.y + select(0u, j, a_along_k);
-    if (m < p.m && k < k_end) {
-      group[j / 2u] |= load_a(base + m * p.a_row + k * p.a_column) << (j % 2u * 16u);
-    }
-  }
-  return group;
-}
-
-@if(b_is_bits128)
-fn load_group_b(base: u32, n0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
-  let at = place_in_tile(g, b_along_k) + vec2<u32>(n0, k0);
-  if (at.x < p.n && at.y < k_end) {
-    return load_b((base + at.x * p.b_column + at.y * p.b_row) >> 3u);
-  }
-  return vec4<u32>();
-}
-@else
-fn load_group_b(base: u32, n0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
-  let at = place_in_tile(g, b_along_k) + vec2<u32>(n0, k0);
-  var group: vec4<u32>;
-  for (var j = 0u; j < 8u; j++) {
-    let n = at.x + select(j, 0u, b_along_k);
-    let k = at.y + select(0u, j, b_along_k);
-    if (n < p.n && k < k_end) {
-      group[j / 2u] |= load_b(base + n * p.b_column + k * p.b_row) << (j % 2u * 16u);
-    }
-  }
-  return group;
-}
 
 fn stage_a(g: u32, group: vec4<u32>) {
   @if(a_along_k) tile[g / 4u * a_pitch + g % 4u] = group;
@@ -115,6 +66,9 @@ fn right(k: u32, n: u32) -> Right {
   @else return subgroupMatrixLoad<Right, row_major>(&tile, b_start + k * b_pitch + n / 8u, b_pitch);
 }
 
+// The unit of the sums, in two factors.
+@if(has_ranges) var<private> unit: vec2<f32>;
+
 fn store_element(c: u32, batch: u32, m: u32, n: u32, sum: f32) {
   @if(!owns_c) {
     if (n < p.n) {
@@ -124,10 +78,12 @@ fn store_element(c: u32, batch: u32, m: u32, n: u32, sum: f32) {
 }
 
 // Four neighbours in a row of C.
-fn store_group(c_batch: u32, batch: u32, m: u32, n: u32, sums: vec4<f32>) {
+fn store_group(c_batch: u32, batch: u32, m: u32, n: u32, staged_sums: vec4<f32>) {
   if (m >= p.m || n >= p.n) {
     return;
   }
+  @if(has_ranges) let sums = staged_sums * unit.x * unit.y;
+  @else let sums = staged_sums;
   let c = p.c_at + c_batch * p.c_batch + m * p.c_row + n * p.c_column;
   @if(owns_c) {
     store4_c(c, epilogue(sums.x, batch, m, n), epilogue(sums.y, batch, m, n + 1u),
@@ -163,14 +119,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   if (here.piece >= p.splits) {
     return;
   }
-  @if(a_is_bits128) let a_base = p.a_at * 8u + here.batch * p.a_batch;
-  @else let a_base = p.a_at + here.batch * p.a_batch;
-  @if(b_is_bits128) let b_base = p.b_at * 8u + here.batch * p.b_batch;
-  @else let b_base = p.b_at + here.batch * p.b_batch;
+  let a_base = base_of_a(here.batch);
+  let b_base = base_of_b(here.batch);
   let m_own = subgroup / 2u * 64u;
   let n_own = subgroup % 2u * 64u;
 
-  let first = step_place(here.k_begin, here.k_end);
+  @if(has_ranges) let windows = find_windows(here.batch, here.m0, here.n0, here.k_begin, here.k_end, t);
+  @if(has_ranges) var step = first_step(windows);
+  @if(has_ranges) var level = step.level;
+  @if(has_ranges) var k0 = step.k;
+  @else var k0 = here.k_begin;
+  let first = step_place(k0, here.k_end);
   var a0 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t);
   var a1 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t + 128u);
   var a2 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t + 256u);
@@ -195,8 +154,18 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   var s31 = Sum();
   var s32 = Sum();
   var s33 = Sum();
-  for (var k0 = here.k_begin; k0 < here.k_end; k0 += step_k) {
+  while (k0 < here.k_end) {
     workgroupBarrier();
+    @if(has_ranges) {
+      a0 = halves_of_a(a0, step, windows);
+      a1 = halves_of_a(a1, step, windows);
+      a2 = halves_of_a(a2, step, windows);
+      a3 = halves_of_a(a3, step, windows);
+      b0 = halves_of_b(b0, step, windows);
+      b1 = halves_of_b(b1, step, windows);
+      b2 = halves_of_b(b2, step, windows);
+      b3 = halves_of_b(b3, step, windows);
+    }
     stage_a(t, a0);
     stage_a(t + 128u, a1);
     stage_a(t + 256u, a2);
@@ -206,7 +175,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     stage_b(t + 256u, b2);
     stage_b(t + 384u, b3);
     workgroupBarrier();
-    let next = step_place(k0 + step_k, here.k_end);
+    @if(has_ranges) let next_one = next_step(step, windows, step_k);
+    @if(has_ranges) let next_k = next_one.k;
+    @else let next_k = k0 + step_k;
+    let next = step_place(next_k, here.k_end);
     a0 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t);
     a1 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t + 128u);
     a2 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t + 256u);
@@ -215,6 +187,27 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     b1 = load_group_b(b_base + next.b, here.n0, next.k, next.end, t + 128u);
     b2 = load_group_b(b_base + next.b, here.n0, next.k, next.end, t + 256u);
     b3 = load_group_b(b_base + next.b, here.n0, next.k, next.end, t + 384u);
+    @if(has_ranges) {
+      for (; level > step.level; level--) {
+        s00 = subgroupMatrixScalarMultiply(s00, level_down);
+        s01 = subgroupMatrixScalarMultiply(s01, level_down);
+        s02 = subgroupMatrixScalarMultiply(s02, level_down);
+        s03 = subgroupMatrixScalarMultiply(s03, level_down);
+        s10 = subgroupMatrixScalarMultiply(s10, level_down);
+        s11 = subgroupMatrixScalarMultiply(s11, level_down);
+        s12 = subgroupMatrixScalarMultiply(s12, level_down);
+        s13 = subgroupMatrixScalarMultiply(s13, level_down);
+        s20 = subgroupMatrixScalarMultiply(s20, level_down);
+        s21 = subgroupMatrixScalarMultiply(s21, level_down);
+        s22 = subgroupMatrixScalarMultiply(s22, level_down);
+        s23 = subgroupMatrixScalarMultiply(s23, level_down);
+        s30 = subgroupMatrixScalarMultiply(s30, level_down);
+        s31 = subgroupMatrixScalarMultiply(s31, level_down);
+        s32 = subgroupMatrixScalarMultiply(s32, level_down);
+        s33 = subgroupMatrixScalarMultiply(s33, level_down);
+      }
+      step = next_one;
+    }
     for (var k = 0u; k < step_k; k += 16u) {
       let x0 = left(m_own, k);
       let x1 = left(m_own + 16u, k);
@@ -241,7 +234,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
       s32 = subgroupMatrixMultiplyAccumulate(x3, y2, s32);
       s33 = subgroupMatrixMultiplyAccumulate(x3, y3, s33);
     }
+    k0 = next_k;
   }
+  @if(has_ranges) unit = power_of_two(windows.a_top + windows.b_top - 284 - level * window); // see factor_of()
   store_rows(s00, s01, s02, s03, subgroup, t, here.c_batch, here.batch, here.m0, here.n0);
   store_rows(s10, s11, s12, s13, subgroup, t, here.c_batch, here.batch, here.m0 + 16u, here.n0);
   store_rows(s20, s21, s22, s23, subgroup, t, here.c_batch, here.batch, here.m0 + 32u, here.n0);

@@ -97,8 +97,8 @@ struct PaddedCopy {
     tensor =
         empty_webgpu({batches, outer, pitch}, view.tensor->scalar_type(), view.tensor->device());
     tensor.narrow(2, 0, inner).copy_(given);
-    if (along_k && pitch != inner) {
-      tensor.narrow(2, inner, pitch - inner).zero_(); // the kernel multiplies them
+    if (pitch != inner) {
+      tensor.narrow(2, inner, pitch - inner).zero_(); // kernels read them
     }
     this->view = {.tensor = &tensor,
                   .batch = batches > 1 ? outer * pitch : 0,

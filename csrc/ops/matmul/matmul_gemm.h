@@ -23,7 +23,7 @@ struct MatrixView {
   // Of a fusion's operand, where columns are images and positions (convolutions): the stride of an
   // image. `column` is that of a position. Of A and B: the stride of a block of K.
   int64_t image = 0;
-  // Rows of the layout end in whole groups of 16 bytes, with zeros behind K's last element.
+  // Rows of the layout end in whole groups of 16 bytes, with zeros behind the last element.
   bool padded = false;
 
   static MatrixView of(const at::Tensor& tensor); // of a 2-D or 3-D tensor

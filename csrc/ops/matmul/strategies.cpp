@@ -8,12 +8,14 @@
 #include <limits>
 #include <optional>
 
+#include "backend/empty.h"
 #include "backend/tensor.h"
 #include "kernels/gemm.h"
 #include "kernels/gemm_direct.h"
 #include "kernels/gemm_f32.h"
 #include "kernels/gemm_f32_small.h"
 #include "kernels/gemm_matrix.h"
+#include "kernels/gemm_ranges.h"
 #include "kernels/gemm_reduce.h"
 #include "kernels/gemm_thin.h"
 #include "kernels/gemv.h"
@@ -491,27 +493,73 @@ void launch_small(const ProductDispatch& dispatch, const Strategy& row) {
 
 } // namespace grouped
 
-bool is_matrix_f16(const Product& product, const Strategy&, const ShaderTarget& target) {
+// float16 and bfloat16 on subgroup matrices.
+namespace matrix {
+
+constexpr int64_t kBlock = 128; // the rows of a block of gemm_ranges.wgsl, and its part of K
+
+bool accepts(const Product& product, DType dtype, const ShaderTarget& target) {
   constexpr uint32_t kStorage = (128 * 5 + 128 * 5) * 16; // of gemm_matrix.wgsl
+  constexpr uint32_t kRanges = 6 * 4 + 8;                 // of gemm_windows.wgsl
   const at::ScalarType stored = product.gemm.c.tensor->scalar_type();
-  return product.gemm.conv == nullptr && product.dtype == DType::kF16 &&
-         (stored == at::kHalf || stored == at::kFloat) && has_f16_matrices(target) &&
-         target.max_workgroup_storage >= kStorage &&
+  return product.gemm.conv == nullptr && product.dtype == dtype &&
+         (stored == at::kFloat || stored == product.gemm.a.tensor->scalar_type()) &&
+         has_f16_matrices(target) &&
+         target.max_workgroup_storage >= kStorage + (dtype == DType::kBF16 ? kRanges : 0) &&
          target.max_workgroup_invocations >= kernels::gemm_matrix::kWorkgroup;
 }
 
-int cost_of_matrix_f16(const Product& product, const Strategy&, const ShaderTarget&) {
+bool accepts_f16(const Product& product, const Strategy&, const ShaderTarget& target) {
+  return accepts(product, DType::kF16, target);
+}
+
+// The ranges take a storage buffer.
+bool accepts_bf16(const Product& product, const Strategy&, const ShaderTarget& target) {
+  const Gemm& g = product.gemm;
+  uint32_t buffers = g.d.tensor != nullptr ? 5 : 4;
+  if (g.fusion != nullptr) {
+    buffers += std::ranges::count_if(
+        g.fusion->operands, [](const MatrixView& operand) { return operand.tensor != nullptr; });
+  }
+  return accepts(product, DType::kBF16, target) && g.blocks == 1 && g.k > 0 &&
+         buffers <= target.max_storage_buffers;
+}
+
+int cost_f16(const Product& product, const Strategy&, const ShaderTarget&) {
   return product.gemm.m >= 64 && product.gemm.n >= 64 ? 20 : 55;
 }
 
-void launch_matrix_f16(const ProductDispatch& dispatch, const Strategy&) {
+// Tiles are faster than a pass over both operands and a product on matrices below that.
+constexpr int64_t kFewestProducts = int64_t{1} << 27;
+
+int cost_bf16(const Product& product, const Strategy&, const ShaderTarget&) {
+  const Gemm& g = product.gemm;
+  const bool pays = g.batch * g.m * g.n * g.k >= kFewestProducts;
+  return pays && g.m >= 64 && g.n >= 64 ? 20 : 55;
+}
+
+DType bits(bool grouped) { return grouped ? DType::kBits128 : DType::kBits16; }
+DType bits_of_a(const Product& product) { return bits(a_has_groups(product, 8)); }
+DType bits_of_b(const Product& product) { return bits(b_has_groups(product, 8)); }
+
+template <class Launch>
+void bind_ranges(Launch& launch, const at::Tensor& ranges) {
+  launch.ranges_range(buffer_of(ranges), 0, ranges.nbytes(), DType::kBits8);
+}
+
+void launch(const ProductDispatch& dispatch, const Strategy&) {
   namespace kernel = kernels::gemm_matrix;
   const Product& product = dispatch.product;
-  const Gemm& g = product.gemm;
-  kernel::Launch launch(g.op);
-  bind_operands(launch, dispatch, {}, a_has_groups(product, 8) ? DType::kBits128 : DType::kBits16,
-                b_has_groups(product, 8) ? DType::kBits128 : DType::kBits16);
-  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(g.blocks > 1);
+  at::Tensor ranges;
+  if (product.dtype == DType::kBF16) {
+    ranges = product_ranges(product);
+  }
+  kernel::Launch launch(product.gemm.op);
+  bind_operands(launch, dispatch, {}, bits_of_a(product), bits_of_b(product));
+  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(product.gemm.blocks > 1);
+  if (ranges.defined()) {
+    bind_ranges(launch, ranges);
+  }
   if (is_packed(dispatch)) {
     launch.own_words_of_c();
   }
@@ -519,6 +567,8 @@ void launch_matrix_f16(const ProductDispatch& dispatch, const Strategy&) {
   set_matrices(p, dispatch);
   run<kernel::Regions>(launch, p, dispatch);
 }
+
+} // namespace matrix
 
 // Costs: 0 for the smallest products, 10 for vectors, then from the fastest tiles to the slowest.
 // An invocation of the kernels without tiles adds up 2048 products at most.
@@ -536,9 +586,18 @@ constexpr Strategy kStrategies[] = {
      {128, 128, 32},
      1,
      0,
-     is_matrix_f16,
-     cost_of_matrix_f16,
-     launch_matrix_f16,
+     matrix::accepts_f16,
+     matrix::cost_f16,
+     matrix::launch,
+     divide_large,
+     8},
+    {"matrix_bf16",
+     {128, 128, 32},
+     1,
+     0,
+     matrix::accepts_bf16,
+     matrix::cost_bf16,
+     matrix::launch,
      divide_large,
      8},
     {"grouped_f32",
@@ -653,6 +712,37 @@ const Strategy& strategy_named(std::string_view name) {
 
 void force_strategy(std::string_view name) {
   forced = name.empty() ? nullptr : &strategy_named(name);
+}
+
+at::Tensor product_ranges(const Product& product) {
+  namespace kernel = kernels::gemm_ranges;
+  const Gemm& g = product.gemm;
+  const auto blocks = [&](const MatrixView& view, int64_t rows) {
+    return (view.batch != 0 ? g.batch : 1) * ceil_div(rows, matrix::kBlock) *
+           ceil_div(g.k, matrix::kBlock);
+  };
+  const int64_t of_a = blocks(g.a, g.m);
+  const int64_t of_b = blocks(g.b, g.n);
+  const at::Tensor ranges = empty_webgpu({of_a + of_b}, at::kInt, g.a.tensor->device());
+  kernel::Launch launch(g.op);
+  matrix::bind_ranges(launch, ranges);
+  const auto a = g.a.range(g.batch, g.m, g.k);
+  const auto b = g.b.range(g.batch, g.k, g.n);
+  launch.a_range(a.buffer, a.begin, a.end, matrix::bits_of_a(product));
+  launch.b_range(b.buffer, b.begin, b.end, matrix::bits_of_b(product));
+  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k);
+  launch.run({.m = u32(g.m),
+              .n = u32(g.n),
+              .k = u32(g.k),
+              .a_blocks = u32(of_a),
+              .b_blocks = u32(of_b),
+              .a_batch = u32(g.a.batch),
+              .a_row = u32(g.a.row),
+              .a_column = u32(g.a.column),
+              .b_batch = u32(g.b.batch),
+              .b_row = u32(g.b.row),
+              .b_column = u32(g.b.column)});
+  return ranges;
 }
 
 void launch_reduce(const Product& product, const at::Tensor& pieces) {

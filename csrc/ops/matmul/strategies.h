@@ -93,6 +93,9 @@ StrategyChoice find_strategy(const Product& product, const ShaderTarget& target)
 /// name. For tests and measurements. Raises ValueError if there is none.
 void force_strategy(std::string_view name);
 
+/// The magnitudes of a product's bfloat16 matrices: the words that gemm_ranges.wgsl finds.
+at::Tensor product_ranges(const Product& product);
+
 /// Adds up the pieces of K, which lie in `pieces` as [piece][batch][m][n], and finishes C.
 void launch_reduce(const Product& product, const at::Tensor& pieces);
 

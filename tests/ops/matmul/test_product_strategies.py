@@ -22,6 +22,7 @@ PLAIN = [name for name in ROWS if not name.startswith("convolution")]
 LEAST = {
     **{row: 8 for row in ROWS if row.startswith("grouped_f32")},
     "matrix_f16": 20,
+    "matrix_bf16": 20,
     "thin": 40,
     **{row: 4 for row in ROWS if row.startswith("vector")},
 }
@@ -149,7 +150,7 @@ def accepted(function, *args):
 
 
 def needs_missing_feature(row):
-    return row == "matrix_f16" and "subgroup-matrix" not in torch_webgpu._C.properties()[1]
+    return row.startswith("matrix") and "subgroup-matrix" not in torch_webgpu._C.properties()[1]
 
 
 @pytest.mark.parametrize("row", PLAIN)
@@ -230,7 +231,9 @@ def check_fused(dtype, batch, m, k, n, flipped):
 
 FUSED = [
     (dtype, batch, *size, flipped)
-    for dtype, batch in ((torch.float32, 0), (torch.float16, 2), (torch.float32, 2))
+    for dtype, batch in (
+        (torch.float32, 0), (torch.float16, 2), (torch.float32, 2), (torch.bfloat16, 2),
+    )
     for size in ((33, 70, 101), (132, 40, 136), (20, 1500, 12), (200, 33, 1), (6, 96, 40))
     for flipped in (False, True)
 ]

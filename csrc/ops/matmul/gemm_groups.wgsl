@@ -1,0 +1,72 @@
+// Groups of eight 2-byte elements of A and B, as raw bits, for tiles of 128 rows of A, or columns of B, by 32 of K.
+//
+// @operand a: in {bits128, bits16} // bits128: groups of eight are aligned and end at the edges
+// @operand b: in {bits128, bits16}
+// @const   a_along_k: bool // groups of eight run along K, else across it
+// @const   b_along_k: bool
+
+const step_k = 32u;
+
+// The first element of group g, of 512 in a tile. Groups that run along K: four per row. Else: 16 per index of K.
+fn place_in_tile(g: u32, along_k: bool) -> vec2<u32> { // across K, along K
+  if (along_k) {
+    return vec2<u32>(g / 4u, g % 4u * 8u);
+  }
+  return vec2<u32>(g % 16u * 8u, g / 16u);
+}
+
+// What lies beyond an edge is zero.
+@if(a_is_bits128)
+fn load_group_a(base: u32, m0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
+  let at = place_in_tile(g, a_along_k) + vec2<u32>(m0, k0);
+  if (at.x < p.m && at.y < k_end) {
+    return load_a((base + at.x * p.a_row + at.y * p.a_column) >> 3u);
+  }
+  return vec4<u32>();
+}
+@else
+fn load_group_a(base: u32, m0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
+  let at = place_in_tile(g, a_along_k) + vec2<u32>(m0, k0);
+  var group: vec4<u32>;
+  for (var j = 0u; j < 8u; j++) {
+    let m = at.x + select(j, 0u, a_along_k);
+    let k = at.y + select(0u, j, a_along_k);
+    if (m < p.m && k < k_end) {
+      group[j / 2u] |= load_a(base + m * p.a_row + k * p.a_column) << (j % 2u * 16u);
+    }
+  }
+  return group;
+}
+
+@if(b_is_bits128)
+fn load_group_b(base: u32, n0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
+  let at = place_in_tile(g, b_along_k) + vec2<u32>(n0, k0);
+  if (at.x < p.n && at.y < k_end) {
+    return load_b((base + at.x * p.b_column + at.y * p.b_row) >> 3u);
+  }
+  return vec4<u32>();
+}
+@else
+fn load_group_b(base: u32, n0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
+  let at = place_in_tile(g, b_along_k) + vec2<u32>(n0, k0);
+  var group: vec4<u32>;
+  for (var j = 0u; j < 8u; j++) {
+    let n = at.x + select(j, 0u, b_along_k);
+    let k = at.y + select(0u, j, b_along_k);
+    if (n < p.n && k < k_end) {
+      group[j / 2u] |= load_b(base + n * p.b_column + k * p.b_row) << (j % 2u * 16u);
+    }
+  }
+  return group;
+}
+
+// Where the elements of a batch start, as the functions above count.
+fn base_of_a(batch: u32) -> u32 {
+  @if(a_is_bits128) return p.a_at * 8u + batch * p.a_batch;
+  @else return p.a_at + batch * p.a_batch;
+}
+
+fn base_of_b(batch: u32) -> u32 {
+  @if(b_is_bits128) return p.b_at * 8u + batch * p.b_batch;
+  @else return p.b_at + batch * p.b_batch;
+}

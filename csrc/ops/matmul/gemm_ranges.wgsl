@@ -1,0 +1,91 @@
+// Which magnitudes bfloat16 matrices hold, for gemm_matrix.wgsl: a word for each block of 128 rows of A by 128 of K, and
+// of 128 columns of B by 128 of K. A workgroup reads one block. gemm_windows.wgsl says what a word holds.
+//
+// @operand ranges: out of u32 // of A as [batch][block of rows][block of K], then of B likewise
+// @grid groups p.a_blocks + p.b_blocks
+
+import package::matmul::gemm_groups::{step_k, load_group_a, load_group_b, base_of_a, base_of_b};
+import package::matmul::gemm_windows::{block_k, range_word};
+
+struct Params {
+  m: u32,
+  n: u32,
+  k: u32,
+  a_blocks: u32, // A matrix that the whole batch shares has the blocks of one.
+  b_blocks: u32,
+  a_batch: u32,  // strides, in elements
+  a_row: u32,
+  a_column: u32,
+  b_batch: u32,
+  b_row: u32,
+  b_column: u32,
+}
+
+var<workgroup> largest: atomic<u32>;
+
+var<workgroup> smallest: atomic<u32>;
+
+var<workgroup> special: atomic<u32>;
+
+// Of the magnitudes that an invocation has seen.
+struct Seen {
+  largest: u32,  // finite
+  smallest: u32, // less one, so that zero is the largest of all
+  any: u32,      // largest, infinity and NaN too
+}
+
+fn see(seen: Seen, word: u32) -> Seen {
+  let low = word & 0x7fffu;
+  let high = (word >> 16u) & 0x7fffu;
+  return Seen(max(seen.largest, max(select(0u, low, low < 0x7f80u), select(0u, high, high < 0x7f80u))),
+              min(seen.smallest, min(low - 1u, high - 1u)), max(seen.any, max(low, high)));
+}
+
+fn see_group(seen: Seen, group: vec4<u32>) -> Seen {
+  return see(see(see(see(seen, group.x), group.y), group.z), group.w);
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) t: u32) {
+  let id = wid.y * groups.x + wid.x;
+  if (id >= p.a_blocks + p.b_blocks) {
+    return;
+  }
+  if (t == 0u) {
+    atomicStore(&largest, 0u);
+    atomicStore(&smallest, 0x7fffu);
+    atomicStore(&special, 0u);
+  }
+  workgroupBarrier();
+  let is_a = id < p.a_blocks;
+  let block = select(id - p.a_blocks, id, is_a);
+  let along = (p.k + block_k - 1u) / block_k;
+  let across = (select(p.n, p.m, is_a) + 127u) / 128u;
+  let batch = block / along / across;
+  let first = block / along % across * 128u;
+  let k_begin = block % along * block_k;
+  var seen = Seen(0u, 0xffffffffu, 0u);
+  if (is_a) {
+    for (var k = k_begin; k < k_begin + block_k; k += step_k) {
+      seen = see_group(seen, load_group_a(base_of_a(batch), first, k, p.k, t));
+      seen = see_group(seen, load_group_a(base_of_a(batch), first, k, p.k, t + 256u));
+    }
+  } else {
+    for (var k = k_begin; k < k_begin + block_k; k += step_k) {
+      seen = see_group(seen, load_group_b(base_of_b(batch), first, k, p.k, t));
+      seen = see_group(seen, load_group_b(base_of_b(batch), first, k, p.k, t + 256u));
+    }
+  }
+  if (seen.largest != 0u) {
+    atomicMax(&largest, seen.largest);
+    atomicMin(&smallest, seen.smallest + 1u);
+  }
+  if (seen.any >= 0x7f80u) {
+    atomicMax(&special, 1u);
+  }
+  workgroupBarrier();
+  if (t == 0u) {
+    store_ranges(id, range_word(atomicLoad(&largest), atomicLoad(&smallest), atomicLoad(&special)));
+  }
+}
