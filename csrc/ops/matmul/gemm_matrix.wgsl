@@ -15,13 +15,13 @@
 // @operand g: in float optional
 // @operand h: in float optional
 // @operand i: in float optional
-// @require !blocked || !has_ranges
 
 import package::matmul::blocks::{step_place};
 import package::matmul::product::{Params, acc_t, epilogue, banded_tile};
 import package::matmul::gemm_groups::{step_k, load_group_a, load_group_b, base_of_a, base_of_b};
 @if(has_ranges) import package::matmul::gemm_windows::{find_windows, first_step, next_step, halves_of_a, halves_of_b};
 @if(has_ranges) import package::matmul::gemm_windows::{power_of_two, window, level_down};
+// @require !blocked || !has_ranges
 
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 
