@@ -446,7 +446,7 @@ constexpr int64_t kBlock = 128; // the rows of a block of gemm_ranges.wgsl, and 
 
 bool accepts(const Product& product, DType dtype, const ShaderTarget& target) {
   constexpr uint32_t kStorage = (128 * 5 + 128 * 5) * 16; // of gemm_matrix.wgsl
-  constexpr uint32_t kRanges = 6 * 4 + 8;                 // of gemm_windows.wgsl
+  constexpr uint32_t kRanges = 96;                        // of gemm_windows.wgsl
   const at::ScalarType stored = product.gemm.c.tensor->scalar_type();
   return product.gemm.conv == nullptr && product.dtype == dtype &&
          (stored == at::kFloat || stored == product.gemm.a.tensor->scalar_type()) &&
@@ -464,9 +464,8 @@ bool accepts_bf16(const Product& product, const Strategy&, const ShaderTarget& t
   const Gemm& g = product.gemm;
   uint32_t buffers = g.d.tensor != nullptr ? 5 : 4;
   if (g.fusion != nullptr) {
-    buffers += std::ranges::count_if(g.fusion->operands, [](const MatrixView& operand) {
-      return operand.tensor != nullptr;
-    });
+    buffers += std::ranges::count_if(
+        g.fusion->operands, [](const MatrixView& operand) { return operand.tensor != nullptr; });
   }
   return accepts(product, DType::kBF16, target) && g.k > 0 && buffers <= target.max_storage_buffers;
 }
