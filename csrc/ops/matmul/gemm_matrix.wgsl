@@ -19,8 +19,8 @@
 import package::matmul::blocks::{step_place};
 import package::matmul::product::{Params, acc_t, epilogue, banded_tile};
 import package::matmul::gemm_groups::{step_k, load_group_a, load_group_b, base_of_a, base_of_b};
-@if(has_ranges) import package::matmul::gemm_windows::{find_windows, first_step, next_step, halves_of_a, halves_of_b};
-@if(has_ranges) import package::matmul::gemm_windows::{power_of_two, window, level_down};
+@if(has_ranges) import package::matmul::gemm_windows::{find_windows, find_step, converted_a, converted_b, scaled_group};
+@if(has_ranges) import package::matmul::gemm_windows::{Step, level_down, unit_of};
 // @require !blocked || !has_ranges
 
 alias Left = subgroup_matrix_left<f16, 16, 16>;
@@ -53,6 +53,19 @@ fn stage_a(g: u32, group: vec4<u32>) {
 fn stage_b(g: u32, group: vec4<u32>) {
   @if(b_along_k) tile[b_start + g / 4u * b_pitch + g % 4u] = group;
   @else tile[b_start + g / 16u * b_pitch + g % 16u] = group;
+}
+
+// Replaces the groups that this invocation staged of blocks without a factor.
+@if(has_ranges)
+fn stage_converted(a_base: u32, b_base: u32, m0: u32, n0: u32, k_end: u32, step: Step, t: u32) {
+  let a_end = select(512u, 0u, step.a_factor != 0.0);
+  for (var g = t; g < a_end; g += 128u) {
+    stage_a(g, converted_a(load_group_a(a_base, m0, step.k, k_end, g), step));
+  }
+  let b_end = select(512u, 0u, step.b_factor != 0.0);
+  for (var g = t; g < b_end; g += 128u) {
+    stage_b(g, converted_b(load_group_b(b_base, n0, step.k, k_end, g), step));
+  }
 }
 
 // The 16 x 16 matrix at row m and column k of the tile of A.
@@ -124,12 +137,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   let m_own = subgroup / 2u * 64u;
   let n_own = subgroup % 2u * 64u;
 
-  @if(has_ranges) let windows = find_windows(here.batch, here.m0, here.n0, here.k_begin, here.k_end, t);
-  @if(has_ranges) var step = first_step(windows);
-  @if(has_ranges) var level = step.level;
-  @if(has_ranges) var k0 = step.k;
-  @else var k0 = here.k_begin;
-  let first = step_place(k0, here.k_end);
+  let first = step_place(here.k_begin, here.k_end);
   var a0 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t);
   var a1 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t + 128u);
   var a2 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t + 256u);
@@ -138,6 +146,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   var b1 = load_group_b(b_base + first.b, here.n0, first.k, first.end, t + 128u);
   var b2 = load_group_b(b_base + first.b, here.n0, first.k, first.end, t + 256u);
   var b3 = load_group_b(b_base + first.b, here.n0, first.k, first.end, t + 384u);
+  @if(has_ranges) var step = find_windows(here.batch, here.m0, here.n0, here.k_begin, here.k_end, t);
+  @if(has_ranges) let has_one_pass = step.a_factor != 0.0;
+  @if(has_ranges) var level = step.level; // of the sums
+  @if(has_ranges) var k0 = step.k;
+  @else var k0 = here.k_begin;
   var s00 = Sum();
   var s01 = Sum();
   var s02 = Sum();
@@ -155,17 +168,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   var s32 = Sum();
   var s33 = Sum();
   while (k0 < here.k_end) {
-    workgroupBarrier();
     @if(has_ranges) {
-      a0 = halves_of_a(a0, step, windows);
-      a1 = halves_of_a(a1, step, windows);
-      a2 = halves_of_a(a2, step, windows);
-      a3 = halves_of_a(a3, step, windows);
-      b0 = halves_of_b(b0, step, windows);
-      b1 = halves_of_b(b1, step, windows);
-      b2 = halves_of_b(b2, step, windows);
-      b3 = halves_of_b(b3, step, windows);
+      a0 = scaled_group(a0, step.a_factor);
+      a1 = scaled_group(a1, step.a_factor);
+      a2 = scaled_group(a2, step.a_factor);
+      a3 = scaled_group(a3, step.a_factor);
+      b0 = scaled_group(b0, step.b_factor);
+      b1 = scaled_group(b1, step.b_factor);
+      b2 = scaled_group(b2, step.b_factor);
+      b3 = scaled_group(b3, step.b_factor);
     }
+    workgroupBarrier();
     stage_a(t, a0);
     stage_a(t + 128u, a1);
     stage_a(t + 256u, a2);
@@ -174,11 +187,38 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     stage_b(t + 128u, b1);
     stage_b(t + 256u, b2);
     stage_b(t + 384u, b3);
+    @if(has_ranges) {
+      if (!has_one_pass) {
+        stage_converted(a_base, b_base, here.m0, here.n0, here.k_end, step, t);
+      }
+    }
     workgroupBarrier();
-    @if(has_ranges) let next_one = next_step(step, windows, step_k);
-    @if(has_ranges) let next_k = next_one.k;
-    @else let next_k = k0 + step_k;
-    let next = step_place(next_k, here.k_end);
+    @if(has_ranges) {
+      step.k += step_k;
+      if (!has_one_pass) {
+        for (; level > step.level; level--) {
+          s00 = subgroupMatrixScalarMultiply(s00, level_down);
+          s01 = subgroupMatrixScalarMultiply(s01, level_down);
+          s02 = subgroupMatrixScalarMultiply(s02, level_down);
+          s03 = subgroupMatrixScalarMultiply(s03, level_down);
+          s10 = subgroupMatrixScalarMultiply(s10, level_down);
+          s11 = subgroupMatrixScalarMultiply(s11, level_down);
+          s12 = subgroupMatrixScalarMultiply(s12, level_down);
+          s13 = subgroupMatrixScalarMultiply(s13, level_down);
+          s20 = subgroupMatrixScalarMultiply(s20, level_down);
+          s21 = subgroupMatrixScalarMultiply(s21, level_down);
+          s22 = subgroupMatrixScalarMultiply(s22, level_down);
+          s23 = subgroupMatrixScalarMultiply(s23, level_down);
+          s30 = subgroupMatrixScalarMultiply(s30, level_down);
+          s31 = subgroupMatrixScalarMultiply(s31, level_down);
+          s32 = subgroupMatrixScalarMultiply(s32, level_down);
+          s33 = subgroupMatrixScalarMultiply(s33, level_down);
+        }
+        step = find_step(step);
+      }
+    }
+    @if(has_ranges) let next = step_place(step.k, here.k_end);
+    @else let next = step_place(k0 + step_k, here.k_end);
     a0 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t);
     a1 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t + 128u);
     a2 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t + 256u);
@@ -187,27 +227,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     b1 = load_group_b(b_base + next.b, here.n0, next.k, next.end, t + 128u);
     b2 = load_group_b(b_base + next.b, here.n0, next.k, next.end, t + 256u);
     b3 = load_group_b(b_base + next.b, here.n0, next.k, next.end, t + 384u);
-    @if(has_ranges) {
-      for (; level > step.level; level--) {
-        s00 = subgroupMatrixScalarMultiply(s00, level_down);
-        s01 = subgroupMatrixScalarMultiply(s01, level_down);
-        s02 = subgroupMatrixScalarMultiply(s02, level_down);
-        s03 = subgroupMatrixScalarMultiply(s03, level_down);
-        s10 = subgroupMatrixScalarMultiply(s10, level_down);
-        s11 = subgroupMatrixScalarMultiply(s11, level_down);
-        s12 = subgroupMatrixScalarMultiply(s12, level_down);
-        s13 = subgroupMatrixScalarMultiply(s13, level_down);
-        s20 = subgroupMatrixScalarMultiply(s20, level_down);
-        s21 = subgroupMatrixScalarMultiply(s21, level_down);
-        s22 = subgroupMatrixScalarMultiply(s22, level_down);
-        s23 = subgroupMatrixScalarMultiply(s23, level_down);
-        s30 = subgroupMatrixScalarMultiply(s30, level_down);
-        s31 = subgroupMatrixScalarMultiply(s31, level_down);
-        s32 = subgroupMatrixScalarMultiply(s32, level_down);
-        s33 = subgroupMatrixScalarMultiply(s33, level_down);
-      }
-      step = next_one;
-    }
     for (var k = 0u; k < step_k; k += 16u) {
       let x0 = left(m_own, k);
       let x1 = left(m_own + 16u, k);
@@ -234,9 +253,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
       s32 = subgroupMatrixMultiplyAccumulate(x3, y2, s32);
       s33 = subgroupMatrixMultiplyAccumulate(x3, y3, s33);
     }
-    k0 = next_k;
+    @if(has_ranges) k0 = step.k;
+    @else k0 += step_k;
   }
-  @if(has_ranges) unit = power_of_two(windows.a_top + windows.b_top - 284 - level * window); // see factor_of()
+  @if(has_ranges) unit = unit_of(level);
   store_rows(s00, s01, s02, s03, subgroup, t, here.c_batch, here.batch, here.m0, here.n0);
   store_rows(s10, s11, s12, s13, subgroup, t, here.c_batch, here.batch, here.m0 + 16u, here.n0);
   store_rows(s20, s21, s22, s23, subgroup, t, here.c_batch, here.batch, here.m0 + 32u, here.n0);

@@ -31,7 +31,7 @@ var<workgroup> special: atomic<u32>;
 struct Seen {
   largest: u32,  // finite
   smallest: u32, // less one, so that zero is the largest of all
-  any: u32,      // largest, infinity and NaN too
+  any: u32,      // the largest, infinity and NaN too
 }
 
 fn see(seen: Seen, word: u32) -> Seen {
@@ -43,6 +43,35 @@ fn see(seen: Seen, word: u32) -> Seen {
 
 fn see_group(seen: Seen, group: vec4<u32>) -> Seen {
   return see(see(see(see(seen, group.x), group.y), group.z), group.w);
+}
+
+fn see_groups(seen: Seen, x0: vec4<u32>, x1: vec4<u32>, x2: vec4<u32>, x3: vec4<u32>) -> Seen {
+  return see_group(see_group(see_group(see_group(seen, x0), x1), x2), x3);
+}
+
+// All loads before the first use.
+fn see_block_a(base: u32, first: u32, k: u32, t: u32) -> Seen {
+  let x0 = load_group_a(base, first, k + 0u * step_k, p.k, t);
+  let x1 = load_group_a(base, first, k + 0u * step_k, p.k, t + 256u);
+  let x2 = load_group_a(base, first, k + 1u * step_k, p.k, t);
+  let x3 = load_group_a(base, first, k + 1u * step_k, p.k, t + 256u);
+  let x4 = load_group_a(base, first, k + 2u * step_k, p.k, t);
+  let x5 = load_group_a(base, first, k + 2u * step_k, p.k, t + 256u);
+  let x6 = load_group_a(base, first, k + 3u * step_k, p.k, t);
+  let x7 = load_group_a(base, first, k + 3u * step_k, p.k, t + 256u);
+  return see_groups(see_groups(Seen(0u, 0xffffffffu, 0u), x0, x1, x2, x3), x4, x5, x6, x7);
+}
+
+fn see_block_b(base: u32, first: u32, k: u32, t: u32) -> Seen {
+  let x0 = load_group_b(base, first, k + 0u * step_k, p.k, t);
+  let x1 = load_group_b(base, first, k + 0u * step_k, p.k, t + 256u);
+  let x2 = load_group_b(base, first, k + 1u * step_k, p.k, t);
+  let x3 = load_group_b(base, first, k + 1u * step_k, p.k, t + 256u);
+  let x4 = load_group_b(base, first, k + 2u * step_k, p.k, t);
+  let x5 = load_group_b(base, first, k + 2u * step_k, p.k, t + 256u);
+  let x6 = load_group_b(base, first, k + 3u * step_k, p.k, t);
+  let x7 = load_group_b(base, first, k + 3u * step_k, p.k, t + 256u);
+  return see_groups(see_groups(Seen(0u, 0xffffffffu, 0u), x0, x1, x2, x3), x4, x5, x6, x7);
 }
 
 @compute @workgroup_size(256)
@@ -65,17 +94,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   let batch = block / along / across;
   let first = block / along % across * 128u;
   let k_begin = block % along * block_k;
-  var seen = Seen(0u, 0xffffffffu, 0u);
+  var seen: Seen;
   if (is_a) {
-    for (var k = k_begin; k < k_begin + block_k; k += step_k) {
-      seen = see_group(seen, load_group_a(base_of_a(batch), first, k, p.k, t));
-      seen = see_group(seen, load_group_a(base_of_a(batch), first, k, p.k, t + 256u));
-    }
+    seen = see_block_a(base_of_a(batch), first, k_begin, t);
   } else {
-    for (var k = k_begin; k < k_begin + block_k; k += step_k) {
-      seen = see_group(seen, load_group_b(base_of_b(batch), first, k, p.k, t));
-      seen = see_group(seen, load_group_b(base_of_b(batch), first, k, p.k, t + 256u));
-    }
+    seen = see_block_b(base_of_b(batch), first, k_begin, t);
   }
   if (seen.largest != 0u) {
     atomicMax(&largest, seen.largest);

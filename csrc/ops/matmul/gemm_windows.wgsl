@@ -99,10 +99,13 @@ struct Windows {
   b_top: i32,
   a_last: i32,   // window
   b_last: i32,
-  special: bool, // infinities or NaN
+  special: u32,  // 1: there are infinities or NaN
   a_factor: f32, // of all blocks, if this and the next are not 0: there is one pass
   b_factor: f32,
 }
+
+// Not in registers, because one pass needs little of it.
+var<workgroup> windows: Windows;
 
 // A step of K in a pass.
 struct Step {
@@ -120,8 +123,6 @@ var<workgroup> smallest: array<atomic<u32>, 2>;
 
 var<workgroup> special: array<atomic<u32>, 2>;
 
-var<workgroup> found: vec2<u32>;
-
 fn add_range(which: u32, range: u32) {
   atomicMax(&largest[which], largest_of(range));
   atomicMin(&smallest[which], range & 0x7fffu);
@@ -132,8 +133,8 @@ fn range_of(which: u32) -> u32 {
   return range_word(atomicLoad(&largest[which]), atomicLoad(&smallest[which]), atomicLoad(&special[which]));
 }
 
-// Of 128 rows of A from m0, and 128 columns of B from n0.
-fn find_windows(batch: u32, m0: u32, n0: u32, k_begin: u32, k_end: u32, t: u32) -> Windows {
+// Of 128 rows of A from m0, and 128 columns of B from n0. Finds the first step of the first pass.
+fn find_windows(batch: u32, m0: u32, n0: u32, k_begin: u32, k_end: u32, t: u32) -> Step {
   let along = (p.k + block_k - 1u) / block_k;
   let a_batch = select(0u, batch, p.a_batch != 0u);
   let b_batch = select(0u, batch, p.b_batch != 0u);
@@ -152,18 +153,32 @@ fn find_windows(batch: u32, m0: u32, n0: u32, k_begin: u32, k_end: u32, t: u32) 
   }
   workgroupBarrier();
   if (t == 0u) {
-    found = vec2<u32>(range_of(0u), range_of(1u));
+    let a = range_of(0u);
+    let b = range_of(1u);
+    windows = Windows(k_begin, k_end, a_ranges, b_ranges, top_of(a), top_of(b), last_window_of(a), last_window_of(b),
+                      (a | b) >> 31u, factor_of(a, top_of(a)), factor_of(b, top_of(b)));
   }
-  let range = workgroupUniformLoad(&found);
-  let a_top = top_of(range.x);
-  let b_top = top_of(range.y);
-  return Windows(k_begin, k_end, a_ranges, b_ranges, a_top, b_top, last_window_of(range.x), last_window_of(range.y),
-                 (range.x | range.y) >> 31u == 1u, factor_of(range.x, a_top), factor_of(range.y, b_top));
+  let all = workgroupUniformLoad(&windows);
+  let level = min(all.a_last + all.b_last, deepest);
+  let first = Step(k_begin, all.special * 2u, level, max(level - all.b_last, 0), all.a_factor, all.b_factor);
+  if (has_one_pass(all)) {
+    return first;
+  }
+  // Whoever loads the first step ahead does so at k_begin.
+  var step = find_step(first);
+  step.a_factor = 0.0;
+  step.b_factor = 0.0;
+  return step;
 }
 
-// The first step of the first pass at or behind `start` that has something to multiply. At the end of the last pass its k
-// is k_end.
-fn find_step(start: Step, all: Windows) -> Step {
+fn has_one_pass(all: Windows) -> bool {
+  return all.a_factor != 0.0 && all.b_factor != 0.0;
+}
+
+// The first step at or behind `start`, in its pass or a later one, that has something to multiply. At the end of the last
+// pass its k is k_end.
+fn find_step(start: Step) -> Step {
+  let all = workgroupUniformLoad(&windows);
   var step = start;
   loop {
     if (step.k >= all.k_end) {
@@ -200,29 +215,6 @@ fn find_step(start: Step, all: Windows) -> Step {
   return step;
 }
 
-fn has_one_pass(all: Windows) -> bool {
-  return all.a_factor != 0.0 && all.b_factor != 0.0;
-}
-
-fn first_step(all: Windows) -> Step {
-  let level = min(all.a_last + all.b_last, deepest);
-  let first = Step(all.k_begin, select(0u, 2u, all.special), level, max(level - all.b_last, 0), all.a_factor,
-                   all.b_factor);
-  if (has_one_pass(all) || all.k_begin >= all.k_end) {
-    return first;
-  }
-  return find_step(first, all);
-}
-
-fn next_step(step: Step, all: Windows, step_k: u32) -> Step {
-  var next = step;
-  next.k += step_k;
-  if (has_one_pass(all)) {
-    return next;
-  }
-  return find_step(next, all);
-}
-
 // ---- Elements.
 
 // The float16 bits of a bfloat16's, in the window that ends at `top`.
@@ -246,23 +238,34 @@ fn half_of(bits: u32, top: i32, special: u32) -> u32 {
   return sign | (u32(window - below) << 10u) | (((magnitude << missing) & 0x7fu) << 3u);
 }
 
-fn halves_of(pair: u32, factor: f32, top: i32, special: u32) -> u32 {
-  if (factor != 0.0) {
-    return pack2x16float(vec2<f32>(bitcast<f32>(pair << 16u), bitcast<f32>(pair & 0xffff0000u)) * factor);
+fn converted(group: vec4<u32>, top: i32, special: u32) -> vec4<u32> {
+  var halves: vec4<u32>;
+  for (var j = 0u; j < 4u; j++) {
+    halves[j] = half_of(group[j] & 0xffffu, top, special) | (half_of(group[j] >> 16u, top, special) << 16u);
   }
-  return half_of(pair & 0xffffu, top, special) | (half_of(pair >> 16u, top, special) << 16u);
+  return halves;
 }
 
-fn group_of_halves(group: vec4<u32>, factor: f32, top: i32, special: u32) -> vec4<u32> {
-  return vec4<u32>(halves_of(group.x, factor, top, special), halves_of(group.y, factor, top, special),
-                   halves_of(group.z, factor, top, special), halves_of(group.w, factor, top, special));
-}
-
-fn halves_of_a(group: vec4<u32>, step: Step, all: Windows) -> vec4<u32> {
+fn converted_a(group: vec4<u32>, step: Step) -> vec4<u32> {
   let signs = select(0u, 0x80008000u, step.special == 1u);
-  return group_of_halves(group ^ vec4<u32>(signs), step.a_factor, all.a_top - step.a_window * window, step.special);
+  return converted(group ^ vec4<u32>(signs), windows.a_top - step.a_window * window, step.special);
 }
 
-fn halves_of_b(group: vec4<u32>, step: Step, all: Windows) -> vec4<u32> {
-  return group_of_halves(group, step.b_factor, all.b_top - (step.level - step.a_window) * window, step.special);
+fn converted_b(group: vec4<u32>, step: Step) -> vec4<u32> {
+  return converted(group, windows.b_top - (step.level - step.a_window) * window, step.special);
+}
+
+// The same for a block with a factor.
+fn scaled_pair(pair: u32, factor: f32) -> u32 {
+  return pack2x16float(vec2<f32>(bitcast<f32>(pair << 16u), bitcast<f32>(pair & 0xffff0000u)) * factor);
+}
+
+fn scaled_group(group: vec4<u32>, factor: f32) -> vec4<u32> {
+  return vec4<u32>(scaled_pair(group.x, factor), scaled_pair(group.y, factor), scaled_pair(group.z, factor),
+                   scaled_pair(group.w, factor));
+}
+
+// What sums of that level are multiplied with: the top of a window became 2^15.
+fn unit_of(level: i32) -> vec2<f32> {
+  return power_of_two(windows.a_top + windows.b_top - 2 * 142 - level * window);
 }

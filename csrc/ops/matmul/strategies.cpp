@@ -500,7 +500,7 @@ constexpr int64_t kBlock = 128; // the rows of a block of gemm_ranges.wgsl, and 
 
 bool accepts(const Product& product, DType dtype, const ShaderTarget& target) {
   constexpr uint32_t kStorage = (128 * 5 + 128 * 5) * 16; // of gemm_matrix.wgsl
-  constexpr uint32_t kRanges = 6 * 4 + 8;                 // of gemm_windows.wgsl
+  constexpr uint32_t kRanges = 96;                        // of gemm_windows.wgsl
   const at::ScalarType stored = product.gemm.c.tensor->scalar_type();
   return product.gemm.conv == nullptr && product.dtype == dtype &&
          (stored == at::kFloat || stored == product.gemm.a.tensor->scalar_type()) &&
