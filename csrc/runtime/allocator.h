@@ -104,6 +104,8 @@ private:
   uint64_t cached_bytes_ = 0;
   MemoryPool* pool_ = nullptr; // in use
   uint64_t peak_live_ = 0;     // bytes of buffers in use at once, since the last empty_cache()
+  uint64_t slack_percent_;     // that buffers may exceed peak_live_ by
+  std::map<uint64_t, uint64_t> trimmed_; // sizes that were given back, with the clock of that time
   uint64_t clock_ = 0;
   MemoryStats stats_;
 };

@@ -281,3 +281,21 @@ def test_the_host_allocator_of_the_accelerator():
     assert pinned.is_pinned()
     torch.accelerator.empty_host_cache()
     assert torch.equal(pinned.to("webgpu", non_blocking=True).cpu(), pinned)
+
+
+def test_steps_of_a_loop_find_the_buffers_of_the_last():
+    """Each step needs other sizes first than last, and more buffers in all than at its peak."""
+
+    def step():
+        for size, count in ((24 << 20, 12), (30 << 20, 4)):
+            tensors = [torch.empty(size, dtype=torch.uint8, device="webgpu") for _ in range(count)]
+            del tensors
+
+    torch.webgpu.empty_cache()
+    for _ in range(12):
+        step()
+    before = counters()["segment.all.allocated"]
+    for _ in range(3):
+        step()
+    assert counters()["segment.all.allocated"] == before
+    torch.webgpu.empty_cache()

@@ -9,6 +9,7 @@
 
 #include "backend/empty.h"
 #include "backend/tensor.h"
+#include "kernels/gemm_pad.h"
 #include "launch/dtypes.h"
 #include "launch/target_scope.h"
 #include "ops/matmul/matmul_split.h"
@@ -78,9 +79,8 @@ void launch(const Product& product, const Strategy& row, const ShaderTarget& tar
   launch_reduce(product, pieces);
 }
 
-// A copy of an operand whose rows start at multiples of `group` elements and end in whole groups.
-// `outer` is the size across the direction in which its elements are neighbours, `inner` that along
-// it.
+// A copy of an operand of 2-byte elements. Its rows, along the direction in which elements are
+// neighbours, start at multiples of `group` elements and end in whole groups.
 struct PaddedCopy {
   at::Tensor tensor;
   MatrixView view; // with strides across K and along K
@@ -90,16 +90,21 @@ struct PaddedCopy {
     const int64_t outer = along_k ? rows : g.k;
     const int64_t inner = along_k ? g.k : rows;
     const int64_t pitch = ceil_div(inner, group) * group;
-    const at::Tensor given = view.tensor->as_strided(
-        {batches, outer, inner},
-        {view.batch, along_k ? view.row : view.column, along_k ? view.column : view.row},
-        view.offset);
     tensor =
         empty_webgpu({batches, outer, pitch}, view.tensor->scalar_type(), view.tensor->device());
-    tensor.narrow(2, 0, inner).copy_(given);
-    if (pitch != inner) {
-      tensor.narrow(2, inner, pitch - inner).zero_(); // kernels read them
-    }
+    namespace kernel = kernels::gemm_pad;
+    kernel::Launch launch(g.op);
+    launch.out_as(DType::kBits128, tensor);
+    const auto range = view.range(g.batch, rows, g.k);
+    launch.a_range(range.buffer, range.begin, range.end, DType::kBits16);
+    const auto u32 = [](int64_t value) { return static_cast<uint32_t>(value); };
+    launch.run({.batches = u32(batches),
+                .rows = u32(outer),
+                .count = u32(inner),
+                .groups = u32(pitch / group),
+                .a_batch = u32(view.batch),
+                .a_row = u32(along_k ? view.row : view.column),
+                .a_element = u32(along_k ? view.column : view.row)});
     this->view = {.tensor = &tensor,
                   .batch = batches > 1 ? outer * pitch : 0,
                   .row = along_k ? pitch : 1,

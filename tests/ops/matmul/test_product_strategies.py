@@ -318,3 +318,16 @@ def test_strategy_of_a_call(row):
         assert fused.accepts(*(x.to("meta") for x in (out, *moved[:2]))) == is_taken
     with pytest.raises(ValueError, match="there is no strategy tiles_63"):
         torch_webgpu._C.FusedProduct("value", "tiles_63")
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_large_products_of_rows_that_are_no_whole_groups(dtype, layout):
+    """On subgroup matrices their operands are copied to aligned rows, which end in zeros."""
+    torch.manual_seed(0)
+    a, b = matrix(0, 1025, 1027, layout[0], dtype), matrix(0, 1027, 1031, layout[1], dtype)
+    wide = torch.nn.functional.pad(b, (3, 2))[:, 3:-2]  # between elements that do not count
+    expected = a.double() @ b.double()
+    for other in (b, wide):
+        actual = (a.to(DEVICE) @ other.to(DEVICE)).cpu().double()
+        assert (actual - expected).abs().max() <= 2.0**-7 * expected.abs().max()
