@@ -1,5 +1,5 @@
-// Which magnitudes bfloat16 matrices hold, for gemm_matrix.wgsl: a word for each block of 128 rows of A by 128 of K, and
-// of 128 columns of B by 128 of K. A workgroup reads one block. gemm_windows.wgsl says what a word holds.
+// Which magnitudes bfloat16 matrices hold, for gemm_matrix.wgsl: a word for each block of 128 rows of A by 128 of K,
+// and of 128 columns of B by 128 of K. A workgroup reads one block. gemm_windows.wgsl says what a word holds.
 //
 // @operand ranges: out of u32 // of A as [batch][block of rows][block of K], then of B likewise
 // @grid groups p.a_blocks + p.b_blocks
@@ -51,10 +51,10 @@ fn see_groups(seen: Seen, x0: vec4<u32>, x1: vec4<u32>, x2: vec4<u32>, x3: vec4<
 
 // All loads before the first use.
 fn see_block_a(base: u32, first: u32, k: u32, t: u32) -> Seen {
-  let x0 = load_group_a(base, first, k + 0u * step_k, p.k, t);
-  let x1 = load_group_a(base, first, k + 0u * step_k, p.k, t + 256u);
-  let x2 = load_group_a(base, first, k + 1u * step_k, p.k, t);
-  let x3 = load_group_a(base, first, k + 1u * step_k, p.k, t + 256u);
+  let x0 = load_group_a(base, first, k, p.k, t);
+  let x1 = load_group_a(base, first, k, p.k, t + 256u);
+  let x2 = load_group_a(base, first, k + step_k, p.k, t);
+  let x3 = load_group_a(base, first, k + step_k, p.k, t + 256u);
   let x4 = load_group_a(base, first, k + 2u * step_k, p.k, t);
   let x5 = load_group_a(base, first, k + 2u * step_k, p.k, t + 256u);
   let x6 = load_group_a(base, first, k + 3u * step_k, p.k, t);
@@ -63,10 +63,10 @@ fn see_block_a(base: u32, first: u32, k: u32, t: u32) -> Seen {
 }
 
 fn see_block_b(base: u32, first: u32, k: u32, t: u32) -> Seen {
-  let x0 = load_group_b(base, first, k + 0u * step_k, p.k, t);
-  let x1 = load_group_b(base, first, k + 0u * step_k, p.k, t + 256u);
-  let x2 = load_group_b(base, first, k + 1u * step_k, p.k, t);
-  let x3 = load_group_b(base, first, k + 1u * step_k, p.k, t + 256u);
+  let x0 = load_group_b(base, first, k, p.k, t);
+  let x1 = load_group_b(base, first, k, p.k, t + 256u);
+  let x2 = load_group_b(base, first, k + step_k, p.k, t);
+  let x3 = load_group_b(base, first, k + step_k, p.k, t + 256u);
   let x4 = load_group_b(base, first, k + 2u * step_k, p.k, t);
   let x5 = load_group_b(base, first, k + 2u * step_k, p.k, t + 256u);
   let x6 = load_group_b(base, first, k + 3u * step_k, p.k, t);

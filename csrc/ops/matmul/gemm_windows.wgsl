@@ -1,26 +1,26 @@
 // How gemm_matrix.wgsl multiplies bfloat16 matrices as float16 ones, with the exact products.
 //
-// Windows. The normal numbers of float16 span 30 binades, a window. A bfloat16 in the window is exactly a float16 times a
-// power of two. Window 0 of a workgroup ends at the largest finite magnitude in its rows of A, or columns of B. Window i
-// lies i * 30 binades below.
+// Windows. The normal numbers of float16 span 30 binades, a window. A bfloat16 in the window is exactly a float16
+// times a power of two. Window 0 of a workgroup ends at the largest finite magnitude in its rows of A, or columns of
+// B. Window i lies i * 30 binades below.
 //
 // Passes. A pass over K multiplies what lies in window i of A with what lies in window j of B. The rest is zero there.
 // One pass is enough where both operands lie in window 0. A pass leaves out the blocks of K that have nothing in its
 // windows.
 //
-// Levels. The sums of a pass have the unit 2^(-30 * level), with level = i + j. Passes go from the deepest level to level
-// 0. Before a level is left, the sums are multiplied by 2^-30. Nothing overflows: a sum stays below K * 2^35.
-// A product of level 3 is at least 2^-28 * 2^-90 = 2^-118 in units of level 0, which float32 holds. Products below 2^-126
-// there may be lost. The largest elements of A and B have a product of 2^30 at least. So an element of C is off by
-// K * 2^-156 * max|A| * max|B| at most, beside the roundings of float32 sums. Levels below `deepest` are left out: their
-// products are below 2^(32 - 180).
+// Levels. The sums of a pass have the unit 2^(-30 * level), with level = i + j. Passes go from the deepest level to
+// level 0. Before a level is left, the sums are multiplied by 2^-30. Nothing overflows: a sum stays below K * 2^35. A
+// product of level 3 is at least 2^-28 * 2^-90 = 2^-118 in units of level 0, which float32 holds. Products below
+// 2^-126 there may be lost. The largest elements of A and B have a product of 2^30 at least. So an element of C is off
+// by (K + 5) * 2^-156 * max|A| * max|B| at most, beside the roundings of float32 sums. Levels below `deepest` are left out:
+// their products are below 2^(32 - 180).
 //
-// Infinities and NaN are zero in these passes. Two passes come before: the first with 1 or -1 for each finite number other
-// than zero, the second with the same and zero for the others, and with the opposite sign. Where there is no infinity and
-// no NaN, their sums cancel, exactly.
+// Infinities and NaN are zero in these passes. Two passes come before: the first with 1 or -1 for each finite number
+// other than zero, the second with the same and zero for the others, and with the opposite sign. Where there is no
+// infinity and no NaN, their sums cancel, exactly.
 //
-// A block's range is a word: the largest finite magnitude in bits 16 to 30, the smallest one other than zero in bits 0 to
-// 14, and bit 31 if there is an infinity or NaN. Without finite numbers other than zero, the former is 0.
+// A block's range is a word: the largest finite magnitude in bits 16 to 30, the smallest one other than zero in bits 0
+// to 14, and bit 31 if there is an infinity or NaN. Without finite numbers other than zero, the former is 0.
 //
 // @operand ranges: in of u32
 
@@ -175,8 +175,8 @@ fn has_one_pass(all: Windows) -> bool {
   return all.a_factor != 0.0 && all.b_factor != 0.0;
 }
 
-// The first step at or behind `start`, in its pass or a later one, that has something to multiply. At the end of the last
-// pass its k is k_end.
+// The first step at or behind `start`, in its pass or a later one, that has something to multiply. At the end of the
+// last pass its k is k_end.
 fn find_step(start: Step) -> Step {
   let all = workgroupUniformLoad(&windows);
   var step = start;

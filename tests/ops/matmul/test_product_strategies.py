@@ -232,7 +232,10 @@ def check_fused(dtype, batch, m, k, n, flipped):
 FUSED = [
     (dtype, batch, *size, flipped)
     for dtype, batch in (
-        (torch.float32, 0), (torch.float16, 2), (torch.float32, 2), (torch.bfloat16, 2),
+        (torch.float32, 0),
+        (torch.float16, 2),
+        (torch.float32, 2),
+        (torch.bfloat16, 2),
     )
     for size in ((33, 70, 101), (132, 40, 136), (20, 1500, 12), (200, 33, 1), (6, 96, 40))
     for flipped in (False, True)
