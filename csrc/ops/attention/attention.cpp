@@ -370,7 +370,9 @@ void run_blocks(Launch& launch, Params& p, const AttentionBlocks& blocks, const 
                 int64_t length, int64_t heads, int64_t dims) {
   launch.invocations(blocks.invocations).lanes(blocks.lanes).row_blocks(blocks.row_blocks);
   launch.column_blocks(blocks.column_blocks).dim_blocks(blocks.dim_blocks(dims));
-  launch.ways(blocks.ways(dims)).rolled(context_of(on).device.info().software);
+  launch.ways(blocks.ways(dims))
+      .step(blocks.step(dims))
+      .rolled(context_of(on).device.info().software);
   p.one = 1;
   p.tiles = u32(ceil_div(length, int64_t{blocks.rows()}));
   p.workgroups = p.tiles * u32(heads);

@@ -8,9 +8,9 @@
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group, from_halves};
 import package::attention::operands::{operand_q, operand_k, Matrix};
-import package::attention::blocks::{Params, Blocks, Place, place_of, rows, columns, height, rows_times, row_sums};
-import package::attention::blocks::{scores_of, add_results, join_ways, row_totals, row_maxima, log2_e, four_from};
-import package::attention::blocks::{exp2_of, is_masked, scaled, are_seen};
+import package::attention::blocks::{Params, Blocks, Share, result_share_of, Place, place_of, rows, columns, height};
+import package::attention::blocks::{rows_times, row_sums, scores_of, add_results, join_ways, row_totals, row_maxima};
+import package::attention::blocks::{log2_e, four_from, exp2_of, is_masked, scaled, are_seen};
 // @require has_seed == dropped && has_offset == dropped
 
 struct Params {
@@ -33,9 +33,9 @@ fn group_of(operand: u32, row_at: u32, d: u32) -> vec4<f32> {
   return v_group(row_at, d);
 }
 
-// Levels: numbers that grow with the scores. Their differences times level_step() are those of scores in units of log(2).
-// Without a bias they are the products with their scale's sign. So the difference of equal scores is exactly 0, however
-// large they are. Where a query does not see a key, the level is -infinity.
+// Levels: numbers that grow with the scores. Their differences times level_step() are those of scores in units of
+// log(2). Without a bias they are the products with their scale's sign. So the difference of equal scores is exactly 0,
+// however large they are. Where a query does not see a key, the level is -infinity.
 fn row_levels(x: vec4<f32>, masked: bool, batch: u32, head: u32, query: u32, key: u32) -> vec4<f32> {
   let queries = vec4<u32>(query);
   let keys = four_from(key);
@@ -145,6 +145,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let end = select(p.keys, min(p.keys, first_row + rows), causal);
   for (var first = 0u; first < end; first += columns) {
     var scores = scores_of(q, first_row, k, first, place);
+    let share = result_share_of(v, first, t); // long before it is needed
     let masked = is_masked(first_row, rows, first, columns);
     let key = first + 4u * place.column;
     let further = key + 4u * lanes;
@@ -203,7 +204,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
         }
       }
     }
-    add_results(&results, scores, v, first, place);
+    add_results(&results, scores, v, first, share, place);
   }
 
   join_ways(&results, place);

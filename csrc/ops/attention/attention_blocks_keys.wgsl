@@ -7,8 +7,9 @@
 
 import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group, from_halves};
 import package::attention::operands::{operand_q, operand_k, operand_v, operand_g, Matrix, Draws, draws_of, factors_of};
-import package::attention::blocks::{Params, Blocks, Place, place_of, rows, columns, height, scores_of, add_results};
-import package::attention::blocks::{join_ways, log2_e, four_from, is_masked, scaled, are_seen, exp2_of, weights_of};
+import package::attention::blocks::{Params, Blocks, Share, result_share_of, Place, place_of, rows, columns, height};
+import package::attention::blocks::{scores_of, add_results, join_ways, log2_e, four_from, is_masked, scaled};
+import package::attention::blocks::{are_seen, exp2_of, weights_of};
 import package::attention::gradient::{Params, draws_of_call, g_group, matrix_g, group_of, pair_of, total_at};
 import package::attention::gradient::{store_group_of_dk, store_group_of_dv};
 
@@ -36,7 +37,8 @@ fn block_weights(block: mat4x4<f32>, column: u32, masked: bool, batch: u32, head
 
 @if(dropped)
 fn block_factors(draws: Draws, batch: u32, head: u32, query: u32, key: u32) -> mat4x4<f32> {
-  return transpose(mat4x4<f32>(factors_of(draws, batch, head, query, key), factors_of(draws, batch, head, query + 1u, key),
+  return transpose(mat4x4<f32>(factors_of(draws, batch, head, query, key),
+                               factors_of(draws, batch, head, query + 1u, key),
                                factors_of(draws, batch, head, query + 2u, key),
                                factors_of(draws, batch, head, query + 3u, key)));
 }
@@ -139,6 +141,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
         }
       }
       var changes = scores_of(v, first_row, g, first, place);
+      let share = result_share_of(g, first, t);
       @if(dropped) {
         // What is dropped has no part in the gradient of the values. It keeps its part of delta.
         var kept = weights;
@@ -160,9 +163,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
             changes[3] = times(changes[3], f3);
           }
         }
-        add_results(&results_v, kept, g, first, place);
+        add_results(&results_v, kept, g, first, share, place);
       }
-      @else add_results(&results_v, weights, g, first, place);
+      @else add_results(&results_v, weights, g, first, share, place);
       changes[0] = block_changes(weights[0], changes[0], near);
       if (column_blocks > 1u) {
         changes[1] = block_changes(weights[1], changes[1], far);
@@ -173,7 +176,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
           changes[3] = block_changes(weights[3], changes[3], far);
         }
       }
-      add_results(&results_k, changes, q, first, place);
+      add_results(&results_k, changes, q, first, result_share_of(q, first, t), place);
     }
   }
 

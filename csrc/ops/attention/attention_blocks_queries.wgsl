@@ -5,9 +5,9 @@
 
 import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group, from_halves};
 import package::attention::operands::{operand_q, operand_k, operand_v, operand_g, Matrix, Draws, draws_of, factors_of};
-import package::attention::blocks::{Params, Blocks, Place, place_of, rows, columns, height, row_sums, scores_of};
-import package::attention::blocks::{add_results, join_ways, row_totals, log2_e, four_from, is_masked, scaled};
-import package::attention::blocks::{are_seen, exp2_of, weights_of};
+import package::attention::blocks::{Params, Blocks, Share, result_share_of, Place, place_of, rows, columns, height};
+import package::attention::blocks::{row_sums, scores_of, add_results, join_ways, row_totals, log2_e, four_from};
+import package::attention::blocks::{is_masked, scaled, are_seen, exp2_of, weights_of};
 import package::attention::gradient::{Params, draws_of_call, g_group, matrix_g, group_of, pair_of, total_at};
 import package::attention::gradient::{store_group_of_dq};
 
@@ -121,6 +121,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       }
     }
     var changes = scores_of(g, first_row, v, first, place);
+    let share = result_share_of(k, first, t);
     changes[0] = block_changes(weights[0], changes[0], pairs0, draws, batch, head, upper, key);
     if (column_blocks > 1u) {
       changes[1] = block_changes(weights[1], changes[1], pairs0, draws, batch, head, upper, further);
@@ -131,7 +132,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
         changes[3] = block_changes(weights[3], changes[3], pairs1, draws, batch, head, lower, further);
       }
     }
-    add_results(&results, changes, k, first, place);
+    add_results(&results, changes, k, first, share, place);
   }
 
   join_ways(&results, place);

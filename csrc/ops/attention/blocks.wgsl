@@ -1,6 +1,6 @@
-// What the kernels of attention in blocks share. A workgroup computes a tile of scores, `rows` by `columns`, and results
-// for its rows. An invocation has blocks of 4 x 4 of both in registers, up to two by two of each. Rows are queries and
-// columns are keys, but in the gradient of keys and values it is the other way round.
+// What the kernels of attention in blocks share. A workgroup computes a tile of scores, `rows` by `columns`, and the
+// results of its rows. An invocation has blocks of 4 x 4 of both in registers, up to two by two of each. Rows are queries
+// and columns are keys, but in the gradient of keys and values it is the other way round.
 //
 // The factors of a product pass through workgroup memory in steps, with what is summed over outermost. So a step reads
 // two to four groups of four elements for 16 to 64 products. All factors use the same memory one after the other: more
@@ -18,9 +18,10 @@
 // @const   dim_blocks: u32 in {1, 2} // of results
 // @const   ways: u32 in {1, 2} // invocations that share a block of results: each sums over a part of the columns
 // @const   rolled: bool // inner loops stay loops: for compilers that take long over long shaders
-// @require invocations * row_blocks >= 8 * lanes && invocations * row_blocks <= 32 * lanes
-// @require lanes * column_blocks * 4 <= invocations && lanes * column_blocks * 16 >= invocations
-// @require lanes * dim_blocks * 4 <= invocations * ways
+// @const   step: u32 in {16, 32} // of what is summed over
+// @require invocations * row_blocks >= 4 * lanes && invocations * row_blocks <= 32 * lanes
+// @require lanes * column_blocks * step <= 4 * invocations && lanes * column_blocks * step >= invocations
+// @require step * row_blocks <= 4 * lanes && step * lanes * dim_blocks <= 4 * invocations * ways
 // @require lanes == 16 || ways == 1
 // @require dim_blocks == 1 || ways == 1
 
@@ -32,7 +33,6 @@ struct Params {
 
 alias Blocks = array<mat4x4<f32>, 4>; // [block of rows][block of columns or of dimensions][row]
 
-const step = 16u;
 const height = invocations / lanes; // invocations that share a column
 const rows = 4u * height * row_blocks;
 const columns = 4u * lanes * column_blocks;
@@ -83,7 +83,7 @@ fn row_sums(block: mat4x4<f32>) -> vec4<f32> {
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// ---- Steps of the scores: 16 dimensions of all rows and columns.
+// ---- Steps of the scores: dimensions of all rows and columns.
 
 // An invocation's share of a step: up to four groups.
 alias Share = array<vec4<f32>, 4>;
@@ -182,7 +182,7 @@ fn scores_of(a: Matrix, first_row: u32, b: Matrix, first_column: u32, place: Pla
   return scores;
 }
 
-// ---- Steps of the results: 16 columns, with the weights of all rows and a row of an operand each.
+// ---- Steps of the results: columns, with the weights of all rows and a row of an operand each.
 
 fn result_share_of(m: Matrix, first: u32, t: u32) -> Share {
   let count = step * width;
@@ -222,18 +222,18 @@ fn keep_weights(block: mat4x4<f32>, at: u32) {
   row_part[at + 3u * row_pitch] = of_columns[3];
 }
 
-// Adds the rows of `b` from first_column on, times the weights in a block of columns: `upper` and `lower` are its blocks
-// of rows.
+// Adds the rows of `b` from first_column on, times the weights in a block of columns: those of the upper and the lower
+// block of rows. `share`: of the first step.
 fn add_results_of(results: ptr<function, Blocks>, upper: mat4x4<f32>, lower: mat4x4<f32>, b: Matrix, first_column: u32,
-                  place: Place) {
+                  share: Share, place: Place) {
   let way = place.column / (lanes / ways);
   let group = place.column % (lanes / ways);
   let end = min(4u * lanes * p.one, max(b.rows, first_column) - first_column);
-  var next = result_share_of(b, first_column, place.t);
+  var next = share;
   for (var c0 = 0u; c0 < end; c0 += step) {
     workgroupBarrier();
-    if (place.column / 4u == c0 / step) {
-      let at = place.column % 4u * 4u * row_pitch + place.row;
+    if (place.column * 4u / step == c0 / step) {
+      let at = place.column * 4u % step * row_pitch + place.row;
       keep_weights(upper, at);
       if (row_blocks > 1u) {
         keep_weights(lower, at + height);
@@ -266,10 +266,12 @@ fn add_results_of(results: ptr<function, Blocks>, upper: mat4x4<f32>, lower: mat
 }
 
 // Adds the rows of `b` that are columns of the tile, times their weights.
-fn add_results(results: ptr<function, Blocks>, weights: Blocks, b: Matrix, first_column: u32, place: Place) {
-  add_results_of(results, weights[0], weights[2], b, first_column, place);
+fn add_results(results: ptr<function, Blocks>, weights: Blocks, b: Matrix, first_column: u32, share: Share,
+               place: Place) {
+  add_results_of(results, weights[0], weights[2], b, first_column, share, place);
   if (column_blocks > 1u) {
-    add_results_of(results, weights[1], weights[3], b, first_column + 4u * lanes, place);
+    let next = first_column + 4u * lanes;
+    add_results_of(results, weights[1], weights[3], b, next, result_share_of(b, next, place.t), place);
   }
 }
 
@@ -374,7 +376,8 @@ fn exp2_of(x: vec4<f32>) -> vec4<f32> {
   return select(select(exp2(x), vec4<f32>(), x < vec4<f32>(-126.0)), x, is_nan);
 }
 
-// The weights of four scores, from their products and the logarithms of their queries. A query that saw no key gives none.
+// The weights of four scores, from their products and the logarithms of their queries. A query that saw no key gives
+// none.
 fn weights_of(products: vec4<f32>, lse: vec4<f32>, masked: bool, batch: u32, head: u32, queries: vec4<u32>,
               keys: vec4<u32>) -> vec4<f32> {
   let weights = exp2_of((scaled(products, batch, head, queries, keys) - lse) * log2_e);

@@ -55,7 +55,7 @@ bool fits_matrices(const AttentionShape& shape, const ShaderTarget& target) {
 
 bool fits_blocks(const AttentionBlocks& blocks, const AttentionShape& shape,
                  const ShaderTarget& target, uint32_t column_bytes) {
-  return blocks.invocations <= target.max_workgroup_invocations &&
+  return blocks.takes(shape.widest()) && blocks.invocations <= target.max_workgroup_invocations &&
          blocks.storage(shape.widest(), column_bytes) <= target.max_workgroup_storage;
 }
 
@@ -74,10 +74,13 @@ bool fills(const AttentionStrategy& row, const AttentionShape& shape, const Shad
 
 } // namespace
 
+bool AttentionBlocks::takes(int64_t dims) const {
+  return dims <= 8 * lanes && step(dims) * lanes * dim_blocks(dims) <= 4 * invocations * ways(dims);
+}
+
 uint32_t AttentionBlocks::storage(int64_t dims, uint32_t column_bytes) const {
-  constexpr uint32_t kStep = 16; // of attention/blocks.wgsl
   const uint32_t most = (column_blocks + dim_blocks(dims) + 1) / 2;
-  return 16 * kStep * (rows() / 4 + 1 + lanes * most + 1) +
+  return 16 * step(dims) * (rows() / 4 + 1 + lanes * most + 1) +
          4 * lanes * column_blocks * column_bytes;
 }
 

@@ -47,6 +47,13 @@ struct AttentionBlocks {
   uint32_t ways(int64_t dims) const { return lanes == 16 && dims <= 32 ? 2 : 1; }
   /// Blocks of dimensions of an invocation's results.
   uint32_t dim_blocks(int64_t dims) const { return dims <= 4 * lanes ? 1 : 2; }
+  /// Columns, or dimensions, that are in workgroup memory at a time. Small tiles have room for
+  /// more.
+  uint32_t step(int64_t dims) const {
+    return row_blocks * column_blocks * dim_blocks(dims) == 1 ? 32 : 16;
+  }
+  /// Whether the kernels take results of so many dimensions.
+  bool takes(int64_t dims) const;
   /// Bytes of workgroup memory, with so many more for each column.
   uint32_t storage(int64_t dims, uint32_t column_bytes) const;
 };
