@@ -350,8 +350,8 @@ def force():
         (40, torch.float32, ()),
         (3, torch.float16, ()),
         (40, torch.float16, ()),
-        (75, torch.float32, ("forward_blocks_64", "backward_blocks_32")),
-        (40, torch.float32, ("forward_blocks_64", "backward_software")),
+        (75, torch.float32, ("forward_blocks_32", "backward_blocks_32")),
+        (40, torch.float32, ("forward_blocks_32", "backward_software")),
     ],
 )
 def test_dropout(queries, dtype, rows, force):
