@@ -19,8 +19,9 @@
 import package::matmul::blocks::{step_place};
 import package::matmul::product::{Params, acc_t, epilogue, banded_tile};
 import package::matmul::gemm_groups::{step_k, load_group_a, load_group_b, base_of_a, base_of_b};
-@if(has_ranges) import package::matmul::gemm_windows::{find_windows, find_step, converted_a, converted_b, scaled_group};
-@if(has_ranges) import package::matmul::gemm_windows::{Step, level_down, unit_of};
+@if(has_ranges) import package::matmul::gemm_windows::{find_windows, find_step, top_in_a, top_in_b, is_windowed};
+@if(has_ranges) import package::matmul::gemm_windows::{scaled_group, windowed_group, converted_a, converted_b};
+@if(has_ranges) import package::matmul::gemm_windows::{Step, block_k, level_down, unit_of};
 // @require !blocked || !has_ranges
 
 alias Left = subgroup_matrix_left<f16, 16, 16>;
@@ -45,26 +46,35 @@ alias Sum = subgroup_matrix_result<f32, 16, 16>;
 // The staged tile of A, then that of B. At the end store_rows() stages 16 rows of each subgroup's sums here.
 var<workgroup> tile: array<vec4<u32>, staged>;
 
+// Where group g of a step lies.
+fn place_of_a(g: u32) -> u32 {
+  @if(a_along_k) return g / 4u * a_pitch + g % 4u;
+  @else return g / 16u * a_pitch + g % 16u;
+}
+
+fn place_of_b(g: u32) -> u32 {
+  @if(b_along_k) return b_start + g / 4u * b_pitch + g % 4u;
+  @else return b_start + g / 16u * b_pitch + g % 16u;
+}
+
 fn stage_a(g: u32, group: vec4<u32>) {
-  @if(a_along_k) tile[g / 4u * a_pitch + g % 4u] = group;
-  @else tile[g / 16u * a_pitch + g % 16u] = group;
+  tile[place_of_a(g)] = group;
 }
 
 fn stage_b(g: u32, group: vec4<u32>) {
-  @if(b_along_k) tile[b_start + g / 4u * b_pitch + g % 4u] = group;
-  @else tile[b_start + g / 16u * b_pitch + g % 16u] = group;
+  tile[place_of_b(g)] = group;
 }
 
-// Replaces the groups that this invocation staged of blocks without a factor.
+// Converts what this invocation staged as bfloat16, where no faster function does it.
 @if(has_ranges)
-fn stage_converted(a_base: u32, b_base: u32, m0: u32, n0: u32, k_end: u32, step: Step, t: u32) {
-  let a_end = select(512u, 0u, step.a_factor != 0.0);
+fn convert_staged(step: Step, t: u32) {
+  let a_end = select(512u, 0u, step.a_factor != 0.0 || is_windowed(step, top_in_a(step)));
   for (var g = t; g < a_end; g += 128u) {
-    stage_a(g, converted_a(load_group_a(a_base, m0, step.k, k_end, g), step));
+    stage_a(g, converted_a(tile[place_of_a(g)], step));
   }
-  let b_end = select(512u, 0u, step.b_factor != 0.0);
+  let b_end = select(512u, 0u, step.b_factor != 0.0 || is_windowed(step, top_in_b(step)));
   for (var g = t; g < b_end; g += 128u) {
-    stage_b(g, converted_b(load_group_b(b_base, n0, step.k, k_end, g), step));
+    stage_b(g, converted_b(tile[place_of_b(g)], step));
   }
 }
 
@@ -147,7 +157,19 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   var b2 = load_group_b(b_base + first.b, here.n0, first.k, first.end, t + 256u);
   var b3 = load_group_b(b_base + first.b, here.n0, first.k, first.end, t + 384u);
   @if(has_ranges) var step = find_windows(here.batch, here.m0, here.n0, here.k_begin, here.k_end, t);
-  @if(has_ranges) let has_one_pass = step.a_factor != 0.0;
+  @if(has_ranges) let has_one_pass = step.is_only_pass;
+  @if(has_ranges) {
+    if (!has_one_pass && step.k != here.k_begin) {
+      a0 = load_group_a(a_base, here.m0, step.k, here.k_end, t);
+      a1 = load_group_a(a_base, here.m0, step.k, here.k_end, t + 128u);
+      a2 = load_group_a(a_base, here.m0, step.k, here.k_end, t + 256u);
+      a3 = load_group_a(a_base, here.m0, step.k, here.k_end, t + 384u);
+      b0 = load_group_b(b_base, here.n0, step.k, here.k_end, t);
+      b1 = load_group_b(b_base, here.n0, step.k, here.k_end, t + 128u);
+      b2 = load_group_b(b_base, here.n0, step.k, here.k_end, t + 256u);
+      b3 = load_group_b(b_base, here.n0, step.k, here.k_end, t + 384u);
+    }
+  }
   @if(has_ranges) var level = step.level; // of the sums
   @if(has_ranges) var k0 = step.k;
   @else var k0 = here.k_begin;
@@ -169,14 +191,41 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   var s33 = Sum();
   while (k0 < here.k_end) {
     @if(has_ranges) {
-      a0 = scaled_group(a0, step.a_factor);
-      a1 = scaled_group(a1, step.a_factor);
-      a2 = scaled_group(a2, step.a_factor);
-      a3 = scaled_group(a3, step.a_factor);
-      b0 = scaled_group(b0, step.b_factor);
-      b1 = scaled_group(b1, step.b_factor);
-      b2 = scaled_group(b2, step.b_factor);
-      b3 = scaled_group(b3, step.b_factor);
+      if (has_one_pass) {
+        a0 = scaled_group(a0, step.a_factor);
+        a1 = scaled_group(a1, step.a_factor);
+        a2 = scaled_group(a2, step.a_factor);
+        a3 = scaled_group(a3, step.a_factor);
+        b0 = scaled_group(b0, step.b_factor);
+        b1 = scaled_group(b1, step.b_factor);
+        b2 = scaled_group(b2, step.b_factor);
+        b3 = scaled_group(b3, step.b_factor);
+      } else {
+        if (step.a_factor != 0.0) {
+          a0 = scaled_group(a0, step.a_factor);
+          a1 = scaled_group(a1, step.a_factor);
+          a2 = scaled_group(a2, step.a_factor);
+          a3 = scaled_group(a3, step.a_factor);
+        } else if (is_windowed(step, top_in_a(step))) {
+          let a_top = top_in_a(step);
+          a0 = windowed_group(a0, a_top);
+          a1 = windowed_group(a1, a_top);
+          a2 = windowed_group(a2, a_top);
+          a3 = windowed_group(a3, a_top);
+        }
+        if (step.b_factor != 0.0) {
+          b0 = scaled_group(b0, step.b_factor);
+          b1 = scaled_group(b1, step.b_factor);
+          b2 = scaled_group(b2, step.b_factor);
+          b3 = scaled_group(b3, step.b_factor);
+        } else if (is_windowed(step, top_in_b(step))) {
+          let b_top = top_in_b(step);
+          b0 = windowed_group(b0, b_top);
+          b1 = windowed_group(b1, b_top);
+          b2 = windowed_group(b2, b_top);
+          b3 = windowed_group(b3, b_top);
+        }
+      }
     }
     workgroupBarrier();
     stage_a(t, a0);
@@ -189,7 +238,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     stage_b(t + 384u, b3);
     @if(has_ranges) {
       if (!has_one_pass) {
-        stage_converted(a_base, b_base, here.m0, here.n0, here.k_end, step, t);
+        convert_staged(step, t);
       }
     }
     workgroupBarrier();
@@ -214,7 +263,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
           s32 = subgroupMatrixScalarMultiply(s32, level_down);
           s33 = subgroupMatrixScalarMultiply(s33, level_down);
         }
-        step = find_step(step);
+        if (step.k % block_k == 0u || step.k >= here.k_end) {
+          step = find_step(step);
+        }
       }
     }
     @if(has_ranges) let next = step_place(step.k, here.k_end);

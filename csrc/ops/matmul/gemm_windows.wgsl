@@ -113,8 +113,9 @@ struct Step {
   special: u32, // 2, 1: passes for infinities and NaN, 0: others
   level: i32,
   a_window: i32,
-  a_factor: f32, // 0: elements are converted one by one
+  a_factor: f32, // 0: only some elements lie in the window
   b_factor: f32,
+  is_only_pass: bool,
 }
 
 var<workgroup> largest: array<atomic<u32>, 2>; // of A, of B
@@ -133,7 +134,8 @@ fn range_of(which: u32) -> u32 {
   return range_word(atomicLoad(&largest[which]), atomicLoad(&smallest[which]), atomicLoad(&special[which]));
 }
 
-// Of 128 rows of A from m0, and 128 columns of B from n0. Finds the first step of the first pass.
+// Of 128 rows of A from m0, and 128 columns of B from n0. Finds the first step of the first pass. It is at k_begin if
+// there is one pass.
 fn find_windows(batch: u32, m0: u32, n0: u32, k_begin: u32, k_end: u32, t: u32) -> Step {
   let along = (p.k + block_k - 1u) / block_k;
   let a_batch = select(0u, batch, p.a_batch != 0u);
@@ -160,19 +162,13 @@ fn find_windows(batch: u32, m0: u32, n0: u32, k_begin: u32, k_end: u32, t: u32) 
   }
   let all = workgroupUniformLoad(&windows);
   let level = min(all.a_last + all.b_last, deepest);
-  let first = Step(k_begin, all.special * 2u, level, max(level - all.b_last, 0), all.a_factor, all.b_factor);
-  if (has_one_pass(all)) {
+  let is_only_pass = all.a_factor != 0.0 && all.b_factor != 0.0;
+  let first = Step(k_begin, all.special * 2u, level, max(level - all.b_last, 0), all.a_factor, all.b_factor,
+                   is_only_pass);
+  if (is_only_pass) {
     return first;
   }
-  // Whoever loads the first step ahead does so at k_begin.
-  var step = find_step(first);
-  step.a_factor = 0.0;
-  step.b_factor = 0.0;
-  return step;
-}
-
-fn has_one_pass(all: Windows) -> bool {
-  return all.a_factor != 0.0 && all.b_factor != 0.0;
+  return find_step(first);
 }
 
 // The first step at or behind `start`, in its pass or a later one, that has something to multiply. At the end of the
@@ -215,7 +211,45 @@ fn find_step(start: Step) -> Step {
   return step;
 }
 
-// ---- Elements.
+// Where the windows of a step end.
+fn top_in_a(step: Step) -> i32 {
+  return windows.a_top - step.a_window * window;
+}
+
+fn top_in_b(step: Step) -> i32 {
+  return windows.b_top - (step.level - step.a_window) * window;
+}
+
+// ---- Elements. Three functions convert groups, from the fastest to the most general.
+
+// Of a block with a factor.
+fn scaled_pair(pair: u32, factor: f32) -> u32 {
+  return pack2x16float(vec2<f32>(bitcast<f32>(pair << 16u), bitcast<f32>(pair & 0xffff0000u)) * factor);
+}
+
+fn scaled_group(group: vec4<u32>, factor: f32) -> vec4<u32> {
+  return vec4<u32>(scaled_pair(group.x, factor), scaled_pair(group.y, factor), scaled_pair(group.z, factor),
+                   scaled_pair(group.w, factor));
+}
+
+// Whether windowed_group() converts the groups: where no subnormal number lies in the window that ends at `top`.
+fn is_windowed(step: Step, top: i32) -> bool {
+  return step.special == 0u && top >= window;
+}
+
+// Keeps what lies in the window. Both numbers of a word are computed at once: a magnitude has 15 bits, so that the
+// sums below stay in 16 bits, of which the highest says whether the magnitude reaches a bound. A float16 has three more
+// bits of fraction than a bfloat16, and exponent 1 where the window starts.
+fn windowed_group(group: vec4<u32>, top: i32) -> vec4<u32> {
+  let start = vec4<u32>((0x8000u - (u32(top - window + 1) << 7u)) * 0x10001u);
+  let end = vec4<u32>((0x8000u - (u32(top + 1) << 7u)) * 0x10001u);
+  let magnitudes = group & vec4<u32>(0x7fff7fffu);
+  let above_start = magnitudes + start;
+  let inside = above_start & ~(magnitudes + end) & vec4<u32>(0x80008000u);
+  let ones = inside >> vec4<u32>(15u);
+  let halves = ((above_start & (inside - ones)) << vec4<u32>(3u)) + (ones << vec4<u32>(10u));
+  return halves | (group & vec4<u32>(0x80008000u));
+}
 
 // The float16 bits of a bfloat16's, in the window that ends at `top`.
 fn half_of(bits: u32, top: i32, special: u32) -> u32 {
@@ -248,21 +282,11 @@ fn converted(group: vec4<u32>, top: i32, special: u32) -> vec4<u32> {
 
 fn converted_a(group: vec4<u32>, step: Step) -> vec4<u32> {
   let signs = select(0u, 0x80008000u, step.special == 1u);
-  return converted(group ^ vec4<u32>(signs), windows.a_top - step.a_window * window, step.special);
+  return converted(group ^ vec4<u32>(signs), top_in_a(step), step.special);
 }
 
 fn converted_b(group: vec4<u32>, step: Step) -> vec4<u32> {
-  return converted(group, windows.b_top - (step.level - step.a_window) * window, step.special);
-}
-
-// The same for a block with a factor.
-fn scaled_pair(pair: u32, factor: f32) -> u32 {
-  return pack2x16float(vec2<f32>(bitcast<f32>(pair << 16u), bitcast<f32>(pair & 0xffff0000u)) * factor);
-}
-
-fn scaled_group(group: vec4<u32>, factor: f32) -> vec4<u32> {
-  return vec4<u32>(scaled_pair(group.x, factor), scaled_pair(group.y, factor), scaled_pair(group.z, factor),
-                   scaled_pair(group.w, factor));
+  return converted(group, top_in_b(step), step.special);
 }
 
 // What sums of that level are multiplied with: the top of a window became 2^15.
