@@ -246,7 +246,9 @@ void Allocator::trim_cache(uint64_t keep_bytes) {
   for (Buffer* buffer : order) {
     if (cached_bytes_ > keep_bytes) {
       cached_bytes_ -= buffer->size;
-      trimmed_[buffer->size] = clock_;
+      if (!is_stale(buffer)) {
+        trimmed_[buffer->size] = clock_;
+      }
       release(buffer);
     } else {
       cached_[buffer->size].push_back(buffer);

@@ -42,7 +42,7 @@ def is_planned(kernel: str, form: Form, source: str) -> bool:
     if kernel == "conv_product":
         return form.consts["tile"] == 8 or form.operands["a"].dtype != "c64"  # fits_tiles
     if kernel in ("gemm_f32", "gemm_f32_small", "gemm_matrix"):
-        return False  # grouped::accepts, is_matrix_f16
+        return False  # grouped::accepts, matrix::accepts
     if kernel.startswith("attention_"):
         return _C.workgroup_memory(source) <= 16384  # find_attention
     if kernel == "fft":

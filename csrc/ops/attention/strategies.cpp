@@ -65,9 +65,7 @@ bool fills(const AttentionStrategy& row, const AttentionShape& shape, const Shad
   if (row.fill == 0) {
     return true;
   }
-  const int64_t length =
-      row.pass == Pass::kForward ? shape.queries : std::min(shape.queries, shape.keys);
-  return shape.batches * shape.heads * length >=
+  return shape.batches * shape.heads * shape.queries >=
          int64_t{target.workgroups_to_fill / row.fill} * row.blocks.rows();
 }
 

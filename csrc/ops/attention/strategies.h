@@ -76,7 +76,7 @@ struct AttentionStrategy {
   bool few_groups;             // for devices that few workgroups keep busy: software
   AttentionTile tile;          // of kTiles
   AttentionBlocks blocks = {}; // of kBlocks: the result, or the gradient of the queries
-  // The call has at least workgroups_to_fill / fill of them; 0: any number.
+  // A call needs at least workgroups_to_fill / fill workgroups to take the row; 0: any number.
   uint32_t fill = 0;
   AttentionBlocks key_blocks = {}; // of kBlocks: the gradients of keys and values
 };

@@ -329,7 +329,7 @@ std::optional<Pointwise> pointwise_input(const Tensor& x, const Tensor& y, const
 }
 
 // The gradient of the weight: K are the positions of all images. Images that lie apart are its
-// blocks, which products of few rows or columns are not worth.
+// blocks. Each is counted as whole steps of K, so few positions waste much of a step.
 std::optional<Gemm> pointwise_weight(const Tensor& w, const Tensor& x, const Tensor& y,
                                      const ConvGeometry& geometry, const ShaderTarget& target) {
   constexpr int64_t kLeast = 32;
@@ -338,10 +338,10 @@ std::optional<Gemm> pointwise_weight(const Tensor& w, const Tensor& x, const Ten
     return std::nullopt;
   }
   const bool joined = has_one_stride(x) && has_one_stride(y);
-  if (!joined && std::min(w.size(0), w.size(1)) < kLeast) {
+  const int64_t positions = numel(spatial_sizes(y));
+  if (!joined && std::min({w.size(0), w.size(1), positions}) < kLeast) {
     return std::nullopt;
   }
-  const int64_t positions = numel(spatial_sizes(y));
   Gemm gemm;
   gemm.op = "convolution";
   gemm.m = w.size(0);

@@ -1,6 +1,6 @@
 // Groups of eight 2-byte elements of A and B, as raw bits, for tiles of 128 rows of A, or columns of B, by 32 of K.
 //
-// @operand a: in {bits128, bits16} // bits128: groups of eight are aligned and end at the edges
+// @operand a: in {bits128, bits16} // bits128: groups of eight are aligned; behind the edges they are zero
 // @operand b: in {bits128, bits16}
 // @const   a_along_k: bool // groups of eight run along K, else across it
 // @const   b_along_k: bool

@@ -6,7 +6,7 @@
 //
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
 // @operand c: words {f16, bf16, f32}
-// @operand a: in {bits128, bits16} // bits128: groups of eight are aligned and end at the edges
+// @operand a: in {bits128, bits16} // bits128: groups of eight are aligned; behind the edges they are zero
 // @operand b: in {bits128, bits16}
 // @operand ranges: in of u32 optional // of gemm_ranges.wgsl
 // @operand d: in {f16, bf16} optional

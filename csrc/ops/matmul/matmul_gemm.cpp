@@ -10,6 +10,7 @@
 #include "backend/empty.h"
 #include "backend/tensor.h"
 #include "kernels/gemm_pad.h"
+#include "launch/binding_list.h"
 #include "launch/dtypes.h"
 #include "launch/target_scope.h"
 #include "ops/matmul/matmul_split.h"
@@ -82,6 +83,17 @@ void launch(const Product& product, const Strategy& row, const ShaderTarget& tar
 // A copy of an operand of 2-byte elements. Its rows, along the direction in which elements are
 // neighbours, start at multiples of `group` elements and end in whole groups.
 struct PaddedCopy {
+  // Whether a copy fits one binding, and takes about as much memory as what is copied: rows that
+  // overlap, such as those of a sliding window, would multiply it.
+  static bool is_small(const Gemm& g, const MatrixView& view, int64_t rows, bool along_k,
+                       int64_t group, const ShaderTarget& target) {
+    const int64_t pitch = ceil_div(along_k ? g.k : rows, group) * group;
+    const auto bytes =
+        static_cast<uint64_t>((view.batch != 0 ? g.batch : 1) * (along_k ? rows : g.k) * pitch * 2);
+    const auto given = view.range(g.batch, rows, g.k);
+    return bytes <= BindingList::safe_reach(target) && bytes <= 2 * (given.end - given.begin);
+  }
+
   at::Tensor tensor;
   MatrixView view; // with strides across K and along K
 
@@ -118,20 +130,22 @@ struct PaddedCopy {
 // From so many products of an element on, a copy of it costs less than loads one by one. On an H200
 // a product of float16 takes 8 times as long with these, or 25 us more for each 2^30 products.
 constexpr int64_t kFewestUses = 256;
-constexpr int64_t kFewestProducts = int64_t{1} << 30;
+constexpr int64_t kFewestProductsOfCopies = int64_t{1} << 30;
 
-bool pays_for_copies(const Gemm& g) { return g.batch * g.m * g.n * g.k >= kFewestProducts; }
+bool pays_for_copies(const Gemm& g) { return g.batch * g.m * g.n * g.k >= kFewestProductsOfCopies; }
 
 void launch_in_groups(const Gemm& given, const Strategy& row, const ShaderTarget& target) {
   Gemm g = given;
   const Product product(given);
   std::optional<PaddedCopy> a;
   std::optional<PaddedCopy> b;
-  if (g.n >= kFewestUses && !has_groups(g, g.a, g.m, product.a_along_k, row.group)) {
+  if (g.n >= kFewestUses && !has_groups(g, g.a, g.m, product.a_along_k, row.group) &&
+      PaddedCopy::is_small(g, g.a, g.m, product.a_along_k, row.group, target)) {
     g.a = a.emplace(g, g.a, g.m, product.a_along_k, row.group).view;
   }
   const MatrixView columns = g.b.transposed();
-  if (g.m >= kFewestUses && !has_groups(g, columns, g.n, product.b_along_k, row.group)) {
+  if (g.m >= kFewestUses && !has_groups(g, columns, g.n, product.b_along_k, row.group) &&
+      PaddedCopy::is_small(g, columns, g.n, product.b_along_k, row.group, target)) {
     g.b = b.emplace(g, columns, g.n, product.b_along_k, row.group).view.transposed();
   }
   launch(Product(g), row, target);

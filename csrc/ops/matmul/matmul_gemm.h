@@ -81,7 +81,7 @@ struct Strategy;
 struct Gemm {
   const char* op = "matmul"; // for errors and profiles
   int64_t batch = 1, m = 0, n = 0, k = 0;
-  int64_t blocks = 1; // K has so many blocks of k elements. Few rows of the table take several.
+  int64_t blocks = 1; // K has so many blocks of k elements: see README.md
   MatrixView a, b, c, d;
   c10::Scalar alpha = 1;
   c10::Scalar beta = 1;
