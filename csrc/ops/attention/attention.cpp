@@ -549,81 +549,85 @@ Tensor or_like(const Tensor& wanted, const Tensor& like) {
   return wanted.defined() ? wanted : at::empty_like(like);
 }
 
+// The dispatch of a kernel for the queries' gradient. `run` dispatches what is bound.
+template <class Launch, class Params, class Run>
+void run_dq(const Attention& a, const Gradients& to, const Tensor& pairs, const Grouping& grouping,
+            Run&& run) {
+  Launch launch(kBackwardOp);
+  Params p;
+  bind_dq(launch, p, or_like(to.dq, a.q));
+  bind_gradients(launch, p, a, to, pairs, grouping);
+  run(launch, p);
+}
+
+// The same for the keys' and values' gradients, if either is wanted.
+template <class Launch, class Params, class Run>
+void run_dk_and_dv(const Attention& a, const Gradients& to, const Tensor& pairs,
+                   const Grouping& grouping, Run&& run) {
+  if (!to.dk.defined() && !to.dv.defined()) {
+    return;
+  }
+  Launch launch(kBackwardOp);
+  Params p;
+  bind_dk_and_dv(launch, p, or_like(to.dk, a.k), or_like(to.dv, a.v));
+  bind_gradients(launch, p, a, to, pairs, grouping);
+  run(launch, p);
+}
+
+// The gradient of the queries comes first in each way, also where it is not wanted: the gradients
+// of keys and values need the totals that it finds.
+
 void run_backward_tiles(const Attention& a, const Gradients& to, const Tensor& pairs,
                         const AttentionTile& tile) {
+  namespace queries = kernels::attention_gradient_queries;
+  namespace keys = kernels::attention_gradient_keys;
   const AttentionShape shape = a.shape();
   const Grouping grouping({&a.q, &a.k, &a.v, &to.g});
-  { // Also where neither is wanted: the gradients of keys and values need the totals.
-    namespace kernel = kernels::attention_gradient_queries;
-    kernel::Launch launch(kBackwardOp);
-    kernel::Params p;
-    bind_dq(launch, p, or_like(to.dq, a.q));
+  run_dq<queries::Launch, queries::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
     if (to.ds.defined()) {
       launch.ds(to.ds);
     }
-    bind_gradients(launch, p, a, to, pairs, grouping);
     run_tiles(launch, p, tile, shape.queries, shape.heads * shape.batches, shape.dims);
-    if (to.ds.defined()) {
-      const Tensor totals = pairs.slice(0, to.lse.numel() + 2).view(at::kFloat).slice(0, 0, {}, 2);
-      to.ds.mul_(totals.view(to.lse.sizes()).unsqueeze(3));
-    }
+  });
+  if (to.ds.defined()) {
+    const Tensor totals = pairs.slice(0, to.lse.numel() + 2).view(at::kFloat).slice(0, 0, {}, 2);
+    to.ds.mul_(totals.view(to.lse.sizes()).unsqueeze(3));
   }
-  if (to.dk.defined() || to.dv.defined()) {
-    namespace kernel = kernels::attention_gradient_keys;
-    kernel::Launch launch(kBackwardOp);
-    kernel::Params p;
-    bind_dk_and_dv(launch, p, or_like(to.dk, a.k), or_like(to.dv, a.v));
-    bind_gradients(launch, p, a, to, pairs, grouping);
+  run_dk_and_dv<keys::Launch, keys::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
     run_tiles(launch, p, tile, shape.keys, a.k.size(1) * shape.batches, shape.widest());
-  }
+  });
 }
 
 void run_backward_blocks(const Attention& a, const Gradients& to, const Tensor& pairs,
                          const AttentionStrategy& row) {
+  namespace queries = kernels::attention_blocks_queries;
+  namespace keys = kernels::attention_blocks_keys;
   const AttentionShape shape = a.shape();
   const Grouping grouping({&a.q, &a.k, &a.v, &to.g});
-  { // Also where neither is wanted: the gradients of keys and values need the totals.
-    namespace kernel = kernels::attention_blocks_queries;
-    kernel::Launch launch(kBackwardOp);
-    kernel::Params p;
-    bind_dq(launch, p, or_like(to.dq, a.q));
-    bind_gradients(launch, p, a, to, pairs, grouping);
+  run_dq<queries::Launch, queries::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
     run_blocks(launch, p, row.blocks, a.q, shape.queries, shape.heads * shape.batches, shape.dims);
-  }
-  if (to.dk.defined() || to.dv.defined()) {
-    namespace kernel = kernels::attention_blocks_keys;
-    kernel::Launch launch(kBackwardOp);
-    kernel::Params p;
-    bind_dk_and_dv(launch, p, or_like(to.dk, a.k), or_like(to.dv, a.v));
-    bind_gradients(launch, p, a, to, pairs, grouping);
+  });
+  run_dk_and_dv<keys::Launch, keys::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
     run_blocks(launch, p, row.key_blocks, a.q, shape.keys, a.k.size(1) * shape.batches,
                shape.widest());
-  }
+  });
 }
 
 void run_backward_matrix(const Attention& a, Gradients to, const Tensor& pairs) {
+  namespace queries = kernels::attention_matrix_queries;
+  namespace keys = kernels::attention_matrix_keys;
   const AttentionShape shape = a.shape();
   const bool wide = is_wide(shape);
   const Grouping grouping(DType::kBits128);
   if (!has_groups(to.g, 8)) {
     to.g = to.g.clone(at::MemoryFormat::Contiguous); // also aligns what is contiguous
   }
-  {
-    namespace kernel = kernels::attention_matrix_queries;
-    kernel::Launch launch(kBackwardOp);
-    kernel::Params p;
-    bind_dq(launch, p, or_like(to.dq, a.q));
-    bind_gradients(launch, p, a, to, pairs, grouping);
+  run_dq<queries::Launch, queries::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
     run_matrices(launch, p, wide, wide ? 64 : 128, shape.queries, shape.heads * shape.batches);
-  }
-  if (to.dk.defined() || to.dv.defined()) {
-    namespace kernel = kernels::attention_matrix_keys;
-    kernel::Launch launch(kBackwardOp);
-    kernel::Params p;
-    bind_dk_and_dv(launch, p, or_like(to.dk, a.k), or_like(to.dv, a.v));
-    bind_gradients(launch, p, a, to, pairs, grouping);
+  });
+  run_dk_and_dv<keys::Launch, keys::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
     run_matrices(launch, p, wide, 64, shape.keys, a.k.size(1) * shape.batches);
-  }
+  });
 }
 
 void run_backward(const Attention& a, const Gradients& to) {

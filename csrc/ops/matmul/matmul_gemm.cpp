@@ -82,49 +82,51 @@ void launch(const Product& product, const Strategy& row, const ShaderTarget& tar
 
 // A copy of an operand of 2-byte elements. Its rows, along the direction in which elements are
 // neighbours, start at multiples of `group` elements and end in whole groups.
-struct PaddedCopy {
-  // Whether a copy fits one binding, and takes about as much memory as what is copied: rows that
-  // overlap, such as those of a sliding window, would multiply it.
-  static bool is_small(const Gemm& g, const MatrixView& view, int64_t rows, bool along_k,
-                       int64_t group, const ShaderTarget& target) {
-    const int64_t pitch = ceil_div(along_k ? g.k : rows, group) * group;
-    const auto bytes =
-        static_cast<uint64_t>((view.batch != 0 ? g.batch : 1) * (along_k ? rows : g.k) * pitch * 2);
-    const auto given = view.range(g.batch, rows, g.k);
-    return bytes <= BindingList::safe_reach(target) && bytes <= 2 * (given.end - given.begin);
-  }
-
-  at::Tensor tensor;
-  MatrixView view; // with strides across K and along K
-
-  PaddedCopy(const Gemm& g, const MatrixView& view, int64_t rows, bool along_k, int64_t group) {
-    const int64_t batches = view.batch != 0 ? g.batch : 1;
-    const int64_t outer = along_k ? rows : g.k;
-    const int64_t inner = along_k ? g.k : rows;
-    const int64_t pitch = ceil_div(inner, group) * group;
-    tensor =
-        empty_webgpu({batches, outer, pitch}, view.tensor->scalar_type(), view.tensor->device());
-    namespace kernel = kernels::gemm_pad;
-    kernel::Launch launch(g.op);
-    launch.out_as(DType::kBits128, tensor);
-    const auto range = view.range(g.batch, rows, g.k);
-    launch.a_range(range.buffer, range.begin, range.end, DType::kBits16);
-    const auto u32 = [](int64_t value) { return static_cast<uint32_t>(value); };
-    launch.run({.batches = u32(batches),
-                .rows = u32(outer),
-                .count = u32(inner),
-                .groups = u32(pitch / group),
-                .a_batch = u32(view.batch),
-                .a_row = u32(along_k ? view.row : view.column),
-                .a_element = u32(along_k ? view.column : view.row)});
-    this->view = {.tensor = &tensor,
-                  .batch = batches > 1 ? outer * pitch : 0,
-                  .row = along_k ? pitch : 1,
-                  .column = along_k ? 1 : pitch,
-                  .reach = tensor.numel() - 1,
-                  .padded = true};
-  }
+class PaddedCopy {
+public:
+  PaddedCopy(const Gemm& g, const MatrixView& view, int64_t rows, bool along_k, int64_t group)
+      : given_(view), range_(view.range(g.batch, rows, g.k)), along_k_(along_k), group_(group),
+        batches_(view.batch != 0 ? g.batch : 1), outer_(along_k ? rows : g.k),
+        inner_(along_k ? g.k : rows), pitch_(ceil_div(inner_, group) * group) {}
   PaddedCopy(const PaddedCopy&) = delete;
+
+  /// Whether it fits one binding, and takes about as much memory as what is copied: rows that
+  /// overlap, such as those of a sliding window, would multiply it.
+  bool is_small(const ShaderTarget& target) const {
+    const auto bytes = static_cast<uint64_t>(batches_ * outer_ * pitch_ * 2);
+    return bytes <= BindingList::safe_reach(target) && bytes <= 2 * (range_.end - range_.begin);
+  }
+
+  /// Copies. The view, which has strides across K and along K, holds as long as this object.
+  MatrixView make(const char* op) {
+    namespace kernel = kernels::gemm_pad;
+    const at::Tensor& from = *given_.tensor;
+    tensor_ = empty_webgpu({batches_, outer_, pitch_}, from.scalar_type(), from.device());
+    kernel::Launch launch(op);
+    launch.out_as(DType::kBits128, tensor_);
+    launch.a_range(range_.buffer, range_.begin, range_.end, DType::kBits16);
+    const auto u32 = [](int64_t value) { return static_cast<uint32_t>(value); };
+    launch.run({.batches = u32(batches_),
+                .rows = u32(outer_),
+                .count = u32(inner_),
+                .groups = u32(pitch_ / group_),
+                .a_batch = u32(given_.batch),
+                .a_row = u32(along_k_ ? given_.row : given_.column),
+                .a_element = u32(along_k_ ? given_.column : given_.row)});
+    return {.tensor = &tensor_,
+            .batch = batches_ > 1 ? outer_ * pitch_ : 0,
+            .row = along_k_ ? pitch_ : 1,
+            .column = along_k_ ? 1 : pitch_,
+            .reach = tensor_.numel() - 1,
+            .padded = true};
+  }
+
+private:
+  const MatrixView given_;
+  const MatrixView::Range range_;
+  const bool along_k_;
+  const int64_t group_, batches_, outer_, inner_, pitch_;
+  at::Tensor tensor_;
 };
 
 // From so many products of an element on, a copy of it costs less than loads one by one. On an H200
@@ -137,17 +139,19 @@ bool pays_for_copies(const Gemm& g) { return g.batch * g.m * g.n * g.k >= kFewes
 void launch_in_groups(const Gemm& given, const Strategy& row, const ShaderTarget& target) {
   Gemm g = given;
   const Product product(given);
+  // An operand as strides across K and along K, or its copy.
+  const auto aligned = [&](std::optional<PaddedCopy>& copy, const MatrixView& view, int64_t rows,
+                           int64_t uses, bool along_k) {
+    if (uses < kFewestUses || has_groups(given, view, rows, along_k, row.group)) {
+      return view;
+    }
+    copy.emplace(given, view, rows, along_k, row.group);
+    return copy->is_small(target) ? copy->make(given.op) : view;
+  };
   std::optional<PaddedCopy> a;
   std::optional<PaddedCopy> b;
-  if (g.n >= kFewestUses && !has_groups(g, g.a, g.m, product.a_along_k, row.group) &&
-      PaddedCopy::is_small(g, g.a, g.m, product.a_along_k, row.group, target)) {
-    g.a = a.emplace(g, g.a, g.m, product.a_along_k, row.group).view;
-  }
-  const MatrixView columns = g.b.transposed();
-  if (g.m >= kFewestUses && !has_groups(g, columns, g.n, product.b_along_k, row.group) &&
-      PaddedCopy::is_small(g, columns, g.n, product.b_along_k, row.group, target)) {
-    g.b = b.emplace(g, columns, g.n, product.b_along_k, row.group).view.transposed();
-  }
+  g.a = aligned(a, given.a, given.m, given.n, product.a_along_k);
+  g.b = aligned(b, given.b.transposed(), given.n, given.m, product.b_along_k).transposed();
   launch(Product(g), row, target);
 }
 
