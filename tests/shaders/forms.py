@@ -45,8 +45,8 @@ def kernels_with_text() -> list[str]:
     )
 
 
-def forms(contract: dict[str, Any]) -> Iterator[Form]:
-    """Every pair of choices (constants, dtypes of operands, absence, aliasing) in some form."""
+def choices(contract: dict[str, Any]) -> list[tuple[str, list]]:
+    """What differs between forms of a kernel, with its values except those that no form has."""
     free = [operand for operand in contract["operands"] if not operand["like"]]
     single = [o for o in contract["operands"] if not o["many"] and not o["element"]]
     writable = [o["name"] for o in single if o["access"] not in ("in", "vectors")]
@@ -54,33 +54,44 @@ def forms(contract: dict[str, Any]) -> Iterator[Form]:
     # Each operand in a buffer of its own, or an input in the buffer of an output. First, because
     # what an operand owns depends on it: the search leaves a row as soon as a requirement fails.
     pairs = [f"{a}={b}" for a, b in itertools.product(writable, inputs)]
-    choices: list[tuple[str, list]] = [("alias", ["none", *pairs])]
-    choices += [(f"const {const['name']}", _values(const)) for const in contract["consts"]]
+    found: list[tuple[str, list]] = [("alias", ["none", *pairs])]
+    found += [(f"const {const['name']}", _values(const)) for const in contract["consts"]]
     for operand in free:
         dtypes = [dtype for dtype in operand["dtypes"] if dtype in DTYPES]
-        choices.append((f"dtype {operand['name']}", dtypes))
+        found.append((f"dtype {operand['name']}", dtypes))
     for operand in contract["operands"]:
         if operand["optional"]:
-            choices.append((f"has {operand['name']}", [True, False]))
+            found.append((f"has {operand['name']}", [True, False]))
         if operand["access"] in ("words", "vectors"):
-            choices.append((f"words {operand['name']}", [False, True]))
+            found.append((f"words {operand['name']}", [False, True]))
     lists = [o for o in contract["operands"] if o["many"]]
     if lists:
-        choices.append(("tensors", [1, 2]))
-    choices = [(name, values if len(values) else [None]) for name, values in choices]
+        found.append(("tensors", [1, 2]))
+    # The search would try again and again to pair a value that no form has.
+    requirements = _requirements(contract)
+    found = [
+        (name, [value for value in values if _is_form(contract, requirements, {name: value})])
+        for name, values in found
+    ]
+    return [(name, values if len(values) else [None]) for name, values in found]
 
-    requirements = [_Requirement(text) for text in contract["requirements"]]
+
+def forms(contract: dict[str, Any]) -> Iterator[Form]:
+    """Every pair of choices (constants, dtypes of operands, absence, aliasing) in some form."""
+    given_choices = choices(contract)
+    names = [name for name, _ in given_choices]
+    requirements = _requirements(contract)
 
     def allowed(row: list) -> bool:
-        given = dict(zip([name for name, _ in choices], row, strict=False))
+        given = dict(zip(names, row, strict=False))
         return _are_akin(contract, given) and _is_form(contract, requirements, given)
 
-    if len(choices) == 1:
-        rows = [[value] for value in choices[0][1] if allowed([value])]
+    if len(names) == 1:
+        rows = [[value] for value in given_choices[0][1] if allowed([value])]
     else:
-        rows = list(AllPairs([values for _, values in choices], filter_func=allowed))
+        rows = list(AllPairs([values for _, values in given_choices], filter_func=allowed))
     for row in rows:
-        yield _form(contract, dict(zip([name for name, _ in choices], row, strict=True)))
+        yield _form(contract, dict(zip(names, row, strict=True)))
 
 
 def _values(const: dict[str, Any]) -> list:
@@ -119,6 +130,10 @@ class _Requirement:
         return not eval(self.code, {"__builtins__": {}}, names)  # text of our own kernel files
 
 
+def _requirements(contract: dict[str, Any]) -> list[_Requirement]:
+    return [_Requirement(text) for text in contract["requirements"]]
+
+
 def _is_form(
     contract: dict[str, Any], requirements: list[_Requirement], given: dict[str, Any]
 ) -> bool:
@@ -143,7 +158,7 @@ def _is_form(
         if operand["access"] not in ("words", "vectors"):
             names[f"owns_{name}"] = names[f"vectors_{name}"] = False
         elif f"words {name}" in given:
-            words = given[f"words {name}"] and given["alias"] == "none"
+            words = given[f"words {name}"] and given.get("alias", "none") == "none"
             names[f"owns_{name}"] = names[f"vectors_{name}"] = words
     return not any(requirement.fails(names) for requirement in requirements)
 

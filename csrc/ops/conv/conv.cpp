@@ -148,8 +148,18 @@ convolution_backward(const Tensor& grad_output, const Tensor& input_in, const Te
         c10::fromIntArrayRefSlow(dilation), transposed, c10::fromIntArrayRefSlow(output_padding),
         groups, output_mask);
   }
-  const Tensor grad = resolved(grad_output);
+  Tensor grad = resolved(grad_output);
   Tensor grad_input, grad_weight, grad_bias;
+  if (output_mask[2]) {
+    std::vector<int64_t> all_but_channels = {0};
+    for (int64_t d = 2; d < grad.dim(); ++d) {
+      all_but_channels.push_back(d);
+    }
+    grad_bias = at::sum(grad, all_but_channels);
+  }
+  if (output_mask[0] && output_mask[1] && !transposed) {
+    grad = conv_shared_gradient(grad, input_in, weight_in, geometry);
+  }
   if (output_mask[0]) {
     const Tensor weight = resolved(weight_in);
     grad_input = empty_webgpu(input_in.sizes(),
@@ -162,16 +172,9 @@ convolution_backward(const Tensor& grad_output, const Tensor& input_in, const Te
   }
   if (output_mask[1]) {
     const Tensor input = resolved(input_in);
-    grad_weight = empty_webgpu(weight_in.sizes(), weight_in.scalar_type(), weight_in.device());
+    grad_weight = empty_webgpu(
+        weight_in.sizes(), weight_in.options().memory_format(output_format(input_in, weight_in)));
     conv_weight(grad_weight, transposed ? grad : input, transposed ? input : grad, geometry);
-    grad_weight = grad_weight.contiguous(output_format(input_in, weight_in));
-  }
-  if (output_mask[2]) {
-    std::vector<int64_t> all_but_channels = {0};
-    for (int64_t d = 2; d < grad.dim(); ++d) {
-      all_but_channels.push_back(d);
-    }
-    grad_bias = at::sum(grad, all_but_channels);
   }
   return {grad_input, grad_weight, grad_bias};
 }

@@ -7,10 +7,13 @@
 #include <bit>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "backend/empty.h"
 #include "backend/tensor.h"
 #include "launch/binding_list.h"
 #include "launch/target_scope.h"
+#include "ops/conv/conv_pack.h"
 #include "ops/matmul/matmul_gemm.h"
 #include "runtime/context.h"
 
@@ -56,26 +59,8 @@ void set_divisors(at::IntArrayRef sizes, Words& volume, Words& plane, Words& row
   volume = divisor_words(static_cast<uint32_t>(spatial(sizes, 0, 1) * area));
 }
 
-// The stride of the innermost spatial dimension that has one: a dimension of size 1 may have any.
-int64_t position_stride(const Tensor& tensor) {
-  for (int64_t d = tensor.dim() - 1; d >= 2; --d) {
-    if (tensor.size(d) != 1) {
-      return tensor.stride(d);
-    }
-  }
-  return tensor.stride(-1);
-}
-
 Tensor collapsible(const Tensor& tensor) {
   return tensor.size(-1) != 1 && has_position_stride(tensor) ? tensor : tensor.contiguous();
-}
-
-int64_t reach(const Tensor& tensor) {
-  int64_t last = 0;
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    last += (tensor.size(d) - 1) * tensor.stride(d);
-  }
-  return last;
 }
 
 int64_t numel(at::IntArrayRef sizes) { return c10::multiply_integers(sizes); }
@@ -87,7 +72,7 @@ MatrixView by_positions(const Tensor& tensor, int64_t groups) {
           .batch = tensor.size(1) / groups * tensor.stride(1),
           .row = tensor.stride(1),
           .column = position_stride(tensor),
-          .reach = reach(tensor),
+          .reach = reach_of(tensor),
           .image = tensor.stride(0)};
 }
 
@@ -100,7 +85,7 @@ MatrixView gathered(const Tensor& tensor, int64_t groups, bool positions_are_row
           .batch = tensor.size(1) / groups * tensor.stride(1),
           .row = positions_are_rows ? 0 : 1,
           .column = positions_are_rows ? 1 : 0,
-          .reach = reach(tensor)};
+          .reach = reach_of(tensor)};
 }
 
 // The address parameters that the three forms share. `positions` are the sizes of the dimensions in
@@ -140,7 +125,7 @@ bool needs_split(const Tensor& x, const Tensor& y, const ConvEpilogue& epilogue 
   const ShaderTarget& target = plan_target(x);
   const auto is_large = [&](const Tensor& tensor) {
     return tensor.defined() && buffer_of(tensor).size > target.max_storage_binding_size &&
-           static_cast<uint64_t>(reach(tensor) + 1) * tensor.itemsize() >
+           static_cast<uint64_t>(reach_of(tensor) + 1) * tensor.itemsize() >
                BindingList::safe_reach(target);
   };
   return x.size(0) > 1 &&
@@ -230,6 +215,24 @@ struct InputProduct : ConvProduct {
   }
 };
 
+// `w` is contiguous, and positions of y have one stride.
+struct WeightProduct : ConvProduct {
+  WeightProduct(const Tensor& w, const Tensor& x, const Tensor& y, const ConvGeometry& geometry)
+      : ConvProduct(start(Form::weight, w, x, spatial_sizes(y), geometry), geometry) {
+    conv.params.a_outer = static_cast<uint32_t>(y.stride(0));
+    gemm.m = w.size(0) / geometry.groups;
+    gemm.n = numel(w.sizes().slice(1));
+    gemm.k = y.size(0) * numel(spatial_sizes(y));
+    gemm.a = by_positions(y, geometry.groups);
+    gemm.b = gathered(x, geometry.groups, true);
+    gemm.c = {.tensor = &w,
+              .offset = w.storage_offset(),
+              .batch = gemm.m * gemm.n,
+              .row = gemm.n,
+              .column = 1};
+  }
+};
+
 // ---- Convolutions with one tap at every position: products of matrices with strides
 
 bool is_pointwise(const Tensor& w, const ConvGeometry& geometry) {
@@ -238,13 +241,6 @@ bool is_pointwise(const Tensor& w, const ConvGeometry& geometry) {
   };
   return geometry.groups == 1 && all(spatial_sizes(w), 1) && all(geometry.stride, 1) &&
          all(geometry.padding, 0);
-}
-
-// Whether images and positions have one stride.
-bool has_one_stride(const Tensor& tensor) {
-  const int64_t positions = numel(spatial_sizes(tensor));
-  return tensor.size(0) == 1 || positions == 1 ||
-         tensor.stride(0) == positions * position_stride(tensor);
 }
 
 // The matrix with channels as rows and positions as columns. Images are further columns if they
@@ -264,9 +260,9 @@ struct Pointwise {
 };
 
 // `to` [images, channels, positions...] = A @ `from` as a plain product, without what follows it;
-// nothing if that does not suit.
+// nothing if they do not lie so, or if that does not suit.
 std::optional<Pointwise> pointwise(const Tensor& to, const Tensor& from, const MatrixView& a,
-                                   const ConvEpilogue& epilogue, const ShaderTarget& target) {
+                                   const ConvEpilogue& epilogue) {
   constexpr int64_t kLeastColumns = 32; // fewer fill too little of a tile
   const int64_t positions = numel(spatial_sizes(to));
   if (!has_position_stride(from) || spatial_sizes(to) != spatial_sizes(from)) {
@@ -289,7 +285,7 @@ std::optional<Pointwise> pointwise(const Tensor& to, const Tensor& from, const M
   gemm.b = by_channels(from, joined);
   gemm.c = by_channels(to, joined);
   gemm.wanted = epilogue.wanted;
-  return gemm_takes(gemm, target) ? std::optional(Pointwise{gemm, joined}) : std::nullopt;
+  return Pointwise{gemm, joined};
 }
 
 void run(Pointwise product, const Tensor& bias, const ConvEpilogue& epilogue) {
@@ -307,31 +303,30 @@ void run(Pointwise product, const Tensor& bias, const ConvEpilogue& epilogue) {
 
 std::optional<Pointwise> pointwise_output(const Tensor& y, const Tensor& x, const Tensor& w,
                                           const ConvGeometry& geometry,
-                                          const ConvEpilogue& epilogue,
-                                          const ShaderTarget& target) {
+                                          const ConvEpilogue& epilogue) {
   if (!is_pointwise(w, geometry)) {
     return std::nullopt;
   }
   const MatrixView a{
       .tensor = &w, .offset = w.storage_offset(), .row = w.stride(0), .column = w.stride(1)};
-  return pointwise(y, x, a, epilogue, target);
+  return pointwise(y, x, a, epilogue);
 }
 
 std::optional<Pointwise> pointwise_input(const Tensor& x, const Tensor& y, const Tensor& w,
-                                         const ConvGeometry& geometry, const ConvEpilogue& epilogue,
-                                         const ShaderTarget& target) {
+                                         const ConvGeometry& geometry,
+                                         const ConvEpilogue& epilogue) {
   if (!is_pointwise(w, geometry)) {
     return std::nullopt;
   }
   const MatrixView a{
       .tensor = &w, .offset = w.storage_offset(), .row = w.stride(1), .column = w.stride(0)};
-  return pointwise(x, y, a, epilogue, target);
+  return pointwise(x, y, a, epilogue);
 }
 
 // The gradient of the weight: K are the positions of all images. Images that lie apart are its
 // blocks. Each is counted as whole steps of K, so few positions waste much of a step.
 std::optional<Gemm> pointwise_weight(const Tensor& w, const Tensor& x, const Tensor& y,
-                                     const ConvGeometry& geometry, const ShaderTarget& target) {
+                                     const ConvGeometry& geometry) {
   constexpr int64_t kLeast = 32;
   if (!is_pointwise(w, geometry) || spatial_sizes(x) != spatial_sizes(y) ||
       !has_position_stride(x) || !has_position_stride(y)) {
@@ -354,13 +349,214 @@ std::optional<Gemm> pointwise_weight(const Tensor& w, const Tensor& x, const Ten
   if (!joined) {
     for (auto [view, tensor] : {std::pair(&gemm.a, &y), std::pair(&gemm.b, &x)}) {
       view->image = std::exchange(view->batch, 0);
-      view->reach = reach(*tensor);
+      view->reach = reach_of(*tensor);
     }
   }
-  return gemm_takes(gemm, target) ? std::optional(gemm) : std::nullopt;
+  return gemm;
+}
+
+// ---- Convolutions with groups of channels: copies of the tensors whose channels are innermost
+
+// Whether such copies describe the convolution, if a row of the table takes it.
+bool has_channel_groups(const Tensor& x, const Tensor& y, const Tensor& w,
+                        const ConvGeometry& geometry, Form form) {
+  constexpr int64_t kMost = int64_t{1} << 31; // that kernels count
+  if ((x.scalar_type() != at::kFloat && x.scalar_type() != at::kHalf) || x.numel() == 0 ||
+      y.numel() == 0) {
+    return false;
+  }
+  const int64_t unit = group_size(x);
+  const int64_t y_channels = w.size(0) / geometry.groups;
+  const bool in_groups_of_units =
+      geometry.groups == 1 || (w.size(1) % unit == 0 && y_channels % unit == 0);
+  const auto fits = [](const Tensor& tensor) {
+    return tensor.numel() / tensor.size(1) * in_groups(tensor, tensor.size(1)) < kMost;
+  };
+  return in_groups_of_units && (form != Form::weight || y_channels % unit == 0) && fits(x) &&
+         fits(y);
+}
+
+// A product that takes over copies of its operands. Without `copies` it serves to ask what it
+// costs.
+struct GroupedProduct : ConvProduct {
+  GroupedProduct(Tensor of_a, Tensor of_b, Form form, const Tensor& w, int64_t channels,
+                 at::IntArrayRef positions, const ConvGeometry& geometry)
+      : ConvProduct(start(form, w, of_b, positions, geometry), geometry), a(std::move(of_a)),
+        b(std::move(of_b)) {
+    conv.grouped = true;
+    conv.params.channels = divisor_words(static_cast<uint32_t>(in_groups(w, channels)));
+    gemm.b = gathered(b, geometry.groups, form != Form::weight); // along its channels
+  }
+
+  void set_weight(int64_t channels) {
+    gemm.k = numel_of_taps * in_groups(b, channels);
+    gemm.a = {.tensor = &a,
+              .offset = a.storage_offset(),
+              .batch = gemm.m * gemm.k,
+              .row = gemm.k,
+              .column = 1};
+  }
+
+  Tensor a, b;
+  int64_t numel_of_taps = 1;
+};
+
+struct GroupedOutput : GroupedProduct {
+  GroupedOutput(const Tensor& y, const Tensor& x, const Tensor& w, const ConvGeometry& geometry,
+                bool copies)
+      : GroupedProduct(copies ? grouped_weight(w, geometry.groups, false) : w,
+                       copies ? grouped_images(x) : x, Form::output, w, w.size(1), spatial_sizes(y),
+                       geometry) {
+    conv.params.c_outer = static_cast<uint32_t>(y.stride(0));
+    numel_of_taps = numel(spatial_sizes(w));
+    gemm.m = w.size(0) / geometry.groups;
+    gemm.n = y.size(0) * numel(spatial_sizes(y));
+    gemm.c = by_positions(y, geometry.groups);
+    set_weight(w.size(1));
+  }
+};
+
+struct GroupedInput : GroupedProduct {
+  GroupedInput(const Tensor& x, const Tensor& y, const Tensor& w, const ConvGeometry& geometry,
+               bool copies)
+      : GroupedProduct(copies ? grouped_weight(w, geometry.groups, true) : w,
+                       copies ? grouped_images(y) : y, Form::input, w, w.size(0) / geometry.groups,
+                       spatial_sizes(x), geometry) {
+    conv.params.c_outer = static_cast<uint32_t>(x.stride(0));
+    numel_of_taps = numel(spatial_sizes(w));
+    gemm.m = w.size(1);
+    gemm.n = x.size(0) * numel(spatial_sizes(x));
+    gemm.c = by_positions(x, geometry.groups);
+    set_weight(w.size(0) / geometry.groups);
+  }
+};
+
+// Its result has the columns (tap, channel).
+struct GroupedWeight : GroupedProduct {
+  GroupedWeight(const Tensor& w, const Tensor& x, const Tensor& y, const ConvGeometry& geometry,
+                bool copies)
+      : GroupedProduct(copies ? grouped_images(y, true) : y, copies ? grouped_images(x) : x,
+                       Form::weight, w, w.size(1), spatial_sizes(y), geometry) {
+    const int64_t taps = numel(spatial_sizes(w));
+    const int64_t padded = in_groups(w, w.size(1));
+    const int64_t positions = numel(spatial_sizes(y));
+    gemm.m = w.size(0) / geometry.groups;
+    gemm.n = taps * padded;
+    gemm.k = y.size(0) * positions;
+    gemm.a = {.tensor = &a,
+              .offset = a.storage_offset(),
+              .batch = gemm.m,
+              .row = 1,
+              .column = positions == 1 ? a.stride(0) : position_stride(a)};
+    if (copies) {
+      const bool is_result = padded == w.size(1) && w.is_contiguous() && taps == 1;
+      result = is_result ? w : empty_webgpu({w.size(0), taps, padded}, w.scalar_type(), w.device());
+    } else {
+      result = w;
+    }
+    gemm.c = {.tensor = &result,
+              .offset = result.storage_offset(),
+              .batch = gemm.m * gemm.n,
+              .row = gemm.n,
+              .column = 1};
+  }
+
+  void store(const Tensor& w) const {
+    if (result.is_same(w)) {
+      return;
+    }
+    std::vector<int64_t> sizes = w.sizes().vec();
+    sizes.erase(sizes.begin() + 1);
+    sizes.push_back(result.size(2));
+    w.copy_(result.view(sizes).movedim(-1, 1).narrow(1, 0, w.size(1)));
+  }
+
+  Tensor result;
+};
+
+// ---- The choice
+
+enum class Way : uint8_t { pointwise, grouped, general };
+
+// By the costs of their rows of the table. Plain products need no copies.
+Way choose_way(const Gemm* pointwise, const Gemm* grouped, const Gemm& general,
+               const ShaderTarget& target) {
+  constexpr int kCopies = 10;
+  const auto cost = [&](const Gemm* gemm) {
+    return gemm == nullptr ? kNoCost : gemm_cost(*gemm, target);
+  };
+  const int of_pointwise = cost(pointwise);
+  const int of_grouped = cost(grouped);
+  const int of_general = cost(&general);
+  if (of_pointwise != kNoCost &&
+      (of_pointwise <= 0 || of_pointwise - kCopies <= std::min(of_grouped, of_general))) {
+    return Way::pointwise;
+  }
+  return of_grouped != kNoCost && of_grouped <= of_general ? Way::grouped : Way::general;
+}
+
+template <typename Grouped, typename General>
+Way way_of(const std::optional<Pointwise>& plain, Form form, const Tensor& to, const Tensor& from,
+           const Tensor& w, const ConvGeometry& geometry, const Strategy* wanted,
+           const ShaderTarget& target) {
+  std::optional<Grouped> grouped;
+  if (has_channel_groups(from, to, w, geometry, form)) {
+    grouped.emplace(to, from, w, geometry, false);
+    grouped->gemm.wanted = wanted;
+  }
+  General general(to, from, w, geometry);
+  general.gemm.wanted = wanted;
+  return choose_way(plain ? &plain->gemm : nullptr, grouped ? &grouped->gemm : nullptr,
+                    general.gemm, target);
+}
+
+Way way_of_output(const std::optional<Pointwise>& plain, const Tensor& y, const Tensor& x,
+                  const Tensor& w, const ConvGeometry& geometry, const Strategy* wanted,
+                  const ShaderTarget& target) {
+  return way_of<GroupedOutput, OutputProduct>(plain, Form::output, y, x, w, geometry, wanted,
+                                              target);
+}
+
+Way way_of_input(const std::optional<Pointwise>& plain, const Tensor& x, const Tensor& y,
+                 const Tensor& w, const ConvGeometry& geometry, const Strategy* wanted,
+                 const ShaderTarget& target) {
+  return way_of<GroupedInput, InputProduct>(plain, Form::input, x, y, w, geometry, wanted, target);
+}
+
+Way way_of_weight(const std::optional<Gemm>& plain, const WeightProduct& general, const Tensor& w,
+                  const Tensor& x, const Tensor& y, const ConvGeometry& geometry) {
+  std::optional<GroupedWeight> grouped;
+  if (has_channel_groups(x, y, w, geometry, Form::weight)) {
+    grouped.emplace(w, x, y, geometry, false);
+  }
+  return choose_way(plain ? &*plain : nullptr, grouped ? &grouped->gemm : nullptr, general.gemm,
+                    plan_target(x));
 }
 
 } // namespace
+
+int64_t position_stride(const Tensor& tensor) {
+  for (int64_t d = tensor.dim() - 1; d >= 2; --d) {
+    if (tensor.size(d) != 1) {
+      return tensor.stride(d);
+    }
+  }
+  return tensor.stride(-1);
+}
+
+bool has_one_stride(const Tensor& tensor) {
+  const int64_t positions = numel(spatial_sizes(tensor));
+  return tensor.size(0) == 1 || positions == 1 ||
+         tensor.stride(0) == positions * position_stride(tensor);
+}
+
+int64_t reach_of(const Tensor& tensor) {
+  int64_t last = 0;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    last += (tensor.size(d) - 1) * tensor.stride(d);
+  }
+  return last;
+}
 
 bool has_position_stride(const Tensor& tensor) {
   int64_t expected = position_stride(tensor);
@@ -382,8 +578,16 @@ void conv_output(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor
                });
     return;
   }
-  if (const auto product = pointwise_output(y, x, w, geometry, epilogue, plan_target(x))) {
-    run(*product, bias, epilogue);
+  const auto plain = pointwise_output(y, x, w, geometry, epilogue);
+  const Way way = way_of_output(plain, y, x, w, geometry, epilogue.wanted, plan_target(x));
+  if (way == Way::pointwise) {
+    run(*plain, bias, epilogue);
+    return;
+  }
+  if (way == Way::grouped) {
+    GroupedOutput product(y, x, w, geometry, true);
+    add_bias(product.gemm, bias, geometry.groups);
+    run(product.gemm, epilogue);
     return;
   }
   const Tensor weight = w.contiguous();
@@ -401,8 +605,16 @@ void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor&
                });
     return;
   }
-  if (const auto product = pointwise_input(x, y, w, geometry, epilogue, plan_target(x))) {
-    run(*product, bias, epilogue);
+  const auto plain = pointwise_input(x, y, w, geometry, epilogue);
+  const Way way = way_of_input(plain, x, y, w, geometry, epilogue.wanted, plan_target(x));
+  if (way == Way::pointwise) {
+    run(*plain, bias, epilogue);
+    return;
+  }
+  if (way == Way::grouped) {
+    GroupedInput product(x, y, w, geometry, true);
+    add_bias(product.gemm, bias, geometry.groups);
+    run(product.gemm, epilogue);
     return;
   }
   const Tensor weight = w.contiguous();
@@ -414,12 +626,17 @@ void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor&
 const Strategy& conv_output_strategy(const Tensor& y, const Tensor& x, const Tensor& w,
                                      const ConvGeometry& geometry, const Strategy* wanted,
                                      const ShaderTarget& target) {
-  if (const auto product =
-          pointwise_output(y, x, w, geometry, {.operands = {}, .wanted = wanted}, target)) {
-    return gemm_strategy(product->gemm, target);
+  const auto plain = pointwise_output(y, x, w, geometry, {.operands = {}, .wanted = wanted});
+  const Way way = way_of_output(plain, y, x, w, geometry, wanted, target);
+  if (way == Way::pointwise) {
+    return gemm_strategy(plain->gemm, target);
   }
-  const Tensor weight = w.contiguous();
-  OutputProduct product(y, x, weight, geometry);
+  if (way == Way::grouped) {
+    GroupedOutput product(y, x, w, geometry, false);
+    product.gemm.wanted = wanted;
+    return gemm_strategy(product.gemm, target);
+  }
+  OutputProduct product(y, x, w, geometry);
   product.gemm.wanted = wanted;
   return gemm_strategy(product.gemm, target);
 }
@@ -427,14 +644,34 @@ const Strategy& conv_output_strategy(const Tensor& y, const Tensor& x, const Ten
 const Strategy& conv_input_strategy(const Tensor& x, const Tensor& y, const Tensor& w,
                                     const ConvGeometry& geometry, const Strategy* wanted,
                                     const ShaderTarget& target) {
-  if (const auto product =
-          pointwise_input(x, y, w, geometry, {.operands = {}, .wanted = wanted}, target)) {
-    return gemm_strategy(product->gemm, target);
+  const auto plain = pointwise_input(x, y, w, geometry, {.operands = {}, .wanted = wanted});
+  const Way way = way_of_input(plain, x, y, w, geometry, wanted, target);
+  if (way == Way::pointwise) {
+    return gemm_strategy(plain->gemm, target);
   }
-  const Tensor weight = w.contiguous();
-  InputProduct product(x, y, weight, geometry);
+  if (way == Way::grouped) {
+    GroupedInput product(x, y, w, geometry, false);
+    product.gemm.wanted = wanted;
+    return gemm_strategy(product.gemm, target);
+  }
+  InputProduct product(x, y, w, geometry);
   product.gemm.wanted = wanted;
   return gemm_strategy(product.gemm, target);
+}
+
+Tensor conv_shared_gradient(const Tensor& y, const Tensor& x, const Tensor& w,
+                            const ConvGeometry& geometry) {
+  if (!has_channel_groups(x, y, w, geometry, Form::weight) || y.size(1) % group_size(y) != 0 ||
+      !has_position_stride(y) || needs_split(x, y)) {
+    return y;
+  }
+  const auto input = pointwise_input(x, y, w, geometry, {});
+  const auto weight = pointwise_weight(w, x, y, geometry);
+  const WeightProduct general(w, x, y, geometry);
+  const bool is_shared =
+      way_of_input(input, x, y, w, geometry, nullptr, plan_target(x)) == Way::grouped &&
+      way_of_weight(weight, general, w, x, y, geometry) == Way::grouped;
+  return is_shared ? grouped_images(y, true) : y;
 }
 
 void conv_weight(const Tensor& w, const Tensor& x, const Tensor& y, const ConvGeometry& geometry) {
@@ -450,24 +687,28 @@ void conv_weight(const Tensor& w, const Tensor& x, const Tensor& y, const ConvGe
     return;
   }
   const Tensor gradient = collapsible(y);
-  if (const auto product = pointwise_weight(w, x, gradient, geometry, plan_target(x))) {
-    gemm(*product);
+  const auto plain = pointwise_weight(w, x, gradient, geometry);
+  WeightProduct general(w, x, gradient, geometry);
+  switch (way_of_weight(plain, general, w, x, gradient, geometry)) {
+  case Way::pointwise:
+    gemm(*plain);
+    return;
+  case Way::grouped: {
+    GroupedWeight product(w, x, gradient, geometry, true);
+    run(product.gemm);
+    product.store(w);
     return;
   }
-  ConvProduct product(start(Form::weight, w, x, spatial_sizes(y), geometry), geometry);
-  product.conv.params.a_outer = static_cast<uint32_t>(gradient.stride(0));
-  Gemm& problem = product.gemm;
-  problem.m = w.size(0) / geometry.groups;
-  problem.n = numel(w.sizes().slice(1));
-  problem.k = y.size(0) * numel(spatial_sizes(y));
-  problem.a = by_positions(gradient, geometry.groups);
-  problem.b = gathered(x, geometry.groups, true);
-  problem.c = {.tensor = &w,
-               .offset = w.storage_offset(),
-               .batch = problem.m * problem.n,
-               .row = problem.n,
-               .column = 1};
-  run(problem);
+  case Way::general:
+    if (!w.is_contiguous()) {
+      const Tensor contiguous = at::empty_like(w, at::MemoryFormat::Contiguous);
+      WeightProduct product(contiguous, x, gradient, geometry);
+      run(product.gemm);
+      w.copy_(contiguous);
+      return;
+    }
+    run(general.gemm);
+  }
 }
 
 } // namespace torch_webgpu

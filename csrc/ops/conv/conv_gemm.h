@@ -42,10 +42,20 @@ const Strategy& conv_output_strategy(const at::Tensor& y, const at::Tensor& x, c
 const Strategy& conv_input_strategy(const at::Tensor& x, const at::Tensor& y, const at::Tensor& w,
                                     const ConvGeometry& geometry, const Strategy* wanted,
                                     const ShaderTarget& target);
-/// w from x and y: the gradient of the weight. w is contiguous.
+/// y, or the copy that conv_input() and conv_weight() would both make of it. x and w stand for the
+/// results.
+at::Tensor conv_shared_gradient(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w,
+                                const ConvGeometry& geometry);
+/// w from x and y: the gradient of the weight.
 void conv_weight(const at::Tensor& w, const at::Tensor& x, const at::Tensor& y,
                  const ConvGeometry& geometry);
 
+/// The stride of the innermost spatial dimension that has one: a dimension of size 1 may have any.
+int64_t position_stride(const at::Tensor& tensor);
+/// Whether images and positions have one stride.
+bool has_one_stride(const at::Tensor& tensor);
+/// The distance from a tensor's first element to its last.
+int64_t reach_of(const at::Tensor& tensor);
 /// Whether the spatial dimensions can be viewed as one dimension with one stride, which may be 0.
 bool has_position_stride(const at::Tensor& tensor);
 

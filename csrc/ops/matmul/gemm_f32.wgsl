@@ -2,11 +2,11 @@
 // invocation, K in steps of 8. Both tiles are kept with K outermost and twice: the next step is loaded while this one
 // is computed, with one barrier a step.
 //
-// @operand c: out {bits128}
+// @operand c: out {bits128, f32}
 
-import package::matmul::blocks::{step_place};
+import package::matmul::blocks::{StepPlace, step_place};
 import package::matmul::grouped::{load4_a, load4_b, outer_add, store_groups};
-import package::matmul::product::{Params, acc_t, acc_scalar, fuse, banded_tile};
+import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_tile, column_of_c};
 
 const side = 128u;
 const step_k = 8u;
@@ -33,18 +33,32 @@ fn load_group_a(base: u32, first: u32, k0: u32, k_end: u32, t: u32) -> vec4<f32>
   return vec4<f32>();
 }
 
-fn load_group_b(base: u32, first: u32, k0: u32, k_end: u32, t: u32) -> vec4<f32> {
+// Where B lies for an invocation's group, whatever the step; and what belongs to a step. A convolution kernel defines its
+// own versions.
+alias b_place_t = u32;
+
+alias b_step_t = StepPlace;
+
+fn b_place(batch: u32, n0: u32, t: u32) -> b_place_t {
+  return p.b_at * 4u + batch * p.b_batch;
+}
+
+fn b_step(step: StepPlace, t: u32) -> b_step_t {
+  return step;
+}
+
+fn load_group_b(place: b_place_t, step: b_step_t, n0: u32, t: u32) -> vec4<f32> {
   if (b_along_k) {
-    let k = k0 + (t & 1u) * 4u;
-    let column = min(first + (t >> 1u), p.n - 1u);
-    if (k < k_end) {
-      return load4_b((base + column * p.b_column + k) >> 2u);
+    let k = step.k + (t & 1u) * 4u;
+    let column = min(n0 + (t >> 1u), p.n - 1u);
+    if (k < step.end) {
+      return load4_b((place + step.b + column * p.b_column + k) >> 2u);
     }
   } else {
-    let k = k0 + (t >> 5u);
-    let column = min(first + (t & 31u) * 4u, p.n - 4u);
-    if (k < k_end) {
-      return load4_b((base + k * p.b_row + column) >> 2u);
+    let k = step.k + (t >> 5u);
+    let column = min(n0 + (t & 31u) * 4u, p.n - 4u);
+    if (k < step.end) {
+      return load4_b((place + step.b + k * p.b_row + column) >> 2u);
     }
   }
   return vec4<f32>();
@@ -76,10 +90,9 @@ fn store_group_b(tile: u32, t: u32, v: vec4<f32>) {
   }
 }
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) t: u32) {
-  let here = banded_tile(wid.y * groups.x + wid.x, side);
+// The tile of a workgroup.
+fn large_product(workgroup: u32, t: u32) {
+  let here = banded_tile(workgroup, vec2<u32>(side));
   if (here.piece >= p.splits) {
     return;
   }
@@ -88,20 +101,20 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   let row = (t >> 6u) * 4u + ((t & 31u) >> 3u);
   let column = ((t >> 5u) & 1u) * 8u + (t & 7u);
   let a_base = p.a_at * 4u + here.batch * p.a_batch;
-  let b_base = p.b_at * 4u + here.batch * p.b_batch;
   var acc00 = mat4x4<f32>();
   var acc01 = mat4x4<f32>();
   var acc10 = mat4x4<f32>();
   var acc11 = mat4x4<f32>();
   let first = step_place(here.k_begin, here.k_end);
   store_group_a(0u, t, load_group_a(a_base + first.a, here.m0, first.k, first.end, t));
-  store_group_b(0u, t, load_group_b(b_base + first.b, here.n0, first.k, first.end, t));
+  let place_b = b_place(here.batch, here.n0, t);
+  store_group_b(0u, t, load_group_b(place_b, b_step(first, t), here.n0, t));
   workgroupBarrier();
   var tile = 0u;
   for (var k0 = here.k_begin; k0 < here.k_end; k0 += step_k) {
     let next = step_place(k0 + step_k, here.k_end);
     let next_a = load_group_a(a_base + next.a, here.m0, next.k, next.end, t);
-    let next_b = load_group_b(b_base + next.b, here.n0, next.k, next.end, t);
+    let next_b = load_group_b(place_b, b_step(next, t), here.n0, t);
     for (var k = 0u; k < step_k; k++) {
       let at = tile + k * pitch;
       let a0 = tile_a[at + row];
@@ -121,8 +134,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
 
   let m = here.m0 + 4u * row;
   let n = here.n0 + 4u * column;
-  store_groups(here.c_batch, here.batch, m, n, acc00);
-  store_groups(here.c_batch, here.batch, m, n + 64u, acc01);
-  store_groups(here.c_batch, here.batch, m + 64u, n, acc10);
-  store_groups(here.c_batch, here.batch, m + 64u, n + 64u, acc11);
+  store_groups(here, m, n, acc00);
+  store_groups(here, m, n + 64u, acc01);
+  store_groups(here, m + 64u, n, acc10);
+  store_groups(here, m + 64u, n + 64u, acc11);
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) t: u32) {
+  large_product(wid.y * groups.x + wid.x, t);
 }

@@ -7,7 +7,8 @@
 
 import package::matmul::blocks::{step_place};
 import package::matmul::grouped::{load4_a, load4_b, outer_add, store_group_c};
-import package::matmul::product::{Params, acc_t, acc_scalar, fuse, banded_tile};
+import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_tile, column_of_c};
+// @require !c_along_m
 
 @if(wide) const side = 64u;
 @else const side = 32u;
@@ -72,7 +73,7 @@ fn stage(start: u32, g: u32, along_k: bool, v: vec4<f32>) {
 }
 
 // Adds the teams' sums of 32 x 32 elements, and stores them. An invocation stores one group.
-fn store_sums(acc: mat4x4<f32>, t: u32, c_batch: u32, batch: u32, m0: u32, n0: u32) {
+fn store_sums(acc: mat4x4<f32>, t: u32, here: BandedTile, m0: u32, n0: u32) {
   let at = t / 64u * 256u + t % 64u / 8u * 32u + t % 8u;
   workgroupBarrier();
   tile[at] = acc[0];
@@ -83,15 +84,14 @@ fn store_sums(acc: mat4x4<f32>, t: u32, c_batch: u32, batch: u32, m0: u32, n0: u
   let m = m0 + t / 8u;
   let n = n0 + t % 8u * 4u;
   if (m < p.m && n < p.n) {
-    let group = (p.c_at * 4u + c_batch * p.c_batch + m * p.c_row + n) >> 2u;
-    store_group_c(group, (tile[t] + tile[t + 256u]) + (tile[t + 512u] + tile[t + 768u]), batch, m, n);
+    store_group_c(here, m, n, (tile[t] + tile[t + 256u]) + (tile[t + 512u] + tile[t + 768u]));
   }
 }
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) t: u32) {
-  let here = banded_tile(wid.y * groups.x + wid.x, side);
+  let here = banded_tile(wid.y * groups.x + wid.x, vec2<u32>(side));
   if (here.piece >= p.splits) {
     return;
   }
@@ -135,10 +135,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
       }
     }
   }
-  store_sums(acc00, t, here.c_batch, here.batch, here.m0, here.n0);
+  store_sums(acc00, t, here, here.m0, here.n0);
   @if(wide) {
-    store_sums(acc01, t, here.c_batch, here.batch, here.m0, here.n0 + 32u);
-    store_sums(acc10, t, here.c_batch, here.batch, here.m0 + 32u, here.n0);
-    store_sums(acc11, t, here.c_batch, here.batch, here.m0 + 32u, here.n0 + 32u);
+    store_sums(acc01, t, here, here.m0, here.n0 + 32u);
+    store_sums(acc10, t, here, here.m0 + 32u, here.n0);
+    store_sums(acc11, t, here, here.m0 + 32u, here.n0 + 32u);
   }
 }

@@ -1,4 +1,5 @@
-// Groups of eight 2-byte elements of A and B, as raw bits, for tiles of 128 rows of A, or columns of B, by 32 of K.
+// Groups of eight 2-byte elements of A and B, as raw bits, for tiles of `rows` rows of A, or 128 columns of B, by 32 of K. A
+// kernel that imports this declares const rows: 64 or 128.
 //
 // @operand a: in {bits128, bits16} // bits128: groups of eight are aligned; behind the edges they are zero
 // @operand b: in {bits128, bits16}
@@ -7,18 +8,18 @@
 
 const step_k = 32u;
 
-// The first element of group g, of 512 in a tile. Groups that run along K: four per row. Else: 16 per index of K.
-fn place_in_tile(g: u32, along_k: bool) -> vec2<u32> { // across K, along K
+// The first element of group g of a tile. Groups that run along K: four per row. Else: as many as `across` per index of K.
+fn place_in_tile(g: u32, along_k: bool, across: u32) -> vec2<u32> { // across K, along K
   if (along_k) {
     return vec2<u32>(g / 4u, g % 4u * 8u);
   }
-  return vec2<u32>(g % 16u * 8u, g / 16u);
+  return vec2<u32>(g % across * 8u, g / across);
 }
 
 // What lies beyond an edge is zero.
 @if(a_is_bits128)
 fn load_group_a(base: u32, m0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
-  let at = place_in_tile(g, a_along_k) + vec2<u32>(m0, k0);
+  let at = place_in_tile(g, a_along_k, rows / 8u) + vec2<u32>(m0, k0);
   if (at.x < p.m && at.y < k_end) {
     return load_a((base + at.x * p.a_row + at.y * p.a_column) >> 3u);
   }
@@ -26,7 +27,7 @@ fn load_group_a(base: u32, m0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
 }
 @else
 fn load_group_a(base: u32, m0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
-  let at = place_in_tile(g, a_along_k) + vec2<u32>(m0, k0);
+  let at = place_in_tile(g, a_along_k, rows / 8u) + vec2<u32>(m0, k0);
   var group: vec4<u32>;
   for (var j = 0u; j < 8u; j++) {
     let m = at.x + select(j, 0u, a_along_k);
@@ -40,7 +41,7 @@ fn load_group_a(base: u32, m0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
 
 @if(b_is_bits128)
 fn load_group_b(base: u32, n0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
-  let at = place_in_tile(g, b_along_k) + vec2<u32>(n0, k0);
+  let at = place_in_tile(g, b_along_k, 16u) + vec2<u32>(n0, k0);
   if (at.x < p.n && at.y < k_end) {
     return load_b((base + at.x * p.b_column + at.y * p.b_row) >> 3u);
   }
@@ -48,7 +49,7 @@ fn load_group_b(base: u32, n0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
 }
 @else
 fn load_group_b(base: u32, n0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
-  let at = place_in_tile(g, b_along_k) + vec2<u32>(n0, k0);
+  let at = place_in_tile(g, b_along_k, 16u) + vec2<u32>(n0, k0);
   var group: vec4<u32>;
   for (var j = 0u; j < 8u; j++) {
     let n = at.x + select(j, 0u, b_along_k);

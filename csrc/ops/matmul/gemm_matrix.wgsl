@@ -1,6 +1,7 @@
 // gemm.wgsl for float16 and bfloat16 on subgroup matrices, with sums in float32: 128 x 128 elements a workgroup of four
-// subgroups, which compute 64 x 64 each, in 16 matrices. Steps of K are staged in workgroup memory in groups of eight
-// elements; what lies beyond an edge is staged as zero. The next step is loaded while this one is computed.
+// subgroups, which compute 64 x 64 each, in 16 matrices. (64 x 128 and 32 x 64 if not `tall`.) Steps of K are staged in
+// workgroup memory in groups of eight elements; what lies beyond an edge is staged as zero. The next step is loaded while
+// this one is computed.
 //
 // A and B are bfloat16 if there are ranges. They are staged as float16: gemm_windows.wgsl says how.
 //
@@ -15,14 +16,16 @@
 // @operand g: in float optional
 // @operand h: in float optional
 // @operand i: in float optional
+// @const   tall: bool // tiles of 128 rows, else of 64
+// @const   c_along_m: bool // groups of four neighbours in C are one column's, else one row's
 
-import package::matmul::blocks::{step_place};
-import package::matmul::product::{Params, acc_t, epilogue, banded_tile};
-import package::matmul::gemm_groups::{step_k, load_group_a, load_group_b, base_of_a, base_of_b};
+import package::matmul::blocks::{StepPlace, step_place};
+import package::matmul::product::{Params, acc_t, epilogue, BandedTile, banded_tile, column_of_c};
+import package::matmul::gemm_groups::{step_k, place_in_tile, load_group_a, load_group_b, base_of_a, base_of_b};
 @if(has_ranges) import package::matmul::gemm_windows::{find_windows, find_step, top_in_a, top_in_b, is_windowed};
 @if(has_ranges) import package::matmul::gemm_windows::{scaled_group, windowed_group, converted_a, converted_b};
 @if(has_ranges) import package::matmul::gemm_windows::{Step, block_k, level_down, unit_of};
-// @require !blocked || !has_ranges
+// @require !has_ranges || (tall && !blocked && !c_along_m)
 
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 
@@ -30,26 +33,48 @@ alias Right = subgroup_matrix_right<f16, 16, 16>;
 
 alias Sum = subgroup_matrix_result<f32, 16, 16>;
 
+@if(tall) const rows = 128u;
+@else const rows = 64u;
+
 // Row pitches of the staged tiles, in groups of eight elements. One group is padding, against bank conflicts.
 @if(a_along_k) const a_pitch = 5u;
-@else const a_pitch = 17u;
+@else const a_pitch = rows / 8u + 1u;
 
 @if(b_along_k) const b_pitch = 5u;
 @else const b_pitch = 17u;
 
-@if(a_along_k) const b_start = 128u * a_pitch;
+@if(a_along_k) const b_start = rows * a_pitch;
 @else const b_start = step_k * a_pitch;
 
-@if(b_along_k) const staged = b_start + 128u * b_pitch;
+@if(!tall) const staged = 1024u; // what store_rows() takes
+@elif(b_along_k) const staged = b_start + 128u * b_pitch;
 @else const staged = b_start + step_k * b_pitch;
 
 // The staged tile of A, then that of B. At the end store_rows() stages 16 rows of each subgroup's sums here.
 var<workgroup> tile: array<vec4<u32>, staged>;
 
+// Where B lies for group g of a tile, whatever the step; and what the groups of a step have in common. A convolution
+// kernel defines its own versions.
+alias b_place_t = u32;
+
+alias b_step_t = StepPlace;
+
+fn b_place(batch: u32, n0: u32, g: u32) -> b_place_t {
+  return base_of_b(batch);
+}
+
+fn b_step(step: StepPlace, t: u32) -> b_step_t {
+  return step;
+}
+
+fn load_step_b(place: b_place_t, step: b_step_t, n0: u32, g: u32) -> vec4<u32> {
+  return load_group_b(place + step.b, n0, step.k, step.end, g);
+}
+
 // Where group g of a step lies.
 fn place_of_a(g: u32) -> u32 {
   @if(a_along_k) return g / 4u * a_pitch + g % 4u;
-  @else return g / 16u * a_pitch + g % 16u;
+  @else return g / (rows / 8u) * a_pitch + g % (rows / 8u);
 }
 
 fn place_of_b(g: u32) -> u32 {
@@ -92,36 +117,51 @@ fn right(k: u32, n: u32) -> Right {
 // The unit of the sums, in two factors.
 @if(has_ranges) var<private> unit: vec2<f32>;
 
+// A kernel with missing elements of B defines a version that leaves out their products with NaN and infinity.
+fn without_missing(sum: f32, here: BandedTile, m: u32, n: u32) -> f32 {
+  return sum;
+}
+
 fn store_element(c: u32, batch: u32, m: u32, n: u32, sum: f32) {
   @if(!owns_c) {
-    if (n < p.n) {
-      store_c(c, epilogue(sum, batch, m, n));
+    if (m < p.m && n < p.n) {
+      store_c(c + m * p.c_row + column_of_c(n), epilogue(sum, batch, m, n));
     }
   }
 }
 
-// Four neighbours in a row of C.
-fn store_group(c_batch: u32, batch: u32, m: u32, n: u32, staged_sums: vec4<f32>) {
+// Four neighbours in a row of C, or in a column.
+fn store_group(here: BandedTile, m: u32, n: u32, given: vec4<f32>) {
   if (m >= p.m || n >= p.n) {
     return;
   }
-  @if(has_ranges) let sums = staged_sums * unit.x * unit.y;
-  @else let sums = staged_sums;
-  let c = p.c_at + c_batch * p.c_batch + m * p.c_row + n * p.c_column;
+  @if(c_along_m) let next = vec2<u32>(1u, 0u);
+  @else let next = vec2<u32>(0u, 1u);
+  let batch = here.batch;
+  @if(has_ranges) var sums = given * unit.x * unit.y;
+  @else var sums = given;
+  if (any((bitcast<vec4<u32>>(given) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u))) {
+    for (var j = 0u; j < 4u; j++) {
+      sums[j] = without_missing(sums[j], here, m + j * next.x, n + j * next.y);
+    }
+  }
+  let c = p.c_at + here.c_batch * p.c_batch;
   @if(owns_c) {
-    store4_c(c, epilogue(sums.x, batch, m, n), epilogue(sums.y, batch, m, n + 1u),
-             epilogue(sums.z, batch, m, n + 2u), epilogue(sums.w, batch, m, n + 3u));
+    store4_c(c + m * p.c_row + column_of_c(n), epilogue(sums.x, batch, m, n),
+             epilogue(sums.y, batch, m + next.x, n + next.y),
+             epilogue(sums.z, batch, m + 2u * next.x, n + 2u * next.y),
+             epilogue(sums.w, batch, m + 3u * next.x, n + 3u * next.y));
   }
   @else {
     store_element(c, batch, m, n, sums.x);
-    store_element(c + p.c_column, batch, m, n + 1u, sums.y);
-    store_element(c + 2u * p.c_column, batch, m, n + 2u, sums.z);
-    store_element(c + 3u * p.c_column, batch, m, n + 3u, sums.w);
+    store_element(c, batch, m + next.x, n + next.y, sums.y);
+    store_element(c, batch, m + 2u * next.x, n + 2u * next.y, sums.z);
+    store_element(c, batch, m + 3u * next.x, n + 3u * next.y, sums.w);
   }
 }
 
-// Stores 16 rows of each subgroup's sums by way of workgroup memory: 16 x 64 elements per subgroup.
-fn store_rows(s0: Sum, s1: Sum, s2: Sum, s3: Sum, subgroup: u32, t: u32, c_batch: u32, batch: u32, m0: u32, n0: u32) {
+// Stores 16 rows of each subgroup's sums, from row m of its own, by way of workgroup memory: 16 x 64 elements per subgroup.
+fn store_rows(s0: Sum, s1: Sum, s2: Sum, s3: Sum, subgroup: u32, t: u32, here: BandedTile, m: u32) {
   workgroupBarrier();
   subgroupMatrixStore<row_major>(&tile, subgroup * 256u, s0, 16u);
   subgroupMatrixStore<row_major>(&tile, subgroup * 256u + 4u, s1, 16u);
@@ -129,33 +169,45 @@ fn store_rows(s0: Sum, s1: Sum, s2: Sum, s3: Sum, subgroup: u32, t: u32, c_batch
   subgroupMatrixStore<row_major>(&tile, subgroup * 256u + 12u, s3, 16u);
   workgroupBarrier();
   for (var g = t; g < 1024u; g += 128u) {
-    let m = m0 + g / 512u * 64u + g / 16u % 16u;
-    let n = n0 + g / 256u % 2u * 64u + g % 16u * 4u;
-    store_group(c_batch, batch, m, n, bitcast<vec4<f32>>(tile[g]));
+    let m_first = here.m0 + g / 512u * (rows / 2u) + m;
+    let n_first = here.n0 + g / 256u % 2u * 64u;
+    @if(c_along_m) {
+      let row = g / 64u % 4u * 4u;
+      let column = g % 64u;
+      let at = g / 256u * 256u + row * 16u + column / 4u;
+      let lane = column % 4u;
+      store_group(here, m_first + row, n_first + column,
+                  bitcast<vec4<f32>>(vec4<u32>(tile[at][lane], tile[at + 16u][lane], tile[at + 32u][lane],
+                                               tile[at + 48u][lane])));
+    }
+    @else store_group(here, m_first + g / 16u % 16u, n_first + g % 16u * 4u, bitcast<vec4<f32>>(tile[g]));
   }
 }
 
-@compute @workgroup_size(128)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) t: u32, @builtin(subgroup_id) subgroup: u32) {
-  let here = banded_tile(wid.y * groups.x + wid.x, 128u);
+// The tile of a workgroup.
+fn matrix_product(workgroup: u32, t: u32, subgroup: u32) {
+  let here = banded_tile(workgroup, vec2<u32>(rows, 128u));
   if (here.piece >= p.splits) {
     return;
   }
   let a_base = base_of_a(here.batch);
-  let b_base = base_of_b(here.batch);
-  let m_own = subgroup / 2u * 64u;
+  let m_own = subgroup / 2u * (rows / 2u);
   let n_own = subgroup % 2u * 64u;
 
+  let b_place0 = b_place(here.batch, here.n0, t);
+  let b_place1 = b_place(here.batch, here.n0, t + 128u);
+  let b_place2 = b_place(here.batch, here.n0, t + 256u);
+  let b_place3 = b_place(here.batch, here.n0, t + 384u);
   let first = step_place(here.k_begin, here.k_end);
+  let b_first = b_step(first, t);
   var a0 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t);
   var a1 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t + 128u);
-  var a2 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t + 256u);
-  var a3 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t + 384u);
-  var b0 = load_group_b(b_base + first.b, here.n0, first.k, first.end, t);
-  var b1 = load_group_b(b_base + first.b, here.n0, first.k, first.end, t + 128u);
-  var b2 = load_group_b(b_base + first.b, here.n0, first.k, first.end, t + 256u);
-  var b3 = load_group_b(b_base + first.b, here.n0, first.k, first.end, t + 384u);
+  @if(tall) var a2 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t + 256u);
+  @if(tall) var a3 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t + 384u);
+  var b0 = load_step_b(b_place0, b_first, here.n0, t);
+  var b1 = load_step_b(b_place1, b_first, here.n0, t + 128u);
+  var b2 = load_step_b(b_place2, b_first, here.n0, t + 256u);
+  var b3 = load_step_b(b_place3, b_first, here.n0, t + 384u);
   @if(has_ranges) var step = find_windows(here.batch, here.m0, here.n0, here.k_begin, here.k_end, t);
   @if(has_ranges) let has_one_pass = step.is_only_pass;
   @if(has_ranges) {
@@ -164,10 +216,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
       a1 = load_group_a(a_base, here.m0, step.k, here.k_end, t + 128u);
       a2 = load_group_a(a_base, here.m0, step.k, here.k_end, t + 256u);
       a3 = load_group_a(a_base, here.m0, step.k, here.k_end, t + 384u);
-      b0 = load_group_b(b_base, here.n0, step.k, here.k_end, t);
-      b1 = load_group_b(b_base, here.n0, step.k, here.k_end, t + 128u);
-      b2 = load_group_b(b_base, here.n0, step.k, here.k_end, t + 256u);
-      b3 = load_group_b(b_base, here.n0, step.k, here.k_end, t + 384u);
+      b0 = load_group_b(b_place0, here.n0, step.k, here.k_end, t);
+      b1 = load_group_b(b_place1, here.n0, step.k, here.k_end, t + 128u);
+      b2 = load_group_b(b_place2, here.n0, step.k, here.k_end, t + 256u);
+      b3 = load_group_b(b_place3, here.n0, step.k, here.k_end, t + 384u);
     }
   }
   @if(has_ranges) var level = step.level; // of the sums
@@ -181,14 +233,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   var s11 = Sum();
   var s12 = Sum();
   var s13 = Sum();
-  var s20 = Sum();
-  var s21 = Sum();
-  var s22 = Sum();
-  var s23 = Sum();
-  var s30 = Sum();
-  var s31 = Sum();
-  var s32 = Sum();
-  var s33 = Sum();
+  @if(tall) var s20 = Sum();
+  @if(tall) var s21 = Sum();
+  @if(tall) var s22 = Sum();
+  @if(tall) var s23 = Sum();
+  @if(tall) var s30 = Sum();
+  @if(tall) var s31 = Sum();
+  @if(tall) var s32 = Sum();
+  @if(tall) var s33 = Sum();
   while (k0 < here.k_end) {
     @if(has_ranges) {
       if (has_one_pass) {
@@ -230,8 +282,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     workgroupBarrier();
     stage_a(t, a0);
     stage_a(t + 128u, a1);
-    stage_a(t + 256u, a2);
-    stage_a(t + 384u, a3);
+    @if(tall) stage_a(t + 256u, a2);
+    @if(tall) stage_a(t + 384u, a3);
     stage_b(t, b0);
     stage_b(t + 128u, b1);
     stage_b(t + 256u, b2);
@@ -270,19 +322,20 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     }
     @if(has_ranges) let next = step_place(step.k, here.k_end);
     @else let next = step_place(k0 + step_k, here.k_end);
+    let b_next = b_step(next, t);
     a0 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t);
     a1 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t + 128u);
-    a2 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t + 256u);
-    a3 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t + 384u);
-    b0 = load_group_b(b_base + next.b, here.n0, next.k, next.end, t);
-    b1 = load_group_b(b_base + next.b, here.n0, next.k, next.end, t + 128u);
-    b2 = load_group_b(b_base + next.b, here.n0, next.k, next.end, t + 256u);
-    b3 = load_group_b(b_base + next.b, here.n0, next.k, next.end, t + 384u);
+    @if(tall) a2 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t + 256u);
+    @if(tall) a3 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t + 384u);
+    b0 = load_step_b(b_place0, b_next, here.n0, t);
+    b1 = load_step_b(b_place1, b_next, here.n0, t + 128u);
+    b2 = load_step_b(b_place2, b_next, here.n0, t + 256u);
+    b3 = load_step_b(b_place3, b_next, here.n0, t + 384u);
     for (var k = 0u; k < step_k; k += 16u) {
       let x0 = left(m_own, k);
       let x1 = left(m_own + 16u, k);
-      let x2 = left(m_own + 32u, k);
-      let x3 = left(m_own + 48u, k);
+      @if(tall) let x2 = left(m_own + 32u, k);
+      @if(tall) let x3 = left(m_own + 48u, k);
       let y0 = right(k, n_own);
       let y1 = right(k, n_own + 16u);
       let y2 = right(k, n_own + 32u);
@@ -295,21 +348,27 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
       s11 = subgroupMatrixMultiplyAccumulate(x1, y1, s11);
       s12 = subgroupMatrixMultiplyAccumulate(x1, y2, s12);
       s13 = subgroupMatrixMultiplyAccumulate(x1, y3, s13);
-      s20 = subgroupMatrixMultiplyAccumulate(x2, y0, s20);
-      s21 = subgroupMatrixMultiplyAccumulate(x2, y1, s21);
-      s22 = subgroupMatrixMultiplyAccumulate(x2, y2, s22);
-      s23 = subgroupMatrixMultiplyAccumulate(x2, y3, s23);
-      s30 = subgroupMatrixMultiplyAccumulate(x3, y0, s30);
-      s31 = subgroupMatrixMultiplyAccumulate(x3, y1, s31);
-      s32 = subgroupMatrixMultiplyAccumulate(x3, y2, s32);
-      s33 = subgroupMatrixMultiplyAccumulate(x3, y3, s33);
+      @if(tall) s20 = subgroupMatrixMultiplyAccumulate(x2, y0, s20);
+      @if(tall) s21 = subgroupMatrixMultiplyAccumulate(x2, y1, s21);
+      @if(tall) s22 = subgroupMatrixMultiplyAccumulate(x2, y2, s22);
+      @if(tall) s23 = subgroupMatrixMultiplyAccumulate(x2, y3, s23);
+      @if(tall) s30 = subgroupMatrixMultiplyAccumulate(x3, y0, s30);
+      @if(tall) s31 = subgroupMatrixMultiplyAccumulate(x3, y1, s31);
+      @if(tall) s32 = subgroupMatrixMultiplyAccumulate(x3, y2, s32);
+      @if(tall) s33 = subgroupMatrixMultiplyAccumulate(x3, y3, s33);
     }
     @if(has_ranges) k0 = step.k;
     @else k0 += step_k;
   }
   @if(has_ranges) unit = unit_of(level);
-  store_rows(s00, s01, s02, s03, subgroup, t, here.c_batch, here.batch, here.m0, here.n0);
-  store_rows(s10, s11, s12, s13, subgroup, t, here.c_batch, here.batch, here.m0 + 16u, here.n0);
-  store_rows(s20, s21, s22, s23, subgroup, t, here.c_batch, here.batch, here.m0 + 32u, here.n0);
-  store_rows(s30, s31, s32, s33, subgroup, t, here.c_batch, here.batch, here.m0 + 48u, here.n0);
+  store_rows(s00, s01, s02, s03, subgroup, t, here, 0u);
+  store_rows(s10, s11, s12, s13, subgroup, t, here, 16u);
+  @if(tall) store_rows(s20, s21, s22, s23, subgroup, t, here, 32u);
+  @if(tall) store_rows(s30, s31, s32, s33, subgroup, t, here, 48u);
+}
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) t: u32, @builtin(subgroup_id) subgroup: u32) {
+  matrix_product(wid.y * groups.x + wid.x, t, subgroup);
 }

@@ -7,6 +7,8 @@
 import package::matmul::gemm_groups::{step_k, load_group_a, load_group_b, base_of_a, base_of_b};
 import package::matmul::gemm_windows::{block_k, range_word};
 
+const rows = 128u;
+
 struct Params {
   m: u32,
   n: u32,

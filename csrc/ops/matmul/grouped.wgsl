@@ -1,7 +1,7 @@
 // What the kernels for float32 matrices whose elements lie in groups of four share. A kernel imports this before
-// Params, acc_t, acc_scalar and fuse of product.wgsl: then these declarations of e to i hold.
+// Params, acc_t, acc_scalar, fuse, BandedTile and column_of_c of product.wgsl: then these declarations of e to i hold.
 //
-// @operand c: out {bits128} // groups of four
+// @operand c: out {bits128, f32} // bits128: groups of four are aligned and end at the edge
 // @operand a: in {bits128}
 // @operand b: in {bits128}
 // @operand d: in {f32} optional
@@ -12,6 +12,7 @@
 // @operand i: in float optional
 // @const   a_along_k: bool // groups of four run along K, else across it
 // @const   b_along_k: bool
+// @const   c_along_m: bool // groups of four neighbours in C are one column's, else one row's
 // @const   d_in_c: bool // C's own memory is D
 // @require !d_in_c || !has_d
 
@@ -23,21 +24,42 @@ fn load4_b(group: u32) -> vec4<f32> {
   return bitcast<vec4<f32>>(load_b(group));
 }
 
-// C's group of four that starts at column n.
-fn store_group_c(group: u32, acc: vec4<f32>, batch: u32, m: u32, n: u32) {
+fn columns_of_c(n: u32) -> vec4<u32> {
+  return vec4<u32>(column_of_c(n), column_of_c(n + 1u), column_of_c(n + 2u), column_of_c(n + 3u));
+}
+
+// A group of four in C.
+fn store_group_c(here: BandedTile, m: u32, n: u32, acc: vec4<f32>) {
+  @if(c_along_m) let next = vec2<u32>(1u, 0u);
+  @else let next = vec2<u32>(0u, 1u);
+  let batch = here.batch;
+  let c = here.c_batch * p.c_batch + m * p.c_row;
+  @if(c_is_bits128) let group = (p.c_at * 4u + c + column_of_c(n)) >> 2u;
+  @elif(c_along_m) let at = vec4<u32>(p.c_at + c + column_of_c(n)) + vec4<u32>(0u, 1u, 2u, 3u) * p.c_row;
+  @else let at = vec4<u32>(p.c_at + c) + columns_of_c(n);
   var value = acc;
   @if(scaled) value *= acc_scalar(p.alpha);
   var d = vec4<f32>();
-  @if(d_in_c) d = bitcast<vec4<f32>>(load_c(group));
+  @if(d_in_c && c_is_bits128) d = bitcast<vec4<f32>>(load_c(group));
+  @elif(d_in_c) d = vec4<f32>(load_c(at.x), load_c(at.y), load_c(at.z), load_c(at.w));
   @if(has_d) {
     let i = p.d_at + batch * p.d_batch + m * p.d_row + n * p.d_column;
-    d = vec4<f32>(load_d(i), load_d(i + p.d_column), load_d(i + 2u * p.d_column), load_d(i + 3u * p.d_column));
+    let step = next.x * p.d_row + next.y * p.d_column;
+    d = vec4<f32>(load_d(i), load_d(i + step), load_d(i + 2u * step), load_d(i + 3u * step));
   }
   @if(scaled && (d_in_c || has_d)) value += acc_scalar(p.beta) * d;
   @elif(d_in_c || has_d) value += d;
-  value = vec4<f32>(fuse(value.x, batch, m, n), fuse(value.y, batch, m, n + 1u), fuse(value.z, batch, m, n + 2u),
-                    fuse(value.w, batch, m, n + 3u));
-  store_c(group, bitcast<vec4<u32>>(value));
+  value = vec4<f32>(fuse(value.x, batch, m, n), fuse(value.y, batch, m + next.x, n + next.y),
+                    fuse(value.z, batch, m + 2u * next.x, n + 2u * next.y),
+                    fuse(value.w, batch, m + 3u * next.x, n + 3u * next.y));
+  @if(c_is_bits128) store_c(group, bitcast<vec4<u32>>(value));
+  @else {
+    for (var j = 0u; j < 4u; j++) {
+      if (m + j * next.x < p.m && n + j * next.y < p.n) {
+        store_c(at[j], value[j]);
+      }
+    }
+  }
 }
 
 fn outer_add(a: vec4<f32>, b: vec4<f32>, acc: mat4x4<f32>) -> mat4x4<f32> {
@@ -45,14 +67,27 @@ fn outer_add(a: vec4<f32>, b: vec4<f32>, acc: mat4x4<f32>) -> mat4x4<f32> {
                      fma(vec4<f32>(a.z), b, acc[2]), fma(vec4<f32>(a.w), b, acc[3]));
 }
 
-fn store_groups(c_batch: u32, batch: u32, m: u32, n: u32, acc: mat4x4<f32>) {
-  if (n >= p.n) {
+// A kernel with missing elements of B defines a version that leaves out their products with NaN and infinity.
+fn without_missing(sums: mat4x4<f32>, here: BandedTile, m: u32, n: u32) -> mat4x4<f32> {
+  return sums;
+}
+
+fn store_groups(here: BandedTile, m: u32, n: u32, sums: mat4x4<f32>) {
+  if (m >= p.m || n >= p.n) {
     return;
   }
-  let group = (p.c_at * 4u + c_batch * p.c_batch + m * p.c_row + n) >> 2u;
-  let step = p.c_row >> 2u;
-  if (m < p.m) { store_group_c(group, acc[0], batch, m, n); }
-  if (m + 1u < p.m) { store_group_c(group + step, acc[1], batch, m + 1u, n); }
-  if (m + 2u < p.m) { store_group_c(group + 2u * step, acc[2], batch, m + 2u, n); }
-  if (m + 3u < p.m) { store_group_c(group + 3u * step, acc[3], batch, m + 3u, n); }
+  var acc = without_missing(sums, here, m, n);
+  @if(c_along_m) {
+    acc = transpose(acc);
+    store_group_c(here, m, n, acc[0]);
+    if (n + 1u < p.n) { store_group_c(here, m, n + 1u, acc[1]); }
+    if (n + 2u < p.n) { store_group_c(here, m, n + 2u, acc[2]); }
+    if (n + 3u < p.n) { store_group_c(here, m, n + 3u, acc[3]); }
+  }
+  @else {
+    store_group_c(here, m, n, acc[0]);
+    if (m + 1u < p.m) { store_group_c(here, m + 1u, n, acc[1]); }
+    if (m + 2u < p.m) { store_group_c(here, m + 2u, n, acc[2]); }
+    if (m + 3u < p.m) { store_group_c(here, m + 3u, n, acc[3]); }
+  }
 }

@@ -180,6 +180,7 @@ Gemm oriented(const Gemm& problem) {
 struct Choice {
   const Strategy* row; // null: none takes the product
   bool flips;          // The row is for the transposed product.
+  int cost;
 };
 
 Choice choose(const Gemm& g, const ShaderTarget& target) {
@@ -190,10 +191,10 @@ Choice choose(const Gemm& g, const ShaderTarget& target) {
     const Gemm flipped = transposed(g);
     const StrategyChoice better = find_strategy(Product(flipped), target);
     if (better.row != nullptr && (choice.row == nullptr || better.cost < choice.cost)) {
-      return {better.row, true};
+      return {better.row, true, better.cost};
     }
   }
-  return {choice.row, false};
+  return {choice.row, false, choice.cost};
 }
 
 Choice choose_or_raise(const Gemm& g, const ShaderTarget& target) {
@@ -287,9 +288,9 @@ const Strategy& gemm_strategy(const Gemm& problem, const ShaderTarget& target) {
   return *choose_or_raise(oriented(problem), target).row;
 }
 
-bool gemm_takes(const Gemm& problem, const ShaderTarget& target) {
-  const Strategy* row = choose(oriented(problem), target).row;
-  return row != nullptr && (problem.wanted == nullptr || row == problem.wanted);
+int gemm_cost(const Gemm& problem, const ShaderTarget& target) {
+  const Choice choice = choose(oriented(problem), target);
+  return choice.row == nullptr ? kNoCost : choice.cost;
 }
 
 } // namespace torch_webgpu

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "kernels/conv_product.h"
@@ -44,6 +45,9 @@ struct MatrixView {
 struct Convolution {
   kernels::conv_product::Form form{};
   bool strided = false; // the stride is not 1
+  // B's channels are neighbours, in whole groups of 16 bytes, and taps are numbered with the
+  // channel innermost. A is a matrix with strides, of such groups too.
+  bool grouped = false;
   kernels::conv_product::Params params{};
 };
 
@@ -95,9 +99,10 @@ struct Gemm {
 
 bool is_gemm_dtype(at::ScalarType type);
 void gemm(const Gemm& problem);
-/// Whether gemm() computes a product whose matrices fit storage bindings, and in the way that was
-/// forced or wanted, if any was.
-bool gemm_takes(const Gemm& problem, const ShaderTarget& target);
+/// What the row of the table costs that gemm() takes for a product whose matrices fit storage
+/// bindings: 0 or less for one that was forced or wanted. kNoCost: there is none.
+inline constexpr int kNoCost = std::numeric_limits<int>::max();
+int gemm_cost(const Gemm& problem, const ShaderTarget& target);
 /// The way in which gemm() computes a product whose matrices fit storage bindings. Needs no memory
 /// of the tensors: they may be meta tensors.
 const Strategy& gemm_strategy(const Gemm& problem, const ShaderTarget& target);

@@ -124,7 +124,7 @@ fn banded_place(id: u32) -> vec2<u32> {
   return vec2<u32>(8u * band + in_band % band_rows, in_band / band_rows);
 }
 
-// What workgroup `id` computes with tiles of `side` x `side`.
+// What workgroup `id` computes with tiles of so many rows and columns.
 struct BandedTile {
   c_batch: u32, // piece * batches + batch
   batch: u32,
@@ -135,11 +135,11 @@ struct BandedTile {
   k_end: u32,
 }
 
-fn banded_tile(id: u32, side: u32) -> BandedTile {
+fn banded_tile(id: u32, sides: vec2<u32>) -> BandedTile {
   let tiles = p.tiles_m * p.tiles_n;
   let c_batch = id / tiles;
   let piece = c_batch / p.batch;
-  let place = banded_place(id % tiles) * side;
+  let place = banded_place(id % tiles) * sides;
   let k_begin = piece * p.k_piece;
   return BandedTile(c_batch, c_batch % p.batch, piece, place.x, place.y, k_begin, min(k_begin + p.k_piece, p.k));
 }

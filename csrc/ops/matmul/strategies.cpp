@@ -10,6 +10,8 @@
 
 #include "backend/empty.h"
 #include "backend/tensor.h"
+#include "kernels/conv_f32.h"
+#include "kernels/conv_matrix.h"
 #include "kernels/gemm.h"
 #include "kernels/gemm_direct.h"
 #include "kernels/gemm_f32.h"
@@ -177,7 +179,11 @@ bool is_plain(const Product& product, const Strategy&, const ShaderTarget&) {
 }
 
 bool is_convolution(const Product& product, const Strategy&, const ShaderTarget&) {
-  return product.gemm.conv != nullptr;
+  return product.gemm.conv != nullptr && !product.gemm.conv->grouped;
+}
+
+bool is_grouped_convolution(const Product& product) {
+  return product.gemm.conv != nullptr && product.gemm.conv->grouped;
 }
 
 // Whether four elements side by side in C always fill whole words.
@@ -195,6 +201,29 @@ bool is_packed(const ProductDispatch& dispatch) {
   }
   return in_units(4, {g.n}) && dispatch.c.column == 1 &&
          in_units(per_word, {dispatch.c.offset, dispatch.c.row, dispatch.c.batch});
+}
+
+// Whether groups of four neighbours in C lie along its rows.
+bool is_along_m(const ProductDispatch& dispatch) {
+  return dispatch.c.row == 1 && dispatch.c.column != 1;
+}
+
+// Whether such groups, or those along its columns, are aligned to `unit` elements and end at the
+// edges.
+bool has_groups_of_c(const ProductDispatch& dispatch, int64_t unit) {
+  const Gemm& g = dispatch.product.gemm;
+  const bool along_m = is_along_m(dispatch);
+  const MatrixView& c = dispatch.c;
+  if (g.conv != nullptr && g.conv->form != kernels::conv_product::Form::weight) {
+    // C's columns have two levels.
+    const int64_t outer = dispatch.pieces ? unit : g.conv->params.c_outer;
+    if (!in_units(unit, {outer}) ||
+        !(along_m || in_units(4, {g.conv->params.position_volume[0]}))) {
+      return false;
+    }
+  }
+  return in_units(4, {along_m ? g.m : g.n}) && (along_m || c.column == 1) &&
+         in_units(unit, {c.offset, along_m ? c.column : c.row, c.batch});
 }
 
 // One element of C an invocation.
@@ -406,17 +435,22 @@ void launch_convolution_direct(const ProductDispatch& dispatch, const Strategy&)
 
 // Of kernels with large tiles. A long K is cut into more pieces than other products', to fill a
 // large device: what is stored and added again is small beside the operands.
-Strategy::Division divide_large(const Product& product, const Strategy& row,
-                                const ShaderTarget& target) {
+Strategy::Division divide_in(const Strategy::Tile& tile, const Product& product,
+                             const ShaderTarget& target) {
   constexpr int64_t kLongK = 2048;
   const Gemm& g = product.gemm;
-  Strategy::Division division{.tile = row.tile};
-  const int64_t tiles = g.batch * ceil_div(g.m, row.tile.m) * ceil_div(g.n, row.tile.n);
+  Strategy::Division division{.tile = tile, .rows = tile.m};
+  const int64_t tiles = g.batch * ceil_div(g.m, tile.m) * ceil_div(g.n, tile.n);
   const int64_t enough = target.workgroups_to_fill / 8;
   if (g.blocks * g.k >= kLongK && 2 * tiles <= enough) {
     division.enough_workgroups = std::max(division.enough_workgroups, enough);
   }
   return division;
+}
+
+Strategy::Division divide_large(const Product& product, const Strategy& row,
+                                const ShaderTarget& target) {
+  return divide_in(row.tile, product, target);
 }
 
 // float32 in groups of four.
@@ -431,13 +465,17 @@ uint32_t storage(const Strategy& row) {
   return (twice ? 2 : 1) * 2 * u32(row.tile.k) * u32(row.tile.m / 4 + 1) * 16;
 }
 
-bool accepts(const Product& product, const Strategy& row, const ShaderTarget& target) {
+bool fits(const Product& product, const Strategy& row, const ShaderTarget& target) {
   static_assert(kernels::gemm_f32::kWorkgroup == kernels::gemm_f32_small::kWorkgroup);
+  return product.dtype == DType::kF32 && product.gemm.c.tensor->scalar_type() == at::kFloat &&
+         target.max_workgroup_storage >= storage(row) &&
+         target.max_workgroup_invocations >= kernels::gemm_f32::kWorkgroup;
+}
+
+bool accepts(const Product& product, const Strategy& row, const ShaderTarget& target) {
   const Gemm& g = product.gemm;
-  return g.conv == nullptr && product.dtype == DType::kF32 &&
-         g.c.tensor->scalar_type() == at::kFloat && target.max_workgroup_storage >= storage(row) &&
-         target.max_workgroup_invocations >= kernels::gemm_f32::kWorkgroup &&
-         a_has_groups(product, 4) && b_has_groups(product, 4) && g.m >= 4 && g.c.column == 1 &&
+  return g.conv == nullptr && fits(product, row, target) && a_has_groups(product, 4) &&
+         b_has_groups(product, 4) && g.m >= 4 && g.c.column == 1 &&
          in_units(4, {g.c.offset, g.c.batch, g.c.row, g.n});
 }
 
@@ -472,7 +510,7 @@ void launch(Launch& launch, const ProductDispatch& dispatch) {
                       same_buffer(*g.c.tensor, *g.d.tensor);
   bind_operands(launch, dispatch, DType::kBits128, DType::kBits128, DType::kBits128);
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).d_in_c(d_in_c);
-  launch.blocked(g.blocks > 1);
+  launch.blocked(g.blocks > 1).c_along_m(false);
   Params p;
   set_matrices(p, dispatch);
   run<Regions>(launch, p, dispatch, d_in_c);
@@ -498,11 +536,11 @@ namespace matrix {
 
 constexpr int64_t kBlock = 128; // the rows of a block of gemm_ranges.wgsl, and its part of K
 
-bool accepts(const Product& product, DType dtype, const ShaderTarget& target) {
+bool fits(const Product& product, DType dtype, const ShaderTarget& target) {
   constexpr uint32_t kStorage = (128 * 5 + 128 * 5) * 16; // of gemm_matrix.wgsl
   constexpr uint32_t kRanges = 96;                        // of gemm_windows.wgsl
   const at::ScalarType stored = product.gemm.c.tensor->scalar_type();
-  return product.gemm.conv == nullptr && product.dtype == dtype &&
+  return product.dtype == dtype &&
          (stored == at::kFloat || stored == product.gemm.a.tensor->scalar_type()) &&
          has_f16_matrices(target) &&
          target.max_workgroup_storage >= kStorage + (dtype == DType::kBF16 ? kRanges : 0) &&
@@ -510,7 +548,7 @@ bool accepts(const Product& product, DType dtype, const ShaderTarget& target) {
 }
 
 bool accepts_f16(const Product& product, const Strategy&, const ShaderTarget& target) {
-  return accepts(product, DType::kF16, target);
+  return product.gemm.conv == nullptr && fits(product, DType::kF16, target);
 }
 
 // The ranges take a storage buffer.
@@ -521,12 +559,14 @@ bool accepts_bf16(const Product& product, const Strategy&, const ShaderTarget& t
     buffers += std::ranges::count_if(
         g.fusion->operands, [](const MatrixView& operand) { return operand.tensor != nullptr; });
   }
-  return accepts(product, DType::kBF16, target) && g.blocks == 1 && g.k > 0 &&
+  return g.conv == nullptr && fits(product, DType::kBF16, target) && g.blocks == 1 && g.k > 0 &&
          buffers <= target.max_storage_buffers;
 }
 
+// What does not lie in groups of eight is loaded element by element.
 int cost_f16(const Product& product, const Strategy&, const ShaderTarget&) {
-  return product.gemm.m >= 64 && product.gemm.n >= 64 ? 20 : 55;
+  const int cost = product.gemm.m >= 64 && product.gemm.n >= 64 ? 20 : 55;
+  return a_has_groups(product, 8) && b_has_groups(product, 8) ? cost : cost + 10;
 }
 
 // Tiles are faster than a pass over both operands and a product on matrices below that.
@@ -536,6 +576,20 @@ int cost_bf16(const Product& product, const Strategy&, const ShaderTarget&) {
   const Gemm& g = product.gemm;
   const bool pays = g.batch * g.m * g.n * g.k >= kFewestProducts;
   return pays && g.m >= 64 && g.n >= 64 ? 20 : 55;
+}
+
+// Tiles of half the rows where there are no more rows, or where large tiles leave a part of the
+// device idle and K is not cut.
+Strategy::Division divide_f16(const Product& product, const Strategy& row,
+                              const ShaderTarget& target) {
+  const Gemm& g = product.gemm;
+  Strategy::Tile tile = row.tile;
+  const int64_t tiles = g.batch * ceil_div(g.m, tile.m) * ceil_div(g.n, tile.n);
+  const bool is_weight = g.conv != nullptr && g.conv->form == kernels::conv_product::Form::weight;
+  if (g.m <= 64 || (g.conv != nullptr && !is_weight && tiles <= target.workgroups_to_fill / 16)) {
+    tile.m = 64;
+  }
+  return divide_in(tile, product, target);
 }
 
 DType bits(bool grouped) { return grouped ? DType::kBits128 : DType::kBits16; }
@@ -560,6 +614,7 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   if (ranges.defined()) {
     bind_ranges(launch, ranges);
   }
+  launch.tall(dispatch.rows == 128).c_along_m(false);
   if (is_packed(dispatch)) {
     launch.own_words_of_c();
   }
@@ -569,6 +624,88 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
 }
 
 } // namespace matrix
+
+// ---- Convolutions with groups of channels
+
+// The parameters that conv_places.wgsl adds, which its kernels declare alike.
+template <class Params>
+void set_places(Params& p, const ProductDispatch& dispatch) {
+  const kernels::conv_product::Params& from = dispatch.product.gemm.conv->params;
+  p.tap_volume = from.tap_volume;
+  p.tap_plane = from.tap_plane;
+  p.tap_row = from.tap_row;
+  p.position_volume = from.position_volume;
+  p.position_plane = from.position_plane;
+  p.position_row = from.position_row;
+  p.b_strides = from.b_strides;
+  p.b_sizes = from.b_sizes;
+  p.stride = from.stride;
+  p.padding = from.padding;
+  p.dilation = from.dilation;
+  p.channels = from.channels;
+  p.b_image = from.b_image;
+  // Positions of one image follow those of another in the sums of pieces of K.
+  p.c_outer = dispatch.pieces ? from.position_volume[0] : from.c_outer;
+}
+
+// What is too small does not pay for copies with the channels innermost.
+int cost_of_groups(const Product& product, int64_t least_m, int64_t least_n, int cost) {
+  constexpr int64_t kLeastWork = int64_t{1} << 24;
+  const Gemm& g = product.gemm;
+  return g.m >= least_m && g.n >= least_n && g.m * g.n * g.k >= kLeastWork ? cost : 70;
+}
+
+bool is_convolution_matrix_f16(const Product& product, const Strategy&,
+                               const ShaderTarget& target) {
+  return is_grouped_convolution(product) && matrix::fits(product, DType::kF16, target);
+}
+
+int cost_of_convolution_matrix_f16(const Product& product, const Strategy&, const ShaderTarget&) {
+  return cost_of_groups(product, 32, 64, 25);
+}
+
+void launch_convolution_matrix_f16(const ProductDispatch& dispatch, const Strategy&) {
+  namespace kernel = kernels::conv_matrix;
+  const Product& product = dispatch.product;
+  const Gemm& g = product.gemm;
+  kernel::Launch launch(g.op);
+  bind_operands(launch, dispatch, {}, DType::kBits128, DType::kBits128);
+  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(false);
+  launch.tall(dispatch.rows == 128).c_along_m(is_along_m(dispatch));
+  launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
+  if (dispatch.c.tensor->element_size() == 2 && has_groups_of_c(dispatch, 2)) {
+    launch.own_words_of_c();
+  }
+  kernel::Params p;
+  set_places(p, dispatch);
+  set_matrices(p, dispatch);
+  run<kernel::Regions>(launch, p, dispatch);
+}
+
+bool is_convolution_groups_f32(const Product& product, const Strategy& row,
+                               const ShaderTarget& target) {
+  return is_grouped_convolution(product) && grouped::fits(product, row, target);
+}
+
+int cost_of_convolution_groups_f32(const Product& product, const Strategy&, const ShaderTarget&) {
+  return cost_of_groups(product, 48, 48, 35);
+}
+
+void launch_convolution_groups_f32(const ProductDispatch& dispatch, const Strategy&) {
+  namespace kernel = kernels::conv_f32;
+  const Product& product = dispatch.product;
+  const Gemm& g = product.gemm;
+  kernel::Launch launch(g.op);
+  bind_operands(launch, dispatch, has_groups_of_c(dispatch, 4) ? DType::kBits128 : DType::kF32,
+                DType::kBits128, DType::kBits128);
+  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(false).d_in_c(false);
+  launch.c_along_m(is_along_m(dispatch));
+  launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
+  kernel::Params p;
+  set_places(p, dispatch);
+  set_matrices(p, dispatch);
+  run<kernel::Regions>(launch, p, dispatch);
+}
 
 // Costs: 0 for the smallest products, 10 for vectors, then from the fastest tiles to the slowest.
 // An invocation of the kernels without tiles adds up 2048 products at most.
@@ -589,7 +726,7 @@ constexpr Strategy kStrategies[] = {
      matrix::accepts_f16,
      matrix::cost_f16,
      matrix::launch,
-     divide_large,
+     matrix::divide_f16,
      8},
     {"matrix_bf16",
      {128, 128, 32},
@@ -626,6 +763,22 @@ constexpr Strategy kStrategies[] = {
      grouped::divide_small},
     {"tiles_64", {64, 64, 16}, 1, 0, fits_plain_tiles, cost_of_tiles, launch_tiles},
     {"tiles_32", {32, 32, 8}, 1, 0, fits_plain_tiles, cost_of_tiles, launch_tiles},
+    {"convolution_matrix_f16",
+     {128, 128, 32},
+     1,
+     0,
+     is_convolution_matrix_f16,
+     cost_of_convolution_matrix_f16,
+     launch_convolution_matrix_f16,
+     matrix::divide_f16},
+    {"convolution_groups_f32",
+     {128, 128, 8},
+     1,
+     0,
+     is_convolution_groups_f32,
+     cost_of_convolution_groups_f32,
+     launch_convolution_groups_f32,
+     divide_large},
     {"convolution_direct",
      {1, 1, 1},
      64,

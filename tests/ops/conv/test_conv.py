@@ -9,6 +9,8 @@ from common import DEVICE, check, check_error, check_gradients, error_text, to_d
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import torch_webgpu
+
 
 @pytest.fixture(autouse=True)
 def seed():
@@ -310,6 +312,8 @@ NOT_FINITE = [
     (F.conv2d, (2, 6, 5, 6), (10, 3, 3, 2), {"padding": 2, "dilation": 2, "groups": 2}),
     (F.conv2d, (2, 40, 9, 9), (40, 40, 3, 3), {"padding": 1}),
     (F.conv3d, (1, 3, 3, 4, 4), (4, 3, 2, 3, 2), {"padding": 1, "stride": (1, 2, 3)}),
+    (F.conv2d, (2, 8, 6, 5), (8, 4, 3, 3), {"padding": 1, "groups": 2}),
+    (F.conv_transpose2d, (1, 8, 4, 4), (8, 8, 3, 3), {"stride": 2}),
     (F.conv_transpose1d, (2, 4, 5), (4, 3, 3), {"stride": 2, "padding": 1}),
     (F.conv_transpose2d, (1, 1, 4, 4), (1, 1, 3, 3), {"stride": 3}),
     (F.conv_transpose2d, (1, 1, 4, 4), (1, 1, 3, 3), {}),
@@ -319,9 +323,29 @@ NOT_FINITE = [
 ]
 
 
+@pytest.fixture
+def force():
+    """Forces a row of the table of products until the test ends."""
+    yield torch_webgpu._C._force_product_strategy
+    torch_webgpu._C._force_product_strategy("")
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("case", range(len(NOT_FINITE)))
 def test_what_is_not_finite_reaches_what_it_is_a_part_of(case, dtype):
+    check_not_finite(case, dtype)
+
+
+IN_GROUPS = [case for case, (_, x, w, _) in enumerate(NOT_FINITE) if not (x[1] % 8 or w[1] % 4)]
+
+
+@pytest.mark.parametrize("case", IN_GROUPS)
+def test_what_is_not_finite_in_groups_of_channels(case, force):
+    force("convolution_groups_f32")
+    check_not_finite(case, torch.float32)
+
+
+def check_not_finite(case, dtype):
     """Neither padding nor what lies between the elements of a strided input is multiplied. (The
     CPU does so too in some dtypes and sizes; not in float32 here.)"""
     function, x_shape, w_shape, options = NOT_FINITE[case]

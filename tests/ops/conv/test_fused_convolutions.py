@@ -81,6 +81,35 @@ def test_expressions(name, strategy):
         assert error < EPSILONS[dtype]
 
 
+GROUPED_CASES = {
+    "padding": ((2, 8, 9, 10), (12, 8, 3, 3), {"padding": 1}),
+    "groups": ((3, 16, 7, 5), (24, 8, 3, 2), {"stride": (2, 1), "groups": 2}),
+    "cut": ((1, 600, 4, 4), (8, 600, 2, 2), {}),
+    "transposed": ((2, 8, 5, 6), (8, 8, 3, 2), {"stride": 2, "groups": 2}),
+}
+
+
+@pytest.mark.parametrize("name", GROUPED_CASES)
+def test_expressions_in_groups_of_channels(name):
+    torch.manual_seed(0)
+    x_size, w_size, options = GROUPED_CASES[name]
+    x, weight = torch.randn(x_size), torch.randn(w_size)
+    channels = w_size[1] * 2 if name == "transposed" else w_size[0]
+    bias = torch.randn(channels)
+    value = expected_of(name, x.double(), weight.double(), bias.double(), options)
+    operands = operands_of(value.float())
+    e, f, g, h, i = (o.double() for o in operands)
+    expected = value.clamp(min=-1) * e + 2 * f - g + h * i
+    call = fused(EXPRESSION, "convolution_groups_f32", transposed=name == "transposed", **options)
+    for layout in (torch.contiguous_format, torch.channels_last):
+        out = torch.empty(value.shape).to(DEVICE, memory_format=layout)
+        moved = [t.to(DEVICE) for t in (x, weight, bias, *operands)]
+        assert call.accepts(out, *moved[:2])
+        call(out, *moved)
+        error = (out.cpu().double() - expected).abs().max() / expected.abs().max()
+        assert error < EPSILONS[torch.float32]
+
+
 def test_operands_of_other_types_and_layouts():
     torch.manual_seed(0)
     x, weight = torch.randn(2, 4, 9, 9).half(), torch.randn(6, 4, 3, 3).half()

@@ -150,7 +150,7 @@ def accepted(function, *args):
 
 
 def needs_missing_feature(row):
-    return row.startswith("matrix") and "subgroup-matrix" not in torch_webgpu._C.properties()[1]
+    return "matrix_" in row and "subgroup-matrix" not in torch_webgpu._C.properties()[1]
 
 
 @pytest.mark.parametrize("row", PLAIN)
@@ -197,7 +197,28 @@ def check_convolution(options, channels, filters, width, dtype, transposed):
         assert error < 4 * max(torch.finfo(dtype).eps, 2e-6), (options, width, dtype, transposed)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row not in PLAIN])
+# Rows that gather groups of channels, and the dtype that each takes.
+GROUPS = {"convolution_groups_f32": torch.float32, "convolution_matrix_f16": torch.float16}
+GROUPED_CONVOLUTIONS = [
+    ({"padding": 1}, 16, 24),
+    ({"stride": 2, "padding": 1}, 8, 136),
+    ({"stride": (2, 3), "dilation": 2, "padding": (2, 1)}, 24, 8),
+    ({"groups": 2, "padding": (0, 2)}, 16, 32),
+]
+
+
+@pytest.mark.parametrize("row", GROUPS)
+def test_convolutions_of_channel_groups(row, force):
+    force(row)
+    cases = itertools.product(GROUPED_CONVOLUTIONS, (10, 11), (False, True))
+    taken = [
+        accepted(check_convolution, *case, width, GROUPS[row], transposed)
+        for case, width, transposed in cases
+    ]
+    assert not any(taken) if needs_missing_feature(row) else all(taken)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row not in {*PLAIN, *GROUPS}])
 def test_convolutions(row, force):
     force(row)
     # An odd width, one whose rows are whole words of halves, and one whose rows are not.

@@ -1,0 +1,85 @@
+// conv_product.wgsl for float16 on subgroup matrices, with the loop of gemm_matrix.wgsl. B is gathered in groups of eight
+// channels, and A is a plain matrix.
+//
+// @enable  f16 subgroups chromium_experimental_subgroup_matrix
+// @operand c: words {f16, f32}
+// @operand a: in {bits128}
+// @operand b: in {bits128}
+
+import package::matmul::blocks::{StepPlace, step_place};
+import package::matmul::gemm_matrix::{matrix_product};
+import package::matmul::gemm_groups::{step_k, place_in_tile, load_group_a, load_group_b, base_of_a};
+import package::matmul::product::{Params, acc_t, epilogue, BandedTile, banded_tile};
+import package::conv::conv_places::{Params, Gathered, row_of_groups, column_of_groups, place_in_groups, missing};
+import package::conv::conv_places::{place_of_c, place_of_further};
+// @require !blocked
+// @require !has_ranges
+
+alias b_place_t = Gathered;
+
+// In the weight's gradient rows of B are positions, which groups of one step do not share.
+@if(weight) alias b_step_t = StepPlace;
+@else alias b_step_t = Gathered;
+
+fn column_of_b(batch: u32, n: u32) -> Gathered {
+  return column_of_groups(p.b_at * 8u + batch * p.b_batch, n);
+}
+
+fn b_place(batch: u32, n0: u32, g: u32) -> b_place_t {
+  return column_of_b(batch, n0 + place_in_tile(g, b_along_k, 16u).x);
+}
+
+fn b_step(step: StepPlace, t: u32) -> b_step_t {
+  @if(weight) return step;
+  @else {
+    let k = step.k + t % 4u * 8u;
+    return row_of_groups(k, k < step.end);
+  }
+}
+
+fn load_step_b(place: b_place_t, step: b_step_t, n0: u32, g: u32) -> vec4<u32> {
+  @if(weight) let k = step.k + place_in_tile(g, b_along_k, 16u).y;
+  @if(weight) let row = row_of_groups(k, k < step.end);
+  @else let row = step;
+  let i = place_in_groups(row, place);
+  if (i != missing) {
+    return load_b(i >> 3u);
+  }
+  return vec4<u32>();
+}
+
+fn half_of(group: vec4<u32>, i: u32) -> f32 {
+  return unpack2x16float(group[i / 2u % 4u])[i % 2u];
+}
+
+// Where NaN and infinity in A met an element of B that is missing, the sum is NaN: it is added up again.
+fn without_missing(sum: f32, here: BandedTile, m: u32, n: u32) -> f32 {
+  if (!is_nan_f(sum) || m >= p.m || n >= p.n) {
+    return sum;
+  }
+  let row_of_a = p.a_at * 8u + here.batch * p.a_batch + m * p.a_row;
+  let column = column_of_b(here.batch, n);
+  var exact = 0.0;
+  for (var k = here.k_begin; k < here.k_end && !is_nan_f(exact); k++) {
+    let i = place_in_groups(row_of_groups(k, true), column);
+    if (i != missing) {
+      let j = row_of_a + k * p.a_column;
+      exact = fma(half_of(load_a(j >> 3u), j), half_of(load_b(i >> 3u), i), exact);
+    }
+  }
+  return exact;
+}
+
+fn column_of_c(n: u32) -> u32 {
+  return place_of_c(n);
+}
+
+fn column_of_further(n: u32, strides: vec4<u32>) -> u32 {
+  return place_of_further(n, strides);
+}
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) t: u32, @builtin(subgroup_id) subgroup: u32) {
+  matrix_product(wid.y * groups.x + wid.x, t, subgroup);
+}

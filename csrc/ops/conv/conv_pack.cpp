@@ -1,0 +1,129 @@
+#include "ops/conv/conv_pack.h"
+
+#include <ATen/ceil_div.h>
+#include <c10/util/accumulate.h>
+
+#include <utility>
+#include <vector>
+
+#include "backend/empty.h"
+#include "kernels/conv_pack.h"
+#include "launch/common.h"
+#include "ops/conv/conv_gemm.h"
+#include "ops/matmul/matmul_gemm.h"
+
+namespace torch_webgpu {
+namespace {
+
+using at::Tensor;
+namespace kernel = kernels::conv_pack;
+
+uint32_t u32(int64_t value) { return static_cast<uint32_t>(value); }
+
+// Sizes and strides of what is copied; see conv_pack.wgsl.
+struct Source {
+  int64_t images, positions, channels;
+  int64_t group_images, group_stride, image_stride, position_stride, channel_stride;
+};
+
+Tensor packed(const Tensor& tensor, const Source& from) {
+  const int64_t padded = in_groups(tensor, from.channels);
+  Tensor out =
+      empty_webgpu({from.images, from.positions, padded}, tensor.scalar_type(), tensor.device());
+  const bool narrow = tensor.element_size() == 2;
+  const MatrixView in{
+      .tensor = &tensor, .offset = tensor.storage_offset(), .reach = reach_of(tensor)};
+  const MatrixView::Range bytes = in.range(1, 1, 1);
+  kernel::Params params;
+  params.images = u32(from.images);
+  params.positions = u32(from.positions);
+  params.channels = u32(from.channels);
+  params.padded = u32(padded);
+  params.channel_tiles = u32(at::ceil_div<int64_t>(padded, 32));
+  params.group_images = u32(from.group_images);
+  params.group_stride = u32(from.group_stride);
+  params.image_stride = u32(from.image_stride);
+  params.position_stride = u32(from.position_stride);
+  params.channel_stride = u32(from.channel_stride);
+  kernel::Launch launch("convolution");
+  launch.out_as(DType::kBits32, out);
+  launch.in_range(bytes.buffer, bytes.begin, bytes.end, narrow ? DType::kBits16 : DType::kBits32);
+  launch.wide(from.positions > 32);
+  launch.run(params);
+  return out;
+}
+
+// Whether the tensor's channels lie in whole groups already.
+bool is_grouped(const Tensor& tensor) {
+  const int64_t unit = group_size(tensor);
+  if (tensor.stride(1) != 1 || tensor.size(1) % unit != 0 || tensor.storage_offset() % unit != 0) {
+    return false;
+  }
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    if (d != 1 && tensor.size(d) != 1 && tensor.stride(d) % unit != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+int64_t spatial_numel(const Tensor& tensor) {
+  return c10::multiply_integers(tensor.sizes().slice(2));
+}
+
+} // namespace
+
+int64_t in_groups(const Tensor& tensor, int64_t count) {
+  const int64_t unit = group_size(tensor);
+  return at::ceil_div(count, unit) * unit;
+}
+
+Tensor grouped_images(const Tensor& images, bool joined) {
+  if (is_grouped(images) && (!joined || (has_position_stride(images) && has_one_stride(images)))) {
+    return images;
+  }
+  const Tensor from = has_position_stride(images) ? images : images.contiguous();
+  const Tensor copy = packed(from, {.images = from.size(0),
+                                    .positions = spatial_numel(from),
+                                    .channels = from.size(1),
+                                    .group_images = from.size(0),
+                                    .group_stride = 0,
+                                    .image_stride = from.stride(0),
+                                    .position_stride = position_stride(from),
+                                    .channel_stride = from.stride(1)});
+  std::vector<int64_t> sizes = images.sizes().vec();
+  sizes.erase(sizes.begin() + 1);
+  sizes.push_back(copy.size(2));
+  return copy.view(sizes).movedim(-1, 1);
+}
+
+Tensor grouped_weight(const Tensor& weight, int64_t groups, bool by_channel) {
+  const Tensor from = has_position_stride(weight) ? weight : weight.contiguous();
+  const int64_t rows = from.size(0) / groups;
+  Source source{.images = from.size(0),
+                .positions = spatial_numel(from),
+                .channels = from.size(1),
+                .group_images = rows,
+                .group_stride = rows * from.stride(0),
+                .image_stride = from.stride(0),
+                .position_stride = position_stride(from),
+                .channel_stride = from.stride(1)};
+  if (by_channel) {
+    source.images = groups * from.size(1);
+    source.group_images = from.size(1);
+    source.channels = rows;
+    std::swap(source.image_stride, source.channel_stride);
+  } else {
+    const int64_t taps = source.positions;
+    const bool lies_so = from.stride(1) == 1 && from.size(1) % group_size(from) == 0 &&
+                         from.storage_offset() % group_size(from) == 0 &&
+                         (taps == 1 || source.position_stride == from.size(1)) &&
+                         from.stride(0) == taps * from.size(1);
+    if (lies_so) {
+      return from;
+    }
+  }
+  return packed(from, source);
+}
+
+} // namespace torch_webgpu

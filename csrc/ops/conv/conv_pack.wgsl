@@ -1,0 +1,64 @@
+// A copy of a tensor with its channels innermost: [images][positions][channels], for kernels that load groups of channels.
+// Channels up to a whole number of groups are zeros. 32 channels a workgroup by way of workgroup memory, so that both
+// sides are walked along neighbours.
+//
+// @operand out: out {bits32} // of narrower elements two each
+// @operand in: in {bits16, bits32}
+// @const   wide: bool // 64 positions a workgroup, else 16
+// @grid groups p.images * p.channel_tiles * ceil_div(p.positions, 16 + 48 * wide)
+
+struct Params {
+  images: u32,
+  positions: u32,
+  channels: u32,
+  padded: u32,        // channels of the copy
+  channel_tiles: u32,
+  group_images: u32,  // images lie in groups of so many
+  group_stride: u32,  // strides of `in`
+  image_stride: u32,
+  position_stride: u32,
+  channel_stride: u32,
+}
+
+@if(wide) const side = 64u;
+@else const side = 16u;
+
+const pitch = 33u; // against bank conflicts
+
+var<workgroup> tile: array<u32, side * pitch>;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) t: u32) {
+  let id = wid.y * groups.x + wid.x;
+  let tiles = (p.positions + side - 1u) / side;
+  let position0 = id % tiles * side;
+  let channel0 = id / tiles % p.channel_tiles * 32u;
+  let image = id / tiles / p.channel_tiles;
+  if (image >= p.images) {
+    return;
+  }
+  let base = p.in_at + image / p.group_images * p.group_stride + image % p.group_images * p.image_stride;
+  for (var i = t; i < side * 32u; i += 256u) {
+    let position = position0 + i % side;
+    let channel = channel0 + i / side;
+    var bits = 0u;
+    if (position < p.positions && channel < p.channels) {
+      bits = load_in(base + position * p.position_stride + channel * p.channel_stride);
+    }
+    tile[i % side * pitch + i / side] = bits;
+  }
+  workgroupBarrier();
+  @if(in_is_bits16) const per_word = 2u;
+  @else const per_word = 1u;
+  for (var i = t; i < side * 32u / per_word; i += 256u) {
+    let position = i / (32u / per_word);
+    let channel = i % (32u / per_word) * per_word;
+    if (position0 + position < p.positions && channel0 + channel < p.padded) {
+      var bits = tile[position * pitch + channel];
+      @if(in_is_bits16) bits |= tile[position * pitch + channel + 1u] << 16u;
+      let at = (image * p.positions + position0 + position) * p.padded + channel0 + channel;
+      store_out(p.out_at + at / per_word, bits);
+    }
+  }
+}
