@@ -1,4 +1,5 @@
 // Batch normalization.
+#include <ATen/ceil_div.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/batch_norm_update_stats_ops.h>
@@ -8,7 +9,10 @@
 #include <ATen/ops/rsqrt.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
+#include <limits>
+#include <optional>
 #include <tuple>
 
 #include "backend/empty.h"
@@ -16,8 +20,12 @@
 #include "backend/tensor.h"
 #include "kernels/norm_batch.h"
 #include "kernels/norm_batch_backward.h"
+#include "kernels/norm_batch_moments.h"
+#include "kernels/norm_batch_sums.h"
+#include "launch/binding_list.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
+#include "launch/target_scope.h"
 #include "ops/norm/norm.h"
 #include "ops/pointwise/pointwise.h"
 
@@ -35,21 +43,13 @@ Tensor per_channel(const Tensor& values, const Tensor& input) {
   return values.view(shape);
 }
 
-struct Stats {
-  Tensor mean;
-  Tensor var; // of the batch, without correction
-};
-
-Stats stats_of(const Tensor& input) {
-  const Stats stats = {empty_webgpu({input.size(1)}, at::kFloat, input.device()),
-                       empty_webgpu({input.size(1)}, at::kFloat, input.device())};
-  moments(per_channel(stats.var, input), per_channel(stats.mean, input), input);
-  return stats;
+int64_t elements_per_channel(const Tensor& input) {
+  return input.numel() / std::max<int64_t>(input.size(1), 1);
 }
 
-float n_per_channel(const Tensor& input) {
-  return static_cast<float>(input.numel()) /
-         static_cast<float>(std::max<int64_t>(input.size(1), 1));
+// A number of elements as a kernel weighs means and variances by it.
+uint32_t count_word(int64_t elements) {
+  return static_cast<uint32_t>(std::min<int64_t>(elements, std::numeric_limits<uint32_t>::max()));
 }
 
 // Raises unless `values` is undefined or has one value per channel.
@@ -58,41 +58,190 @@ void check_per_channel(const Tensor& values, const char* name, const Tensor& inp
               " should contain ", input.size(1), " elements not ", values.numel());
 }
 
-// Computes invstd and, as rows of the result, scale and shift; updates running statistics if given.
-Tensor scales_of(const Tensor& input, const Stats& stats, const Tensor& invstd,
-                 const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
-                 const Tensor& running_var, double momentum, double eps) {
+// How the kernels that sum over channels walk a tensor (channel_walk.wgsl).
+struct ChannelWalk {
+  int64_t images;
+  int64_t positions; // of an image
+  int64_t image_stride;
+  int64_t position_stride;
+  int64_t channel_stride;
+  bool pairs; // of neighbouring positions, which lie at word boundaries
+
+  bool operator==(const ChannelWalk&) const = default;
+  int64_t elements() const { return images * positions; } // of a channel
+};
+
+// Nothing for a tensor that they do not walk: one that is not dense, or too large for a binding.
+std::optional<ChannelWalk> walk_of(const Tensor& tensor) {
+  const int64_t numel = tensor.numel();
+  if (numel == 0 || numel >= int64_t{1} << 31 ||
+      tensor.nbytes() > BindingList::safe_reach(plan_target(tensor))) {
+    return std::nullopt;
+  }
+  const int64_t images = tensor.size(0);
+  const int64_t channels = tensor.size(1);
+  const int64_t positions = numel / images / channels;
+  if (positions > 1 && tensor.is_contiguous()) {
+    const bool pairs = tensor.itemsize() == 2 && positions % 2 == 0 && byte_offset(tensor) % 4 == 0;
+    return ChannelWalk{images, positions, channels * positions, 1, positions, pairs};
+  }
+  if (tensor.is_contiguous() || tensor.is_contiguous(at::MemoryFormat::ChannelsLast) ||
+      tensor.is_contiguous(at::MemoryFormat::ChannelsLast3d)) {
+    return ChannelWalk{1, images * positions, 0, channels, 1, false};
+  }
+  return std::nullopt;
+}
+
+// How the elements of each channel are divided among workgroups.
+struct ChannelParts {
+  int64_t units; // of a channel, each a pair or an element
+  int64_t units_of_part;
+  int64_t parts;
+  uint32_t channel_lanes; // neighbouring channels that a workgroup takes
+
+  ChannelParts(const ChannelWalk& walk, const Tensor& input)
+      : units(walk.elements() / (walk.pairs ? 2 : 1)),
+        channel_lanes(walk.channel_stride == 1 ? 32 : 1) {
+    constexpr int64_t kLeastSteps = 8; // that a workgroup's invocations take
+    const int64_t lanes = kernels::norm_batch_moments::kWorkgroup / channel_lanes;
+    const int64_t groups = at::ceil_div<int64_t>(input.size(1), channel_lanes);
+    const int64_t enough = plan_target(input).workgroups_to_fill / 2;
+    const int64_t wanted =
+        std::clamp<int64_t>(enough / groups, 1, at::ceil_div(units, lanes * kLeastSteps));
+    units_of_part = at::ceil_div(units, wanted);
+    parts = at::ceil_div(units, units_of_part);
+  }
+
+  template <class Launch, class Params>
+  void run(Launch& launch, const ChannelWalk& walk, int64_t channels, Params params) const {
+    const int64_t unit = walk.pairs ? 2 : 1;
+    params.channels = static_cast<uint32_t>(channels);
+    params.positions = static_cast<uint32_t>(walk.positions / unit);
+    params.units = static_cast<uint32_t>(units);
+    params.units_of_part = static_cast<uint32_t>(units_of_part);
+    params.parts = static_cast<uint32_t>(parts);
+    params.image_stride = static_cast<uint32_t>(walk.image_stride);
+    params.position_stride = static_cast<uint32_t>(walk.position_stride * unit);
+    params.channel_stride = static_cast<uint32_t>(walk.channel_stride);
+    launch.pairs(walk.pairs).channel_lanes(channel_lanes);
+    launch.run(params);
+  }
+};
+
+// Two numbers for each channel and part of its elements: [parts, 2, channels].
+struct Sums {
+  Tensor values;
+  int64_t elements_of_part;
+
+  Tensor part(int64_t which) const { return values[0][which]; }
+  uint32_t parts() const { return static_cast<uint32_t>(values.size(0)); }
+  // For the kernels that combine them: neighbouring channels of a workgroup.
+  uint32_t channel_lanes() const { return parts() == 1 ? 256 : 8; }
+};
+
+Sums empty_sums(const Tensor& input, int64_t parts, int64_t elements_of_part) {
+  return {empty_webgpu({parts, 2, input.size(1)}, at::kFloat, input.device()), elements_of_part};
+}
+
+// Mean and variance without correction.
+Sums moments_of(const Tensor& input) {
+  if (const auto walk = walk_of(input)) {
+    const ChannelParts division(*walk, input);
+    const Sums sums =
+        empty_sums(input, division.parts, division.units_of_part * (walk->pairs ? 2 : 1));
+    kernels::norm_batch_moments::Launch launch("native_batch_norm");
+    launch.parts(sums.values).x(input);
+    division.run(launch, *walk, input.size(1), kernels::norm_batch_moments::Params{});
+    return sums;
+  }
+  const Sums sums = empty_sums(input, 1, elements_per_channel(input));
+  moments(per_channel(sums.part(1), input), per_channel(sums.part(0), input), input);
+  return sums;
+}
+
+// Sums of the gradient, and of its products with the normalized input.
+Sums sums_of(const Tensor& gradient, const Tensor& input, const Tensor& mean,
+             const Tensor& invstd) {
+  const auto walk = walk_of(input);
+  if (walk && walk == walk_of(gradient)) {
+    const ChannelParts division(*walk, input);
+    const Sums sums = empty_sums(input, division.parts, 0);
+    kernels::norm_batch_sums::Launch launch("native_batch_norm_backward");
+    launch.parts(sums.values).gradient(gradient).x(input).mean(mean).invstd(invstd);
+    division.run(launch, *walk, input.size(1), kernels::norm_batch_sums::Params{});
+    return sums;
+  }
+  const Sums sums = empty_sums(input, 1, 0);
+  normalized_sums(per_channel(sums.part(0), input), per_channel(sums.part(1), input), gradient,
+                  input, per_channel(mean, input), per_channel(invstd, input));
+  return sums;
+}
+
+struct Affine {
+  Tensor weight;
+  Tensor bias;
+
+  void check(const Tensor& input) const {
+    check_per_channel(weight, "weight", input);
+    check_per_channel(bias, "bias", input);
+  }
+};
+
+// Sets what both uses of the kernel have, and runs it. Returns scale and shift, as rows.
+Tensor run_scales(kernels::norm_batch::Launch& launch, kernels::norm_batch::Params params,
+                  const Tensor& input, const Tensor& invstd, const Affine& affine, double eps) {
   const int64_t channels = input.size(1);
-  const Tensor scales = empty_webgpu({2, channels}, at::kFloat, input.device());
+  Tensor scales = empty_webgpu({2, channels}, at::kFloat, input.device());
   if (channels == 0) {
     return scales;
   }
-  check_per_channel(stats.mean, "running_mean", input);
-  check_per_channel(stats.var, "running_var", input);
-  check_per_channel(weight, "weight", input);
-  check_per_channel(bias, "bias", input);
+  launch.invstd(invstd).scales(scales);
+  if (affine.weight.defined()) {
+    launch.weight(affine.weight);
+  }
+  if (affine.bias.defined()) {
+    launch.bias(affine.bias);
+  }
+  params.channels = static_cast<uint32_t>(channels);
+  params.eps = static_cast<float>(eps);
+  launch.run(params);
+  return scales;
+}
+
+// Scale and shift from statistics that are given.
+Tensor scales_of(const Tensor& input, const Tensor& mean, const Tensor& var, const Tensor& invstd,
+                 const Affine& affine, double eps) {
+  affine.check(input);
+  check_per_channel(mean, "running_mean", input);
+  check_per_channel(var, "running_var", input);
+  kernels::norm_batch::Launch launch("native_batch_norm");
+  launch.mean(mean).var(var).channel_lanes(256);
+  return run_scales(launch, {}, input, invstd, affine, eps);
+}
+
+// Scale and shift from those of the batch; updates running statistics if given.
+Tensor scales_of_batch(const Tensor& input, const Sums& moments, const Tensor& mean,
+                       const Tensor& invstd, const Affine& affine, const Tensor& running_mean,
+                       const Tensor& running_var, double momentum, double eps) {
+  affine.check(input);
   check_per_channel(running_mean, "running_mean", input);
   check_per_channel(running_var, "running_var", input);
-  const float n = n_per_channel(input);
   kernels::norm_batch::Launch launch("native_batch_norm");
-  launch.invstd(invstd).scales(scales).mean(stats.mean).var(stats.var);
-  if (weight.defined()) {
-    launch.weight(weight);
-  }
-  if (bias.defined()) {
-    launch.bias(bias);
-  }
+  launch.parts(moments.values).batch_mean(mean).channel_lanes(moments.channel_lanes());
   if (running_mean.defined()) {
     launch.running_mean(running_mean);
   }
   if (running_var.defined()) {
     launch.running_var(running_var);
   }
-  launch.run({.channels = static_cast<uint32_t>(channels),
-              .eps = static_cast<float>(eps),
-              .momentum = static_cast<float>(momentum),
-              .unbias = n / (n - 1)});
-  return scales;
+  const auto n = static_cast<float>(elements_per_channel(input));
+  kernels::norm_batch::Params params{};
+  params.momentum = static_cast<float>(momentum);
+  params.unbias = n / (n - 1);
+  params.parts = moments.parts();
+  params.elements = count_word(elements_per_channel(input));
+  params.elements_of_part = count_word(moments.elements_of_part);
+  return run_scales(launch, params, input, invstd, affine, eps);
 }
 
 at::TensorIterator channel_iterator(const Tensor& out, std::initializer_list<Tensor> inputs) {
@@ -170,17 +319,18 @@ ThreeTensors batch_norm(const Tensor& input, const OptionalTensor& weight,
   const Tensor out = empty_of_format(input);
   const Tensor invstd = empty_webgpu({input.size(1)}, at::kFloat, input.device());
   if (!training) {
-    const Tensor scales = scales_of(input, {given_mean.contiguous(), given_var.contiguous()},
-                                    invstd, packed(weight), packed(bias), {}, {}, 0, eps);
+    const Tensor scales = scales_of(input, given_mean.contiguous(), given_var.contiguous(), invstd,
+                                    {packed(weight), packed(bias)}, eps);
     normalize(out, input, scales);
     const auto none = [&] { return empty_webgpu({0}, at::kFloat, input.device()); };
     return {out, none(), none()};
   }
-  const Stats stats = stats_of(input);
+  const Tensor mean = empty_webgpu({input.size(1)}, at::kFloat, input.device());
   const Tensor mean_update = packed(running_mean);
   const Tensor var_update = packed(running_var);
-  const Tensor scales = scales_of(input, stats, invstd, packed(weight), packed(bias), mean_update,
-                                  var_update, momentum, eps);
+  const Tensor scales =
+      scales_of_batch(input, moments_of(input), mean, invstd, {packed(weight), packed(bias)},
+                      mean_update, var_update, momentum, eps);
   if (mean_update.defined() && !mean_update.is_same(given_mean)) {
     given_mean.copy_(mean_update);
   }
@@ -188,7 +338,7 @@ ThreeTensors batch_norm(const Tensor& input, const OptionalTensor& weight,
     given_var.copy_(var_update);
   }
   normalize(out, input, scales);
-  return {out, stats.mean, invstd};
+  return {out, mean, invstd};
 }
 
 // Copies results into the tensors of an out= form.
@@ -262,18 +412,21 @@ std::tuple<Tensor, Tensor> batch_norm_update_stats(const Tensor& input,
     return call_cpu_fallback<at::_ops::batch_norm_update_stats>::call(input, running_mean,
                                                                       running_var, momentum);
   }
-  const Stats stats = stats_of(input);
-  const Tensor invstd = empty_webgpu({input.size(1)}, at::kFloat, input.device());
+  // The variance is a result here, so it is not left in parts.
+  const Sums sums = empty_sums(input, 1, elements_per_channel(input));
+  moments(per_channel(sums.part(1), input), per_channel(sums.part(0), input), input);
+  const Tensor mean = empty_webgpu({input.size(1)}, at::kFloat, input.device());
+  const Tensor invstd = at::empty_like(mean);
   const Tensor mean_update = packed(running_mean);
   const Tensor var_update = packed(running_var);
-  scales_of(input, stats, invstd, {}, {}, mean_update, var_update, momentum, 0);
+  scales_of_batch(input, sums, mean, invstd, {}, mean_update, var_update, momentum, 0);
   if (mean_update.defined() && !mean_update.is_same(*running_mean)) {
     running_mean->copy_(mean_update);
   }
   if (var_update.defined() && !var_update.is_same(*running_var)) {
     running_var->copy_(var_update);
   }
-  return {stats.mean, stats.var};
+  return {mean, sums.part(1)};
 }
 
 ThreeTensors batch_norm_backward(const Tensor& gradient, const Tensor& input,
@@ -312,33 +465,45 @@ ThreeTensors batch_norm_backward(const Tensor& gradient, const Tensor& input,
   const Tensor invstd = train ? save_invstd->contiguous()
                               : at::rsqrt(at::add(running_var->to(at::kFloat), eps)).contiguous();
   const at::ScalarType type = weight.defined() ? weight.scalar_type() : input.scalar_type();
-  const Tensor sum = empty_webgpu({channels}, at::kFloat, input.device());
-  const Tensor product = empty_webgpu({channels}, at::kFloat, input.device());
-  normalized_sums(per_channel(sum, input), per_channel(product, input), gradient, input,
-                  per_channel(mean, input), per_channel(invstd, input));
-  Tensor grad_input;
-  if (mask[0]) {
-    grad_input = at::empty_like(input, input.suggest_memory_format());
-    const Tensor scales = empty_webgpu({3, channels}, at::kFloat, input.device());
-    if (input.numel() != 0) {
-      kernels::norm_batch_backward::Launch launch("native_batch_norm_backward");
-      launch.scales(scales).sum(sum).product(product).mean(mean).invstd(invstd);
-      if (weight.defined()) {
-        launch.weight(weight);
-      }
-      launch.run({.channels = static_cast<uint32_t>(channels),
-                  .per_element = train ? 1.0f / n_per_channel(input) : 0.0f});
-      auto iter = channel_iterator(grad_input,
-                                   {gradient, input, per_channel(scales[0], input),
-                                    per_channel(scales[1], input), per_channel(scales[2], input)});
-      const DType dtype = *native_dtype(input.scalar_type());
-      pointwise(iter, PointwiseOp::scale_two_shift,
-                {DType::kF32,
-                 {dtype, *native_dtype(gradient.scalar_type()), dtype, DType::kF32, DType::kF32,
-                  DType::kF32}});
-    }
+  const auto gradient_if = [&](bool wanted) {
+    return wanted ? empty_webgpu({channels}, type, input.device()) : Tensor();
+  };
+  const Tensor grad_weight = gradient_if(mask[1]);
+  const Tensor grad_bias = gradient_if(mask[2]);
+  const Tensor grad_input =
+      mask[0] ? at::empty_like(input, input.suggest_memory_format()) : Tensor();
+  if (channels == 0) {
+    return {grad_input, grad_weight, grad_bias};
   }
-  return {grad_input, mask[1] ? product.to(type) : Tensor(), mask[2] ? sum.to(type) : Tensor()};
+  const Sums sums = sums_of(gradient, input, mean, invstd);
+  const Tensor scales = empty_webgpu({3, channels}, at::kFloat, input.device());
+  kernels::norm_batch_backward::Launch launch("native_batch_norm_backward");
+  launch.scales(scales).parts(sums.values).mean(mean).invstd(invstd);
+  if (weight.defined()) {
+    launch.weight(weight);
+  }
+  if (grad_weight.defined()) {
+    launch.weight_gradient(grad_weight);
+  }
+  if (grad_bias.defined()) {
+    launch.bias_gradient(grad_bias);
+  }
+  const auto n = static_cast<float>(elements_per_channel(input));
+  launch.channel_lanes(sums.channel_lanes());
+  launch.run({.channels = static_cast<uint32_t>(channels),
+              .per_element = train ? 1 / n : 0,
+              .parts = sums.parts()});
+  if (grad_input.defined() && input.numel() != 0) {
+    auto iter = channel_iterator(grad_input,
+                                 {gradient, input, per_channel(scales[0], input),
+                                  per_channel(scales[1], input), per_channel(scales[2], input)});
+    const DType dtype = *native_dtype(input.scalar_type());
+    pointwise(iter, PointwiseOp::scale_two_shift,
+              {DType::kF32,
+               {dtype, *native_dtype(gradient.scalar_type()), dtype, DType::kF32, DType::kF32,
+                DType::kF32}});
+  }
+  return {grad_input, grad_weight, grad_bias};
 }
 
 ThreeTensors new_batch_norm_backward(const Tensor& gradient, const Tensor& input,

@@ -119,6 +119,61 @@ def test_batch_norm_channels_last_gradients():
     check_gradients(lambda t: F.batch_norm(t, None, None, training=True), x, rtol=1e-3, atol=1e-4)
 
 
+def by_offset(x):
+    """The same elements behind another one, so that pairs of halves do not start at words."""
+    moved = x.new_empty(x.numel() + 1)[1:].view(x.shape)
+    return moved.copy_(x)
+
+
+# Several parts of each channel's elements, of one image and of many, and channels beside others.
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    ("shape", "place"),
+    [
+        ((3, 2, 70, 91), torch.Tensor.contiguous),
+        ((3, 2, 70, 90), torch.Tensor.contiguous),
+        ((3, 2, 70, 90), by_offset),
+        ((700, 3, 7, 7), torch.Tensor.contiguous),
+        ((9, 40, 21, 20), lambda x: x.to(memory_format=torch.channels_last)),
+        ((2, 33, 9, 10, 11), lambda x: x.to(memory_format=torch.channels_last_3d)),
+        ((5000, 35), torch.Tensor.contiguous),
+        ((3, 70, 91, 4), lambda x: x.permute(0, 3, 1, 2)[:, :, ::2]),
+    ],
+)
+def test_batch_norm_of_many_elements(shape, place, dtype):
+    torch.manual_seed(0)
+    x = place(to_device((torch.randn(shape) * 0.5 + 5).to(dtype))).requires_grad_()
+    channels = x.shape[1]
+    gradient = torch.randn(x.shape).to(dtype)
+    given = [
+        torch.randn(channels),
+        torch.randn(channels),
+        torch.zeros(channels),
+        torch.ones(channels),
+    ]
+    weight, bias, mean, var = (t.to(DEVICE) for t in given)
+    weight.requires_grad_(), bias.requires_grad_()
+    y = F.batch_norm(x, mean, var, weight, bias, training=True)
+    grads = torch.autograd.grad(
+        y, (x, weight, bias), torch.empty_like(y).copy_(to_device(gradient))
+    )
+
+    exact_x = x.detach().cpu().double().requires_grad_()
+    exact = [t.double().requires_grad_(k < 2) for k, t in enumerate(given)]
+    exact_y = F.batch_norm(exact_x, exact[2], exact[3], exact[0], exact[1], training=True)
+    exact_grads = torch.autograd.grad(exact_y, (exact_x, *exact[:2]), gradient.double())
+    for actual, expected in zip((y, grads[0]), (exact_y, exact_grads[0]), strict=True):
+        torch.testing.assert_close(actual.cpu(), expected.to(dtype), **NEAR[dtype])
+    sums = [
+        (grads[1], exact_grads[1]),
+        (grads[2], exact_grads[2]),
+        (mean, exact[2]),
+        (var, exact[3]),
+    ]
+    for actual, expected in sums:
+        torch.testing.assert_close(actual.cpu(), expected.detach().float(), rtol=1e-4, atol=2e-2)
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("sizes", [(2, 6, 6, 1), (2, 6, 1, 6), (1, 3, 4, 5), (2, 3, 4, 5)])
 def test_batch_norm_strides(sizes, training):
