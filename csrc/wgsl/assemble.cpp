@@ -225,6 +225,9 @@ PipelineSpec assemble(std::string label, const KernelInfo& kernel, const KernelF
     if (!given.present) {
       continue;
     }
+    if (operand.access == Access::kSum || operand.access == Access::kUpdate) {
+      lists.stop_at_end();
+    }
     operands.push_back(
         {.name = operand.name,
          .dtype = given.dtype,

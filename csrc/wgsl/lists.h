@@ -7,7 +7,9 @@
 //   fn update_vector(t, i, left)          reads vector i of tensor t of every list, calls
 //                                         element(&elements, t) for each of its elements, which the
 //                                         kernel defines, and stores what is writable. Of the
-//                                         vector, `left` elements belong to the tensor.
+//                                         vector, `left` elements belong to the tensor. What is
+//                                         computed of the others is not stored, and a kernel that
+//                                         also updates another operand is not called for them.
 //   fn NAME_of(t) -> NAME_t               the number of tensor t in a list of numbers
 //
 // p.lists has an entry of `list_stride` vec4s for each tensor t. In the first, x counts the
@@ -31,6 +33,8 @@ public:
 
   /// The next list of the kernel, maybe absent.
   void add(const OperandInfo& operand, const KernelForm::Operand& given);
+  /// The kernel's element() has other effects than its results.
+  void stop_at_end() { stops_at_end_ = true; }
   uint32_t bindings() const { return tensors_ * static_cast<uint32_t>(lists_.size()); }
   std::string declarations() const;
   /// Completes the layout of the other operands, whose slots are counted from bindings() on.
@@ -53,6 +57,7 @@ private:
 
   uint32_t tensors_;
   uint32_t declared_ = 0;
+  bool stops_at_end_ = false;
   std::vector<List> lists_;
 };
 

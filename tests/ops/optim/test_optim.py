@@ -155,6 +155,23 @@ def test_gradient_scaler(fused, bad, silent_fallbacks):
     assert scaler.get_scale() == (2.0 if bad else 8.0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_gradient_scaler_looks_at_no_memory_behind_a_gradient(dtype):
+    """A gradient that fills no vector lies where there was infinity."""
+    for size in (1, 3, 5):
+        memory = torch.full((16,), float("inf"), device=DEVICE, dtype=dtype)
+        gradient = memory[:size]
+        gradient.fill_(6)
+        found, factor = torch.zeros((), device=DEVICE), torch.tensor(0.5, device=DEVICE)
+        torch._amp_foreach_non_finite_check_and_unscale_([gradient], found, factor)
+        assert found.item() == 0
+        assert gradient.tolist() == [3] * size
+        assert memory[size:].isinf().all()
+        gradient[-1] = float("nan")
+        torch._amp_foreach_non_finite_check_and_unscale_([gradient], found, factor)
+        assert found.item() == 1
+
+
 def test_clipping_and_zero_grad():
     model = torch.nn.Linear(5, 3)
     device_model = copy.deepcopy(model).to(DEVICE)
