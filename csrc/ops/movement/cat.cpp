@@ -17,7 +17,7 @@ using at::Tensor;
 
 namespace kernel = kernels::cat;
 
-constexpr uint32_t kMaxInputs = 11; // SwiftShader's 12 bindings, less the output
+constexpr uint32_t kMaxInputs = 13; // the most operands of a kernel, less the output
 constexpr uint32_t kMaxDims = std::tuple_size_v<decltype(kernel::Params::dims)>;
 static_assert(std::tuple_size_v<decltype(kernel::Params::inputs)> == 3 * kMaxInputs);
 
@@ -137,10 +137,11 @@ kernel::Params make_params(const Piece& piece) {
 void bind_input(kernel::Launch& launch, size_t number, DType dtype, const Tensor& tensor) {
   using Bind = kernel::Launch& (kernel::Launch::*)(DType, const at::TensorBase&);
   static constexpr std::array<Bind, kMaxInputs> binds = {
-      &kernel::Launch::in0_as, &kernel::Launch::in1_as, &kernel::Launch::in2_as,
-      &kernel::Launch::in3_as, &kernel::Launch::in4_as, &kernel::Launch::in5_as,
-      &kernel::Launch::in6_as, &kernel::Launch::in7_as, &kernel::Launch::in8_as,
-      &kernel::Launch::in9_as, &kernel::Launch::in10_as};
+      &kernel::Launch::in0_as, &kernel::Launch::in1_as,  &kernel::Launch::in2_as,
+      &kernel::Launch::in3_as, &kernel::Launch::in4_as,  &kernel::Launch::in5_as,
+      &kernel::Launch::in6_as, &kernel::Launch::in7_as,  &kernel::Launch::in8_as,
+      &kernel::Launch::in9_as, &kernel::Launch::in10_as, &kernel::Launch::in11_as,
+      &kernel::Launch::in12_as};
   (launch.*binds[number])(dtype, tensor);
 }
 

@@ -12,6 +12,8 @@
 // @operand in8: in like out optional
 // @operand in9: in like out optional
 // @operand in10: in like out optional
+// @operand in11: in like out optional
+// @operand in12: in like out optional
 // @require has_in1 || !has_in2
 // @require has_in2 || !has_in3
 // @require has_in3 || !has_in4
@@ -21,6 +23,8 @@
 // @require has_in7 || !has_in8
 // @require has_in8 || !has_in9
 // @require has_in9 || !has_in10
+// @require has_in10 || !has_in11
+// @require has_in11 || !has_in12
 
 struct Params {
   count: u32,
@@ -28,7 +32,7 @@ struct Params {
   cat_inner: u32, // elements of the dimensions inside of the concatenated one
   cat_size: u32,
   dims: array<vec4<u32>, 8>,    // innermost first: size, stride in `out`
-  inputs: array<vec4<u32>, 33>, // three each: ends of its part of the concatenated dimension; strides, innermost first
+  inputs: array<vec4<u32>, 39>, // three each: ends of its part of the concatenated dimension; strides, innermost first
 }
 
 // `i` counts from the start of the input.
@@ -44,6 +48,8 @@ fn load_input(number: u32, i: u32) -> out_t {
     @if(has_in8) case 8u: { return load_in8(p.in8_at + i); }
     @if(has_in9) case 9u: { return load_in9(p.in9_at + i); }
     @if(has_in10) case 10u: { return load_in10(p.in10_at + i); }
+    @if(has_in11) case 11u: { return load_in11(p.in11_at + i); }
+    @if(has_in12) case 12u: { return load_in12(p.in12_at + i); }
     default: { return load_in0(p.in0_at + i); }
   }
 }
