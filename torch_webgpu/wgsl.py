@@ -103,6 +103,22 @@ def assemble(
     )
 
 
+def assemble_text(
+    text: str,
+    *,
+    target: str = "browser",
+    features: Sequence[str] = (),
+    limits: Mapping[str, int] | None = None,
+) -> str:
+    """The shader of a text with conditions that ask for the target, such as those of compiled
+    kernels: conditions resolved, with its `enable` line and what it uses of the library. `target`,
+    `features` and `limits` say for which target, as the arguments of the function `target` do.
+
+    Raises RuntimeError for a condition that asks for anything else.
+    """
+    return _C.assemble_text(text, target, _changes(features, limits))
+
+
 @contextlib.contextmanager
 def target(
     base: str = "device",

@@ -12,6 +12,7 @@
 #include "launch/grid.h"
 #include "launch/pipelines.h"
 #include "runtime/context.h"
+#include "wgsl/assemble.h"
 #include "wgsl/kernel_source.h"
 
 namespace torch_webgpu {
@@ -144,9 +145,11 @@ PipelineSpec CompiledKernel::spec(const std::vector<CompiledPlace>& places,
   }
   PipelineSpec spec;
   spec.label = label_;
-  spec.source = make_text_(places, operand_declarations(plain, windows));
+  spec.source =
+      assemble_text(label_, make_text_(places, operand_declarations(plain, windows)), target);
   spec.binding = binding_layout(all, !checks_.empty(), windows);
-  return completed(std::move(spec), target);
+  check_limits(spec, target);
+  return spec;
 }
 
 const Pipeline& CompiledKernel::pipeline(const Places& places, const BindingList& bindings) {

@@ -52,7 +52,8 @@ public:
   static constexpr uint32_t kMaxOperands = 64;
 
   /// The text of the shader for operands at these places, without the library functions that it
-  /// calls. It contains `declarations`: bindings and accessors of the operands in plain slots.
+  /// calls. It contains `declarations`: bindings and accessors of the operands in plain slots. It
+  /// may have conditions that ask for the target, see `assemble_text`.
   using MakeText = std::function<std::string(const std::vector<CompiledPlace>& places,
                                              const std::string& declarations)>;
 

@@ -81,6 +81,12 @@ void register_kernels(pybind11::module_& m) {
   m.def("assemble_kernel", &assemble_kernel, pybind11::arg("name"), pybind11::arg("consts"),
         pybind11::arg("operands"), pybind11::arg("regions"), pybind11::arg("target"),
         pybind11::arg("changes"), pybind11::arg("tensors"));
+  m.def(
+      "assemble_text",
+      [](const std::string& text, const std::string& target, const TargetChanges& changes) {
+        return assemble_text("text", text, python_target(target, changes));
+      },
+      pybind11::arg("text"), pybind11::arg("target"), pybind11::arg("changes"));
   m.def("dtype_info", &dtype_info, pybind11::arg("dtype"));
   m.def("load_expression", [](const std::string& dtype, const std::string& word) {
     return from_word(dtype_named(dtype), word);

@@ -128,11 +128,8 @@ bool holds(const KernelInfo& kernel, const KernelForm& form, const ShaderTarget&
   if (const auto value = dtype_condition(kernel, form, name)) {
     return *value;
   }
-  if (name == "subgroups") {
-    return target.subgroups;
-  }
-  if (name == "native_f16") {
-    return target.shader_f16;
+  if (const auto value = target.condition(name)) {
+    return *value;
   }
   if (name == "is_complex") {
     return std::ranges::any_of(form.operands, [](const KernelForm::Operand& operand) {
@@ -199,6 +196,20 @@ std::string fill_regions(const KernelInfo& kernel, const KernelForm& form) {
 }
 
 } // namespace
+
+std::string assemble_text(const std::string& label, std::string_view text,
+                          const ShaderTarget& target) {
+  const std::string resolved = resolve_conditions(text, [&](std::string_view name) {
+    const std::optional<bool> value = target.condition(name);
+    if (!value) {
+      raise(ErrorKind::kRuntime,
+            label + ": a condition asks for " + std::string(name) + ", which no target decides");
+    }
+    return *value;
+  });
+  return std::string(target.subgroups && uses_subgroups(resolved) ? "enable subgroups;\n" : "") +
+         complete_shader(resolved, target);
+}
 
 PipelineSpec assemble(std::string label, const KernelInfo& kernel, const KernelForm& form,
                       const ShaderTarget& target) {

@@ -42,4 +42,11 @@ struct KernelForm {
 PipelineSpec assemble(std::string label, const KernelInfo& kernel, const KernelForm& form,
                       const ShaderTarget& target);
 
+/// The complete shader of a text that has bindings and accessors, and whose conditions ask for
+/// nothing but the target (`ShaderTarget::condition`): conditions resolved, `enable subgroups`
+/// where the rest speaks of them, and what it uses of the library. Raises kRuntime, with the label,
+/// for another condition.
+std::string assemble_text(const std::string& label, std::string_view text,
+                          const ShaderTarget& target);
+
 } // namespace torch_webgpu

@@ -84,10 +84,10 @@ std::string ListSet::element_functions(const std::vector<const List*>& vectors) 
     }
   }
   return "const lanes = " + str(lanes) + "u;\nstruct Elements {\n" + members +
-         "}\nfn update_elements(x: ptr<function, " + array + ">, t: u32, left: u32) {\n  var y: " +
-         array + ";\n  for (var lane = 0u; lane < " + (stops_at_end_ ? "left" : "lanes") +
-         "; lane++) {\n    var v = Elements(" + values + ");\n    element(&v, t);\n" + results +
-         "  }\n  *x = y;\n}\n";
+         "}\nfn update_elements(x: ptr<function, " + array +
+         ">, t: u32, left: u32) {\n  var y: " + array + ";\n  for (var lane = 0u; lane < " +
+         (stops_at_end_ ? "left" : "lanes") + "; lane++) {\n    var v = Elements(" + values +
+         ");\n    element(&v, t);\n" + results + "  }\n  *x = y;\n}\n";
 }
 
 // One switch loads, one switch stores, and one update stands between them: drivers compile small

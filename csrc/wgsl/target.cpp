@@ -1,6 +1,7 @@
 #include "wgsl/target.h"
 
 #include <algorithm>
+#include <charconv>
 #include <tuple>
 #include <utility>
 
@@ -27,6 +28,28 @@ std::string ShaderTarget::enables() const {
 
 bool ShaderTarget::has_matrix_shape(const MatrixShape& shape) const {
   return std::ranges::find(matrix_shapes, shape) != matrix_shapes.end();
+}
+
+std::optional<bool> ShaderTarget::condition(std::string_view name_) const {
+  constexpr std::string_view subgroups_of = "subgroups_of_";
+  if (name_ == "native_f16") {
+    return shader_f16;
+  }
+  if (name_ == "subgroups") {
+    return subgroups;
+  }
+  if (name_ == "equal_subgroups") {
+    return subgroups && subgroup_min_size == subgroup_max_size;
+  }
+  if (name_.starts_with(subgroups_of)) {
+    uint32_t invocations = 0;
+    const char* end = name_.data() + name_.size();
+    const auto read = std::from_chars(name_.data() + subgroups_of.size(), end, invocations);
+    if (read.ec == std::errc() && read.ptr == end) {
+      return subgroups && subgroup_min_size >= invocations;
+    }
+  }
+  return std::nullopt;
 }
 
 bool ShaderTarget::same_as(const ShaderTarget& other) const {

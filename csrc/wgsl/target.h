@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,10 @@ struct ShaderTarget : ShaderFeatures {
   /// The `enable` and `requires` lines of a shader that uses everything that the target has.
   std::string enables() const;
   bool has_matrix_shape(const MatrixShape& shape) const;
+  /// The value of a condition of `@if` that asks for nothing but the target: `subgroups`,
+  /// `subgroups_of_N` (each has at least N invocations), `equal_subgroups` (all have the same
+  /// number, which is known) or `native_f16`. Nothing for another name.
+  std::optional<bool> condition(std::string_view name) const;
   /// Whether both make the same shaders and plans.
   bool same_as(const ShaderTarget& other) const;
 };

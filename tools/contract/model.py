@@ -173,4 +173,7 @@ class Kernel:
 
 
 # What else an `@if` may ask: features of the shader target, and whether an operand is complex.
-TARGET_CONDITIONS = {"subgroups", "native_f16", "is_complex"}
+TARGET_CONDITIONS = {
+    *("subgroups", "equal_subgroups", "native_f16", "is_complex"),
+    *(f"subgroups_of_{size}" for size in (2, 4, 8, 16, 32, 64, 128)),
+}

@@ -36,9 +36,10 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from torch_webgpu.inductor import lanes, reductions, registers, tables
 from torch_webgpu.inductor.kept import KeptValues
 from torch_webgpu.inductor.lanes import Run
-from torch_webgpu.inductor.module import WORKGROUP, Module, Operand
+from torch_webgpu.inductor.module import Module, Operand
 from torch_webgpu.inductor.overrides import KnownNumbers, WgslOverrides, as_register
 from torch_webgpu.inductor.printer import host_numbers, index_text, is_integer
+from torch_webgpu.inductor.reductions import WORKGROUP
 from torch_webgpu.inductor.text import (
     LANE,
     LET,

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 from torch_webgpu.inductor import reductions
+from torch_webgpu.inductor.reductions import WORKGROUP
 from torch_webgpu.inductor.text import indented
 
-WORKGROUP = 256
 # Characters of a kernel's name that tell which operators it fuses.
 LONGEST_NAME = 90
 
@@ -15,6 +15,26 @@ if (fits && v >= 0 && v < limit) { return v; }
 complain(code, select(v, v - limit, v < 0), limit); // a negative one counted from the end
 return 0;
 }
+"""
+
+
+# The invocations of a subgroup have consecutive `lid`, which WGSL does not promise of the
+# local_invocation_index.
+_INVOCATION = """
+@if(subgroups)
+struct Invocation {
+@builtin(subgroup_id) subgroup: u32,
+@builtin(subgroup_size) subgroup_size: u32,
+@builtin(subgroup_invocation_id) subgroup_lane: u32,
+}
+@else
+struct Invocation {
+@builtin(local_invocation_index) index: u32,
+}
+"""
+_LID = """
+@if(subgroups) let lid = at.subgroup * at.subgroup_size + at.subgroup_lane;
+@else let lid = at.index;
 """
 
 
@@ -43,7 +63,7 @@ class Module:
         self.integers: list[str] = []
         self.checks: list[tuple[str, bool]] = []
         self.lanes = 1
-        self._functions: dict[object, tuple[str, str]] = {}  # name and text
+        self._functions: dict[object, reductions.Across] = {}
         # Arrays of workgroup memory by type and turn, and whose turn it is.
         self._shared: dict[tuple[str, int], str] = {}
         self._turns: dict[str, int] = {}
@@ -87,9 +107,9 @@ class Module:
         if key not in self._functions:
             shared = self._shared.setdefault((stored, turn), f"shared_{len(self._shared)}")
             name = f"across_row_{len(self._functions)}"
-            text = reductions.across_workgroup(name, kind, shared, lanes, stride, takes_turns)
-            self._functions[key] = (name, text)
-        return self._functions[key][0]
+            function = reductions.Across(name, kind, shared, lanes, stride, takes_turns)
+            self._functions[key] = function
+        return self._functions[key].name
 
     # ---- The result ----
 
@@ -107,20 +127,28 @@ class Module:
 
     def text(self, functions: list[str], main: list[str]) -> str:
         """All but bindings, parameters, accessors and library."""
-        parts = [text for _, text in self._functions.values()]
+        across = list(self._functions.values())
+        parts = [function.text() for function in across]
         if any(is_index for _, is_index in self.checks):
             parts.append(_CHECKED_INDEX)
-        parts += [
-            f"var<workgroup> {name}: array<{stored}, {WORKGROUP}>;"
-            for (stored, _), name in self._shared.items()
-        ]
+        for (stored, _), name in self._shared.items():
+            users = [function for function in across if function.shared == name]
+            parts.append(reductions.shared_array(name, stored, users))
         parts += functions
+        invocation, lines = "@builtin(local_invocation_index) lid: u32", []
+        if across:
+            parts += [reductions.SUBGROUP_WIDTH, _INVOCATION]
+            invocation, lines = "at: Invocation", [_LID]
+        if any(function.accumulator.has_order for function in across):
+            parts.append(reductions.SUBGROUP_LANE)
+            lines.append("@if(subgroups) subgroup_lane = at.subgroup_lane;")
         parts += [
             f"@compute @workgroup_size({WORKGROUP})",
             "fn main(@builtin(workgroup_id) id: vec3<u32>,",
             "        @builtin(num_workgroups) groups: vec3<u32>,",
-            "        @builtin(local_invocation_index) lid: u32) {",
+            f"        {invocation}) {{",
             "let group = bitcast<i32>(id.y * groups.x + id.x);",
+            *lines,
             *main,
             "}",
         ]

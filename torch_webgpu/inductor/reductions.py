@@ -22,6 +22,10 @@ class Accumulator:
     push: str  # the accumulator a with one more value v, at index i of the run
     results: tuple[tuple[str, torch.dtype], ...]  # of the final accumulator a
     push_four: str = ""  # the accumulator a with the values of a vec4 v; empty: one by one
+    in_subgroup: str = ""  # of the accumulators a of a whole subgroup; empty: WGSL has none
+    fields: tuple[str, ...] = ()  # of a struct
+    # combine(a, b) and combine(b, a) may be rounded differently.
+    has_order: bool = False
 
 
 _ROWS = {"sum": "sum", "prod": "prod", "max": "max_values", "min": "min_values"}
@@ -38,7 +42,25 @@ _TRUTH = {
     "xor_sum": ("false", "a != b"),
 }
 _XOR = {"i": "0", "l": "vec2<u32>(0u)"}
-_MOMENTS = tuple((f"a.{part}", torch.float32) for part in ("mean", "squares", "count"))
+# WGSL's own operations over a subgroup, by reduction and kind. Its extremes of numbers and NaN may
+# be either.
+_IN_SUBGROUP = {
+    ("sum", "f"): "subgroupAdd(a)",
+    ("sum", "i"): "subgroupAdd(a)",
+    ("prod", "f"): "subgroupMul(a)",
+    ("prod", "i"): "subgroupMul(a)",
+    ("max", "f"): "select(subgroupMax(a), nan_f(), subgroupAny(is_nan_f(a)))",
+    ("min", "f"): "select(subgroupMin(a), nan_f(), subgroupAny(is_nan_f(a)))",
+    ("max", "i"): "subgroupMax(a)",
+    ("min", "i"): "subgroupMin(a)",
+    ("xor_sum", "i"): "subgroupXor(a)",
+    ("xor_sum", "l"): "subgroupXor(a)",
+    ("any", "b"): "subgroupAny(a)",
+    ("max", "b"): "subgroupAny(a)",
+    ("min", "b"): "subgroupAll(a)",
+}
+_MOMENT_FIELDS = ("mean", "squares", "count")
+_MOMENTS = tuple((f"a.{part}", torch.float32) for part in _MOMENT_FIELDS)
 
 
 def accumulator(reduction: str, dtype: torch.dtype, src_dtype: torch.dtype) -> Accumulator:
@@ -56,6 +78,8 @@ def accumulator(reduction: str, dtype: torch.dtype, src_dtype: torch.dtype) -> A
             "push_moment_f(a, v)",
             _MOMENTS,
             "push_four_moments_f(a, v)",
+            fields=_MOMENT_FIELDS,
+            has_order=True,
         )
     if reduction == "welford_combine":
         return Accumulator(
@@ -64,6 +88,8 @@ def accumulator(reduction: str, dtype: torch.dtype, src_dtype: torch.dtype) -> A
             "merge_moments_f(a, b)",
             "merge_moments_f(a, v)",
             _MOMENTS,
+            fields=_MOMENT_FIELDS,
+            has_order=True,
         )
     if reduction == "online_softmax_reduce":
         return Accumulator(
@@ -73,6 +99,8 @@ def accumulator(reduction: str, dtype: torch.dtype, src_dtype: torch.dtype) -> A
             "push_exp_f(a, v)",
             (("a.most", torch.float32), ("a.total", torch.float32)),
             "push_four_exps_f(a, v)",
+            fields=("most", "total"),
+            has_order=True,
         )
     return _plain(reduction, dtype, src_dtype)
 
@@ -84,7 +112,12 @@ def _indexed(reduction: str, src_dtype: torch.dtype) -> Accumulator:
     lifted = tables.substitute(row["lift"], {"x": "v"})
     push = tables.substitute(row["combine"], {"b": lifted})
     return Accumulator(
-        row["accumulator"], row["identity"], row["combine"], push, ((row["finish"], torch.int64),)
+        row["accumulator"],
+        row["identity"],
+        row["combine"],
+        push,
+        ((row["finish"], torch.int64),),
+        fields=("value", "index"),
     )
 
 
@@ -104,7 +137,15 @@ def _plain(reduction: str, dtype: torch.dtype, src_dtype: torch.dtype) -> Accumu
         identity, combine = row["identity"], row["combine"]
     push = tables.substitute(combine, {"b": "v"})
     four = _FOUR_FLOATS.get(reduction, "") if kind == "f" else ""
-    return Accumulator(WGSL_TYPES[kind], identity, combine, push, (("a", DTYPES[kind]),), four)
+    return Accumulator(
+        WGSL_TYPES[kind],
+        identity,
+        combine,
+        push,
+        (("a", DTYPES[kind]),),
+        four,
+        _IN_SUBGROUP.get((reduction, kind), ""),
+    )
 
 
 def value_dtype(reduction: str, accumulator: Accumulator, src_dtype: torch.dtype) -> torch.dtype:
@@ -119,75 +160,216 @@ def value_dtype(reduction: str, accumulator: Accumulator, src_dtype: torch.dtype
 
 # Invocations of a row that combine the others' accumulators.
 _HEADS = 16
+WORKGROUP = 256
 # Types of accumulators, as workgroup memory has them, that take one word.
 ONE_WORD = frozenset({"f32", "i32", "u32"})
+# Sizes of a target's smallest subgroup that texts tell apart.
+_WIDTHS = (128, 64, 32, 16, 8, 4, 2, 1)
+# What the functions that use subgroups count on.
+SUBGROUP_WIDTH = "\n".join(
+    [
+        f"@{'if' if width == _WIDTHS[0] else 'elif'}(subgroups_of_{width}) "
+        f"const subgroup_width = {width}u;"
+        for width in _WIDTHS[:-1]
+    ]
+    + ["@elif(subgroups) const subgroup_width = 1u;"]
+)
+# The entry point sets it, for functions of accumulators that have an order.
+SUBGROUP_LANE = "@if(subgroups) var<private> subgroup_lane: u32;"
 
 
-def across_workgroup(
-    name: str, accumulator: Accumulator, shared: str, lanes: int, stride: int, takes_turns: bool
-) -> str:
-    """The function `name(value, lid, rlane)` that combines the accumulators of the `lanes`
-    invocations of a row, which are `stride` apart in the workgroup.
+@dataclass(frozen=True)
+class Across:
+    """The function ``name(value, lid, rlane)`` that combines the accumulators of the `lanes`
+    invocations of a row, which are `stride` apart in the workgroup. All of them get the same bits.
 
-    Numbers are combined in two steps, because a barrier costs more than the reads: the first _HEADS
-    invocations combine a share each, then every invocation combines their results. Structs are
-    combined in a tree, because combining two of them costs more than a barrier. `takes_turns`: the
-    next call uses another array, so that this one's results may still be read meanwhile.
+    Its text has two forms. Without subgroups all goes through workgroup memory. With subgroups, a
+    row's invocations in a subgroup combine theirs first, and what is left goes through workgroup
+    memory once; nothing is left of a row that lies in one subgroup. A subgroup has consecutive
+    `lid` and a power of two of them, so those of a row that it has for certain follow from the size
+    of the target's smallest subgroup.
+
+    `takes_turns`: the next call uses another array, so that this one's results may still be read
+    meanwhile.
     """
-    is_bool = accumulator.type == "bool"  # workgroup memory is not shared as bool by all drivers
 
-    def put(place: str, value: str) -> str:
-        return f"{shared}[{place}] = {f'select(0u, 1u, {value})' if is_bool else value};"
+    name: str
+    accumulator: Accumulator
+    shared: str  # the workgroup array
+    lanes: int
+    stride: int
+    takes_turns: bool
 
-    def get(place: str) -> str:
-        return f"({shared}[{place}] != 0u)" if is_bool else f"{shared}[{place}]"
+    def text(self) -> str:
+        return f"@if(subgroups)\n{self._by_subgroups()}\n@else\n{self._by_workgroup()}"
 
-    combined = tables.fill_in(accumulator.combine, ["acc", "other"])
-    last = "" if takes_turns else "workgroupBarrier();"
-    if accumulator.type in WGSL_TYPES.values():
-        heads = min(lanes, _HEADS)
+    def exchanged(self, width: int) -> int:
+        """How many accumulators a workgroup exchanges where the smallest subgroup has `width`
+        invocations."""
+        is_whole = self.lanes * self.stride <= width
+        return 0 if is_whole else WORKGROUP // max(1, width // self.stride)
+
+    # ---- Texts that both forms use ----
+
+    @property
+    def _is_bool(self) -> bool:
+        return self.accumulator.type == "bool"
+
+    def _put(self, place: str, value: str) -> str:
+        # Workgroup memory is not shared as bool by all drivers.
+        word = f"select(0u, 1u, {value})" if self._is_bool else value
+        return f"{self.shared}[{place}] = {word};"
+
+    def _get(self, place: str) -> str:
+        return f"({self.shared}[{place}] != 0u)" if self._is_bool else f"{self.shared}[{place}]"
+
+    def _combine_with(self, other: str) -> str:
+        """Combines `acc` with another accumulator."""
+        combined = tables.fill_in(self.accumulator.combine, ["acc", "other"])
+        return f"let other = {other};\nacc = {combined};"
+
+    def _function(self, body: str) -> str:
+        kind = self.accumulator.type
+        return f"""
+fn {self.name}(value: {kind}, lid: u32, rlane: u32) -> {kind} {{
+var acc = value;
+{body}
+return acc;
+}}
+"""
+
+    @property
+    def _last(self) -> str:
+        return "" if self.takes_turns else "workgroupBarrier();"
+
+    # ---- With subgroups ----
+
+    def _shuffled(self, function: str, by: str) -> str:
+        """`acc` of another invocation of the subgroup."""
+        kind = self.accumulator
+        if self._is_bool:
+            return f"({function}(select(0u, 1u, acc), {by}) != 0u)"
+        if not kind.fields:
+            return f"{function}(acc, {by})"
+        parts = ", ".join(f"{function}(acc.{field}, {by})" for field in kind.fields)
+        return f"{kind.type}({parts})"
+
+    def _in_subgroup(self) -> str:
+        """Combines accumulators of a row that a subgroup has for certain."""
+        steps = []
+        for apart in self._distances():
+            other = self._shuffled("subgroupShuffleXor", f"{apart * self.stride}u")
+            condition = f"subgroups_of_{2 * apart * self.stride}"
+            steps.append(f"@if({condition}) {{\n{self._combine_with(other)}\n}}")
+        by_steps = "\n".join(steps)
+        if not self.accumulator.in_subgroup or self.stride > 1:
+            return by_steps
+        # A subgroup has no invocations of other rows.
+        whole = "equal_subgroups"
+        if 2 * self.lanes <= _WIDTHS[0]:
+            whole += f" && !subgroups_of_{2 * self.lanes}"
+        text = tables.fill_in(self.accumulator.in_subgroup, ["acc"])
+        return f"@if({whole}) acc = {text};\n@else {{\n{by_steps}\n}}"
+
+    def _distances(self) -> list[int]:
+        """Between invocations of a row that may lie in one subgroup: powers of two."""
+        most = min(self.lanes, _WIDTHS[0] // self.stride)
+        return [1 << k for k in range(most.bit_length() - 1)]
+
+    def _exchange(self) -> str:
+        """Each subgroup gives one accumulator of each row, and combines all of the row."""
+        row = "(lid - rlane) / width" if self.stride == 1 else f"lid - rlane * {self.stride}u"
+        scale = "" if self.stride == 1 else f" * {self.stride}u"
+        steps = []
+        for apart in self._distances():
+            # Where the invocations that share the parts are that many: width and parts are.
+            least = 2 * apart * self.stride
+            beyond = self.lanes * self.stride // apart
+            if beyond <= least:
+                break
+            condition = f"subgroups_of_{least}"
+            if beyond <= _WIDTHS[0]:
+                condition += f" && !subgroups_of_{beyond}"
+            other = self._shuffled("subgroupShuffleXor", f"{apart * self.stride}u")
+            steps.append(f"@if({condition}) {{\n{self._combine_with(other)}\n}}")
+        by_steps = "\n".join(steps)
+        return f"""
+const parts = {self.lanes}u / width;
+const sharing = min(width, parts);
+let row = {row};
+if (rlane % width == 0u) {{
+{self._put(f"row + rlane / width{scale}", "acc")}
+}}
+workgroupBarrier();
+acc = {self._get(f"row + rlane % sharing{scale}")};
+for (var turn = 1u; turn < parts / sharing; turn++) {{
+{self._combine_with(self._get(f"row + (rlane % sharing + turn * sharing){scale}"))}
+}}
+{by_steps}
+{self._last}"""
+
+    def _by_subgroups(self) -> str:
+        exchange = self._exchange()
+        if self.lanes * self.stride <= _WIDTHS[0]:
+            exchange = f"@if(!subgroups_of_{self.lanes * self.stride}) {{{exchange}\n}}"
+        width = f"const width = max(subgroup_width / {self.stride}u, 1u);"
+        same = ""
+        if self.accumulator.has_order:
+            # Invocations have combined the same accumulators, but in another order.
+            first = f"subgroup_lane - rlane % width * {self.stride}u"
+            same = f"let first = {first};\nacc = {self._shuffled('subgroupShuffle', 'first')};"
+        return self._function(f"{width}\n{self._in_subgroup()}\n{exchange}\n{same}")
+
+    # ---- Without ----
+
+    def _by_workgroup(self) -> str:
+        """Numbers are combined in two steps, because a barrier costs more than the reads: the first
+        _HEADS invocations combine a share each, then every invocation combines their results.
+        Structs are combined in a tree, because combining two of them costs more than a barrier."""
+        if self.accumulator.fields:
+            return self._function(self._tree())
+        heads = min(self.lanes, _HEADS)
         share = f"""
 if (rlane < {heads}u) {{
-for (var k = {heads}u; k < {lanes}u; k += {heads}u) {{
-let other = {get(f"lid + k * {stride}u")};
-acc = {combined};
+for (var k = {heads}u; k < {self.lanes}u; k += {heads}u) {{
+{self._combine_with(self._get(f"lid + k * {self.stride}u"))}
 }}
-{put("lid", "acc")}
+{self._put("lid", "acc")}
 }}
 workgroupBarrier();"""
-        return f"""
-fn {name}(value: {accumulator.type}, lid: u32, rlane: u32) -> {accumulator.type} {{
-var acc = value;
-let row = lid - rlane * {stride}u;
-{put("lid", "acc")}
-workgroupBarrier();{share if lanes > heads else ""}
-acc = {get("row")};
+        return self._function(f"""let row = lid - rlane * {self.stride}u;
+{self._put("lid", "acc")}
+workgroupBarrier();{share if self.lanes > heads else ""}
+acc = {self._get("row")};
 for (var k = 1u; k < {heads}u; k++) {{
-let other = {get(f"row + k * {stride}u")};
-acc = {combined};
+{self._combine_with(self._get(f"row + k * {self.stride}u"))}
 }}
-{last}
-return acc;
-}}
-"""
-    return f"""
-fn {name}(value: {accumulator.type}, lid: u32, rlane: u32) -> {accumulator.type} {{
-var acc = value;
-{put("lid", "acc")}
-for (var step = {lanes // 2}u; step > 0u; step >>= 1u) {{
+{self._last}""")
+
+    def _tree(self) -> str:
+        return f"""{self._put("lid", "acc")}
+for (var step = {self.lanes // 2}u; step > 0u; step >>= 1u) {{
 workgroupBarrier();
 if (rlane < step) {{
-let other = {get(f"lid + step * {stride}u")};
-acc = {combined};
-{put("lid", "acc")}
+{self._combine_with(self._get(f"lid + step * {self.stride}u"))}
+{self._put("lid", "acc")}
 }}
 }}
 workgroupBarrier();
-acc = {get(f"lid - rlane * {stride}u")};
-{last}
-return acc;
-}}
-"""
+acc = {self._get(f"lid - rlane * {self.stride}u")};
+{self._last}"""
+
+
+def shared_array(name: str, stored: str, users: list[Across]) -> str:
+    """The declarations of a workgroup array through which `users` exchange accumulators."""
+    text = f"@if(!subgroups) var<workgroup> {name}: array<{stored}, {WORKGROUP}>;"
+    for width in reversed(_WIDTHS):
+        length = max(user.exchanged(width) for user in users)
+        if length == 0:
+            break
+        branch = "else" if width == _WIDTHS[0] else f"elif(!subgroups_of_{2 * width})"
+        text += f"\n@{branch} var<workgroup> {name}: array<{stored}, {length}>;"
+    return text
 
 
 def shared_type(accumulator: Accumulator) -> str:
