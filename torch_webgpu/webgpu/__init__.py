@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         make_graphed_callables,
         update_graph,
     )
+    from torch_webgpu.webgpu.flat_parameters import FlatParameter, flatten_parameters
     from torch_webgpu.webgpu.profiler import Profile, ProfileEntry, profile, stats
     from torch_webgpu.webgpu.properties import (
         DeviceProperties,
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DeviceProperties",
     "Event",
+    "FlatParameter",
     "Graph",
     "Kernel",
     "Profile",
@@ -93,6 +95,7 @@ __all__ = [
     "empty_cache",
     "export",
     "fallbacks",
+    "flatten_parameters",
     "get_amp_supported_dtype",
     "get_device_capability",
     "get_device_name",
@@ -227,6 +230,7 @@ _LATER = {
             "make_graphed_callables",
             "update_graph",
         ),
+        "torch_webgpu.webgpu.flat_parameters": ("FlatParameter", "flatten_parameters"),
         "torch_webgpu.webgpu.profiler": ("Profile", "ProfileEntry", "profile", "stats"),
         "torch_webgpu.webgpu.properties": (
             "DeviceProperties",
