@@ -193,6 +193,31 @@ def test_rows_within_a_subgroup_need_no_barrier():
     assert browser.count("workgroupBarrier") == 4
 
 
+@needs_subgroups
+@pytest.mark.parametrize("dim", [0, 1])
+def test_texts_for_subgroups_of_any_size_are_valid(dim, monkeypatch):
+    real = torch_webgpu._C.CompiledKernel
+    texts = []
+
+    def kernel(name, operands, num_integers, checks, make_text):
+        def text(places, declarations):
+            texts.append(make_text(places, declarations))
+            return texts[-1]
+
+        return real(name, operands, num_integers, checks, text)
+
+    monkeypatch.setattr(runtime._C, "CompiledKernel", kernel)
+    x = operand(70, 100, torch.float32).to(DEVICE)
+    compile(reductions_of(x.dtype, dim))(x)
+    assert any("@if(subgroups)" in text for text in texts)
+    for text in texts:
+        for least in (1, 4, 8, 16, 32, 64, 128):
+            for most in (least, 256):
+                sizes = {"subgroup_min_size": least, "subgroup_max_size": most}
+                shader = wgsl.assemble_text(text, features=["subgroups"], limits=sizes)
+                assert not torch_webgpu._C.shader_error(shader)
+
+
 def test_kernels_without_rows_of_several_invocations_do_not_ask():
     x = torch.randn(60, 100, device=DEVICE)
     for text in kernels_of(lambda x: x * 2 + 1, x):
