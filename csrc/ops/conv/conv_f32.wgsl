@@ -8,9 +8,11 @@
 import package::matmul::blocks::{StepPlace, step_place};
 import package::matmul::gemm_f32::{large_product};
 import package::matmul::grouped::{load4_a, outer_add, store_groups};
-import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_tile};
-import package::conv::conv_places::{Params, Gathered, row_of_groups, column_of_groups, place_in_groups, missing};
-import package::conv::conv_places::{place_of_c, place_of_further};
+import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_place};
+@if(!phased) import package::matmul::product::{banded_tile};
+import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_levels, position, b_at, is_inside};
+import package::conv::conv_groups::{Params, row_of_groups, column_of_groups, column_of_weight, place_in_groups, missing};
+import package::conv::conv_groups::{place_in_image, tile_in_phase};
 // @require !d_in_c
 // @require !blocked
 
@@ -35,6 +37,18 @@ fn load_group_b(place: b_place_t, step: b_step_t, n0: u32, t: u32) -> vec4<f32> 
   let i = place_in_groups(step, place);
   if (i != missing) {
     return bitcast<vec4<f32>>(load_b(i >> 2u));
+  }
+  return vec4<f32>();
+}
+
+// As gemm_f32.wgsl does, but for the place of a column.
+fn load_group_a(base: u32, first: u32, k0: u32, k_end: u32, t: u32) -> vec4<f32> {
+  @if(a_along_k) let k = k0 + (t & 1u) * 4u;
+  @if(a_along_k) let row = min(first + (t >> 1u), p.m - 1u);
+  @if(!a_along_k) let k = k0 + (t >> 5u);
+  @if(!a_along_k) let row = min(first + (t & 31u) * 4u, p.m - 4u);
+  if (k < k_end) {
+    return load4_a((base + row * p.a_row + column_of_weight(k)) >> 2u);
   }
   return vec4<f32>();
 }
@@ -64,19 +78,24 @@ fn sum_without_missing(here: BandedTile, m: u32, n: u32) -> f32 {
   for (var k = here.k_begin; k < here.k_end && !is_nan_f(sum); k++) {
     let i = place_in_groups(row_of_groups(k, true), column);
     if (i != missing) {
-      let j = row_of_a + k * p.a_column;
+      let j = row_of_a + column_of_weight(k);
       sum = fma(bitcast<f32>(load_a(j >> 2u)[j % 4u]), bitcast<f32>(load_b(i >> 2u)[i % 4u]), sum);
     }
   }
   return sum;
 }
 
+@if(phased)
+fn banded_tile(id: u32, sides: vec2<u32>) -> BandedTile {
+  return tile_in_phase(id, sides);
+}
+
 fn column_of_c(n: u32) -> u32 {
-  return place_of_c(n);
+  return place_in_image(n, p.c_outer, p.c_column);
 }
 
 fn column_of_further(n: u32, strides: vec4<u32>) -> u32 {
-  return place_of_further(n, strides);
+  return place_in_image(n, strides.w, strides.z);
 }
 
 @compute @workgroup_size(256)

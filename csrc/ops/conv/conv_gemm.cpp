@@ -1,10 +1,12 @@
 #include "ops/conv/conv_gemm.h"
 
+#include <ATen/ceil_div.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -110,6 +112,13 @@ Convolution start(Form form, const Tensor& w, const Tensor& b, at::IntArrayRef p
   return conv;
 }
 
+// What conv_few.wgsl counts as columns.
+void set_few(Convolution& conv, const Tensor& w, int64_t images, at::IntArrayRef grid) {
+  set_divisors(grid, conv.few.volume, conv.few.plane, conv.few.row);
+  set(conv.few.taps, spatial_sizes(w), 1);
+  conv.few.columns = images * numel(grid);
+}
+
 void add_bias(Gemm& problem, const Tensor& bias, int64_t groups) {
   if (bias.defined()) {
     problem.d = {.tensor = &bias,
@@ -191,6 +200,9 @@ struct OutputProduct : ConvProduct {
               .column = 1};
     gemm.b = gathered(x, geometry.groups, false);
     gemm.c = by_positions(y, geometry.groups);
+    set_few(conv, w, y.size(0), spatial_sizes(y));
+    conv.few.channels = w.size(1);
+    conv.few.channel_stride = numel(spatial_sizes(w));
   }
 };
 
@@ -212,6 +224,16 @@ struct InputProduct : ConvProduct {
               .reach = w.numel() - 1};
     gemm.b = gathered(y, geometry.groups, false);
     gemm.c = by_positions(x, geometry.groups);
+    // Pairs begin where a position and the padding add up to an even number.
+    std::vector<int64_t> grid = spatial_sizes(x).vec();
+    for (size_t d = 0; d < grid.size(); ++d) {
+      const int64_t stride = geometry.stride[d];
+      grid[d] = (grid[d] - 1 + geometry.padding[d] % stride) / stride + 1;
+    }
+    set_few(conv, w, x.size(0), grid);
+    set(conv.few.sizes, spatial_sizes(x), 1);
+    conv.few.channels = y_channels;
+    conv.few.channel_stride = w.size(1) * taps;
   }
 };
 
@@ -416,20 +438,93 @@ struct GroupedOutput : GroupedProduct {
   }
 };
 
+// The phases of conv_groups.wgsl, where there are several and they pay.
+class Phases {
+public:
+  Phases(const Tensor& x, const Tensor& w, const ConvGeometry& geometry)
+      : sizes_(spatial_sizes(x).vec()) {
+    constexpr int64_t kMostTaps = int64_t{1} << 16; // see tap_in_phase
+    constexpr int64_t kLeastColumns = 64;           // fewer waste most of a tile in each phase
+    const at::IntArrayRef taps = spatial_sizes(w);
+    Convolution::Phases found;
+    for (int64_t d = 0; d < kSpatial; ++d) {
+      const int64_t stride = spatial(geometry.stride, d, 1);
+      const int64_t dilation = spatial(geometry.dilation, d, 1);
+      const int64_t common = std::gcd(stride, dilation);
+      const int64_t step = stride / common;
+      found.count *= stride;
+      found.step[d] = static_cast<uint32_t>(step);
+      found.inverse[d] = static_cast<uint32_t>(inverse(dilation / common, step));
+      taps_ *= at::ceil_div(spatial(taps, d, 1), step);
+      // A phase without positions would have no last one.
+      if (spatial(spatial_sizes(x), d, 1) < stride) {
+        return;
+      }
+    }
+    std::vector<int64_t> largest = sizes_;
+    for (size_t d = 0; d < largest.size(); ++d) {
+      largest[d] = at::ceil_div(largest[d], geometry.stride[d]);
+    }
+    if (found.count == 1 || numel(taps) > kMostTaps || x.size(0) * numel(largest) < kLeastColumns) {
+      return;
+    }
+    set(found.taps, taps, 1);
+    set(found.sizes, spatial_sizes(x), 1);
+    phases_ = found;
+    sizes_ = largest;
+  }
+
+  bool are_several() const { return phases_.count > 1; }
+  const Convolution::Phases& words() const { return phases_; }
+  /// Of the largest phase: its positions in each dimension, and its taps.
+  const std::vector<int64_t>& sizes() const { return sizes_; }
+  int64_t taps() const { return taps_; }
+
+private:
+  // The number whose product with `n`, which has no factor in common with `modulus`, leaves 1.
+  static int64_t inverse(int64_t n, int64_t modulus) {
+    int64_t found = 0, next = 1, rest = modulus, divisor = n % modulus;
+    while (divisor != 0) {
+      const int64_t quotient = rest / divisor;
+      found = std::exchange(next, found - quotient * next);
+      rest = std::exchange(divisor, rest - quotient * divisor);
+    }
+    return modulus == 1 ? 0 : (found % modulus + modulus) % modulus;
+  }
+
+  Convolution::Phases phases_;
+  std::vector<int64_t> sizes_;
+  int64_t taps_ = 1;
+};
+
 struct GroupedInput : GroupedProduct {
   GroupedInput(const Tensor& x, const Tensor& y, const Tensor& w, const ConvGeometry& geometry,
                bool copies)
+      : GroupedInput(x, y, w, geometry, Phases(x, w, geometry), copies) {}
+
+  GroupedInput(const Tensor& x, const Tensor& y, const Tensor& w, const ConvGeometry& geometry,
+               const Phases& phases, bool copies)
       : GroupedProduct(copies ? grouped_weight(w, geometry.groups, true) : w,
                        copies ? grouped_images(y) : y, Form::input, w, w.size(0) / geometry.groups,
-                       spatial_sizes(x), geometry) {
+                       phases.sizes(), geometry) {
     conv.params.c_outer = static_cast<uint32_t>(x.stride(0));
-    numel_of_taps = numel(spatial_sizes(w));
+    conv.phases = phases.words();
     gemm.m = w.size(1);
-    gemm.n = x.size(0) * numel(spatial_sizes(x));
+    gemm.n = x.size(0) * numel(phases.sizes());
     gemm.c = by_positions(x, geometry.groups);
+    numel_of_taps = numel(spatial_sizes(w));
     set_weight(w.size(0) / geometry.groups);
+    if (phases.are_several()) {
+      gemm.k = phases.taps() * in_groups(b, w.size(0) / geometry.groups);
+    }
   }
 };
+
+// Whether the result of a product in phases is computed with its channels innermost, and copied
+// then. Elsewhere phases would share the words of neighbours.
+bool is_copied(const GroupedInput& product, const Tensor& x) {
+  return product.conv.phases.count > 1 && x.element_size() < 4 && x.stride(1) != 1;
+}
 
 // Its result has the columns (tap, channel).
 struct GroupedWeight : GroupedProduct {
@@ -614,7 +709,15 @@ void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor&
   if (way == Way::grouped) {
     GroupedInput product(x, y, w, geometry, true);
     add_bias(product.gemm, bias, geometry.groups);
+    if (!is_copied(product, x)) {
+      run(product.gemm, epilogue);
+      return;
+    }
+    const Tensor result = empty_with_channels_last(x);
+    product.conv.params.c_outer = static_cast<uint32_t>(result.stride(0));
+    product.gemm.c = by_positions(result, geometry.groups);
     run(product.gemm, epilogue);
+    copy_channels_first(x, result);
     return;
   }
   const Tensor weight = w.contiguous();

@@ -7,11 +7,13 @@
 // @operand b: in {bits128}
 
 import package::matmul::blocks::{StepPlace, step_place};
-import package::matmul::gemm_matrix::{matrix_product};
-import package::matmul::gemm_groups::{step_k, place_in_tile, load_group_a, load_group_b, base_of_a};
-import package::matmul::product::{Params, acc_t, epilogue, BandedTile, banded_tile};
-import package::conv::conv_places::{Params, Gathered, row_of_groups, column_of_groups, place_in_groups, missing};
-import package::conv::conv_places::{place_of_c, place_of_further};
+import package::matmul::gemm_matrix::{matrix_product, rows};
+import package::matmul::gemm_groups::{step_k, place_in_tile, load_group_b, base_of_a};
+import package::matmul::product::{Params, acc_t, epilogue, BandedTile, banded_place};
+@if(!phased) import package::matmul::product::{banded_tile};
+import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_levels, position, b_at, is_inside};
+import package::conv::conv_groups::{Params, row_of_groups, column_of_groups, column_of_weight, place_in_groups, missing};
+import package::conv::conv_groups::{place_in_image, tile_in_phase};
 // @require !blocked
 // @require !has_ranges
 
@@ -48,6 +50,15 @@ fn load_step_b(place: b_place_t, step: b_step_t, n0: u32, g: u32) -> vec4<u32> {
   return vec4<u32>();
 }
 
+// As gemm_groups.wgsl does, but for the place of a column.
+fn load_group_a(base: u32, m0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
+  let at = place_in_tile(g, a_along_k, rows / 8u) + vec2<u32>(m0, k0);
+  if (at.x < p.m && at.y < k_end) {
+    return load_a((base + at.x * p.a_row + column_of_weight(at.y)) >> 3u);
+  }
+  return vec4<u32>();
+}
+
 fn half_of(group: vec4<u32>, i: u32) -> f32 {
   return unpack2x16float(group[i / 2u % 4u])[i % 2u];
 }
@@ -63,19 +74,24 @@ fn without_missing(sum: f32, here: BandedTile, m: u32, n: u32) -> f32 {
   for (var k = here.k_begin; k < here.k_end && !is_nan_f(exact); k++) {
     let i = place_in_groups(row_of_groups(k, true), column);
     if (i != missing) {
-      let j = row_of_a + k * p.a_column;
+      let j = row_of_a + column_of_weight(k);
       exact = fma(half_of(load_a(j >> 3u), j), half_of(load_b(i >> 3u), i), exact);
     }
   }
   return exact;
 }
 
+@if(phased)
+fn banded_tile(id: u32, sides: vec2<u32>) -> BandedTile {
+  return tile_in_phase(id, sides);
+}
+
 fn column_of_c(n: u32) -> u32 {
-  return place_of_c(n);
+  return place_in_image(n, p.c_outer, p.c_column);
 }
 
 fn column_of_further(n: u32, strides: vec4<u32>) -> u32 {
-  return place_of_further(n, strides);
+  return place_in_image(n, strides.w, strides.z);
 }
 
 @compute @workgroup_size(128)

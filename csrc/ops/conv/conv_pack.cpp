@@ -26,10 +26,8 @@ struct Source {
   int64_t group_images, group_stride, image_stride, position_stride, channel_stride;
 };
 
-Tensor packed(const Tensor& tensor, const Source& from) {
-  const int64_t padded = in_groups(tensor, from.channels);
-  Tensor out =
-      empty_webgpu({from.images, from.positions, padded}, tensor.scalar_type(), tensor.device());
+// `out` has rows of `padded` elements.
+void pack(const Tensor& out, const Tensor& tensor, const Source& from, int64_t padded) {
   const bool narrow = tensor.element_size() == 2;
   const MatrixView in{
       .tensor = &tensor, .offset = tensor.storage_offset(), .reach = reach_of(tensor)};
@@ -50,6 +48,13 @@ Tensor packed(const Tensor& tensor, const Source& from) {
   launch.in_range(bytes.buffer, bytes.begin, bytes.end, narrow ? DType::kBits16 : DType::kBits32);
   launch.wide(from.positions > 32);
   launch.run(params);
+}
+
+Tensor packed(const Tensor& tensor, const Source& from) {
+  const int64_t padded = in_groups(tensor, from.channels);
+  Tensor out =
+      empty_webgpu({from.images, from.positions, padded}, tensor.scalar_type(), tensor.device());
+  pack(out, tensor, from, padded);
   return out;
 }
 
@@ -95,6 +100,33 @@ Tensor grouped_images(const Tensor& images, bool joined) {
   sizes.erase(sizes.begin() + 1);
   sizes.push_back(copy.size(2));
   return copy.view(sizes).movedim(-1, 1);
+}
+
+Tensor empty_with_channels_last(const Tensor& images) {
+  std::vector<int64_t> sizes = images.sizes().vec();
+  sizes.push_back(sizes[1]);
+  sizes.erase(sizes.begin() + 1);
+  return empty_webgpu(sizes, images.scalar_type(), images.device()).movedim(-1, 1);
+}
+
+void copy_channels_first(const Tensor& to, const Tensor& from) {
+  const int64_t positions = spatial_numel(to);
+  const int64_t per_word = 4 / to.element_size();
+  if (!to.is_contiguous() || positions % per_word != 0 || to.storage_offset() % per_word != 0) {
+    to.copy_(from);
+    return;
+  }
+  // Positions take the part of channels.
+  pack(to, from,
+       {.images = to.size(0),
+        .positions = to.size(1),
+        .channels = positions,
+        .group_images = to.size(0),
+        .group_stride = 0,
+        .image_stride = from.stride(0),
+        .position_stride = 1,
+        .channel_stride = position_stride(from)},
+       positions);
 }
 
 Tensor grouped_weight(const Tensor& weight, int64_t groups, bool by_channel) {

@@ -17,6 +17,9 @@ int64_t in_groups(const at::Tensor& tensor, int64_t count);
 /// the tensor's own are zero. The tensor itself if it lies so,
 /// and positions and images have one stride or need not be `joined`.
 at::Tensor grouped_images(const at::Tensor& images, bool joined = false);
+/// A new tensor of an image's sizes in that order, and its copy into one of another.
+at::Tensor empty_with_channels_last(const at::Tensor& images);
+void copy_channels_first(const at::Tensor& to, const at::Tensor& from);
 /// A weight [groups * rows, channels, taps...] as matrices of `rows` rows and (tap, channel)
 /// columns, or with rows and channels exchanged if `by_channel`.
 at::Tensor grouped_weight(const at::Tensor& weight, int64_t groups, bool by_channel);

@@ -96,35 +96,3 @@ fn place_of_further(n: u32, strides: vec4<u32>) -> u32 {
   @if(weight) return n * strides.z;
   @else return two_levels(n, p.position_volume, strides.w, strides.z);
 }
-
-// ---- Kernels with groups of channels: B's channels are neighbours in memory, and taps are numbered with the channels of
-// a tap innermost, so that a group's elements have one place in the image.
-
-const nowhere = vec3<i32>(-0x20000000);
-
-const missing = 0xffffffffu;
-
-fn tap_of_channel(n: u32) -> Gathered {
-  let tap = divide_by(n, p.channels);
-  let digits = digits_of(tap, p.tap_volume, p.tap_plane, p.tap_row);
-  return Gathered(n - tap * p.channels.x, vec3<i32>(digits.xyz * p.dilation.xyz));
-}
-
-fn row_of_groups(k: u32, exists: bool) -> Gathered {
-  @if(weight) let place = position(k);
-  @else let place = tap_of_channel(k);
-  return Gathered(place.offset, select(nowhere, place.at, exists));
-}
-
-// `start` is where the channels of B's batch start.
-fn column_of_groups(start: u32, n: u32) -> Gathered {
-  @if(weight) let place = tap_of_channel(n);
-  @else let place = position(n);
-  return Gathered(start + place.offset, select(nowhere, place.at, n < p.n));
-}
-
-// The place of an element, or `missing`.
-fn place_in_groups(row: Gathered, column: Gathered) -> u32 {
-  let at = b_at(row, column);
-  return select(missing, row.offset + column.offset + dot(vec3<u32>(at), p.b_strides.xyz), is_inside(at));
-}

@@ -31,6 +31,8 @@ int64_t choose_splits(int64_t workgroups, int64_t enough, int64_t k) {
   return std::min(ceil_div(enough, workgroups), k / kShortestPiece);
 }
 
+bool is_phased(const Gemm& g) { return g.conv != nullptr && g.conv->phases.count > 1; }
+
 ProductDispatch plan(const Product& product, const Strategy& row, const ShaderTarget& target) {
   const Gemm& g = product.gemm;
   const Strategy::Division division = row.divide != nullptr ? row.divide(product, row, target)
@@ -42,6 +44,11 @@ ProductDispatch plan(const Product& product, const Strategy& row, const ShaderTa
   dispatch.tiles_n = ceil_div(g.n, tile.n);
   dispatch.k_padded = g.blocks == 1 ? g.k : ceil_div(g.k, tile.k) * tile.k;
   const int64_t k = g.blocks * dispatch.k_padded;
+  if (is_phased(g)) {
+    dispatch.splits = g.conv->phases.count;
+    dispatch.k_piece = k;
+    return dispatch;
+  }
   const int64_t tiles = g.batch * dispatch.tiles_m * dispatch.tiles_n;
   int64_t splits =
       choose_splits(ceil_div(tiles, row.tiles_per_workgroup), division.enough_workgroups, k);
@@ -69,7 +76,7 @@ MatrixView piece_view(const Gemm& g, const at::Tensor& pieces, int64_t first) {
 
 void launch(const Product& product, const Strategy& row, const ShaderTarget& target) {
   ProductDispatch dispatch = plan(product, row, target);
-  if (dispatch.splits == 1) {
+  if (dispatch.splits == 1 || is_phased(product.gemm)) {
     row.launch(dispatch, row);
     return;
   }

@@ -48,6 +48,18 @@ struct Convolution {
   // B's channels are neighbours, in whole groups of 16 bytes, and taps are numbered with the
   // channel innermost. A is a matrix with strides, of such groups too.
   bool grouped = false;
+  // Of grouped ones in form `input`: into how many phases positions are sorted, see
+  // conv_groups.wgsl. Then the product's columns are those of the largest phase, and K its taps.
+  struct Phases {
+    int64_t count = 1;
+    std::array<uint32_t, 4> step{}, inverse{}, taps{}, sizes{};
+  } phases;
+  // For conv_few.wgsl: its columns and their divisors, the sizes of the weight and of x, the
+  // channels that are summed up and their stride in the weight.
+  struct Few {
+    std::array<uint32_t, 4> volume{}, plane{}, row{}, taps{}, sizes{};
+    int64_t columns = 0, channels = 0, channel_stride = 0;
+  } few;
   kernels::conv_product::Params params{};
 };
 

@@ -11,6 +11,7 @@
 #include "backend/empty.h"
 #include "backend/tensor.h"
 #include "kernels/conv_f32.h"
+#include "kernels/conv_few.h"
 #include "kernels/conv_matrix.h"
 #include "kernels/gemm.h"
 #include "kernels/gemm_direct.h"
@@ -217,8 +218,9 @@ bool has_groups_of_c(const ProductDispatch& dispatch, int64_t unit) {
   if (g.conv != nullptr && g.conv->form != kernels::conv_product::Form::weight) {
     // C's columns have two levels.
     const int64_t outer = dispatch.pieces ? unit : g.conv->params.c_outer;
-    if (!in_units(unit, {outer}) ||
-        !(along_m || in_units(4, {g.conv->params.position_volume[0]}))) {
+    const bool has_rows =
+        g.conv->phases.count == 1 && in_units(4, {g.conv->params.position_volume[0]});
+    if (!in_units(unit, {outer}) || !(along_m || has_rows)) {
       return false;
     }
   }
@@ -627,10 +629,9 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
 
 // ---- Convolutions with groups of channels
 
-// The parameters that conv_places.wgsl adds, which its kernels declare alike.
+// The parameters that conv_places.wgsl and conv_groups.wgsl add, which their kernels declare alike.
 template <class Params>
-void set_places(Params& p, const ProductDispatch& dispatch) {
-  const kernels::conv_product::Params& from = dispatch.product.gemm.conv->params;
+void set_places(Params& p, const kernels::conv_product::Params& from) {
   p.tap_volume = from.tap_volume;
   p.tap_plane = from.tap_plane;
   p.tap_row = from.tap_row;
@@ -644,6 +645,18 @@ void set_places(Params& p, const ProductDispatch& dispatch) {
   p.dilation = from.dilation;
   p.channels = from.channels;
   p.b_image = from.b_image;
+  p.b_channel = from.b_channel;
+}
+
+template <class Params>
+void set_groups(Params& p, const ProductDispatch& dispatch) {
+  const kernels::conv_product::Params& from = dispatch.product.gemm.conv->params;
+  set_places(p, from);
+  const Convolution::Phases& phases = dispatch.product.gemm.conv->phases;
+  p.phase_step = phases.step;
+  p.phase_inverse = phases.inverse;
+  p.phase_taps = phases.taps;
+  p.phase_sizes = phases.sizes;
   // Positions of one image follow those of another in the sums of pieces of K.
   p.c_outer = dispatch.pieces ? from.position_volume[0] : from.c_outer;
 }
@@ -673,11 +686,12 @@ void launch_convolution_matrix_f16(const ProductDispatch& dispatch, const Strate
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(false);
   launch.tall(dispatch.rows == 128).c_along_m(is_along_m(dispatch));
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
+  launch.phased(g.conv->phases.count > 1);
   if (dispatch.c.tensor->element_size() == 2 && has_groups_of_c(dispatch, 2)) {
     launch.own_words_of_c();
   }
   kernel::Params p;
-  set_places(p, dispatch);
+  set_groups(p, dispatch);
   set_matrices(p, dispatch);
   run<kernel::Regions>(launch, p, dispatch);
 }
@@ -701,11 +715,111 @@ void launch_convolution_groups_f32(const ProductDispatch& dispatch, const Strate
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(false).d_in_c(false);
   launch.c_along_m(is_along_m(dispatch));
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
+  launch.phased(g.conv->phases.count > 1);
   kernel::Params p;
-  set_places(p, dispatch);
+  set_groups(p, dispatch);
   set_matrices(p, dispatch);
   run<kernel::Regions>(launch, p, dispatch);
 }
+
+// ---- Convolutions with few rows or short sums
+
+namespace few {
+
+constexpr int64_t kInvocations = kernels::conv_few::kWorkgroup;
+constexpr int64_t kCapacity = 512; // of conv_few.wgsl: groups of rows and taps
+
+bool is_input(const Gemm& g) { return g.conv->form == kernels::conv_product::Form::input; }
+
+// How many positions of x, or groups of rows, an invocation computes: 1, 2 or 4. 0: the kernel
+// does not take this stride.
+int64_t groups(const Gemm& g) {
+  if (!is_input(g)) {
+    return g.m <= 4 ? 1 : g.m <= 8 ? 2 : 4;
+  }
+  const auto& stride = g.conv->params.stride;
+  const auto& dilation = g.conv->params.dilation;
+  const auto is_pair = [&](int d) { return stride[d] == 2 && dilation[d] == 1; };
+  if (stride[0] != 1 || (stride[1] != 1 && !is_pair(1)) || (stride[2] != 1 && !is_pair(2)) ||
+      (stride[1] == 2 && stride[2] == 1)) {
+    return 0;
+  }
+  return stride[1] * stride[2];
+}
+
+int64_t rows(const Gemm& g) { return g.m == 1 ? 1 : 4; }
+
+int64_t rows_of_workgroup(const Gemm& g) { return rows(g) * (is_input(g) ? 1 : groups(g)); }
+
+// Of one channel that is summed up: what is staged.
+int64_t staged(const Gemm& g) {
+  return g.conv->few.taps[0] * g.conv->few.taps[1] * int64_t{g.conv->few.taps[2]} *
+         (is_input(g) ? 1 : groups(g));
+}
+
+bool accepts(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  const Gemm& g = product.gemm;
+  return is_convolution(product, row, target) &&
+         g.conv->form != kernels::conv_product::Form::weight &&
+         info(product.dtype).kind == Kind::kFloat && groups(g) != 0 && staged(g) <= kCapacity &&
+         target.max_workgroup_storage >= kCapacity * 16 &&
+         target.max_workgroup_invocations >= kInvocations;
+}
+
+// Called for products that the kernel does not take, too.
+int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
+  constexpr int kNever = 101; // but where it is forced
+  constexpr int64_t kFewSummed = 4;
+  const Gemm& g = product.gemm;
+  if (g.conv == nullptr || g.conv->grouped || g.conv->few.columns < kInvocations / 2) {
+    return kNever;
+  }
+  const int64_t blocks = ceil_div(g.m, rows_of_workgroup(g));
+  const int64_t workgroups = ceil_div(g.conv->few.columns, kInvocations) * blocks * g.batch;
+  // Neighbouring invocations would read lines of the cache of their own.
+  const bool apart = g.conv->params.b_channel == 1 && g.conv->few.channels > kFewSummed;
+  if (apart || workgroups < target.workgroups_to_fill / 16) {
+    return kNever;
+  }
+  if (blocks == 1) {
+    return g.m <= 4 ? 0 : 34;
+  }
+  const bool short_sums = g.conv->few.channels <= kFewSummed && g.m <= 64;
+  return short_sums && !is_input(g) ? 34 : kNever;
+}
+
+Strategy::Division divide(const Product& product, const Strategy&, const ShaderTarget&) {
+  return {.tile = {rows_of_workgroup(product.gemm), kInvocations, 1}, .enough_workgroups = 1};
+}
+
+void launch(const ProductDispatch& dispatch, const Strategy&) {
+  namespace kernel = kernels::conv_few;
+  const Product& product = dispatch.product;
+  const Gemm& g = product.gemm;
+  const Convolution& conv = *g.conv;
+  const int64_t count = groups(g);
+  kernel::Launch launch(g.op);
+  bind_operands(launch, dispatch);
+  launch.form(static_cast<kernel::Form>(conv.form)).strided(conv.strided);
+  launch.single(rows(g) == 1).two(count >= 2).four(count == 4);
+  kernel::Params p;
+  set_places(p, conv.params);
+  set_matrices(p, dispatch);
+  p.grid_volume = conv.few.volume;
+  p.grid_plane = conv.few.plane;
+  p.grid_row = conv.few.row;
+  p.sizes = conv.few.sizes;
+  p.taps = conv.few.taps;
+  p.summed = u32(conv.few.channels);
+  p.chunk = u32(kCapacity / staged(g));
+  p.a_channel = u32(conv.few.channel_stride);
+  p.n = u32(conv.few.columns);
+  p.tiles_n = u32(ceil_div(conv.few.columns, kInvocations));
+  p.c_outer = conv.params.c_outer;
+  run<kernel::Regions>(launch, p, dispatch);
+}
+
+} // namespace few
 
 // Costs: 0 for the smallest products, 10 for vectors, then from the fastest tiles to the slowest.
 // An invocation of the kernels without tiles adds up 2048 products at most.
@@ -779,6 +893,7 @@ constexpr Strategy kStrategies[] = {
      cost_of_convolution_groups_f32,
      launch_convolution_groups_f32,
      divide_large},
+    {"convolution_few", {4, 256, 1}, 1, 0, few::accepts, few::cost, few::launch, few::divide},
     {"convolution_direct",
      {1, 1, 1},
      64,

@@ -28,7 +28,7 @@ struct ProductDispatch {
   MatrixView c; // the matrix that is written: that of the product, or the sums of the pieces of K
   bool pieces = false; // the latter: the epilogue comes later
   int64_t tiles_m = 0, tiles_n = 0;
-  int64_t splits = 1; // pieces of K,
+  int64_t splits = 1; // pieces of K, or phases of a convolution,
   int64_t k_piece = 0;
   int64_t k_padded = 0; // a block of K, up to a whole number of steps if there are several
   // Of kernels whose workgroups divide their rows as the product asks for: how many invocations

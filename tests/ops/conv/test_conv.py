@@ -345,6 +345,39 @@ def test_what_is_not_finite_in_groups_of_channels(case, force):
     check_not_finite(case, torch.float32)
 
 
+# Sizes of x and of the weight, options: strides with and without a factor in common with the
+# dilation, phases of x without taps, sizes that the stride does not divide, padding beyond taps.
+PHASES = [
+    ((2, 8, 12, 14), (12, 8, 3, 3), {"stride": 2, "padding": 1}),
+    ((2, 8, 11, 13), (20, 8, 5, 4), {"stride": (2, 3), "padding": (4, 0), "dilation": (3, 2)}),
+    ((3, 5, 11, 15), (8, 5, 1, 1), {"stride": 2}),
+    ((2, 16, 9, 16), (16, 8, 3, 2), {"stride": (4, 2), "dilation": 2, "padding": 3, "groups": 2}),
+    ((4, 4, 37), (8, 4, 6), {"stride": 3, "padding": 2}),
+    ((2, 4, 7, 6, 9), (8, 4, 3, 2, 3), {"stride": 2, "padding": (1, 0, 1)}),
+    ((2, 8, 5, 4), (8, 8, 2, 2), {"stride": 2}),  # few positions: not by phases
+]
+
+
+@pytest.mark.parametrize("case", range(len(PHASES)))
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+def test_phases_of_strided_input_gradients(case, last, force):
+    size, weight, options = PHASES[case]
+    dims = len(size) - 2
+    layout = (None, torch.channels_last, torch.channels_last_3d)[dims - 1] if last else None
+    x, w = torch.randn(size), torch.randn(weight)
+    function = (F.conv1d, F.conv2d, F.conv3d)[dims - 1]
+    wide = x.double().requires_grad_()
+    result = function(wide, w.double(), **options)
+    weights = torch.randn(result.shape)
+    (expected,) = torch.autograd.grad(result, wide, weights.double())
+    leaf = x.to(DEVICE, memory_format=layout or torch.contiguous_format).requires_grad_()
+    result = function(leaf, w.to(DEVICE), **options)
+    force("convolution_groups_f32")
+    (actual,) = torch.autograd.grad(result, leaf, weights.to(DEVICE))
+    scale = expected.abs().max()
+    torch.testing.assert_close(actual.cpu().double() / scale, expected / scale, rtol=0, atol=1e-5)
+
+
 def check_not_finite(case, dtype):
     """Neither padding nor what lies between the elements of a strided input is multiplied. (The
     CPU does so too in some dtypes and sizes; not in float32 here.)"""

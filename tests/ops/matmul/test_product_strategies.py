@@ -218,7 +218,46 @@ def test_convolutions_of_channel_groups(row, force):
     assert not any(taken) if needs_missing_feature(row) else all(taken)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row not in {*PLAIN, *GROUPS}])
+# A row that computes results and gradients of inputs only.
+FEW = "convolution_few"
+FEW_CONVOLUTIONS = [
+    ({"padding": 1}, 3, 9),
+    ({"padding": (0, 3), "dilation": 2}, 5, 20),
+    ({"stride": 2, "padding": (1, 2)}, 3, 7),
+    ({"stride": (1, 2), "padding": 3}, 2, 3),
+    ({"stride": (3, 1)}, 4, 1),
+    ({"groups": 6, "padding": 1}, 6, 6),
+    ({"groups": 6, "stride": 2, "padding": 1}, 6, 12),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_convolutions_of_few_channels(dtype, force):
+    for (options, channels, filters), width in itertools.product(FEW_CONVOLUTIONS, (10, 11)):
+        groups = options.get("groups", 1)
+        x = torch.randn(2, channels, 9, width).to(dtype)
+        w = torch.randn(filters, channels // groups, 3, 2).to(dtype)
+        bias = torch.randn(filters).to(dtype)
+        wide = x.double().requires_grad_()
+        expected = F.conv2d(wide, w.double(), bias.double(), **options)
+        gradient = torch.randn(expected.shape).to(dtype)
+        (expected_x,) = torch.autograd.grad(expected, wide, gradient.double())
+        leaf = x.to(DEVICE).requires_grad_()
+        force(FEW)
+        actual = F.conv2d(leaf, w.to(DEVICE), bias.to(DEVICE), **options)
+        results = [(actual.detach(), expected.detach())]
+        if options.get("stride") == (3, 1):
+            with pytest.raises(NotImplementedError, match="does not take this product"):
+                torch.autograd.grad(actual, leaf, gradient.to(DEVICE))
+        else:
+            found = torch.autograd.grad(actual, leaf, gradient.to(DEVICE))[0]
+            results.append((found, expected_x))
+        for one, other in results:
+            error = (one.cpu().double() - other).abs().max() / other.abs().max()
+            assert error < 4 * max(torch.finfo(dtype).eps, 2e-6), (options, width)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row not in {*PLAIN, *GROUPS, FEW}])
 def test_convolutions(row, force):
     force(row)
     # An odd width, one whose rows are whole words of halves, and one whose rows are not.

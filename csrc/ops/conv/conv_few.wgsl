@@ -1,0 +1,193 @@
+// conv_product.wgsl where a tile would be mostly empty: few rows, such as the three channels of a picture's gradient, or
+// short sums, such as those of depthwise convolutions. An invocation computes a column of C for some rows, and walks over
+// channels and taps. B's elements are read along its rows, so images whose channels lie apart are fast. The rows of A
+// are staged in workgroup memory for some channels at a time.
+//
+// With form `output` an invocation computes four rows, or eight (`two`), or 16 (`four`). With form `input` it computes four
+// rows; of a convolution with stride 2 at two neighbours in a row of x (`two`), or at four in two rows (`four`). They are
+// one in each phase (see conv_groups.wgsl), and all of their taps meet the same elements of y. p.n counts these pairs or
+// squares. `single`: there is one row in place of four.
+//
+// @operand c: out float akin a
+// @operand a: in float
+// @operand b: in like a
+// @operand d: in like a optional
+// @const   single: bool
+// @const   two: bool
+// @const   four: bool
+
+import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue};
+import package::conv::conv_places::{Params, divide_by, digits_of, two_levels, place_of_c, place_of_further};
+// @require !weight && (!four || two) && !(single && two && output)
+// @require !two || output || strided
+
+struct Params {
+  grid_volume: vec4<u32>, // divisors for columns: positions of y, or pairs or squares of x
+  grid_plane: vec4<u32>,
+  grid_row: vec4<u32>,
+  sizes: vec4<u32>,       // of x, for form `input`
+  taps: vec4<u32>,        // sizes of the weight
+  summed: u32,            // channels
+  chunk: u32,             // of these, staged at a time
+  a_channel: u32,         // stride
+}
+
+@if(single) alias sums_t = f32;
+@else alias sums_t = vec4<f32>;
+
+@if(single) const rows = 1u;
+@else const rows = 4u;
+
+// Groups of rows that an invocation computes at one position.
+@if(input || !two) const row_groups = 1u;
+@elif(four) const row_groups = 4u;
+@else const row_groups = 2u;
+
+const capacity = 512u; // kCapacity of strategies.cpp
+
+var<workgroup> weights: array<sums_t, capacity>;
+
+fn load_weights(at: u32, m: u32) -> sums_t {
+  var found: sums_t;
+  @if(single) found = load_a(at + m * p.a_row);
+  @else {
+    for (var j = 0u; j < rows; j++) {
+      if (m + j < p.m) {
+        found[j] = load_a(at + (m + j) * p.a_row);
+      }
+    }
+  }
+  return found;
+}
+
+fn stage(batch: u32, m0: u32, first: u32, t: u32) {
+  let base = p.a_at + batch * p.a_batch;
+  let count = min(p.chunk, p.summed - first) * p.tap_volume.x * row_groups;
+  for (var i = t; i < count; i += 256u) {
+    let place = i / row_groups;
+    let channel = divide_by(place, p.tap_volume);
+    let at = base + (first + channel) * p.a_channel + (place - channel * p.tap_volume.x) * p.a_column;
+    weights[i] = load_weights(at, m0 + i % row_groups * rows);
+  }
+}
+
+fn store_sum(batch: u32, m: u32, n: u32, sum: f32) {
+  if (m < p.m) {
+    store_c(p.c_at + batch * p.c_batch + m * p.c_row + column_of_c(n), epilogue(sum, batch, m, n));
+  }
+}
+
+fn store_sums(batch: u32, m: u32, n: u32, sums: sums_t) {
+  @if(single) store_sum(batch, m, n, sums);
+  @else {
+    store_sum(batch, m, n, sums.x);
+    store_sum(batch, m + 1u, n, sums.y);
+    store_sum(batch, m + 2u, n, sums.z);
+    store_sum(batch, m + 3u, n, sums.w);
+  }
+}
+
+// At a position of x, which may lie beyond its edges.
+@if(input)
+fn store_at(batch: u32, m: u32, image: u32, at: vec3<u32>, sums: sums_t) {
+  if (all(at < p.sizes.xyz)) {
+    store_sums(batch, m, image * p.position_volume.x + (at.x * p.sizes.y + at.y) * p.sizes.z + at.z, sums);
+  }
+}
+
+fn column_of_c(n: u32) -> u32 {
+  return place_of_c(n);
+}
+
+fn column_of_further(n: u32, strides: vec4<u32>) -> u32 {
+  return place_of_further(n, strides);
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) t: u32) {
+  let id = wid.y * groups.x + wid.x;
+  let m0 = id % p.tiles_m * (rows * row_groups);
+  let column = id / p.tiles_m % p.tiles_n * 256u + t;
+  let batch = id / p.tiles_m / p.tiles_n;
+  if (batch >= p.batch) {
+    return;
+  }
+
+  // Where tap 0 meets B, and how far the next one lies from it.
+  let digits = digits_of(column, p.grid_volume, p.grid_plane, p.grid_row);
+  @if(input) let first = vec3<i32>(digits.xyz + p.padding.xyz / p.stride.xyz);
+  @else let first = vec3<i32>(digits.xyz * p.stride.xyz) - vec3<i32>(p.padding.xyz);
+  @if(input) let step = -vec3<i32>(p.dilation.xyz);
+  @else let step = vec3<i32>(p.dilation.xyz);
+  @if(input) let ends = (p.taps.xyz + p.stride.xyz - 1u) / p.stride.xyz;
+  @else let ends = p.taps.xyz;
+  let sizes = select(vec3<u32>(0u), p.b_sizes.xyz, column < p.n);
+  let image = p.b_at + batch * p.b_batch + digits.w * p.b_image;
+  var sums0: sums_t;
+  @if(two) var sums1: sums_t;
+  @if(four) var sums2: sums_t;
+  @if(four) var sums3: sums_t;
+  for (var k0 = 0u; k0 < p.summed; k0 += p.chunk) {
+    workgroupBarrier();
+    stage(batch, m0, k0, t);
+    workgroupBarrier();
+    for (var k = 0u; k < min(p.chunk, p.summed - k0); k++) {
+      for (var depth = 0u; depth < ends.x; depth++) {
+        let x = bitcast<u32>(first.x + i32(depth) * step.x);
+        for (var height = 0u; height < ends.y; height++) {
+          let y = bitcast<u32>(first.y + i32(height) * step.y);
+          if (x >= sizes.x || y >= sizes.y) {
+            continue;
+          }
+          let line = image + (k0 + k) * p.b_channel + x * p.b_strides.x + y * p.b_strides.y;
+          @if(input && four) let tap_y = height * 2u;
+          @else let tap_y = height;
+          var at = ((k * p.taps.x + depth) * p.taps.y + tap_y) * p.taps.z * row_groups;
+          for (var width = 0u; width < ends.z; width++) {
+            let z = bitcast<u32>(first.z + i32(width) * step.z);
+            if (z < sizes.z) {
+              let b = load_b(line + z * p.b_strides.z);
+              sums0 = fma(sums_t(b), weights[at], sums0);
+              @if(two && !input) sums1 = fma(sums_t(b), weights[at + 1u], sums1);
+              @if(four && !input) sums2 = fma(sums_t(b), weights[at + 2u], sums2);
+              @if(four && !input) sums3 = fma(sums_t(b), weights[at + 3u], sums3);
+              @if(two && input) {
+                let has_next = width * 2u + 1u < p.taps.z;
+                if (has_next) {
+                  sums1 = fma(sums_t(b), weights[at + 1u], sums1);
+                }
+                @if(four) {
+                  if (tap_y + 1u < p.taps.y) {
+                    sums2 = fma(sums_t(b), weights[at + p.taps.z], sums2);
+                    if (has_next) {
+                      sums3 = fma(sums_t(b), weights[at + p.taps.z + 1u], sums3);
+                    }
+                  }
+                }
+              }
+            }
+            @if(two && input) at += 2u;
+            @else at += row_groups;
+          }
+        }
+      }
+    }
+  }
+  if (column >= p.n) {
+    return;
+  }
+  @if(input && two) {
+    let corner = digits.xyz * p.stride.xyz - p.padding.xyz % p.stride.xyz;
+    store_at(batch, m0, digits.w, corner, sums0);
+    store_at(batch, m0, digits.w, corner + vec3<u32>(0u, 0u, 1u), sums1);
+    @if(four) store_at(batch, m0, digits.w, corner + vec3<u32>(0u, 1u, 0u), sums2);
+    @if(four) store_at(batch, m0, digits.w, corner + vec3<u32>(0u, 1u, 1u), sums3);
+  }
+  @else {
+    store_sums(batch, m0, column, sums0);
+    @if(two) store_sums(batch, m0 + rows, column, sums1);
+    @if(four) store_sums(batch, m0 + 2u * rows, column, sums2);
+    @if(four) store_sums(batch, m0 + 3u * rows, column, sums3);
+  }
+}
