@@ -486,18 +486,37 @@ int64_t workgroups_at_once(const ShaderTarget& target) {
   return std::max<int64_t>(target.workgroups_to_fill / 16, 1);
 }
 
-// The largest tiles of which there are enough for the device, else the smallest. For matrices
-// smaller than a tile much of it would lie beyond the edge.
+// About how long the product takes with tiles of this side. The device computes so many tiles at
+// once, the last ones as long as full ones. The smaller kernels cut K where there are fewer, into
+// pieces that pay for the second pass. They compute less in a time: figures of an H200, in tenths.
+int64_t duration(const Gemm& g, int64_t side, int64_t at_once) {
+  constexpr int64_t kLongPiece = 512;
+  const int64_t rate = side == kLargest ? 10 : side == kSmallest ? 5 : 7;
+  const int64_t tiles = ceil_div(g.m, side) * ceil_div(g.n, side) * g.batch;
+  const int64_t pieces =
+      side == kLargest || tiles >= at_once
+          ? 1
+          : std::clamp<int64_t>(g.blocks * g.k / kLongPiece, 1, ceil_div(at_once, tiles));
+  return ceil_div(tiles * pieces, at_once) * side * side * 10 / (pieces * rate);
+}
+
+// The tiles that take the shortest time, of equal ones the largest. For matrices smaller than a
+// tile much of it would lie beyond the edge.
 int cost(const Product& product, const Strategy& row, const ShaderTarget& target) {
   const Gemm& g = product.gemm;
   const int64_t side = row.tile.m;
   const int64_t wanted = workgroups_at_once(target);
-  const bool too_large = side > kSmallest && std::min(g.m, g.n) * 4 < side * 3;
-  if (too_large || (side < kLargest && wanted == 1)) {
+  const auto fits = [&](int64_t tile) {
+    return tile == kSmallest || std::min(g.m, g.n) * 4 >= tile * 3;
+  };
+  if (!fits(side) || (side < kLargest && wanted == 1)) {
     return 60;
   }
-  const int64_t workgroups = ceil_div(g.m, side) * ceil_div(g.n, side) * g.batch;
-  return workgroups >= wanted ? 30 : 30 + static_cast<int>(side / kSmallest);
+  int cost = 30;
+  for (int64_t other = kLargest; other >= kSmallest; other /= 2) {
+    cost += fits(other) && duration(g, other, wanted) < duration(g, side, wanted) ? 1 : 0;
+  }
+  return cost;
 }
 
 Strategy::Division divide_small(const Product&, const Strategy& row, const ShaderTarget& target) {
