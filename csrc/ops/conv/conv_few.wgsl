@@ -18,7 +18,8 @@
 
 import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue};
 import package::conv::conv_places::{Params, divide_by, digits_of, two_levels, place_of_c, place_of_further};
-// @require !weight && (!four || two) && !(single && two && output)
+// @require !weight
+// @require (!four || two) && !(single && two && output)
 // @require !two || output || strided
 
 struct Params {

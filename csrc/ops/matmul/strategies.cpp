@@ -1,5 +1,6 @@
 #include "ops/matmul/strategies.h"
 
+#include <ATen/Context.h>
 #include <ATen/ceil_div.h>
 
 #include <algorithm>
@@ -17,11 +18,14 @@
 #include "kernels/gemm_direct.h"
 #include "kernels/gemm_f32.h"
 #include "kernels/gemm_f32_small.h"
+#include "kernels/gemm_high.h"
 #include "kernels/gemm_matrix.h"
 #include "kernels/gemm_ranges.h"
 #include "kernels/gemm_reduce.h"
+#include "kernels/gemm_split.h"
 #include "kernels/gemm_thin.h"
 #include "kernels/gemv.h"
+#include "launch/binding_list.h"
 #include "launch/dtypes.h"
 #include "launch/matrix_units.h"
 #include "launch/target_scope.h"
@@ -646,6 +650,114 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
 
 } // namespace matrix
 
+// float32 as parts on subgroup matrices, where PyTorch is told that less precision will do.
+namespace high {
+
+int64_t padded_k(const Gemm& g) { return ceil_div<int64_t>(g.k, 32) * 32; } // whole steps
+
+// Bytes of the parts of an operand with so many rows across K.
+uint64_t bytes_of_parts(const Gemm& g, const MatrixView& view, int64_t rows) {
+  return static_cast<uint64_t>(view.batch != 0 ? g.batch : 1) * rows * padded_k(g) * 6;
+}
+
+// torch.set_float32_matmul_precision and its relatives set this, whatever the device.
+bool is_allowed() {
+  const at::Float32Precision precision =
+      at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL);
+  return precision == at::Float32Precision::TF32 || precision == at::Float32Precision::BF16;
+}
+
+bool accepts(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  const Gemm& g = product.gemm;
+  uint32_t buffers = g.d.tensor != nullptr ? 7 : 6;
+  if (g.fusion != nullptr) {
+    buffers += std::ranges::count_if(
+        g.fusion->operands, [](const MatrixView& operand) { return operand.tensor != nullptr; });
+  }
+  const uint64_t largest = std::max(bytes_of_parts(g, g.a, g.m), bytes_of_parts(g, g.b, g.n));
+  return is_plain(product, row, target) && g.k > 0 && matrix::fits(product, DType::kF32, target) &&
+         buffers <= target.max_storage_buffers && largest <= BindingList::safe_reach(target) &&
+         is_allowed();
+}
+
+// It passes over both operands twice before.
+int cost(const Product& product, const Strategy&, const ShaderTarget&) {
+  constexpr int64_t kFewest = int64_t{1} << 30;
+  const Gemm& g = product.gemm;
+  const bool pays = g.batch * g.m * g.n * g.k >= kFewest;
+  return pays && std::min({g.m, g.n, g.k}) >= 128 ? 20 : 65;
+}
+
+// One operand, with strides across K and along it.
+at::Tensor split(const Product& product, const MatrixView& view, int64_t rows, bool along_k,
+                 bool is_b, const at::Tensor& scales) {
+  namespace kernel = kernels::gemm_split;
+  const Gemm& g = product.gemm;
+  const int64_t batches = view.batch != 0 ? g.batch : 1;
+  at::Tensor parts =
+      empty_webgpu({batches, rows, 3 * padded_k(g)}, at::kHalf, g.a.tensor->device());
+  kernel::Launch launch(g.op);
+  launch.out_as(DType::kBits32, parts).scales(scales);
+  const auto range = view.range(g.batch, rows, g.k);
+  launch.in_range(range.buffer, range.begin, range.end, DType::kF32);
+  launch.along_k(along_k).is_b(is_b);
+  launch.run({.batches = u32(batches),
+              .rows = u32(rows),
+              .k = u32(g.k),
+              .k_padded = u32(padded_k(g)),
+              .in_batch = u32(view.batch),
+              .in_row = u32(view.row),
+              .in_k = u32(view.column),
+              .first = is_b ? u32(scales.numel() - batches * rows) : 0});
+  return parts;
+}
+
+void launch(const ProductDispatch& dispatch, const Strategy&) {
+  namespace kernel = kernels::gemm_high;
+  const Product& product = dispatch.product;
+  const Gemm& g = product.gemm;
+  const int64_t of_a = (g.a.batch != 0 ? g.batch : 1) * g.m;
+  const int64_t of_b = (g.b.batch != 0 ? g.batch : 1) * g.n;
+  const at::Tensor scales = empty_webgpu({of_a + of_b}, at::kFloat, g.a.tensor->device());
+  const at::Tensor a = split(product, g.a, g.m, product.a_along_k, false, scales);
+  const at::Tensor b = split(product, g.b.transposed(), g.n, product.b_along_k, true, scales);
+  kernel::Launch launch(g.op);
+  bind_c(launch, dispatch);
+  launch.a_as(DType::kBits128, a).b_as(DType::kBits128, b).scales(scales);
+  const auto left = g.a.range(g.batch, g.m, g.k);
+  const auto right = g.b.range(g.batch, g.k, g.n);
+  launch.left_range(left.buffer, left.begin, left.end, DType::kF32);
+  launch.right_range(right.buffer, right.begin, right.end, DType::kF32);
+  launch.a_along_k(true).b_along_k(true).blocked(false);
+  launch.tall(dispatch.rows == 128).c_along_m(false);
+  kernel::Params p;
+  set_matrices(p, dispatch);
+  const int64_t depth = 3 * padded_k(g);
+  p.k = p.k_piece = p.k_block = p.k_padded = u32(depth);
+  p.a_batch = g.a.batch != 0 ? u32(g.m * depth) : 0;
+  p.b_batch = g.b.batch != 0 ? u32(g.n * depth) : 0;
+  p.a_row = p.b_column = u32(depth);
+  p.a_column = p.b_row = 1;
+  p.left_batch = u32(g.a.batch);
+  p.left_row = u32(g.a.row);
+  p.left_column = u32(g.a.column);
+  p.right_batch = u32(g.b.batch);
+  p.right_row = u32(g.b.row);
+  p.right_column = u32(g.b.column);
+  p.depth = u32(g.k);
+  p.right_scales = u32(of_a);
+  run<kernel::Regions>(launch, p, dispatch);
+}
+
+// K is not cut: the parts of a piece would not lie together.
+Strategy::Division divide(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  Strategy::Division division = matrix::divide_f16(product, row, target);
+  division.enough_workgroups = 1;
+  return division;
+}
+
+} // namespace high
+
 // ---- Convolutions with groups of channels
 
 // The parameters that conv_places.wgsl and conv_groups.wgsl add, which their kernels declare alike.
@@ -870,6 +982,7 @@ constexpr Strategy kStrategies[] = {
      matrix::launch,
      divide_large,
      8},
+    {"matrix_f32", {128, 128, 32}, 1, 0, high::accepts, high::cost, high::launch, high::divide},
     {"grouped_f32",
      {128, 128, 8},
      1,

@@ -16,7 +16,8 @@ import torch_webgpu
 from torch_webgpu.wgsl import target
 
 ROWS = [name for name, *_ in torch_webgpu._C._product_strategies()]
-PLAIN = [name for name in ROWS if not name.startswith("convolution")]
+HIGH = "matrix_f32"  # takes products only if less than float32's precision is asked for
+PLAIN = [name for name in ROWS if not name.startswith("convolution") and name != HIGH]
 # How many of the problems a row must take at least, if it declines some. A row that declines all
 # sizes below needs one more of them, here and in FUSED, else nothing tests it.
 LEAST = {
@@ -257,7 +258,7 @@ def test_convolutions_of_few_channels(dtype, force):
             assert error < 4 * max(torch.finfo(dtype).eps, 2e-6), (options, width)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row not in {*PLAIN, *GROUPS, FEW}])
+@pytest.mark.parametrize("row", [row for row in ROWS if row not in {*PLAIN, *GROUPS, FEW, HIGH}])
 def test_convolutions(row, force):
     force(row)
     # An odd width, one whose rows are whole words of halves, and one whose rows are not.
@@ -381,6 +382,61 @@ def test_strategy_of_a_call(row):
         assert fused.accepts(*(x.to("meta") for x in (out, *moved[:2]))) == is_taken
     with pytest.raises(ValueError, match="there is no strategy tiles_63"):
         torch_webgpu._C.FusedProduct("value", "tiles_63")
+
+
+def products_in_parts(problem, span):
+    """A product and its bound: each term to 2^-20, each number to 2^-37 of its row's largest."""
+    a, b = (matrix(problem.batch, *size, kind, torch.float32) for size, kind in (
+        ((problem.m, problem.k), problem.layout[0]), ((problem.k, problem.n), problem.layout[1])
+    ))  # fmt: skip
+    if span:
+        a = a * torch.exp2(torch.randint(-span, span, (*a.shape[:-1], 1)).float())
+        b = b * torch.exp2(torch.randint(-span, span, (*b.shape[:-2], 1, b.shape[-1])).float())
+    d = torch.randn(problem.n)
+    arguments = [t.to(DEVICE) for t in (d, a, b)]
+    actual = torch.baddbmm(*arguments) if problem.batch else torch.addmm(*arguments)
+    magnitude = wide(a).abs() @ wide(b).abs() + wide(d).abs()
+    bound = (2.0**-20 + problem.k * 2.0**-24) * magnitude
+    tops = wide(a).abs().amax(-1, keepdim=True) * wide(b).abs().amax(-2, keepdim=True)
+    return actual.cpu().double(), wide(a) @ wide(b) + wide(d), bound + problem.k * 2.0**-37 * tops
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_float32_of_less_precision(precision, force):
+    """Parts of float16 on subgroup matrices, if the precision allows it and not otherwise."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    force(HIGH)
+    try:
+        for size, layout in itertools.product([(33, 70, 101), (200, 64, 40), (65, 300, 9)], "nt"):
+            for batch, span in ((0, 0), (2, 30)):
+                problem = Problem(*size, torch.float32, batch, layout + "n")
+                if precision == "highest" or needs_missing_feature(HIGH):
+                    with pytest.raises(NotImplementedError, match="does not take this product"):
+                        products_in_parts(problem, span)
+                    continue
+                actual, expected, bound = products_in_parts(problem, span)
+                assert ((actual - expected).abs() <= bound).all(), problem
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_special_numbers_of_less_precision():
+    """As float32 has them, whichever kernel computes the product."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    if not needs_missing_feature(HIGH):
+        torch_webgpu._C._force_product_strategy(HIGH)
+    try:
+        a, b = torch.rand(40, 50) + 0.5, torch.rand(50, 60) + 0.5
+        a[3, 5], a[7, 1], b[2, 9], a[11] = torch.inf, torch.nan, -torch.inf, 1e38
+        actual = (a.to(DEVICE) @ b.to(DEVICE)).cpu()
+    finally:
+        torch_webgpu._C._force_product_strategy("")
+        torch.set_float32_matmul_precision(before)
+    expected = a @ b
+    assert torch.equal(actual.isnan(), expected.isnan())
+    assert torch.equal(actual.isinf() * actual.sign(), expected.isinf() * expected.sign())
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
