@@ -127,6 +127,7 @@ public:
                 "the sizes of a fused product do not fit: ", out.sizes(), " of ", a.sizes(),
                 " and ", b.sizes());
     Gemm problem;
+    problem.is_matmul = true;
     problem.op = "fused_product";
     problem.batch = batched ? out.size(0) : 1;
     problem.m = out.size(-2);

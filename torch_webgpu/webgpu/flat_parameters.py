@@ -58,8 +58,12 @@ class FlatParameter(torch.nn.Parameter):
     @property
     def grad(self) -> torch.Tensor | None:
         found = [part.grad for part in self._parts]
-        if self._gradient is not None and all(map(_is_same, found, self._views)):
-            return self._gradient
+        if any(gradient is not None for gradient in found):
+            self._check_parts()
+        if self._gradient is not None:
+            self._renew_moved_views()
+            if all(map(_is_same, found, self._views)):
+                return self._gradient
         missing = [k for k, gradient in enumerate(found) if gradient is None]
         if len(missing) == len(found):
             return None
@@ -68,7 +72,7 @@ class FlatParameter(torch.nn.Parameter):
                 f"{len(missing)} of the {len(found)} parameters of a flat parameter have no "
                 f"gradient, the first of them of shape {tuple(self._parts[missing[0]].shape)}. An "
                 "optimizer steps a flat parameter as a whole: give it parameters that are not used "
-                "in every step as they are"
+                "in every step as they are. zero_grad() of the model removes what is there"
             )
         self._gather(cast("list[torch.Tensor]", found))
         return self._gradient
@@ -94,8 +98,16 @@ class FlatParameter(torch.nn.Parameter):
     def grad(self) -> None:
         self.grad = None
 
+    def _renew_moved_views(self) -> None:
+        """A view whose memory was assigned (``p.grad.data =``) is a gradient like any other."""
+        buffer = cast("torch.Tensor", self._gradient)
+        start, size = buffer.data_ptr(), buffer.element_size()
+        for k, (view, place) in enumerate(zip(self._views, self._places, strict=True)):
+            is_there = view.dtype == buffer.dtype and view.stride() == place.stride
+            if view.numel() and not (is_there and view.data_ptr() == start + place.offset * size):
+                self._views[k] = _view(buffer, place)
+
     def _gather(self, gradients: list[torch.Tensor]) -> None:
-        self._check_parts()
         for gradient in gradients:
             if gradient.layout is not torch.strided:
                 raise RuntimeError(
@@ -103,6 +115,14 @@ class FlatParameter(torch.nn.Parameter):
                     "optimizer parameters with sparse gradients as they are"
                 )
         buffer = self._make_gradient()
+        memory = buffer.untyped_storage().data_ptr()
+        gradients = [
+            # Such as a detached view: it would be overwritten while it is read.
+            gradient.clone()
+            if gradient is not view and gradient.untyped_storage().data_ptr() == memory
+            else gradient
+            for gradient, view in zip(gradients, self._views, strict=True)
+        ]
         with torch.no_grad():
             if any(map(_is_same, gradients, self._views)):
                 for gradient, view in zip(gradients, self._views, strict=True):
@@ -173,6 +193,11 @@ def flatten_parameters(params: Iterable[Any]) -> list[Any]:
     Raises TypeError for what is no parameter, ValueError for one that needs no gradient, that
     shares memory with another, or that lies in a flat parameter or in another group already.
     """
+    if isinstance(params, torch.Tensor):
+        raise TypeError(
+            "flatten_parameters takes an iterable of parameters or of groups, such as "
+            "model.parameters(), not one tensor"
+        )
     given = list(params)
     if given and all(isinstance(group, Mapping) for group in given):
         groups = [list(_as_list(group["params"])) for group in given]

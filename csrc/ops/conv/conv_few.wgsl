@@ -133,6 +133,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     workgroupBarrier();
     stage(batch, m0, k0, t);
     workgroupBarrier();
+    // Sums of what is staged are added up apart: one chain over a long K would lose digits.
+    var part0: sums_t;
+    @if(two) var part1: sums_t;
+    @if(four) var part2: sums_t;
+    @if(four) var part3: sums_t;
     for (var k = 0u; k < min(p.chunk, p.summed - k0); k++) {
       for (var depth = 0u; depth < ends.x; depth++) {
         let x = bitcast<u32>(first.x + i32(depth) * step.x);
@@ -149,20 +154,20 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
             let z = bitcast<u32>(first.z + i32(width) * step.z);
             if (z < sizes.z) {
               let b = load_b(line + z * p.b_strides.z);
-              sums0 = fma(sums_t(b), weights[at], sums0);
-              @if(two && !input) sums1 = fma(sums_t(b), weights[at + 1u], sums1);
-              @if(four && !input) sums2 = fma(sums_t(b), weights[at + 2u], sums2);
-              @if(four && !input) sums3 = fma(sums_t(b), weights[at + 3u], sums3);
+              part0 = fma(sums_t(b), weights[at], part0);
+              @if(two && !input) part1 = fma(sums_t(b), weights[at + 1u], part1);
+              @if(four && !input) part2 = fma(sums_t(b), weights[at + 2u], part2);
+              @if(four && !input) part3 = fma(sums_t(b), weights[at + 3u], part3);
               @if(two && input) {
                 let has_next = width * 2u + 1u < p.taps.z;
                 if (has_next) {
-                  sums1 = fma(sums_t(b), weights[at + 1u], sums1);
+                  part1 = fma(sums_t(b), weights[at + 1u], part1);
                 }
                 @if(four) {
                   if (tap_y + 1u < p.taps.y) {
-                    sums2 = fma(sums_t(b), weights[at + p.taps.z], sums2);
+                    part2 = fma(sums_t(b), weights[at + p.taps.z], part2);
                     if (has_next) {
-                      sums3 = fma(sums_t(b), weights[at + p.taps.z + 1u], sums3);
+                      part3 = fma(sums_t(b), weights[at + p.taps.z + 1u], part3);
                     }
                   }
                 }
@@ -174,6 +179,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         }
       }
     }
+    sums0 += part0;
+    @if(two) sums1 += part1;
+    @if(four) sums2 += part2;
+    @if(four) sums3 += part3;
   }
   if (column >= p.n) {
     return;

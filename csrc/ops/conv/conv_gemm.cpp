@@ -44,7 +44,7 @@ void set(Words& words, at::IntArrayRef values, int64_t missing) {
 
 at::IntArrayRef spatial_sizes(const Tensor& tensor) { return tensor.sizes().slice(2); }
 
-// n / d by a multiplication, for n < 2^31: the words of divide_by in conv_product.wgsl.
+// n / d by a multiplication, for n < 2^31: the words of divide_by in conv_places.wgsl.
 Words divisor_words(uint32_t d) {
   // Granlund and Montgomery's round-up multiplier.
   const uint32_t shift = d <= 1 ? 0 : static_cast<uint32_t>(std::bit_width(d - 1));

@@ -94,7 +94,9 @@ fn column_of_weight(k: u32) -> u32 {
 fn row_of_groups(k: u32, exists: bool) -> Gathered {
   @if(weight) let place = position(k);
   @else let place = tap_of_channel(k);
-  return Gathered(place.offset, select(nowhere, place.at, exists));
+  // Form `input` subtracts a row's place from a column's, so that two that are missing must not cancel.
+  @if(input) return Gathered(place.offset, select(-nowhere, place.at, exists));
+  @else return Gathered(place.offset, select(nowhere, place.at, exists));
 }
 
 // The number of column n's position in the phase, and its image.

@@ -24,34 +24,37 @@ fn load4_b(group: u32) -> vec4<f32> {
   return bitcast<vec4<f32>>(load_b(group));
 }
 
-fn columns_of_c(n: u32) -> vec4<u32> {
-  return vec4<u32>(column_of_c(n), column_of_c(n + 1u), column_of_c(n + 2u), column_of_c(n + 3u));
+fn columns_of_c(n: vec4<u32>) -> vec4<u32> {
+  return vec4<u32>(column_of_c(n.x), column_of_c(n.y), column_of_c(n.z), column_of_c(n.w));
 }
 
 // A group of four in C.
 fn store_group_c(here: BandedTile, m: u32, n: u32, acc: vec4<f32>) {
   @if(c_along_m) let next = vec2<u32>(1u, 0u);
   @else let next = vec2<u32>(0u, 1u);
+  // Elements of a group behind the edge are not stored. For them the last one's operands are read.
+  let rows_of_group = min(vec4<u32>(m) + vec4<u32>(0u, 1u, 2u, 3u) * next.x, vec4<u32>(p.m - 1u));
+  let columns_of_group = min(vec4<u32>(n) + vec4<u32>(0u, 1u, 2u, 3u) * next.y, vec4<u32>(p.n - 1u));
   let batch = here.batch;
   let c = here.c_batch * p.c_batch + m * p.c_row;
   @if(c_is_bits128) let group = (p.c_at * 4u + c + column_of_c(n)) >> 2u;
-  @elif(c_along_m) let at = vec4<u32>(p.c_at + c + column_of_c(n)) + vec4<u32>(0u, 1u, 2u, 3u) * p.c_row;
-  @else let at = vec4<u32>(p.c_at + c) + columns_of_c(n);
+  @elif(c_along_m) let at = vec4<u32>(p.c_at + here.c_batch * p.c_batch + column_of_c(n)) + rows_of_group * p.c_row;
+  @else let at = vec4<u32>(p.c_at + c) + columns_of_c(columns_of_group);
   var value = acc;
   @if(scaled) value *= acc_scalar(p.alpha);
   var d = vec4<f32>();
   @if(d_in_c && c_is_bits128) d = bitcast<vec4<f32>>(load_c(group));
   @elif(d_in_c) d = vec4<f32>(load_c(at.x), load_c(at.y), load_c(at.z), load_c(at.w));
   @if(has_d) {
-    let i = p.d_at + batch * p.d_batch + m * p.d_row + n * p.d_column;
-    let step = next.x * p.d_row + next.y * p.d_column;
-    d = vec4<f32>(load_d(i), load_d(i + step), load_d(i + 2u * step), load_d(i + 3u * step));
+    let i = vec4<u32>(p.d_at + batch * p.d_batch) + rows_of_group * p.d_row + columns_of_group * p.d_column;
+    d = vec4<f32>(load_d(i.x), load_d(i.y), load_d(i.z), load_d(i.w));
   }
   @if(scaled && (d_in_c || has_d)) value += acc_scalar(p.beta) * d;
   @elif(d_in_c || has_d) value += d;
-  value = vec4<f32>(fuse(value.x, batch, m, n), fuse(value.y, batch, m + next.x, n + next.y),
-                    fuse(value.z, batch, m + 2u * next.x, n + 2u * next.y),
-                    fuse(value.w, batch, m + 3u * next.x, n + 3u * next.y));
+  value = vec4<f32>(fuse(value.x, batch, rows_of_group.x, columns_of_group.x),
+                    fuse(value.y, batch, rows_of_group.y, columns_of_group.y),
+                    fuse(value.z, batch, rows_of_group.z, columns_of_group.z),
+                    fuse(value.w, batch, rows_of_group.w, columns_of_group.w));
   @if(c_is_bits128) store_c(group, bitcast<vec4<u32>>(value));
   @else {
     for (var j = 0u; j < 4u; j++) {

@@ -60,6 +60,7 @@ void multiply(const Tensor& out, const Tensor& a_in, const Tensor& b_in, const T
     return;
   }
   Gemm problem;
+  problem.is_matmul = true;
   problem.batch = out.dim() == 3 ? out.size(0) : 1;
   problem.m = out.size(-2);
   problem.n = out.size(-1);

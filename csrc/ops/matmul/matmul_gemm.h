@@ -41,7 +41,7 @@ struct MatrixView {
 };
 
 /// The addresses of a convolution's elements, which strides alone do not describe: the parameters
-/// of conv_product.wgsl behind those of every product.
+/// of conv_places.wgsl behind those of every product.
 struct Convolution {
   kernels::conv_product::Form form{};
   bool strided = false; // the stride is not 1
@@ -107,6 +107,8 @@ struct Gemm {
   // Where a part or the transpose of a product lies in the whole, for a fusion: batch, row, column.
   std::array<int64_t, 3> origin{};
   bool flipped = false;
+  // Of a matrix operator, for which torch.set_float32_matmul_precision holds.
+  bool is_matmul = false;
 };
 
 bool is_gemm_dtype(at::ScalarType type);

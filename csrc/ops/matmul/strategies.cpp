@@ -677,7 +677,7 @@ bool accepts(const Product& product, const Strategy& row, const ShaderTarget& ta
   const uint64_t largest = std::max(bytes_of_parts(g, g.a, g.m), bytes_of_parts(g, g.b, g.n));
   return is_plain(product, row, target) && g.k > 0 && matrix::fits(product, DType::kF32, target) &&
          buffers <= target.max_storage_buffers && largest <= BindingList::safe_reach(target) &&
-         is_allowed();
+         g.is_matmul && is_allowed();
 }
 
 // It passes over both operands twice before.

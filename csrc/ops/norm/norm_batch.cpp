@@ -316,6 +316,8 @@ ThreeTensors batch_norm(const Tensor& input, const OptionalTensor& weight,
               input.sizes());
   TORCH_CHECK(training || (given_mean.defined() && given_var.defined()),
               "running_mean and running_var must be defined in evaluation mode");
+  TORCH_CHECK(!training || input.numel() != 0,
+              "input tensor must have at least one element, but got input_sizes = ", input.sizes());
   const Tensor out = empty_of_format(input);
   const Tensor invstd = empty_webgpu({input.size(1)}, at::kFloat, input.device());
   if (!training) {

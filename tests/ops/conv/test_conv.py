@@ -349,10 +349,11 @@ def test_what_is_not_finite_in_groups_of_channels(case, force):
 # dilation, phases of x without taps, sizes that the stride does not divide, padding beyond taps.
 PHASES = [
     ((2, 8, 12, 14), (12, 8, 3, 3), {"stride": 2, "padding": 1}),
-    ((2, 8, 11, 13), (20, 8, 5, 4), {"stride": (2, 3), "padding": (4, 0), "dilation": (3, 2)}),
+    ((9, 8, 11, 13), (20, 8, 5, 4), {"stride": (2, 3), "padding": (4, 0), "dilation": (3, 2)}),
     ((3, 5, 11, 15), (8, 5, 1, 1), {"stride": 2}),
-    ((2, 16, 9, 16), (16, 8, 3, 2), {"stride": (4, 2), "dilation": 2, "padding": 3, "groups": 2}),
-    ((4, 4, 37), (8, 4, 6), {"stride": 3, "padding": 2}),
+    ((5, 16, 9, 16), (16, 8, 3, 2), {"stride": (4, 2), "dilation": 2, "padding": 3, "groups": 2}),
+    ((8, 4, 37), (8, 4, 6), {"stride": 3, "padding": 2}),
+    ((4, 4, 22, 23), (8, 4, 4, 3), {"stride": (4, 3), "padding": 5, "dilation": (6, 9)}),
     ((2, 4, 7, 6, 9), (8, 4, 3, 2, 3), {"stride": 2, "padding": (1, 0, 1)}),
     ((2, 8, 5, 4), (8, 8, 2, 2), {"stride": 2}),  # few positions: not by phases
 ]

@@ -421,6 +421,19 @@ def test_float32_of_less_precision(precision, force):
         torch.set_float32_matmul_precision(before)
 
 
+def test_convolutions_keep_their_precision(force):
+    """Also those that are plain products: PyTorch's switch is for matrix operators."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    x, weight = torch.randn(2, 40, 8, 8).to(DEVICE), torch.randn(50, 40, 1, 1).to(DEVICE)
+    force(HIGH)
+    try:
+        with pytest.raises(NotImplementedError, match="does not take this product"):
+            F.conv2d(x, weight)
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def test_special_numbers_of_less_precision():
     """As float32 has them, whichever kernel computes the product."""
     before = torch.get_float32_matmul_precision()

@@ -297,12 +297,72 @@ def test_a_moved_parameter_is_an_error():
         _ = flat.grad
 
 
+@pytest.mark.parametrize("move", ["model", "data"])
+def test_a_parameter_moved_after_a_step_is_an_error(move):
+    """Also where its gradient is the object that was gathered."""
+    model = nn.Linear(3, 4).to(DEVICE)
+    (flat,) = torch.webgpu.flatten_parameters(model.parameters())
+    optimizer = torch.optim.SGD([flat], lr=0.1)
+    model(torch.rand(2, 3, device=DEVICE)).sum().backward()
+    optimizer.step()
+    if move == "model":
+        model.half()
+        model.float()
+    else:
+        model.weight.data = model.weight.data.clone()
+    with pytest.raises(RuntimeError, match="does not lie in its flat parameter any more"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda weight, bias: setattr(weight.grad, "data", weight.grad.data * 0),
+        lambda weight, bias: setattr(weight, "grad", weight.grad.detach()),
+        lambda weight, bias: (
+            setattr(weight, "grad", bias.grad.expand(4, 4) * 2),
+            setattr(bias, "grad", bias.grad.flip(0)),
+        ),
+        lambda weight, bias: setattr(weight, "grad", bias.grad.expand(4, 4)),
+    ],
+)
+def test_gradients_that_are_assigned_after_a_step(change):
+    results = []
+    for flat in (False, True):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 4).to(DEVICE)
+        params = model.parameters()
+        optimizer = torch.optim.SGD(
+            torch.webgpu.flatten_parameters(params) if flat else params, lr=0.1
+        )
+        (model(torch.rand(2, 4, device=DEVICE)).sum() * model.bias.sum()).backward()
+        optimizer.step()
+        change(model.weight, model.bias)
+        optimizer.step()
+        results.append([p.detach().cpu() for p in model.parameters()])
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_step_with_some_gradients_can_be_taken_back():
+    model = nn.Linear(3, 4).to(DEVICE)
+    optimizer = torch.optim.SGD(torch.webgpu.flatten_parameters(model.parameters()), lr=0.1)
+    model.weight.sum().backward()
+    with pytest.raises(RuntimeError, match=r"zero_grad\(\) of the model"):
+        optimizer.step()
+    model.zero_grad()
+    model(torch.rand(2, 3, device=DEVICE)).sum().backward()
+    optimizer.step()
+
+
 def test_what_cannot_be_flattened():
     def parameter(*shape):
         return nn.Parameter(torch.rand(*shape, device=DEVICE))
 
     flatten = torch.webgpu.flatten_parameters
     assert flatten([]) == []
+    with pytest.raises(TypeError, match="not one tensor"):
+        flatten(parameter(3))
     with pytest.raises(TypeError, match="not Tensor"):
         flatten([torch.rand(3)])
     with pytest.raises(ValueError, match="needs no gradient"):
