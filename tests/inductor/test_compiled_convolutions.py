@@ -7,6 +7,7 @@ from compiled import DEVICE, assert_equal, check, compile, dispatches
 from torch import nn
 from torch._inductor.utils import run_and_get_code
 
+from torch_webgpu import _C
 from torch_webgpu.inductor import choices
 from torch_webgpu.wgsl import target
 
@@ -409,7 +410,12 @@ def fastest(monkeypatch):
     return choose
 
 
-STRATEGIES = ["convolution_direct", "convolution_32", "convolution_64", "convolution_groups_f32"]
+# The rows of the table for convolutions of float32.
+STRATEGIES = [
+    name
+    for name, *_ in _C._product_strategies()
+    if name.startswith("convolution") and not name.endswith("f16")
+]
 
 
 @pytest.mark.parametrize("transposed", [False, True])
