@@ -134,10 +134,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     stage(batch, m0, k0, t);
     workgroupBarrier();
     // Sums of what is staged are added up apart: one chain over a long K would lose digits.
-    var part0: sums_t;
-    @if(two) var part1: sums_t;
-    @if(four) var part2: sums_t;
-    @if(four) var part3: sums_t;
+    var part0 = sums_t();
+    @if(two) var part1 = sums_t();
+    @if(four) var part2 = sums_t();
+    @if(four) var part3 = sums_t();
     for (var k = 0u; k < min(p.chunk, p.summed - k0); k++) {
       for (var depth = 0u; depth < ends.x; depth++) {
         let x = bitcast<u32>(first.x + i32(depth) * step.x);
