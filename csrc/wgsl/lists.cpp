@@ -85,7 +85,7 @@ std::string ListSet::element_functions(const std::vector<const List*>& vectors) 
   }
   return "const lanes = " + str(lanes) + "u;\nstruct Elements {\n" + members +
          "}\nfn update_elements(x: ptr<function, " + array +
-         ">, t: u32, left: u32) {\n  var y: " + array + ";\n  for (var lane = 0u; lane < " +
+         ">, t: u32, left: u32) {\n  var y = " + array + "();\n  for (var lane = 0u; lane < " +
          (stops_at_end_ ? "left" : "lanes") + "; lane++) {\n    var v = Elements(" + values +
          ");\n    element(&v, t);\n" + results + "  }\n  *x = y;\n}\n";
 }
@@ -117,8 +117,8 @@ std::string ListSet::update_function(const std::vector<const List*>& vectors) co
   }
   const std::string end = "    default: {}\n  }\n";
   const std::string array = "array<vec4<u32>, " + str(static_cast<uint32_t>(vectors.size())) + ">";
-  return "fn update_vector(t: u32, i: u32, left: u32) {\n  var x: " + array +
-         ";\n  let e = t * list_stride;\n  switch t {\n" + loads + end +
+  return "fn update_vector(t: u32, i: u32, left: u32) {\n  var x = " + array +
+         "();\n  let e = t * list_stride;\n  switch t {\n" + loads + end +
          "  var y = x;\n  update_elements(&y, t, left);\n  let bytes = left * " +
          str(info(vectors[0]->dtype).bytes) + "u;\n" + merge + "  switch t {\n" + stores + end +
          "}\n";

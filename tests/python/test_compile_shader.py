@@ -600,3 +600,31 @@ class TestAutograd:
             x = torch.ones(3, device="webgpu")
             lib.increment(x)
         assert x.tolist() == [2.0] * 3
+
+
+def test_variables_start_with_zeros_each_time_around_a_loop():
+    lib = compile_shader("""
+        alias Pair = vec2<u32>;
+        struct Sums { few: Pair, many: array<u32, 3> }
+        @group(0) @binding(0) var<storage, read_write> out: array<u32>;
+
+        fn sum_to(n: u32) -> u32 {
+          var all = 0u;
+          for (var i = 0u; i < n; i++) {
+            var part: u32; /* a sum */ var<function> sums : Sums ;
+            for (var k = 0u; k <= i; k++) {
+              part += 1u;
+              sums.few.y += 1u;
+              sums.many[1 + 1] += 1u;
+            }
+            all += part + sums.few.y + sums.many[2];
+          }
+          return all;
+        }
+
+        @compute @workgroup_size(8)
+        fn sums(@builtin(local_invocation_index) i: u32) { out[i] = sum_to(i); }
+    """)
+    out = torch.empty(8, dtype=torch.uint32, device="webgpu")
+    lib.sums(out)
+    assert out.tolist() == [3 * sum(range(1, n + 1)) for n in range(8)]

@@ -283,6 +283,7 @@ def test_elements_of_a_type_and_vectors(read):
         ("count: u32,", "count: u32", "a comma is missing behind `count: u32 // elements`"),
         ("// @errors", "//@errors", "a directive starts in column 0 with"),
         ("let a = 1u", "let a = p.cuont", "p.cuont: Params has no such field, only count, scale"),
+        ("let a = 1u", "@if(plain) var a: vec2<u32>", "var a needs a value"),
         ("let a = 1u", "let a = load_z(0u)", "load_z: no operand is called z, only y, x, w"),
         ("count: u32,", "x_at: u32,", "x_at is added by the build"),
         ("x: in like y", "x: in like z", "x is like z, but no operand above"),
@@ -311,6 +312,11 @@ def test_what_is_refused(read, old, new, complaint):
     assert old in KERNEL
     with pytest.raises(ContractError, match=complaint):
         read(KERNEL.replace(old, new))
+
+
+def test_functions_without_operands_give_their_variables_values():
+    with pytest.raises(ContractError, match="sum_all: var rest needs a value"):
+        declarations("fn sum_all() -> u32 {\n  var rest: u32;\n  return rest;\n}\n")
 
 
 def test_a_file_without_entry_point_must_be_imported(tmp_path):

@@ -48,6 +48,7 @@ DIRECTIVES = {"operand", "const", "region", "require", "errors", "enable", "grid
 ACCESSOR = re.compile(
     rf"\b(?:load|load2|load_vector|store|store2|store4|atomic_add|atomic_update)_({NAME})\("
 )
+EMPTY_VARIABLE = re.compile(rf"^[ \t]+(?:@.*\s)?var\s+({NAME})\s*:[^=;]*;", re.MULTILINE)
 PARAM = re.compile(rf"(?<![\w.])p\.({NAME})")
 GRID = re.compile(r"^(groups|invocations) (.+)$")
 GRID_TERM = re.compile(r"[A-Za-z_][\w.]*|\d+|<<|>>|[-+*/%(),]|\s+")
@@ -87,9 +88,18 @@ def declarations(text: str) -> dict[str, str]:
                 raise ContractError(f"the declaration of {match[1]} has no end")
         i += 1
         declaration = "\n".join(lines[start:i])
+        if complaint := _empty_variable(declaration):
+            raise ContractError(f"{match[1]}: {complaint}")
         before = found.get(match[1])
         found[match[1]] = declaration if before is None else f"{before}\n{declaration}"
     return found
+
+
+def _empty_variable(code: str) -> str:
+    """What to say of a variable in a function that has no value. Tint, and naga before 2026, clear
+    it when the function starts, and not each time that a loop reaches it."""
+    match = EMPTY_VARIABLE.search(code)
+    return f"var {match[1]} needs a value, such as the zero `f32()` of its type" if match else ""
 
 
 class _Parser:
@@ -449,6 +459,8 @@ class _Parser:
         """What the text takes of Params and of operands is there. A shader's compiler would say the
         same, but only when the kernel first runs."""
         code = re.sub(r"//.*", "", text)
+        if complaint := _empty_variable(code):
+            self.fail(complaint)
         fields = [f.name for f in self.kernel.params]
         for name in PARAM.findall(code):
             if name not in fields:

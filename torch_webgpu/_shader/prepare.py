@@ -306,6 +306,7 @@ def prepare(program: Program, entry: str) -> Prepared:
     for number, variable in enumerate(storage):
         binding = variable.attributes["binding"]
         edits.append((binding.start, binding.end, str(number)))
+    edits += _start_with_zeros(program)
     edits += _replace_uniforms(program, uniforms, walk.uniform_uses)
     workgroup = [v for v in variables if v.space == "workgroup"]
     if workgroup:
@@ -372,6 +373,26 @@ def _replace_uniforms(
             f"var<uniform> {_UNIFORMS}: {_UNIFORMS}_type;\n",
         )
     )
+    return edits
+
+
+def _start_with_zeros(program: Program) -> list[tuple[int, int, str]]:
+    """Gives the variables of functions that have no value their zero value. WGSL says that they
+    have it each time that a loop reaches them, but Tint clears them when the function starts."""
+    edits = []
+    for function in program.functions.values():
+        for at in range(function.body, function.end):
+            if program.text(at) != "var":
+                continue
+            end = at
+            while program.text(end) not in ("=", ";"):
+                end += 1
+            if program.text(end) == "=":
+                continue
+            colon = next(i for i in range(at, end) if program.text(i) == ":")
+            kind = program.source[program.tokens[colon + 1].start : program.tokens[end - 1].end]
+            start = program.tokens[end].start
+            edits.append((start, start, f" = {kind}()"))
     return edits
 
 

@@ -101,7 +101,7 @@ class KeptValues:
                 if known is None:
                     value = _Value(f"computed{len(self._values)}")
                     self._values[whole] = value
-                    arrays.writeline(_Line(f"var {value.array}: {kind};", value))
+                    arrays.writeline(_Line(f"var {value.array} = {kind}();", value))
                     rest.append(_Line(f"{value.array}[{TURN}][{LANE}] = {name};", value))
                 elif known.is_wanted or may_keep():
                     known.is_wanted = True

@@ -87,7 +87,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   // Of the row t / score_lanes, in its invocations.
   var maximum = lowest;
   var sum = 0.0;
-  var results: array<vec4<f32>, rows>;
+  var results = array<vec4<f32>, rows>();
   let seen = select(p.keys, min(p.keys, p.queries), causal);
   let end = min(seen, (split + 1u) * p.split_keys);
   for (var first = split * p.split_keys; first < end; first += p.block) {

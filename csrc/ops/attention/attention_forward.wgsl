@@ -67,12 +67,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let v = matrix_v(batch, head / p.group);
 
   @if(dropped) let draws = draws_of(load_seed(p.seed_at), load_offset(p.offset_at));
-  var maxima: array<f32, rows_each>;
-  var sums: array<f32, rows_each>;
+  var maxima = array<f32, rows_each>();
+  var sums = array<f32, rows_each>();
   for (var i = 0u; i < rows_each; i++) {
     maxima[i] = lowest;
   }
-  var results: results_t;
+  var results = results_t();
   let end = select(p.keys, min(p.keys, first_row + rows), causal);
   for (var first = 0u; first < end; first += columns) {
     var scores = scores_t();

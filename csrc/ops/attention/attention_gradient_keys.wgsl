@@ -38,8 +38,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let v = matrix_v(batch, key_head);
 
   @if(dropped) let draws = draws_of_call();
-  var results_k: results_t;
-  var results_v: results_t;
+  var results_k = results_t();
+  var results_v = results_t();
   let begin = select(0u, first_row / columns * columns, causal);
   for (var n = 0u; n < p.group; n++) {
     let head = key_head * p.group + n;

@@ -37,13 +37,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let v = matrix_v(batch, head / p.group);
   let g = matrix_g(batch, head);
 
-  var pairs: array<vec2<f32>, rows_each>;
+  var pairs = array<vec2<f32>, rows_each>();
   for (var i = 0u; i < rows_each; i++) {
     pairs[i] = pair_of(batch, head, first_row + i * lanes + lane);
   }
   @if(dropped) let draws = draws_of_call();
-  var sums: array<f32, rows_each>;
-  var results: results_t;
+  var sums = array<f32, rows_each>();
+  var results = results_t();
   let end = select(p.keys, min(p.keys, first_row + rows), causal);
   for (var first = 0u; first < end; first += columns) {
     var scores = scores_t();

@@ -85,7 +85,7 @@ fn add_scores(scores: ptr<function, scores_t>, a: Matrix, first_row: u32, b: Mat
     workgroupBarrier();
     let count = min(chunk * p.one, (a.dims - d0 + 3u) / 4u);
     for (var g = 0u; g < count; g++) {
-      var own: array<vec4<f32>, rows_each>;
+      var own = array<vec4<f32>, rows_each>();
       for (var i = 0u; i < rows_each; i++) {
         own[i] = row_part[g * pitch + i * lanes + t % lanes];
       }
@@ -107,7 +107,7 @@ fn add_results(results: ptr<function, results_t>, plane: u32, b: Matrix, first_c
     workgroupBarrier();
     let count = min(columns_at_once * p.one, max(b.rows, first_column + c0) - first_column - c0);
     for (var c = 0u; c < count; c++) {
-      var weight: array<f32, rows_each>;
+      var weight = array<f32, rows_each>();
       for (var i = 0u; i < rows_each; i++) {
         weight[i] = weights[(plane * columns + c0 + c) * rows + i * lanes + t % lanes];
       }

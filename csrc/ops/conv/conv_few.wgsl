@@ -49,7 +49,7 @@ const capacity = 512u; // kCapacity of strategies.cpp
 var<workgroup> weights: array<sums_t, capacity>;
 
 fn load_weights(at: u32, m: u32) -> sums_t {
-  var found: sums_t;
+  var found = sums_t();
   @if(single) found = load_a(at + m * p.a_row);
   @else {
     for (var j = 0u; j < rows; j++) {
@@ -125,10 +125,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   @else let ends = p.taps.xyz;
   let sizes = select(vec3<u32>(0u), p.b_sizes.xyz, column < p.n);
   let image = p.b_at + batch * p.b_batch + digits.w * p.b_image;
-  var sums0: sums_t;
-  @if(two) var sums1: sums_t;
-  @if(four) var sums2: sums_t;
-  @if(four) var sums3: sums_t;
+  var sums0 = sums_t();
+  @if(two) var sums1 = sums_t();
+  @if(four) var sums2 = sums_t();
+  @if(four) var sums3 = sums_t();
   for (var k0 = 0u; k0 < p.summed; k0 += p.chunk) {
     workgroupBarrier();
     stage(batch, m0, k0, t);

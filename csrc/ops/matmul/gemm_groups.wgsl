@@ -28,7 +28,7 @@ fn load_group_a(base: u32, m0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
 @else
 fn load_group_a(base: u32, m0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
   let at = place_in_tile(g, a_along_k, rows / 8u) + vec2<u32>(m0, k0);
-  var group: vec4<u32>;
+  var group = vec4<u32>();
   for (var j = 0u; j < 8u; j++) {
     let m = at.x + select(j, 0u, a_along_k);
     let k = at.y + select(0u, j, a_along_k);
@@ -50,7 +50,7 @@ fn load_group_b(base: u32, n0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
 @else
 fn load_group_b(base: u32, n0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
   let at = place_in_tile(g, b_along_k, 16u) + vec2<u32>(n0, k0);
-  var group: vec4<u32>;
+  var group = vec4<u32>();
   for (var j = 0u; j < 8u; j++) {
     let n = at.x + select(j, 0u, b_along_k);
     let k = at.y + select(0u, j, b_along_k);

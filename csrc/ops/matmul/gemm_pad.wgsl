@@ -25,7 +25,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   }
   let first = (id - line * p.groups) * 8u;
   let at = p.a_at + batch * p.a_batch + (line - batch * p.rows) * p.a_row + first * p.a_element;
-  var group: vec4<u32>;
+  var group = vec4<u32>();
   for (var j = 0u; j < 8u; j++) {
     if (first + j < p.count) {
       group[j / 2u] |= load_a(at + j * p.a_element) << (j % 2u * 16u);

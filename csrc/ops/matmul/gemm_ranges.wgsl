@@ -96,7 +96,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   let batch = block / along / across;
   let first = block / along % across * 128u;
   let k_begin = block % along * block_k;
-  var seen: Seen;
+  var seen = Seen();
   if (is_a) {
     seen = see_block_a(base_of_a(batch), first, k_begin, t);
   } else {

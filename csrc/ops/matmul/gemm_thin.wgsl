@@ -103,14 +103,14 @@ alias sums_t = array<f32, rows * columns>;
 // `lane` is one of those that share the rows.
 @if(a_along_k)
 fn part_of_sums(batch: u32, m: u32, k_begin: u32, k_end: u32, lane: u32) -> sums_t {
-  var sums: sums_t;
-  var row_at: array<u32, rows>;
+  var sums = sums_t();
+  var row_at = array<u32, rows>();
   for (var r = 0u; r < rows; r++) {
     row_at[r] = p.a_at + (batch * p.a_batch + min(m + r, p.m - 1u) * p.a_row) / unit;
   }
   let end = k_end / unit;
   for (var g0 = k_begin / unit + lane; g0 < end; g0 += unroll * p.lanes) {
-    var a: array<vec4<u32>, unroll * rows>;
+    var a = array<vec4<u32>, unroll * rows>();
     for (var i = 0u; i < unroll * rows; i++) {
       a[i] = load_a(row_at[i % rows] + min(g0 + i / rows * p.lanes, end - 1u));
     }
@@ -130,10 +130,10 @@ fn part_of_sums(batch: u32, m: u32, k_begin: u32, k_end: u32, lane: u32) -> sums
 }
 @else
 fn part_of_sums(batch: u32, m: u32, k_begin: u32, k_end: u32, lane: u32) -> sums_t {
-  var sums: array<group_t, columns>;
+  var sums = array<group_t, columns>();
   let a_first = p.a_at + (batch * p.a_batch + min(m, p.m - unit)) / unit;
   for (var k0 = k_begin + lane; k0 < k_end; k0 += unroll * p.lanes) {
-    var a: array<vec4<u32>, unroll>;
+    var a = array<vec4<u32>, unroll>();
     for (var u = 0u; u < unroll; u++) {
       a[u] = load_a(a_first + min(k0 + u * p.lanes, k_end - 1u) * (p.a_column / unit));
     }
@@ -147,7 +147,7 @@ fn part_of_sums(batch: u32, m: u32, k_begin: u32, k_end: u32, lane: u32) -> sums
       }
     }
   }
-  var all: sums_t;
+  var all = sums_t();
   for (var i = 0u; i < rows * columns; i++) {
     all[i] = element_of(sums[i % columns], i / columns);
   }

@@ -273,7 +273,7 @@ fn half_of(bits: u32, top: i32, special: u32) -> u32 {
 }
 
 fn converted(group: vec4<u32>, top: i32, special: u32) -> vec4<u32> {
-  var halves: vec4<u32>;
+  var halves = vec4<u32>();
   for (var j = 0u; j < 4u; j++) {
     halves[j] = half_of(group[j] & 0xffffu, top, special) | (half_of(group[j] >> 16u, top, special) << 16u);
   }

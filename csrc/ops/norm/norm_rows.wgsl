@@ -66,7 +66,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let first_channel = row % p.groups * p.channels;
   let rest_begin = items / unit * lanes + lane; // in units
 
-  var values: array<unit_t, items / unit>;
+  var values = array<unit_t, items / unit>();
   var sums = unit_t();
   for (var k = 0u; k < items / unit; k++) {
     let e = (k * lanes + lane) * unit;

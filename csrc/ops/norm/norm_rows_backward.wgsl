@@ -74,7 +74,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     rstd = load_rstd(p.rstd_at + row);
   }
 
-  var values: array<Terms, items / unit>;
+  var values = array<Terms, items / unit>();
   var sums = Terms();
   for (var k = 0u; k < items / unit; k++) {
     let e = (k * lanes + lane) * unit;

@@ -34,7 +34,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let weights = row % p.groups * p.vectors;
   let length = f32(p.vectors * kParts * 4u);
 
-  var values: array<vec4<u32>, items>;
+  var values = array<vec4<u32>, items>();
   for (var k = 0u; k < items; k++) {
     if (k * lanes + lane < vectors) {
       values[k] = load_x(p.x_at + base + k * lanes + lane);

@@ -71,16 +71,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let group = wid.y * workgroups.x + wid.x;
   let slot = group * at_once + (lid >> p.lanes_log2);
   let rows = select(0u, p.rows, group < p.workgroups);
-  @if(has_weight_sums) var weight_sums: array<Parts, items>;
-  @if(has_bias_sums) var bias_sums: array<Parts, items>;
+  @if(has_weight_sums) var weight_sums = array<Parts, items>();
+  @if(has_bias_sums) var bias_sums = array<Parts, items>();
   keep_weights(lane, lanes);
 
   for (var step = 0u; step < p.steps; step++) {
     let row = step * p.workgroups * at_once + slot;
     let vectors = select(0u, p.vectors, row < rows);
     let base = row * p.vectors + lane;
-    var gradient: array<vec4<u32>, items>;
-    var x: array<vec4<u32>, items>;
+    var gradient = array<vec4<u32>, items>();
+    var x = array<vec4<u32>, items>();
     for (var k = 0u; k < items; k++) {
       if (k * lanes + lane < vectors) {
         gradient[k] = load_gradient(p.gradient_at + base + k * lanes);

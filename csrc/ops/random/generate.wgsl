@@ -53,7 +53,7 @@ fn values_of(a: random_t, b: random_t, c: random_t, d: random_t) -> array<value_
 // The elements 4 * block and on; those of the input begin at `index`.
 fn values(block: u32, index: u32) -> array<value_t, 4> {
   @if(draws || position) {
-    var v: array<value_t, 4>;
+    var v = array<value_t, 4>();
     for (var k = 0u; k < min(4u, p.count - index); k++) {
       @if(draws) v[k] = value(0u, load_x(p.x_at + index + k), 4u * block + k);
       @else v[k] = value(0u, 0.0, 4u * block + k);

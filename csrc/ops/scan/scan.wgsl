@@ -126,7 +126,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
 
   for (var tile = segment * p.segment; tile < end; tile += lanes * 4u) {
     let first = tile + lane * 4u;
-    var accs: array<acc_t, 4>;
+    var accs = array<acc_t, 4>();
     var total = identity();
     for (var k = 0u; k < 4u; k++) {
       if (in_range && first + k < end) {

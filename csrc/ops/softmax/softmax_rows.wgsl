@@ -53,7 +53,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let base = row / p.inner * p.inner * p.length + row % p.inner;
   let rest_begin = items / unit * lanes + lane; // in units
 
-  var values: array<value_t, items>;
+  var values = array<value_t, items>();
   for (var k = 0u; k < items; k++) {
     let e = (k / unit * lanes + lane) * unit + k % unit;
     if (e < length) {

@@ -58,8 +58,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let base = row * p.vectors;
 
   // Behind the end of the row: elements that add nothing to the sum.
-  var x: array<Parts, items>;
-  @if(has_w) var w: array<Parts, items>;
+  var x = array<Parts, items>();
+  @if(has_w) var w = array<Parts, items>();
   for (var k = 0u; k < items; k++) {
     let e = k * lanes + lane;
     if (e < vectors) {
@@ -103,7 +103,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   for (var k = 0u; k < items; k++) {
     let e = k * lanes + lane;
     if (e < vectors) {
-      var v: Parts;
+      var v = Parts();
       for (var j = 0u; j < kParts; j++) {
         @if(has_w) v[j] = result4(x[k][j], w[k][j], s);
         @else v[j] = result4(x[k][j], s);

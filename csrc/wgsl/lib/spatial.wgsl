@@ -22,7 +22,7 @@ fn layout_of(at: u32, batch: u32, step: vec4<u32>) -> Layout {
 
 // Cell i of a tensor in memory order: `channels_last` or contiguous.
 fn cell_of(i: u32, channels: u32, size: vec3<u32>, channels_last: bool) -> Cell {
-  var cell: Cell;
+  var cell = Cell();
   var rest = i;
   if (channels_last) {
     cell.channel = rest % channels;
