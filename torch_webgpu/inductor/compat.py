@@ -1,4 +1,4 @@
-"""Functions of Dynamo and Inductor that are replaced, because neither has a hook there.
+"""Functions of Dynamo, Inductor and FlexAttention that are replaced, because there is no hook.
 
 This is the one module that changes anything of PyTorch's. Each replacement asks for the device
 first and leaves every other device to the function that it replaces.
@@ -193,3 +193,33 @@ def make_optimizers_capturable(optimizer: ModuleType) -> None:
         original(self, tx)
 
     _replace(optimizer.OptimizerVariable, "_set_capturable", set_capturable)
+
+
+def extend_flex_attention(module: ModuleType) -> None:
+    """Has ``torch.nn.attention.flex_attention`` take tensors on webgpu, and its operator cast them
+    under ``torch.autocast("webgpu")`` as under CUDA's.
+
+    The module's check compares the device with a set of names. Dynamo traces the check, so the set
+    is changed where it stands: a function of this package would break the graph.
+    """
+    check = module._validate_device
+    check.__code__ = check.__code__.replace(
+        co_consts=tuple(
+            constant | {"webgpu"}
+            if isinstance(constant, frozenset) and {"cuda", "cpu"} <= constant
+            else constant
+            for constant in check.__code__.co_consts
+        )
+    )
+    autocast: Any = torch._C.DispatchKey.__members__["AutocastPrivateUse1"]
+    attend = module.flex_attention_hop
+    if autocast in attend.py_kernels:
+        return
+
+    def cast(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        dtype = torch.get_autocast_dtype("webgpu")
+        given = [x.to(dtype) for x in (query, key, value)]
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(autocast)):
+            return attend(*given, *args, **kwargs)
+
+    attend.py_impl(autocast)(cast)

@@ -7,6 +7,8 @@ import torch
 from torch import fx
 from torch._inductor import config, inductor_prims
 
+from torch_webgpu.inductor.flex import expand
+
 aten = torch.ops.aten
 # By name: graphs hold copies of the operators they were decomposed from.
 _SOFTMAX = {"aten._softmax.default", "aten._safe_softmax.default"}
@@ -16,6 +18,7 @@ _KEPT_ROW = 8192
 
 
 def change(graph: fx.Graph) -> None:
+    expand(graph)
     multiply_by_reciprocals(graph)
     if config.online_softmax:
         take_maximum_and_sum_together(graph)

@@ -15,6 +15,7 @@ def install() -> None:
         ("torch._dynamo.device_interface", _register_interface),
         ("torch._dynamo.trace_rules", _keep_out_of_traces),
         ("torch._dynamo.variables.optimizer", _prepare_optimizers),
+        ("torch.nn.attention.flex_attention", _extend_flex_attention),
         ("torch._inductor.codegen.common", _register_code_generator),
         ("torch._inductor.compile_fx", _prepare_inductor),
     ):
@@ -37,6 +38,12 @@ def _prepare_optimizers(optimizer: ModuleType) -> None:
     from torch_webgpu.inductor import compat
 
     compat.make_optimizers_capturable(optimizer)
+
+
+def _extend_flex_attention(flex_attention: ModuleType) -> None:
+    from torch_webgpu.inductor import compat
+
+    compat.extend_flex_attention(flex_attention)
 
 
 def _register_code_generator(common: ModuleType) -> None:

@@ -1,0 +1,205 @@
+"""torch.nn.attention.flex_attention, eager and compiled, against eager mode on the CPU."""
+
+import pytest
+import torch
+from torch.nn.attention.flex_attention import (
+    AuxRequest,
+    BlockMask,
+    create_block_mask,
+    flex_attention,
+    noop_mask,
+)
+from torch.testing import assert_close
+
+BATCH, HEADS, QUERIES, KEYS, DIMS = 2, 4, 96, 80, 16
+pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+
+
+def causal(b, h, q, k):
+    return q >= k
+
+
+def relative(score, b, h, q, k):
+    return score + (q - k) * 0.1
+
+
+def soft_cap(score, b, h, q, k):
+    return torch.tanh(score / 2) * 2
+
+
+def bands(tensors):
+    slopes = tensors["slopes"]
+    return lambda score, b, h, q, k: score + slopes[h] * (k - q).abs()
+
+
+def table(tensors):
+    bias = tensors["bias"]
+    return lambda score, b, h, q, k: score * 2 + bias[h, q, k]
+
+
+def documents(tensors):
+    ids, keys = tensors["ids"], tensors["key_ids"]
+    return lambda b, h, q, k: (ids[b, q] == keys[b, k]) & (q >= k - 20)
+
+
+CASES = {
+    "plain": (None, None),
+    "relative": (lambda _: relative, None),
+    "soft cap, causal": (lambda _: soft_cap, lambda _: causal),
+    "slopes, documents": (bands, documents),
+    "table": (table, None),
+}
+
+
+def tensors(device):
+    torch.manual_seed(1)
+    made = {
+        "slopes": torch.rand(HEADS) - 0.5,
+        "bias": torch.randn(HEADS, QUERIES, KEYS),
+        "ids": torch.randint(0, 3, (BATCH, QUERIES)),
+        "key_ids": torch.randint(0, 3, (BATCH, KEYS)),
+    }
+    return {name: x.to(device) for name, x in made.items()}
+
+
+def attend(case, device, dtype, call, shared=1, needs=("slopes", "bias")):
+    """The result, its logarithms, and the gradients of what is wanted."""
+    torch.manual_seed(0)
+    given = [
+        torch.randn(BATCH, HEADS // group, length, DIMS, dtype=torch.float32)
+        .to(dtype)
+        .to(device)
+        .requires_grad_()
+        for group, length in ((1, QUERIES), (shared, KEYS), (shared, KEYS))
+    ]
+    captured = tensors(device)
+    for name in needs:
+        captured[name] = captured[name].requires_grad_()
+    make_score, make_mask = CASES[case]
+    mask = make_mask and create_block_mask(
+        make_mask(captured), BATCH, None, QUERIES, KEYS, device=device, BLOCK_SIZE=32
+    )
+    out, aux = call(
+        *given,
+        score_mod=make_score and make_score(captured),
+        block_mask=mask,
+        enable_gqa=shared > 1,
+        return_aux=AuxRequest(lse=True),
+    )
+    logarithms = aux.lse
+    seen = torch.where(logarithms.isinf(), 0, logarithms)
+    (out.float().square().sum() + seen.sum()).backward()
+    gradients = [x.grad for x in (*given, *(captured[name] for name in needs))]
+    return [out, logarithms, *gradients]
+
+
+# The CPU of PyTorch has no gradients of flex_attention, but its eager formula has.
+def reference(*args, **kwargs):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torch.nn.attention.flex_attention._validate_device", lambda *_: None)
+        return flex_attention(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("case", "mode"),
+    [
+        *((case, "eager") for case in CASES),
+        ("slopes, documents", "compiled"),
+        ("table", "compiled"),
+    ],
+)
+def test_results_and_gradients(case, mode):
+    call = flex_attention if mode == "eager" else torch.compile(flex_attention, fullgraph=True)
+    actual = attend(case, "webgpu", torch.float32, call)
+    expected = attend(case, "cpu", torch.float64, reference)
+    for one, other in zip(actual, expected, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert one.shape == other.shape
+            assert_close(one.cpu().double(), other.double(), rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "mode"), [(torch.float16, "compiled"), (torch.bfloat16, "eager")]
+)
+def test_shared_heads_in_half_precision(dtype, mode):
+    call = flex_attention if mode == "eager" else torch.compile(flex_attention, fullgraph=True)
+    actual = attend("soft cap, causal", "webgpu", dtype, call, shared=2, needs=())
+    expected = attend("soft cap, causal", "cpu", torch.float64, reference, shared=2, needs=())
+    limit = 8 * torch.finfo(dtype).eps
+    assert actual[0].dtype == dtype
+    for one, other in zip(actual, expected, strict=True):
+        assert_close(one.cpu().double(), other, rtol=limit, atol=limit * other.abs().max().item())
+
+
+def test_rows_that_see_no_key():
+    def odd(b, h, q, k):
+        return q % 2 == 1
+
+    q, k, v = (torch.randn(1, 2, 32, 8, device="webgpu", requires_grad=True) for _ in range(3))
+    mask = create_block_mask(odd, None, None, 32, 32, device="webgpu", BLOCK_SIZE=32)
+    out = torch.compile(flex_attention)(q, k, v, block_mask=mask)
+    out.sum().backward()
+    assert out[:, :, ::2].eq(0).all() and q.grad[:, :, ::2].eq(0).all()
+    assert out[:, :, 1::2].ne(0).any()
+    assert all(x.grad.isfinite().all() for x in (q, k, v))
+
+
+def test_autocast_casts_the_operands():
+    q, k, v = (torch.randn(1, 2, 32, 16, device="webgpu") for _ in range(3))
+    with torch.autocast("webgpu", dtype=torch.float16):
+        out = flex_attention(q, k, v, score_mod=relative)
+    assert out.dtype == torch.float16
+    assert_close(out.float(), flex_attention(q, k, v, score_mod=relative), rtol=1e-2, atol=1e-2)
+
+
+def test_lengths_that_vary():
+    compiled = torch.compile(flex_attention, dynamic=True, fullgraph=True)
+    for length in (32, 45):
+        q, k, v = (torch.randn(1, 2, length, 16, device="webgpu") for _ in range(3))
+        assert_close(
+            compiled(q, k, v, score_mod=relative), flex_attention(q, k, v, score_mod=relative)
+        )
+
+
+def test_a_model_with_the_operator_inside():
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = torch.nn.Linear(32, 96)
+            self.slopes = torch.nn.Parameter(torch.linspace(0.1, 1, 4))
+
+        def forward(self, x, mask: BlockMask):
+            q, k, v = self.project(x).unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
+            bias = self.slopes
+            score = lambda s, b, h, i, j: s + bias[h] * (j - i)  # noqa: E731
+            return flex_attention(q, k, v, score_mod=score, block_mask=mask).sum(1)
+
+    torch.manual_seed(0)
+    block = Block().to("webgpu")
+    x = torch.randn(2, 64, 32, device="webgpu")
+    mask = create_block_mask(causal, None, None, 64, 64, device="webgpu")
+    results = []
+    for call in (block, torch.compile(block, fullgraph=True)):
+        block.zero_grad()
+        out = call(x, mask)
+        out.square().sum().backward()
+        results.append([out, *(p.grad for p in block.parameters())])
+    for one, other in zip(*results, strict=True):
+        assert_close(one, other, rtol=1e-4, atol=1e-3)
+
+
+def test_other_devices_are_refused_as_before():
+    q = torch.randn(1, 1, 16, 16, device="meta")
+    with pytest.raises(ValueError, match="only supported on"):
+        flex_attention(q, q, q)
+    x = torch.randn(1, 1, 16, 16, requires_grad=True)
+    with pytest.raises(NotImplementedError, match="backward on CPU"):
+        flex_attention(x, x, x)
+
+
+def test_a_mask_of_another_device_is_refused():
+    q = torch.randn(1, 1, 128, 16, device="webgpu")
+    mask = create_block_mask(noop_mask, None, None, 128, 128, device="cpu")
+    with pytest.raises(RuntimeError, match="same device"):
+        flex_attention(q, q, q, block_mask=mask)
