@@ -6,7 +6,7 @@ SYSTEM_PATH := $(PATH)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-web build test test-web conformance nightly ecosystem fuzz soak demo web bench lint format docs \
+.PHONY: help setup setup-web build test test-web conformance nightly ecosystem fuzz fuzz-web soak demo web bench lint format docs \
 	wheel check-wheel clean
 
 help: ## list the targets
@@ -38,13 +38,17 @@ conformance: build ## compare every operator and dtype with the CPU; ARGS="--onl
 	$(VENV_PYTHON) -m tests.conformance $(ARGS)
 
 nightly: ARGS += --strict
-nightly: conformance ## what CI runs by night: all of the conformance run; a failing cell is an error
+nightly: conformance ## what CI runs by night: all of the conformance run, where a failing cell is an error, and fuzz-web
+	@$(MAKE) --no-print-directory fuzz-web SEED=$$(date +%Y%j)
 
 ecosystem: build ## install the libraries of tests/ecosystem and test them
 	@$(VENV_PYTHON) tools/dev_install.py --requirements test-ecosystem >build/ecosystem.txt
 	@$(VENV_PYTHON) -c 'import importlib.metadata as m; print("torch==" + m.version("torch"))' >build/torch.txt
 	@$(VENV_PYTHON) -m pip install -qq --disable-pip-version-check -r build/ecosystem.txt -c build/torch.txt
 	$(VENV_PYTHON) -m pytest tests/ecosystem $(ARGS)
+
+fuzz-web: build setup-web ## random programs of web/torch, compared with PyTorch; PROGRAMS=2500 SEED=7
+	@cd web && TORCH_PROGRAMS=$(or $(PROGRAMS),2500) TORCH_PROGRAMS_SEED=$(or $(SEED),1) npm run -s test -- torch.programs
 
 fuzz: build ## random programs, compared with the CPU; ARGS="--steps 100000 --seed 7", "--replay 7:12"
 	$(VENV_PYTHON) -m tests.fuzz $(ARGS)

@@ -177,3 +177,30 @@ test("a name that does not exist is an error that names it", () => {
   expect(() => (torch as unknown as { fft: unknown }).fft).toThrow(NotImplementedError);
   expect(() => (torch as unknown as { fft: unknown }).fft).toThrow(/torch\.fft/);
 });
+
+test("results that are no views have memory of their own, without gaps", async () => {
+  const x = torch.tensor([
+    [3, 1, 2],
+    [6, 5, 4],
+  ]);
+  const column = x.select(1, 0);
+  const flat = column.ravel();
+  expect(flat.strides).toEqual([1]);
+  flat.zero_();
+  expect(await column.tolist()).toEqual([3, 6]);
+  expect(torch.ravel(x).storage).toBe(x.storage);
+  for (const keepdim of [false, true]) {
+    const { values, indices } = x.kthvalue(2, 1, keepdim);
+    for (const one of [values, indices]) {
+      expect([one.is_contiguous(), one.storage_offset]).toEqual([true, 0]);
+      expect(one.storage.bytes).toBe(16);
+    }
+    expect(await values.reshape(-1).tolist()).toEqual([2, 5]);
+  }
+});
+
+test("softmax of integers names the dimension first, as PyTorch does", () => {
+  const x = torch.tensor([1, 2, 3]);
+  expect(() => x.softmax(1)).toThrow(RangeError);
+  expect(() => x.softmax(0)).toThrow("not implemented for 'Long'");
+});

@@ -1,126 +1,99 @@
-"""Writes random programs of operators and what PyTorch computes, as programs.json in
-web/tests/files/torch.
+"""Writes random programs and what PyTorch computes: web/tests/files/torch/programs.json.
 
-A program is a list of steps [name, operands, options]; operands are numbers of earlier values. Its
-value is the sum over its last values, whose gradients it also asks for.
+TORCH_PROGRAMS is how many there are (200), TORCH_PROGRAMS_SEED where they begin (0); with either,
+the file is programs-SEED-COUNT.json. A program depends on its seed and its place only.
 """
 
 import json
+import os
 import pathlib
 import random
+import sys
+import warnings
 
 import torch
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from programs import steps
+from programs.model import Program, Rejected
+
 OUT = pathlib.Path(__file__).parents[1] / "files" / "torch"
-PROGRAMS = 200
-STEPS = 8
-UNARY = ["sin", "cos", "tanh", "sigmoid", "abs", "neg", "exp", "relu", "square", "atan", "erf"]
-BINARY = ["add", "sub", "mul", "maximum", "minimum", "atan2", "hypot"]
-REDUCTIONS = ["sum", "mean", "amax", "logsumexp", "std"]
+COUNT = int(os.environ.get("TORCH_PROGRAMS", "200"))
+SEED = int(os.environ.get("TORCH_PROGRAMS_SEED", "0"))
 
 
-def fits(a, b):
-    try:
-        torch.broadcast_shapes(a.shape, b.shape)
-    except RuntimeError:
-        return False
-    return True
+def inputs(program: Program) -> None:
+    """A few tensors that broadcast and multiply with each other."""
+    rng = program.rng
+    n, m, k = rng.randint(2, 5), rng.randint(2, 5), rng.randint(1, 4)
+    shapes = [[n, m], [m, n], [m], [n, 1], [k, n, m], []]
+    for shape in rng.sample(shapes, rng.randint(2, 4)):
+        program.input(program.random(shape), program.gradients)
+    if rng.random() < 0.3:
+        program.input(program.random([2, 4, 5, 4]), program.gradients and rng.random() < 0.5)
+    for dtype in rng.sample([torch.int32, torch.int64, torch.bool, torch.float16], 2):
+        if not program.gradients or dtype != torch.float16:
+            program.input(program.random(rng.choice(shapes), dtype), False)
+    if program.special:
+        values = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 1.5, -2.5])
+        program.input(values[torch.tensor([rng.randrange(7) for _ in range(m)])], False)
 
 
-def step(rng, values):
-    """A step whose operands exist, and its result."""
-    a = rng.randrange(len(values))
-    x = values[a]
-    kind = rng.choice(
-        ["unary", "unary", "binary", "binary", "reduce", "move", "matmul", "index", "norm"]
-    )
-    if kind == "binary":
-        others = [k for k, y in enumerate(values) if fits(x, y)]
-        b = rng.choice(others)
-        name = rng.choice(BINARY)
-        return [name, [a, b], []], getattr(torch, name)(x, values[b])
-    if kind == "reduce" and x.dim() > 0:
-        name = rng.choice(REDUCTIONS)
-        dim = rng.randrange(x.dim())
-        if name == "std" and x.shape[dim] < 2:
-            return None
-        if name == "std":
-            return [name, [a], [dim]], x.std(dim)
-        return [name, [a], [dim, True]], getattr(torch, name)(x, dim, True)
-    if kind == "move" and x.dim() > 1:
-        name = rng.choice(
-            ["transpose", "flip", "roll", "narrow", "unsqueeze", "cumsum", "tril", "repeat"]
-        )
-        d = rng.randrange(x.dim())
-        arguments = {
-            "transpose": [d, rng.randrange(x.dim())],
-            "flip": [[d]],
-            "roll": [rng.randrange(-3, 4), d],
-            "narrow": [d, rng.randrange(x.shape[d]), 1],
-            "unsqueeze": [rng.randrange(x.dim() + 1)],
-            "cumsum": [d],
-            "tril": [rng.randrange(-1, 2)],
-            "repeat": [[1] * (x.dim() - 1) + [2]],
-        }[name]
-        if x.dim() > 3 or x.numel() > 200:
-            return None
-        spread = [*arguments[0]] if name in ("flip", "repeat") else arguments
-        return [name, [a], arguments], getattr(x, name)(*spread)
-    if kind == "matmul":
-        others = [
-            k
-            for k, y in enumerate(values)
-            if x.dim() == 2 and y.dim() == 2 and x.shape[1] == y.shape[0]
-        ]
-        if others:
-            b = rng.choice(others)
-            return ["matmul", [a, b], []], x @ values[b]
-    if kind == "index" and x.dim() > 0:
-        d = rng.randrange(x.dim())
-        places = [rng.randrange(x.shape[d]) for _ in range(3)]
-        return ["index_select", [a], [d, {"long": places}]], x.index_select(d, torch.tensor(places))
-    if kind == "norm" and x.dim() > 0:
-        name = rng.choice(["softmax", "log_softmax"])
-        d = rng.randrange(x.dim())
-        return [name, [a], [d]], getattr(torch, name)(x, d)
-    name = rng.choice(UNARY)
-    return [name, [a], []], getattr(torch, name)(x)
-
-
-def main():
-    rng = random.Random(0)
-    torch.manual_seed(0)
-    programs = []
-    while len(programs) < PROGRAMS:
-        shapes = [[3, 4], [4, 3], [3, 1], [4], [2, 3, 4]]
-        # Multiples of 1/8: exact in both places.
-        inputs = [
-            (torch.randn(shape) * 8).round().div(8).double().requires_grad_() for shape in shapes
-        ]
-        values, steps = list(inputs), []
-        while len(steps) < STEPS:
-            made = step(rng, values)
-            if made is not None:
-                steps.append(made[0])
-                values.append(made[1])
-        last = values[-3:]
-        total = sum(value.tanh().sum() for value in last)
-        gradients = torch.autograd.grad(total, inputs, allow_unused=True)
-        results = [total, *last, *[g for g in gradients if g is not None]]
-        # Values that float32 cannot carry through the program are no test of it.
-        if not all(torch.isfinite(r).all() and r.abs().max() < 1e4 for r in results):
+def attempt(rng: random.Random) -> dict | None:
+    kind = rng.random()
+    program = Program(rng, gradients=kind < 0.4, special=kind > 0.88)
+    inputs(program)
+    makers = [
+        (w, make) for w, gradients, make in steps.MAKERS if gradients or not program.gradients
+    ]
+    weights, functions = zip(*makers, strict=True)
+    wanted = rng.randint(5, 25 if program.gradients else 40)
+    made = 0
+    for _ in range(40 * wanted):
+        if made == wanted:
+            break
+        try:
+            if rng.random() < 0.02:
+                step = steps.wrong(program)
+                if step is None:
+                    continue
+                program.raises(step)
+            else:
+                step = rng.choices(functions, weights)[0](program)
+                if step is None:
+                    continue
+                program.run(step)
+        except Rejected:
             continue
-        programs.append(
-            {
-                "inputs": [t.tolist() for t in inputs],
-                "steps": steps,
-                "last": [t.tolist() for t in last],
-                "total": total.item(),
-                "gradients": [None if g is None else g.tolist() for g in gradients],
-            }
-        )
+        made += 1
+    result = {"steps": program.record}
+    if program.gradients:
+        try:
+            result["backward"] = program.differentiate()
+        except (Rejected, RuntimeError):
+            return None
+        if result["backward"] is None:
+            return None
+    return result
+
+
+def program(place: int) -> dict:
+    """Program `place`, whatever the number of programs is."""
+    for again in range(1000):
+        made = attempt(random.Random(f"{SEED} {place} {again}"))
+        if made is not None:
+            return made
+    raise RuntimeError(f"no program {place} after 1000 attempts")
+
+
+def main() -> None:
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
     OUT.mkdir(parents=True, exist_ok=True)
-    (OUT / "programs.json").write_text(json.dumps(programs))
+    plain = (COUNT, SEED) == (200, 0)
+    name = "programs.json" if plain else f"programs-{SEED}-{COUNT}.json"
+    made = [program(place) for place in range(COUNT)]
+    (OUT / name).write_text(json.dumps(made, separators=(",", ":")))
 
 
 if __name__ == "__main__":

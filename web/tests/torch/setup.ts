@@ -10,20 +10,35 @@ const tests = join(here, "..");
 const files = join(tests, "files");
 const root = join(tests, "..", "..");
 
+const { TORCH_PROGRAMS = "200", TORCH_PROGRAMS_SEED = "0" } = process.env;
+
+/** The random programs that the environment asks for; record_programs.py names the file. */
+export const programsFile =
+  TORCH_PROGRAMS === "200" && TORCH_PROGRAMS_SEED === "0"
+    ? "programs.json"
+    : `programs-${TORCH_PROGRAMS_SEED}-${TORCH_PROGRAMS}.json`;
+
 const RECORDS = {
   "torch/record.py": "torch/ops.json",
-  "torch/record_programs.py": "torch/programs.json",
+  "torch/record_programs.py": `torch/${programsFile}`,
+  "torch/record_rows.py": "torch/rows.json",
   "torch/record_training.py": "torch/training.json",
   "site/record.py": "site/tokens.json",
 };
 
 const changed = (path: string): number => (existsSync(path) ? statSync(path).mtimeMs : 0);
 
+// The modules that a script imports, beside itself.
+const MODULES: Record<string, string[]> = {
+  "torch/record_programs.py": ["torch/programs/model.py", "torch/programs/steps.py"],
+};
+
 /** Runs each script whose record is missing or older than it. */
 export function record(): void {
   for (const [script, made] of Object.entries(RECORDS)) {
     const source = join(tests, script);
-    if (changed(join(files, made)) < changed(source)) {
+    const sources = [script, ...(MODULES[script] ?? [])].map((name) => changed(join(tests, name)));
+    if (changed(join(files, made)) < Math.max(...sources)) {
       execFileSync(join(root, ".venv", "bin", "python"), [source], {
         stdio: ["ignore", "inherit", "inherit"],
         env: { ...process.env, TORCH_DEVICE_BACKEND_AUTOLOAD: "0" },

@@ -88,7 +88,8 @@ export function reshape(self: Tensor, ...shape: (number | readonly number[])[]):
 }
 export const view_as = (self: Tensor, other: Tensor): Tensor => view(self, other.shape);
 export const reshape_as = (self: Tensor, other: Tensor): Tensor => reshape(self, other.shape);
-export const ravel = (self: Tensor): Tensor => reshape(self, -1);
+/** Contiguous: a copy also where reshape() has a view with steps. */
+export const ravel = (self: Tensor): Tensor => view(self.contiguous(), -1);
 
 export function flatten(self: Tensor, start_dim = 0, end_dim = -1): Tensor {
   if (self.dim() === 0) {

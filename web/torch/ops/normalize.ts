@@ -32,12 +32,12 @@ function softmaxOf(
   dtype?: DType,
 ): Tensor {
   const from = dtype === undefined ? self : self.to(dtype);
+  const d = from.wrapDim(dim);
   if (!isFloating(from.dtype)) {
     throw new NotImplementedError(
       `"${label}_lastdim_kernel_impl" not implemented for '${dtypeInfo(from.dtype).name}'`,
     );
   }
-  const d = from.wrapDim(dim);
   const out = softmaxRows(label, from, d);
   const read = saved(out);
   const along = from.dim() === 0 ? undefined : d;

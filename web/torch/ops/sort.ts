@@ -119,8 +119,11 @@ export function kthvalue(self: Tensor, k: number, dim = -1, keepdim = false): Va
   );
   const { values, indices } = sorted("kthvalue", self, d, false);
   const one = (tensor: Tensor): Tensor => {
-    const part = self.dim() === 0 ? tensor : tensor.narrow(d, k - 1, 1);
-    return keepdim || self.dim() === 0 ? part : part.squeeze(d);
+    if (self.dim() === 0) {
+      return tensor;
+    }
+    // A copy: the result does not hold the memory of all sorted elements.
+    return keepdim ? tensor.narrow(d, k - 1, 1).clone() : tensor.select(d, k - 1).clone();
   };
   return { values: one(values), indices: one(indices) };
 }

@@ -1,0 +1,1 @@
+"""Random programs for web/torch; see ../record_programs.py."""
