@@ -1,28 +1,14 @@
 // Every operator on samples of PyTorch's op_db: results and gradients.
-import { readFileSync } from "node:fs";
 import { beforeAll, expect, test } from "vitest";
 import { torch } from "../torch";
 import { replay, type Operator } from "../site/operators/replay";
+import { jsonOf } from "./torch/files";
 import { initTorch } from "./torch/gpu";
+import { chosen } from "./torch/samples";
 
-const operators = JSON.parse(
-  readFileSync(new URL("files/torch/ops.json", import.meta.url), "utf8"),
-) as Operator[];
+const operators = jsonOf<Operator[]>("ops.json");
 
 beforeAll(initTorch);
-
-// Software drivers take long to compile shaders: one sample of a dtype, but three of float32, unless
-// TORCH_SAMPLES=all asks for each.
-function chosen(operator: Operator): Operator["samples"] {
-  if (process.env.TORCH_SAMPLES === "all") {
-    return operator.samples;
-  }
-  const left: Record<string, number> = { float32: 3, float16: 0, int64: 1, bool: 1, int32: 0 };
-  return operator.samples.filter(({ input }) => {
-    const [first] = [input].flat() as { dtype: string }[];
-    return left[first?.dtype ?? "float32"]!-- > 0;
-  });
-}
 
 test.each(operators.map((operator) => [operator.op, operator] as const))(
   "%s",
