@@ -1,6 +1,7 @@
 // The compiler of WGSL to JavaScript: types, copies, arithmetic in 32 bits, barriers.
 import { expect, test } from "vitest";
 import { compile, instantiate } from "./cpu/compile";
+import { cpuDevice } from "./cpu/device";
 
 type Call = (...args: unknown[]) => unknown;
 
@@ -71,4 +72,64 @@ test("an index beyond an array raises", () => {
   const text = "fn f(i: u32) -> u32 { var a = array<u32, 3>(1u, 2u, 3u); return a[i]; }";
   expect(evaluate(text, 2)).toBe(3);
   expect(() => evaluate(text, 3)).toThrow("index 3 of an array of 3 elements");
+});
+
+// Runs a shader of one workgroup of four invocations on a buffer of four words.
+async function dispatched(code: string): Promise<number[]> {
+  const device = cpuDevice();
+  const pipeline = device.createComputePipeline({
+    label: "test",
+    layout: "auto",
+    compute: { module: device.createShaderModule({ code }) },
+  });
+  const buffer = device.createBuffer({ size: 16, usage: 0 });
+  const group = device.createBindGroup({
+    layout: device.createBindGroupLayout({ entries: [] }),
+    entries: [{ binding: 0, resource: { buffer } }],
+  });
+  const encoder = device.createCommandEncoder();
+  const pass = encoder.beginComputePass();
+  pass.setPipeline(pipeline);
+  pass.setBindGroup(0, group, [0]);
+  pass.dispatchWorkgroups(1);
+  pass.end();
+  device.queue.submit([encoder.finish()]);
+  await buffer.mapAsync(1);
+  return [...new Uint32Array(buffer.getMappedRange())];
+}
+
+const shader = (body: string): string => `
+  @group(0) @binding(0) var<storage, read_write> b: array<u32>;
+  var<workgroup> shared_words: array<u32, 4>;
+  @compute @workgroup_size(4)
+  fn main(@builtin(local_invocation_index) i: u32) { ${body} }`;
+
+test("invocations wait for each other at barriers", async () => {
+  const text = shader(
+    "shared_words[i] = i * 10u; workgroupBarrier(); b[i] = shared_words[(i + 1u) % 4u];",
+  );
+  expect(await dispatched(text)).toEqual([10, 20, 30, 0]);
+});
+
+test("a barrier that some invocations do not reach raises", async () => {
+  await expect(
+    dispatched(shader("if (i < 2u) { workgroupBarrier(); } b[i] = 1u;")),
+  ).rejects.toThrow("2 of 4 invocations do not reach a barrier");
+});
+
+test("an access beyond a buffer raises", async () => {
+  await expect(dispatched(shader("b[i + 1u] = i;"))).rejects.toThrow("index 4 of an array of 4");
+  await expect(dispatched(shader("b[i] = b[i + 1u];"))).rejects.toThrow("index 4 of an array of 4");
+});
+
+test("atomics add what all invocations add", async () => {
+  const text = `
+    @group(0) @binding(0) var<storage, read_write> b: array<atomic<u32>>;
+    @compute @workgroup_size(4)
+    fn main(@builtin(local_invocation_index) i: u32) {
+      let word = &b[1];
+      atomicAdd(word, i);
+      atomicOr(&b[0], 1u << i);
+    }`;
+  expect(await dispatched(text)).toEqual([15, 6, 0, 0]);
 });
