@@ -268,3 +268,68 @@ def test_load_state_refuses_what_is_none(tmp_path):
     (tmp_path / "b").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="cannot load"):
         torch.webgpu.load_state(tmp_path / "b")
+
+
+def test_a_first_step_needs_the_optimizer_in_state(tmp_path):
+    model, optimizer, functions = training(OPTIMIZERS["Adam"])
+    for group in optimizer.param_groups:
+        group["capturable"] = True  # or the capture itself is refused
+    x, target = example()
+    path = tmp_path / "m.twg"
+    samples = {"x": x, "target": target}
+    with pytest.raises(RuntimeError, match=r"each call would start it anew(.|\n)*optimizer.step"):
+        torch.webgpu.export(functions["step"], samples, path, state={"model": model})
+    assert not path.exists()
+    assert not optimizer.state
+
+    # One that has stepped goes on from where it is, also outside of `state`.
+    functions["step"](x.to(DEVICE), target.to(DEVICE))
+    torch.webgpu.export(functions["step"], samples, path, state={"model": model})
+
+
+def test_zeros_at_the_end_of_memory_are_not_stored(tmp_path):
+    weight = torch.zeros(100_003)
+    weight[[5, 70_000, 70_001]] = torch.tensor([1.0, -2.0, 3.0])
+    empty = torch.zeros(1000)
+    on_device = weight.to(DEVICE), empty.to(DEVICE)
+
+    def function(x):
+        return {"a": on_device[0] + x, "b": on_device[1] + x}
+
+    path = tmp_path / "f.twg"
+    torch.webgpu.export(function, {"x": torch.zeros(1)}, path)
+    assert 4 * 70_002 < path.stat().st_size < 4 * 70_002 + 40_000
+    played = torch.webgpu.Graph.load(path)["function"](x=torch.ones(1))
+    assert torch.equal(played["a"].cpu(), weight + 1)
+    assert torch.equal(played["b"].cpu(), empty + 1)
+
+
+@pytest.mark.parametrize("amsgrad", [False, True])
+@pytest.mark.parametrize("name", ["Adam", "AdamW"])
+def test_adam_is_captured_in_its_fused_form(tmp_path, name, amsgrad):
+    kind = getattr(torch.optim, name)
+    model, optimizer, functions = training(
+        lambda p: kind(p, lr=0.02, weight_decay=0.1, amsgrad=amsgrad)
+    )
+    model.dropout.p = 0.0
+    reference = Net().double()
+    reference.load_state_dict(model.state_dict())
+    reference.dropout.p = 0.0
+    exact = kind(reference.parameters(), lr=0.02, weight_decay=0.1, amsgrad=amsgrad)
+    x, target = example()
+    path = tmp_path / "m.twg"
+    state = {"model": model, "optimizer": optimizer}
+    before = [dict(group) for group in optimizer.param_groups]
+    torch.webgpu.export(functions["step"], {"x": x, "target": target}, path, state=state)
+    assert [dict(group) for group in optimizer.param_groups] == before
+    labels = {shader["label"] for shader in program_of(path)["shaders"]}
+    assert not labels & {"addcdiv", "lerp_kernel_scalar_weight"}, labels
+
+    step = torch.webgpu.Graph.load(path)["step"]
+    for _ in range(10):
+        loss = F.cross_entropy(reference(x.cpu().double()), target.cpu())
+        exact.zero_grad()
+        loss.backward()
+        exact.step()
+        played = step(x=x, target=target)["loss"].cpu().double()
+        torch.testing.assert_close(played, loss.detach(), rtol=1e-5, atol=1e-6)

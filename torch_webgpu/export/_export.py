@@ -10,6 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from torch_webgpu import _C, wgsl
 from torch_webgpu.export._optimizers import PreparedOptimizer, prepared
@@ -64,8 +68,8 @@ def export(
     half floats and subgroups if those change anything. Random numbers come from the inputs
     ``seed0`` and ``offset0``, which count on by themselves.
 
-    Raises RuntimeError for what cannot be captured, naming the line, TypeError or ValueError for
-    arguments that do not fit.
+    Raises RuntimeError for what cannot be captured, naming the line, and for the first step of an
+    optimizer that is not among `state`; TypeError or ValueError for arguments that do not fit.
     """
     functions = _named(fn)
     samples = _samples(functions, example_inputs)
@@ -217,9 +221,41 @@ def _capture(
 ) -> Recording:
     captured = Graph(keep_graph=True)
     with wgsl.target("browser", features=target.features, limits=dict(target.limits)):
-        with _explained(name), graph(captured):
+        with _explained(name), _no_first_steps(), graph(captured):
             outputs = _outputs(function(**inputs))
     return Recording(captured._graph, outputs)
+
+
+@contextlib.contextmanager
+def _no_first_steps() -> Iterator[None]:
+    """Raises RuntimeError for a step that makes an optimizer's state.
+
+    The recording would make that state anew in each call, and train wrongly without a word.
+    """
+    known: dict[torch.optim.Optimizer, set[torch.Tensor]] = {}
+
+    def before(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        known[optimizer] = {p for p, state in optimizer.state.items() if state}
+
+    def after(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        made = [
+            parameter
+            for parameter, state in optimizer.state.items()
+            if parameter not in known.get(optimizer, ())
+            and any(isinstance(part, torch.Tensor) for part in state.values())
+        ]
+        if made:
+            for parameter in made:
+                del optimizer.state[parameter]
+            raise RuntimeError(
+                f"this {type(optimizer).__name__} has not stepped before and is not among `state`, "
+                "so that each call would start it anew: pass state={'optimizer': optimizer}"
+            )
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(register_optimizer_step_pre_hook(before).remove)
+        stack.callback(register_optimizer_step_post_hook(after).remove)
+        yield
 
 
 @contextlib.contextmanager

@@ -41,8 +41,7 @@ class PreparedOptimizer:
             group["lr"] = rate
             if "capturable" in group:
                 group["capturable"] = True
-            if isinstance(self.optimizer, optim.SGD):
-                # The only form that reads a learning rate from the device.
+            if self._fuses(group):
                 group["fused"], group["foreach"] = True, False
         self.steps = {}
         for parameter, state in self.optimizer.state.items():
@@ -55,6 +54,16 @@ class PreparedOptimizer:
         )
         if self.is_fresh:
             self._start()
+
+    def _fuses(self, group: dict[str, Any]) -> bool:
+        """Whether a step is captured in its fused form. Of SGD no other form reads a learning rate
+        from the device. Of Adam it takes a third of the shaders, which a page compiles first."""
+        if isinstance(self.optimizer, optim.SGD):
+            return True
+        plain = all(p.is_floating_point() for p in group["params"])
+        return type(self.optimizer) in (optim.Adam, optim.AdamW) and (
+            plain and not group["differentiable"]
+        )
 
     def _start(self) -> None:
         """Makes the states that the first step would make, as they are before it."""

@@ -344,7 +344,7 @@ class _Writer:
     def _contents(self, allocation: int, name: str) -> str:
         """Stores the bytes of a tensor's memory."""
         name = self._new_entry(name)
-        self.entries[name] = self.allocations[allocation].contents()
+        self.entries[name] = _without_zeros(self.allocations[allocation].contents())
         return name
 
     def _scratch(self, capture: _Capture) -> list[form.Scratch]:
@@ -502,6 +502,21 @@ class _Writer:
             ),
             language_features=sorted(language),
         )
+
+
+def _without_zeros(contents: torch.Tensor) -> torch.Tensor:
+    """Bytes without the zeros at their end, which a buffer has by itself: memory is given out in
+    larger blocks than tensors need."""
+    words = contents.view(torch.int64) if contents.numel() % 8 == 0 else contents.view(torch.int32)
+    # From the end in parts: most tensors end with another number, and a mask of all would be large.
+    end, part = words.numel(), 1 << 16
+    while end > 1:
+        found = words[max(end - part, 0) : end].nonzero()
+        if found.numel():
+            end = max(end - part, 0) + int(found[-1]) + 1
+            break
+        end = max(end - part, 1)
+    return words[:end].view(torch.uint8).clone()
 
 
 def _version() -> str:
