@@ -7,6 +7,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-web build test test-web conformance nightly ecosystem fuzz fuzz-web soak demo web bench lint format docs \
+.PHONY: help setup setup-web build test test-web conformance nightly ecosystem fuzz soak demo web bench bench-web lint format docs \
 	wheel check-wheel clean
 
 help: ## list the targets
@@ -70,6 +71,15 @@ bench: build ## print the benchmark tables
 	$(VENV_PYTHON) -m benchmarks
 	$(VENV_PYTHON) -m benchmarks.compiled
 
+bench-web: build setup-web ## compare the player with its peers in Chromium and in Node; ARGS="gpt --in Node"
+	@$(VENV_PYTHON) tools/dev_install.py --requirements bench-web >build/bench-web.txt
+	@$(VENV_PYTHON) -m pip install -qq --disable-pip-version-check -r build/bench-web.txt
+	@# Without the scripts that fetch other platforms' libraries.
+	@cd web/bench && { [ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --ignore-scripts --loglevel=error; }
+	@cd web && npm run -s build
+	@$(VENV_PYTHON) web/bench/make_files.py
+	@cd web && node bench/build.mjs && node dist/bench/run.mjs $(ARGS)
+
 lint: setup setup-web ## run every check of .pre-commit-config.yaml
 	$(VENV_PYTHON) -m pre_commit run --all-files
 
@@ -92,4 +102,4 @@ check-wheel: wheel ## use the wheel in a fresh environment, from Python and from
 	tools/check_wheel.sh
 
 clean: ## remove what a build made (.venv stays)
-	rm -rf build build-wheel dist docs/site web/dist web/.cache web/node_modules torch_webgpu/lib torch_webgpu/include torch_webgpu/share torch_webgpu/_C.*.so
+	rm -rf build build-wheel dist docs/site web/dist web/.cache web/node_modules web/bench/node_modules torch_webgpu/lib torch_webgpu/include torch_webgpu/share torch_webgpu/_C.*.so

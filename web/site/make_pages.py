@@ -205,11 +205,11 @@ def minilm_folder() -> pathlib.Path | None:
 
 
 def embed(model, ids, mask):
-    """The mean over a sentence's tokens, of length 1: (1, length) ids and mask to (384,)."""
+    """The mean over each sentence's tokens, of length 1: (n, length) ids and mask to (n, 384)."""
     # With a mask of two dimensions transformers looks at its values on the host.
     hidden = model(input_ids=ids, attention_mask=mask[:, None, None, :].bool()).last_hidden_state
     weights = mask[:, :, None].to(hidden.dtype)
-    return F.normalize((hidden * weights).sum(1) / weights.sum(1), dim=-1)[0]
+    return F.normalize((hidden * weights).sum(1) / weights.sum(1), dim=-1)
 
 
 def similarity(folder: pathlib.Path) -> None:
@@ -227,7 +227,7 @@ def similarity(folder: pathlib.Path) -> None:
         vectors = []
         for sentence in SENTENCES:
             ids = torch.tensor([tokenizer(sentence)["input_ids"]])
-            vectors.append(embed(model, ids, torch.ones_like(ids)))
+            vectors.append(embed(model, ids, torch.ones_like(ids))[0])
     cosines = torch.stack(vectors).double() @ torch.stack(vectors).double().T
     record = {"sentences": SENTENCES, "cosines": cosines.tolist()}
     (folder / "similarity.json").write_text(json.dumps(record))
@@ -237,7 +237,7 @@ def similarity(folder: pathlib.Path) -> None:
 
     def vector(ids, mask):
         with torch.no_grad():
-            return {"vector": embed(model, ids, mask)}
+            return {"vector": embed(model, ids, mask)[0]}
 
     def example(length):
         return {name: torch.ones(1, length, dtype=torch.long) for name in ("ids", "mask")}
