@@ -1,0 +1,75 @@
+// The samples of a bin, for roi_align and ps_roi_align: points between pixels, interpolated linearly.
+
+import package::vision::roi::{Params, Bin, roi};
+
+// Samples first to last - 1 of `grid` along one side.
+struct Samples {
+  begin: f32,
+  bin: f32,
+  grid: f32,
+  first: i32,
+  last: i32,
+}
+
+// Divisions are rounded as on the CPU (div_f): a bin of two pixels must not get a third sample.
+fn samples_of(low: f32, high: f32, number: u32, bins: u32, size: u32) -> Samples {
+  let start = low * p.scale - p.offset;
+  var length = (high * p.scale - p.offset) - start;
+  if (p.at_least_one != 0u) {
+    length = max(length, 1.0);
+  }
+  var samples: Samples;
+  samples.bin = div_f(length, f32(bins));
+  samples.begin = start + f32(number) * samples.bin;
+  samples.grid = select(ceil(samples.bin), f32(p.sampling), p.sampling > 0);
+  if (is_nan_f(samples.begin) || is_nan_f(samples.bin)) {
+    samples.grid = 0.0;
+  }
+  samples.first = 0;
+  samples.last = i32(clamp(samples.grid, 0.0, 2147483520.0));
+  // A region may be much larger than the image. Samples outside of it are zero, so most are not visited.
+  let step = samples.bin / samples.grid;
+  if (samples.grid > 16.0 && step > 1e-6 && abs(samples.begin) < 1e9) {
+    samples.first = clamp(i32(floor((-1.0 - samples.begin) / step)) - 2, 0, samples.last);
+    samples.last = clamp(i32(ceil((f32(size) - samples.begin) / step)) + 2, samples.first, samples.last);
+  }
+  return samples;
+}
+
+fn sample_at(samples: Samples, k: i32) -> f32 {
+  return samples.begin + div_f((f32(k) + 0.5) * samples.bin, samples.grid);
+}
+
+// The two pixels beside a point, and the weight of the second.
+struct Taps {
+  low: u32,
+  high: u32,
+  weight: f32,
+  inside: bool,
+}
+
+fn taps_of(at: f32, size: u32) -> Taps {
+  var taps: Taps;
+  taps.inside = at >= -1.0 && at <= f32(size) && !is_nan_f(at);
+  if (!taps.inside) {
+    return taps;
+  }
+  let place = max(at, 0.0);
+  taps.low = u32(place);
+  if (taps.low >= size - 1u) {
+    taps.low = size - 1u;
+    taps.high = taps.low;
+  } else {
+    taps.high = taps.low + 1u;
+    taps.weight = place - f32(taps.low);
+  }
+  return taps;
+}
+
+fn rows_of(bin: Bin) -> Samples {
+  return samples_of(roi(bin.region, 2u), roi(bin.region, 4u), bin.row, p.pooled_height, p.height);
+}
+
+fn columns_of(bin: Bin) -> Samples {
+  return samples_of(roi(bin.region, 1u), roi(bin.region, 3u), bin.column, p.pooled_width, p.width);
+}
