@@ -6,9 +6,8 @@ SYSTEM_PATH := $(PATH)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-web build test test-web conformance nightly ecosystem fuzz fuzz-web soak demo web bench lint format docs \
-.PHONY: help setup setup-web build test test-web conformance nightly ecosystem fuzz soak demo web bench bench-web lint format docs \
-	wheel check-wheel clean
+.PHONY: help setup setup-web build test test-web conformance nightly ecosystem fuzz fuzz-web soak demo web bench bench-web lint \
+	format docs wheel check-wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 13

@@ -128,9 +128,10 @@ def test_every_function_exists_and_has_a_shared_kernel(everything) -> None:
 def test_every_generated_symbol_is_exported(everything, exported: list[str]) -> None:
     text = shards(everything[1])
     classes = set(re.findall(r"final : public (at::native::structured_\w+)", text))
-    sparse = everything[1][emit.SPARSE]
-    functions = set(re.findall(r"return (at::native::\w+)\(", text + sparse))
-    assert "SparseCsrPrivateUse1" in sparse and sparse.count("m.impl(") > 200
+    layouts = everything[1][emit.LAYOUTS]
+    functions = set(re.findall(r"return (at::native::\w+)\(", text + layouts))
+    assert all(f"{name}PrivateUse1" in layouts for name in ("SparseCsr", "NestedTensor"))
+    assert layouts.count("m.impl(") > 300
     assert len(classes) > 100
     assert len(functions) > 50
     names = {symbol.split("(")[0] for symbol in exported}

@@ -48,9 +48,10 @@ class Natives:
         """The kernel that CPU and CUDA both name. It cannot assume a device, so ours may use it."""
         return self._common(unit, DispatchKey.CPU, DispatchKey.CUDA)
 
-    def sparse_kernels(self, layout: str) -> Iterator[tuple[NativeFunction, BackendMetadata]]:
-        """The kernels of a sparse layout (`Sparse`, which is COO, or `SparseCsr`, which is all
-        compressed ones) that CPU and CUDA share. They call operators on indices and values."""
+    def layout_kernels(self, layout: str) -> Iterator[tuple[NativeFunction, BackendMetadata]]:
+        """The kernels of a layout that CPU and CUDA share: `Sparse`, which is COO, `SparseCsr`,
+        which is all compressed ones, or `NestedTensor`. They call operators on the dense tensors
+        that a tensor of the layout consists of."""
         keys = DispatchKey.parse(f"{layout}CPU"), DispatchKey.parse(f"{layout}CUDA")
         for name, unit in self.units.items():
             forms = unit.functions() if isinstance(unit, NativeFunctionsGroup) else [unit]

@@ -3,7 +3,7 @@
 shared      ATen's own device-independent implementation, which calls DispatchStubs of ours
 structured  ATen's meta function, then an `impl` written in csrc/ops
 plain       TORCH_LIBRARY_IMPL written by hand in csrc; only listed here
-sparse      ATen's own implementation for a sparse layout
+layout      ATen's own implementation for a sparse layout, or for nested tensors
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Registration:
         return primary_name(self.unit)
 
 
-# Layouts of sparse tensors as dispatch keys name them.
-SPARSE_LAYOUTS = ("Sparse", "SparseCsr")
+# Layouts whose tensors consist of dense ones, as dispatch keys name them.
+LAYOUTS = ("Sparse", "SparseCsr", "NestedTensor")
 
 
 @dataclass
 class Plan:
     registrations: list[Registration] = field(default_factory=list)
     # By layout.
-    sparse: dict[str, list[Registration]] = field(default_factory=dict)
+    layouts: dict[str, list[Registration]] = field(default_factory=dict)
     plain: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -63,7 +63,7 @@ class OpsYaml:
     stubs_by_hand: dict[str, str]
     plain: dict[str, str]
     # Layout -> native functions.
-    sparse_left_out: dict[str, list[str]]
+    layouts_left_out: dict[str, list[str]]
 
     @staticmethod
     def load(path: Path) -> OpsYaml:
@@ -75,7 +75,7 @@ class OpsYaml:
             structured=table["webgpu"] or [],
             stubs_by_hand=_by_name("stubs_by_hand", table["stubs_by_hand"]),
             plain=_by_name("plain", table["plain"]),
-            sparse_left_out=table["sparse_left_out"] or {},
+            layouts_left_out=table["layouts_left_out"] or {},
         )
 
     def needs(self) -> dict[str, list[str]]:
@@ -160,14 +160,14 @@ def make_plan(csrc: Path, natives: Natives) -> Plan:
         # Older and newer versions of torch lack some entries of the table: say so, and go on.
         plan.notes.append(f"left out ({reason}): {', '.join(names)}")
 
-    for layout in SPARSE_LAYOUTS:
-        left_out = table.sparse_left_out.get(layout, [])
-        plan.sparse[layout] = [
-            Registration(function, "sparse", kernel, (), (str(function.func.name),))
-            for function, kernel in natives.sparse_kernels(layout)
+    for layout in LAYOUTS:
+        left_out = table.layouts_left_out.get(layout, [])
+        plan.layouts[layout] = [
+            Registration(function, "layout", kernel, (), (str(function.func.name),))
+            for function, kernel in natives.layout_kernels(layout)
             if str(function.func.name) not in left_out
         ]
-        plan.sparse[layout].sort(key=lambda registration: registration.name)
+        plan.layouts[layout].sort(key=lambda registration: registration.name)
     plan.registrations.sort(key=lambda registration: registration.name)
     return plan
 

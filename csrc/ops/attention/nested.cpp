@@ -1,16 +1,32 @@
-// The operators on nested tensors that nn.TransformerEncoder uses. From a padding mask it makes a
-// nested tensor (sequences of different lengths), runs its layers on it, and pads the result. Here
-// the layers compute on padded tensors. Padding costs time, but the results are the same.
+// The operators on nested and on jagged tensors (sequences of different lengths) that ATen writes
+// for each device apart. What CPU and CUDA share, the build registers (layouts in tools/codegen).
+//
+// nn.TransformerEncoder makes a nested tensor from a padding mask, runs its layers on it, and pads
+// the result. Here the layers compute on padded tensors. Padding costs time, but the results are
+// the same.
 #include <ATen/NestedTensorImpl.h>
+#include <ATen/SDPBackend.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_native_multi_head_attention.h>
+#include <ATen/ops/_nested_from_padded_native.h>
 #include <ATen/ops/_nested_tensor_from_mask_left_aligned.h>
+#include <ATen/ops/_nested_tensor_from_tensor_list.h>
 #include <ATen/ops/_transformer_encoder_layer_fwd.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bmm_native.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
+#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/to_padded_tensor_native.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "launch/common.h"
@@ -119,21 +135,145 @@ Tensor from_mask(const Tensor& t, const Tensor& mask, bool mask_check) {
   return unpad(t, sequences);
 }
 
-Tensor to_padded_tensor(const Tensor& self, double padding, at::OptionalIntArrayRef output_size) {
-  Sequences sequences = sequences_of(self);
-  if (output_size.has_value()) {
-    const at::IntArrayRef size = *output_size;
-    TORCH_CHECK(size.size() == 3, "Expected output_size to have 3 dimensions but got ",
-                size.size());
-    TORCH_CHECK(size[0] == sequences.count() && size[1] >= sequences.longest &&
-                    size[2] >= sequences.width,
-                "Value in output_size is less than NestedTensor padded size. Truncation is not "
-                "supported.");
-    TORCH_CHECK_NOT_IMPLEMENTED(size[2] == sequences.width,
-                                "webgpu: the rows of nested tensors cannot be padded");
-    sequences.longest = size[1];
+// Products, masks and softmaxes of nested tensors are operators of their own.
+int64_t sdp_choice(const Tensor&, const Tensor&, const Tensor&, const OptionalTensor&, double, bool,
+                   std::optional<double>, bool) {
+  return static_cast<int64_t>(at::SDPBackend::math);
+}
+
+// Over the last dimension, which is all that PyTorch's CPU sums over.
+Tensor sum(const Tensor& self, at::OptionalIntArrayRef dims, bool keepdim,
+           std::optional<at::ScalarType> dtype) {
+  TORCH_CHECK(dims.has_value() && dims->size() == 1,
+              "NestedTensor only allows reduction of a single dimension for now.");
+  TORCH_CHECK(keepdim, "NestedTensor always requires keepdim=True for now.");
+  TORCH_CHECK(at::maybe_wrap_dim((*dims)[0], self.dim()) == self.dim() - 1,
+              "NestedTensor can only be reduced across the last dimension for now.");
+  std::vector<Tensor> parts = self.unbind();
+  for (Tensor& part : parts) {
+    part = part.sum({-1}, /*keepdim=*/true, dtype);
   }
-  return pad(self, sequences, padding);
+  return at::_nested_tensor_from_tensor_list(parts);
+}
+
+Tensor sum_backward(const Tensor& gradient, const Tensor& self, at::OptionalIntArrayRef,
+                    bool /*keepdim*/) {
+  const std::vector<Tensor> sums = gradient.unbind();
+  std::vector<Tensor> parts = self.unbind();
+  for (size_t n = 0; n < parts.size(); ++n) {
+    parts[n] = sums[n].expand_as(parts[n]).contiguous();
+  }
+  return at::_nested_tensor_from_tensor_list(parts);
+}
+
+// The elements of a contiguous nested tensor as rows [rows, normalized elements].
+Tensor rows_to_normalize(const Tensor& nested, at::IntArrayRef normalized) {
+  TORCH_CHECK(nested.is_nested(), "layer_norm of a nested tensor needs nested tensors");
+  const Tensor contiguous = nested.contiguous();
+  const auto* impl = at::native::get_nested_tensor_impl(contiguous);
+  const Tensor& sizes = impl->get_nested_sizes();
+  const auto dims = static_cast<int64_t>(normalized.size());
+  bool fits = dims >= 1 && sizes.dim() == 2 && sizes.size(1) >= dims;
+  for (int64_t n = 0; fits && n < sizes.size(0); ++n) {
+    for (int64_t d = 0; d < dims; ++d) {
+      fits = fits && sizes[n][sizes.size(1) - dims + d].item<int64_t>() == normalized[d];
+    }
+  }
+  TORCH_CHECK(fits, "Given normalized_shape=", normalized, ", expected the sizes ", sizes,
+              " of a nested tensor's parts to end with it");
+  return impl->get_buffer().view({-1, c10::multiply_integers(normalized)});
+}
+
+Tensor with_elements(const Tensor& like, const Tensor& elements) {
+  return at::detail::make_tensor<at::native::NestedTensorImpl>(
+      elements.reshape(-1), at::native::get_nested_tensor_impl(like)->get_nested_sizes());
+}
+
+OptionalTensor flat(const OptionalTensor& t) {
+  return t.has_value() && t->defined() ? t->reshape(-1) : OptionalTensor();
+}
+
+std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& input, at::IntArrayRef normalized,
+                                              const OptionalTensor& weight,
+                                              const OptionalTensor& bias, double eps) {
+  const Tensor rows = rows_to_normalize(input, normalized);
+  auto [result, mean, rstd] =
+      at::native_layer_norm(rows, {rows.size(1)}, flat(weight), flat(bias), eps);
+  return {with_elements(input, result), mean, rstd};
+}
+
+std::tuple<Tensor, Tensor, Tensor>
+layer_norm_backward(const Tensor& gradient, const Tensor& input, at::IntArrayRef normalized,
+                    const Tensor& mean, const Tensor& rstd, const OptionalTensor& weight,
+                    const OptionalTensor& bias, std::array<bool, 3> wanted) {
+  const Tensor rows = rows_to_normalize(input, normalized);
+  auto [of_input, of_weight, of_bias] =
+      at::native_layer_norm_backward(rows_to_normalize(gradient, normalized), rows, {rows.size(1)},
+                                     mean, rstd, flat(weight), flat(bias), wanted);
+  return {wanted[0] ? with_elements(input, of_input) : Tensor(),
+          wanted[1] ? of_weight.view(normalized) : Tensor(),
+          wanted[2] ? of_bias.view(normalized) : Tensor()};
+}
+
+// Of jagged tensors, whose sequences lie one after the other in `values` [rows, ...]. Sequence n
+// has the rows from offsets[n] to offsets[n + 1].
+const Tensor& the_offsets(at::TensorList offsets, const Tensor& values) {
+  TORCH_CHECK_NOT_IMPLEMENTED(offsets.size() == 1,
+                              "webgpu: only one dimension of a jagged tensor may be ragged");
+  TORCH_CHECK(offsets[0].dim() == 1 && offsets[0].size(0) >= 1 &&
+                  offsets[0].device() == values.device(),
+              "the offsets of a jagged tensor are a vector on the device of its values");
+  return offsets[0];
+}
+
+// A mask [a, b] as [a, b, 1, ...], for `like` of more dimensions.
+Tensor expand_behind(const Tensor& mask, const Tensor& like) {
+  std::vector<int64_t> sizes(like.dim(), 1);
+  std::copy(mask.sizes().begin(), mask.sizes().end(), sizes.begin());
+  return mask.view(sizes);
+}
+
+// [sequences, longest, ...]. Sequences that are longer are cut.
+Tensor jagged_to_padded(const Tensor& values, at::TensorList offsets, at::IntArrayRef longest,
+                        double padding) {
+  const Tensor begins = the_offsets(offsets, values);
+  TORCH_CHECK(longest.size() == 1, "there must be one largest length for each ragged dimension");
+  std::vector<int64_t> sizes = values.sizes().vec();
+  sizes[0] = longest[0];
+  sizes.insert(sizes.begin(), begins.size(0) - 1);
+  const Tensor padded = at::full(sizes, padding, values.options());
+  if (values.size(0) == 0 || padded.numel() == 0) {
+    return padded;
+  }
+  const Tensor rows =
+      begins.slice(0, 0, -1).unsqueeze(1) + at::arange(longest[0], begins.options()).unsqueeze(0);
+  const Tensor exists = rows.lt(begins.slice(0, 1).unsqueeze(1));
+  const Tensor found = values.index_select(0, rows.clamp(0, values.size(0) - 1).view(-1));
+  return at::where(expand_behind(exists, padded), found.view(sizes), padded);
+}
+
+// The rows of all sequences. Those behind the padded tensor's end are zero.
+Tensor padded_to_jagged(const Tensor& padded, at::TensorList offsets,
+                        std::optional<int64_t> total) {
+  const Tensor begins = the_offsets(offsets, padded);
+  TORCH_CHECK(padded.dim() >= 2 && padded.size(0) == begins.size(0) - 1,
+              "a padded tensor has a row of sequences for each of ", begins.size(0) - 1,
+              " sequences, but its sizes are ", padded.sizes());
+  const int64_t count = total.has_value() ? *total : begins[-1].item<int64_t>();
+  std::vector<int64_t> sizes = padded.sizes().slice(1).vec();
+  sizes[0] = count;
+  if (count == 0 || padded.numel() == 0) {
+    return at::zeros(sizes, padded.options());
+  }
+  const Tensor rows = at::arange(count, begins.options());
+  const Tensor sequence = at::searchsorted(begins.slice(0, 1).contiguous(), rows,
+                                           /*out_int32=*/false, /*right=*/true)
+                              .clamp(0, padded.size(0) - 1);
+  const Tensor place = rows - begins.index_select(0, sequence);
+  const Tensor exists = place.lt(padded.size(1)).logical_and(rows.lt(begins[-1]));
+  const Tensor at = sequence * padded.size(1) + place.clamp(0, padded.size(1) - 1);
+  const Tensor found = padded.flatten(0, 1).index_select(0, at);
+  return at::where(expand_behind(exists, found), found, at::zeros({}, padded.options()));
 }
 
 void check_no_mask(const OptionalTensor& mask) {
@@ -181,14 +321,23 @@ Tensor encoder_layer(const Tensor& source, int64_t embed_dim, int64_t heads,
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_jagged_to_padded_dense_forward", jagged_to_padded);
+  m.impl("_nested_from_padded", at::native::nested_from_padded_generic);
   m.impl("_nested_tensor_from_mask", from_mask);
   m.impl("_nested_tensor_from_mask_left_aligned", is_left_aligned);
+  m.impl("_padded_dense_to_jagged_forward", padded_to_jagged);
 }
 
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
+  m.impl("_fused_sdp_choice", sdp_choice);
   m.impl("_native_multi_head_attention", attention);
   m.impl("_transformer_encoder_layer_fwd", encoder_layer);
-  m.impl("to_padded_tensor", to_padded_tensor);
+  m.impl("bmm", at::native::bmm_nested);
+  m.impl("native_layer_norm", layer_norm);
+  m.impl("native_layer_norm_backward", layer_norm_backward);
+  m.impl("_nested_sum_backward", sum_backward);
+  m.impl("sum.dim_IntList", sum);
+  m.impl("to_padded_tensor", at::native::NestedTensor_to_padded_tensor_generic);
 }
 
 } // namespace

@@ -61,7 +61,7 @@ struct Corners {
 }
 
 fn corners_of(point: vec2<f32>) -> Corners {
-  var corners: Corners;
+  var corners = Corners();
   let size = vec2<f32>(f32(p.height), f32(p.width));
   corners.near = all(point >= vec2<f32>(-1.0)) && all(point < size) && !is_nan_f(point.x) &&
                  !is_nan_f(point.y);

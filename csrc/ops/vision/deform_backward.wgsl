@@ -21,7 +21,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     return;
   }
   let image = i / p.places / (p.groups * area());
-  var tap: Tap;
+  var tap = Tap();
   tap.place = p.first_place + i % p.places;
   tap.image = p.first_image + image;
   tap.group = i / p.places / area() % p.groups;

@@ -24,7 +24,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   }
   let row = i / p.places % (p.channels * area());
   let channel = row / area();
-  var tap: Tap;
+  var tap = Tap();
   tap.place = p.first_place + i % p.places;
   tap.image = p.first_image + i / p.places / (p.channels * area());
   tap.group = channel / (p.channels / p.groups);

@@ -42,7 +42,7 @@ fn report() {
 fn roi(region: u32, k: u32) -> f32 { return load_rois(p.rois_at + region * 5u + k); }
 
 fn bin_of(i: u32) -> Bin {
-  var bin: Bin;
+  var bin = Bin();
   bin.column = i % p.pooled_width;
   bin.row = i / p.pooled_width % p.pooled_height;
   let c = i / p.pooled_width / p.pooled_height % p.pooled_channels;

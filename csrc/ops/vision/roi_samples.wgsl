@@ -18,7 +18,7 @@ fn samples_of(low: f32, high: f32, number: u32, bins: u32, size: u32) -> Samples
   if (p.at_least_one != 0u) {
     length = max(length, 1.0);
   }
-  var samples: Samples;
+  var samples = Samples();
   samples.bin = div_f(length, f32(bins));
   samples.begin = start + f32(number) * samples.bin;
   samples.grid = select(ceil(samples.bin), f32(p.sampling), p.sampling > 0);
@@ -49,7 +49,7 @@ struct Taps {
 }
 
 fn taps_of(at: f32, size: u32) -> Taps {
-  var taps: Taps;
+  var taps = Taps();
   taps.inside = at >= -1.0 && at <= f32(size) && !is_nan_f(at);
   if (!taps.inside) {
     return taps;
