@@ -34,6 +34,18 @@ def autoload() -> None:
     import torch_webgpu  # noqa: F401  registers the device
 
 
+def bitsandbytes_backend() -> None:
+    """Tells bitsandbytes of the device: its entry point ``bitsandbytes.backends``.
+
+    Nothing is to be done where the device is not registered. If it is registered later, the
+    library is told then.
+    """
+    if "torch_webgpu" in sys.modules:
+        from torch_webgpu.integrations import bitsandbytes
+
+        bitsandbytes.adapt_package(sys.modules["bitsandbytes"])
+
+
 def _reason_to_wait() -> str:
     """Why the device is not registered now; empty if it is to be."""
     choice = os.environ.get(_VARIABLE, "")

@@ -46,6 +46,7 @@ LIBRARIES: dict[str, tuple[str, dict[str, str]]] = {
             )
         },
     ),
+    "bitsandbytes": ("bitsandbytes", {"bitsandbytes": "adapt_package"}),
     "safetensors": ("safetensors", {"safetensors": "adapt_package"}),
     "ultralytics": (
         "ultralytics",

@@ -8,7 +8,7 @@
 // @operand scale: in float
 // @const   packing: {int8, int4} // a scale a row; a scale and a zero point a group, in words of eight weights
 
-import package::quantize::weights::{Params, weights, finish};
+import package::quantize::weights::{Params, prepare, weights, finish};
 
 const kTile = 64u;
 const kStep = 16u;
@@ -37,6 +37,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   if (m_first >= p.m) {
     return; // all invocations of the group
   }
+  prepare(local);
   let row = local / 4u;
   let column = local % 4u * 4u;
   let tm = local / 16u * 4u;

@@ -9,6 +9,10 @@ struct Params {
   tiles_n: u32,
 }
 
+// What a workgroup does before it reads weights: nothing here, but other kernels that take the main function from
+// weight_mm.wgsl have tables.
+fn prepare(local: u32) {}
+
 // Four weights of row n, from column k on, a multiple of 4; those beyond the row are not used.
 fn weights(n: u32, k: u32) -> vec4<f32> {
   @if(int4) {
