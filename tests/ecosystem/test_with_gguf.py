@@ -1,0 +1,166 @@
+"""GGUF files: weights that stay packed, against gguf's own dequantization in float64."""
+
+import numpy as np
+import pytest
+import torch
+
+from torch_webgpu import gguf as packed
+
+gguf = pytest.importorskip("gguf")
+
+KINDS = packed.TYPES
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+CLOSE = {torch.float32: 4e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+    np.random.seed(0)
+
+
+def blocks(kind, rows, columns):
+    """The bytes of a matrix as in a file, (rows, bytes), and its values."""
+    qtype = gguf.GGMLQuantizationType[kind]
+    if kind in ("Q4_0", "Q8_0"):
+        data = gguf.quantize(np.random.randn(rows, columns).astype(np.float32), qtype)
+    else:  # the package has no quantizer for these: any bytes are weights, if the scales are finite
+        size, width = gguf.GGML_QUANT_SIZES[qtype]
+        data = np.random.randint(0, 256, (rows * columns // size, width), dtype=np.uint8)
+        places = (0, 2) if kind == "Q4_K" else (208,)
+        for place in places:
+            scale = np.random.uniform(0.01, 0.1, (len(data), 1)).astype(np.float16)
+            data[:, place : place + 2] = scale.view(np.uint8)
+        data = data.reshape(rows, -1)
+    return data, torch.from_numpy(np.array(gguf.dequantize(data, qtype))).double()
+
+
+def matrix(kind, rows, columns):
+    data, values = blocks(kind, rows, columns)
+    return packed.pack(torch.from_numpy(data).webgpu(), kind, rows, columns), values
+
+
+def close(actual, expected, dtype):
+    assert actual.device.type == "webgpu"
+    assert actual.dtype == dtype
+    assert actual.shape == expected.shape
+    error = (actual.cpu().double() - expected).abs().max()
+    assert error <= CLOSE[dtype] * expected.abs().max()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_values(kind, dtype):
+    weight, values = matrix(kind, 5, 768)
+    data, _ = blocks(kind, 5, 768)
+    assert weight.data.numel() == data.size  # not a byte more than in the file
+    close(weight.dequantize(dtype), values, dtype)
+    # The same layout, made on the CPU.
+    on_cpu = packed.pack(torch.from_numpy(data), kind, 5, 768)
+    assert torch.equal(packed.pack(on_cpu.data.new_tensor(data), kind, 5, 768).data, on_cpu.data)
+    assert torch.equal(
+        packed.pack(torch.from_numpy(data).webgpu(), kind, 5, 768).data.cpu(), on_cpu.data
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("sizes", [(), (1,), (2, 3), (40,), (100,)], ids=str)
+def test_linear(kind, dtype, sizes):
+    weight, values = matrix(kind, 35, 1280)
+    x, bias = torch.randn(*sizes, 1280).to(dtype), torch.randn(35)
+    expected = x.double() @ values.t()
+    close(packed.Linear(weight)(x.webgpu()), expected, dtype)
+    layer = packed.Linear(weight, bias.webgpu())
+    close(layer(x.webgpu()).detach(), expected + bias.to(dtype).double(), dtype)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients(kind):
+    weight, values = matrix(kind, 24, 256)
+    layer = packed.Linear(weight, torch.randn(24).webgpu())
+    x, gradient = torch.randn(2, 3, 256), torch.randn(2, 3, 24)
+    ours = x.webgpu().requires_grad_()
+    layer(ours).backward(gradient.webgpu())
+    close(ours.grad, gradient.double() @ values, torch.float32)
+    close(layer.bias.grad, gradient.double().sum((0, 1)), torch.float32)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_embedding(kind, dtype):
+    weight, values = matrix(kind, 11, 512)
+    indices = torch.tensor([[3, 0, 10], [3, 3, 9]])
+    close(packed.Embedding(weight, dtype)(indices.webgpu()), values[indices], dtype)
+
+    def look_up(index):
+        packed.Embedding(weight, dtype)(torch.tensor([index]).webgpu())
+        torch.webgpu.synchronize()
+
+    look_up(10)
+    with pytest.raises((IndexError, RuntimeError), match="out of range"):
+        look_up(11)
+
+
+def test_a_file(tmp_path):
+    path = tmp_path / "model.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    expected = {}
+    for kind in KINDS:
+        data, values = blocks(kind, 16, 256)
+        qtype = gguf.GGMLQuantizationType[kind]
+        writer.add_tensor(f"{kind}.weight", data, raw_dtype=qtype)
+        expected[f"{kind}.weight"] = values
+    plain = {
+        "norm": np.random.randn(7).astype(np.float32),
+        "half": np.random.randn(3, 5).astype(np.float16),
+    }
+    for name, value in plain.items():
+        writer.add_tensor(name, value)
+    other = gguf.quantize(np.random.randn(4, 64).astype(np.float32), gguf.GGMLQuantizationType.Q5_1)
+    writer.add_tensor("other", other, raw_dtype=gguf.GGMLQuantizationType.Q5_1)
+    brain = gguf.quantize(np.random.randn(2, 6).astype(np.float32), gguf.GGMLQuantizationType.BF16)
+    writer.add_tensor("brain", brain, raw_dtype=gguf.GGMLQuantizationType.BF16)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+    tensors = packed.read(path)
+    assert tensors.keys() == {*expected, *plain, "other", "brain"}
+    x = torch.randn(3, 256)
+    for name, values in expected.items():
+        assert (tensors[name].rows, tensors[name].columns) == (16, 256)
+        result = packed.Linear(tensors[name])(x.webgpu())
+        close(result, x.double() @ values.t(), torch.float32)
+    for name, value in plain.items():
+        assert torch.equal(tensors[name].cpu(), torch.from_numpy(value))
+    assert tensors["other"].shape == (4, 64)
+    assert tensors["brain"].dtype == torch.bfloat16 and tensors["brain"].shape == (2, 6)
+    # Onto the host, and to the device later; a state dict has the bytes.
+    layer = packed.Linear(packed.read(path, "cpu")["Q4_K.weight"])
+    result = packed.Linear(tensors["Q4_K.weight"])(x.webgpu())
+    assert torch.equal(layer.to("webgpu")(x.webgpu()), result)
+    again = packed.Linear(tensors["Q4_K.weight"].to("webgpu"))
+    again.load_state_dict(layer.state_dict())
+    assert torch.equal(again(x.webgpu()), result)
+
+
+def test_refusals():
+    data, _ = blocks("Q4_0", 2, 64)
+    with pytest.raises(NotImplementedError, match="GGUF type Q2_K has no kernels"):
+        packed.pack(torch.from_numpy(data), "Q2_K", 2, 64)
+    with pytest.raises(ValueError, match="no whole Q4_0 blocks"):
+        packed.pack(torch.from_numpy(data), "Q4_0", 2, 65)
+    with pytest.raises(ValueError, match="are 108 bytes of Q4_0, got 72"):
+        packed.pack(torch.from_numpy(data), "Q4_0", 3, 64)
+    weight = packed.pack(torch.from_numpy(data).webgpu(), "Q4_0", 2, 64)
+    layer = packed.Linear(weight)
+    with pytest.raises(RuntimeError, match="but weight has 72"):
+        layer(torch.randn(1, 128).webgpu())
+    with pytest.raises(RuntimeError, match="expected x to be float32, float16 or bfloat16"):
+        layer(torch.ones(1, 64, dtype=torch.int32).webgpu())
+    with pytest.raises(RuntimeError, match="same device"):
+        layer(torch.randn(1, 64))
+    with pytest.raises(NotImplementedError, match="no kernels for type 'Q9'"):
+        torch.ops.torch_webgpu.gguf_dequantize(weight.data, "Q9", 2, 64, torch.float32)

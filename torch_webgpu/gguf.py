@@ -1,0 +1,266 @@
+"""Weights of GGUF files that stay packed on the device.
+
+    tensors = gguf.read("model-Q4_K_M.gguf")
+    layer = gguf.Linear(tensors["blk.0.ffn_up.weight"])
+    y = layer(x)  # x: float32, float16 or bfloat16
+
+Files are read with the package `gguf <https://pypi.org/project/gguf/>`_. Weights of the types Q4_0,
+Q8_0, Q4_K and Q6_K take as many bytes on the device as in the file; the products' kernels unpack
+them where they use them. All other types are read as plain tensors, dequantized on the host.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+__all__ = ["TYPES", "Embedding", "Linear", "PackedTensor", "pack", "read"]
+
+
+@dataclass(frozen=True)
+class _Block:
+    weights: int
+    bytes: int
+
+
+_BLOCKS = {
+    "Q4_0": _Block(32, 18),
+    "Q8_0": _Block(32, 34),
+    "Q4_K": _Block(256, 144),
+    "Q6_K": _Block(256, 210),
+}
+
+TYPES = tuple(_BLOCKS)
+"""The types that have kernels."""
+
+
+@dataclass(frozen=True)
+class PackedTensor:
+    """A packed matrix.
+
+    ``data``: uint8, one dimension: the codes of all blocks, then the scales of parts of blocks,
+    then those of blocks, in the order of `pack`. ``type``: one of `TYPES`. ``rows``, ``columns``:
+    its sizes in weights; a matrix of a `Linear` has a row for each output.
+    """
+
+    data: torch.Tensor
+    type: str
+    rows: int
+    columns: int
+
+    def to(self, device: torch.device | str) -> "PackedTensor":
+        """The matrix on another device. Kernels are webgpu's."""
+        return PackedTensor(self.data.to(device), self.type, self.rows, self.columns)
+
+    def dequantize(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """All weights, of sizes (rows, columns), in float32, float16 or bfloat16."""
+        result: torch.Tensor = torch.ops.torch_webgpu.gguf_dequantize(
+            self.data, self.type, self.rows, self.columns, dtype
+        )
+        return result
+
+
+def _nibbles(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    """Codes of 4 bits in their order, two in a byte: all of `low`, then all of `high`."""
+    codes = torch.cat([low, high], -1)
+    return codes[..., ::2] | (codes[..., 1::2] << 4)
+
+
+def pack(data: torch.Tensor, type: str, rows: int, columns: int) -> PackedTensor:
+    """A matrix from its bytes in a file.
+
+    ``data``: uint8, rows * columns / weights of a block * bytes of a block elements, on any device,
+    where the result lies too. In a file, codes lie far from their neighbours and blocks between
+    words; here codes follow one another, and equal parts of all blocks do. No byte is added.
+
+    Raises NotImplementedError for a type that is not in `TYPES`, and ValueError for sizes that do
+    not go together.
+    """
+    block = _BLOCKS.get(type)
+    if block is None:
+        raise NotImplementedError(f"GGUF type {type} has no kernels; {', '.join(TYPES)} have")
+    if columns % block.weights:
+        raise ValueError(f"rows of {columns} weights are no whole {type} blocks of {block.weights}")
+    count = rows * columns // block.weights
+    if data.dtype != torch.uint8 or data.numel() != count * block.bytes:
+        raise ValueError(
+            f"{rows} rows of {columns} weights are {count * block.bytes} bytes of {type}, got "
+            f"{data.numel()} of {data.dtype}"
+        )
+    raw = data.reshape(count, block.bytes)
+    if type == "Q8_0":
+        parts = [raw[:, 2:], raw[:, :2]]
+    elif type == "Q4_0":
+        codes = raw[:, 2:]
+        parts = [_nibbles(codes & 15, codes >> 4), raw[:, :2]]
+    elif type == "Q4_K":
+        codes = raw[:, 16:].reshape(count, 4, 32)
+        parts = [_nibbles(codes & 15, codes >> 4), raw[:, 4:16], raw[:, :4]]
+    else:
+        low = raw[:, :128].reshape(count, 2, 64)
+        high = raw[:, 128:192].reshape(count, 2, 32)
+        pairs = torch.cat([(high >> shift) & 3 for shift in (0, 2, 4, 6)], -1)
+        bits = pairs[..., ::4]
+        for place in (1, 2, 3):
+            bits = bits | (pairs[..., place::4] << (2 * place))
+        codes = torch.cat(
+            [_nibbles(low & 15, low >> 4).reshape(count, 128), bits.reshape(count, 64)], 1
+        )
+        parts = [codes, raw[:, 192:208], raw[:, 208:]]
+    return PackedTensor(torch.cat([part.reshape(-1) for part in parts]), type, rows, columns)
+
+
+def read(
+    path: str | os.PathLike[str], device: torch.device | str = "webgpu"
+) -> dict[str, PackedTensor | torch.Tensor]:
+    """The tensors of a GGUF file, by name.
+
+    Matrices of the types `TYPES` are `PackedTensor`; tensors of float and integer types have their
+    dtype, and other quantized types are dequantized to float32. Sizes are in PyTorch's order, the
+    reverse of the file's. Raises ImportError without the package `gguf`.
+    """
+    import gguf
+
+    result: dict[str, PackedTensor | torch.Tensor] = {}
+    for tensor in gguf.GGUFReader(os.fspath(path)).tensors:
+        kind = tensor.tensor_type
+        sizes = [int(size) for size in reversed(tensor.shape)]
+        if kind.name in _BLOCKS and len(sizes) == 2:
+            data = _on(device, tensor.data.reshape(-1))
+            result[tensor.name] = pack(data, kind.name, sizes[0], sizes[1])
+        elif kind.name == "BF16":
+            bits = _on(device, tensor.data.reshape(-1).view("int16"))
+            result[tensor.name] = bits.view(torch.bfloat16).reshape(sizes)
+        elif tensor.data.dtype.name == "uint8":
+            values = gguf.dequantize(tensor.data, kind)
+            result[tensor.name] = _on(device, values).reshape(sizes)
+        else:
+            result[tensor.name] = _on(device, tensor.data).reshape(sizes)
+    return result
+
+
+def _on(device: torch.device | str, array: Any) -> torch.Tensor:
+    # The file is mapped and read-only: a copy on the host only if the tensor stays there.
+    import numpy as np
+
+    return torch.from_numpy(np.array(array)).to(device)
+
+
+class _Packed(nn.Module):
+    """A layer with a packed matrix. It is a buffer: bytes have no gradient. ``kind``: its type."""
+
+    weight: torch.Tensor
+
+    def __init__(self, weight: PackedTensor) -> None:
+        super().__init__()
+        self.kind, self.rows, self.columns = weight.type, weight.rows, weight.columns
+        self.register_buffer("weight", weight.data)
+
+    def packed(self) -> PackedTensor:
+        """The matrix."""
+        return PackedTensor(self.weight, self.kind, self.rows, self.columns)
+
+
+class Linear(_Packed):
+    """``y = x @ weight.T + bias`` with a packed weight of sizes (outputs, inputs).
+
+    ``x``: (..., inputs) in float32, float16 or bfloat16, on the device of the weight. The result
+    is (..., outputs) in the same dtype; sums are float32. Gradients reach ``x`` and ``bias``; the
+    weight is frozen. ``bias``: a tensor of (outputs) elements, converted to the dtype of ``x``.
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(self, weight: PackedTensor, bias: torch.Tensor | None = None) -> None:
+        super().__init__(weight)
+        self.bias = None if bias is None else nn.Parameter(bias)
+
+    @property
+    def in_features(self) -> int:
+        return self.columns
+
+    @property
+    def out_features(self) -> int:
+        return self.rows
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        result: torch.Tensor = torch.ops.torch_webgpu.gguf_linear(
+            x, self.weight, self.kind, self.rows, bias
+        )
+        return result
+
+    def extra_repr(self) -> str:
+        return f"{self.columns}, {self.rows}, {self.kind}, bias={self.bias is not None}"
+
+
+class Embedding(_Packed):
+    """Rows of a packed matrix of sizes (entries, features).
+
+    ``indices``: int32 or int64 of any sizes. The result is (..., features) in ``dtype``: float32,
+    float16 or bfloat16. An index that is out of range is an error at the next synchronization.
+    """
+
+    def __init__(self, weight: PackedTensor, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__(weight)
+        self.dtype = dtype
+
+    def forward(self, indices: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.ops.torch_webgpu.gguf_embedding(
+            indices, self.weight, self.kind, self.rows, self.columns, self.dtype
+        )
+        return result
+
+    def extra_repr(self) -> str:
+        return f"{self.rows}, {self.columns}, {self.kind}, {self.dtype}"
+
+
+def _fake_linear(
+    x: torch.Tensor, weight: torch.Tensor, type: str, rows: int, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    return x.new_empty((*x.shape[:-1], rows))
+
+
+def _fake_dequantize(
+    weight: torch.Tensor, type: str, rows: int, columns: int, dtype: torch.dtype
+) -> torch.Tensor:
+    return weight.new_empty((rows, columns), dtype=dtype)
+
+
+def _fake_embedding(
+    indices: torch.Tensor,
+    weight: torch.Tensor,
+    type: str,
+    rows: int,
+    columns: int,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    return weight.new_empty((*indices.shape, columns), dtype=dtype)
+
+
+torch.library.register_fake("torch_webgpu::gguf_linear", _fake_linear)
+torch.library.register_fake("torch_webgpu::gguf_dequantize", _fake_dequantize)
+torch.library.register_fake("torch_webgpu::gguf_embedding", _fake_embedding)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    x, weight, ctx.type, ctx.rows, _ = inputs
+    ctx.columns = x.shape[-1]
+    ctx.save_for_backward(weight)
+
+
+def _gradients(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    (weight,) = ctx.saved_tensors
+    of_x = of_bias = None
+    if ctx.needs_input_grad[0]:
+        of_x = gradient @ torch.ops.torch_webgpu.gguf_dequantize(
+            weight, ctx.type, ctx.rows, ctx.columns, gradient.dtype
+        )
+    if ctx.needs_input_grad[4]:
+        of_bias = gradient.reshape(-1, ctx.rows).sum(0)
+    return of_x, None, None, None, of_bias
+
+
+torch.library.register_autograd("torch_webgpu::gguf_linear", _gradients, setup_context=_keep)
