@@ -47,6 +47,14 @@ LIBRARIES: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "bitsandbytes": ("bitsandbytes", {"bitsandbytes": "adapt_package"}),
+    "torchao": (
+        "torchao",
+        {
+            "torchao.quantization.quantize_.workflows.int4.int4_tile_packed_to_4d_tensor": (
+                "adapt_int4_tile_packed"
+            )
+        },
+    ),
     "safetensors": ("safetensors", {"safetensors": "adapt_package"}),
     "ultralytics": (
         "ultralytics",
