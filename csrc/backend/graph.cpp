@@ -1,7 +1,6 @@
 #include "backend/graph.h"
 
 #include <ATen/core/Generator.h>
-#include <torch/version.h>
 
 #include <atomic>
 #include <fstream>
@@ -10,9 +9,10 @@
 #include <utility>
 
 #include "backend/tensor.h"
+#include "backend/torch_versions.h"
 #include "runtime/context.h"
 
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 13
+#if TORCH_WEBGPU_TORCH_AT_LEAST(2, 13)
 #include <ATen/core/GraphImplInterface.h>
 #endif
 
@@ -351,7 +351,7 @@ void check_not_capturing(std::string_view op, const char* why) {
               " cannot be captured in a graph of the webgpu device: ", why);
 }
 
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 13
+#if TORCH_WEBGPU_TORCH_AT_LEAST(2, 13)
 
 namespace {
 

@@ -1,6 +1,5 @@
 // Reflection and replication padding, and their gradients.
 #include <ATen/Context.h>
-#include <ATen/native/Padding.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "backend/empty.h"
+#include "backend/torch_versions.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
 #include "ops/movement/movement_map.h"
@@ -109,7 +109,7 @@ c10::SmallVector<int64_t, 8> padded_size(const Tensor& self, IntArrayRef padding
 // The 2d forms below have no meta function in ATen, so their checks are here.
 Tensor& reflection_pad2d_out(const Tensor& self, IntArrayRef padding, Tensor& out) {
   check_same_device("reflection_pad2d_out", {{out, "out"}, {self, "self"}});
-  at::native::padding::check_valid_input<2>(self, padding);
+  check_padded_input<2>(self, padding);
   const int64_t width = self.size(-1);
   const int64_t height = self.size(-2);
   TORCH_CHECK(padding[0] < width && padding[1] < width,

@@ -1,0 +1,25 @@
+// All that differs between the versions of PyTorch that this backend compiles with.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/native/Padding.h>
+#include <torch/version.h>
+
+/// Whether PyTorch has this version or a later one.
+#define TORCH_WEBGPU_TORCH_AT_LEAST(major, minor)                                                  \
+  (TORCH_VERSION_MAJOR > (major) ||                                                                \
+   (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
+
+namespace torch_webgpu {
+
+/// ATen's check of a tensor that is padded along its last `dims` dimensions.
+template <int dims>
+void check_padded_input(const at::Tensor& input, at::IntArrayRef padding) {
+#if TORCH_WEBGPU_TORCH_AT_LEAST(2, 15)
+  at::native::padding::check_valid_input(input, padding, dims);
+#else
+  at::native::padding::check_valid_input<dims>(input, padding);
+#endif
+}
+
+} // namespace torch_webgpu
