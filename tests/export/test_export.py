@@ -333,3 +333,85 @@ def test_adam_is_captured_in_its_fused_form(tmp_path, name, amsgrad):
         exact.step()
         played = step(x=x, target=target)["loss"].cpu().double()
         torch.testing.assert_close(played, loss.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_what_an_export_leaves_behind(tmp_path):
+    torch.manual_seed(0)
+    a, b, outside = (nn.Parameter(torch.randn(4).to(DEVICE)) for _ in range(3))
+    optimizer = torch.optim.Adam([a, b])
+    a.square().sum().backward()
+    optimizer.step()  # b has no state
+    before = {name: x.clone() for name, x in optimizer.state[a].items()}
+    outside.grad = torch.ones(4, device=DEVICE)
+    kept = outside.grad
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = (a * x + b * outside).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    path = tmp_path / "m.twg"
+    torch.webgpu.export(step, {"x": torch.ones(4)}, path, state={"optimizer": optimizer})
+    assert list(optimizer.state) == [a]
+    for name, x in before.items():
+        torch.testing.assert_close(optimizer.state[a][name], x)
+    assert outside.grad is kept
+    assert kept.cpu().tolist() == [1.0] * 4
+    assert b.grad is None
+
+
+def test_files_have_nothing_of_tensors_that_are_gone(tmp_path):
+    secret = torch.full((520_000,), 12345.678).to(DEVICE)
+    torch.webgpu.synchronize()
+    del secret
+    t = torch.zeros(500_003).to(DEVICE)
+    t[0] = 1
+    path = tmp_path / "f.twg"
+    torch.webgpu.export(lambda x: x * 2 + t[:8], {"x": torch.zeros(8)}, path)
+    with safetensors.safe_open(path, framework="pt") as file:
+        stored = [file.get_tensor(name) for name in file.keys()]  # noqa: SIM118
+    assert stored
+    for x in stored:
+        words = x[: x.numel() // 4 * 4].view(torch.float32)
+        assert not words.eq(12345.678).any()
+
+
+def test_an_optimizer_that_the_function_makes_starts_anew(tmp_path):
+    target = torch.arange(4.0).to(DEVICE)
+
+    def fit(x):
+        value = x.clone().requires_grad_()
+        optimizer = torch.optim.Adam([value], lr=0.1, capturable=True)
+        for _ in range(3):
+            optimizer.zero_grad()
+            (value - target).square().sum().backward()
+            optimizer.step()
+        return value
+
+    path = tmp_path / "f.twg"
+    torch.webgpu.export(fit, {"x": torch.zeros(4)}, path)
+    loaded = torch.webgpu.Graph.load(path)
+    for start in (torch.zeros(4), torch.ones(4)):
+        actual = loaded["fit"](x=start)["output"].cpu()
+        torch.testing.assert_close(actual, fit(start.to(DEVICE)).detach().cpu())
+
+
+def test_numbers_of_optimizers_move_to_the_device(tmp_path):
+    # NAdam keeps two numbers for each parameter on the CPU, and does not start with zeros.
+    model, optimizer, functions = training(lambda p: torch.optim.NAdam(p, lr=0.01))
+    x, target = example()
+    functions["step"](x.to(DEVICE), target.to(DEVICE))
+    numbers = [s["mu_product"] for s in optimizer.state.values()]
+    path = tmp_path / "m.twg"
+    samples = {"x": x, "target": target}
+    torch.webgpu.export(
+        functions["step"], samples, path, state={"model": model, "optimizer": optimizer}
+    )
+    assert all(
+        s["mu_product"] is n for s, n in zip(optimizer.state.values(), numbers, strict=True)
+    )
+    loaded = torch.webgpu.Graph.load(path)
+    for _ in range(2):
+        loaded["step"](x=x, target=target)

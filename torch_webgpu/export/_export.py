@@ -1,6 +1,7 @@
 """A function captured for devices other than the one in use, and written to a file."""
 
 import contextlib
+import gc
 import inspect
 import os
 import pathlib
@@ -74,8 +75,7 @@ def export(
     functions = _named(fn)
     samples = _samples(functions, example_inputs)
     holders = dict(state or {})
-    parameters = _parameters(holders)
-    gradients = [(p, p.grad) for p in parameters]
+    gradients = [(p, p.grad) for p in _leaves()]
     try:
         with prepared(holders) as optimizers:
             holders.update(optimizers)
@@ -173,16 +173,14 @@ def _outputs(result: object) -> dict[str, torch.Tensor]:
     return {name: value.detach().contiguous() for name, value in named.items()}
 
 
-def _parameters(state: Mapping[str, Any]) -> list[torch.Tensor]:
-    """The tensors whose gradients a capture may replace."""
-    found: dict[torch.Tensor, None] = {}
-    for holder in state.values():
-        if isinstance(holder, torch.nn.Module):
-            found.update(dict.fromkeys(holder.parameters()))
-        elif isinstance(holder, torch.optim.Optimizer):
-            for group in holder.param_groups:
-                found.update(dict.fromkeys(group["params"]))
-    return list(found)
+def _leaves() -> list[torch.Tensor]:
+    """The tensors whose gradients a capture may replace: a function may use any that there is."""
+    return [x for x in _alive(torch.Tensor) if x.is_leaf and x.requires_grad]
+
+
+def _alive(kind: type) -> list[Any]:
+    # type(), because isinstance() asks objects for their __class__, which some compute.
+    return [x for x in gc.get_objects() if issubclass(type(x), kind)]
 
 
 # ---- Recordings
@@ -232,6 +230,8 @@ def _no_first_steps() -> Iterator[None]:
 
     The recording would make that state anew in each call, and train wrongly without a word.
     """
+    # One that the function makes starts anew in each call by intention.
+    lasting = set(map(id, _alive(torch.optim.Optimizer)))
     known: dict[torch.optim.Optimizer, set[torch.Tensor]] = {}
 
     def before(optimizer: torch.optim.Optimizer, *_: object) -> None:
@@ -244,7 +244,7 @@ def _no_first_steps() -> Iterator[None]:
             if parameter not in known.get(optimizer, ())
             and any(isinstance(part, torch.Tensor) for part in state.values())
         ]
-        if made:
+        if made and id(optimizer) in lasting:
             for parameter in made:
                 del optimizer.state[parameter]
             raise RuntimeError(

@@ -27,6 +27,8 @@ class PreparedOptimizer:
         self.optimizer = optimizer
         self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self.before = [dict(group) for group in optimizer.param_groups]
+        self.numbers: dict[torch.Tensor, dict[str, torch.Tensor]] = {}  # those that were on the CPU
+        self.fresh: list[torch.Tensor] = []  # parameters without a state
         self.rates: list[torch.Tensor] = []  # of each group: the learning rate on the device
         for parameter in self.parameters:
             if parameter.device.type != "webgpu":
@@ -43,16 +45,20 @@ class PreparedOptimizer:
                 group["capturable"] = True
             if self._fuses(group):
                 group["fused"], group["foreach"] = True, False
-        self.steps = {}
         for parameter, state in self.optimizer.state.items():
-            step = state.get("step")
-            if isinstance(step, torch.Tensor) and step.device.type != "webgpu":
-                self.steps[parameter] = step
-                state["step"] = step.to("webgpu", torch.float32)
-        self.is_fresh = any(
-            p.requires_grad and not self.optimizer.state.get(p) for p in self.parameters
-        )
-        if self.is_fresh:
+            # Such as the number of steps: PyTorch keeps numbers on the CPU where it may.
+            numbers = {
+                name: part
+                for name, part in state.items()
+                if isinstance(part, torch.Tensor) and part.dim() == 0 and part.device.type == "cpu"
+            }
+            self.numbers[parameter] = numbers
+            for label, number in numbers.items():
+                state[label] = number.to("webgpu", torch.float32)
+        self.fresh = [
+            p for p in self.parameters if p.requires_grad and not self.optimizer.state.get(p)
+        ]
+        if self.fresh:
             self._start()
 
     def _fuses(self, group: dict[str, Any]) -> bool:
@@ -93,10 +99,10 @@ class PreparedOptimizer:
         for group, before in zip(self.optimizer.param_groups, self.before, strict=True):
             group.clear()
             group.update(before)
-        for parameter, step in self.steps.items():
-            self.optimizer.state[parameter]["step"] = step
-        if self.is_fresh:
-            self.optimizer.state.clear()
+        for parameter, numbers in self.numbers.items():
+            self.optimizer.state[parameter].update(numbers)
+        for parameter in self.fresh:
+            self.optimizer.state.pop(parameter, None)
 
     def state_dict(self) -> dict[str, Any]:
         """As the optimizer's own, with the options that it had."""
@@ -123,7 +129,6 @@ def prepared(state: Mapping[str, Any]) -> Iterator[dict[str, PreparedOptimizer]]
     }
     with contextlib.ExitStack() as stack:
         for one in found.values():
-            one.steps, one.is_fresh = {}, False
             stack.callback(one.restore)
             one.prepare()
         yield found

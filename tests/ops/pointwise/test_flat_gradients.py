@@ -10,7 +10,7 @@ GRADIENTS = [float("inf"), -float("inf"), float("nan"), 2.0]
 
 @pytest.mark.parametrize("function", [F.hardsigmoid, F.hardswish, F.relu6, F.hardtanh, F.relu])
 def test_gradients_that_are_not_finite(function):
-    points = torch.tensor([-100.0, -3.5, -1.0, 0.5, 2.5, 7.0])
+    points = torch.tensor([-100.0, -3.5, -1.0, 0.5, 2.5, 7.0, float("nan")])
     x = points.repeat_interleave(len(GRADIENTS))
     gradient = torch.tensor(GRADIENTS).repeat(len(points))
 
