@@ -59,7 +59,7 @@ torch_suits() {
   "$VENV/bin/python" - 2>/dev/null <<'PY'
 import sys, torch
 version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-sys.exit(not (2, 11) <= version < (2, 14))
+sys.exit(not (2, 11) <= version < (2, 16))
 PY
 }
 
@@ -68,7 +68,7 @@ python_packages() {
     say "installing $TORCH_SPEC"
     pip_install "$TORCH_SPEC"
   elif ! torch_suits; then
-    say "no torch >=2.11,<2.14: installing $DEFAULT_TORCH"
+    say "no torch >=2.11,<2.16: installing $DEFAULT_TORCH"
     pip_install "$DEFAULT_TORCH"
   fi
   say "installing Python packages"

@@ -103,6 +103,7 @@ def _register() -> None:
     from torch_webgpu import _dlpack, _printing, _sharing, _shutdown, inductor
     from torch_webgpu.integrations import _imports
 
+    _let_autocast_pass_higher_order_operators()
     inductor.install()
     _dlpack.install()
     _printing.install()
@@ -112,6 +113,18 @@ def _register() -> None:
     if extension.has_distributed:
         _import_hook.when_imported("torch.distributed.distributed_c10d", _register_process_group)
     _import_hook.when_imported("torch.utils.collect_env", _extend_collect_env)
+
+
+def _let_autocast_pass_higher_order_operators() -> None:
+    """PyTorch lists the keys of autocast that operators such as ``torch.cond`` take no notice of,
+    and devices from outside are not on the list."""
+    ops: Any = torch._ops
+    key = torch._C.DispatchKey.__members__["AutocastPrivateUse1"]
+    keys = ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS
+    if key not in keys:
+        keys.append(key)
+        for operator in ops._higher_order_ops.values():
+            operator.fallthrough(key)
 
 
 def _register_process_group(c10d: Any) -> None:

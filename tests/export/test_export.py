@@ -409,9 +409,7 @@ def test_numbers_of_optimizers_move_to_the_device(tmp_path):
     torch.webgpu.export(
         functions["step"], samples, path, state={"model": model, "optimizer": optimizer}
     )
-    assert all(
-        s["mu_product"] is n for s, n in zip(optimizer.state.values(), numbers, strict=True)
-    )
+    assert all(s["mu_product"] is n for s, n in zip(optimizer.state.values(), numbers, strict=True))
     loaded = torch.webgpu.Graph.load(path)
     for _ in range(2):
         loaded["step"](x=x, target=target)

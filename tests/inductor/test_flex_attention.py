@@ -11,6 +11,7 @@ from torch.nn.attention.flex_attention import (
 )
 from torch.testing import assert_close
 
+DEVICE = "webgpu"
 BATCH, HEADS, QUERIES, KEYS, DIMS = 2, 4, 96, 80, 16
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 
@@ -151,6 +152,48 @@ def test_autocast_casts_the_operands():
         out = flex_attention(q, k, v, score_mod=relative)
     assert out.dtype == torch.float16
     assert_close(out.float(), flex_attention(q, k, v, score_mod=relative), rtol=1e-2, atol=1e-2)
+
+
+def test_captured_tensors_without_gradients():
+    shared = [torch.randn(1, 2, 32, 16) for _ in range(3)]
+    slopes, factor = torch.tensor([0.5, 2.0]), torch.tensor([1.5])
+    results = []
+    for call, device in ((torch.compile(flex_attention), DEVICE), (reference, "cpu")):
+        given = [x.to(device).requires_grad_() for x in shared]
+        a, b = slopes.to(device), factor.to(device).requires_grad_()
+        with torch.autocast(device, torch.float16, enabled=device == DEVICE):
+            out = call(*given, score_mod=lambda s, _, h, i, j, a=a, b=b: s * b[0] + a[h] * (i - j))
+        out.float().square().sum().backward()
+        results.append([out, *(x.grad for x in given), b.grad])
+    for one, other in zip(*results, strict=True):
+        limit = 2e-2 * other.abs().max().item()
+        assert_close(one.cpu().float(), other, rtol=2e-2, atol=limit)
+
+
+def test_blocks_that_the_mask_function_does_not_imply():
+    counts = torch.tensor([[[1, 2, 0]]], dtype=torch.int32)
+    indices = torch.tensor([[[[2, 0, 1], [0, 2, 1], [0, 1, 2]]]], dtype=torch.int32)
+    full_counts = torch.tensor([[[0, 1, 1]]], dtype=torch.int32)
+    full_indices = torch.tensor([[[[0, 1, 2], [1, 0, 2], [1, 0, 2]]]], dtype=torch.int32)
+    lists = (counts, indices, full_counts, full_indices)
+
+    def odd(b, h, q, k):
+        return k % 2 == 1
+
+    q, k, v = (torch.randn(2, 2, 90, 16) for _ in range(3))
+    seen = torch.zeros(90, 90, dtype=torch.bool)
+    for row in range(3):
+        at = slice(32 * row, 32 * row + 32)
+        for block in indices[0, 0, row, : counts[0, 0, row]].tolist():
+            seen[at, 32 * block + 1 : 32 * block + 32 : 2] = True
+        for block in full_indices[0, 0, row, : full_counts[0, 0, row]].tolist():
+            seen[at, 32 * block : 32 * block + 32] = True
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, seen)
+    mask = BlockMask.from_kv_blocks(
+        *(x.to(DEVICE) for x in lists), BLOCK_SIZE=32, mask_mod=odd, seq_lengths=(90, 90)
+    )
+    out = torch.compile(flex_attention)(*(x.to(DEVICE) for x in (q, k, v)), block_mask=mask)
+    assert_close(out.cpu(), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_lengths_that_vary():

@@ -124,8 +124,7 @@ class _Allocation:
         return -(-size // 4) * 4
 
     def contents(self) -> torch.Tensor:
-        """The bytes of the tensor. Its block may be larger, and what lies behind belonged to tensors
-        that are gone."""
+        """The bytes of the tensor. Its block may be larger: what lies behind belonged to others."""
         capture, k = max(self.uses, key=lambda use: use[0].listing.tensors[use[1]].extent)
         size = max(t.requested for t in self.listed)
         contents: torch.Tensor = capture.listing.read(k)[: -(-size // 4) * 4]

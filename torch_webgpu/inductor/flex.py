@@ -22,6 +22,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 aten = torch.ops.aten
+# A block of this size is all there is: what PyTorch makes where no mask is given.
+_ALL = 1 << 30
 
 
 def expand(graph: fx.Graph) -> None:
@@ -50,13 +52,17 @@ def _expand(graph: fx.Graph, node: fx.Node, function: Callable[..., Any]) -> Non
         for a in arguments
         if isinstance(a, fx.Node) and a.op == "get_attr"
     }
-    wanted = _with_gradients(node)
+    wanted = _with_gradients(node, modules)
 
     def compute(*given: Any) -> Any:
         known = {**dict(zip(inputs, given, strict=True)), **modules}
         args, kwargs = pytree.tree_unflatten(
             [known[a] if isinstance(a, fx.Node) else a for a in arguments], spec
         )
+        args = [
+            _with_blocks(a, args[1]) if isinstance(a, tuple) and a and callable(a[-1]) else a
+            for a in args
+        ]
         with torch.no_grad():
             return function(*args, **kwargs)
 
@@ -103,13 +109,46 @@ def _no_loops_over_elements() -> Iterator[None]:
         functorch._set_vmap_fallback_enabled(before)
 
 
-def _with_gradients(node: fx.Node) -> list[fx.Node]:
+def _with_blocks(block_mask: tuple[Any, ...], key: torch.Tensor) -> tuple[Any, ...]:
+    """The mask with its blocks in mask_mod: a block that is not listed is not seen, one that is
+    listed as full is seen whatever mask_mod says."""
+    counts, indices, full_counts, full_indices = block_mask[2:6]
+    rows, columns, mask_mod = block_mask[-3:]
+    if isinstance(columns, int) and columns >= _ALL:
+        return block_mask
+    blocks = (key.size(-2) + columns - 1) // columns
+    listed = _listed(counts, indices, blocks)
+    full = None if full_counts is None else _listed(full_counts, full_indices, blocks)
+
+    def sees(b: Any, h: Any, q: Any, k: Any, *captured: Any) -> Any:
+        def is_among(blocks: torch.Tensor) -> Any:
+            return blocks[b % blocks.size(0), h % blocks.size(1), q // rows, k // columns]
+
+        seen = is_among(listed) & mask_mod(b, h, q, k, *captured)
+        return seen if full is None else seen | is_among(full)
+
+    return (*block_mask[:-1], sees)
+
+
+def _listed(counts: torch.Tensor, indices: torch.Tensor, blocks: Any) -> torch.Tensor:
+    """Which blocks of keys are listed for each block of queries [batch, heads, queries, keys], of
+    the first counts[...] of indices[..., :]."""
+    place = torch.arange(indices.size(-1), device=indices.device)
+    # Those behind the count go to a column that is cut off.
+    columns = torch.where(place < counts.unsqueeze(-1), indices, blocks).to(torch.int64)
+    found = counts.new_zeros((*counts.shape, blocks + 1), dtype=torch.bool)
+    return found.scatter(-1, columns, True)[..., :-1]
+
+
+def _with_gradients(node: fx.Node, modules: dict[fx.Node, fx.GraphModule]) -> list[fx.Node]:
     """The tensors that score_mod captures and whose gradients the node returns."""
-    gradients = node.meta["val"][3:]
-    if not gradients:
+    if len(node.meta["val"]) < 4 or not isinstance(node.meta["val"][3], tuple | list):
         return []
+    joint: Any = node.args[8]
+    (results,) = modules[joint].graph.find_nodes(op="output")[0].args
     captured: Any = node.args[12] if len(node.args) > 12 else node.kwargs["score_mod_other_buffers"]
-    return [a for a, g in zip(captured, *gradients, strict=True) if g is not None]
+    # Those of the score, batch, head, query and key come first.
+    return [a for a, g in zip(captured, results[5:], strict=True) if g is not None]
 
 
 def _copy(graph: fx.Graph, node: fx.Node, traced: Any, inputs: Sequence[fx.Node]) -> Any:

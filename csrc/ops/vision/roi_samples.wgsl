@@ -11,6 +11,10 @@ struct Samples {
   last: i32,
 }
 
+fn sample_number(at: f32) -> i32 {
+  return i32(floor(clamp(at, -2e9, 2e9)));
+}
+
 // Divisions are rounded as on the CPU (div_f): a bin of two pixels must not get a third sample.
 fn samples_of(low: f32, high: f32, number: u32, bins: u32, size: u32) -> Samples {
   let start = low * p.scale - p.offset;
@@ -22,16 +26,16 @@ fn samples_of(low: f32, high: f32, number: u32, bins: u32, size: u32) -> Samples
   samples.bin = div_f(length, f32(bins));
   samples.begin = start + f32(number) * samples.bin;
   samples.grid = select(ceil(samples.bin), f32(p.sampling), p.sampling > 0);
-  if (is_nan_f(samples.begin) || is_nan_f(samples.bin)) {
+  if (!is_finite_f(samples.begin) || !is_finite_f(samples.bin)) {
     samples.grid = 0.0;
   }
   samples.first = 0;
   samples.last = i32(clamp(samples.grid, 0.0, 2147483520.0));
   // A region may be much larger than the image. Samples outside of it are zero, so most are not visited.
   let step = samples.bin / samples.grid;
-  if (samples.grid > 16.0 && step > 1e-6 && abs(samples.begin) < 1e9) {
-    samples.first = clamp(i32(floor((-1.0 - samples.begin) / step)) - 2, 0, samples.last);
-    samples.last = clamp(i32(ceil((f32(size) - samples.begin) / step)) + 2, samples.first, samples.last);
+  if (samples.grid > 16.0 && step > 1e-6) {
+    samples.first = clamp(sample_number((-1.0 - samples.begin) / step) - 2, 0, samples.last);
+    samples.last = clamp(sample_number(ceil((f32(size) - samples.begin) / step)) + 2, samples.first, samples.last);
   }
   return samples;
 }

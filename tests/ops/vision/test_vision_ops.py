@@ -345,3 +345,16 @@ def test_autocast_computes_in_float32():
         result = VISION.roi_align(x, ROIS.to(DEVICE), 0.5, 2, 2, 2, True)
     exact = align(x.cpu().double(), ROIS.double(), 0.5, (2, 2), 2, True, False)
     near(result, exact, torch.float16)
+
+
+@pytest.mark.parametrize(
+    "box", [(0, 0, math.inf, 4), (0, 3e9, 0, 9e9), (0, -2e9, 0, 2e9), (-math.inf, 0, 4, 4)]
+)
+def test_regions_without_bounds_end(box):
+    x = torch.ones(1, 4, 8, 8, device=DEVICE)
+    rois = torch.tensor([[0.0, *box], [0.0, 1.0, 1.0, 5.0, 5.0]], device=DEVICE)
+    out = VISION.roi_align(x, rois, 1.0, 2, 2, -1, False)
+    assert out[0].isfinite().all()
+    assert out[1].eq(1).all()
+    # A bin without samples is 0 / 0 there.
+    assert VISION.ps_roi_align(x, rois, 1.0, 2, 2, -1)[0][1].eq(1).all()
