@@ -258,7 +258,8 @@ def _gradients(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, .
         of_x = gradient @ torch.ops.torch_webgpu.gguf_dequantize(
             weight, ctx.type, ctx.rows, ctx.columns, gradient.dtype
         )
-    if ctx.needs_input_grad[4]:
+    # The dispatcher passes no trailing argument that has its default: there may be no fifth.
+    if any(ctx.needs_input_grad[4:]):
         of_bias = gradient.reshape(-1, ctx.rows).sum(0)
     return of_x, None, None, None, of_bias
 

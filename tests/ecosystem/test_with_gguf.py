@@ -84,6 +84,10 @@ def test_gradients(kind):
     layer(ours).backward(gradient.webgpu())
     close(ours.grad, gradient.double() @ values, torch.float32)
     close(layer.bias.grad, gradient.double().sum((0, 1)), torch.float32)
+    # Without a bias.
+    alone = x.webgpu().requires_grad_()
+    packed.Linear(weight)(alone).backward(gradient.webgpu())
+    close(alone.grad, gradient.double() @ values, torch.float32)
 
 
 @pytest.mark.parametrize("kind", KINDS)
