@@ -4,11 +4,14 @@
     layer = gguf.Linear(tensors["blk.0.ffn_up.weight"])
     y = layer(x)  # x: float32, float16 or bfloat16
 
-Files are read with the package `gguf <https://pypi.org/project/gguf/>`_. Weights of the types Q4_0,
-Q8_0, Q4_K and Q6_K take as many bytes on the device as in the file; the products' kernels unpack
-them where they use them. All other types are read as plain tensors, dequantized on the host.
+Files are read with the package `gguf <https://pypi.org/project/gguf/>`_. Matrices of the types
+Q4_0, Q8_0, Q4_K and Q6_K take as many bytes on the device as in the file; the products' kernels
+unpack them where they use them. Tensors of these types that are no matrices, and those of all other
+quantized types, are read as plain tensors, dequantized on the host.
 """
 
+import itertools
+import math
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -75,12 +78,14 @@ def pack(data: torch.Tensor, type: str, rows: int, columns: int) -> PackedTensor
     where the result lies too. In a file, codes lie far from their neighbours and blocks between
     words; here codes follow one another, and equal parts of all blocks do. No byte is added.
 
-    Raises NotImplementedError for a type that is not in `TYPES`, and ValueError for sizes that do
-    not go together.
+    Raises NotImplementedError for a type that is not in `TYPES`, and ValueError for sizes that are
+    negative or do not go together.
     """
     block = _BLOCKS.get(type)
     if block is None:
         raise NotImplementedError(f"GGUF type {type} has no kernels; {', '.join(TYPES)} have")
+    if rows < 0 or columns < 0:
+        raise ValueError(f"expected sizes of at least 0, got {rows} rows of {columns} weights")
     if columns % block.weights:
         raise ValueError(f"rows of {columns} weights are no whole {type} blocks of {block.weights}")
     count = rows * columns // block.weights
@@ -117,14 +122,20 @@ def read(
 ) -> dict[str, PackedTensor | torch.Tensor]:
     """The tensors of a GGUF file, by name.
 
-    Matrices of the types `TYPES` are `PackedTensor`; tensors of float and integer types have their
-    dtype, and other quantized types are dequantized to float32. Sizes are in PyTorch's order, the
-    reverse of the file's. Raises ImportError without the package `gguf`.
+    Matrices of the types `TYPES` are `PackedTensor`. Tensors of float and integer types have their
+    dtype. All other quantized tensors are dequantized to float32: those of other types, and those
+    of one or of three and more dimensions, such as the stacked weights of experts. Sizes are in
+    PyTorch's order, the reverse of the file's.
+
+    Raises ImportError without the package `gguf`; OSError if the file cannot be opened; and
+    ValueError, with the path, if it is truncated or damaged, has the other byte order (big-endian
+    files on common machines), or has tensors whose places are not aligned as the file says, overlap
+    or reach over its end.
     """
     import gguf
 
     result: dict[str, PackedTensor | torch.Tensor] = {}
-    for tensor in gguf.GGUFReader(os.fspath(path)).tensors:
+    for tensor in _checked_tensors(os.fspath(path)):
         kind = tensor.tensor_type
         sizes = [int(size) for size in reversed(tensor.shape)]
         if kind.name in _BLOCKS and len(sizes) == 2:
@@ -139,6 +150,58 @@ def read(
         else:
             result[tensor.name] = _on(device, tensor.data).reshape(sizes)
     return result
+
+
+def _checked_tensors(path: str) -> list[Any]:
+    """The reader's tensors, all of which lie in the file. Nothing of their data is read."""
+    import gguf
+    import numpy as np
+
+    class Reader(gguf.GGUFReader):  # type: ignore[misc]
+        # The library's slices of the file are shorter at its end, and a damaged count of elements
+        # that take no bytes would keep it busy for ever.
+        def _get(self, offset: Any, dtype: Any, count: Any = 1, *args: Any, **options: Any) -> Any:
+            end = int(offset) + int(count) * np.dtype(dtype).itemsize
+            if end > len(self.data):
+                raise ValueError(f"byte {end} is needed, and it has {len(self.data)}")
+            return super()._get(offset, dtype, count, *args, **options)
+
+    try:
+        # Sums of damaged sizes may wrap around; they are checked below.
+        with np.errstate(over="ignore"):
+            reader = Reader(path)
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: no GGUF file, or a damaged one: {error}") from error
+    if reader.byte_order != "I":
+        raise ValueError(
+            f"{path}: the file has the other byte order than this machine (big-endian, on a "
+            "little-endian one); convert it, for example with the script gguf-convert-endian"
+        )
+    size, alignment = len(reader.data), int(reader.alignment)
+    places = []
+    for tensor in reader.tensors:
+        # The library computes these in 64 bits; these integers have as many as they need.
+        offset = int(tensor.field.parts[-1][0])
+        sizes = [int(length) for length in tensor.shape]
+        begin = int(reader.data_offset) + offset
+        block, block_bytes = gguf.GGML_QUANT_SIZES[tensor.tensor_type]
+        end = begin + math.prod(sizes) * block_bytes // block
+        if offset % alignment:
+            raise ValueError(
+                f"{path}: tensor {tensor.name!r} begins at offset {offset}, which is no multiple "
+                f"of the file's alignment of {alignment}"
+            )
+        if end > size:
+            raise ValueError(
+                f"{path}: tensor {tensor.name!r} lies in bytes {begin} to {end}, but the file has "
+                f"{size}"
+            )
+        if begin < end:
+            places.append((begin, end, tensor.name))
+    for (_, end, first), (begin, _, second) in itertools.pairwise(sorted(places)):
+        if begin < end:
+            raise ValueError(f"{path}: tensors {first!r} and {second!r} overlap")
+    return list(reader.tensors)
 
 
 def _on(device: torch.device | str, array: Any) -> torch.Tensor:

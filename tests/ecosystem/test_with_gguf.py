@@ -150,12 +150,77 @@ def test_a_file(tmp_path):
     assert torch.equal(again(x.webgpu()), result)
 
 
+def small_file(path, endianess=None):
+    """A file of two tensors. The bytes before the data, and all bytes."""
+    settings = {} if endianess is None else {"endianess": endianess}
+    writer = gguf.GGUFWriter(path, "llama", **settings)
+    writer.add_array("numbers", [1.5, 2.5, 3.5])
+    data, _ = blocks("Q4_0", 2, 64)
+    writer.add_tensor("first", data, raw_dtype=gguf.GGMLQuantizationType.Q4_0)
+    writer.add_tensor("second", np.arange(24, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path.read_bytes()
+
+
+def test_a_file_of_the_other_byte_order(tmp_path):
+    path = tmp_path / "big.gguf"
+    small_file(path, gguf.GGUFEndian.BIG)
+    with pytest.raises(ValueError, match=r"big\.gguf: the file has the other byte order"):
+        packed.read(path)
+
+
+def test_damaged_files(tmp_path):
+    path = tmp_path / "small.gguf"
+    content = small_file(path)
+    reader = gguf.GGUFReader(path)
+    second, alignment = reader.tensors[1], int(reader.alignment)
+    assert packed.read(path, "cpu").keys() == {"first", "second"}
+
+    def refuses(damaged, message=""):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"small\.gguf: .*" + message):
+            packed.read(path, "cpu")
+
+    def with_number(place, value):
+        return content[:place] + int(value).to_bytes(8, "little") + content[place + 8 :]
+
+    # What follows the last tensor is padding.
+    end = second.data_offset + second.n_bytes
+    for length in range(1, end):
+        refuses(content[:length])
+    path.write_bytes(content[:end])
+    assert torch.equal(packed.read(path, "cpu")["second"], torch.arange(24.0))
+
+    infos = content.index(b"second") + len(b"second")
+    size, offset = infos + 4, infos + 4 + 8 + 4
+    assert int.from_bytes(content[size : size + 8], "little") == 24
+    refuses(with_number(offset, 4 + alignment), "'second' begins at offset 36, which is no mult")
+    refuses(with_number(offset, 0), "tensors '(first|second)' and '(first|second)' overlap")
+    refuses(with_number(offset, alignment), "tensors 'first' and 'second' overlap")
+    refuses(with_number(offset, 1 << 40))
+    refuses(with_number(offset, (1 << 64) - alignment))
+    refuses(with_number(size, 25 + 24))
+    refuses(with_number(size, 1 << 62))  # as many bytes as 64 bits cannot count
+    # A count of an array's elements: as many as would be read for ever.
+    count = content.index(b"numbers") + len(b"numbers") + 8
+    assert int.from_bytes(content[count : count + 8], "little") == 3
+    refuses(with_number(count, 1 << 60))
+    with pytest.raises(FileNotFoundError):
+        packed.read(tmp_path / "none.gguf")
+
+
 def test_refusals():
     data, _ = blocks("Q4_0", 2, 64)
     with pytest.raises(NotImplementedError, match="GGUF type Q2_K has no kernels"):
         packed.pack(torch.from_numpy(data), "Q2_K", 2, 64)
     with pytest.raises(ValueError, match="no whole Q4_0 blocks"):
         packed.pack(torch.from_numpy(data), "Q4_0", 2, 65)
+    for rows, columns in ((-2, 64), (2, -64), (-2, -64)):
+        with pytest.raises(ValueError, match="expected sizes of at least 0"):
+            packed.pack(torch.from_numpy(data), "Q4_0", rows, columns)
     with pytest.raises(ValueError, match="are 108 bytes of Q4_0, got 72"):
         packed.pack(torch.from_numpy(data), "Q4_0", 3, 64)
     weight = packed.pack(torch.from_numpy(data).webgpu(), "Q4_0", 2, 64)
