@@ -13,6 +13,7 @@ quantized types, are read as plain tensors, dequantized on the host.
 import itertools
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -212,7 +213,11 @@ def _on(device: torch.device | str, array: Any) -> torch.Tensor:
 
 
 class _Packed(nn.Module):
-    """A layer with a packed matrix. It is a buffer: bytes have no gradient. ``kind``: its type."""
+    """A layer with a packed matrix. It is a buffer: bytes have no gradient. ``kind``: its type.
+
+    A state dict has the bytes, and as ``_extra_state`` the type and the sizes: matrices of several
+    types and sizes have equally many bytes. Those of another matrix are refused.
+    """
 
     weight: torch.Tensor
 
@@ -220,6 +225,37 @@ class _Packed(nn.Module):
         super().__init__()
         self.kind, self.rows, self.columns = weight.type, weight.rows, weight.columns
         self.register_buffer("weight", weight.data)
+
+    def _layout(self) -> str:
+        return f"{self.kind} {self.rows} {self.columns}"
+
+    def get_extra_state(self) -> torch.Tensor:
+        """The type and the sizes as text in ASCII, uint8: formats of files keep tensors only."""
+        return torch.tensor(list(self._layout().encode()), dtype=torch.uint8, device="cpu")
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """Raises RuntimeError if the state is one of another type or other sizes."""
+        problem = self._difference(state)
+        if problem:
+            raise RuntimeError(problem)
+
+    def _difference(self, state: torch.Tensor) -> str:
+        given = bytes(state.tolist()).decode(errors="replace")
+        own = self._layout()
+        return "" if given == own else f"the weight is packed as {given}, and the layer's as {own}"
+
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Any], prefix: str, *others: Any, **options: Any
+    ) -> None:
+        # Before a byte is copied: a refused state leaves the layer as it was.
+        state = state_dict.get(f"{prefix}_extra_state")
+        problem = "" if state is None else self._difference(state)
+        if problem:
+            # The arguments' last is the list of what load_state_dict raises.
+            errors = options["error_msgs"] if "error_msgs" in options else others[-1]
+            errors.append(f"While loading {prefix}weight: {problem}")
+            return
+        super()._load_from_state_dict(state_dict, prefix, *others, **options)
 
     def packed(self) -> PackedTensor:
         """The matrix."""

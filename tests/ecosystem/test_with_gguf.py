@@ -150,6 +150,31 @@ def test_a_file(tmp_path):
     assert torch.equal(again(x.webgpu()), result)
 
 
+@pytest.mark.parametrize("make", [packed.Linear, packed.Embedding])
+def test_states_of_other_matrices(make, tmp_path):
+    # These have as many bytes in all of these layouts.
+    weight, values = matrix("Q4_0", 4, 512)
+    layer = torch.nn.Sequential(make(weight))
+    torch.save(layer.state_dict(), tmp_path / "layer.pt")
+    state = torch.load(tmp_path / "layer.pt", weights_only=True, map_location="webgpu")
+    for kind, rows, columns in (("Q4_K", 4, 512), ("Q4_0", 8, 256)):
+        other, values = matrix(kind, rows, columns)
+        assert other.data.shape == weight.data.shape
+        wrong = torch.nn.Sequential(make(other))
+        message = f"0.weight: the weight is packed as Q4_0 4 512, and .* {kind} {rows} {columns}"
+        for strict in (True, False):
+            with pytest.raises(RuntimeError, match=message):
+                wrong.load_state_dict(state, strict=strict)
+        with pytest.raises(RuntimeError, match="packed as Q4_0 4 512"):
+            wrong[0].set_extra_state(state["0._extra_state"])
+        close(wrong[0].packed().dequantize(), values, torch.float32)  # as it was
+        with pytest.raises(RuntimeError, match=r"Missing key.*_extra_state"):
+            wrong.load_state_dict({"0.weight": state["0.weight"]})
+    same = torch.nn.Sequential(make(matrix("Q4_0", 4, 512)[0]))
+    same.load_state_dict(state)
+    assert torch.equal(same[0].weight, weight.data)
+
+
 def small_file(path, endianess=None):
     """A file of two tensors. The bytes before the data, and all bytes."""
     settings = {} if endianess is None else {"endianess": endianess}
