@@ -38,12 +38,13 @@ def bitsandbytes_backend() -> None:
     """Tells bitsandbytes of the device: its entry point ``bitsandbytes.backends``.
 
     Nothing is to be done where the device is not registered. If it is registered later, the
-    library is told then.
+    library is told then. Never breaks ``import bitsandbytes``: a version that is not known gets a
+    warning.
     """
     if "torch_webgpu" in sys.modules:
-        from torch_webgpu.integrations import bitsandbytes
+        from torch_webgpu.integrations import _imports
 
-        bitsandbytes.adapt_package(sys.modules["bitsandbytes"])
+        _imports.install_by_entry_point("bitsandbytes")
 
 
 def _reason_to_wait() -> str:

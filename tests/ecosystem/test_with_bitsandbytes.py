@@ -423,6 +423,51 @@ def test_the_entry_point_tells_the_library():
     assert entry.load()() is None  # a second time
 
 
+# A version without a method that is adapted.
+UNKNOWN = """
+import torch, torch_webgpu, warnings
+from torch_webgpu import _import_hook
+_import_hook.when_imported(
+    "bitsandbytes.optim.{module}", lambda module: delattr(module.{owner}, "{method}")
+)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import bitsandbytes
+(text,) = (str(w.message) for w in caught if "torch_webgpu" in str(w.message))
+assert text == (
+    f"bitsandbytes {{bitsandbytes.__version__}} is not known to this version of torch_webgpu: "
+    "bitsandbytes: {owner} has no {method}"
+), text
+assert "webgpu" not in bitsandbytes.supported_torch_devices
+optimizer = bitsandbytes.optim.optimizer.Optimizer8bit
+# update_wrapper marks what is replaced.
+assert not hasattr(vars(optimizer).get("get_state_buffer"), "__wrapped__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "owner", "method"),
+    [
+        ("optimizer", "Optimizer8bit", "get_state_buffer"),
+        ("ademamix", "AdEMAMix", "_get_state_double_buffer"),
+    ],
+)
+def test_unknown_versions_can_be_imported(check_python, module, owner, method):
+    check_python(UNKNOWN.format(module=module, owner=owner, method=method))
+
+
+@pytest.mark.parametrize("first", ["torch_webgpu", "bitsandbytes"])
+@pytest.mark.parametrize("value", ["0", ""])
+def test_the_environment_leaves_the_library_as_it_is(check_python, first, value):
+    check_python(
+        f"import {first}, torch_webgpu, bitsandbytes\n"
+        f"assert ('webgpu' in bitsandbytes.supported_torch_devices) == {value == ''}\n"
+        "get = bitsandbytes.optim.optimizer.Optimizer8bit.get_state_buffer\n"
+        f"assert hasattr(get, '__wrapped__') == {value == ''}",
+        env={"TORCH_WEBGPU_INTEGRATIONS": value},
+    )
+
+
 @pytest.mark.parametrize("bits", [4, 8])
 def test_transformers(bits, tmp_path):
     transformers = pytest.importorskip("transformers")

@@ -12,6 +12,7 @@ from torch_webgpu.integrations import _choice
 from torch_webgpu.integrations._libraries import LIBRARIES
 
 _VARIABLE = "TORCH_WEBGPU_INTEGRATIONS"
+_NONE = "0"
 
 # The first problem of each library that could not be adapted.
 problems: dict[str, Exception] = {}
@@ -21,7 +22,7 @@ _installed: set[str] = set()
 def install_chosen() -> None:
     """Awaits the libraries as TORCH_WEBGPU_INTEGRATIONS says. Imports none of them."""
     choice = os.environ.get(_VARIABLE, "")
-    if choice == "0":
+    if choice == _NONE:
         return
     wanted = {name.strip() for name in choice.split(",")} - {""}
     if "all" in wanted:
@@ -46,6 +47,16 @@ def install(library: str) -> None:
     _installed.add(library)
     for name in LIBRARIES[library][1]:
         _import_hook.when_imported(name, functools.partial(_adapt, library))
+
+
+def install_by_entry_point(library: str) -> None:
+    """`install`, for a library that calls this package itself while it is imported.
+
+    It is adapted when it has been executed, as all are, so that its import succeeds also if it is
+    of an unknown version. Does nothing if the environment says that libraries stay as they are.
+    """
+    if os.environ.get(_VARIABLE, "") != _NONE:
+        install(library)
 
 
 def _adapt(library: str, module: types.ModuleType) -> None:

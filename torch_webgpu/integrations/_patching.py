@@ -25,13 +25,18 @@ def replace(module: types.ModuleType, name: str, make: Callable[[Any], Any]) -> 
                     setattr(loaded, alias, new)
 
 
+def check_method(owner: type, name: str) -> None:
+    """Raises AttributeError if the class itself has no method of that name."""
+    if name not in vars(owner):
+        raise AttributeError(f"{owner.__qualname__} has no {name}")
+
+
 def replace_method(owner: type, name: str, make: Callable[[Any], Any]) -> None:
     """Replaces a method by `make(old)`; a static method by a static one.
 
     Raises AttributeError if the class itself has no method of that name.
     """
-    if name not in vars(owner):
-        raise AttributeError(f"{owner.__qualname__} has no {name}")
+    check_method(owner, name)
     old = vars(owner)[name]
     if isinstance(old, staticmethod):
         setattr(owner, name, staticmethod(functools.update_wrapper(make(old.__func__), old)))

@@ -16,12 +16,17 @@ from torch_webgpu.integrations import _patching
 def adapt_package(package: types.ModuleType) -> None:
     """The device is a known one, and optimizers with paged states keep them on it.
 
-    Called by the library's own entry point, and when the library or this package is imported;
-    the second time does nothing.
+    A second time does nothing. Raises AttributeError, and changes nothing, if the package lacks
+    what is adapted.
     """
-    if "webgpu" in package.supported_torch_devices:
+    devices = package.supported_torch_devices
+    if "webgpu" in devices:
         return
-    package.supported_torch_devices.add("webgpu")
+    optimizer = package.optim.optimizer.Optimizer8bit
+    # AdEMAMix has a method of its own, for a state of two means.
+    ademamix = package.optim.ademamix.AdEMAMix
+    _patching.check_method(optimizer, "get_state_buffer")
+    _patching.check_method(ademamix, "_get_state_double_buffer")
 
     def make(get_state_buffer: Any) -> Any:
         def get(self: Any, p: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -39,11 +44,6 @@ def adapt_package(package: types.ModuleType) -> None:
 
         return get
 
-    optimizer = package.optim.optimizer
-    _patching.replace_method(optimizer.Optimizer8bit, "get_state_buffer", make)
-    # AdEMAMix has a method of its own, for a state of two means.
-    ademamix = package.optim.ademamix.AdEMAMix
-
     def make_pair(get_state_buffer: Any) -> Any:
         def get(self: Any, p: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
             paged = self.is_paged
@@ -57,4 +57,6 @@ def adapt_package(package: types.ModuleType) -> None:
 
         return get
 
+    _patching.replace_method(optimizer, "get_state_buffer", make)
     _patching.replace_method(ademamix, "_get_state_double_buffer", make_pair)
+    devices.add("webgpu")
