@@ -392,6 +392,58 @@ def test_optimizers(name, dtype, bits, monkeypatch):
         assert error.max() <= (0.02 if bits == 8 else CLOSE[dtype]) * scale
 
 
+# Parameters of another order in memory than that of their indices.
+LAYOUTS = {
+    "channels_last": ((40, 24, 3, 3), lambda p: p.to(memory_format=torch.channels_last)),
+    "transposed": ((80, 70), lambda p: p.t().contiguous().t()),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["Adam", "AdEMAMix", "SGD", "Lion"])
+@pytest.mark.parametrize("bits", [8, 32])
+@pytest.mark.parametrize("loaded", [False, True])
+def test_optimizers_of_other_layouts(layout, name, bits, loaded, monkeypatch):
+    shape, arrange = LAYOUTS[layout]
+    values, *gradients = (torch.randn(shape) for _ in range(5))
+
+    def quantize_nearest(a, code, absmax, out, block):
+        codes, scales = nearest(a, code, block)
+        out.copy_(codes)
+        absmax.copy_(scales)
+
+    monkeypatch.setattr(cpu_ops, "_quant_blockwise_fp32_direct", quantize_nearest)
+    make = getattr(bnb.optim, name if bits == 32 else f"{name}8bit")
+
+    def start(device, values):
+        # As a model's: arranged, and then sent to the device.
+        p = nn.Parameter(arrange(values.clone()).to(device))
+        assert not p.is_contiguous()
+        return p, make([p], lr=1e-2, **RULES[name])
+
+    def steps(p, optimizer, gradients):
+        for gradient in gradients:
+            p.grad = arrange(gradient).to(p.device)
+            optimizer.step()
+        return p.detach().cpu()
+
+    p, optimizer = start("cpu", values)
+    middle = steps(p, optimizer, gradients[:2]).clone()
+    if loaded:  # states of the CPU's optimizer, whose elements have its order
+        own, own_optimizer = start("webgpu", middle)
+        own_optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        assert own_optimizer.state[own]["state1"].is_contiguous() == (name == "AdEMAMix")
+    else:
+        own, own_optimizer = start("webgpu", values)
+        steps(own, own_optimizer, gradients[:2])
+        assert own_optimizer.state[own]["state1"].is_contiguous()
+    expected = steps(p, optimizer, gradients[2:])
+    found = steps(own, own_optimizer, gradients[2:])
+    error, scale = (found - expected).abs(), expected.abs().max()
+    assert (error > CLOSE[torch.float32] * scale).double().mean() <= (0.002 if bits == 8 else 0)
+    assert error.max() <= (0.02 if bits == 8 else CLOSE[torch.float32]) * scale
+
+
 def test_paged_optimizers_keep_their_states_on_the_device():
     p = nn.Parameter(torch.randn(400, 300).webgpu())
     p.grad = torch.randn_like(p)

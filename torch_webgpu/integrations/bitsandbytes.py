@@ -40,7 +40,8 @@ def adapt_package(package: types.ModuleType) -> None:
                     stacklevel=2,
                 )
                 self._webgpu_paged_warned = True
-            return torch.zeros_like(p, dtype=dtype)
+            # A step makes the parameter contiguous, and reads its state in the same order.
+            return torch.zeros_like(p, dtype=dtype, memory_format=torch.contiguous_format)
 
         return get
 

@@ -89,6 +89,32 @@ void check_state(const char* op, const char* name, const Tensor& state, const Te
               ", got sizes ", state.sizes(), " of ", state.scalar_type());
 }
 
+bool is_in_other_order(const OptionalTensor& state) {
+  return state.has_value() && state->defined() && !state->is_contiguous();
+}
+
+// Elements of states go with those of the parameter by their indices. States that were saved
+// elsewhere may have another order in memory: the step is taken on copies then.
+template <typename Step>
+bool stepped_on_copies(Tensor state1, OptionalTensor state2, Step step) {
+  if (!is_in_other_order(state1) && !is_in_other_order(state2)) {
+    return false;
+  }
+  const Tensor dense1 = state1.contiguous();
+  OptionalTensor dense2 = state2;
+  if (is_in_other_order(state2)) {
+    dense2 = state2->contiguous();
+  }
+  step(dense1, dense2);
+  if (!dense1.is_same(state1)) {
+    state1.copy_(dense1);
+  }
+  if (is_in_other_order(state2)) {
+    state2->copy_(*dense2);
+  }
+  return true;
+}
+
 const Tensor& given(const char* op, const char* name, const OptionalTensor& tensor) {
   TORCH_CHECK(tensor.has_value() && tensor->defined(), op, ": this optimizer needs ", name);
   return *tensor;
@@ -118,6 +144,12 @@ void update_8bit(std::string_view name, Tensor g, Tensor p, Tensor state1, Optio
                  double lr, Tensor qmap1, OptionalTensor qmap2, Tensor absmax1,
                  OptionalTensor absmax2, double weight_decay, double gnorm_scale, bool skip_zeros) {
   constexpr const char* op = "optimizer_update_8bit_blockwise";
+  if (stepped_on_copies(state1, state2, [&](const Tensor& dense1, const OptionalTensor& dense2) {
+        update_8bit(name, g, p, dense1, dense2, beta1, beta2, beta3, alpha, eps, step, lr, qmap1,
+                    qmap2, absmax1, absmax2, weight_decay, gnorm_scale, skip_zeros);
+      })) {
+    return;
+  }
   const Rule rule = rule_of(op, name);
   check_parameter(op, g, p, skip_zeros);
   const int64_t count = p.numel();
@@ -170,6 +202,12 @@ void update_32bit(std::string_view name, Tensor g, Tensor p, Tensor state1, Opti
                   double beta2, double beta3, double alpha, double eps, double weight_decay,
                   int64_t step, double lr, double gnorm_scale, bool skip_zeros) {
   constexpr const char* op = "optimizer_update_32bit";
+  if (stepped_on_copies(state1, state2, [&](const Tensor& dense1, const OptionalTensor& dense2) {
+        update_32bit(name, g, p, dense1, dense2, unorm_vec, max_unorm, param_norm, beta1, beta2,
+                     beta3, alpha, eps, weight_decay, step, lr, gnorm_scale, skip_zeros);
+      })) {
+    return;
+  }
   const Rule rule = rule_of(op, name);
   check_parameter(op, g, p, skip_zeros);
   const int64_t count = p.numel();
