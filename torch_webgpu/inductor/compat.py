@@ -6,6 +6,7 @@ first and leaves every other device to the function that it replaces.
 
 import functools
 import importlib
+import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -47,9 +48,9 @@ def apply() -> None:
 
     _replace(scheduler.Scheduler, "create_backend", _create_backend)
     _replace(scheduler.Scheduler, "fuse_nodes", _fuse_nodes)
-    _replace(graph.GraphLowering, "decide_layout_opt", _decide_layout_opt, static=True)
+    _replace(graph.GraphLowering, "decide_layout_opt", _decide_layout_opt)
     _replace(ir.StorageBox, "has_exceeded_max_reads", _has_exceeded_max_reads)
-    _replace(choices.InductorChoices, "reduction_split_factor", _split_factor, static=True)
+    _replace(choices.InductorChoices, "reduction_split_factor", _split_factor)
     _replace(lowering, "pointwise_cat", _pointwise_cat)
     _replace(cudagraph_utils, "check_multiple_devices_or_any_cpu_nodes", _reason_against_graphs)
     _replace(compile_fx, "cudagraphify", _graphify)
@@ -59,16 +60,15 @@ def apply() -> None:
     vectors.install()
 
 
-def _replace(
-    owner: Any, name: str, replacement: Callable[..., Any], *, static: bool = False
-) -> None:
+def _replace(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
     original = getattr(owner, name)
+    is_static = isinstance(inspect.getattr_static(owner, name), staticmethod)
 
     @functools.wraps(original)
     def replaced(*args: Any, **kwargs: Any) -> Any:
         return replacement(original, *args, **kwargs)
 
-    setattr(owner, name, staticmethod(replaced) if static else replaced)
+    setattr(owner, name, staticmethod(replaced) if is_static else replaced)
 
 
 def _create_backend(original: Callable[..., Any], self: Any, device: torch.device) -> Any:
@@ -122,20 +122,17 @@ def _has_exceeded_max_reads(original: Callable[..., bool], self: Any) -> bool:
     return original(self) or self.num_reads() > (buffer_budget() - 1) // 3
 
 
-def _split_factor(
-    original: Callable[..., int],
-    device: torch.device,
-    reduction_numel_hint: int,
-    numel_hint: int,
-    inner_reduction: bool,
-) -> int:
+def _split_factor(original: Callable[..., int], *args: Any, **kwargs: Any) -> int:
     """A workgroup divides a column among 64 invocations where each takes 4 neighbouring columns,
     else among 8. While each has few elements, 16 or 64, a second kernel would cost more than it
     saves."""
-    few = 8 * 64 if numel_hint % 4 else 64 * 16
-    if device.type == "webgpu" and not inner_reduction and reduction_numel_hint <= few:
+    # A static method before torch 2.15.
+    asked = inspect.signature(original).bind(*args, **kwargs).arguments
+    few = 8 * 64 if asked["numel_hint"] % 4 else 64 * 16
+    is_outer = asked["device"].type == "webgpu" and not asked["inner_reduction"]
+    if is_outer and asked["reduction_numel_hint"] <= few:
         return 1
-    return original(device, reduction_numel_hint, numel_hint, inner_reduction)
+    return original(*args, **kwargs)
 
 
 def _pointwise_cat(original: Callable[..., Any], inputs: Any, dim: int = 0) -> Any:
