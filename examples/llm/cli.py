@@ -1,7 +1,6 @@
 """The two commands, `train` and `generate`, and their options."""
 
 import argparse
-import codecs
 import json
 import sys
 import time
@@ -24,9 +23,10 @@ from ..command import (
     report_fallbacks,
 )
 from .generation import Writer
-from .model import GPT
+from .model import GPT, GPTDecoder
 from .modes import Mode, Repeated
-from .text import VOCABULARY, encode, load
+from .pretrained import DTYPES, PretrainedDecoder, load_pretrained, stops
+from .text import Bytes, load
 from .training import Trainer, held_back_loss
 
 REPORTS = 10
@@ -110,28 +110,42 @@ def train(args: argparse.Namespace, device: torch.device) -> int:
 
 
 def generate(args: argparse.Namespace, device: torch.device) -> int:
-    model = load_model(args.weights, device)
     if not args.prompt:
         raise UsageError("the prompt is empty")
+    if args.model is None:
+        decoder, tokens, ends = GPTDecoder(load_model(args.weights, device)), Bytes(), frozenset()
+        prompt = tokens.encode(args.prompt, chat=args.chat)
+    else:
+        model, tokens = load_pretrained(args.model, device, args.dtype)
+        prompt = tokens.encode(args.prompt, chat=args.chat)
+        decoder = PretrainedDecoder(model, len(prompt) + args.tokens)
+        ends = stops(model)
     torch.manual_seed(args.seed)
-    writer = Writer(model, args.mode, temperature=args.temperature, top_k=args.top_k)
-    # Bytes of a character come one by one, and what is no UTF-8 must not end the program.
-    decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
-    start = time.perf_counter()
-    text = args.prompt + decode(bytes([writer.read(encode(args.prompt))]))
-    first = time.perf_counter() - start
+    writer = Writer(decoder, args.mode, temperature=args.temperature, top_k=args.top_k)
+    pieces = tokens.pieces()
+    written = [] if args.chat else [args.prompt]
+
+    def show(piece: str) -> None:
+        written.append(piece)
+        if args.stream:
+            print(piece, end="", flush=True)
+
     if args.stream:
-        print(text, end="", flush=True)
+        print("".join(written), end="", flush=True)
+    start = time.perf_counter()
+    token = writer.read(prompt)
+    first = time.perf_counter() - start
     times = []
     with tqdm(total=args.tokens, initial=1, unit="token", disable=args.stream) as bar:
-        for token in writer.tokens(args.tokens - 1):
-            times.append(time.perf_counter())
-            piece = decode(bytes([token]))
-            text += piece
-            if args.stream:
-                print(piece, end="", flush=True)
-            bar.update()
-    print("" if args.stream else text)
+        following = writer.tokens(args.tokens - 1)
+        while token is not None and token not in ends:
+            show(pieces.add(token))
+            token = next(following, None)
+            if token is not None:
+                times.append(time.perf_counter())
+                bar.update()
+    show(pieces.end())
+    print("" if args.stream else "".join(written))
     print(f"\nfirst token after {first:.2f} s", end="")
     # The first steps compile and capture; the clock starts after them.
     if len(times) > STEPS_TO_WARM_UP + 1:
@@ -185,10 +199,20 @@ def parser() -> argparse.ArgumentParser:
 
     use = commands.add_parser("generate", parents=[common], help="continue a text")
     option = use.add_argument
+    option(
+        "--model",
+        type=Path,
+        metavar="DIR",
+        help="a language model in Hugging Face's layout, instead of --weights (needs transformers)",
+    )
+    option("--dtype", choices=list(DTYPES), default="auto", help=f"of --model {DEFAULT}")
     option("--prompt", default="The ", help=DEFAULT)
-    option("--tokens", type=positive, default=200, help=f"bytes to write {DEFAULT}")
+    option("--chat", action="store_true", help="the prompt is a user's turn (with --model)")
+    option(
+        "--tokens", type=positive, default=200, help=f"to write; bytes without --model {DEFAULT}"
+    )
     option("--temperature", type=between(0, 100), default=0.7, help=f"0 is greedy {DEFAULT}")
-    option("--top-k", type=between(1, VOCABULARY, int), default=40, help=DEFAULT)
+    option("--top-k", type=positive, default=40, help=DEFAULT)
     option("--stream", action="store_true", help="print the text as it comes, without a bar")
     use.set_defaults(function=generate)
     return top

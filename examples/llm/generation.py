@@ -1,11 +1,11 @@
 """Writing: one token after the other, each chosen on the device."""
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from .model import GPT
 from .modes import Mode, Repeated
 
 
@@ -24,39 +24,46 @@ def choose(logits: Tensor, temperature: float, top_k: int) -> Tensor:
     return tokens.gather(-1, (probabilities / times).argmax(-1, keepdim=True))
 
 
+class Decoder(Protocol):
+    """A network and what it has read so far, in tensors on its device that keep their places."""
+
+    device: torch.device
+
+    def read(self, prompt: Tensor) -> Tensor:
+        """Begins a text of (length,) tokens; (1, vocabulary) logits after it."""
+
+    def step(self, token: Tensor) -> Tensor:
+        """(1, vocabulary) logits after one more token (1, 1)."""
+
+
 class Writer:
     """Continues one text.
 
-    A step reads the last token and its position where the step before left them, on the device, and
+    A step reads the last token where the step before left it, on the device, and the decoder
     writes keys and values into caches of fixed size. So steps follow each other without the host,
     which only reads each token.
     """
 
-    def __init__(self, model: GPT, mode: Mode, *, temperature: float, top_k: int) -> None:
-        device = model.embed.weight.device
-        self.model, self.temperature, self.top_k = model.eval(), temperature, top_k
-        self.caches = model.caches()
-        self.token = torch.zeros(1, 1, dtype=torch.long, device=device)
-        self.position = torch.zeros(1, dtype=torch.long, device=device)
+    def __init__(self, decoder: Decoder, mode: Mode, *, temperature: float, top_k: int) -> None:
+        self.decoder, self.temperature, self.top_k = decoder, temperature, top_k
+        self.token = torch.zeros(1, 1, dtype=torch.long, device=decoder.device)
         self.predict = mode.compile(self._predict)
         self.step = Repeated(self._step, mode)
 
-    def _predict(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        logits = self.model(tokens, positions, self.caches)
-        return choose(logits[:, -1], self.temperature, self.top_k)
+    def _choose(self, logits: Tensor) -> Tensor:
+        return choose(logits.float(), self.temperature, min(self.top_k, logits.shape[-1]))
+
+    def _predict(self, token: Tensor) -> Tensor:
+        return self._choose(self.decoder.step(token))
 
     def _step(self) -> None:
-        self.token.copy_(self.predict(self.token, self.position))
-        self.position += 1
+        self.token.copy_(self.predict(self.token))
 
     @torch.no_grad()
     def read(self, prompt: Tensor) -> int:
-        """Begins a text; returns the first token after it. Only the end of a long one is read."""
-        tokens = prompt[-self.model.context :].to(self.token.device)
-        positions = torch.arange(len(tokens), device=tokens.device)
+        """Begins a text; returns the first token after it."""
         # Prompts have many lengths, so this is never compiled or captured.
-        self.token.copy_(self._predict(tokens[None], positions))
-        self.position.fill_(len(tokens))
+        self.token.copy_(self._choose(self.decoder.read(prompt)))
         return self.token.item()
 
     @torch.no_grad()

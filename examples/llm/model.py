@@ -129,3 +129,26 @@ class GPT(nn.Module):
         positions = torch.arange(tokens.shape[1] - 1, device=tokens.device)
         logits = self(tokens[:, :-1], positions)
         return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+
+class GPTDecoder:
+    """A GPT with the caches of one text and the position in it, on its device."""
+
+    def __init__(self, model: GPT) -> None:
+        self.model = model.eval()
+        self.device = model.embed.weight.device
+        self.caches = model.caches()
+        self.position = torch.zeros(1, dtype=torch.long, device=self.device)
+
+    def read(self, prompt: Tensor) -> Tensor:
+        """Begins a text; (1, vocabulary) logits after it. Only the end of a long one is read."""
+        tokens = prompt[-self.model.context :].to(self.device)
+        positions = torch.arange(len(tokens), device=self.device)
+        self.position.fill_(len(tokens))
+        return self.model(tokens[None], positions, self.caches)[:, -1]
+
+    def step(self, token: Tensor) -> Tensor:
+        """(1, vocabulary) logits after one more token (1, 1)."""
+        logits = self.model(token, self.position, self.caches)[:, -1]
+        self.position += 1
+        return logits

@@ -1,5 +1,6 @@
 """What is learned: text as bytes, which are the tokens."""
 
+import codecs
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,32 @@ class Corpus:
 
 def encode(text: str) -> Tensor:
     return torch.tensor(list(text.encode()), dtype=torch.long)
+
+
+class Bytes:
+    """Bytes as tokens: text to tokens, and tokens to text piece by piece."""
+
+    def encode(self, text: str, *, chat: bool) -> Tensor:
+        if chat:
+            raise UsageError("--chat is for --model")
+        return encode(text)
+
+    def pieces(self) -> "Pieces":
+        return Pieces()
+
+
+class Pieces:
+    """Text from bytes that come one by one. What is no UTF-8 must not end the program."""
+
+    def __init__(self) -> None:
+        self.decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+
+    def add(self, token: int) -> str:
+        """The character that this byte completes; often none."""
+        return self.decode(bytes([token]))
+
+    def end(self) -> str:
+        return self.decode(b"", final=True)
 
 
 def embedded() -> str:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from examples.command import EXIT_NOT_LEARNED
 from examples.llm import cli, text
 from examples.llm.generation import Writer, choose
-from examples.llm.model import GPT
+from examples.llm.model import GPT, GPTDecoder
 from examples.llm.modes import Mode
 from examples.llm.training import Trainer, learning_rates
 
@@ -103,7 +103,7 @@ def test_a_long_prompt_is_cut():
     prompt = torch.randint(0, 256, (40,))
 
     def written(part):
-        writer = Writer(network(), Mode.EAGER, temperature=0, top_k=1)
+        writer = Writer(GPTDecoder(network()), Mode.EAGER, temperature=0, top_k=1)
         return [writer.read(part), *writer.tokens(5)]
 
     assert written(prompt) == written(prompt[-16:])
@@ -154,6 +154,7 @@ def test_weights_of_something_else(weights, capsys, config):
 def test_what_cannot_be_used(weights, tmp_path, capsys):
     assert "run `train` first" in refused(capsys, "generate", "--weights", tmp_path / "none")
     assert "prompt is empty" in refused(capsys, "generate", "--weights", weights, "--prompt", "")
+    assert "is for --model" in refused(capsys, "generate", "--weights", weights, "--chat")
     assert "needs --device webgpu" in refused(capsys, "train", "--mode", "graphed")
     assert "not readable text" in refused(capsys, "train", "--text", tmp_path / "none")
     (tmp_path / "short").write_text("short")

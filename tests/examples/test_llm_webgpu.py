@@ -6,7 +6,7 @@ from llm_network import network
 
 from examples.llm import cli
 from examples.llm.generation import Writer
-from examples.llm.model import GPT
+from examples.llm.model import GPT, GPTDecoder
 from examples.llm.modes import Mode
 from examples.llm.text import encode, load
 from examples.llm.training import Trainer
@@ -24,7 +24,7 @@ def trainer_on(device, mode):
 
 def writer_on(device, mode, temperature=0.0):
     torch._dynamo.reset()
-    return Writer(network(1).to(device), mode, temperature=temperature, top_k=20)
+    return Writer(GPTDecoder(network(1).to(device)), mode, temperature=temperature, top_k=20)
 
 
 def written(writer, count=40):
