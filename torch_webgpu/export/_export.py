@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import traceback
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -77,7 +78,7 @@ def export(
     holders = dict(state or {})
     gradients = [(p, p.grad) for p in _leaves()]
     try:
-        with prepared(holders) as optimizers:
+        with prepared(holders) as optimizers, _no_first_steps():
             holders.update(optimizers)
             recorded = {
                 name: _record(name, function, samples[name]) for name, function in functions.items()
@@ -219,7 +220,7 @@ def _capture(
 ) -> Recording:
     captured = Graph(keep_graph=True)
     with wgsl.target("browser", features=target.features, limits=dict(target.limits)):
-        with _explained(name), _no_first_steps(), graph(captured):
+        with _explained(name), graph(captured):
             outputs = _outputs(function(**inputs))
     return Recording(captured._graph, outputs)
 
@@ -231,7 +232,7 @@ def _no_first_steps() -> Iterator[None]:
     The recording would make that state anew in each call, and train wrongly without a word.
     """
     # One that the function makes starts anew in each call by intention.
-    lasting = set(map(id, _alive(torch.optim.Optimizer)))
+    lasting = weakref.WeakSet(_alive(torch.optim.Optimizer))
     known: dict[torch.optim.Optimizer, set[torch.Tensor]] = {}
 
     def before(optimizer: torch.optim.Optimizer, *_: object) -> None:
@@ -244,7 +245,7 @@ def _no_first_steps() -> Iterator[None]:
             if parameter not in known.get(optimizer, ())
             and any(isinstance(part, torch.Tensor) for part in state.values())
         ]
-        if made and id(optimizer) in lasting:
+        if made and optimizer in lasting:
             for parameter in made:
                 del optimizer.state[parameter]
             raise RuntimeError(

@@ -30,36 +30,41 @@ Tensor nms(const Tensor& dets, const Tensor& scores, double threshold) {
   return op.call(wide(dets), wide(scores), threshold);
 }
 
+Tensor narrow(const Tensor& out, at::ScalarType dtype) { return out.to(dtype); }
+
+// The second tensor has numbers of channels or of pixels, which are integers.
+std::tuple<Tensor, Tensor> narrow(const std::tuple<Tensor, Tensor>& out, at::ScalarType dtype) {
+  return {std::get<0>(out).to(dtype), std::get<1>(out)};
+}
+
+template <class Operator, class... Numbers>
+auto pool(const Operator& op, const Tensor& input, const Tensor& rois, Numbers... numbers) {
+  const NoAutocast guard(kKey);
+  return narrow(op.call(wide(input), wide(rois), numbers...), input.scalar_type());
+}
+
 Tensor roi_align(const Tensor& input, const Tensor& rois, double scale, int64_t height,
                  int64_t width, int64_t sampling, bool aligned) {
   static const auto op = find<decltype(roi_align)>("torchvision::roi_align");
-  const NoAutocast guard(kKey);
-  return op.call(wide(input), wide(rois), scale, height, width, sampling, aligned)
-      .to(input.scalar_type());
+  return pool(op, input, rois, scale, height, width, sampling, aligned);
 }
 
 std::tuple<Tensor, Tensor> ps_roi_align(const Tensor& input, const Tensor& rois, double scale,
                                         int64_t height, int64_t width, int64_t sampling) {
   static const auto op = find<decltype(ps_roi_align)>("torchvision::ps_roi_align");
-  const NoAutocast guard(kKey);
-  auto [out, mapping] = op.call(wide(input), wide(rois), scale, height, width, sampling);
-  return {out.to(input.scalar_type()), mapping};
+  return pool(op, input, rois, scale, height, width, sampling);
 }
 
 std::tuple<Tensor, Tensor> roi_pool(const Tensor& input, const Tensor& rois, double scale,
                                     int64_t height, int64_t width) {
   static const auto op = find<decltype(roi_pool)>("torchvision::roi_pool");
-  const NoAutocast guard(kKey);
-  auto [out, argmax] = op.call(wide(input), wide(rois), scale, height, width);
-  return {out.to(input.scalar_type()), argmax};
+  return pool(op, input, rois, scale, height, width);
 }
 
 std::tuple<Tensor, Tensor> ps_roi_pool(const Tensor& input, const Tensor& rois, double scale,
                                        int64_t height, int64_t width) {
   static const auto op = find<decltype(ps_roi_pool)>("torchvision::ps_roi_pool");
-  const NoAutocast guard(kKey);
-  auto [out, mapping] = op.call(wide(input), wide(rois), scale, height, width);
-  return {out.to(input.scalar_type()), mapping};
+  return pool(op, input, rois, scale, height, width);
 }
 
 Tensor deform_conv2d(const Tensor& input, const Tensor& weight, const Tensor& offset,

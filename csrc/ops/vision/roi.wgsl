@@ -30,15 +30,6 @@ struct Bin {
   exists: bool,
 }
 
-fn report() {
-  loop {
-    let claim = atomicCompareExchangeWeak(&errors[0], 0u, p.error);
-    if (claim.exchanged || claim.old_value != 0u) {
-      break;
-    }
-  }
-}
-
 fn roi(region: u32, k: u32) -> f32 { return load_rois(p.rois_at + region * 5u + k); }
 
 fn bin_of(i: u32) -> Bin {
@@ -51,7 +42,7 @@ fn bin_of(i: u32) -> Bin {
   // A fraction is cut off, as by a conversion to an integer.
   bin.exists = number > -1.0 && number < f32(p.images) && !is_nan_f(number);
   if (!bin.exists) {
-    report();
+    atomicMax(&errors[0], p.error);
     return bin;
   }
   var channel = c;

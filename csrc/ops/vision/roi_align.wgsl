@@ -8,8 +8,17 @@
 // @require has_mapping == sensitive
 
 import package::vision::roi::{Params, Bin, bin_of};
-import package::vision::roi_samples::{rows_of, columns_of, sample_at, taps_of};
+import package::vision::roi_samples::{Taps, rows_of, columns_of, visit_samples};
 @if(sensitive) import package::vision::roi::{channel_of};
+
+var<private> sum: f32 = 0.0;
+
+fn visit(above: u32, below: u32, y: Taps, x: Taps) {
+  sum += (1.0 - y.weight) * (1.0 - x.weight) * load_in(above + x.low) +
+         (1.0 - y.weight) * x.weight * load_in(above + x.high) +
+         y.weight * (1.0 - x.weight) * load_in(below + x.low) +
+         y.weight * x.weight * load_in(below + x.high);
+}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
@@ -26,26 +35,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   }
   let rows = rows_of(bin);
   let columns = columns_of(bin);
-  let plane = p.in_at + bin.plane;
-  var sum = 0.0;
-  for (var iy = rows.first; iy < rows.last; iy++) {
-    let y = taps_of(sample_at(rows, iy), p.height);
-    if (!y.inside) {
-      continue;
-    }
-    for (var ix = columns.first; ix < columns.last; ix++) {
-      let x = taps_of(sample_at(columns, ix), p.width);
-      if (!x.inside) {
-        continue;
-      }
-      let above = plane + y.low * p.width;
-      let below = plane + y.high * p.width;
-      sum += (1.0 - y.weight) * (1.0 - x.weight) * load_in(above + x.low) +
-             (1.0 - y.weight) * x.weight * load_in(above + x.high) +
-             y.weight * (1.0 - x.weight) * load_in(below + x.low) +
-             y.weight * x.weight * load_in(below + x.high);
-    }
-  }
+  visit_samples(rows, columns, p.in_at + bin.plane);
   var count = rows.grid * columns.grid;
   @if(!sensitive) {
     count = max(count, 1.0);

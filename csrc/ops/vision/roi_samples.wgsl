@@ -1,4 +1,6 @@
-// The samples of a bin, for roi_align and ps_roi_align: points between pixels, interpolated linearly.
+// The samples of a bin, for roi_align and ps_roi_align: points between pixels, interpolated linearly. A kernel that
+// imports visit_samples defines visit(above, below, y, x): where the two rows of pixels beside a sample begin, and its
+// taps along both sides.
 
 import package::vision::roi::{Params, Bin, roi};
 
@@ -76,4 +78,20 @@ fn rows_of(bin: Bin) -> Samples {
 
 fn columns_of(bin: Bin) -> Samples {
   return samples_of(roi(bin.region, 1u), roi(bin.region, 3u), bin.column, p.pooled_width, p.width);
+}
+
+// Visits each sample inside of the image, whose plane begins at `plane`.
+fn visit_samples(rows: Samples, columns: Samples, plane: u32) {
+  for (var iy = rows.first; iy < rows.last; iy++) {
+    let y = taps_of(sample_at(rows, iy), p.height);
+    if (!y.inside) {
+      continue;
+    }
+    for (var ix = columns.first; ix < columns.last; ix++) {
+      let x = taps_of(sample_at(columns, ix), p.width);
+      if (x.inside) {
+        visit(plane + y.low * p.width, plane + y.high * p.width, y, x);
+      }
+    }
+  }
 }
