@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-web build test test-web conformance nightly ecosystem fuzz fuzz-web soak demo web bench bench-web lint \
-	format docs wheel check-wheel clean
+	format docs setup-wheel wheel check-wheel check-platforms clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 13
@@ -92,12 +92,19 @@ docs: setup ## build the documentation as a site, docs/site/index.html; a broken
 	@# Without the notice of MkDocs' and its theme's successors.
 	NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -m mkdocs build --strict
 
-wheel: setup ## build a wheel into dist/
-	@rm -f dist/torch_webgpu-*.whl
-	@# Under the compiler name that CMake picks by itself, or ccache takes it for another compiler.
-	CXX=$${CXX:-c++} $(VENV_PYTHON) -m pip wheel --no-build-isolation --no-deps -w dist .
+setup-wheel: # prepare .venv for building a wheel, if it is not prepared for more
+	@PATH="$(SYSTEM_PATH)" tools/setup.sh wheel
 
-check-wheel: wheel ## use the wheel in a fresh environment, from Python and from C++
+wheel: setup-wheel ## build a wheel into dist/
+	@tools/build_wheel.sh
+
+check-platforms: setup ## compile what differs between operating systems for macOS and Windows
+	@mkdir -p build
+	@$(VENV_PYTHON) tools/dev_install.py --requirements platforms >build/platforms.txt
+	@$(VENV_PYTHON) -m pip install -qq --disable-pip-version-check -r build/platforms.txt
+	@tools/check_platforms.sh
+
+check-wheel: setup wheel ## use the wheel in a fresh environment, from Python and from C++
 	tools/check_wheel.sh
 
 clean: ## remove what a build made (.venv stays)

@@ -14,7 +14,9 @@ function(torch_webgpu_import_torch torch_dir)
       set(path "${torch_dir}/lib/${prefix}${lib}${suffix}")
       if(EXISTS "${path}")
         add_library(TorchWebGPU::${lib} SHARED IMPORTED GLOBAL)
-        set_target_properties(TorchWebGPU::${lib} PROPERTIES IMPORTED_LOCATION "${path}")
+        set_target_properties(
+          TorchWebGPU::${lib} PROPERTIES IMPORTED_LOCATION "${path}" IMPORTED_IMPLIB
+                                         "${torch_dir}/lib/${lib}.lib") # Windows
       elseif(NOT lib STREQUAL "torch_python")
         message(FATAL_ERROR "${path} does not exist: ${torch_dir} holds no PyTorch library.")
       endif()

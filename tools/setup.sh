@@ -1,5 +1,10 @@
 #!/usr/bin/env bash
-# Prepares .venv and the system for a development build. Safe to run again: what is done is skipped.
+# Prepares .venv and the system. Safe to run again: what is done is skipped.
+#
+#   tools/setup.sh [development | wheel]
+#
+# development (the default): all that building, testing and documenting take, and an adapter. wheel: what
+# building a wheel takes, and no adapter.
 #
 #   PYTHON      interpreter to build the environment from        (python3)
 #   VENV_FLAGS  flags of `python -m venv`                        (--system-site-packages)
@@ -13,7 +18,13 @@ VENV_FLAGS=${VENV_FLAGS---system-site-packages}
 TORCH_SPEC=${TORCH_SPEC:-}
 DEFAULT_TORCH=torch==2.13.0
 VENV=.venv
-STAMP=$VENV/.setup-stamp
+case ${1:-development} in
+  development) GROUPS_WANTED=(build test demo lint docs wheel) ;;
+  wheel) GROUPS_WANTED=(build wheel) ;;
+  *) die "usage: tools/setup.sh [development | wheel]" ;;
+esac
+FOR=${1:-development}
+STAMP=$VENV/.setup-stamp-$FOR
 # Nothing here needs the device, and a half-built backend must not break `import torch`.
 export TORCH_DEVICE_BACKEND_AUTOLOAD=0
 
@@ -28,7 +39,7 @@ system_packages() {
   local missing=()
   command -v g++ >/dev/null || command -v clang++ >/dev/null || missing+=(g++)
   command -v ccache >/dev/null || missing+=(ccache)
-  [ -e /usr/include/doctest/doctest.h ] || missing+=(doctest-dev)
+  [ "$FOR" = wheel ] || [ -e /usr/include/doctest/doctest.h ] || missing+=(doctest-dev)
   "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
   "$PYTHON" -c 'import os, sysconfig as s; os.stat(s.get_path("include") + "/Python.h")' \
     2>/dev/null || missing+=(python3-dev)
@@ -75,17 +86,27 @@ python_packages() {
   local tools=()
   command -v ninja >/dev/null || tools+=(ninja)
   command -v cmake >/dev/null || tools+=("cmake>=3.22")
-  "$VENV/bin/python" tools/dev_install.py --requirements build test demo lint docs >"$VENV/requirements.txt"
+  "$VENV/bin/python" tools/dev_install.py --requirements "${GROUPS_WANTED[@]}" >"$VENV/requirements.txt"
   pip_install -r "$VENV/requirements.txt" "${tools[@]}"
-  "$VENV/bin/python" tools/dev_install.py
+  [ "$FOR" = wheel ] || "$VENV/bin/python" tools/dev_install.py
   # CMake remembers the interpreter and its torch; configure again.
   rm -f build/build.ninja build/CMakeCache.txt
 }
 
-if [ "$(cat "$STAMP" 2>/dev/null)" != "$STATE" ] || ! "$VENV/bin/python" -c '' 2>/dev/null; then
+# True if .venv was made for this, or for more.
+is_done() {
+  "$VENV/bin/python" -c '' 2>/dev/null || return 1
+  local stamp
+  for stamp in "$STAMP" "$VENV/.setup-stamp-development"; do
+    [ "$(cat "$stamp" 2>/dev/null)" != "$STATE" ] || return 0
+  done
+  return 1
+}
+
+if ! is_done; then
   system_packages
   venv
   python_packages
   echo "$STATE" >"$STAMP"
 fi
-tools/ensure_adapter.sh
+[ "$FOR" = wheel ] || tools/ensure_adapter.sh

@@ -1,7 +1,5 @@
 #include "runtime/allocator.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstdio>
@@ -11,7 +9,7 @@
 #include "runtime/api.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
-#include "runtime/host_memory.h"
+#include "runtime/platform.h"
 
 namespace torch_webgpu {
 namespace {
@@ -198,9 +196,8 @@ Buffer* Allocator::create(uint64_t size, const char*& refusal) {
     refusal = "the driver refused it";
     return nullptr;
   }
-  void* address =
-      mmap(nullptr, descriptor.size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (address == MAP_FAILED) {
+  void* address = platform::reserve_addresses(descriptor.size);
+  if (address == nullptr) {
     device_.api().BufferRelease(handle);
     refusal = "no address space is left";
     return nullptr;
@@ -221,7 +218,7 @@ void Allocator::release(Buffer* buffer) {
   before_release_(buffer);
   stats_.reserved -= buffer->size;
   --stats_.num_buffers_live;
-  munmap(reinterpret_cast<void*>(buffer->address), buffer->size);
+  platform::release_addresses(reinterpret_cast<void*>(buffer->address), buffer->size);
   // Released, not destroyed: open and submitted commands that use it keep it alive until they are
   // done.
   device_.api().BufferRelease(buffer->handle);
@@ -275,7 +272,7 @@ MemoryBudget Allocator::budget() const {
   MemoryBudget budget;
   budget.total = uint64_t{adapter.memory_mib} << 20;
   budget.estimated = adapter.memory_mib == 0;
-  const HostMemory host = adapter.discrete ? HostMemory{} : host_memory();
+  const platform::Memory host = adapter.discrete ? platform::Memory{} : platform::main_memory();
   if (budget.estimated) {
     budget.total = adapter.discrete ? device_.caps().max_buffer_size : host.total;
   }

@@ -1,19 +1,16 @@
 #include "runtime/api.h"
 
-#include <dlfcn.h>
-
 #include "runtime/error.h"
+#include "runtime/platform.h"
 
 namespace torch_webgpu {
 namespace {
 
 void* open_library(const std::string& path) {
-  // RTLD_LOCAL: two WebGPU libraries in one process must not see each other's symbols.
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  std::string why;
+  void* handle = platform::load_library(path, why);
   if (handle == nullptr) {
-    const char* why = dlerror();
-    raise(ErrorKind::kRuntime, "could not load the WebGPU runtime '" + path +
-                                   "': " + (why ? why : "unknown error") +
+    raise(ErrorKind::kRuntime, "could not load the WebGPU runtime '" + path + "': " + why +
                                    ". TORCH_WEBGPU_RUNTIME must be 'dawn', 'wgpu' or the path of a "
                                    "shared library that exports the webgpu.h functions.");
   }
@@ -30,13 +27,13 @@ Api load_api(const RuntimeSource& source) {
     handle = open_library(source.library);
     api.origin = source.library;
     // Only wgpu-native has wgpuDevicePoll, and only there is wgpuGetProcAddress unimplemented.
-    api.kind =
-        dlsym(handle, "wgpuDevicePoll") != nullptr ? RuntimeKind::kWgpuNative : RuntimeKind::kDawn;
+    api.kind = platform::find_symbol(handle, "wgpuDevicePoll") != nullptr ? RuntimeKind::kWgpuNative
+                                                                          : RuntimeKind::kDawn;
   } else {
     api.origin = "dawn";
   }
   auto find = [&](const char* name, bool required) -> void* {
-    void* address = handle != nullptr ? dlsym(handle, name)
+    void* address = handle != nullptr ? platform::find_symbol(handle, name)
                                       : reinterpret_cast<void*>(get_proc_address(to_view(name)));
     if (address == nullptr && required) {
       raise(ErrorKind::kRuntime, "the WebGPU runtime '" + api.origin + "' has no function " + name);

@@ -1,15 +1,12 @@
 #include "runtime/context.h"
 
-#include <pthread.h>
-#include <unistd.h>
-
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
 
 #include "runtime/adapter_choice.h"
 #include "runtime/api.h"
 #include "runtime/error.h"
+#include "runtime/platform.h"
 
 namespace torch_webgpu {
 namespace {
@@ -35,19 +32,12 @@ void after_fork_in_child() {
     return;
   }
   bad_fork_.store(true, std::memory_order_release);
-#ifdef __GLIBC__
-  on_exit(
-      [](int status, void*) {
-        std::fflush(nullptr);
-        _exit(status);
-      },
-      nullptr);
-#endif
+  platform::skip_earlier_exit_handlers();
 }
 
 // Before the first call that loads a driver.
 void watch_forks() {
-  static const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  static const bool registered = (platform::on_fork(after_fork_in_child), true);
   (void)registered;
   drivers_loaded_.store(true, std::memory_order_release);
 }
