@@ -193,6 +193,8 @@ KNOWN = {
     "logit_backward": lambda g, a: a.isnan(),
     "hardtanh_backward": lambda g, a: a.isnan(),
     "shrink_backward": lambda g, a: a.isnan(),
+    # The same, in the vector code for AVX2 only.
+    "hardswish_backward": lambda g, a: a.isnan(),
 }
 
 # Scalar arguments to try, where the default is not of use.
