@@ -214,6 +214,14 @@ def test_empty():
     check(lambda t: torch.linalg.vector_norm(t, dim=0), torch.empty(0, 2))
 
 
+def test_complex_mean_divides_by_a_complex_number():
+    # As everywhere in PyTorch, the number of elements becomes complex: an infinite part makes the other part NaN.
+    inf = float("inf")
+    for value in (complex(inf, 2.0), complex(2.0, -inf), complex(inf, inf), complex(float("nan"), 1.0)):
+        check(torch.mean, torch.tensor([value, 1 + 2j, 3 - 1j]))
+        check(lambda t: t.mean(1, keepdim=True), torch.tensor([[value, 1 + 2j], [2 - 1j, 5j]]))
+
+
 def test_scalars():
     x = torch.tensor(3.5)
     for op in (torch.sum, torch.mean, torch.amax, torch.argmax, torch.max, torch.var, torch.norm):
