@@ -90,6 +90,19 @@ def test_outputs_are_written_and_resized(mode):
     assert torch.equal(vectors.cpu(), want[1])
 
 
+def test_resized_outputs_have_the_cpus_strides(mode):
+    mode("silent")
+    a, b = torch.rand(2, 3), torch.rand(2, 4)
+    want = torch.linalg.lstsq(a, b).solution
+    assert not want.is_contiguous()
+    assert torch.linalg.lstsq(a.webgpu(), b.webgpu()).solution.stride() == want.stride()
+    # An output that has the size keeps its own strides.
+    options = {"dtype": torch.complex64, "device": "webgpu"}
+    values, vectors = torch.empty(3, **options), torch.empty(3, 3, **options)
+    torch.linalg.eig(torch.rand(3, 3).webgpu(), out=(values, vectors))
+    assert vectors.stride() == (3, 1)
+
+
 def test_float64_arithmetic_is_a_counted_fallback(mode):
     mode("silent")
     host = torch.tensor([0.5, 2.0, 3.0], dtype=torch.float64)

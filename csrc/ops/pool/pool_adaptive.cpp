@@ -32,9 +32,11 @@ namespace {
 using at::IntArrayRef;
 using at::Tensor;
 
-// Gives `out` the size and, if it was resized, the memory format.
+// Gives `out` the size and, if it was resized, the memory format of a batch of images. Means of volumes
+// are contiguous whatever the format, as on the CPU and on CUDA, and as the meta functions tell compilers.
+template <int64_t dims>
 void resize_pooled(Tensor& out, IntArrayRef size, const Tensor& like) {
-  if (at::native::resize_output(out, size) && out.dim() == like.dim()) {
+  if (at::native::resize_output(out, size) && dims == 2 && like.dim() == 4) {
     out.unsafeGetTensorImpl()->empty_tensor_restride(like.suggest_memory_format());
   }
 }
@@ -67,7 +69,7 @@ Tensor& adaptive_average_out(const Tensor& self, IntArrayRef output_size, Tensor
               " for `output` but got dtype ", out.dtype());
   auto size = self.sizes().vec();
   std::copy(output_size.begin(), output_size.end(), size.end() - dims);
-  resize_pooled(out, size, self);
+  resize_pooled<dims>(out, size, self);
   pool_average({name, dims, Windows::kAdaptive}, self, out);
   return out;
 }
@@ -90,7 +92,7 @@ Tensor& adaptive_average_backward_out(const Tensor& grad_output, const Tensor& s
               " does not belong to an input of size ", self.sizes());
   TORCH_CHECK(self.dtype() == grad_output.dtype(), "expected dtype ", self.dtype(),
               " for `grad_output` but got dtype ", grad_output.dtype());
-  resize_pooled(grad_input, self.sizes(), self);
+  resize_pooled<dims>(grad_input, self.sizes(), self);
   pool_average_backward({name, dims, Windows::kAdaptive}, grad_output, grad_input);
   return grad_input;
 }

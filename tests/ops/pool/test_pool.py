@@ -209,3 +209,22 @@ def test_channels_last_of_float64_on_the_cpu(function, silent_fallbacks):
 def test_channels_last_of_three_dimensions_of_float64_on_the_cpu(silent_fallbacks):
     x = torch.randn(2, 3, 4, 6, 5).double().contiguous(memory_format=torch.channels_last_3d)
     assert F.max_pool3d(x.to(DEVICE), 2).stride() == F.max_pool3d(x, 2).stride()
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("batched", [True, False])
+def test_memory_format_of_adaptive_results(dims, batched):
+    x = distinct(4, 3, 5, 6, 7)[(slice(None),) * batched + (0,) * (3 - dims + (not batched))]
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    layouts = [x, x.transpose(0, -1).contiguous().transpose(0, -1)]
+    if x.dim() in formats:
+        layouts.append(x.contiguous(memory_format=formats[x.dim()]))
+    for layout in layouts:
+        for name in (f"adaptive_avg_pool{dims}d", f"adaptive_max_pool{dims}d"):
+            strides = []
+            for device in ("cpu", DEVICE):
+                t = layout.to(device).requires_grad_()
+                y = getattr(F, name)(t, 2)
+                (gradient,) = torch.autograd.grad(y.sum(), t)
+                strides.append((y.stride(), gradient.stride()))
+            assert strides[0] == strides[1], (name, layout.stride())
