@@ -36,10 +36,11 @@ struct Statistic {
   bool keepdim;
 };
 
-void check_input(const Statistic& of) {
-  TORCH_CHECK(of.self.layout() == at::kStrided, of.name,
+// `op` is how PyTorch names the operator in these errors.
+void check_input(const Statistic& of, const char* op) {
+  TORCH_CHECK(of.self.layout() == at::kStrided, op,
               " only supports strided layout, got: ", of.self.layout());
-  TORCH_CHECK(at::isFloatingType(of.self.scalar_type()) || of.self.is_complex(), of.name,
+  TORCH_CHECK(at::isFloatingType(of.self.scalar_type()) || of.self.is_complex(), op,
               " only support floating point and complex dtypes");
 }
 
@@ -81,9 +82,11 @@ void join_parts(Tensor& real, const Tensor& imaginary, bool take_sqrt) {
 }
 
 void variance(const Statistic& of, Tensor& result) {
-  check_input(of);
-  TORCH_CHECK(at::isFloatingType(result.scalar_type()) || result.is_complex(), of.name,
-              " only support floating point and complex dtypes");
+  check_input(of, "std and var");
+  // Checked before the iterator computes in the result's dtype. The variance of complex numbers is real.
+  const c10::ScalarType type = c10::toRealValueType(of.self.scalar_type());
+  TORCH_CHECK(at::canCast(type, result.scalar_type()), "result type ", type,
+              " can't be cast to the desired output type ", result.scalar_type());
   if (of.self.is_complex()) {
     Tensor real = empty_result(of.self);
     Tensor imaginary = empty_result(of.self);
@@ -95,14 +98,11 @@ void variance(const Statistic& of, Tensor& result) {
   }
   TensorIterator iter = at::native::make_reduction(of.name, result, of.self, of.dim, of.keepdim,
                                                    result.scalar_type());
-  TORCH_CHECK(at::canCast(of.self.scalar_type(), result.scalar_type()), "result type ",
-              of.self.scalar_type(), " can't be cast to the desired output type ",
-              result.scalar_type());
   run(of, iter);
 }
 
 std::tuple<Tensor, Tensor> variance_and_mean(const Statistic& of) {
-  check_input(of);
+  check_input(of, of.name);
   if (of.self.is_complex()) {
     auto [real, real_mean] =
         variance_and_mean({of.name, false, at::real(of.self), of.dim, of.correction, of.keepdim});

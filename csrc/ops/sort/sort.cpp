@@ -89,7 +89,10 @@ struct Sorted {
   int64_t size;
 };
 
-Sorted sort_upwards(const Tensor& self, int64_t dim) {
+// `op` is the operator that asks. Complex numbers have no order: sort's own error would not name it.
+Sorted sort_upwards(const char* op, const Tensor& self, int64_t dim) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(), '"', op, "\" not implemented for '",
+                              self.scalar_type(), "'");
   const Tensor rows = at_least_1d(self);
   auto [values, indices] = at::sort(rows, /*stable=*/true, dim, /*descending=*/false);
   return {std::move(values), std::move(indices), rows.size(dim)};
@@ -132,7 +135,7 @@ std::tuple<Tensor&, Tensor&> kthvalue_out(const Tensor& self, int64_t k, int64_t
   check_not_empty("kthvalue()", self, dim);
   TORCH_CHECK(k >= 1 && k <= size, "kthvalue(): selected number k out of range for dimension ",
               dim);
-  const Sorted sorted = sort_upwards(self, dim);
+  const Sorted sorted = sort_upwards("kthvalue", self, dim);
   take_along(sorted, same_position(sorted, dim, k - 1), self, dim, keepdim, values, indices);
   return {values, indices};
 }
@@ -158,7 +161,7 @@ std::tuple<Tensor&, Tensor&> median_along(const Tensor& self, int64_t dim, bool 
   at::checkSameType("median", {values, "values", 0}, {self, "self", 2});
   dim = at::maybe_wrap_dim(dim, self.dim());
   check_not_empty("median()", self, dim);
-  const Sorted sorted = sort_upwards(self, dim);
+  const Sorted sorted = sort_upwards("median", self, dim);
   take_along(sorted, median_position(sorted, dim, ignore_nan), self, dim, keepdim, values, indices);
   return {values, indices};
 }
@@ -169,7 +172,7 @@ Tensor median_of_all(const Tensor& self, bool ignore_nan) {
     return at::full({}, std::numeric_limits<float>::quiet_NaN(), self.options().dtype(at::kFloat))
         .to(self.scalar_type());
   }
-  const Sorted sorted = sort_upwards(self.reshape({-1}), 0);
+  const Sorted sorted = sort_upwards("median", self.reshape({-1}), 0);
   return sorted.values.gather(0, median_position(sorted, 0, ignore_nan)).squeeze(0);
 }
 
@@ -200,7 +203,7 @@ std::tuple<Tensor, Tensor> mode(const Tensor& self, int64_t dim, bool keepdim) {
     const Tensor result = keepdim ? shape : shape.squeeze(dim);
     return {result, result.to(at::kLong)};
   }
-  const Sorted sorted = sort_upwards(self, dim);
+  const Sorted sorted = sort_upwards("mode", self, dim);
   const Tensor rows = sorted.values.movedim(dim, -1);
   const Tensor position = at::arange(sorted.size, sorted.indices.options());
   // The start of each element's run: the greatest start of a run up to the element.

@@ -236,6 +236,18 @@ def test_errors():
     check_error(lambda t: t.sum(3), torch.ones(2, 2))
     check_error(lambda t: t.sum((0, 0)), torch.ones(2, 2))
     check_error(lambda t: t.mean(), torch.ones(2, dtype=torch.int64))
+    for op in (torch.std, torch.var, torch.std_mean, torch.var_mean):
+        check_error(lambda t, op=op: op(t, 0), torch.ones(2, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("op", [torch.std, torch.var])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.complex64])
+@pytest.mark.parametrize("result", [torch.int64, torch.bool])
+def test_variance_is_not_written_as_an_integer(op, dtype, result):
+    def run(t):
+        return op(t, 0, out=torch.empty(0, dtype=result, device=t.device))
+
+    check_error(run, torch.ones(3, dtype=dtype))
 
 
 @pytest.mark.parametrize(

@@ -265,3 +265,13 @@ def test_unique_rows_with_nan():
 def test_median_of_nothing(name, dtype):
     check(getattr(torch, name), torch.empty(0, dtype=dtype))
     check(getattr(torch, name), torch.empty(3, 0, 2, dtype=dtype))
+
+
+@pytest.mark.parametrize(
+    "name, arguments", [("kthvalue", (1,)), ("median", ()), ("median", (0,)), ("mode", ())]
+)
+def test_complex_numbers_have_no_rank(name, arguments):
+    x = torch.tensor([1 + 1j, 2 - 1j])
+    for host in (x, to_device(x)):
+        with pytest.raises(NotImplementedError, match=f"{name}.*not implemented for"):
+            getattr(torch, name)(host, *arguments)
