@@ -18,6 +18,7 @@
 #include "launch/dtypes.h"
 #include "launch/halves.h"
 #include "launch/stub.h"
+#include "ops/checks/check_values.h"
 #include "ops/index/index_move.h"
 #include "ops/movement/movement_map.h"
 
@@ -90,6 +91,10 @@ Tensor repeat_interleave(const Tensor& repeats, std::optional<int64_t> output_si
   int64_t total = 0;
   if (output_size) {
     total = *output_size;
+    // Reading the sum would wait for the device, which is what `output_size` avoids.
+    require_true("repeat_interleave", repeats.ge(0), "repeats can not be negative");
+    require_true("repeat_interleave", ends.narrow(0, ends.size(0) - 1, 1).eq(total),
+                 "repeat_interleave: output_size does not match the sum of repeats");
   } else {
     TORCH_CHECK(repeats.min().item<int64_t>() >= 0, "repeats can not be negative");
     total = ends[-1].item<int64_t>();

@@ -171,7 +171,8 @@ struct PlainBackward {
   }
 
   static Tensor run(const Tensor& grad_output, const Tensor& self, IntArrayRef padding) {
-    Tensor grad_input = at::empty_like(self);
+    // Contiguous or channels last, as on the CPU: other strides of the input are not kept.
+    Tensor grad_input = at::empty_like(self, self.suggest_memory_format());
     return run_out(grad_output, self, padding, grad_input);
   }
 };

@@ -104,6 +104,32 @@ def test_repeat_interleave():
     check_error(lambda r: torch.repeat_interleave(r.view(2, 2)), repeats)
 
 
+@pytest.mark.parametrize("size", [0, 2, 5, 7])
+def test_repeat_interleave_of_a_wrong_size(size):
+    repeats = torch.tensor([2, 0, 3, 1]).webgpu()
+    with pytest.raises(RuntimeError, match="output_size does not match the sum of repeats"):
+        torch.repeat_interleave(repeats, output_size=size)
+        torch.webgpu.synchronize()
+    with pytest.raises(RuntimeError, match="repeats can not be negative"):
+        torch.repeat_interleave(repeats - 1, output_size=2)
+        torch.webgpu.synchronize()
+
+
+@pytest.mark.parametrize("mode", ["replicate", "reflect"])
+@pytest.mark.parametrize("dims", [2, 3])
+def test_strides_of_paddings_gradients(mode, dims):
+    x = torch.rand(2, 3, 4, 5, 6)[(slice(None),) * 2 + (0,) * (3 - dims)]
+    last = torch.channels_last if dims == 2 else torch.channels_last_3d
+    for layout in (x, x.transpose(0, -1).contiguous().transpose(0, -1), x.to(memory_format=last)):
+        strides = []
+        for device in ("cpu", DEVICE):
+            t = layout.to(device).requires_grad_()
+            y = F.pad(t, (1,) * 2 * dims, mode=mode)
+            (gradient,) = torch.autograd.grad(y.sum(), t)
+            strides.append((y.stride(), gradient.stride()))
+        assert strides[0] == strides[1]
+
+
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])
 def test_padding_keeps_channels_last(mode):
     flat = torch.randn(2, 3, 5, 4).to(memory_format=torch.channels_last)
