@@ -107,11 +107,11 @@ def test_repeat_interleave():
 @pytest.mark.parametrize("size", [0, 2, 5, 7])
 def test_repeat_interleave_of_a_wrong_size(size):
     repeats = torch.tensor([2, 0, 3, 1]).webgpu()
+    torch.repeat_interleave(repeats, output_size=size)
     with pytest.raises(RuntimeError, match="output_size does not match the sum of repeats"):
-        torch.repeat_interleave(repeats, output_size=size)
         torch.webgpu.synchronize()
+    torch.repeat_interleave(repeats - 1, output_size=2)
     with pytest.raises(RuntimeError, match="repeats can not be negative"):
-        torch.repeat_interleave(repeats - 1, output_size=2)
         torch.webgpu.synchronize()
 
 

@@ -215,7 +215,8 @@ def test_empty():
 
 
 def test_complex_mean_divides_by_a_complex_number():
-    # As everywhere in PyTorch, the number of elements becomes complex: an infinite part makes the other part NaN.
+    # As everywhere in PyTorch, the number of elements becomes complex.
+    # So an infinite part makes the other part NaN.
     inf, nan = float("inf"), float("nan")
     for value in (complex(inf, 2), complex(2, -inf), complex(inf, inf), complex(nan, 1)):
         check(torch.mean, torch.tensor([value, 1 + 2j, 3 - 1j]))

@@ -268,7 +268,7 @@ def test_median_of_nothing(name, dtype):
 
 
 @pytest.mark.parametrize(
-    "name, arguments", [("kthvalue", (1,)), ("median", ()), ("median", (0,)), ("mode", ())]
+    ("name", "arguments"), [("kthvalue", (1,)), ("median", ()), ("median", (0,)), ("mode", ())]
 )
 def test_complex_numbers_have_no_rank(name, arguments):
     x = torch.tensor([1 + 1j, 2 - 1j])
