@@ -12,7 +12,10 @@ def install() -> None:
 
     @functools.wraps(known)
     def dlpack_device(self: torch.Tensor) -> tuple[Any, int]:
-        if type(self) is torch.Tensor and self.device.type == "webgpu":
+        # Subclasses may handle the call themselves, as they may in PyTorch's own method.
+        if torch.overrides.has_torch_function_unary(self):
+            return torch.overrides.handle_torch_function(dlpack_device, (self,), self)
+        if self.device.type == "webgpu":
             return torch.utils.dlpack.DLDeviceType.kDLExtDev, self.device.index
         return known(self)
 

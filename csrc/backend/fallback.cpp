@@ -214,6 +214,10 @@ void note_fallback(std::string_view op, std::string_view reason) {
   }
 }
 
+void note_fallback(std::string_view op, at::ScalarType dtype) {
+  note_fallback(op, std::string("for ") + c10::toString(dtype));
+}
+
 void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   check_common_device(op, *stack);
   note_fallback(c10::toString(op.operator_name()));
@@ -226,7 +230,7 @@ void fallback_iterator(at::TensorIteratorBase& iter, std::string_view op,
                        c10::function_ref<void(at::TensorIteratorBase&)> kernel, IteratorForm form) {
   const c10::ScalarType common = common_dtype(iter);
   const bool has_common = form != IteratorForm::kMixed && common != c10::ScalarType::Undefined;
-  note_fallback(op, std::string("for ") + c10::toString(has_common ? common : iter.dtype()));
+  note_fallback(op, has_common ? common : iter.dtype());
   StorageMirror mirror;
   std::vector<at::Tensor> operands;
   for (int i = 0; i < iter.ntensors(); ++i) {

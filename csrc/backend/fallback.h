@@ -28,6 +28,8 @@ void reset_fallback_counts();
 /// Counts one fallback of `op` ("aten::sin") and warns the first time; raises NotImplementedError
 /// in error mode. `reason` completes "there is no kernel ...", e.g. "for float64"; it may be empty.
 void note_fallback(std::string_view op, std::string_view reason = {});
+/// The same, for tensors of a dtype without a kernel.
+void note_fallback(std::string_view op, at::ScalarType dtype);
 
 /// Boxed fallback of a whole op: copies its tensors to the CPU, runs it, copies results back.
 void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);

@@ -254,3 +254,16 @@ def test_bad_input_gets_pytorchs_message(make, error, message):
     with pytest.raises(error, match=message):
         make()
     assert torch.ones(2).webgpu().tolist() == [1, 1]
+
+
+def test_subclasses_answer_for_dlpack():
+    class Wrapped(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            seen.append(function.__name__)
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    seen = []
+    x = torch.ones(2, device="webgpu").as_subclass(Wrapped)
+    assert x.__dlpack_device__() == torch.ones(2, device="webgpu").__dlpack_device__()
+    assert seen[0] == "__dlpack_device__"

@@ -8,16 +8,20 @@
 #include <ATen/SDPBackend.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/native/nested/NestedTensorMath.h>
 #include <ATen/ops/_native_multi_head_attention.h>
 #include <ATen/ops/_nested_from_padded_native.h>
 #include <ATen/ops/_nested_tensor_from_mask_left_aligned.h>
 #include <ATen/ops/_nested_tensor_from_tensor_list.h>
 #include <ATen/ops/_transformer_encoder_layer_fwd.h>
+#include <ATen/ops/add_native.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bmm_native.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/mul_native.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
+#include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/to_padded_tensor_native.h>
@@ -166,21 +170,71 @@ Tensor sum_backward(const Tensor& gradient, const Tensor& self, at::OptionalIntA
   return at::_nested_tensor_from_tensor_list(parts);
 }
 
+// A dense operand that PyTorch broadcasts over the sequences of `nested`, as a nested tensor of the
+// same sizes. They are [B, 1, D] for [B, *, D], [B, 1] for [B, *] and [C, 1, 1] for [B, C, *, *].
+// Undefined for others, which ATen's operators refuse.
+Tensor repeat_for_sequences(const Tensor& nested, const Tensor& dense) {
+  const auto* impl = at::native::get_nested_tensor_impl(nested);
+  const Tensor& sizes = impl->get_nested_sizes();
+  const int64_t rank = nested.dim();
+  if (sizes.dim() != 2 || dense.device() != nested.device()) {
+    return {};
+  }
+  const bool by_sequence = (rank == 2 || rank == 3) && dense.dim() == rank &&
+                           dense.size(0) == sizes.size(0) && dense.size(1) == 1 &&
+                           (rank == 2 || impl->opt_size(2) == dense.size(2));
+  if (by_sequence) {
+    const Tensor of_row = at::repeat_interleave(sizes.select(1, 0)).to(dense.device());
+    return at::detail::make_tensor<at::native::NestedTensorImpl>(
+        dense.index_select(0, of_row).view(-1), sizes);
+  }
+  if (rank == 4 && dense.dim() == 3 && impl->opt_size(1) == dense.size(0) && dense.size(1) == 1 &&
+      dense.size(2) == 1) {
+    std::vector<Tensor> parts = nested.unbind();
+    for (Tensor& part : parts) {
+      part = dense.expand_as(part);
+    }
+    return at::_nested_tensor_from_tensor_list(parts);
+  }
+  return {};
+}
+
+// `op` on nested tensors, one of which may be a dense operand on the right.
+template <class Op, class... Rest>
+Tensor with_dense_operand(Op op, const Tensor& self, const Tensor& other, const Rest&... rest) {
+  if (self.is_nested() && !other.is_nested() && other.dim() > 0) {
+    const Tensor repeated = repeat_for_sequences(self, other);
+    if (repeated.defined()) {
+      return op(self.contiguous(), repeated, rest...);
+    }
+  }
+  return op(self, other, rest...);
+}
+
+Tensor add(const Tensor& self, const Tensor& other, const at::Scalar& alpha) {
+  return with_dense_operand(at::native::NestedTensor_add_Tensor, self, other, alpha);
+}
+
+Tensor mul(const Tensor& self, const Tensor& other) {
+  return with_dense_operand(at::native::NestedTensor_mul_Tensor, self, other);
+}
+
+// ATen reads the sizes on the host.
+Tensor from_padded(const Tensor& padded, const Tensor& sizes, bool transform) {
+  TORCH_CHECK(sizes.dim() == 2 && sizes.scalar_type() == at::kLong,
+              "_nested_from_padded: expected sizes to be a matrix of int64, but got ",
+              sizes.scalar_type(), " of shape ", sizes.sizes());
+  return at::native::nested_from_padded_generic(padded, sizes.cpu().contiguous(), transform);
+}
+
 // The elements of a contiguous nested tensor as rows [rows, normalized elements].
-Tensor rows_to_normalize(const Tensor& nested, at::IntArrayRef normalized) {
+Tensor rows_to_normalize(const Tensor& nested, at::IntArrayRef normalized,
+                         const OptionalTensor& weight, const OptionalTensor& bias) {
   TORCH_CHECK(nested.is_nested(), "layer_norm of a nested tensor needs nested tensors");
   const Tensor contiguous = nested.contiguous();
   const auto* impl = at::native::get_nested_tensor_impl(contiguous);
-  const Tensor& sizes = impl->get_nested_sizes();
-  const auto dims = static_cast<int64_t>(normalized.size());
-  bool fits = dims >= 1 && sizes.dim() == 2 && sizes.size(1) >= dims;
-  for (int64_t n = 0; fits && n < sizes.size(0); ++n) {
-    for (int64_t d = 0; d < dims; ++d) {
-      fits = fits && sizes[n][sizes.size(1) - dims + d].item<int64_t>() == normalized[d];
-    }
-  }
-  TORCH_CHECK(fits, "Given normalized_shape=", normalized, ", expected the sizes ", sizes,
-              " of a nested tensor's parts to end with it");
+  at::native::_check_nested_layer_norm_inputs(*impl, normalized, weight.value_or(Tensor()),
+                                              bias.value_or(Tensor()));
   return impl->get_buffer().view({-1, c10::multiply_integers(normalized)});
 }
 
@@ -196,7 +250,7 @@ OptionalTensor flat(const OptionalTensor& t) {
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& input, at::IntArrayRef normalized,
                                               const OptionalTensor& weight,
                                               const OptionalTensor& bias, double eps) {
-  const Tensor rows = rows_to_normalize(input, normalized);
+  const Tensor rows = rows_to_normalize(input, normalized, weight, bias);
   auto [result, mean, rstd] =
       at::native_layer_norm(rows, {rows.size(1)}, flat(weight), flat(bias), eps);
   return {with_elements(input, result), mean, rstd};
@@ -206,10 +260,10 @@ std::tuple<Tensor, Tensor, Tensor>
 layer_norm_backward(const Tensor& gradient, const Tensor& input, at::IntArrayRef normalized,
                     const Tensor& mean, const Tensor& rstd, const OptionalTensor& weight,
                     const OptionalTensor& bias, std::array<bool, 3> wanted) {
-  const Tensor rows = rows_to_normalize(input, normalized);
+  const Tensor rows = rows_to_normalize(input, normalized, weight, bias);
   auto [of_input, of_weight, of_bias] =
-      at::native_layer_norm_backward(rows_to_normalize(gradient, normalized), rows, {rows.size(1)},
-                                     mean, rstd, flat(weight), flat(bias), wanted);
+      at::native_layer_norm_backward(rows_to_normalize(gradient, normalized, weight, bias), rows,
+                                     {rows.size(1)}, mean, rstd, flat(weight), flat(bias), wanted);
   return {wanted[0] ? with_elements(input, of_input) : Tensor(),
           wanted[1] ? of_weight.view(normalized) : Tensor(),
           wanted[2] ? of_bias.view(normalized) : Tensor()};
@@ -322,7 +376,7 @@ Tensor encoder_layer(const Tensor& source, int64_t embed_dim, int64_t heads,
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_jagged_to_padded_dense_forward", jagged_to_padded);
-  m.impl("_nested_from_padded", at::native::nested_from_padded_generic);
+  m.impl("_nested_from_padded", from_padded);
   m.impl("_nested_tensor_from_mask", from_mask);
   m.impl("_nested_tensor_from_mask_left_aligned", is_left_aligned);
   m.impl("_padded_dense_to_jagged_forward", padded_to_jagged);
@@ -332,7 +386,9 @@ TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   m.impl("_fused_sdp_choice", sdp_choice);
   m.impl("_native_multi_head_attention", attention);
   m.impl("_transformer_encoder_layer_fwd", encoder_layer);
+  m.impl("add.Tensor", add);
   m.impl("bmm", at::native::bmm_nested);
+  m.impl("mul.Tensor", mul);
   m.impl("native_layer_norm", layer_norm);
   m.impl("native_layer_norm_backward", layer_norm_backward);
   m.impl("_nested_sum_backward", sum_backward);

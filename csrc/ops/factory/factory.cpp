@@ -191,7 +191,7 @@ Tensor& logspace_out(const Scalar& start, const Scalar& end, int64_t steps, doub
   }
   if (!is_native(result.scalar_type()) || !at::isFloatingType(result.scalar_type())) {
     // Powers of integers are rounded from float64.
-    note_fallback("aten::logspace.out", std::string("for ") + c10::toString(result.scalar_type()));
+    note_fallback("aten::logspace.out", result.scalar_type());
     return result.copy_(
         at::logspace(start, end, steps, base, result.options().device(at::kCPU)).view_as(result));
   }

@@ -161,7 +161,7 @@ void structured_index_add_out::impl(const Tensor& self, int64_t dim, const Tenso
                                     const Tensor& source, const at::Scalar& alpha,
                                     const Tensor& out) {
   if (!native_dtype(self.scalar_type())) {
-    note_fallback("aten::index_add", c10::toString(self.scalar_type()));
+    note_fallback("aten::index_add", self.scalar_type());
     out.copy_(at::index_add(self.cpu(), dim, index.cpu(), source.cpu(), alpha));
     return;
   }
@@ -183,7 +183,7 @@ void structured_index_reduce_out::impl(const Tensor& self, int64_t dim, const Te
                                        const Tensor& source, std::string_view reduce,
                                        bool include_self, const Tensor& out) {
   if (!native_dtype(self.scalar_type())) {
-    note_fallback("aten::index_reduce", c10::toString(self.scalar_type()));
+    note_fallback("aten::index_reduce", self.scalar_type());
     out.copy_(at::index_reduce(self.cpu(), dim, index.cpu(), source.cpu(), reduce, include_self));
     return;
   }

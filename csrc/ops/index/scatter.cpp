@@ -81,7 +81,7 @@ void scatter_add(const Tensor& self, int64_t dim, const Tensor& index, const Ten
     scatter_move("scatter_add", StoreMode::kAdd, self, dim, index, src);
     return;
   }
-  note_fallback("aten::scatter_add", c10::toString(self.scalar_type()));
+  note_fallback("aten::scatter_add", self.scalar_type());
   self.copy_(at::scatter_add(self.cpu(), dim, index.cpu(), src.cpu()));
 }
 
@@ -118,7 +118,7 @@ void scatter_reduce_two(const Tensor& self, int64_t dim, const Tensor& index, co
     scatter_move("scatter_reduce", mode_of(reduce), self, dim, index, src);
     return;
   }
-  note_fallback("aten::scatter_reduce", c10::toString(self.scalar_type()));
+  note_fallback("aten::scatter_reduce", self.scalar_type());
   self.copy_(at::scatter_reduce(self.cpu(), dim, index.cpu(), src.cpu(), name_of(reduce)));
 }
 

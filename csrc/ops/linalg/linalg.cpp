@@ -65,7 +65,7 @@ void subtract_product(const Tensor& c, const Tensor& a_in, const Tensor& b_in) {
 HostCopies::HostCopies(const char* op, const Tensor& tensor) {
   const at::ScalarType type = tensor.scalar_type();
   if (type == at::kDouble || type == at::kComplexDouble) { // the CPU's kernel raises for others
-    note_fallback(op, std::string("for ") + c10::toString(type));
+    note_fallback(op, type);
   }
 }
 

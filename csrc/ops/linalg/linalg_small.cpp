@@ -22,7 +22,7 @@ using namespace at::native;
 
 void cross_webgpu(const Tensor& result, const Tensor& a, const Tensor& b, int64_t dim) {
   if (!native_dtype(result.scalar_type())) {
-    note_fallback("aten::linalg_cross", c10::toString(result.scalar_type()));
+    note_fallback("aten::linalg_cross", result.scalar_type());
     result.copy_(at::linalg_cross(a.cpu(), b.cpu(), dim));
     return;
   }

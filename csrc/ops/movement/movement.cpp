@@ -108,7 +108,7 @@ Tensor repeat_interleave(const Tensor& repeats, std::optional<int64_t> output_si
 void unfold_backward(Tensor& grad_in, const Tensor& grad, int64_t dim, int64_t size, int64_t step) {
   const auto dtype = native_dtype(grad.scalar_type());
   if (!dtype) {
-    note_fallback("aten::unfold_backward", std::string("for ") + c10::toString(grad.scalar_type()));
+    note_fallback("aten::unfold_backward", grad.scalar_type());
     Tensor host = grad_in.cpu();
     call_on_cpu(at::native::unfold_backward_stub, host, grad.cpu(), dim, size, step);
     grad_in.copy_(host);

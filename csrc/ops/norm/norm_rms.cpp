@@ -1,4 +1,6 @@
 // Normalization to a root mean square of 1.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/_fused_rms_norm_backward_ops.h>
 #include <ATen/ops/_fused_rms_norm_ops.h>
@@ -7,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 #include <tuple>
 
 #include "backend/empty.h"
@@ -28,8 +31,10 @@ TwoTensors rms_norm(const Tensor& input, at::IntArrayRef normalized_shape,
   check_same_device("_fused_rms_norm", {{input, "input"}, {value_of(weight_opt), "weight"}});
   const Tensor weight = packed(weight_opt);
   const auto [m, n] = at::native::_check_layer_norm_inputs(input, normalized_shape, weight, {});
-  TORCH_CHECK_NOT_IMPLEMENTED(are_native_floats({input, weight}),
-                              "_fused_rms_norm(): ", input.scalar_type(), " is not supported");
+  if (!are_native_floats({input, weight})) {
+    return call_cpu_fallback<at::_ops::_fused_rms_norm>::call(input, normalized_shape, weight_opt,
+                                                              eps);
+  }
   const Tensor y = empty_webgpu(input.sizes(), input.scalar_type(), input.device());
   at::DimVector stats(input.sizes());
   std::fill(stats.end() - static_cast<int64_t>(normalized_shape.size()), stats.end(), 1);
@@ -42,6 +47,31 @@ TwoTensors rms_norm(const Tensor& input, at::IntArrayRef normalized_shape,
   return {y, rstd};
 }
 
+// For dtypes without kernels. PyTorch's CPU has none for this operator either: there autograd
+// differentiates the formula of rms_norm. So it is composed of others here.
+TwoTensors rms_norm_backward_on_cpu(const Tensor& gradient, const Tensor& input,
+                                    at::IntArrayRef normalized_shape, const Tensor& rstd,
+                                    const Tensor& weight, std::array<bool, 2> mask) {
+  note_fallback("aten::_fused_rms_norm_backward", input.scalar_type());
+  const Tensor g = gradient.cpu();
+  const Tensor scale = rstd.cpu();
+  const Tensor unit = input.cpu() * scale;
+  const auto rank = static_cast<int64_t>(normalized_shape.size());
+  at::DimVector normalized(rank);
+  std::iota(normalized.begin(), normalized.end(), -rank);
+  Tensor grad_input;
+  Tensor grad_weight;
+  if (mask[0]) {
+    const Tensor weighted = weight.defined() ? g * weight.cpu() : g;
+    const Tensor mean = (weighted * unit).mean(normalized, /*keepdim=*/true);
+    grad_input = ((weighted - unit * mean) * scale).to(input.options());
+  }
+  if (mask[1] && weight.defined()) {
+    grad_weight = (g * unit).sum_to_size(normalized_shape).to(weight.options());
+  }
+  return {grad_input, grad_weight};
+}
+
 TwoTensors rms_norm_backward(const Tensor& gradient, const Tensor& input,
                              at::IntArrayRef normalized_shape, const Tensor& rstd,
                              const OptionalTensor& weight_opt, std::array<bool, 2> mask) {
@@ -50,14 +80,14 @@ TwoTensors rms_norm_backward(const Tensor& gradient, const Tensor& input,
       {{gradient, "grad_out"}, {input, "input"}, {rstd, "rstd"}, {value_of(weight_opt), "weight"}});
   const Tensor weight = packed(weight_opt);
   const auto [m, n] = at::native::_check_layer_norm_inputs(input, normalized_shape, weight, {});
-  TORCH_CHECK_NOT_IMPLEMENTED(are_native_floats({gradient, input, rstd, weight}),
-                              "_fused_rms_norm_backward(): ", input.scalar_type(),
-                              " is not supported");
   TORCH_CHECK(gradient.sizes() == input.sizes(),
               "_fused_rms_norm_backward(): expected grad_out of ", "shape ", input.sizes(),
               ", but got ", gradient.sizes());
   TORCH_CHECK(rstd.numel() == m, "_fused_rms_norm_backward(): expected rstd of ", m,
               " elements, but got ", rstd.numel());
+  if (!are_native_floats({gradient, input, rstd, weight})) {
+    return rms_norm_backward_on_cpu(gradient, input, normalized_shape, rstd, weight, mask);
+  }
   const Tensor g = gradient.contiguous();
   const Tensor x = input.contiguous();
   const Tensor row_rstd = rstd.to(at::kFloat).contiguous();

@@ -32,8 +32,9 @@ namespace {
 using at::IntArrayRef;
 using at::Tensor;
 
-// Gives `out` the size and, if it was resized, the memory format of a batch of images. Means of volumes
-// are contiguous whatever the format, as on the CPU and on CUDA, and as the meta functions tell compilers.
+// Gives `out` the size and, if it was resized, the memory format of a batch of images. Means of
+// volumes are contiguous whatever the format, as on the CPU and on CUDA, and as the meta functions
+// tell compilers.
 template <int64_t dims>
 void resize_pooled(Tensor& out, IntArrayRef size, const Tensor& like) {
   if (at::native::resize_output(out, size) && dims == 2 && like.dim() == 4) {

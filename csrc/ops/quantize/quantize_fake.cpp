@@ -42,7 +42,7 @@ bool run(PointwiseOp op, const Tensor& out, at::ArrayRef<Tensor> inputs, Scalars
 
 void no_kernel(const char* op, at::ScalarType type) {
   // The arithmetic is float32 on every device; float64 tensors are rounded to it by the CPU too.
-  note_fallback(op, std::string("for ") + c10::toString(type));
+  note_fallback(op, type);
 }
 
 void per_tensor(Tensor& output, Tensor& mask, const Tensor& input, float scale, int64_t zero_point,

@@ -28,7 +28,7 @@ using namespace at::native;
 // state of the device's generator.
 void draw_on_cpu(std::string_view op, const TensorBase& out, GeneratorImpl& generator,
                  c10::function_ref<void(const at::Tensor&, at::Generator)> draw) {
-  note_fallback(op, std::string("for ") + c10::toString(out.scalar_type()));
+  note_fallback(op, out.scalar_type());
   const PhiloxState state = generator.philox_state(4);
   const at::Tensor host = at::empty(out.sizes(), at::device(at::kCPU).dtype(out.scalar_type()));
   draw(host, at::detail::createCPUGenerator(state.seed + state.offset * 0x9e3779b97f4a7c15ull));

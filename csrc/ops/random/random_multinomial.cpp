@@ -36,7 +36,7 @@ void multinomial(Tensor& result, const Tensor& self, int64_t draws,
                  std::optional<at::Generator> generator) {
   GeneratorImpl& state = generator_of(generator, self.device());
   if (!native_dtype(self.scalar_type())) {
-    note_fallback("aten::multinomial", std::string("for ") + c10::toString(self.scalar_type()));
+    note_fallback("aten::multinomial", self.scalar_type());
     const PhiloxState philox = state.philox_state(4);
     Tensor host = result.cpu();
     call_on_cpu(

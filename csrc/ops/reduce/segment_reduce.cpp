@@ -108,7 +108,7 @@ template <auto& stub, bool lengths>
 Tensor forward(ReductionType reduction, const Tensor& data, const Tensor& segments, int64_t axis,
                const Initial& initial) {
   if (!is_native_float(data)) {
-    note_fallback("aten::segment_reduce", std::string("for ") + c10::toString(data.scalar_type()));
+    note_fallback("aten::segment_reduce", data.scalar_type());
     return std::remove_cvref_t<decltype(stub)>::DEFAULT(reduction, data.cpu(), segments.cpu(), axis,
                                                         initial)
         .to(data.device());

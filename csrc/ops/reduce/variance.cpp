@@ -83,7 +83,8 @@ void join_parts(Tensor& real, const Tensor& imaginary, bool take_sqrt) {
 
 void variance(const Statistic& of, Tensor& result) {
   check_input(of, "std and var");
-  // Checked before the iterator computes in the result's dtype. The variance of complex numbers is real.
+  // Checked before the iterator computes in the result's dtype. The variance of complex numbers is
+  // real.
   const c10::ScalarType type = c10::toRealValueType(of.self.scalar_type());
   TORCH_CHECK(at::canCast(type, result.scalar_type()), "result type ", type,
               " can't be cast to the desired output type ", result.scalar_type());

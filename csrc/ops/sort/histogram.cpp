@@ -22,7 +22,7 @@ using at::TensorList;
 template <class Count>
 void count_on_cpu(const Tensor& input, const std::optional<Tensor>& weight, Tensor& hist,
                   TensorList edges, Count&& count) {
-  note_fallback("aten::histogram", std::string("for ") + c10::toString(input.scalar_type()));
+  note_fallback("aten::histogram", input.scalar_type());
   std::vector<Tensor> host_edges;
   for (const Tensor& edge : edges) {
     host_edges.push_back(edge.cpu());

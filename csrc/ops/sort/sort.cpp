@@ -68,7 +68,7 @@ void sort(const at::TensorBase& self_base, const at::TensorBase& values_base,
   const Tensor values(values_base);
   const Tensor indices(indices_base);
   if (!sortable(self.scalar_type())) {
-    note_fallback("aten::sort", c10::toString(self.scalar_type()));
+    note_fallback("aten::sort", self.scalar_type());
     const auto sorted = at::sort(self.cpu(), stable, dim, descending);
     values.copy_(std::get<0>(sorted));
     indices.copy_(std::get<1>(sorted));
@@ -89,7 +89,8 @@ struct Sorted {
   int64_t size;
 };
 
-// `op` is the operator that asks. Complex numbers have no order: sort's own error would not name it.
+// `op` is the operator that asks. Complex numbers have no order: sort's own error would not name
+// it.
 Sorted sort_upwards(const char* op, const Tensor& self, int64_t dim) {
   TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(), '"', op, "\" not implemented for '",
                               self.scalar_type(), "'");
@@ -248,7 +249,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 void structured_topk_out::impl(const Tensor& self, int64_t k, int64_t dim, bool largest,
                                bool sorted, const Tensor& values, const Tensor& indices) {
   if (!sortable(self.scalar_type())) {
-    note_fallback("aten::topk", c10::toString(self.scalar_type()));
+    note_fallback("aten::topk", self.scalar_type());
     const auto best = at::topk(self.cpu(), k, dim, largest, sorted);
     values.copy_(std::get<0>(best));
     indices.copy_(std::get<1>(best));

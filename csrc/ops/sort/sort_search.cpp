@@ -2,6 +2,7 @@
 #include <ATen/native/BucketizationUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorCompare.h>
+#include <ATen/ops/isin.h>
 #include <ATen/ops/result_type.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/sort.h>
@@ -58,7 +59,7 @@ Tensor& searchsorted_out(const Tensor& boundaries, const Tensor& values, bool ou
   }
   const at::ScalarType type = at::result_type(boundaries, values);
   if (!native_dtype(type) || c10::isComplexType(type)) {
-    note_fallback("aten::searchsorted", c10::toString(type));
+    note_fallback("aten::searchsorted", type);
     const std::optional<Tensor> host_sorter =
         sorter.defined() ? std::optional<Tensor>(sorter.cpu()) : std::nullopt;
     out.copy_(at::searchsorted(boundaries.cpu(), values.cpu(), out_int32, is_right, std::nullopt,
@@ -136,6 +137,12 @@ void isin(const Tensor& elements, const Tensor& test_elements, bool invert, cons
     return;
   }
   const at::ScalarType type = at::result_type(elements, test_elements);
+  if (!native_dtype(type)) {
+    note_fallback("aten::isin", type);
+    out.copy_(at::isin(elements.cpu().to(type), test_elements.cpu().to(type),
+                       /*assume_unique=*/false, invert));
+    return;
+  }
   const Tensor sorted =
       std::get<0>(at::sort(test_elements.reshape({-1}).to(type), /*stable=*/true, 0, false));
   const Tensor sought = elements.to(type);

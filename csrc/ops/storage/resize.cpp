@@ -73,8 +73,9 @@ at::Tensor& set_none(at::Tensor& self) {
   return set_storage_offset(self, std::move(empty), 0, {0}, {});
 }
 
-// Writes an output of an operator that ran on the CPU. `self` is what the CPU's function made of its
-// copy of `target`: where that function resized it, `target` takes its strides as well as its size.
+// Writes an output of an operator that ran on the CPU. `self` is what the CPU's function made of
+// its copy of `target`: where that function resized it, `target` takes its strides as well as its
+// size.
 at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& target) {
   if (target.sizes() != self.sizes()) {
     target.resize_(self.sizes());

@@ -194,3 +194,56 @@ def test_norms_of_other_sizes_are_refused(layout):
     _, x = nested(layout, 8, device=DEVICE)
     with pytest.raises(RuntimeError, match="normalized_shape"):
         F.layer_norm(x, (4,), torch.ones(4, device=DEVICE), torch.ones(4, device=DEVICE))
+
+
+# Dense operands that PyTorch broadcasts over strided sequences: shape of a sequence after its
+# length, and of the operand.
+DENSE = {"rows": ((6,), (4, 1, 6)), "numbers": ((), (4, 1))}
+
+
+@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("op", [torch.add, torch.mul], ids=["add", "mul"])
+def test_dense_operands(layout, op, name):
+    """PyTorch has these for CUDA alone: what each sequence gives with its operand is right."""
+    if layout is torch.jagged:
+        pytest.skip("jagged tensors broadcast in Python")
+    shape, dense = DENSE[name]
+    parts, _ = nested(layout, *shape)
+    _, x = nested(layout, *shape, device=DEVICE)
+    torch.manual_seed(3)
+    other = torch.randn(dense)
+    found = op(x.detach(), other.to(DEVICE)).unbind()
+    for one, part, row in zip(found, parts, other, strict=True):
+        assert_close(one.cpu(), op(part.detach(), row))
+
+
+def test_dense_operands_for_heads(layout):
+    """[C, 1, 1] for sequences [C, *, *], as masks by heads are."""
+    if layout is torch.jagged:
+        pytest.skip("has one dimension of different lengths")
+    parts = [torch.randn(3, n, n + 1) for n in (2, 4)]
+    weight = torch.randn(3, 1, 1)
+    for op in (torch.add, torch.mul):
+        made = torch.nested.nested_tensor([part.to(DEVICE) for part in parts])
+        found = op(made, weight.to(DEVICE)).unbind()
+        for one, part in zip(found, parts, strict=True):
+            assert_close(one.cpu(), op(part, weight))
+
+
+def test_dense_operands_that_do_not_fit(layout):
+    _, x = nested(layout, 6, device=DEVICE)
+    with pytest.raises(RuntimeError):
+        torch.add(x, torch.randn(3, 1, 6, device=DEVICE))
+
+
+def test_sizes_on_the_device(layout):
+    if layout is torch.jagged:
+        pytest.skip("is made of offsets instead")
+    padded = torch.randn(2, 3, 4)
+    sizes = torch.tensor([[2, 4], [3, 4]])
+    for where in ("cpu", DEVICE):
+        made = torch._nested_from_padded(padded.to(DEVICE), sizes.to(where))
+        for one, part, rows in zip(made.unbind(), padded, (2, 3), strict=True):
+            assert_close(one.cpu(), part[:rows])
+    with pytest.raises(RuntimeError, match="matrix of int64"):
+        torch._nested_from_padded(padded.to(DEVICE), sizes[0])

@@ -257,6 +257,17 @@ def test_rms_norm_is_rounded_once(dtype):
     assert ((actual.double() - exact).abs() <= 0.5 * unit * 1.01).all()
 
 
+def test_rms_norm_in_float64(silent_fallbacks):
+    """PyTorch's CPU has no backward kernel to fall back on."""
+    x = torch.randn(3, 4, 5, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
+    close = {"rtol": 1e-12, "atol": 1e-12}
+    check_gradients(lambda t, w: F.rms_norm(t, (4, 5), w), x, w, **close)
+    check_gradients(lambda t: F.rms_norm(t, (5,)), x, **close)
+    counts = silent_fallbacks()
+    assert counts["aten::_fused_rms_norm_backward"] and counts["aten::_fused_rms_norm"]
+
+
 def test_rms_norm_arguments():
     x = leaf(2, 3, 4, 5)
     w = leaf(4, 5)

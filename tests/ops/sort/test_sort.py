@@ -238,6 +238,14 @@ def test_search_among_nans(dtype, right):
         )
 
 
+def test_isin_in_float64(silent_fallbacks):
+    x = torch.randint(0, 9, (5, 6)).double() / 3
+    check(torch.isin, x, x[0])
+    check(lambda x, t: torch.isin(x, t, invert=True), x, x[1].float())
+    check(torch.isin, x[0].float(), x)
+    assert silent_fallbacks()["aten::isin"]
+
+
 def test_isin_among_nans():
     nan = torch.nan
     elements = torch.tensor([nan, 2.0, 3.0, torch.inf, 7.0, -1.0])
