@@ -6,12 +6,14 @@
 #include <cstring>
 #include <limits>
 #include <unordered_map>
+#include <utility>
 
 #include "backend/tensor.h"
 #include "launch/dtypes.h"
 #include "launch/grid.h"
 #include "launch/pipelines.h"
 #include "runtime/context.h"
+#include "runtime/pipeline_build.h"
 #include "wgsl/assemble.h"
 #include "wgsl/kernel_source.h"
 
@@ -28,16 +30,46 @@ public:
 
   const Pipeline& get(const PipelineSpec& spec) {
     std::lock_guard<std::recursive_mutex> lock(context_.mutex);
-    std::unique_ptr<Pipeline>& pipeline = made_[spec.label + "\n" + spec.source];
-    if (pipeline == nullptr) {
-      pipeline = context_.pipelines.create(spec);
+    Entry& entry = made_[key(spec)];
+    if (entry.pipeline == nullptr && entry.build != nullptr) {
+      entry.pipeline = std::exchange(entry.build, nullptr)->finish();
     }
-    return *pipeline;
+    if (entry.pipeline == nullptr) {
+      entry.pipeline = context_.pipelines.create(spec);
+    }
+    return *entry.pipeline;
+  }
+
+  /// Builds it on this thread or, where the runtime can, on one of the runtime's. Other threads can
+  /// dispatch meanwhile. Returns when it is built, or cannot be: get() raises the error, and this
+  /// may raise it too.
+  void prepare(const PipelineSpec& spec) {
+    std::shared_ptr<PipelineBuild> build;
+    {
+      std::lock_guard<std::recursive_mutex> lock(context_.mutex);
+      Entry& entry = made_[key(spec)];
+      if (entry.pipeline != nullptr || entry.build != nullptr) {
+        return;
+      }
+      build = entry.build = PipelineBuild::start(context_.device, context_.pipelines, spec);
+    }
+    if (build != nullptr) {
+      build->wait();
+    } else {
+      get(spec);
+    }
   }
 
 private:
+  struct Entry {
+    std::unique_ptr<Pipeline> pipeline;
+    std::shared_ptr<PipelineBuild> build; // until it is asked for
+  };
+
+  static std::string key(const PipelineSpec& spec) { return spec.label + "\n" + spec.source; }
+
   Context& context_;
-  std::unordered_map<std::string, std::unique_ptr<Pipeline>> made_;
+  std::unordered_map<std::string, Entry> made_;
 };
 
 const ContextSlot<CompiledPipelines> compiled_pipelines;
@@ -215,7 +247,8 @@ void CompiledKernel::launch(const at::TensorBase* const* tensors, const int64_t*
 
 void CompiledKernel::prepare() {
   Context& device = current_context();
-  compiled_pipelines.of(device).get(spec(usual_places(), {}, context_targets.of(device).device()));
+  compiled_pipelines.of(device).prepare(
+      spec(usual_places(), {}, context_targets.of(device).device()));
 }
 
 std::string CompiledKernel::source() const {

@@ -52,6 +52,7 @@ Api load_api(const RuntimeSource& source) {
         find("wgpuQueueGetTimestampPeriod", /*required=*/true));
   } else {
     TW_LOAD(InstanceWaitAny)
+    TW_LOAD(DeviceCreateComputePipelineAsync)
     TW_LOAD(InstanceGetWGSLLanguageFeatures)
     TW_LOAD(SupportedWGSLLanguageFeaturesFreeMembers)
     api.SubgroupMatrixConfigsFree = reinterpret_cast<decltype(api.SubgroupMatrixConfigsFree)>(

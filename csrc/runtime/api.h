@@ -81,6 +81,7 @@ struct Api {
 #undef TW_DECLARE
   // Dawn only: wgpu-native's abort as unimplemented.
   WGPUProcInstanceWaitAny InstanceWaitAny = nullptr;
+  WGPUProcDeviceCreateComputePipelineAsync DeviceCreateComputePipelineAsync = nullptr;
   WGPUProcInstanceGetWGSLLanguageFeatures InstanceGetWGSLLanguageFeatures = nullptr;
   WGPUProcSupportedWGSLLanguageFeaturesFreeMembers SupportedWGSLLanguageFeaturesFreeMembers =
       nullptr;

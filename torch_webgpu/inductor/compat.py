@@ -7,11 +7,13 @@ first and leaves every other device to the function that it replaces.
 import functools
 import importlib
 import inspect
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
 import torch
+from sympy import Integer
 
 from torch_webgpu.inductor.interface import buffer_budget
 from torch_webgpu.inductor.registers import EAGER_ONLY
@@ -51,6 +53,7 @@ def apply() -> None:
     _replace(graph.GraphLowering, "decide_layout_opt", _decide_layout_opt)
     _replace(ir.StorageBox, "has_exceeded_max_reads", _has_exceeded_max_reads)
     _replace(choices.InductorChoices, "reduction_split_factor", _split_factor)
+    _replace(ir.Reduction, "num_splits", _num_splits)
     _replace(lowering, "pointwise_cat", _pointwise_cat)
     _replace(cudagraph_utils, "check_multiple_devices_or_any_cpu_nodes", _reason_against_graphs)
     _replace(compile_fx, "cudagraphify", _graphify)
@@ -133,6 +136,38 @@ def _split_factor(original: Callable[..., int], *args: Any, **kwargs: Any) -> in
     if is_outer and asked["reduction_numel_hint"] <= few:
         return 1
     return original(*args, **kwargs)
+
+
+def _num_splits(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Inductor cuts a row of several dimensions anywhere, such as the images and positions that a
+    norm of batches sums over. Then neighbours in a part are not known as such, so that nothing
+    moves as vectors. Here each part is all of the inner dimensions, if parts are long enough."""
+    from torch._inductor.ir import ReductionHint
+
+    hint, split = original(*args, **kwargs)
+    asked = inspect.signature(original).bind(*args, **kwargs).arguments
+    is_ours = asked["device"].type == "webgpu" and asked["reduction_type"] != "scan"
+    is_cut = isinstance(split, int) and split > 1 and hint == ReductionHint.INNER
+    if is_ours and is_cut:
+        split = _whole_parts(asked["reduction_ranges"], split)
+    return hint, split
+
+
+# Elements that a workgroup sums at least, where a part is all of the inner dimensions.
+_SHORTEST_PART = 1024
+
+
+def _whole_parts(ranges: Sequence[Any], split: int) -> int:
+    """The number of parts of a row that are all of its inner dimensions: the first that is not far
+    below `split`. `split`, if there is none or sizes are dynamic."""
+    if not all(isinstance(n, (int, Integer)) for n in ranges):
+        return split
+    lengths = [int(n) for n in ranges]
+    for outer in range(1, len(lengths)):
+        parts = math.prod(lengths[:outer])
+        if 4 * parts >= split and math.prod(lengths[outer:]) >= _SHORTEST_PART:
+            return parts
+    return split
 
 
 def _pointwise_cat(original: Callable[..., Any], inputs: Any, dim: int = 0) -> Any:

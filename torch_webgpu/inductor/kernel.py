@@ -146,8 +146,10 @@ class WgslKernel(KnownNumbers, SIMDKernel):
             return
         self.lane_tree = self.row_tree = trees["r0_"]
         length = lanes.size_hint(self.features.reduction_numel)
-        self.is_outer = self._runs_along(indices, self.x_tree) > self._runs_along(
-            indices, self.lane_tree
+        # What is read or written once a row does not count.
+        in_row = [index for index in indices if lanes.depends_on(self, index, self.row_tree)]
+        self.is_outer = self._runs_along(in_row, self.x_tree) > self._runs_along(
+            in_row, self.row_tree
         )
         if self.is_outer and results * length >= lanes.MIN_RESULTS and self._has_one_loop():
             width = self._widest_operand()

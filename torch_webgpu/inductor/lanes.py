@@ -65,6 +65,12 @@ def run_of(kernel: "WgslKernel", index: sympy.Expr, tree: Any, lanes: int) -> Ru
     return Run.VECTOR
 
 
+def depends_on(kernel: "WgslKernel", index: sympy.Expr, tree: Any) -> bool:
+    """Whether `index` moves along a range."""
+    entries = (kernel.range_tree_nodes.get(symbol) for symbol in index.free_symbols)
+    return any(entry is not None and entry.root is tree for entry in entries)
+
+
 def has_unit_stride(kernel: "WgslKernel", index: sympy.Expr, tree: Any) -> bool:
     """Whether neighbours of a range are neighbours in memory, aligned or not."""
     for symbol in index.free_symbols:

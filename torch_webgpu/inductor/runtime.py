@@ -4,6 +4,7 @@ import concurrent.futures
 import ctypes
 import functools
 import logging
+import os
 
 from torch_webgpu import _C
 from torch_webgpu.inductor.accessors import Accessors, vector_bytes
@@ -11,6 +12,9 @@ from torch_webgpu.inductor.module import Access, Operand
 
 fused_product = _C.FusedProduct
 fused_convolution = _C.FusedConvolution
+
+# Pipelines that are built at a time: a driver's compiler takes memory.
+_MOST_BUILDS = 8
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +30,8 @@ def wgsl_kernel(
 ) -> _C.CompiledKernel:
     """A kernel to be called as ``kernel(tensors..., integers..., workgroups)``.
 
-    Its pipeline for the usual way that operands lie is built in the background meanwhile.
+    Its pipeline for the usual way that operands lie is built in the background meanwhile, beside
+    those of other kernels.
     """
     given = [Operand(*operand) for operand in operands]
     accessors = Accessors(given, integers, checks, lanes)
@@ -59,7 +64,9 @@ def _described(operand: Operand, lanes: int) -> tuple[str, str, bool, bool, int]
 
 @functools.cache
 def _background() -> concurrent.futures.ThreadPoolExecutor:
-    return concurrent.futures.ThreadPoolExecutor(1, "webgpu-shaders")
+    # Each waits for a pipeline that the runtime builds.
+    workers = min(os.cpu_count() or 1, _MOST_BUILDS)
+    return concurrent.futures.ThreadPoolExecutor(workers, "webgpu-shaders")
 
 
 def _prepare(kernel: _C.CompiledKernel) -> None:
