@@ -7,7 +7,7 @@
 
 import package::matmul::blocks::{StepPlace, step_place};
 import package::matmul::gemm_f32::{large_product};
-import package::matmul::grouped::{load4_a, outer_add, store_groups};
+import package::matmul::grouped::{load4_a, store_groups};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_place};
 @if(!phased) import package::matmul::product::{banded_tile};
 import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_levels, position, b_at, is_inside};

@@ -6,7 +6,7 @@
 // @const   wide: bool // tiles of 64 x 64, else of 32 x 32
 
 import package::matmul::blocks::{step_place};
-import package::matmul::grouped::{load4_a, load4_b, outer_add, store_group_c};
+import package::matmul::grouped::{load4_a, load4_b, store_group_c};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_tile, column_of_c};
 // @require !c_along_m
 
@@ -72,6 +72,54 @@ fn stage(start: u32, g: u32, along_k: bool, v: vec4<f32>) {
   }
 }
 
+fn outer_add(a: vec4<f32>, b: vec4<f32>, acc: mat4x4<f32>) -> mat4x4<f32> {
+  return mat4x4<f32>(fma(vec4<f32>(a.x), b, acc[0]), fma(vec4<f32>(a.y), b, acc[1]),
+                     fma(vec4<f32>(a.z), b, acc[2]), fma(vec4<f32>(a.w), b, acc[3]));
+}
+
+// An invocation's sums: 4 x 4 elements, or 8 x 8 as four such blocks.
+@if(wide)
+struct Sums {
+  s00: mat4x4<f32>,
+  s01: mat4x4<f32>,
+  s10: mat4x4<f32>,
+  s11: mat4x4<f32>,
+}
+@else
+struct Sums {
+  s00: mat4x4<f32>,
+}
+
+// Adds the products for index k of a step.
+fn add_products(sums: Sums, k: u32, row: u32, column: u32) -> Sums {
+  let a = k * pitch + row;
+  let b = tile_size + k * pitch + column;
+  @if(wide) {
+    return Sums(outer_add(tile[a], tile[b], sums.s00), outer_add(tile[a], tile[b + 8u], sums.s01),
+                outer_add(tile[a + 8u], tile[b], sums.s10), outer_add(tile[a + 8u], tile[b + 8u], sums.s11));
+  }
+  @else return Sums(outer_add(tile[a], tile[b], sums.s00));
+}
+
+// Adds the products of a team's part of a step, four at a time where a GPU runs it.
+fn add_part(sums: Sums, first_k: u32, row: u32, column: u32) -> Sums {
+  var added = sums;
+  @if(rolled) {
+    for (var k = first_k; k < first_k + team_k; k++) {
+      added = add_products(added, k, row, column);
+    }
+  }
+  @else {
+    for (var k = first_k; k < first_k + team_k; k += 4u) {
+      added = add_products(added, k, row, column);
+      added = add_products(added, k + 1u, row, column);
+      added = add_products(added, k + 2u, row, column);
+      added = add_products(added, k + 3u, row, column);
+    }
+  }
+  return added;
+}
+
 // Adds the teams' sums of 32 x 32 elements, and stores them. An invocation stores one group.
 fn store_sums(acc: mat4x4<f32>, t: u32, here: BandedTile, m0: u32, n0: u32) {
   let at = t / 64u * 256u + t % 64u / 8u * 32u + t % 8u;
@@ -101,10 +149,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   let first_k = t / 64u * team_k;
   let a_base = p.a_at * 4u + here.batch * p.a_batch;
   let b_base = p.b_at * 4u + here.batch * p.b_batch;
-  var acc00 = mat4x4<f32>();
-  @if(wide) var acc01 = mat4x4<f32>();
-  @if(wide) var acc10 = mat4x4<f32>();
-  @if(wide) var acc11 = mat4x4<f32>();
+  var sums = Sums();
   let first = step_place(here.k_begin, here.k_end);
   var a0 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t);
   var a1 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t + 256u);
@@ -122,23 +167,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     a1 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t + 256u);
     b0 = load_group_b(b_base + next.b, here.n0, next.k, next.end, t);
     b1 = load_group_b(b_base + next.b, here.n0, next.k, next.end, t + 256u);
-    for (var k = first_k; k < first_k + team_k; k++) {
-      let x0 = tile[k * pitch + row];
-      let y0 = tile[tile_size + k * pitch + column];
-      acc00 = outer_add(x0, y0, acc00);
-      @if(wide) {
-        let x1 = tile[k * pitch + 8u + row];
-        let y1 = tile[tile_size + k * pitch + 8u + column];
-        acc01 = outer_add(x0, y1, acc01);
-        acc10 = outer_add(x1, y0, acc10);
-        acc11 = outer_add(x1, y1, acc11);
-      }
-    }
+    sums = add_part(sums, first_k, row, column);
   }
-  store_sums(acc00, t, here, here.m0, here.n0);
+  store_sums(sums.s00, t, here, here.m0, here.n0);
   @if(wide) {
-    store_sums(acc01, t, here, here.m0, here.n0 + 32u);
-    store_sums(acc10, t, here, here.m0 + 32u, here.n0);
-    store_sums(acc11, t, here, here.m0 + 32u, here.n0 + 32u);
+    store_sums(sums.s01, t, here, here.m0, here.n0 + 32u);
+    store_sums(sums.s10, t, here, here.m0 + 32u, here.n0);
+    store_sums(sums.s11, t, here, here.m0 + 32u, here.n0 + 32u);
   }
 }

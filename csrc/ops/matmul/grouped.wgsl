@@ -14,6 +14,7 @@
 // @const   b_along_k: bool
 // @const   c_along_m: bool // groups of four neighbours in C are one column's, else one row's
 // @const   d_in_c: bool // C's own memory is D
+// @const   rolled: bool // loops over a step of K stay loops, for software adapters, which compile unrolled ones slowly
 // @require !d_in_c || !has_d
 
 fn load4_a(group: u32) -> vec4<f32> {
@@ -63,11 +64,6 @@ fn store_group_c(here: BandedTile, m: u32, n: u32, acc: vec4<f32>) {
       }
     }
   }
-}
-
-fn outer_add(a: vec4<f32>, b: vec4<f32>, acc: mat4x4<f32>) -> mat4x4<f32> {
-  return mat4x4<f32>(fma(vec4<f32>(a.x), b, acc[0]), fma(vec4<f32>(a.y), b, acc[1]),
-                     fma(vec4<f32>(a.z), b, acc[2]), fma(vec4<f32>(a.w), b, acc[3]));
 }
 
 // A kernel with missing elements of B defines a version that leaves out their products with NaN and infinity.

@@ -52,6 +52,9 @@ DType sum_dtype(DType dtype) {
   }
 }
 
+// A device that so many workgroups keep busy computes on cores of a CPU.
+bool is_software(const ShaderTarget& target) { return target.workgroups_to_fill <= 16; }
+
 bool in_units(int64_t unit, std::initializer_list<int64_t> values) {
   return std::ranges::all_of(values, [=](int64_t value) { return value % unit == 0; });
 }
@@ -536,6 +539,7 @@ void launch(Launch& launch, const ProductDispatch& dispatch) {
   bind_operands(launch, dispatch, DType::kBits128, DType::kBits128, DType::kBits128);
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).d_in_c(d_in_c);
   launch.blocked(g.blocks > 1).c_along_m(false);
+  launch.rolled(is_software(plan_target(*g.a.tensor)));
   Params p;
   set_matrices(p, dispatch);
   run<Regions>(launch, p, dispatch, d_in_c);
@@ -846,7 +850,7 @@ void launch_convolution_groups_f32(const ProductDispatch& dispatch, const Strate
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(false).d_in_c(false);
   launch.c_along_m(is_along_m(dispatch));
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
-  launch.phased(g.conv->phases.count > 1);
+  launch.phased(g.conv->phases.count > 1).rolled(is_software(plan_target(*g.a.tensor)));
   kernel::Params p;
   set_groups(p, dispatch);
   set_matrices(p, dispatch);
