@@ -14,6 +14,7 @@
 #include "kernels/conv_f32.h"
 #include "kernels/conv_few.h"
 #include "kernels/conv_matrix.h"
+#include "kernels/conv_taps.h"
 #include "kernels/gemm.h"
 #include "kernels/gemm_direct.h"
 #include "kernels/gemm_f32.h"
@@ -956,6 +957,55 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
 
 } // namespace few
 
+// ---- Gradients of weights with few filters in each group, such as depthwise ones
+
+namespace taps {
+
+constexpr int64_t kMostTaps = 8; // of a line of the weight: most_taps of conv_taps.wgsl
+constexpr int64_t kMostRows = 4;
+
+int64_t taps_of_line(const Gemm& g) { return g.conv->params.tap_row[0]; }
+
+bool accepts(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  const Gemm& g = product.gemm;
+  constexpr uint32_t kStorage = kernels::conv_taps::kWorkgroup * 32;
+  return is_convolution(product, row, target) &&
+         g.conv->form == kernels::conv_product::Form::weight &&
+         info(product.dtype).kind == Kind::kFloat && taps_of_line(g) <= kMostTaps &&
+         target.max_workgroup_storage >= kStorage &&
+         target.max_workgroup_invocations >= kernels::conv_taps::kWorkgroup;
+}
+
+// Called for products that the kernel does not take, too.
+int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
+  constexpr int kNever = 101; // but where it is forced
+  const Gemm& g = product.gemm;
+  // Of an invocation's sums, below which adding them up costs more than it saves.
+  const int64_t shortest = is_software(target) ? 16 : 1;
+  const bool is_long = g.k >= shortest * kernels::conv_taps::kWorkgroup;
+  return g.conv != nullptr && g.m <= kMostRows && is_long ? 0 : kNever;
+}
+
+Strategy::Division divide(const Product& product, const Strategy&, const ShaderTarget& target) {
+  return {.tile = {1, taps_of_line(product.gemm), kernels::conv_taps::kWorkgroup},
+          .enough_workgroups = std::max<int64_t>(target.workgroups_to_fill / 2, 1)};
+}
+
+void launch(const ProductDispatch& dispatch, const Strategy&) {
+  namespace kernel = kernels::conv_taps;
+  const Gemm& g = dispatch.product.gemm;
+  kernel::Launch launch(g.op);
+  bind_operands(launch, dispatch);
+  launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
+  kernel::Params p;
+  set_places(p, g.conv->params);
+  set_matrices(p, dispatch);
+  p.a_outer = g.conv->params.a_outer;
+  run<kernel::Regions>(launch, p, dispatch);
+}
+
+} // namespace taps
+
 // Costs: 0 for the smallest products, 10 for vectors, then from the fastest tiles to the slowest.
 // An invocation of the kernels without tiles adds up 2048 products at most.
 constexpr Strategy kStrategies[] = {
@@ -1030,6 +1080,7 @@ constexpr Strategy kStrategies[] = {
      launch_convolution_groups_f32,
      divide_large},
     {"convolution_few", {4, 256, 1}, 1, 0, few::accepts, few::cost, few::launch, few::divide},
+    {"convolution_taps", {1, 8, 256}, 1, 0, taps::accepts, taps::cost, taps::launch, taps::divide},
     {"convolution_direct",
      {1, 1, 1},
      64,

@@ -258,7 +258,74 @@ def test_convolutions_of_few_channels(dtype, force):
             assert error < 4 * max(torch.finfo(dtype).eps, 2e-6), (options, width)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row not in {*PLAIN, *GROUPS, FEW, HIGH}])
+# A row that computes gradients of weights only.
+TAPS = "convolution_taps"
+# Sizes of images, channels, filters and kernel; options.
+TAPS_CONVOLUTIONS = [
+    ((40,), 3, 3, (7,), {"groups": 3, "padding": 3}),
+    ((9, 11), 4, 4, (3, 3), {"groups": 4, "padding": 1}),
+    ((17, 16), 6, 12, (5, 8), {"groups": 6, "stride": 2, "padding": 3}),
+    ((12, 19), 2, 4, (1, 2), {"groups": 2, "stride": (2, 3), "dilation": (1, 2)}),
+    ((9, 9), 6, 2, (2, 4), {"padding": (1, 2)}),
+    ((5, 6, 7), 3, 3, (3, 2, 3), {"groups": 3, "padding": 1, "stride": (1, 2, 1)}),
+]
+
+
+def check_weight_gradient(sizes, channels, filters, kernel, options, dtype, last=False):
+    dims = len(sizes)
+    given = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, **options}
+    each = [
+        [value] * dims if isinstance(value, int) else list(value)
+        for value in (given["stride"], given["padding"], given["dilation"])
+    ]
+    x = torch.randn(3, channels, *sizes).to(dtype)
+    w = torch.randn(filters, channels // given["groups"], *kernel).to(dtype)
+    convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[dims]
+    wide = w.double().requires_grad_()
+    result = convolve(x.double(), wide, **options)
+    y = torch.randn(result.shape).to(dtype)
+    (expected,) = torch.autograd.grad(result, wide, y.double())
+
+    def gradient(x, y):
+        mask = [False, True, False]
+        given_to = (y.to(DEVICE), x.to(DEVICE), w.to(DEVICE), None, *each, False, [0] * dims)
+        return torch.ops.aten.convolution_backward(*given_to, given["groups"], mask)[1].cpu()
+
+    if last:
+        x, y = (t.to(memory_format=torch.channels_last) for t in (x, y))
+    error = (gradient(x, y).double() - expected).abs().max() / expected.abs().max()
+    assert error < 4 * max(torch.finfo(dtype).eps, 2e-6), (sizes, kernel, options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_weight_gradients_of_few_filters(dtype, force):
+    force(TAPS)
+    for case in TAPS_CONVOLUTIONS:
+        check_weight_gradient(*case, dtype)
+    check_weight_gradient(*TAPS_CONVOLUTIONS[1], dtype, last=True)
+    with pytest.raises(NotImplementedError, match="does not take this product"):
+        check_weight_gradient((30, 30), 2, 2, (1, 9), {"groups": 2}, dtype)
+
+
+def test_weight_gradients_of_few_filters_leave_padding_out(force):
+    """Infinities in y meet zeros of x, not those of its padding."""
+    x, w = torch.rand(2, 3, 6, 6) + 1, torch.randn(3, 1, 3, 3)
+    y = torch.randn(2, 3, 6, 6)
+    y[0, 0, 0, 0] = torch.inf
+    options = ([1, 1], [1, 1], [1, 1], False, [0, 0], 3, [False, True, False])
+    expected = torch.ops.aten.convolution_backward(y, x, w, None, *options)[1]
+    force(TAPS)
+    given = [t.to(DEVICE) for t in (y, x, w)]
+    actual = torch.ops.aten.convolution_backward(*given, None, *options)[1].cpu()
+    torch.testing.assert_close(actual, expected)
+    assert actual[0, 0, 1, 1] == torch.inf
+    assert actual[0, 0, 0, 0].isfinite()
+
+
+OTHERS = {*PLAIN, *GROUPS, FEW, TAPS, HIGH}
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row not in OTHERS])
 def test_convolutions(row, force):
     force(row)
     # An odd width, one whose rows are whole words of halves, and one whose rows are not.
