@@ -5,7 +5,7 @@
 // @operand c: out {bits128, f32}
 
 import package::matmul::blocks::{StepPlace, step_place};
-import package::matmul::grouped::{load4_a, load4_b, store_groups};
+import package::matmul::grouped::{last_group, load4_a, load4_b, store_groups};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_tile, column_of_c};
 
 const side = 128u;
@@ -25,7 +25,7 @@ fn load_group_a(base: u32, first: u32, k0: u32, k_end: u32, t: u32) -> vec4<f32>
     }
   } else {
     let k = k0 + (t >> 5u);
-    let row = min(first + (t & 31u) * 4u, p.m - 4u);
+    let row = min(first + (t & 31u) * 4u, last_group(p.m));
     if (k < k_end) {
       return load4_a((base + k * p.a_column + row) >> 2u);
     }
@@ -56,7 +56,7 @@ fn load_group_b(place: b_place_t, step: b_step_t, n0: u32, t: u32) -> vec4<f32> 
     }
   } else {
     let k = step.k + (t >> 5u);
-    let column = min(n0 + (t & 31u) * 4u, p.n - 4u);
+    let column = min(n0 + (t & 31u) * 4u, last_group(p.n));
     if (k < step.end) {
       return load4_b((place + step.b + k * p.b_row + column) >> 2u);
     }

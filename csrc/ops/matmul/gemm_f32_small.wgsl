@@ -2,11 +2,11 @@
 // elements. Its four teams of 64 invocations share the steps of K: each team adds up a quarter of every step, `side` / 8
 // rows and columns an invocation, and the four sums are added at the end. The next step is loaded while one is computed.
 //
-// @operand c: out {bits128}
+// @operand c: out {bits128, f32}
 // @const   wide: bool // tiles of 64 x 64, else of 32 x 32
 
 import package::matmul::blocks::{step_place};
-import package::matmul::grouped::{load4_a, load4_b, store_group_c};
+import package::matmul::grouped::{last_group, load4_a, load4_b, store_group_c};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_tile, column_of_c};
 // @require !c_along_m
 
@@ -44,7 +44,7 @@ fn load_group_a(base: u32, m0: u32, k0: u32, k_end: u32, g: u32) -> vec4<f32> {
   if (a_along_k) {
     return load4_a((base + min(at.x, p.m - 1u) * p.a_row + at.y) >> 2u);
   }
-  return load4_a((base + min(at.x, p.m - 4u) + at.y * p.a_column) >> 2u);
+  return load4_a((base + min(at.x, last_group(p.m)) + at.y * p.a_column) >> 2u);
 }
 
 fn load_group_b(base: u32, n0: u32, k0: u32, k_end: u32, g: u32) -> vec4<f32> {
@@ -55,7 +55,7 @@ fn load_group_b(base: u32, n0: u32, k0: u32, k_end: u32, g: u32) -> vec4<f32> {
   if (b_along_k) {
     return load4_b((base + min(at.x, p.n - 1u) * p.b_column + at.y) >> 2u);
   }
-  return load4_b((base + min(at.x, p.n - 4u) + at.y * p.b_row) >> 2u);
+  return load4_b((base + min(at.x, last_group(p.n)) + at.y * p.b_row) >> 2u);
 }
 
 fn stage(start: u32, g: u32, along_k: bool, v: vec4<f32>) {

@@ -2,7 +2,7 @@
 // Params, acc_t, acc_scalar, fuse, BandedTile and column_of_c of product.wgsl: then these declarations of e to i hold.
 //
 // @operand c: out {bits128, f32} // bits128: groups of four are aligned and end at the edge
-// @operand a: in {bits128}
+// @operand a: in {bits128} // groups of four are aligned; behind the edges they are zero
 // @operand b: in {bits128}
 // @operand d: in {f32} optional
 // @operand e: in float optional
@@ -16,6 +16,11 @@
 // @const   d_in_c: bool // C's own memory is D
 // @const   rolled: bool // loops over a step of K stay loops, for software adapters, which compile unrolled ones slowly
 // @require !d_in_c || !has_d
+
+// Where the last group of four of `count` elements starts. If it is not full, the matrix has zeros behind its elements.
+fn last_group(count: u32) -> u32 {
+  return (count - 1u) / 4u * 4u;
+}
 
 fn load4_a(group: u32) -> vec4<f32> {
   return bitcast<vec4<f32>>(load_a(group));

@@ -87,7 +87,7 @@ void launch(const Product& product, const Strategy& row, const ShaderTarget& tar
   launch_reduce(product, pieces);
 }
 
-// A copy of an operand of 2-byte elements. Its rows, along the direction in which elements are
+// A copy of an operand of elements of 2 or 4 bytes. Its rows, along the direction in which elements are
 // neighbours, start at multiples of `group` elements and end in whole groups.
 class PaddedCopy {
 public:
@@ -97,13 +97,6 @@ public:
         inner_(along_k ? g.k : rows), pitch_(ceil_div(inner_, group) * group) {}
   PaddedCopy(const PaddedCopy&) = delete;
 
-  /// Whether it fits one binding, and takes about as much memory as what is copied: rows that
-  /// overlap, such as those of a sliding window, would multiply it.
-  bool is_small(const ShaderTarget& target) const {
-    const auto bytes = static_cast<uint64_t>(batches_ * outer_ * pitch_ * 2);
-    return bytes <= BindingList::safe_reach(target) && bytes <= 2 * (range_.end - range_.begin);
-  }
-
   /// Copies. The view, which has strides across K and along K, holds as long as this object.
   MatrixView make(const char* op) {
     namespace kernel = kernels::gemm_pad;
@@ -111,7 +104,8 @@ public:
     tensor_ = empty_webgpu({batches_, outer_, pitch_}, from.scalar_type(), from.device());
     kernel::Launch launch(op);
     launch.out_as(DType::kBits128, tensor_);
-    launch.a_range(range_.buffer, range_.begin, range_.end, DType::kBits16);
+    launch.a_range(range_.buffer, range_.begin, range_.end,
+                   from.element_size() == 2 ? DType::kBits16 : DType::kBits32);
     const auto u32 = [](int64_t value) { return static_cast<uint32_t>(value); };
     launch.run({.batches = u32(batches_),
                 .rows = u32(outer_),
@@ -136,24 +130,18 @@ private:
   at::Tensor tensor_;
 };
 
-// From so many products of an element on, a copy of it costs less than loads one by one. On an H200
-// a product of float16 takes 8 times as long with these, or 25 us more for each 2^30 products.
-constexpr int64_t kFewestUses = 256;
-constexpr int64_t kFewestProductsOfCopies = int64_t{1} << 30;
-
-bool pays_for_copies(const Gemm& g) { return g.batch * g.m * g.n * g.k >= kFewestProductsOfCopies; }
-
 void launch_in_groups(const Gemm& given, const Strategy& row, const ShaderTarget& target) {
   Gemm g = given;
   const Product product(given);
   // An operand as strides across K and along K, or its copy.
   const auto aligned = [&](std::optional<PaddedCopy>& copy, const MatrixView& view, int64_t rows,
                            int64_t uses, bool along_k) {
-    if (uses < kFewestUses || has_groups(given, view, rows, along_k, row.group)) {
+    if (!pays_for_copy(given, uses) || has_groups(given, view, rows, along_k, row.group) ||
+        !may_be_padded(given, view, rows, along_k, row.group, target)) {
       return view;
     }
     copy.emplace(given, view, rows, along_k, row.group);
-    return copy->is_small(target) ? copy->make(given.op) : view;
+    return copy->make(given.op);
   };
   std::optional<PaddedCopy> a;
   std::optional<PaddedCopy> b;
@@ -215,13 +203,12 @@ Choice choose_or_raise(const Gemm& g, const ShaderTarget& target) {
 void run(const Gemm& g) {
   const ShaderTarget& target = plan_target(*g.a.tensor);
   const Choice choice = choose_or_raise(g, target);
-  if (choice.flips) {
-    const Gemm flipped = transposed(g);
-    launch(Product(flipped), *choice.row, target);
-  } else if (choice.row->group != 0 && g.blocks == 1 && pays_for_copies(g)) {
-    launch_in_groups(g, *choice.row, target);
+  const Strategy& row = *choice.row;
+  const Gemm chosen = choice.flips ? transposed(g) : g;
+  if (row.group != 0 && g.blocks == 1 && pays_for_copy(chosen, std::max(chosen.m, chosen.n))) {
+    launch_in_groups(chosen, row, target);
   } else {
-    launch(Product(g), *choice.row, target);
+    launch(Product(chosen), row, target);
   }
 }
 
