@@ -87,8 +87,8 @@ void launch(const Product& product, const Strategy& row, const ShaderTarget& tar
   launch_reduce(product, pieces);
 }
 
-// A copy of an operand of elements of 2 or 4 bytes. Its rows, along the direction in which elements are
-// neighbours, start at multiples of `group` elements and end in whole groups.
+// A copy of an operand of elements of 2 or 4 bytes. Its rows, along the direction in which elements
+// are neighbours, start at multiples of `group` elements and end in whole groups.
 class PaddedCopy {
 public:
   PaddedCopy(const Gemm& g, const MatrixView& view, int64_t rows, bool along_k, int64_t group)

@@ -75,8 +75,9 @@ bool has_groups(const Gemm& g, const MatrixView& view, int64_t rows, bool along_
 /// Whether a copy of an operand that is not so costs less than loads one by one. Each element of it
 /// is used in so many products of an element.
 bool pays_for_copy(const Gemm& g, int64_t uses);
-/// Whether such a copy fits one binding, and takes about as much memory as what is copied: rows that
-/// overlap, such as those of a sliding window, would multiply it. Arguments as for has_groups().
+/// Whether such a copy fits one binding, and takes about as much memory as what is copied: rows
+/// that overlap, such as those of a sliding window, would multiply it. Arguments as for
+/// has_groups().
 bool may_be_padded(const Gemm& g, const MatrixView& view, int64_t rows, bool along_k, int64_t unit,
                    const ShaderTarget& target);
 
