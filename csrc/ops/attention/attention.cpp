@@ -38,6 +38,7 @@
 #include "kernels/attention_matrix_keys.h"
 #include "kernels/attention_matrix_queries.h"
 #include "kernels/attention_seed.h"
+#include "kernels/attention_stream.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
 #include "launch/halves.h"
@@ -346,6 +347,9 @@ const AttentionStrategy& strategy_for(const char* op, const Attention& a, Attent
                                       bool score_gradients = false) {
   AttentionShape shape = a.shape();
   shape.groups_of_eight = has_groups(a.q, 8) && has_groups(a.k, 8) && has_groups(a.v, 8);
+  const int64_t elements = 16 / a.q.itemsize();
+  shape.vectors =
+      has_groups(a.q, elements) && has_groups(a.k, elements) && has_groups(a.v, elements);
   shape.score_gradients = score_gradients;
   const AttentionStrategy* row = find_attention(shape, pass, plan_target(a.q));
   TORCH_CHECK_NOT_IMPLEMENTED(row != nullptr, op, "(): no kernel takes heads of ", shape.widest(),
@@ -419,21 +423,105 @@ void run_forward_matrix(const Attention& a, const Outputs& to) {
 
 uint32_t power_of_two(int64_t least) { return std::bit_ceil(u32(std::max<int64_t>(least, 1))); }
 
+// What the kernels of few queries write of each split of the keys: groups of four float32.
+Tensor parts_of_splits(const AttentionShape& shape, uint32_t splits, const Tensor& on) {
+  return empty_webgpu({shape.batches, shape.heads, shape.queries, int64_t{splits},
+                       4 * (ceil_div(shape.value_dims, int64_t{4}) + 1)},
+                      at::kFloat, on.device());
+}
+
 void run_combine(const Outputs& to, const Tensor& parts) {
   namespace kernel = kernels::attention_combine;
+  constexpr uint32_t kInvocations = 128; // of attention_combine.wgsl
   kernel::Launch launch(kForwardOp);
   kernel::Params p;
-  launch.out(to.out).lse(to.lse).parts(parts);
-  set_outputs(p, to);
+  launch.parts_as(DType::kBits128, parts);
+  bind_outputs(launch, p, to);
   p.batches = u32(to.out.size(0));
   p.heads = u32(to.out.size(1));
   p.queries = u32(to.out.size(2));
   p.value_dims = u32(to.out.size(3));
   p.splits = u32(parts.size(3));
+  p.value_lanes = power_of_two(ceil_div(to.out.size(3), int64_t{4}));
+  p.reach = std::min(std::bit_ceil(p.splits), kInvocations) / 2;
   launch.run(p);
 }
 
-// Few queries. Keys are split where there are too few heads to keep the device busy.
+// The operands of these kernels, the dispatch, and with several splits the one that puts them
+// together. There are p.workgroups for each split.
+template <class Launch, class Params>
+void run_splits(Launch& launch, Params& p, const Attention& a, const Outputs& to, int64_t keys,
+                const Grouping& grouping) {
+  p.splits = u32(ceil_div(keys, int64_t{p.split_keys}));
+  p.workgroups *= p.splits;
+  Tensor parts;
+  if (p.splits > 1) {
+    parts = parts_of_splits(a.shape(), p.splits, a.q);
+    launch.parts_as(DType::kBits128, parts);
+  } else {
+    bind_outputs(launch, p, to);
+  }
+  bind_operands(launch, p, a, grouping);
+  bind_draws(launch, a.dropout);
+  launch.run(p, launch.grid_of_groups(p.workgroups));
+  if (parts.defined()) {
+    run_combine(to, parts);
+  }
+}
+
+// Keys of a split: a multiple of `step`. There are as many splits as fill the device with
+// `enough` workgroups, but none has fewer keys than `least`.
+uint32_t keys_of_split(int64_t keys, int64_t workgroups, int64_t enough, int64_t least,
+                       int64_t step) {
+  const int64_t splits = std::clamp<int64_t>(enough / workgroups, 1, ceil_div(keys, least));
+  return u32(ceil_div(ceil_div(keys, splits), step) * step);
+}
+
+// Keys that some query sees.
+int64_t keys_seen(const Attention& a) {
+  return a.causal ? std::min(a.k.size(2), a.q.size(2)) : a.k.size(2);
+}
+
+void run_stream(const Attention& a, const Outputs& to) {
+  namespace kernel = kernels::attention_stream;
+  constexpr uint32_t kInvocations = 128;
+  constexpr uint32_t kShare = 4; // of workgroups_to_fill: a lane has loads of many keys under way
+  constexpr uint32_t kLeastFull = 16; // workgroups that fill the smallest device
+  constexpr int64_t kLeastKeys = 256; // of a split: a workgroup's own work outweighs the combining
+  const AttentionShape shape = a.shape();
+  const ShaderTarget& target = plan_target(a.q);
+  AttentionShape aligned = shape;
+  aligned.vectors = true;
+  const AttentionTeam team = attention_team(aligned, target).value();
+  const int64_t unit = 16 / a.q.itemsize();
+  const uint32_t rows = std::min(power_of_two(shape.group * shape.queries), 8U);
+  const bool eight_keys = team.width >= 8 && rows < 8 && team.groups == 1;
+  // The results of two rows of all teams take up to 8 KiB of workgroup memory.
+  const uint32_t threads = std::clamp(128 * team.lanes / (team.width * team.groups),
+                                      std::max(team.lanes, 16U), kInvocations);
+  const uint32_t step = threads / team.width * (eight_keys ? 8 : 4);
+  kernel::Params p;
+  p.row_blocks = u32(ceil_div(shape.group * shape.queries, int64_t{rows}));
+  p.workgroups = u32(p.row_blocks * shape.heads / shape.group * shape.batches);
+  const int64_t keys = keys_seen(a);
+  p.split_keys =
+      keys_of_split(keys, p.workgroups, std::max(target.workgroups_to_fill / kShare, kLeastFull),
+                    kLeastKeys, step);
+  kernel::Launch launch(kForwardOp);
+  launch.halves(a.q.itemsize() == 2).eight_keys(eight_keys).threads(threads);
+  launch.width(team.width).lanes(team.lanes);
+  launch.most_rows(rows == 1   ? kernel::MostRows::one_row
+                   : rows == 2 ? kernel::MostRows::two_rows
+                   : rows == 4 ? kernel::MostRows::four_rows
+                               : kernel::MostRows::eight_rows);
+  launch.groups(team.groups == 1   ? kernel::Groups::one_group
+                : team.groups == 2 ? kernel::Groups::two_groups
+                                   : kernel::Groups::four_groups);
+  const int64_t elements = team.width * team.groups * unit;
+  launch.whole(shape.dims == elements && shape.value_dims == elements);
+  run_splits(launch, p, a, to, keys, Grouping(DType::kBits128));
+}
+
 void run_decode(const Attention& a, const Outputs& to) {
   namespace kernel = kernels::attention_decode;
   constexpr int64_t kQueryGroups = 256; // of attention_decode.wgsl
@@ -449,35 +537,21 @@ void run_decode(const Attention& a, const Outputs& to) {
   p.block = std::min(std::bit_floor(kKeyGroups / p.pitch), 64U);
   p.value_lanes = power_of_two(ceil_div(shape.value_dims, int64_t{4}));
   p.row_blocks = u32(ceil_div(shape.group * shape.queries, int64_t{rows}));
-  const int64_t workgroups = p.row_blocks * shape.heads / shape.group * shape.batches;
-  const int64_t keys = a.causal ? std::min(shape.keys, shape.queries) : shape.keys;
-  const int64_t wanted =
-      std::clamp<int64_t>(target.workgroups_to_fill / workgroups, 1, ceil_div(keys, kLeastKeys));
-  p.split_keys = u32(ceil_div(ceil_div(keys, wanted), int64_t{p.block})) * p.block;
-  p.splits = u32(ceil_div(keys, int64_t{p.split_keys}));
-  p.workgroups = u32(workgroups) * p.splits;
+  p.workgroups = u32(p.row_blocks * shape.heads / shape.group * shape.batches);
+  const int64_t keys = keys_seen(a);
+  p.split_keys =
+      keys_of_split(keys, p.workgroups, target.workgroups_to_fill, kLeastKeys, int64_t{p.block});
   kernel::Launch launch(kForwardOp);
-  Tensor parts;
-  if (p.splits > 1) {
-    parts = empty_webgpu(
-        {shape.batches, shape.heads, shape.queries, int64_t{p.splits}, shape.value_dims + 2},
-        at::kFloat, a.q.device());
-    launch.parts(parts);
-  } else {
-    bind_outputs(launch, p, to);
-  }
-  bind_operands(launch, p, a, Grouping({&a.q, &a.k, &a.v}));
-  bind_draws(launch, a.dropout);
   launch.rows(rows);
-  launch.run(p, launch.grid_of_groups(p.workgroups));
-  if (parts.defined()) {
-    run_combine(to, parts);
-  }
+  run_splits(launch, p, a, to, keys, Grouping({&a.q, &a.k, &a.v}));
 }
 
 void run_forward(const Attention& a, const Outputs& to) {
   const AttentionStrategy& row = strategy_for(kForwardOp, a, AttentionPass::kForward);
   switch (row.kernel) {
+  case AttentionKernel::kStream:
+    run_stream(a, to);
+    break;
   case AttentionKernel::kDecode:
     run_decode(a, to);
     break;

@@ -1,53 +1,89 @@
-// Puts together what attention_decode.wgsl computed of the splits of the keys. An invocation computes one element.
+// Puts together what attention_decode.wgsl or attention_stream.wgsl computed of the splits of the keys. A workgroup
+// takes one row. Each of its invocations adds up one group of four elements over some of the splits.
 //
-// @operand out: out {f32, f16, bf16}
-// @operand lse: out {f32}
-// @operand parts: in {f32} // [batch, heads, queries, splits, value_dims + 2]: maximum, sum, sums of values
-// @grid invocations p.batches * p.heads * p.queries * p.value_dims
+// @operand parts: in {bits128} // as attention/decode.wgsl writes them
+// @grid groups p.batches * p.heads * p.queries
+
+import package::attention::decode::{Params, Row, lowest, finish_group};
+// @require has_out && has_lse
 
 struct Params {
-  out_strides: vec4<u32>, // of batch, head, row and dimension
-  lse_batch: u32,         // strides
-  lse_head: u32,
   batches: u32,
   heads: u32,
   queries: u32,
   value_dims: u32,
-  splits: u32,
+  value_lanes: u32, // invocations for all groups of a row: a power of two, at most 64
+  reach: u32,       // half of the invocations that have splits of their own to look at: a power of two, or 0
 }
 
-@compute @workgroup_size(64)
+const threads = 128u;
+
+var<workgroup> maxima: array<f32, threads>;
+var<workgroup> sums: array<f32, threads>;
+var<workgroup> groups: array<vec4<f32>, threads>;
+
+struct Part {
+  sum: f32,
+  group: vec4<f32>,
+}
+
+// A split's part of a group, in terms of the maximum of all splits.
+fn part_of(parts_at: u32, step: u32, split: u32, lane: u32, maximum: f32) -> Part {
+  let at = parts_at + min(split, p.splits - 1u) * step;
+  let state = bitcast<vec4<f32>>(load_parts(at));
+  let group = bitcast<vec4<f32>>(load_parts(at + 1u + lane));
+  let weight = exp_falling_f(state.x - maximum);
+  let inside = split < p.splits;
+  return Part(select(0.0, state.y * weight, inside), select(vec4<f32>(), group * weight, inside));
+}
+
+@compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgroups: vec3<u32>,
         @builtin(local_invocation_index) t: u32) {
-  let i = (wid.y * workgroups.x + wid.x) * 64u + t;
-  let d = i % p.value_dims;
-  let row = i / p.value_dims;
+  let row = wid.y * workgroups.x + wid.x;
   if (row >= p.batches * p.heads * p.queries) {
     return;
   }
-  let step = p.value_dims + 2u;
+  let value_groups = (p.value_dims + 3u) / 4u;
+  let step = value_groups + 1u;
   let parts_at = p.parts_at + row * p.splits * step;
-  var maximum = load_parts(parts_at);
-  for (var s = 1u; s < p.splits; s++) {
-    maximum = max_flat_f(maximum, load_parts(parts_at + s * step));
+  var maximum = lowest;
+  for (var s = t; s < p.splits; s += threads) {
+    maximum = max_flat_f(maximum, bitcast<f32>(load_parts(parts_at + s * step).x));
   }
+  maxima[t] = maximum;
+  workgroupBarrier();
+  for (var apart = p.reach; apart > 0u; apart /= 2u) {
+    if (t < apart) {
+      maxima[t] = max_flat_f(maxima[t], maxima[t + apart]);
+    }
+    workgroupBarrier();
+  }
+  maximum = maxima[0];
+
+  let lane = t % p.value_lanes;
+  let slots = threads / p.value_lanes;
   var sum = 0.0;
-  var value = 0.0;
-  for (var s = 0u; s < p.splits; s++) {
-    let at = parts_at + s * step;
-    let weight = exp_falling_f(load_parts(at) - maximum);
-    sum = fma(load_parts(at + 1u), weight, sum);
-    value = fma(load_parts(at + 2u + d), weight, value);
+  var group = vec4<f32>();
+  // Four splits at a time, so that their loads take their time together.
+  for (var s = t / p.value_lanes; s < p.splits; s += 4u * slots) {
+    let place = min(lane, value_groups - 1u);
+    let a = part_of(parts_at, step, s, place, maximum);
+    let b = part_of(parts_at, step, s + slots, place, maximum);
+    let c = part_of(parts_at, step, s + 2u * slots, place, maximum);
+    let d = part_of(parts_at, step, s + 3u * slots, place, maximum);
+    sum += a.sum + b.sum + (c.sum + d.sum);
+    group += a.group + b.group + (c.group + d.group);
   }
-  let unseen = sum == 0.0 && is_finite_f(maximum);
-  let inverse = select(select(nan_f(), 1.0 / sum, is_finite_f(maximum)), 0.0, unseen);
-  let query = row % p.queries;
-  let head = row / p.queries % p.heads;
-  let batch = row / p.queries / p.heads;
-  store_out(p.out_at + batch * p.out_strides.x + head * p.out_strides.y + query * p.out_strides.z +
-            d * p.out_strides.w, value * inverse);
-  if (d == 0u) {
-    store_lse(p.lse_at + batch * p.lse_batch + head * p.lse_head + query,
-              select(select(nan_f(), maximum + log_f(sum), is_finite_f(maximum)), -inf_f(), unseen));
+  sums[t] = sum;
+  groups[t] = group;
+  workgroupBarrier();
+  if (t < value_groups) {
+    for (var i = t + p.value_lanes; i < threads; i += p.value_lanes) {
+      sum += sums[i];
+      group += groups[i];
+    }
+    let head = row / p.queries;
+    finish_group(Row(head / p.heads, head % p.heads, row % p.queries, maximum, sum), t * 4u, group);
   }
 }

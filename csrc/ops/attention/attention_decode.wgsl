@@ -5,24 +5,18 @@
 // Blocks of keys are staged in workgroup memory. An invocation then computes scores of one key, and later adds up one
 // group of four elements of the values of some of the keys.
 //
-// @operand out: words {f32, f16, bf16} optional // with one split
-// @operand lse: out {f32} optional
-// @operand parts: out {f32} optional            // [batch, heads, queries, splits, value_dims + 2], with more
-// @operand seed: in {i64} optional               // of dropout
+// @operand seed: in {i64} optional // of dropout
 // @operand offset: in {i64} optional
 // @const   rows: u32 in {1, 2, 4, 8}
-// @require has_out == has_lse && has_out != has_parts
 
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, from_halves, q_group, k_group, v_group, score_of};
+import package::attention::decode::{Params, Row, lowest, store_row_group};
+// @require has_out == has_lse && has_out != has_parts
 // @require has_seed == dropped && has_offset == dropped
 
 struct Params {
-  out_strides: vec4<u32>,
-  lse_batch: u32,       // strides
-  lse_head: u32,
   row_blocks: u32,      // of the rows that share a head of keys
-  splits: u32,
   split_keys: u32,      // of each split; a multiple of block
   block: u32,           // keys that are staged at a time, a power of two, at most 64
   pitch: u32,           // groups from one staged key to the next; odd, against bank conflicts
@@ -33,29 +27,11 @@ struct Params {
 const threads = 128u;
 const score_lanes = 16u; // invocations that share a row's scores
 
-// The lowest finite number. A row's maximum starts here, so that differences with it are defined, and rows masked with
-// this very number keep their weights.
-const lowest = -0x1.fffffep127f;
-
 var<workgroup> query_part: array<vec4<f32>, 256>; // [row][group]
 var<workgroup> key_part: array<vec4<f32>, 576>;   // [key][group]; later sums of values
 var<workgroup> weights: array<f32, rows * 64u>;   // [row][key]
 var<workgroup> maxima: array<f32, rows * score_lanes>;
 var<workgroup> row_state: array<vec2<f32>, rows>; // what a row's sums shrink by; in the end its maximum and its sum
-
-fn store_group(row_at: u32, d: u32, group: vec4<f32>) {
-  @if(has_out) {
-    let i = p.out_at + row_at + d * p.out_strides.w;
-    @if(owns_out) {
-      store4_out(i, group.x, group.y, group.z, group.w);
-    }
-    @else {
-      for (var k = 0u; k < min(p.value_dims - d, 4u); k++) {
-        store_out(i + k * p.out_strides.w, group[k]);
-      }
-    }
-  }
-}
 
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -177,33 +153,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       for (var i = 0u; i < value_slots; i++) {
         group += key_part[i * p.value_lanes + value_lane];
       }
-      let head = key_head * p.group + row / p.queries;
-      let query = row % p.queries;
       let state = row_state[r];
-      @if(has_parts) {
-        let i = p.parts_at + (((batch * p.heads + head) * p.queries + query) * p.splits + split) * (p.value_dims + 2u);
-        for (var k = 0u; k < 4u; k++) {
-          if (value_lane * 4u + k < p.value_dims) {
-            store_parts(i + 2u + value_lane * 4u + k, group[k]);
-          }
-        }
-        if (value_lane == 0u) {
-          store_parts(i, state.x);
-          store_parts(i + 1u, state.y);
-        }
-      }
-      @else {
-        // With +infinity or NaN among the scores, the whole row is NaN.
-        let unseen = state.y == 0.0 && is_finite_f(state.x);
-        let inverse = select(select(nan_f(), 1.0 / state.y, is_finite_f(state.x)), 0.0, unseen);
-        if (value_lane < value_groups) {
-          store_group(batch * p.out_strides.x + head * p.out_strides.y + query * p.out_strides.z, value_lane * 4u,
-                      group * inverse);
-        }
-        if (value_lane == 0u) {
-          store_lse(p.lse_at + batch * p.lse_batch + head * p.lse_head + query,
-                    select(select(nan_f(), state.x + log_f(state.y), is_finite_f(state.x)), -inf_f(), unseen));
-        }
+      if (value_lane < value_groups) {
+        store_row_group(Row(batch, key_head * p.group + row / p.queries, row % p.queries, state.x, state.y), split,
+                        value_lane * 4u, group);
       }
     }
   }

@@ -27,6 +27,7 @@ constexpr AttentionStrategy kStrategies[] = {
     // name, pass, kernel, most queries, widest head, few groups,
     // {lanes, ways, rows each, columns each, chunk, rolled},
     // blocks, fill, blocks of the keys
+    {"stream", Pass::kForward, Kernel::kStream, 8, 256, false, {}},
     {"decode", Pass::kForward, Kernel::kDecode, 8, 256, false, {}},
     {"forward_matrix", Pass::kForward, Kernel::kMatrix, 0, 128, false, {}},
     {"forward_software", Pass::kForward, Kernel::kTiles, 0, 128, true, {64, 1, 1, 16, 16, true}},
@@ -70,6 +71,23 @@ bool fills(const AttentionStrategy& row, const AttentionShape& shape, const Shad
 }
 
 } // namespace
+
+std::optional<AttentionTeam> attention_team(const AttentionShape& shape,
+                                            const ShaderTarget& target) {
+  constexpr uint32_t kLeast = 4; // a step's keys, which the lanes of a team have the scores of
+  if (!target.subgroups || target.subgroup_min_size < kLeast || !shape.vectors ||
+      target.max_workgroup_invocations < 256) {
+    return std::nullopt;
+  }
+  const uint32_t lanes = std::bit_floor(std::min(target.subgroup_min_size, 32U));
+  const auto groups = static_cast<uint32_t>(shape.widest() * info(shape.dtype).bytes / 16);
+  const uint32_t width = std::clamp(std::bit_ceil(groups), kLeast, lanes);
+  const uint32_t each = std::bit_ceil((groups + width - 1) / width);
+  if (each > 4) {
+    return std::nullopt;
+  }
+  return AttentionTeam{.lanes = lanes, .width = width, .groups = each};
+}
 
 bool AttentionBlocks::takes(int64_t dims) const {
   return dims <= 8 * lanes && step(dims) * lanes * dim_blocks(dims) <= 4 * invocations * ways(dims);
@@ -137,6 +155,10 @@ const AttentionStrategy* find_attention(const AttentionShape& shape, AttentionPa
       return false;
     }
     switch (row.kernel) {
+    case Kernel::kStream:
+      // A software adapter takes seconds to compile the unrolled steps.
+      return (wanted != nullptr || target.workgroups_to_fill > kFewGroups) &&
+             attention_team(shape, target).has_value();
     case Kernel::kDecode:
       return true; // keeps to what every device has
     case Kernel::kMatrix:

@@ -17,6 +17,7 @@ struct AttentionShape {
   int64_t batches = 0, heads = 0, group = 1;
   int64_t queries = 0, keys = 0, dims = 0, value_dims = 0;
   bool groups_of_eight = false; // rows of q, k and v are whole aligned groups of eight elements
+  bool vectors = false;         // they are whole aligned groups of 16 bytes
   bool score_gradients = false; // the backward pass also writes the gradients of the scores
 
   int64_t widest() const { return dims > value_dims ? dims : value_dims; }
@@ -58,9 +59,20 @@ struct AttentionBlocks {
   uint32_t storage(int64_t dims, uint32_t column_bytes) const;
 };
 
+/// How a subgroup of attention_stream.wgsl divides its work.
+struct AttentionTeam {
+  uint32_t lanes;  // of a subgroup, for certain
+  uint32_t width;  // lanes that share the groups of 16 bytes of a row
+  uint32_t groups; // of a row in a lane: 1, 2 or 4
+};
+/// Nothing where the kernel cannot compute the call.
+std::optional<AttentionTeam> attention_team(const AttentionShape& shape,
+                                            const ShaderTarget& target);
+
 enum class AttentionPass : uint8_t { kForward, kBackward };
 /// Which kernel files compute it.
 enum class AttentionKernel : uint8_t {
+  kStream, // attention_stream.wgsl
   kDecode, // attention_decode.wgsl
   kMatrix, // attention_matrix*.wgsl
   kBlocks, // attention_blocks*.wgsl

@@ -349,6 +349,7 @@ def force():
         (3, torch.float32, ()),
         (40, torch.float32, ()),
         (3, torch.float16, ()),
+        (3, torch.float16, ("stream",)),
         (40, torch.float16, ()),
         (75, torch.float32, ("forward_blocks_32", "backward_blocks_32")),
         (40, torch.float32, ("forward_blocks_32", "backward_software")),
@@ -361,8 +362,8 @@ def test_dropout(queries, dtype, rows, force):
     for row in rows:
         force(row)
     p = 0.3
-    query, key, value = inputs(2, 4, queries, 90, 16, key_heads=2, dtype=dtype)
-    ones = torch.eye(90, dtype=dtype).expand(2, 2, 90, 90)
+    query, key, value = inputs(2, 4, queries, 96, 16, key_heads=2, dtype=dtype)
+    ones = torch.eye(96, dtype=dtype).expand(2, 2, 96, 96)
     options = {"dropout_p": p, "enable_gqa": True}
 
     def run(*tensors):
@@ -517,6 +518,129 @@ def test_gradients_of_masked_blocks(dtype, force):
     mask[::3] = False
     compare(tensors, mask)
     compare(tensors, torch.randn(2, 1, 70, 90).to(dtype))
+
+
+# ---- The kernels of few queries. Software adapters take attention_decode.wgsl only. They need some
+# seconds for each form of the other: dtype, rows that share a head of keys, groups of 16 bytes that
+# a lane has, and what else a call has.
+
+
+FEW = ["decode", "stream"]
+FEW_KEYS = [1, 15, 16, 17, 1000, 4097]
+
+
+@pytest.mark.parametrize(
+    ("row", "dtype", "dims"),
+    [("decode", dtype, dims) for dtype in FLOATS for dims in (64, 80, 96, 128, 256)]
+    + [("stream", torch.float16, dims) for dims in (64, 80, 128)]
+    + [
+        ("stream", torch.bfloat16, 96),
+        ("stream", torch.float32, 16),
+        ("stream", torch.float32, 36),
+    ],
+)
+def test_dimensions_of_few_queries(row, dtype, dims, force):
+    force(row)
+    for keys in (17, 1000):
+        compare(inputs(1, 2, 1, keys, dims, dtype=dtype), gradients=False)
+
+
+@pytest.mark.parametrize("group", [1, 2, 4, 7, 16])
+@pytest.mark.parametrize("row", FEW)
+def test_keys_of_few_queries(row, group, force):
+    force(row)
+    for keys in FEW_KEYS:
+        tensors = inputs(1, 2 * group, 1, keys, 32, key_heads=2, dtype=torch.float16)
+        compare(tensors, gradients=False, enable_gqa=True)
+
+
+@pytest.mark.parametrize("row", FEW)
+def test_counts_of_few_queries(row, force):
+    force(row)
+    for queries in range(1, 9):
+        for key_heads in (2, 1):
+            tensors = inputs(2, 2, queries, 300, 32, key_heads=key_heads, dtype=torch.float16)
+            compare(tensors, gradients=False, enable_gqa=True)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("row", FEW)
+def test_masks_of_few_queries(row, dtype, force):
+    """Rows that see nothing, at first or at all."""
+    force(row)
+    for keys in (41, 700):
+        tensors = inputs(2, 4, 3, keys, 16, key_heads=2, dtype=dtype)
+        mask = torch.rand(4, 3, keys) > 0.4
+        mask[0, 1], mask[1, 0, : keys - 5], mask[2, 2, 3:] = False, False, False
+        compare(tensors, mask, gradients=False, enable_gqa=True)
+        compare(tensors, torch.where(mask, 0.5, -INF), gradients=False, enable_gqa=True)
+        lowest = torch.zeros(3, keys)
+        lowest[:, 10:] = lowest[1] = torch.finfo(torch.float32).min
+        compare(tensors, lowest, gradients=False, enable_gqa=True)
+
+
+@pytest.mark.parametrize("row", FEW)
+def test_causal_few_queries(row, force):
+    force(row)
+    for queries, keys in ((1, 5), (3, 2), (8, 8), (7, 500)):
+        tensors = inputs(1, 2, queries, keys, 32, dtype=torch.float16)
+        compare(tensors, gradients=False, is_causal=True)
+
+
+@pytest.mark.parametrize("value_dims", [8, 16, 32])
+@pytest.mark.parametrize("row", FEW)
+def test_value_dimensions_of_few_queries(row, value_dims, force):
+    force(row)
+    for dims in (8, 24):
+        tensors = inputs(1, 2, 1, 70, dims, value_dims=value_dims, dtype=torch.float16)
+        compare(tensors, gradients=False)
+
+
+@pytest.mark.parametrize("row", FEW)
+def test_layouts_of_few_queries(row, force):
+    """Heads beside each other, and the filled part of a cache."""
+    force(row)
+    heads = [torch.randn(2, n, 4, 32).half().transpose(1, 2) for n in (1, 300, 300)]
+    compare(heads, gradients=False)
+    cache = [torch.randn(3, 4, 512, 32).half()[1:, :, :n] for n in (1, 270, 270)]
+    compare(cache, gradients=False)
+    expanded = [heads[0], *(t[:1].expand(2, 4, 300, 32) for t in heads[1:])]
+    compare(expanded, gradients=False)
+
+
+@pytest.mark.parametrize("row", FEW)
+def test_numbers_of_few_queries(row, force):
+    """NaN and infinity stay in the rows that see them, large scores do not overflow."""
+    force(row)
+    query, key, value = inputs(1, 2, 1, 50, 24, dtype=torch.float16)
+    bad = key.clone()
+    bad[0, 0, 49, 3], bad[0, 1, 20, 0] = NAN, INF
+    compare([query, bad, value], gradients=False)
+    bad = value.clone()
+    bad[0, 0, 49, 3], bad[0, 1, 49, 0], bad[0, 1, 3, 1] = NAN, INF, -INF
+    compare([query, key, bad], gradients=False)
+    bad = query.clone()
+    bad[0, 0, 0, 3] = NAN
+    compare([bad, key, value], gradients=False)
+    ramp = torch.linspace(-40, 40, 50)[:, None]
+    for factor in (ramp, -ramp, torch.full((50, 1), 300.0)):
+        near = ({"rtol": 4e-3, "atol": 4e-3}, {})
+        compare([query, (key * factor).half(), value], gradients=False, near=near)
+    result = torch.ops.aten._scaled_dot_product_fused_attention_overrideable(
+        *to_device([query, key, value])
+    )
+    scores = (query.double() @ key.double().mT) / math.sqrt(24)
+    torch.testing.assert_close(result[1].cpu().double(), scores.logsumexp(-1), rtol=1e-5, atol=1e-5)
+
+
+def test_rows_that_are_no_whole_groups(force):
+    force("stream")
+    q, k, v = to_device(inputs(1, 2, 1, 20, 20, dtype=torch.float16))
+    with (
+        sdpa_kernel(SDPBackend.OVERRIDEABLE),
+        pytest.raises(NotImplementedError, match="no kernel"),
+    ):
+        F.scaled_dot_product_attention(q, k, v)
 
 
 # ---- Which way is taken
