@@ -17,6 +17,7 @@
 #include "backend/tensor.h"
 #include "launch/dtypes.h"
 #include "launch/target_scope.h"
+#include "ops/attention/attention.h"
 #include "ops/attention/strategies.h"
 #include "ops/conv/conv.h"
 #include "ops/matmul/strategies.h"
@@ -195,6 +196,8 @@ void register_products(pybind11::module_& m) {
   });
   m.def("_force_attention_strategy", [](const std::string& name) { force_attention(name); });
   const py::call_guard<py::gil_scoped_release> without_gil;
+  m.def("_attention_scales", &attention_scales, py::arg("q"), py::arg("k"), py::arg("v"),
+        py::arg("scale"), py::arg("g") = py::none(), without_gil);
   using Given = const std::optional<Tensor>&;
   py::class_<FusedProduct>(m, "FusedProduct")
       .def(py::init<const std::string&, const std::string&>(), py::arg("expression") = "",

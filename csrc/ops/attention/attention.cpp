@@ -37,12 +37,15 @@
 #include "kernels/attention_matrix.h"
 #include "kernels/attention_matrix_keys.h"
 #include "kernels/attention_matrix_queries.h"
+#include "kernels/attention_ranges.h"
+#include "kernels/attention_scales.h"
 #include "kernels/attention_seed.h"
 #include "kernels/attention_stream.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
 #include "launch/halves.h"
 #include "launch/target_scope.h"
+#include "ops/attention/attention.h"
 #include "ops/attention/strategies.h"
 #include "ops/random/philox.h"
 #include "runtime/context.h"
@@ -351,6 +354,8 @@ const AttentionStrategy& strategy_for(const char* op, const Attention& a, Attent
   shape.vectors =
       has_groups(a.q, elements) && has_groups(a.k, elements) && has_groups(a.v, elements);
   shape.score_gradients = score_gradients;
+  shape.biased = a.bias.defined();
+  shape.dropped = a.dropout.p > 0;
   const AttentionStrategy* row = find_attention(shape, pass, plan_target(a.q));
   TORCH_CHECK_NOT_IMPLEMENTED(row != nullptr, op, "(): no kernel takes heads of ", shape.widest(),
                               " dimensions with the workgroup memory of this adapter");
@@ -383,10 +388,67 @@ void run_blocks(Launch& launch, Params& p, const AttentionBlocks& blocks, const 
   launch.run(p, launch.grid_of_groups(p.workgroups));
 }
 
-void run_forward_blocks(const Attention& a, const Outputs& to, const AttentionBlocks& blocks) {
+// The scales of bfloat16 heads. In the backward pass there are also the gradients of results, and
+// the pairs, which get a word for each row.
+Tensor scales_of(const char* op, const Attention& a, const Tensor& g = {},
+                 const Tensor& pairs = {}) {
+  constexpr int64_t kRows = 128; // of attention_ranges.wgsl
+  const AttentionShape shape = a.shape();
+  const Grouping grouping(DType::kBits128);
+  const int64_t key_heads = a.k.size(1);
+  const int64_t query_tiles = ceil_div(shape.queries, kRows);
+  const int64_t key_tiles = ceil_div(shape.keys, kRows);
+  const int64_t tiles = shape.batches * (shape.heads * query_tiles + key_heads * key_tiles);
+  const Tensor ranges = empty_webgpu({tiles}, at::kLong, a.q.device());
+  kernels::attention_ranges::Launch find(op);
+  find.ranges_as(DType::kBits64, ranges);
+  grouping.bind(a.q, [&](auto&&... range) { find.q_range(range...); });
+  grouping.bind(a.k, [&](auto&&... range) { find.k_range(range...); });
+  grouping.bind(a.v, [&](auto&&... range) { find.v_range(range...); });
+  if (g.defined()) {
+    grouping.bind(g, [&](auto&&... range) { find.g_range(range...); });
+    find.pairs_as(DType::kBits64, pairs);
+  }
+  find.run({.q_strides = strides_of(a.q),
+            .k_strides = strides_of(a.k),
+            .v_strides = strides_of(a.v),
+            .g_strides = g.defined() ? strides_of(g) : std::array<uint32_t, 4>{},
+            .batches = u32(shape.batches),
+            .heads = u32(shape.heads),
+            .key_heads = u32(key_heads),
+            .queries = u32(shape.queries),
+            .keys = u32(shape.keys),
+            .dims = u32(shape.dims),
+            .value_dims = u32(shape.value_dims),
+            .query_tiles = u32(query_tiles),
+            .key_tiles = u32(key_tiles)});
+  const Tensor scales = empty_webgpu({shape.batches * shape.heads}, at::kLong, a.q.device());
+  kernels::attention_scales::Launch launch(op);
+  launch.scales_as(DType::kBits64, scales).ranges_as(DType::kBits64, ranges);
+  launch.backward(g.defined());
+  launch.run({.batches = u32(shape.batches),
+              .heads = u32(shape.heads),
+              .group = u32(shape.group),
+              .query_tiles = u32(query_tiles),
+              .key_tiles = u32(key_tiles),
+              .dims = u32(shape.dims),
+              .scale = a.scale});
+  return scales;
+}
+
+template <class Launch>
+void bind_scales(Launch& launch, const Tensor& scales) {
+  if (scales.defined()) {
+    launch.scales_as(DType::kBits64, scales);
+  }
+}
+
+void run_forward_blocks(const Attention& a, const Outputs& to, const AttentionBlocks& blocks,
+                        const Tensor& scales = {}) {
   namespace kernel = kernels::attention_blocks;
   const AttentionShape shape = a.shape();
   kernel::Launch launch(kForwardOp);
+  bind_scales(launch, scales);
   kernel::Params p;
   bind_outputs(launch, p, to);
   bind_operands(launch, p, a, Grouping({&a.q, &a.k, &a.v}));
@@ -409,16 +471,24 @@ void run_matrices(Launch& launch, Params& p, bool wide, int64_t rows, int64_t le
 // Whether heads do not fit in the narrow form of these kernels.
 bool is_wide(const AttentionShape& shape) { return shape.widest() > 64; }
 
-void run_forward_matrix(const Attention& a, const Outputs& to) {
+void run_forward_matrix(const Attention& a, const Outputs& to, const Tensor& scales = {}) {
   namespace kernel = kernels::attention_matrix;
   constexpr int64_t kRows = 128;
   const AttentionShape shape = a.shape();
   kernel::Launch launch(kForwardOp);
+  bind_scales(launch, scales);
   kernel::Params p;
   bind_outputs(launch, p, to);
   bind_operands(launch, p, a, Grouping(DType::kBits128));
   bind_draws(launch, a.dropout);
   run_matrices(launch, p, is_wide(shape), kRows, shape.queries, shape.heads * shape.batches);
+}
+
+// Each head is computed by one of two kernels, and the other one leaves it out.
+void run_forward_scaled(const Attention& a, const Outputs& to, const AttentionBlocks& blocks) {
+  const Tensor scales = scales_of(kForwardOp, a);
+  run_forward_matrix(a, to, scales);
+  run_forward_blocks(a, to, blocks, scales);
 }
 
 uint32_t power_of_two(int64_t least) { return std::bit_ceil(u32(std::max<int64_t>(least, 1))); }
@@ -558,6 +628,9 @@ void run_forward(const Attention& a, const Outputs& to) {
   case AttentionKernel::kMatrix:
     run_forward_matrix(a, to);
     break;
+  case AttentionKernel::kScaled:
+    run_forward_scaled(a, to, row.blocks);
+    break;
   case AttentionKernel::kBlocks:
     run_forward_blocks(a, to, row.blocks);
     break;
@@ -673,46 +746,69 @@ void run_backward_tiles(const Attention& a, const Gradients& to, const Tensor& p
 }
 
 void run_backward_blocks(const Attention& a, const Gradients& to, const Tensor& pairs,
-                         const AttentionStrategy& row) {
+                         const AttentionStrategy& row, const Tensor& scales = {}) {
   namespace queries = kernels::attention_blocks_queries;
   namespace keys = kernels::attention_blocks_keys;
   const AttentionShape shape = a.shape();
   const Grouping grouping({&a.q, &a.k, &a.v, &to.g});
   run_dq<queries::Launch, queries::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
+    bind_scales(launch, scales);
     run_blocks(launch, p, row.blocks, a.q, shape.queries, shape.heads * shape.batches, shape.dims);
   });
   run_dk_and_dv<keys::Launch, keys::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
+    bind_scales(launch, scales);
     run_blocks(launch, p, row.key_blocks, a.q, shape.keys, a.k.size(1) * shape.batches,
                shape.widest());
   });
 }
 
-void run_backward_matrix(const Attention& a, Gradients to, const Tensor& pairs) {
+// The gradient of the result in groups of eight.
+Tensor in_groups_of_eight(const Tensor& g) {
+  // A clone also aligns what is contiguous.
+  return has_groups(g, 8) ? g : g.clone(at::MemoryFormat::Contiguous);
+}
+
+void run_backward_matrix(const Attention& a, const Gradients& to, const Tensor& pairs,
+                         const Tensor& scales = {}) {
   namespace queries = kernels::attention_matrix_queries;
   namespace keys = kernels::attention_matrix_keys;
   const AttentionShape shape = a.shape();
   const bool wide = is_wide(shape);
   const Grouping grouping(DType::kBits128);
-  if (!has_groups(to.g, 8)) {
-    to.g = to.g.clone(at::MemoryFormat::Contiguous); // also aligns what is contiguous
-  }
   run_dq<queries::Launch, queries::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
+    bind_scales(launch, scales);
     run_matrices(launch, p, wide, wide ? 64 : 128, shape.queries, shape.heads * shape.batches);
   });
   run_dk_and_dv<keys::Launch, keys::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
+    bind_scales(launch, scales);
     run_matrices(launch, p, wide, 64, shape.keys, a.k.size(1) * shape.batches);
   });
 }
 
-void run_backward(const Attention& a, const Gradients& to) {
+void run_backward_scaled(const Attention& a, const Gradients& to, const Tensor& pairs,
+                         const AttentionStrategy& row) {
+  const Tensor scales = scales_of(kBackwardOp, a, to.g, pairs);
+  run_backward_matrix(a, to, pairs, scales);
+  run_backward_blocks(a, to, pairs, row, scales);
+}
+
+void run_backward(const Attention& a, Gradients to) {
   const AttentionStrategy& row =
       strategy_for(kBackwardOp, a, AttentionPass::kBackward, to.ds.defined());
   const Tensor pairs = pairs_of(to, a.dropout);
-  if (row.kernel == AttentionKernel::kMatrix) {
+  switch (row.kernel) {
+  case AttentionKernel::kMatrix:
+    to.g = in_groups_of_eight(to.g);
     run_backward_matrix(a, to, pairs);
-  } else if (row.kernel == AttentionKernel::kBlocks) {
+    break;
+  case AttentionKernel::kScaled:
+    to.g = in_groups_of_eight(to.g);
+    run_backward_scaled(a, to, pairs, row);
+    break;
+  case AttentionKernel::kBlocks:
     run_backward_blocks(a, to, pairs, row);
-  } else {
+    break;
+  default:
     run_backward_tiles(a, to, pairs, row.tile);
   }
 }
@@ -934,6 +1030,19 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 } // namespace
+
+std::pair<Tensor, Tensor> attention_scales(const Tensor& q, const Tensor& k, const Tensor& v,
+                                           double scale, const std::optional<Tensor>& g) {
+  const Attention a{.q = q, .k = k, .v = v, .scale = static_cast<float>(scale)};
+  if (!g) {
+    return {scales_of(kForwardOp, a), Tensor()};
+  }
+  const int64_t rows = q.size(0) * q.size(1) * q.size(2);
+  const Tensor pairs = empty_webgpu({2 * (rows + 1)}, at::kLong, q.device());
+  const Tensor scales = scales_of(kBackwardOp, a, *g, pairs);
+  return {scales, pairs.slice(0, rows + 2)};
+}
+
 } // namespace torch_webgpu
 
 namespace at::native {

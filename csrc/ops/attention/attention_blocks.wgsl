@@ -8,6 +8,7 @@
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group, from_halves};
 import package::attention::operands::{operand_q, operand_k, Matrix};
+import package::attention::scales::{head_fits};
 import package::attention::blocks::{Params, Blocks, Share, result_share_of, Place, place_of, rows, columns, height};
 import package::attention::blocks::{rows_times, row_sums, scores_of, add_results, join_ways, row_totals, row_maxima};
 import package::attention::blocks::{log2_e, four_from, exp2_of, is_masked, scaled, are_seen};
@@ -131,6 +132,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let batch = id / p.tiles / p.heads;
   // Later rows see more keys: their tiles come first.
   let first_row = (p.tiles - 1u - id % p.tiles) * rows;
+  @if(has_scales) {
+    if (head_fits(batch, head, t)) {
+      return;
+    }
+  }
   let place = place_of(t);
   let q = matrix_q(batch, head);
   let k = matrix_k(batch, head / p.group);

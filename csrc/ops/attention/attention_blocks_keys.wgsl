@@ -7,6 +7,7 @@
 
 import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group, from_halves};
 import package::attention::operands::{operand_q, operand_k, operand_v, operand_g, Matrix, Draws, draws_of, factors_of};
+import package::attention::scales::{head_fits};
 import package::attention::blocks::{Params, Blocks, Share, result_share_of, Place, place_of, rows, columns, height};
 import package::attention::blocks::{scores_of, add_results, join_ways, log2_e, four_from, is_masked, scaled};
 import package::attention::blocks::{are_seen, exp2_of, weights_of};
@@ -99,6 +100,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let key_head = id / p.tiles % key_heads;
   let batch = id / p.tiles / key_heads;
   let first_row = id % p.tiles * rows;
+  @if(has_scales) {
+    if (head_fits(batch, key_head * p.group, t)) {
+      return;
+    }
+  }
   let place = place_of(t);
   let k = matrix_k(batch, key_head);
   let v = matrix_v(batch, key_head);

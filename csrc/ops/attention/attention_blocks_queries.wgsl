@@ -5,6 +5,7 @@
 
 import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group, from_halves};
 import package::attention::operands::{operand_q, operand_k, operand_v, operand_g, Matrix, Draws, draws_of, factors_of};
+import package::attention::scales::{head_fits};
 import package::attention::blocks::{Params, Blocks, Share, result_share_of, Place, place_of, rows, columns, height};
 import package::attention::blocks::{row_sums, scores_of, add_results, join_ways, row_totals, log2_e, four_from};
 import package::attention::blocks::{is_masked, scaled, are_seen, exp2_of, weights_of};
@@ -83,6 +84,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let head = id / p.tiles % p.heads;
   let batch = id / p.tiles / p.heads;
   let first_row = (p.tiles - 1u - id % p.tiles) * rows;
+  @if(has_scales) {
+    if (head_fits(batch, head, t)) {
+      return;
+    }
+  }
   let place = place_of(t);
   let q = matrix_q(batch, head);
   let k = matrix_k(batch, head / p.group);

@@ -1,6 +1,6 @@
 // attention_forward.wgsl for float16 on subgroup matrices, with sums in float32. A workgroup has 128 queries of a head and
 // walks the keys in steps of 16. Queries and results stay in subgroup matrices. For the softmax each invocation has one
-// query.
+// query. Heads of bfloat16 that fit in float16 are computed too (scales.wgsl).
 //
 // There is no running maximum, because rows of a subgroup matrix cannot be scaled. A query subtracts the largest score of
 // the first step in which it sees a key. Later weights may exceed 1. Where the weights of a query add up to more than
@@ -8,7 +8,7 @@
 // results with them.
 //
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
-// @operand out: words {f16}
+// @operand out: words {f16, bf16}
 // @operand lse: out {f32}
 // @operand seed: in {i64} optional // of dropout
 // @operand offset: in {i64} optional
@@ -17,11 +17,15 @@
 // @operand v: in {bits128}
 
 import package::attention::operands::{Draws, draws_of, factors_of};
-import package::attention::operands::{Params, Matrix, matrix_q, matrix_k, matrix_v, operand_q, operand_k, sees, score_of};
+import package::attention::operands::{Params, Matrix, matrix_q, matrix_k, matrix_v, operand_q, operand_k, operand_v};
+import package::attention::operands::{operand_g, sees, score_of};
 import package::attention::matrix::{Left, Right, Sum, threads, columns, log2_e, pitch, staged, product_pitch};
 import package::attention::matrix::{weight_pitch, step_group, staged_at, stage_rows, row_matrix, products_of, halves_of};
 import package::attention::matrix::{four_from, are_seen, scores_of, is_masked, stage_results, results_of};
-// @require has_seed == dropped && has_offset == dropped
+import package::attention::matrix::{q_factor, k_factor, v_factor, v_top, staged_group, product_scale, score_unit};
+import package::attention::matrix::{take_scales};
+import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, halves_from};
+// @require has_seed == dropped && has_offset == dropped && has_scales == bfloat
 
 struct Params {
   out_strides: vec4<u32>,
@@ -92,13 +96,13 @@ fn keep_weights(row: u32, column: u32, a: vec4<f32>, b: vec4<f32>) {
 // Without a bias they are the products with their scale's sign. So the difference of equal scores is exactly 0, however
 // large they are.
 fn levels_of(x: vec4<f32>, batch: u32, head: u32, query: u32, keys: vec4<u32>) -> vec4<f32> {
-  @if(has_bias) return scores_of(x, batch, head, vec4<u32>(query), keys);
+  @if(has_bias) return scores_of(x, score_unit(), batch, head, vec4<u32>(query), keys);
   @else return select(x, -x, vec4<bool>(p.scale < 0.0));
 }
 
 fn level_step() -> f32 {
   @if(has_bias) return log2_e;
-  @else return abs(p.scale) * log2_e;
+  @else return abs(product_scale()) * log2_e;
 }
 
 // The largest of a maximum and of four levels.
@@ -142,6 +146,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let batch = id / p.tiles / p.heads;
   // Later queries see more keys: their tiles come first.
   let first_row = (p.tiles - 1u - id % p.tiles) * rows;
+  @if(bfloat) {
+    if (!head_fits(batch, head, t)) {
+      return;
+    }
+    take_scales(batch, head);
+  }
   let query = first_row + t;
   let lane = t % 32u;
   let q = matrix_q(batch, head);
@@ -149,22 +159,22 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let v = matrix_v(batch, head / p.group);
   @if(dropped) let draws = draws_of(load_seed(p.seed_at), load_offset(p.offset_at));
 
-  stage_rows(q, first_row + subgroup * 32u, 0u, subgroup, lane);
+  stage_rows(q, q_factor, first_row + subgroup * 32u, 0u, subgroup, lane);
   let q00 = row_matrix(subgroup, 0u);
   let q01 = row_matrix(subgroup, 16u);
   let q02 = row_matrix(subgroup, 32u);
   let q03 = row_matrix(subgroup, 48u);
-  stage_rows(q, first_row + subgroup * 32u + 16u, 0u, subgroup, lane);
+  stage_rows(q, q_factor, first_row + subgroup * 32u + 16u, 0u, subgroup, lane);
   let q10 = row_matrix(subgroup, 0u);
   let q11 = row_matrix(subgroup, 16u);
   let q12 = row_matrix(subgroup, 32u);
   let q13 = row_matrix(subgroup, 48u);
-  @if(wide) stage_rows(q, first_row + subgroup * 32u, 64u, subgroup, lane);
+  @if(wide) stage_rows(q, q_factor, first_row + subgroup * 32u, 64u, subgroup, lane);
   @if(wide) let q04 = row_matrix(subgroup, 0u);
   @if(wide) let q05 = row_matrix(subgroup, 16u);
   @if(wide) let q06 = row_matrix(subgroup, 32u);
   @if(wide) let q07 = row_matrix(subgroup, 48u);
-  @if(wide) stage_rows(q, first_row + subgroup * 32u + 16u, 64u, subgroup, lane);
+  @if(wide) stage_rows(q, q_factor, first_row + subgroup * 32u + 16u, 64u, subgroup, lane);
   @if(wide) let q14 = row_matrix(subgroup, 0u);
   @if(wide) let q15 = row_matrix(subgroup, 16u);
   @if(wide) let q16 = row_matrix(subgroup, 32u);
@@ -214,8 +224,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     var next_keys = step_group(k, 0u, t);
     @if(wide) var more_keys = step_group(k, 0u, t + threads);
     workgroupBarrier();
-    key_part[staged_at(t)] = next_keys;
-    @if(wide) key_part[staged_at(t + threads)] = more_keys;
+    key_part[staged_at(t)] = staged_group(next_keys, k_factor);
+    @if(wide) key_part[staged_at(t + threads)] = staged_group(more_keys, k_factor);
     next_keys = step_group(k, columns, t);
     @if(wide) more_keys = step_group(k, columns, t + threads);
     var next_values = step_group(v, 0u, t);
@@ -255,8 +265,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       subgroupMatrixStore<row_major>(&products, subgroup * 8u + 4u, s1, product_pitch);
       workgroupBarrier();
 
-      key_part[staged_at(t)] = next_keys;
-      @if(wide) key_part[staged_at(t + threads)] = more_keys;
+      key_part[staged_at(t)] = staged_group(next_keys, k_factor);
+      @if(wide) key_part[staged_at(t + threads)] = staged_group(more_keys, k_factor);
       next_keys = step_group(k, first + 2u * columns, t);
       @if(wide) more_keys = step_group(k, first + 2u * columns, t + threads);
       let masked = is_masked(first_row, rows, first, columns);
@@ -284,8 +294,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
         maximum = most;
       }
       if (walk != find_maxima) {
-        value_part[staged_at(t)] = next_values;
-        @if(wide) value_part[staged_at(t + threads)] = more_values;
+        value_part[staged_at(t)] = staged_group(next_values, v_factor);
+        @if(wide) value_part[staged_at(t + threads)] = staged_group(more_values, v_factor);
         next_values = step_group(v, first + columns, t);
         @if(wide) more_values = step_group(v, first + columns, t + threads);
         var w0 = exp2((l0 - maximum) * level_step());
@@ -364,11 +374,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   var inverse = select(select(nan_f(), 1.0 / sum, is_finite_f(maximum)), 0.0, unseen);
   if (query < p.queries) {
     @if(has_bias) let value = maximum + log_f(sum);
-    @else let value = maximum * abs(p.scale) + log_f(sum);
+    @else let value = maximum * abs(product_scale()) + log_f(sum);
     store_lse(p.lse_at + batch * p.lse_batch + head * p.lse_head + query,
               select(select(nan_f(), value, is_finite_f(maximum)), -inf_f(), unseen));
   }
   @if(dropped) inverse *= p.kept;
+  @if(bfloat) inverse *= power_of_two(v_top - 15);
   workgroupBarrier();
   keep_inverse(t, inverse);
   let head_at = batch * p.out_strides.x + head * p.out_strides.y;

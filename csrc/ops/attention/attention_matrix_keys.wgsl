@@ -1,11 +1,14 @@
 // attention_gradient_keys.wgsl for float16 on subgroup matrices, with sums in float32. Rows are keys and columns are
 // queries: those of all heads that share the keys, one after the other. Weights and gradients of scores are rounded to
-// float16.
+// float16. Heads of bfloat16 that fit in float16 are computed too (scales.wgsl).
+//
+// A row of bfloat16 gradients may be far below the head's largest one. Its gradients of scores are then staged times a
+// larger power of two, and its queries times a smaller one, as far as they stay normal float16.
 //
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
 // @operand pairs: in {bits64}
-// @operand dk: words {f16}
-// @operand dv: words {f16}
+// @operand dk: words {f16, bf16}
+// @operand dv: words {f16, bf16}
 // @operand q: in {bits128} // groups of eight elements
 // @operand k: in {bits128}
 // @operand v: in {bits128}
@@ -19,7 +22,14 @@ import package::attention::gradient::{store_group_of_dk, store_group_of_dv};
 import package::attention::matrix_gradient::{rows_each, second, group_of, step_matrix, step_columns, weight_matrix};
 import package::attention::matrix::{Left, Right, Sum, threads, columns, log2_e, pitch, staged, product_pitch};
 import package::attention::matrix::{weight_pitch, step_group, staged_at, stage_rows, row_matrix, products_of, halves_of};
+import package::attention::matrix::{row_groups};
 import package::attention::matrix::{four_from, are_seen, scores_of, weights_of, is_masked, stage_results, results_of};
+import package::attention::matrix::{q_factor, k_factor, v_factor, g_factor, staged_group, score_unit};
+import package::attention::matrix::{take_scales, q_top, k_top, v_top, g_top};
+import package::attention::matrix_gradient::{change_top, row_word, row_top_of};
+import package::attention::matrix_gradient::{bounded, change_of};
+import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, halves_from};
+// @require has_scales == bfloat
 
 struct Params {
   dk_strides: vec4<u32>,
@@ -39,6 +49,33 @@ var<workgroup> products: array<vec4<u32>, 2u * second>;
 var<workgroup> levels: array<f32, columns>;
 var<workgroup> deltas: array<f32, columns>;
 var<workgroup> totals: array<f32, columns>;
+// Of bfloat16: what products of queries and keys, and of gradients and values, are multiplied with.
+@if(bfloat)
+var<workgroup> units: array<f32, columns>;
+@if(bfloat)
+var<workgroup> z_units: array<f32, columns>;
+
+// Weights of bfloat16 are staged times 2^14. They are at most 1 but for rounding.
+const weight_exponent = 14;
+@if(bfloat) const most_weight = 0x1p15f;
+@else const most_weight = 2.0;
+
+fn four_units(c: u32) -> vec4<f32> {
+  @if(bfloat) return vec4<f32>(units[c], units[c + 1u], units[c + 2u], units[c + 3u]);
+  @else return score_unit();
+}
+
+fn four_z_units(c: u32) -> vec4<f32> {
+  @if(bfloat) return vec4<f32>(z_units[c], z_units[c + 1u], z_units[c + 2u], z_units[c + 3u]);
+  @else return vec4<f32>(1.0);
+}
+
+// The power of two between a row of the head and its queries as they are staged.
+@if(bfloat)
+fn shift_of(word: u32) -> i32 {
+  let room = i32((word >> 8u) & 0xffu) - 127 - (q_top - 29);
+  return clamp(min(g_top - row_top_of(word), room), 0, 30);
+}
 
 fn four_levels(c: u32) -> vec4<f32> {
   return vec4<f32>(levels[c], levels[c + 1u], levels[c + 2u], levels[c + 3u]);
@@ -64,9 +101,11 @@ fn store_results_of_dk(results: Sum, head_at: u32, first_row: u32, row: u32, d0:
   stage_results(results, subgroup);
   let result_row = first_row + row + lane / 2u;
   let d = d0 + lane % 2u * 8u;
+  @if(bfloat) let factor = p.scale * power_of_two(q_top - 30 + change_top(g_top));
+  @else let factor = p.scale;
   if (result_row < p.keys && d < p.dims) {
-    store_group_of_dk(head_at + result_row * p.dk_strides.z, d, results_of(subgroup, lane, 0u) * p.scale);
-    store_group_of_dk(head_at + result_row * p.dk_strides.z, d + 4u, results_of(subgroup, lane, 1u) * p.scale);
+    store_group_of_dk(head_at + result_row * p.dk_strides.z, d, results_of(subgroup, lane, 0u) * factor);
+    store_group_of_dk(head_at + result_row * p.dk_strides.z, d + 4u, results_of(subgroup, lane, 1u) * factor);
   }
 }
 
@@ -74,8 +113,9 @@ fn store_results_of_dv(results: Sum, head_at: u32, first_row: u32, row: u32, d0:
   stage_results(results, subgroup);
   let result_row = first_row + row + lane / 2u;
   let d = d0 + lane % 2u * 8u;
-  @if(dropped) let kept = p.kept;
-  @else let kept = 1.0;
+  @if(dropped) var kept = p.kept;
+  @else var kept = 1.0;
+  @if(bfloat) kept *= power_of_two(g_top - 15 - weight_exponent);
   if (result_row < p.keys && d < p.value_dims) {
     store_group_of_dv(head_at + result_row * p.dv_strides.z, d, results_of(subgroup, lane, 0u) * kept);
     store_group_of_dv(head_at + result_row * p.dv_strides.z, d + 4u, results_of(subgroup, lane, 1u) * kept);
@@ -93,6 +133,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let key_head = id / p.tiles % key_heads;
   let batch = id / p.tiles / key_heads;
   let first_row = id % p.tiles * rows;
+  @if(bfloat) {
+    if (!head_fits(batch, key_head * p.group, t)) {
+      return;
+    }
+    take_scales(batch, key_head * p.group);
+  }
+  @if(bfloat) let change_exponent = 15 - change_top(g_top) - weight_exponent;
   let lane = t % 32u;
   let row = t % rows;
   let way = t / rows;
@@ -100,22 +147,22 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let k = matrix_k(batch, key_head);
   let v = matrix_v(batch, key_head);
 
-  stage_rows(k, first_row + subgroup * rows_each, 0u, subgroup, lane);
+  stage_rows(k, k_factor, first_row + subgroup * rows_each, 0u, subgroup, lane);
   let k00 = row_matrix(subgroup, 0u);
   let k01 = row_matrix(subgroup, 16u);
   let k02 = row_matrix(subgroup, 32u);
   let k03 = row_matrix(subgroup, 48u);
-  @if(wide) stage_rows(k, first_row + subgroup * rows_each, 64u, subgroup, lane);
+  @if(wide) stage_rows(k, k_factor, first_row + subgroup * rows_each, 64u, subgroup, lane);
   @if(wide) let k04 = row_matrix(subgroup, 0u);
   @if(wide) let k05 = row_matrix(subgroup, 16u);
   @if(wide) let k06 = row_matrix(subgroup, 32u);
   @if(wide) let k07 = row_matrix(subgroup, 48u);
-  stage_rows(v, first_row + subgroup * rows_each, 0u, subgroup, lane);
+  stage_rows(v, v_factor, first_row + subgroup * rows_each, 0u, subgroup, lane);
   let v00 = row_matrix(subgroup, 0u);
   let v01 = row_matrix(subgroup, 16u);
   let v02 = row_matrix(subgroup, 32u);
   let v03 = row_matrix(subgroup, 48u);
-  @if(wide) stage_rows(v, first_row + subgroup * rows_each, 64u, subgroup, lane);
+  @if(wide) stage_rows(v, v_factor, first_row + subgroup * rows_each, 64u, subgroup, lane);
   @if(wide) let v04 = row_matrix(subgroup, 0u);
   @if(wide) let v05 = row_matrix(subgroup, 16u);
   @if(wide) let v06 = row_matrix(subgroup, 32u);
@@ -146,27 +193,46 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     var next_gradients = step_group(g, begin, t);
     @if(wide) var more_queries = step_group(q, begin, t + threads);
     @if(wide) var more_gradients = step_group(g, begin, t + threads);
+    @if(bfloat) var next_word = row_word(batch, head, begin + t / row_groups);
+    @if(bfloat && wide) var more_word = row_word(batch, head, begin + (t + threads) / row_groups);
     for (var first = begin; first < p.queries; first += columns * p.one) {
       workgroupBarrier();
-      steps[staged_at(t)] = next_queries;
-      steps[staged + staged_at(t)] = next_gradients;
-      @if(wide) steps[staged_at(t + threads)] = more_queries;
-      @if(wide) steps[staged + staged_at(t + threads)] = more_gradients;
+      @if(bfloat) let factor = q_factor * power_of_two(-shift_of(next_word));
+      @else let factor = 1.0;
+      steps[staged_at(t)] = staged_group(next_queries, factor);
+      steps[staged + staged_at(t)] = staged_group(next_gradients, g_factor);
+      @if(wide) {
+        @if(bfloat) let more_factor = q_factor * power_of_two(-shift_of(more_word));
+        @else let more_factor = 1.0;
+        steps[staged_at(t + threads)] = staged_group(more_queries, more_factor);
+        steps[staged + staged_at(t + threads)] = staged_group(more_gradients, g_factor);
+      }
       if (t < columns) {
         let pair = pair_of(batch, head, first + t);
         levels[t] = select(pair.x, inf_f(), is_neginf_f(pair.x));
-        deltas[t] = pair.y;
-        var total = 0.0;
+        var total = vec2<u32>();
         if (first + t < p.queries) {
-          total = bitcast<f32>(load_pairs(total_at(batch, head, first + t)).x);
+          total = load_pairs(total_at(batch, head, first + t));
         }
-        totals[t] = total;
+        @if(bfloat) {
+          let shift = shift_of(total.y);
+          units[t] = score_unit().x * power_of_two(shift);
+          z_units[t] = power_of_two(g_top + v_top - 30 + change_exponent + shift);
+          deltas[t] = pair.y * power_of_two(change_exponent + shift);
+          totals[t] = bitcast<f32>(total.x) * power_of_two(weight_exponent);
+        }
+        @else {
+          deltas[t] = pair.y;
+          totals[t] = bitcast<f32>(total.x);
+        }
       }
       workgroupBarrier();
       next_queries = step_group(q, first + columns, t);
       next_gradients = step_group(g, first + columns, t);
       @if(wide) more_queries = step_group(q, first + columns, t + threads);
       @if(wide) more_gradients = step_group(g, first + columns, t + threads);
+      @if(bfloat) next_word = row_word(batch, head, first + columns + t / row_groups);
+      @if(bfloat && wide) more_word = row_word(batch, head, first + columns + (t + threads) / row_groups);
 
       // x: products of queries and keys. z: products of the gradients of results and of values.
       var x_0 = Sum();
@@ -216,22 +282,24 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       let z1 = products_of(second, row, c0 + 4u);
       workgroupBarrier();
       let queries0 = four_from(first + c0);
-      var w_0 = weights_of(x0, four_levels(c0), batch, head, queries0, keys) * four_totals(c0);
+      var w_0 = bounded(weights_of(x0, four_units(c0), four_levels(c0), batch, head, queries0, keys) * four_totals(c0),
+                        most_weight);
       if (masked) {
         w_0 = select(vec4<f32>(), w_0, are_seen(queries0, keys));
       }
       @if(dropped) let f_0 = factors_of_queries(draws, batch, head, first + c0, key);
-      @if(dropped) let change_0 = w_0 * (z0 * f_0 - four_deltas(c0));
-      @else let change_0 = w_0 * (z0 - four_deltas(c0));
+      @if(dropped) let change_0 = change_of(w_0, z0 * f_0, four_z_units(c0), four_deltas(c0));
+      @else let change_0 = change_of(w_0, z0, four_z_units(c0), four_deltas(c0));
       @if(dropped) w_0 = select(vec4<f32>(), w_0, f_0 > vec4<f32>());
       let queries1 = four_from(first + c0 + 4u);
-      var w_1 = weights_of(x1, four_levels(c0 + 4u), batch, head, queries1, keys) * four_totals(c0 + 4u);
+      var w_1 = bounded(weights_of(x1, four_units(c0 + 4u), four_levels(c0 + 4u), batch, head, queries1, keys) *
+                        four_totals(c0 + 4u), most_weight);
       if (masked) {
         w_1 = select(vec4<f32>(), w_1, are_seen(queries1, keys));
       }
       @if(dropped) let f_1 = factors_of_queries(draws, batch, head, first + c0 + 4u, key);
-      @if(dropped) let change_1 = w_1 * (z1 * f_1 - four_deltas(c0 + 4u));
-      @else let change_1 = w_1 * (z1 - four_deltas(c0 + 4u));
+      @if(dropped) let change_1 = change_of(w_1, z1 * f_1, four_z_units(c0 + 4u), four_deltas(c0 + 4u));
+      @else let change_1 = change_of(w_1, z1, four_z_units(c0 + 4u), four_deltas(c0 + 4u));
       @if(dropped) w_1 = select(vec4<f32>(), w_1, f_1 > vec4<f32>());
       products[row * weight_pitch + c0 / 8u] = halves_of(w_0, w_1);
       products[second + row * weight_pitch + c0 / 8u] = halves_of(change_0, change_1);

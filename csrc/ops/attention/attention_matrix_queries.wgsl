@@ -1,10 +1,10 @@
 // attention_gradient_queries.wgsl for float16 on subgroup matrices, with sums in float32. It does not write the gradients
 // of scores: calls that want the gradient of a bias take the tiled kernel. Rows are queries and columns are keys.
-// Gradients of scores are rounded to float16.
+// Gradients of scores are rounded to float16. Heads of bfloat16 that fit in float16 are computed too (scales.wgsl).
 //
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
 // @operand pairs: out {bits64} // also read
-// @operand dq: words {f16}
+// @operand dq: words {f16, bf16}
 // @operand q: in {bits128}     // groups of eight elements
 // @operand k: in {bits128}
 // @operand v: in {bits128}
@@ -19,6 +19,12 @@ import package::attention::matrix_gradient::{rows_each, second, group_of, step_m
 import package::attention::matrix::{Left, Right, Sum, threads, columns, log2_e, pitch, staged, product_pitch};
 import package::attention::matrix::{weight_pitch, step_group, staged_at, stage_rows, row_matrix, products_of, halves_of};
 import package::attention::matrix::{four_from, are_seen, scores_of, weights_of, is_masked, stage_results, results_of};
+import package::attention::matrix::{q_factor, k_factor, v_factor, g_factor, staged_group, score_unit};
+import package::attention::matrix::{take_scales, q_top, k_top, v_top, g_top};
+import package::attention::matrix_gradient::{change_top, row_word, row_top_of};
+import package::attention::matrix_gradient::{bounded, change_of};
+import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, halves_from};
+// @require has_scales == bfloat
 
 struct Params {
   dq_strides: vec4<u32>,
@@ -58,6 +64,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let head = id / p.tiles % p.heads;
   let batch = id / p.tiles / p.heads;
   let first_row = (p.tiles - 1u - id % p.tiles) * rows;
+  @if(bfloat) {
+    if (!head_fits(batch, head, t)) {
+      return;
+    }
+    take_scales(batch, head);
+  }
   let lane = t % 32u;
   let row = t % rows;
   let way = t / rows;
@@ -67,32 +79,32 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let v = matrix_v(batch, head / p.group);
   let g = matrix_g(batch, head);
 
-  stage_rows(q, first_row + subgroup * rows_each, 0u, subgroup, lane);
+  stage_rows(q, q_factor, first_row + subgroup * rows_each, 0u, subgroup, lane);
   let q00 = row_matrix(subgroup, 0u);
   let q01 = row_matrix(subgroup, 16u);
   let q02 = row_matrix(subgroup, 32u);
   let q03 = row_matrix(subgroup, 48u);
-  @if(!wide) stage_rows(q, first_row + subgroup * rows_each + 16u, 0u, subgroup, lane);
+  @if(!wide) stage_rows(q, q_factor, first_row + subgroup * rows_each + 16u, 0u, subgroup, lane);
   @if(!wide) let q10 = row_matrix(subgroup, 0u);
   @if(!wide) let q11 = row_matrix(subgroup, 16u);
   @if(!wide) let q12 = row_matrix(subgroup, 32u);
   @if(!wide) let q13 = row_matrix(subgroup, 48u);
-  @if(wide) stage_rows(q, first_row + subgroup * rows_each, 64u, subgroup, lane);
+  @if(wide) stage_rows(q, q_factor, first_row + subgroup * rows_each, 64u, subgroup, lane);
   @if(wide) let q04 = row_matrix(subgroup, 0u);
   @if(wide) let q05 = row_matrix(subgroup, 16u);
   @if(wide) let q06 = row_matrix(subgroup, 32u);
   @if(wide) let q07 = row_matrix(subgroup, 48u);
-  stage_rows(g, first_row + subgroup * rows_each, 0u, subgroup, lane);
+  stage_rows(g, g_factor, first_row + subgroup * rows_each, 0u, subgroup, lane);
   let g00 = row_matrix(subgroup, 0u);
   let g01 = row_matrix(subgroup, 16u);
   let g02 = row_matrix(subgroup, 32u);
   let g03 = row_matrix(subgroup, 48u);
-  @if(!wide) stage_rows(g, first_row + subgroup * rows_each + 16u, 0u, subgroup, lane);
+  @if(!wide) stage_rows(g, g_factor, first_row + subgroup * rows_each + 16u, 0u, subgroup, lane);
   @if(!wide) let g10 = row_matrix(subgroup, 0u);
   @if(!wide) let g11 = row_matrix(subgroup, 16u);
   @if(!wide) let g12 = row_matrix(subgroup, 32u);
   @if(!wide) let g13 = row_matrix(subgroup, 48u);
-  @if(wide) stage_rows(g, first_row + subgroup * rows_each, 64u, subgroup, lane);
+  @if(wide) stage_rows(g, g_factor, first_row + subgroup * rows_each, 64u, subgroup, lane);
   @if(wide) let g04 = row_matrix(subgroup, 0u);
   @if(wide) let g05 = row_matrix(subgroup, 16u);
   @if(wide) let g06 = row_matrix(subgroup, 32u);
@@ -100,7 +112,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let pair = pair_of(batch, head, query);
   // A query that saw no key has no weights.
   let level = vec4<f32>(select(pair.x, inf_f(), is_neginf_f(pair.x)));
-  let delta = vec4<f32>(pair.y);
+  @if(bfloat) let of_row = row_word(batch, head, query);
+  @if(bfloat) let change_exponent = 15 - change_top(row_top_of(of_row));
+  @if(bfloat) let z_unit = vec4<f32>(power_of_two(g_top + v_top - 30 + change_exponent));
+  @else let z_unit = vec4<f32>(1.0);
+  @if(bfloat) let delta = vec4<f32>(pair.y * power_of_two(change_exponent));
+  @else let delta = vec4<f32>(pair.y);
+  let unit = score_unit();
   @if(dropped) let draws = draws_of_call();
   var sum = 0.0;
   var r00 = Sum();
@@ -123,10 +141,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   @if(wide) var more_values = step_group(v, 0u, t + threads);
   for (var first = 0u; first < end; first += columns * p.one) {
     workgroupBarrier();
-    steps[staged_at(t)] = next_keys;
-    steps[staged + staged_at(t)] = next_values;
-    @if(wide) steps[staged_at(t + threads)] = more_keys;
-    @if(wide) steps[staged + staged_at(t + threads)] = more_values;
+    steps[staged_at(t)] = staged_group(next_keys, k_factor);
+    steps[staged + staged_at(t)] = staged_group(next_values, v_factor);
+    @if(wide) steps[staged_at(t + threads)] = staged_group(more_keys, k_factor);
+    @if(wide) steps[staged + staged_at(t + threads)] = staged_group(more_values, v_factor);
     workgroupBarrier();
     next_keys = step_group(k, first + columns, t);
     next_values = step_group(v, first + columns, t);
@@ -198,37 +216,37 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     @if(!wide) let z3 = products_of(second, row, 12u);
     workgroupBarrier();
     let keys0 = four_from(first + c0);
-    var w_0 = weights_of(x0, level, batch, head, queries, keys0);
+    var w_0 = bounded(weights_of(x0, unit, level, batch, head, queries, keys0), 2.0);
     if (masked) {
       w_0 = select(vec4<f32>(), w_0, are_seen(queries, keys0));
     }
-    @if(dropped) let change_0 = w_0 * (z0 * factors_of(draws, batch, head, query, first + c0) - delta);
-    @else let change_0 = w_0 * (z0 - delta);
+    @if(dropped) let change_0 = change_of(w_0, z0 * factors_of(draws, batch, head, query, first + c0), z_unit, delta);
+    @else let change_0 = change_of(w_0, z0, z_unit, delta);
     let keys1 = four_from(first + c0 + 4u);
-    var w_1 = weights_of(x1, level, batch, head, queries, keys1);
+    var w_1 = bounded(weights_of(x1, unit, level, batch, head, queries, keys1), 2.0);
     if (masked) {
       w_1 = select(vec4<f32>(), w_1, are_seen(queries, keys1));
     }
-    @if(dropped) let change_1 = w_1 * (z1 * factors_of(draws, batch, head, query, first + c0 + 4u) - delta);
-    @else let change_1 = w_1 * (z1 - delta);
+    @if(dropped) let change_1 = change_of(w_1, z1 * factors_of(draws, batch, head, query, first + c0 + 4u), z_unit, delta);
+    @else let change_1 = change_of(w_1, z1, z_unit, delta);
     let of_eight = w_0 + w_1;
     sum += (of_eight.x + of_eight.y) + (of_eight.z + of_eight.w);
     products[row * weight_pitch + c0 / 8u] = halves_of(change_0, change_1);
     @if(!wide) {
       let keys2 = four_from(first + 8u);
-      var w_2 = weights_of(x2, level, batch, head, queries, keys2);
+      var w_2 = bounded(weights_of(x2, unit, level, batch, head, queries, keys2), 2.0);
       if (masked) {
         w_2 = select(vec4<f32>(), w_2, are_seen(queries, keys2));
       }
-      @if(dropped) let change_2 = w_2 * (z2 * factors_of(draws, batch, head, query, first + 8u) - delta);
-      @else let change_2 = w_2 * (z2 - delta);
+      @if(dropped) let change_2 = change_of(w_2, z2 * factors_of(draws, batch, head, query, first + 8u), z_unit, delta);
+      @else let change_2 = change_of(w_2, z2, z_unit, delta);
       let keys3 = four_from(first + 12u);
-      var w_3 = weights_of(x3, level, batch, head, queries, keys3);
+      var w_3 = bounded(weights_of(x3, unit, level, batch, head, queries, keys3), 2.0);
       if (masked) {
         w_3 = select(vec4<f32>(), w_3, are_seen(queries, keys3));
       }
-      @if(dropped) let change_3 = w_3 * (z3 * factors_of(draws, batch, head, query, first + 12u) - delta);
-      @else let change_3 = w_3 * (z3 - delta);
+      @if(dropped) let change_3 = change_of(w_3, z3 * factors_of(draws, batch, head, query, first + 12u), z_unit, delta);
+      @else let change_3 = change_of(w_3, z3, z_unit, delta);
       let of_next = w_2 + w_3;
       sum += (of_next.x + of_next.y) + (of_next.z + of_next.w);
       products[row * weight_pitch + 1u] = halves_of(change_2, change_3);
@@ -264,9 +282,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   @if(wide) sum = parts[row] + parts[rows + row];
   workgroupBarrier();
   let total = select(1.0 / sum, 0.0, sum == 0.0);
-  parts[t] = total;
+  @if(bfloat) parts[t] = total * power_of_two(k_top - 15 - change_exponent);
+  @else parts[t] = total;
   if (way == 0u && query < p.queries) {
-    store_pairs(total_at(batch, head, query), vec2<u32>(bitcast<u32>(total), 0u));
+    @if(bfloat) store_pairs(total_at(batch, head, query), vec2<u32>(bitcast<u32>(total), of_row));
+    @else store_pairs(total_at(batch, head, query), vec2<u32>(bitcast<u32>(total), 0u));
   }
   let head_at = batch * p.dq_strides.x + head * p.dq_strides.y;
   store_results_of_dq(r00, head_at, first_row, subgroup * rows_each, 0u, subgroup, lane);

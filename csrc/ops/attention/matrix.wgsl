@@ -2,7 +2,9 @@
 // and walks the rows of another in steps of 16, the columns. WGSL cannot read single elements of a subgroup matrix. So the
 // products of a step are stored in workgroup memory as [column][row], and each invocation reads those of its own row.
 //
-// A kernel that imports this declares
+// bfloat16 becomes float16 times a power of two for each head: scales.wgsl.
+//
+// A kernel that imports this imports scales.wgsl too, and declares
 //   fn group_of(operand: u32, at: u32) -> vec4<u32>: the group of eight elements at element `at`,
 //   const rows, of the workgroup: 64 or 128, and
 //   var<workgroup> products: array<vec4<u32>>, of at least 576 elements: 4 subgroups * 16 rows * part_pitch.
@@ -28,6 +30,47 @@ const part_pitch = 9u;                   // of rows of which 64 dimensions are s
 const product_pitch = (rows + 8u) / 4u;  // of the products of a column, in groups of four
 const weight_pitch = 3u;                 // of the weights of a row, in groups of eight; one is padding
 
+// Of bfloat16, set by take_scales(): what the elements of the operands are multiplied with.
+var<private> q_factor = 1.0;
+var<private> k_factor = 1.0;
+var<private> v_factor = 1.0;
+var<private> g_factor = 1.0;
+var<private> with_subnormals = false;
+// The exponents of the largest magnitudes.
+var<private> q_top = 0;
+var<private> k_top = 0;
+var<private> v_top = 0;
+var<private> g_top = 0;
+// What products of staged queries and keys are multiplied with to get those of the operands.
+var<private> product_unit = 1.0;
+
+@if(bfloat)
+fn take_scales(batch: u32, head: u32) {
+  let words = load_scales(p.scales_at + batch * p.heads + head);
+  q_top = top_of(words, operand_q);
+  k_top = top_of(words, operand_k);
+  v_top = top_of(words, operand_v);
+  g_top = top_of(words, operand_g);
+  q_factor = factor_of(q_top);
+  k_factor = factor_of(k_top);
+  v_factor = factor_of(v_top);
+  g_factor = factor_of(g_top);
+  with_subnormals = (words.x & 2u) != 0u;
+  product_unit = power_of_two(q_top + k_top - 30);
+}
+
+// What is staged of a group.
+fn staged_group(group: vec4<u32>, factor: f32) -> vec4<u32> {
+  @if(bfloat) return halves_from(group, factor, with_subnormals);
+  @else return group;
+}
+
+// What products are multiplied with to get scores.
+fn product_scale() -> f32 {
+  @if(bfloat) return p.scale * product_unit;
+  @else return p.scale;
+}
+
 // Eight elements of a row; zero behind its end, and behind the last row.
 fn group_or_zero(m: Matrix, row: u32, d: u32) -> vec4<u32> {
   if (row < m.rows && d < m.dims) {
@@ -46,10 +89,11 @@ fn staged_at(n: u32) -> u32 {
 }
 
 // Stages 64 dimensions, from d0 on, of 16 rows for each subgroup, in `products`. It has barriers: all invocations call it.
-fn stage_rows(m: Matrix, first: u32, d0: u32, subgroup: u32, lane: u32) {
+fn stage_rows(m: Matrix, factor: f32, first: u32, d0: u32, subgroup: u32, lane: u32) {
   workgroupBarrier();
   for (var n = lane; n < 128u; n += 32u) {
-    products[(subgroup * 16u + n / 8u) * part_pitch + n % 8u] = group_or_zero(m, first + n / 8u, d0 + n % 8u * 8u);
+    let group = group_or_zero(m, first + n / 8u, d0 + n % 8u * 8u);
+    products[(subgroup * 16u + n / 8u) * part_pitch + n % 8u] = staged_group(group, factor);
   }
   workgroupBarrier();
 }
@@ -80,20 +124,31 @@ fn are_seen(queries: vec4<u32>, keys: vec4<u32>) -> vec4<bool> {
                     sees(queries.w, keys.w));
 }
 
-// Scores from products. With a bias, pairs that do not see each other get -infinity. Without one nothing is masked here:
-// callers use are_seen().
-fn scores_of(x: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>, keys: vec4<u32>) -> vec4<f32> {
+// Scores from products. `unit`: what the products are multiplied with first, if there is a bias, else product_scale() or
+// a vector that has it as a factor. With a bias, pairs that do not see each other get -infinity. Without one nothing is
+// masked here: callers use are_seen().
+fn scores_of(x: vec4<f32>, unit: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>,
+             keys: vec4<u32>) -> vec4<f32> {
   @if(has_bias) {
-    return vec4<f32>(score_of(x.x, batch, head, queries.x, keys.x), score_of(x.y, batch, head, queries.y, keys.y),
-                     score_of(x.z, batch, head, queries.z, keys.z), score_of(x.w, batch, head, queries.w, keys.w));
+    @if(bfloat) let y = x * unit;
+    @else let y = x;
+    return vec4<f32>(score_of(y.x, batch, head, queries.x, keys.x), score_of(y.y, batch, head, queries.y, keys.y),
+                     score_of(y.z, batch, head, queries.z, keys.z), score_of(y.w, batch, head, queries.w, keys.w));
   }
-  @else return x * p.scale;
+  @else return x * unit;
+}
+
+// The unit of the scores that have no other.
+fn score_unit() -> vec4<f32> {
+  @if(has_bias) return vec4<f32>(product_unit);
+  @else return vec4<f32>(product_scale());
 }
 
 // exp(score - lse). An lse of +infinity gives weights of 0. Without a bias, pairs that do not see each other get arbitrary
 // weights, infinity included: callers replace them.
-fn weights_of(x: vec4<f32>, lse: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>, keys: vec4<u32>) -> vec4<f32> {
-  return exp2((scores_of(x, batch, head, queries, keys) - lse) * log2_e);
+fn weights_of(x: vec4<f32>, unit: vec4<f32>, lse: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>,
+              keys: vec4<u32>) -> vec4<f32> {
+  return exp2((scores_of(x, unit, batch, head, queries, keys) - lse) * log2_e);
 }
 
 // Whether a step has pairs of rows and columns of which some do not see each other.

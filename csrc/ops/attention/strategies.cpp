@@ -30,11 +30,13 @@ constexpr AttentionStrategy kStrategies[] = {
     {"stream", Pass::kForward, Kernel::kStream, 8, 256, false, {}},
     {"decode", Pass::kForward, Kernel::kDecode, 8, 256, false, {}},
     {"forward_matrix", Pass::kForward, Kernel::kMatrix, 0, 128, false, {}},
+    {"forward_matrix_bf16", Pass::kForward, Kernel::kScaled, 0, 128, false, {}, kFlat},
     {"forward_software", Pass::kForward, Kernel::kTiles, 0, 128, true, {64, 1, 1, 16, 16, true}},
     {"forward_blocks_64", Pass::kForward, Kernel::kBlocks, 0, 64, false, {}, kTall, 8},
     {"forward_blocks_32", Pass::kForward, Kernel::kBlocks, 0, 128, false, {}, kFlat},
     {"forward_32", Pass::kForward, Kernel::kTiles, 0, 256, false, {32, 4, 1, 8, 4, false}},
     {"backward_matrix", Pass::kBackward, Kernel::kMatrix, 0, 128, false, {}},
+    {"backward_matrix_bf16", Pass::kBackward, Kernel::kScaled, 0, 128, false, {}, kFlat, 0, kFlat},
     {"backward_software", Pass::kBackward, Kernel::kTiles, 0, 128, true, {64, 1, 1, 8, 16, true}},
     {"backward_blocks_32", Pass::kBackward, Kernel::kBlocks, 0, 128, false, {}, kFlat, 0, kFlat},
     {"backward_64", Pass::kBackward, Kernel::kTiles, 0, 64, false, {32, 4, 2, 4, 4, false}},
@@ -44,11 +46,11 @@ constexpr AttentionStrategy kStrategies[] = {
 // A device that so many workgroups keep busy computes on cores of a CPU.
 constexpr uint32_t kFewGroups = 16;
 
-// Float16 in groups of eight, on subgroup matrices.
-bool fits_matrices(const AttentionShape& shape, const ShaderTarget& target) {
+// Halves in groups of eight, on subgroup matrices.
+bool fits_matrices(const AttentionShape& shape, DType dtype, const ShaderTarget& target) {
   constexpr uint32_t kStorage =
       25 * 1024; // of attention_matrix.wgsl, the most of the three kernels
-  return !shape.score_gradients && shape.dtype == DType::kF16 && shape.groups_of_eight &&
+  return !shape.score_gradients && shape.dtype == dtype && shape.groups_of_eight &&
          has_f16_matrices(target) && target.max_workgroup_storage >= kStorage &&
          target.max_workgroup_invocations >= kernels::attention_matrix::kWorkgroup;
 }
@@ -59,10 +61,26 @@ bool fits_blocks(const AttentionBlocks& blocks, const AttentionShape& shape,
          blocks.storage(shape.widest(), column_bytes) <= target.max_workgroup_storage;
 }
 
+// With the scales, kernels bind more buffers than other calls do.
+bool has_buffers_for_scales(const AttentionShape& shape, Pass pass, const ShaderTarget& target) {
+  uint32_t buffers = shape.biased ? 1 : 0;
+  buffers += pass == Pass::kBackward ? 8 : (shape.dropped ? 8 : 6);
+  return buffers <= target.max_storage_buffers;
+}
+
 std::array<const AttentionStrategy*, 2> forced = {}; // of each pass
 
-// Whether the call has enough workgroups of the row's size.
+// Below so many products, kScaled's passes over the operands, and its second kernel that may find
+// nothing to do, are not worth it. An estimate from what the kernels take in large calls.
+constexpr int64_t kFewestProducts = int64_t{1} << 29;
+
+// Whether the call has enough work, or enough workgroups of the row's size.
 bool fills(const AttentionStrategy& row, const AttentionShape& shape, const ShaderTarget& target) {
+  if (row.kernel == Kernel::kScaled) {
+    return shape.batches * shape.heads * shape.queries * shape.keys *
+               (shape.dims + shape.value_dims) >=
+           kFewestProducts;
+  }
   if (row.fill == 0) {
     return true;
   }
@@ -154,6 +172,9 @@ const AttentionStrategy* find_attention(const AttentionShape& shape, AttentionPa
                                 !fills(row, shape, target)) {
       return false;
     }
+    const bool has_blocks =
+        !shape.score_gradients && fits_blocks(row.blocks, shape, target, 0) &&
+        (pass == Pass::kForward || fits_blocks(row.key_blocks, shape, target, kColumnBytes));
     switch (row.kernel) {
     case Kernel::kStream:
       // A software adapter takes seconds to compile the unrolled steps.
@@ -162,10 +183,12 @@ const AttentionStrategy* find_attention(const AttentionShape& shape, AttentionPa
     case Kernel::kDecode:
       return true; // keeps to what every device has
     case Kernel::kMatrix:
-      return fits_matrices(shape, target);
+      return fits_matrices(shape, DType::kF16, target);
+    case Kernel::kScaled: // its blocks take less memory than its matrices
+      return fits_matrices(shape, DType::kBF16, target) && has_blocks &&
+             has_buffers_for_scales(shape, pass, target);
     case Kernel::kBlocks:
-      return !shape.score_gradients && fits_blocks(row.blocks, shape, target, 0) &&
-             (pass == Pass::kForward || fits_blocks(row.key_blocks, shape, target, kColumnBytes));
+      return has_blocks;
     case Kernel::kTiles:
       break;
     }

@@ -19,6 +19,7 @@ struct AttentionShape {
   bool groups_of_eight = false; // rows of q, k and v are whole aligned groups of eight elements
   bool vectors = false;         // they are whole aligned groups of 16 bytes
   bool score_gradients = false; // the backward pass also writes the gradients of the scores
+  bool biased = false, dropped = false; // there is a mask, or dropout
 
   int64_t widest() const { return dims > value_dims ? dims : value_dims; }
 };
@@ -75,6 +76,7 @@ enum class AttentionKernel : uint8_t {
   kStream, // attention_stream.wgsl
   kDecode, // attention_decode.wgsl
   kMatrix, // attention_matrix*.wgsl
+  kScaled, // the same for bfloat16 heads that fit in float16, attention_blocks*.wgsl for others
   kBlocks, // attention_blocks*.wgsl
   kTiles,  // attention_forward.wgsl, attention_gradient_*.wgsl
 };
@@ -83,14 +85,15 @@ struct AttentionStrategy {
   std::string_view name;
   AttentionPass pass;
   AttentionKernel kernel;
-  int64_t most_queries;        // 0: any number
-  int64_t widest;              // head dimension that it takes
-  bool few_groups;             // for devices that few workgroups keep busy: software
-  AttentionTile tile;          // of kTiles
-  AttentionBlocks blocks = {}; // of kBlocks: the result, or the gradient of the queries
+  int64_t most_queries; // 0: any number
+  int64_t widest;       // head dimension that it takes
+  bool few_groups;      // for devices that few workgroups keep busy: software
+  AttentionTile tile;   // of kTiles
+  // Of kBlocks and kScaled: the result, or the gradient of the queries.
+  AttentionBlocks blocks = {};
   // A call needs at least workgroups_to_fill / fill workgroups to take the row; 0: any number.
   uint32_t fill = 0;
-  AttentionBlocks key_blocks = {}; // of kBlocks: the gradients of keys and values
+  AttentionBlocks key_blocks = {}; // of these: the gradients of keys and values
 };
 
 /// Storage buffers that a kernel binds at most.
