@@ -100,7 +100,9 @@ def test_extreme_magnitudes_do_not_fit():
         assert scales(ones * 2.0**exponent, ones, ones, scale=scale)[0]
     assert not scales(ones, ones * 2.0**25, ones * 2.0**-10, ones * 2.0**-50)[0]
     assert not scales(ones, ones, ones * 2.0**25, ones * 2.0**25)[0]
-    assert scales(ones, ones * 2.0**25, ones * 2.0**-10, ones * 2.0**-30)[0]
+    other = (ones * 2.0**25, ones * 2.0**-10, ones * 2.0**-30)
+    assert scales(ones, *other, scale=2.0**-12)[0]
+    assert not scales(ones, *other)[0]  # scores above 2^20
 
 
 def test_heads_that_share_keys():
