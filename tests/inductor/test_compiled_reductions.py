@@ -240,3 +240,14 @@ def test_softmax_multiplies_by_a_reciprocal_as_eager_does():
 def test_a_quotient_of_the_program_stays_exact():
     x = randn(64, 1000).abs() + 1
     check(lambda x: x / x.sum(0, keepdim=True).round(), x, exact=True)
+
+
+def test_parts_of_a_row_are_all_of_its_inner_dimensions():
+    """As in the sums of a norm of batches: images and positions, of which Inductor wants 13 parts."""
+    from torch_webgpu.inductor.compat import _whole_parts
+
+    assert _whole_parts([32, 3136], 13) == 32
+    assert _whole_parts([2, 16, 4096], 13) == 32  # two are far below 13
+    assert _whole_parts([32, 49], 13) == 13  # parts of 49 are short
+    assert _whole_parts([1 << 20], 13) == 13
+    assert _whole_parts(["s0", 3136], 13) == 13  # dynamic
