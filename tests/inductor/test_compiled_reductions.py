@@ -243,7 +243,7 @@ def test_a_quotient_of_the_program_stays_exact():
 
 
 def test_parts_of_a_row_are_all_of_its_inner_dimensions():
-    """As in the sums of a norm of batches: images and positions, of which Inductor wants 13 parts."""
+    """As in the sums of a norm of batches: images and positions. Inductor wants 13 parts."""
     from torch_webgpu.inductor.compat import _whole_parts
 
     assert _whole_parts([32, 3136], 13) == 32
