@@ -193,8 +193,9 @@ KNOWN = {
     "logit_backward": lambda g, a: a.isnan(),
     "hardtanh_backward": lambda g, a: a.isnan(),
     "shrink_backward": lambda g, a: a.isnan(),
-    # The same, in the vector code for AVX2 only.
+    # The same, in the vector code of some CPUs only.
     "hardswish_backward": lambda g, a: a.isnan(),
+    "elu_backward": lambda g, a: a.isnan(),
 }
 
 # Scalar arguments to try, where the default is not of use.
