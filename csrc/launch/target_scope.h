@@ -23,6 +23,9 @@ inline std::atomic<uint32_t> target_scopes{0}; // open now, in any thread
 const ShaderTarget& scoped_target(Context& context);
 } // namespace detail
 
+/// A device that so many workgroups keep busy computes on cores of a CPU.
+inline bool is_software(const ShaderTarget& target) { return target.workgroups_to_fill <= 16; }
+
 /// The target that launches in `context` are planned for.
 inline const ShaderTarget& plan_target(Context& context) {
   if (C10_LIKELY(detail::target_scopes.load(std::memory_order_relaxed) == 0)) {

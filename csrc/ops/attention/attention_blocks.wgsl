@@ -8,6 +8,7 @@
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group, from_halves};
 import package::attention::operands::{operand_q, operand_k, Matrix};
+import package::attention::results::{store_group};
 import package::attention::scales::{head_fits};
 import package::attention::blocks::{Params, Blocks, Share, result_share_of, Place, place_of, rows, columns, height};
 import package::attention::blocks::{rows_times, row_sums, scores_of, add_results, join_ways, row_totals, row_maxima};
@@ -78,18 +79,6 @@ fn drop(block: mat4x4<f32>, draws: Draws, batch: u32, head: u32, query: u32, key
                      block[1] * factors_of(draws, batch, head, query + 1u, key),
                      block[2] * factors_of(draws, batch, head, query + 2u, key),
                      block[3] * factors_of(draws, batch, head, query + 3u, key));
-}
-
-fn store_group(row_at: u32, d: u32, group: vec4<f32>) {
-  let i = p.out_at + row_at + d * p.out_strides.w;
-  @if(owns_out) {
-    store4_out(i, group.x, group.y, group.z, group.w);
-  }
-  @else {
-    for (var k = 0u; k < min(p.value_dims - d, 4u); k++) {
-      store_out(i + k * p.out_strides.w, group[k]);
-    }
-  }
 }
 
 // Stores four rows of a block of results, and ends their statistics.

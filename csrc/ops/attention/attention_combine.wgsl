@@ -4,6 +4,7 @@
 // @operand parts: in {bits128} // as attention/decode.wgsl writes them
 // @grid groups p.batches * p.heads * p.queries
 
+@if(has_out) import package::attention::results::{store_group};
 import package::attention::decode::{Params, Row, lowest, finish_group};
 // @require has_out && has_lse
 

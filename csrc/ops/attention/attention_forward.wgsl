@@ -10,6 +10,7 @@
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group, score_of};
 import package::attention::operands::{operand_q, operand_k, from_halves, Matrix};
+import package::attention::results::{store_group};
 import package::attention::tile::{Params, bound, scores_t, results_t, rows, columns, add_scores, add_results, weights};
 // @require has_seed == dropped && has_offset == dropped
 
@@ -35,18 +36,6 @@ fn group_of(operand: u32, row_at: u32, d: u32) -> vec4<f32> {
     return k_group(row_at, d);
   }
   return v_group(row_at, d);
-}
-
-fn store_group(row_at: u32, d: u32, group: vec4<f32>) {
-  let i = p.out_at + row_at + d * p.out_strides.w;
-  @if(owns_out) {
-    store4_out(i, group.x, group.y, group.z, group.w);
-  }
-  @else {
-    for (var k = 0u; k < min(p.value_dims - d, 4u); k++) {
-      store_out(i + k * p.out_strides.w, group[k]);
-    }
-  }
 }
 
 @compute @workgroup_size(lanes * ways)

@@ -14,7 +14,7 @@
 // @require has_g == has_pairs
 // @grid groups (p.query_tiles * p.heads + p.key_tiles * p.key_heads) * p.batches
 
-import package::matmul::gemm_windows::{range_word, exponent_of};
+import package::matmul::gemm_windows::{range_word, exponent_of, Seen, nothing_seen, see_group};
 
 struct Params {
   q_strides: vec4<u32>, // of batch, head, row and dimension
@@ -33,26 +33,6 @@ struct Params {
 }
 
 const rows = 128u;
-
-// Of the magnitudes that an invocation has seen.
-struct Seen {
-  largest: u32,  // finite
-  smallest: u32, // less one, so that zero is the largest of all
-  any: u32,      // the largest, infinity and NaN too
-}
-
-const nothing = Seen(0u, 0xffffffffu, 0u);
-
-fn see(seen: Seen, word: u32) -> Seen {
-  let low = word & 0x7fffu;
-  let high = (word >> 16u) & 0x7fffu;
-  return Seen(max(seen.largest, max(select(0u, low, low < 0x7f80u), select(0u, high, high < 0x7f80u))),
-              min(seen.smallest, min(low - 1u, high - 1u)), max(seen.any, max(low, high)));
-}
-
-fn see_group(seen: Seen, group: vec4<u32>) -> Seen {
-  return see(see(see(see(seen, group.x), group.y), group.z), group.w);
-}
 
 fn group_of(operand: u32, at: u32, d: u32, dims: u32) -> vec4<u32> {
   if (d >= dims) {
@@ -75,7 +55,7 @@ fn group_of(operand: u32, at: u32, d: u32, dims: u32) -> vec4<u32> {
 
 // Half of a row's groups. Four loads come before the first use.
 fn see_row(operand: u32, at: u32, dims: u32, half: u32) -> Seen {
-  var seen = nothing;
+  var seen = nothing_seen;
   for (var d = half * 8u; d < dims; d += 64u) {
     let x0 = group_of(operand, at, d, dims);
     let x1 = group_of(operand, at, d + 16u, dims);
@@ -146,8 +126,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   let place = place_of(id);
   let row = place.first + t / 2u;
   let half = t % 2u;
-  var one = nothing;
-  var other = nothing;
+  var one = nothing_seen;
+  var other = nothing_seen;
   if (row < place.length) {
     let at = vec3<u32>(place.batch, place.head, row);
     if (place.of_keys) {

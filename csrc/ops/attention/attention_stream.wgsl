@@ -29,6 +29,7 @@
 
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, from_halves, score_of};
+@if(has_out) import package::attention::results::{store_group};
 import package::attention::decode::{Params, Row, lowest, store_row_group};
 // @require has_out == has_lse && has_out != has_parts
 // @require has_seed == dropped && has_offset == dropped

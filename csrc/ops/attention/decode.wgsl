@@ -1,5 +1,5 @@
 // What the kernels of few queries do with their results. With one split of the keys they are written; with more, what
-// attention_combine.wgsl puts together.
+// attention_combine.wgsl puts together. A kernel that imports this imports store_group of results.wgsl too.
 //
 // @operand out: words {f32, f16, bf16} optional // with one split
 // @operand lse: out {f32} optional
@@ -25,27 +25,13 @@ struct Row {
   sum: f32,
 }
 
-fn store_group(row_at: u32, d: u32, group: vec4<f32>) {
-  @if(has_out) {
-    let i = p.out_at + row_at + d * p.out_strides.w;
-    @if(owns_out) {
-      store4_out(i, group.x, group.y, group.z, group.w);
-    }
-    @else {
-      for (var k = 0u; k < min(p.value_dims - d, 4u); k++) {
-        store_out(i + k * p.out_strides.w, group[k]);
-      }
-    }
-  }
-}
-
 // Four elements of a row's result, from dimension d on.
 fn finish_group(row: Row, d: u32, group: vec4<f32>) {
   // With +infinity or NaN among the scores, the whole row is NaN.
   let unseen = row.sum == 0.0 && is_finite_f(row.maximum);
   let inverse = select(select(nan_f(), 1.0 / row.sum, is_finite_f(row.maximum)), 0.0, unseen);
   let row_at = row.batch * p.out_strides.x + row.head * p.out_strides.y + row.query * p.out_strides.z;
-  store_group(row_at, d, group * inverse);
+  @if(has_out) store_group(row_at, d, group * inverse);
   @if(has_lse) {
     if (d == 0u) {
       store_lse(p.lse_at + row.batch * p.lse_batch + row.head * p.lse_head + row.query,

@@ -7,6 +7,7 @@
 
 #include "kernels/attention_matrix.h"
 #include "launch/matrix_units.h"
+#include "launch/target_scope.h"
 #include "runtime/error.h"
 
 namespace torch_webgpu {
@@ -42,9 +43,6 @@ constexpr AttentionStrategy kStrategies[] = {
     {"backward_64", Pass::kBackward, Kernel::kTiles, 0, 64, false, {32, 4, 2, 4, 4, false}},
     {"backward_32", Pass::kBackward, Kernel::kTiles, 0, 256, false, {32, 4, 1, 4, 4, false}},
 };
-
-// A device that so many workgroups keep busy computes on cores of a CPU.
-constexpr uint32_t kFewGroups = 16;
 
 // Halves in groups of eight, on subgroup matrices.
 bool fits_matrices(const AttentionShape& shape, DType dtype, const ShaderTarget& target) {
@@ -130,9 +128,7 @@ uint32_t AttentionTile::storage(uint32_t planes) const {
 // Measured on llvmpipe: the tiles take 1 to 2 times as long forward and 2.3 to 3.7 times as long
 // with the gradients, because each read of workgroup memory costs more there than the products
 // save.
-bool is_composed_faster(const ShaderTarget& target) {
-  return target.workgroups_to_fill <= kFewGroups;
-}
+bool is_composed_faster(const ShaderTarget& target) { return is_software(target); }
 
 void force_attention(std::string_view name) {
   if (name.empty()) {
@@ -167,9 +163,9 @@ const AttentionStrategy* find_attention(const AttentionShape& shape, AttentionPa
       return false;
     }
     const AttentionStrategy* wanted = forced[static_cast<size_t>(pass)];
-    if (wanted != nullptr ? &row != wanted
-                          : (row.few_groups && target.workgroups_to_fill > kFewGroups) ||
-                                !fills(row, shape, target)) {
+    if (wanted != nullptr
+            ? &row != wanted
+            : (row.few_groups && !is_software(target)) || !fills(row, shape, target)) {
       return false;
     }
     const bool has_blocks =
@@ -178,7 +174,7 @@ const AttentionStrategy* find_attention(const AttentionShape& shape, AttentionPa
     switch (row.kernel) {
     case Kernel::kStream:
       // A software adapter takes seconds to compile the unrolled steps.
-      return (wanted != nullptr || target.workgroups_to_fill > kFewGroups) &&
+      return (wanted != nullptr || !is_software(target)) &&
              attention_team(shape, target).has_value();
     case Kernel::kDecode:
       return true; // keeps to what every device has

@@ -8,14 +8,12 @@
 // @operand d: in like a optional
 
 import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue, BandedTile, banded_tile};
-import package::conv::conv_places::{Params, digits_of, divide_by, two_levels, tap, place_of_c, place_of_further};
+import package::conv::conv_places::{Params, Gathered, two_levels, tap, position, place_of_c, place_of_further};
 // @require weight
 
 const invocations = 256u;
 
-// Taps of a line: kMostTaps of strategies.cpp.
-const most_taps = 8u;
-
+// Of each invocation, the sums of the taps of a line: eight at most, kMostTaps of strategies.cpp.
 var<workgroup> parts: array<array<vec4<f32>, 2u>, invocations>;
 
 fn column_of_c(n: u32) -> u32 {
@@ -53,12 +51,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   var sums0 = vec4<f32>();
   var sums1 = vec4<f32>();
   for (var k = here.k_begin + t; k < here.k_end; k += invocations) {
-    let digits = digits_of(k, p.position_volume, p.position_plane, p.position_row);
-    let at = vec3<i32>(digits.xyz * p.stride.xyz) - vec3<i32>(p.padding.xyz) + first_tap.at;
+    let place = position(k);
+    let at = place.at + first_tap.at;
     if (all(bitcast<vec2<u32>>(at.xy) < p.b_sizes.xy)) {
-      let position = k - digits.w * p.position_volume.x;
-      let a = load_a(row_of_a + digits.w * p.a_outer + position * p.a_column);
-      let line = group + digits.w * p.b_image + u32(at.x) * p.b_strides.x + u32(at.y) * p.b_strides.y;
+      let a = load_a(row_of_a + two_levels(k, p.position_volume, p.a_outer, p.a_column));
+      let line = group + place.offset + u32(at.x) * p.b_strides.x + u32(at.y) * p.b_strides.y;
       sums0 += four_products(a, line, at.z, 0u);
       if (p.tap_row.x > 4u) {
         sums1 += four_products(a, line, at.z, 4u);

@@ -5,7 +5,7 @@
 // @grid groups p.a_blocks + p.b_blocks
 
 import package::matmul::gemm_groups::{step_k, load_group_a, load_group_b, base_of_a, base_of_b};
-import package::matmul::gemm_windows::{block_k, range_word};
+import package::matmul::gemm_windows::{block_k, range_word, Seen, nothing_seen, see_group};
 
 const rows = 128u;
 
@@ -29,24 +29,6 @@ var<workgroup> smallest: atomic<u32>;
 
 var<workgroup> special: atomic<u32>;
 
-// Of the magnitudes that an invocation has seen.
-struct Seen {
-  largest: u32,  // finite
-  smallest: u32, // less one, so that zero is the largest of all
-  any: u32,      // the largest, infinity and NaN too
-}
-
-fn see(seen: Seen, word: u32) -> Seen {
-  let low = word & 0x7fffu;
-  let high = (word >> 16u) & 0x7fffu;
-  return Seen(max(seen.largest, max(select(0u, low, low < 0x7f80u), select(0u, high, high < 0x7f80u))),
-              min(seen.smallest, min(low - 1u, high - 1u)), max(seen.any, max(low, high)));
-}
-
-fn see_group(seen: Seen, group: vec4<u32>) -> Seen {
-  return see(see(see(see(seen, group.x), group.y), group.z), group.w);
-}
-
 fn see_groups(seen: Seen, x0: vec4<u32>, x1: vec4<u32>, x2: vec4<u32>, x3: vec4<u32>) -> Seen {
   return see_group(see_group(see_group(see_group(seen, x0), x1), x2), x3);
 }
@@ -61,7 +43,7 @@ fn see_block_a(base: u32, first: u32, k: u32, t: u32) -> Seen {
   let x5 = load_group_a(base, first, k + 2u * step_k, p.k, t + 256u);
   let x6 = load_group_a(base, first, k + 3u * step_k, p.k, t);
   let x7 = load_group_a(base, first, k + 3u * step_k, p.k, t + 256u);
-  return see_groups(see_groups(Seen(0u, 0xffffffffu, 0u), x0, x1, x2, x3), x4, x5, x6, x7);
+  return see_groups(see_groups(nothing_seen, x0, x1, x2, x3), x4, x5, x6, x7);
 }
 
 fn see_block_b(base: u32, first: u32, k: u32, t: u32) -> Seen {
@@ -73,7 +55,7 @@ fn see_block_b(base: u32, first: u32, k: u32, t: u32) -> Seen {
   let x5 = load_group_b(base, first, k + 2u * step_k, p.k, t + 256u);
   let x6 = load_group_b(base, first, k + 3u * step_k, p.k, t);
   let x7 = load_group_b(base, first, k + 3u * step_k, p.k, t + 256u);
-  return see_groups(see_groups(Seen(0u, 0xffffffffu, 0u), x0, x1, x2, x3), x4, x5, x6, x7);
+  return see_groups(see_groups(nothing_seen, x0, x1, x2, x3), x4, x5, x6, x7);
 }
 
 @compute @workgroup_size(256)

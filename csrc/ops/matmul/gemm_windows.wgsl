@@ -36,6 +36,27 @@ fn range_word(largest: u32, smallest: u32, special: u32) -> u32 {
   return (special << 31u) | (largest << 16u) | smallest;
 }
 
+// Of the magnitudes of bfloat16 that an invocation has seen.
+struct Seen {
+  largest: u32,  // finite
+  smallest: u32, // less one, so that zero is the largest of all
+  any: u32,      // the largest, infinity and NaN too
+}
+
+const nothing_seen = Seen(0u, 0xffffffffu, 0u);
+
+// With both elements of a word.
+fn see(seen: Seen, word: u32) -> Seen {
+  let low = word & 0x7fffu;
+  let high = (word >> 16u) & 0x7fffu;
+  return Seen(max(seen.largest, max(select(0u, low, low < 0x7f80u), select(0u, high, high < 0x7f80u))),
+              min(seen.smallest, min(low - 1u, high - 1u)), max(seen.any, max(low, high)));
+}
+
+fn see_group(seen: Seen, group: vec4<u32>) -> Seen {
+  return see(see(see(see(seen, group.x), group.y), group.z), group.w);
+}
+
 fn largest_of(range: u32) -> u32 {
   return (range >> 16u) & 0x7fffu;
 }

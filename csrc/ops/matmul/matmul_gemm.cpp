@@ -200,15 +200,21 @@ Choice choose_or_raise(const Gemm& g, const ShaderTarget& target) {
   return choice;
 }
 
+void run(const Gemm& g, const Strategy& row, const ShaderTarget& target) {
+  if (row.group != 0 && g.blocks == 1 && pays_for_copy(g, std::max(g.m, g.n))) {
+    launch_in_groups(g, row, target);
+  } else {
+    launch(Product(g), row, target);
+  }
+}
+
 void run(const Gemm& g) {
   const ShaderTarget& target = plan_target(*g.a.tensor);
   const Choice choice = choose_or_raise(g, target);
-  const Strategy& row = *choice.row;
-  const Gemm chosen = choice.flips ? transposed(g) : g;
-  if (row.group != 0 && g.blocks == 1 && pays_for_copy(chosen, std::max(chosen.m, chosen.n))) {
-    launch_in_groups(chosen, row, target);
+  if (choice.flips) {
+    run(transposed(g), *choice.row, target);
   } else {
-    launch(Product(chosen), row, target);
+    run(g, *choice.row, target);
   }
 }
 

@@ -53,9 +53,6 @@ DType sum_dtype(DType dtype) {
   }
 }
 
-// A device that so many workgroups keep busy computes on cores of a CPU.
-bool is_software(const ShaderTarget& target) { return target.workgroups_to_fill <= 16; }
-
 bool in_units(int64_t unit, std::initializer_list<int64_t> values) {
   return std::ranges::all_of(values, [=](int64_t value) { return value % unit == 0; });
 }
