@@ -8,6 +8,9 @@
 // dims * |scale| * 2^(top of q + top of k - 27). Sums over keys or queries have no such bound, because a weight may be
 // 1 for one element and 0 for all others.
 //
+// Heads with large scores do not fit: the backward pass needs the scores that the forward pass had, digit by digit, so one
+// kind of kernel computes both.
+//
 // Exponents are limited so that all powers of two that the kernels multiply with are normal numbers.
 //
 // @operand scales: out {bits64}
@@ -28,8 +31,8 @@ struct Params {
 }
 
 const normal = 30; // binades of float16's normal numbers
-// Gradients need scores as the forward pass had them, to much less than 1. Of larger ones the last digit of a float32 is
-// worth more than 2^-4, and the kernels of the two passes need not round alike.
+// The exponent of a bound of scores. Of larger ones the last digit of a float32 is worth 2^-3 and more. Kernels on matrices
+// and in blocks sum a score up in different orders, and the backward pass may take the other kind.
 const most_scores = 20;
 const exact = 33;  // binades down to the smallest float16 for which 8 bits are exact
 
@@ -81,13 +84,12 @@ fn scales_of(q: Range, k: Range, v: Range, g: Range) -> vec2<u32> {
   // The exponent of a bound of the scores: dims * |scale| * 2^(top of q + top of k + 2).
   let scores = i32(32u - countLeadingZeros(p.dims - 1u)) + scale + 1 + q.top + k.top + 2;
   var fits = is_scale && atomicLoad(&special) == 0u && is_near(q.top) && is_near(k.top) && is_near(v.top) &&
-             is_near(q.top + k.top) && spans(v, exact);
+             is_near(q.top + k.top) && spans(v, exact) && (scores <= most_scores || magnitude == 0u);
   var with_subnormals = !spans(v, normal);
   @if(backward) {
     let changes = g.top + v.top;
     fits = fits && is_near(g.top) && is_near(changes) && is_near(changes + q.top) && is_near(changes + k.top);
     fits = fits && spans(q, exact) && spans(k, exact) && spans(g, exact);
-    fits = fits && (scores <= most_scores || magnitude == 0u);
     with_subnormals = with_subnormals || !spans(q, normal) || !spans(k, normal) || !spans(g, normal);
   }
   @else {

@@ -69,7 +69,7 @@ def test_windows(binades, operand):
 
 
 def test_large_scores_need_exact_products():
-    for exponent, exact in ((0, False), (9, False), (13, True), (30, True)):
+    for exponent, exact in ((0, False), (9, False), (13, True), (14, True)):
         q = spanning(40, 1, 1, 40, 64, top=exponent)
         ones = torch.ones(1, 1, 50, 64).bfloat16()
         assert scales(q, ones, ones)[0].item() is not exact
@@ -97,12 +97,23 @@ def test_extreme_magnitudes_do_not_fit():
     for exponent, scale in ((41, 1), (-41, 1), (0, 1e6), (0, 1e-6), (0, INF), (0, NAN)):
         assert not scales(ones * 2.0**exponent, ones, ones, scale=scale)[0]
     for exponent, scale in ((40, 1), (-40, 1), (0, 0.0), (0, -1e4), (0, 1e-4)):
-        assert scales(ones * 2.0**exponent, ones, ones, scale=scale)[0]
+        assert scales(ones, ones, ones * 2.0**exponent, scale=scale)[0]
     assert not scales(ones, ones * 2.0**25, ones * 2.0**-10, ones * 2.0**-50)[0]
     assert not scales(ones, ones, ones * 2.0**25, ones * 2.0**25)[0]
     other = (ones * 2.0**25, ones * 2.0**-10, ones * 2.0**-30)
     assert scales(ones, *other, scale=2.0**-12)[0]
     assert not scales(ones, *other)[0]  # scores above 2^20
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_scores_above_a_million_do_not_fit(backward):
+    """In either pass: both need the same scores."""
+    ones = torch.ones(1, 1, 4, 64).bfloat16()
+    gradient = ones if backward else None
+    for exponent, fits in ((14, True), (15, False), (30, False)):
+        assert scales(ones * 2.0**exponent, ones, ones, gradient)[0].item() is fits
+        assert scales(ones, ones * 2.0**exponent, ones, gradient)[0].item() is fits
+    assert scales(ones * 2.0**30, ones, ones, gradient, scale=0.0)[0].item()
 
 
 def test_heads_that_share_keys():
