@@ -8,9 +8,6 @@
 // dims * |scale| * 2^(top of q + top of k - 27). Sums over keys or queries have no such bound, because a weight may be
 // 1 for one element and 0 for all others.
 //
-// Heads with large scores do not fit: the backward pass needs the scores that the forward pass had, digit by digit, so one
-// kind of kernel computes both.
-//
 // Exponents are limited so that all powers of two that the kernels multiply with are normal numbers.
 //
 // @operand scales: out {bits64}
@@ -31,8 +28,9 @@ struct Params {
 }
 
 const normal = 30; // binades of float16's normal numbers
-// The exponent of a bound of scores. Of larger ones the last digit of a float32 is worth 2^-3 and more. Kernels on matrices
-// and in blocks sum a score up in different orders, and the backward pass may take the other kind.
+// Heads fit in neither pass if the exponent of their scores' bound is larger. The last digit of such a score, a float32, may
+// be worth 2^-3 or more. Kernels on matrices and in blocks sum scores up in different orders, but the backward pass needs
+// the scores that the forward pass had.
 const most_scores = 20;
 const exact = 33;  // binades down to the smallest float16 for which 8 bits are exact
 
@@ -81,10 +79,11 @@ fn scales_of(q: Range, k: Range, v: Range, g: Range) -> vec2<u32> {
   let magnitude = bitcast<u32>(p.scale) & 0x7fffffffu;
   let scale = i32(magnitude >> 23u) - 127;
   let is_scale = magnitude == 0u || abs(scale) <= 16;
-  // The exponent of a bound of the scores: dims * |scale| * 2^(top of q + top of k + 2).
+  // The exponent of a bound of the scores: dims * |scale| * 2^(top of q + top of k + 2). With a scale of 0 it is below both
+  // limits, because q.top + k.top is near.
   let scores = i32(32u - countLeadingZeros(p.dims - 1u)) + scale + 1 + q.top + k.top + 2;
   var fits = is_scale && atomicLoad(&special) == 0u && is_near(q.top) && is_near(k.top) && is_near(v.top) &&
-             is_near(q.top + k.top) && spans(v, exact) && (scores <= most_scores || magnitude == 0u);
+             is_near(q.top + k.top) && spans(v, exact) && scores <= most_scores;
   var with_subnormals = !spans(v, normal);
   @if(backward) {
     let changes = g.top + v.top;
@@ -94,7 +93,7 @@ fn scales_of(q: Range, k: Range, v: Range, g: Range) -> vec2<u32> {
   }
   @else {
     // Off by less than 2^(scores - 29).
-    if (scores > 17 && magnitude != 0u) {
+    if (scores > 17) {
       fits = fits && spans(q, exact) && spans(k, exact);
       with_subnormals = with_subnormals || !spans(q, normal) || !spans(k, normal);
     }

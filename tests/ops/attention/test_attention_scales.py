@@ -98,6 +98,13 @@ def test_extreme_magnitudes_do_not_fit():
         assert not scales(ones * 2.0**exponent, ones, ones, scale=scale)[0]
     for exponent, scale in ((40, 1), (-40, 1), (0, 0.0), (0, -1e4), (0, 1e-4)):
         assert scales(ones, ones, ones * 2.0**exponent, scale=scale)[0]
+    # Of queries and keys whose products are not large.
+    for exponent, other in ((40, -40), (40, -30), (-40, 0)):
+        assert scales(ones * 2.0**exponent, ones * 2.0**other, ones, scale=1)[0]
+        assert scales(ones * 2.0**other, ones * 2.0**exponent, ones, scale=1)[0]
+    for exponent, other in ((41, -30), (-41, 0)):
+        assert not scales(ones * 2.0**exponent, ones * 2.0**other, ones, scale=1)[0]
+        assert not scales(ones * 2.0**other, ones * 2.0**exponent, ones, scale=1)[0]
     assert not scales(ones, ones * 2.0**25, ones * 2.0**-10, ones * 2.0**-50)[0]
     assert not scales(ones, ones, ones * 2.0**25, ones * 2.0**25)[0]
     other = (ones * 2.0**25, ones * 2.0**-10, ones * 2.0**-30)
