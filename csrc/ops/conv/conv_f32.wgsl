@@ -33,7 +33,7 @@ fn b_step(step: StepPlace, t: u32) -> b_step_t {
   return row_of_groups(k, k < step.end);
 }
 
-fn load_group_b(place: b_place_t, step: b_step_t, n0: u32, t: u32) -> vec4<f32> {
+fn load_group_b(place: b_place_t, step: b_step_t, t: u32) -> vec4<f32> {
   let i = place_in_groups(step, place);
   if (i != missing) {
     return bitcast<vec4<f32>>(load_b(i >> 2u));
@@ -41,14 +41,16 @@ fn load_group_b(place: b_place_t, step: b_step_t, n0: u32, t: u32) -> vec4<f32> 
   return vec4<f32>();
 }
 
-// As gemm_f32.wgsl does, but for the place of a column.
-fn load_group_a(base: u32, first: u32, k0: u32, k_end: u32, t: u32) -> vec4<f32> {
-  @if(a_along_k) let k = k0 + (t & 1u) * 4u;
-  @if(a_along_k) let row = min(first + (t >> 1u), p.m - 1u);
-  @if(!a_along_k) let k = k0 + (t >> 5u);
-  @if(!a_along_k) let row = min(first + (t & 31u) * 4u, p.m - 4u);
-  if (k < k_end) {
-    return load4_a((base + row * p.a_row + column_of_weight(k)) >> 2u);
+// As gemm_f32.wgsl does, but for the place of a column: in elements, and without that of the column.
+fn a_place(batch: u32, m0: u32, t: u32) -> u32 {
+  let row = select(min(m0 + (t & 31u) * 4u, p.m - 4u), min(m0 + (t >> 1u), p.m - 1u), a_along_k);
+  return p.a_at * 4u + batch * p.a_batch + row * p.a_row;
+}
+
+fn load_group_a(place: u32, step: StepPlace, t: u32) -> vec4<f32> {
+  let k = step.k + select(t >> 5u, (t & 1u) * 4u, a_along_k);
+  if (k < step.end) {
+    return load4_a((place + column_of_weight(k)) >> 2u);
   }
   return vec4<f32>();
 }

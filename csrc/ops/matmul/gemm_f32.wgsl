@@ -15,51 +15,43 @@ const tile_size = step_k * pitch;
 var<workgroup> tile_a: array<vec4<f32>, 2u * tile_size>;
 var<workgroup> tile_b: array<vec4<f32>, 2u * tile_size>;
 
-// An invocation's share of a tile: one group of four.
-fn load_group_a(base: u32, first: u32, k0: u32, k_end: u32, t: u32) -> vec4<f32> {
+// An invocation loads one group of four of each tile. Where that of A lies in the step at k = 0, in groups: what does not
+// depend on the step is computed before the loop.
+fn a_place(batch: u32, m0: u32, t: u32) -> u32 {
+  let start = p.a_at * 4u + batch * p.a_batch;
   if (a_along_k) {
-    let k = k0 + (t & 1u) * 4u;
-    let row = min(first + (t >> 1u), p.m - 1u);
-    if (k < k_end) {
-      return load4_a((base + row * p.a_row + k) >> 2u);
-    }
-  } else {
-    let k = k0 + (t >> 5u);
-    let row = min(first + (t & 31u) * 4u, last_group(p.m));
-    if (k < k_end) {
-      return load4_a((base + k * p.a_column + row) >> 2u);
-    }
+    return (start + min(m0 + (t >> 1u), p.m - 1u) * p.a_row + (t & 1u) * 4u) >> 2u;
+  }
+  return (start + min(m0 + (t & 31u) * 4u, last_group(p.m)) + (t >> 5u) * p.a_column) >> 2u;
+}
+
+fn load_group_a(place: u32, step: StepPlace, t: u32) -> vec4<f32> {
+  if (step.k + select(t >> 5u, (t & 1u) * 4u, a_along_k) < step.end) {
+    return load4_a(place + (step.a >> 2u) + select(step.k * (p.a_column >> 2u), step.k >> 2u, a_along_k));
   }
   return vec4<f32>();
 }
 
-// Where B lies for an invocation's group, whatever the step; and what belongs to a step. A convolution kernel defines its
-// own versions.
+// The same for B, and what belongs to a step. A convolution kernel defines its own versions.
 alias b_place_t = u32;
 
 alias b_step_t = StepPlace;
 
 fn b_place(batch: u32, n0: u32, t: u32) -> b_place_t {
-  return p.b_at * 4u + batch * p.b_batch;
+  let start = p.b_at * 4u + batch * p.b_batch;
+  if (b_along_k) {
+    return (start + min(n0 + (t >> 1u), p.n - 1u) * p.b_column + (t & 1u) * 4u) >> 2u;
+  }
+  return (start + min(n0 + (t & 31u) * 4u, last_group(p.n)) + (t >> 5u) * p.b_row) >> 2u;
 }
 
 fn b_step(step: StepPlace, t: u32) -> b_step_t {
   return step;
 }
 
-fn load_group_b(place: b_place_t, step: b_step_t, n0: u32, t: u32) -> vec4<f32> {
-  if (b_along_k) {
-    let k = step.k + (t & 1u) * 4u;
-    let column = min(n0 + (t >> 1u), p.n - 1u);
-    if (k < step.end) {
-      return load4_b((place + step.b + column * p.b_column + k) >> 2u);
-    }
-  } else {
-    let k = step.k + (t >> 5u);
-    let column = min(n0 + (t & 31u) * 4u, last_group(p.n));
-    if (k < step.end) {
-      return load4_b((place + step.b + k * p.b_row + column) >> 2u);
-    }
+fn load_group_b(place: b_place_t, step: b_step_t, t: u32) -> vec4<f32> {
+  if (step.k + select(t >> 5u, (t & 1u) * 4u, b_along_k) < step.end) {
+    return load4_b(place + (step.b >> 2u) + select(step.k * (p.b_row >> 2u), step.k >> 2u, b_along_k));
   }
   return vec4<f32>();
 }
@@ -149,28 +141,25 @@ fn large_product(workgroup: u32, t: u32) {
   // 32 neighbouring invocations compute 4 x 8 groups.
   let row = (t >> 6u) * 4u + ((t & 31u) >> 3u);
   let column = ((t >> 5u) & 1u) * 8u + (t & 7u);
-  let a_base = p.a_at * 4u + here.batch * p.a_batch;
+  let place_a = a_place(here.batch, here.m0, t);
   let place_b = b_place(here.batch, here.n0, t);
   var sums = Sums();
   let first = step_place(here.k_begin, here.k_end);
-  store_group_a(0u, t, load_group_a(a_base + first.a, here.m0, first.k, first.end, t));
-  store_group_b(0u, t, load_group_b(place_b, b_step(first, t), here.n0, t));
+  store_group_a(0u, t, load_group_a(place_a, first, t));
+  store_group_b(0u, t, load_group_b(place_b, b_step(first, t), t));
   workgroupBarrier();
-  // Two steps at a time: then the addresses of both tiles are constants.
+  // Two steps at a time: then the addresses of both tiles are constants. What lies behind the end is zero.
   for (var k0 = here.k_begin; k0 < here.k_end; k0 += 2u * step_k) {
     let odd = step_place(k0 + step_k, here.k_end);
-    let odd_a = load_group_a(a_base + odd.a, here.m0, odd.k, odd.end, t);
-    let odd_b = load_group_b(place_b, b_step(odd, t), here.n0, t);
+    let odd_a = load_group_a(place_a, odd, t);
+    let odd_b = load_group_b(place_b, b_step(odd, t), t);
     sums = add_step(sums, 0u, row, column);
-    if (k0 + step_k >= here.k_end) {
-      break;
-    }
     store_group_a(tile_size, t, odd_a);
     store_group_b(tile_size, t, odd_b);
     workgroupBarrier();
     let even = step_place(k0 + 2u * step_k, here.k_end);
-    let even_a = load_group_a(a_base + even.a, here.m0, even.k, even.end, t);
-    let even_b = load_group_b(place_b, b_step(even, t), here.n0, t);
+    let even_a = load_group_a(place_a, even, t);
+    let even_b = load_group_b(place_b, b_step(even, t), t);
     sums = add_step(sums, tile_size, row, column);
     store_group_a(0u, t, even_a);
     store_group_b(0u, t, even_b);

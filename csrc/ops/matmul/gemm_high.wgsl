@@ -1,11 +1,11 @@
-// Products of float32 matrices as three products of float16 ones, for torch.set_float32_matmul_precision("high"): with the
-// loop of gemm_matrix.wgsl over what gemm_split.wgsl made of them. A number keeps 22 bits down to 2^-18 of the largest
-// magnitude in its row of A, or column of B, and 11 bits down to 2^-28. Below that it is off by 2^-38 of the largest. Sums
-// are float32. Where there are infinities or NaN, sums are NaN and added up again from the float32 numbers.
+// Products of float32 matrices as those of float16 numbers, for torch.set_float32_matmul_precision("high"): with the loop of
+// gemm_matrix.wgsl over what gemm_scale.wgsl made of them. A number keeps 11 bits, as many as TF32 has, down to 2^-28 of the
+// largest magnitude in its row of A, or column of B. Below that it is off by 2^-38 of the largest. Sums are float32. Where
+// there are infinities or NaN, sums are NaN and added up again from the float32 numbers.
 //
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
 // @operand c: words {f32}
-// @operand a: in {bits128} // parts
+// @operand a: in {bits128} // scaled, in float16
 // @operand b: in {bits128}
 // @operand scales: in {f32} // of A's rows in all batches, then of B's columns
 // @operand left: in {f32} // the matrices themselves
@@ -50,7 +50,7 @@ fn without_missing(sum: f32, here: BandedTile, m: u32, n: u32) -> f32 {
   let row = p.left_at + here.batch * p.left_batch + m * p.left_row;
   let column = p.right_at + here.batch * p.right_batch + n * p.right_column;
   var exact = 0.0;
-  for (var k = 0u; k < p.depth && !is_nan_f(exact); k++) {
+  for (var k = here.k_begin; k < min(here.k_end, p.depth) && !is_nan_f(exact); k++) {
     exact = fma(load_left(row + k * p.left_column), load_right(column + k * p.right_row), exact);
   }
   return exact;

@@ -23,7 +23,7 @@
 #include "kernels/gemm_matrix.h"
 #include "kernels/gemm_ranges.h"
 #include "kernels/gemm_reduce.h"
-#include "kernels/gemm_split.h"
+#include "kernels/gemm_scale.h"
 #include "kernels/gemm_thin.h"
 #include "kernels/gemv.h"
 #include "launch/binding_list.h"
@@ -172,7 +172,9 @@ void run(Launch& launch, Params& p, const ProductDispatch& dispatch, bool d_in_c
   launch.scaled(scaled).flipped(fusion != nullptr && g.flipped);
   launch.fused_text(text % Fusion::kPage).fused_page(text / Fusion::kPage);
   uint32_t bytes = sizeof(Params);
-  if constexpr (!requires { p.tap_volume; }) {
+  // A kernel's own parameters come last.
+  constexpr bool has_own = offsetof(Params, i_strides) + sizeof(p.i_strides) != sizeof(Params);
+  if constexpr (!has_own) {
     bytes = fusion != nullptr ? bytes : scaled ? offsetof(Params, origin) : offsetof(Params, alpha);
   }
   launch.run(p, [&] { return Regions{.fused = Fusion::text_of(text)}; }, bytes);
@@ -657,14 +659,14 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
 
 } // namespace matrix
 
-// float32 as parts on subgroup matrices, where PyTorch is told that less precision will do.
+// float32 as scaled float16 on subgroup matrices, where PyTorch is told that less precision will do.
 namespace high {
 
-int64_t padded_k(const Gemm& g) { return ceil_div<int64_t>(g.k, 32) * 32; } // whole steps
+int64_t padded_k(const Gemm& g) { return ceil_div<int64_t>(g.k, 8) * 8; } // whole groups
 
-// Bytes of the parts of an operand with so many rows across K.
-uint64_t bytes_of_parts(const Gemm& g, const MatrixView& view, int64_t rows) {
-  return static_cast<uint64_t>(view.batch != 0 ? g.batch : 1) * rows * padded_k(g) * 6;
+// Bytes of an operand with so many rows across K in float16.
+uint64_t bytes_in_halves(const Gemm& g, const MatrixView& view, int64_t rows) {
+  return static_cast<uint64_t>(view.batch != 0 ? g.batch : 1) * rows * padded_k(g) * 2;
 }
 
 // torch.set_float32_matmul_precision and its relatives set this, whatever the device.
@@ -681,7 +683,7 @@ bool accepts(const Product& product, const Strategy& row, const ShaderTarget& ta
     buffers += std::ranges::count_if(
         g.fusion->operands, [](const MatrixView& operand) { return operand.tensor != nullptr; });
   }
-  const uint64_t largest = std::max(bytes_of_parts(g, g.a, g.m), bytes_of_parts(g, g.b, g.n));
+  const uint64_t largest = std::max(bytes_in_halves(g, g.a, g.m), bytes_in_halves(g, g.b, g.n));
   return is_plain(product, row, target) && g.k > 0 && matrix::fits(product, DType::kF32, target) &&
          buffers <= target.max_storage_buffers && largest <= BindingList::safe_reach(target) &&
          g.is_matmul && is_allowed();
@@ -695,19 +697,17 @@ int cost(const Product& product, const Strategy&, const ShaderTarget&) {
   return pays && std::min({g.m, g.n, g.k}) >= 128 ? 20 : 65;
 }
 
-// One operand, with strides across K and along it.
-at::Tensor split(const Product& product, const MatrixView& view, int64_t rows, bool along_k,
-                 bool is_b, const at::Tensor& scales) {
-  namespace kernel = kernels::gemm_split;
-  const Gemm& g = product.gemm;
+// One operand in float16, with strides across K and along it. Its scales start at `first`.
+at::Tensor scale(const Gemm& g, const MatrixView& view, int64_t rows, bool along_k,
+                 const at::Tensor& scales, int64_t first) {
+  namespace kernel = kernels::gemm_scale;
   const int64_t batches = view.batch != 0 ? g.batch : 1;
-  at::Tensor parts =
-      empty_webgpu({batches, rows, 3 * padded_k(g)}, at::kHalf, g.a.tensor->device());
+  at::Tensor halves = empty_webgpu({batches, rows, padded_k(g)}, at::kHalf, g.a.tensor->device());
   kernel::Launch launch(g.op);
-  launch.out_as(DType::kBits32, parts).scales(scales);
+  launch.out_as(DType::kBits32, halves).scales(scales);
   const auto range = view.range(g.batch, rows, g.k);
   launch.in_range(range.buffer, range.begin, range.end, DType::kF32);
-  launch.along_k(along_k).is_b(is_b);
+  launch.along_k(along_k);
   launch.run({.batches = u32(batches),
               .rows = u32(rows),
               .k = u32(g.k),
@@ -715,8 +715,8 @@ at::Tensor split(const Product& product, const MatrixView& view, int64_t rows, b
               .in_batch = u32(view.batch),
               .in_row = u32(view.row),
               .in_k = u32(view.column),
-              .first = is_b ? u32(scales.numel() - batches * rows) : 0});
-  return parts;
+              .first = u32(first)});
+  return halves;
 }
 
 void launch(const ProductDispatch& dispatch, const Strategy&) {
@@ -726,8 +726,8 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   const int64_t of_a = (g.a.batch != 0 ? g.batch : 1) * g.m;
   const int64_t of_b = (g.b.batch != 0 ? g.batch : 1) * g.n;
   const at::Tensor scales = empty_webgpu({of_a + of_b}, at::kFloat, g.a.tensor->device());
-  const at::Tensor a = split(product, g.a, g.m, product.a_along_k, false, scales);
-  const at::Tensor b = split(product, g.b.transposed(), g.n, product.b_along_k, true, scales);
+  const at::Tensor a = scale(g, g.a, g.m, product.a_along_k, scales, 0);
+  const at::Tensor b = scale(g, g.b.transposed(), g.n, product.b_along_k, scales, of_a);
   kernel::Launch launch(g.op);
   bind_c(launch, dispatch);
   launch.a_as(DType::kBits128, a).b_as(DType::kBits128, b).scales(scales);
@@ -739,11 +739,10 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   launch.tall(dispatch.rows == 128).c_along_m(false);
   kernel::Params p;
   set_matrices(p, dispatch);
-  const int64_t depth = 3 * padded_k(g);
-  p.k = p.k_piece = p.k_block = p.k_padded = u32(depth);
-  p.a_batch = g.a.batch != 0 ? u32(g.m * depth) : 0;
-  p.b_batch = g.b.batch != 0 ? u32(g.n * depth) : 0;
-  p.a_row = p.b_column = u32(depth);
+  p.k = u32(padded_k(g));
+  p.a_row = p.b_column = p.k;
+  p.a_batch = g.a.batch != 0 ? p.a_row * p.m : 0;
+  p.b_batch = g.b.batch != 0 ? p.b_column * p.n : 0;
   p.a_column = p.b_row = 1;
   p.left_batch = u32(g.a.batch);
   p.left_row = u32(g.a.row);
@@ -754,13 +753,6 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   p.depth = u32(g.k);
   p.right_scales = u32(of_a);
   run<kernel::Regions>(launch, p, dispatch);
-}
-
-// K is not cut: the parts of a piece would not lie together.
-Strategy::Division divide(const Product& product, const Strategy& row, const ShaderTarget& target) {
-  Strategy::Division division = matrix::divide_f16(product, row, target);
-  division.enough_workgroups = 1;
-  return division;
 }
 
 } // namespace high
@@ -1038,7 +1030,7 @@ constexpr Strategy kStrategies[] = {
      matrix::launch,
      divide_large,
      8},
-    {"matrix_f32", {128, 128, 32}, 1, 0, high::accepts, high::cost, high::launch, high::divide},
+    {"matrix_f32", {128, 128, 32}, 1, 0, high::accepts, high::cost, high::launch, matrix::divide_f16},
     {"grouped_f32",
      {128, 128, 8},
      1,

@@ -451,39 +451,47 @@ def test_strategy_of_a_call(row):
         torch_webgpu._C.FusedProduct("value", "tiles_63")
 
 
-def products_in_parts(problem, span):
-    """A product and its bound: each term to 2^-20, each number to 2^-37 of its row's largest."""
+def scaled_products(problem, span, span_within):
+    """A product and its bound: each number to 2^-11, and to 2^-38 of its row's largest.
+
+    Rows of A and columns of B differ by powers of two of up to 2 * span, and their numbers by up to
+    2 * span_within.
+    """
     a, b = (matrix(problem.batch, *size, kind, torch.float32) for size, kind in (
         ((problem.m, problem.k), problem.layout[0]), ((problem.k, problem.n), problem.layout[1])
     ))  # fmt: skip
-    if span:
-        a = a * torch.exp2(torch.randint(-span, span, (*a.shape[:-1], 1)).float())
-        b = b * torch.exp2(torch.randint(-span, span, (*b.shape[:-2], 1, b.shape[-1])).float())
+
+    def powers(span, *sizes):
+        return torch.exp2(torch.randint(-span, span + 1, sizes).float())
+
+    a = a * powers(span, *a.shape[:-1], 1) * powers(span_within, *a.shape)
+    b = b * powers(span, *b.shape[:-2], 1, b.shape[-1]) * powers(span_within, *b.shape)
     d = torch.randn(problem.n)
     arguments = [t.to(DEVICE) for t in (d, a, b)]
     actual = torch.baddbmm(*arguments) if problem.batch else torch.addmm(*arguments)
     magnitude = wide(a).abs() @ wide(b).abs() + wide(d).abs()
-    bound = (2.0**-20 + problem.k * 2.0**-24) * magnitude
+    bound = (2.0**-10 + 2.0**-22 + problem.k * 2.0**-24) * magnitude
     tops = wide(a).abs().amax(-1, keepdim=True) * wide(b).abs().amax(-2, keepdim=True)
     return actual.cpu().double(), wide(a) @ wide(b) + wide(d), bound + problem.k * 2.0**-37 * tops
 
 
 @pytest.mark.parametrize("precision", ["highest", "high", "medium"])
 def test_float32_of_less_precision(precision, force):
-    """Parts of float16 on subgroup matrices, if the precision allows it and not otherwise."""
+    """Scaled float16 on subgroup matrices, if the precision allows it and not otherwise."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     force(HIGH)
+    sizes = [(33, 70, 101), (200, 64, 40), (65, 300, 9), (40, 1100, 30)]
     try:
-        for size, layout in itertools.product([(33, 70, 101), (200, 64, 40), (65, 300, 9)], "nt"):
-            for batch, span in ((0, 0), (2, 30)):
+        for size, layout in itertools.product(sizes, "nt"):
+            for batch, *spans in ((0, 0, 0), (2, 30, 0), (0, 4, 16)):
                 problem = Problem(*size, torch.float32, batch, layout + "n")
                 if precision == "highest" or needs_missing_feature(HIGH):
                     with pytest.raises(NotImplementedError, match="does not take this product"):
-                        products_in_parts(problem, span)
+                        scaled_products(problem, *spans)
                     continue
-                actual, expected, bound = products_in_parts(problem, span)
-                assert ((actual - expected).abs() <= bound).all(), problem
+                actual, expected, bound = scaled_products(problem, *spans)
+                assert ((actual - expected).abs() <= bound).all(), (problem, spans)
     finally:
         torch.set_float32_matmul_precision(before)
 
@@ -501,15 +509,16 @@ def test_convolutions_keep_their_precision(force):
         torch.set_float32_matmul_precision(before)
 
 
-def test_special_numbers_of_less_precision():
+@pytest.mark.parametrize("k", [50, 1100])  # in pieces, too
+def test_special_numbers_of_less_precision(k):
     """As float32 has them, whichever kernel computes the product."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     if not needs_missing_feature(HIGH):
         torch_webgpu._C._force_product_strategy(HIGH)
     try:
-        a, b = torch.rand(40, 50) + 0.5, torch.rand(50, 60) + 0.5
-        a[3, 5], a[7, 1], b[2, 9], a[11] = torch.inf, torch.nan, -torch.inf, 1e38
+        a, b = torch.rand(40, k) + 0.5, torch.rand(k, 60) + 0.5
+        a[3, 5], a[7, 1], b[2, 9], a[11] = -torch.inf, torch.nan, torch.inf, 1e38
         actual = (a.to(DEVICE) @ b.to(DEVICE)).cpu()
     finally:
         torch_webgpu._C._force_product_strategy("")
