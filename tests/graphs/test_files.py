@@ -297,6 +297,7 @@ MALFORMED = {
     "a count that is negative": (("buffers", 0, "bytes"), -4),
     "a count that is text": (("buffers", 0, "bytes"), "4096"),
     "a buffer that is too large": (("buffers", 0, "bytes"), 1 << 52),
+    "more buffers than the device has memory": (("buffers",), [{"bytes": 1 << 30}] * 4096),
     "an entry that is missing": (("buffers", 0, "entry"), "w"),
     "an input in no buffer": (("inputs", "x", "buffer"), ...),
     "an input in a missing buffer": (("inputs", "x", "buffer"), 7),

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compiled import DEVICE, check, compile, dispatches
+from compiled import DEVICE, assert_equal, check, compile, dispatches
 
 from torch_webgpu import wgsl
 from torch_webgpu.inductor import lanes
@@ -236,3 +236,45 @@ def test_bounds_keep_nan_and_their_order(dtype):
         return y, x.clamp(2, -2), x.clamp_min(0.1).clamp_max(3.05), x.relu(), F.hardtanh(x) + y
 
     check(function, x, exact=True)
+
+
+@pytest.mark.parametrize("divisor", [3, 41, 0.1, 0, -7.0])
+def test_quotients_by_constants_are_exact(divisor):
+    """41 times the nearest number to 1 / 41 is less than 1."""
+    x = torch.cat([torch.randn(5000), torch.arange(5000.0) * divisor]).to(DEVICE)
+    check(lambda x: (x / divisor, (x / divisor).floor(), x.long() / divisor), x, exact=True)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: x * n,
+        lambda x, n: x.float() + n,
+        lambda x, n: x + torch.full((3,), n, device=x.device),
+        lambda x, n: (x + 7) // n,
+        lambda x, n: x * (n * 3 + 1) + n // 2,
+        lambda x, n: torch.where(x * 10**12 > n, x, n),
+    ],
+)
+def test_integers_that_vary_are_int64(function):
+    compiled = compile(function)
+    x = torch.arange(3, device=DEVICE)
+    for n in (3, 4, 10**12, -5, -(10**12), 2**31, 2**61 + 1):
+        assert_equal(compiled(x, n), function(x, n), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.add_(x.sort()[0]),
+        lambda x: x.add_(x.cumsum(-1)),
+        lambda x: x.masked_fill_(x < x.topk(10)[0][:, -1:], -torch.inf).softmax(-1),
+        lambda x: x.add_(torch.fft.fft(x).real),
+    ],
+)
+def test_writes_that_wait_for_eager_kernels(function):
+    """To be written only after an operator of several results has read it."""
+    x = torch.randn(2, 5000)
+    own, others = x.to(DEVICE), x.to(DEVICE)
+    assert_equal(compile(function)(own), function(others))
+    assert_equal(own, others)

@@ -1,5 +1,8 @@
 """torch.compile(mode="reduce-overhead") replays graphs, and is never wrong for it."""
 
+import threading
+import time
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -35,6 +38,49 @@ def test_inference():
             x = torch.randn(3, 8, device=DEVICE)
             torch.testing.assert_close(function(x), model(x))
     assert replays() == 4
+
+
+def test_functions_without_inputs():
+    """Their results tell the device."""
+    function = compiled(lambda: torch.arange(10, device=DEVICE) * 2)
+    for _ in range(4):
+        torch.testing.assert_close(function().cpu(), torch.arange(10) * 2)
+    assert replays() == 2  # the first call runs, and the second to tell where it lies
+
+
+def test_sizes_of_zero():
+    function = compiled(lambda x: x * 2, dynamic=True)
+    for n in (3, 0, 4, 0, 4, 4):
+        torch.testing.assert_close(
+            function(torch.ones(n, device=DEVICE)).cpu(), torch.full((n,), 2.0)
+        )
+
+
+def test_calls_of_several_threads(monkeypatch):
+    function = compiled(lambda x: x * 2)
+    for _ in range(3):
+        function(torch.randn(50, device=DEVICE))
+    replayed = replay.Graph.replay
+
+    def slowly(graph):  # so that other threads get their turn
+        time.sleep(0.005)
+        replayed(graph)
+
+    monkeypatch.setattr(replay.Graph, "replay", slowly)
+    wrong = []
+
+    def work():
+        for _ in range(15):
+            x = torch.randn(50)
+            if not torch.equal(function(x.to(DEVICE)).cpu(), x * 2):
+                wrong.append(x)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 def test_results_that_are_kept_stay():

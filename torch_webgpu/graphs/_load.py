@@ -329,6 +329,9 @@ class LoadedGraph:
         limit = _C.properties()[2]["max_buffer_size"]
         if max(sizes, default=0) > limit:
             raise ValueError(f"it has a buffer of {max(sizes)} bytes; the device allows {limit}")
+        _, memory, is_guess = _C.memory_budget(_C.current_device())
+        if sum(sizes) > memory and not is_guess:
+            raise ValueError(f"its buffers are {sum(sizes)} bytes; the device has {memory}")
         for size in sizes:
             self._program.add_buffer(size)
         return places

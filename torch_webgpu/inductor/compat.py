@@ -55,6 +55,7 @@ def apply() -> None:
     _replace(choices.InductorChoices, "reduction_split_factor", _split_factor)
     _replace(ir.Reduction, "num_splits", _num_splits)
     _replace(lowering, "pointwise_cat", _pointwise_cat)
+    _replace(lowering, "get_constant_value", _constant_divisor)
     _replace(cudagraph_utils, "check_multiple_devices_or_any_cpu_nodes", _reason_against_graphs)
     _replace(compile_fx, "cudagraphify", _graphify)
     for name in ("unsupported_input_tensor", "unsupported_output_tensor"):
@@ -187,26 +188,43 @@ def _reason_against_graphs(original: Callable[..., str | None], devices: dict[An
     return original(devices)
 
 
+def _constant_divisor(original: Callable[..., Any], x: Any) -> Any:
+    """Asked for a divisor only: division by a constant would be a product with its reciprocal, and
+    41 / 41 less than 1."""
+    from torch._inductor.ir import IRNode
+
+    device = x.get_device() if isinstance(x, IRNode) else None
+    return None if device is not None and device.type == "webgpu" else original(x)
+
+
 def _graphify(
     original: Callable[..., Callable[..., Any]],
     model: Callable[..., Any],
     static_input_idxs: Any = (),
     **kwargs: Any,
 ) -> Callable[..., Any]:
-    """Chooses at the first call, because only the inputs of a call tell the device."""
+    """Chooses at the first call, because only the tensors of a call tell the device: its inputs or,
+    of a function without, its results."""
     from torch_webgpu.inductor.replay import Replayed
 
     chosen: Callable[..., Any] | None = None
 
+    def choose(tensors: Any) -> Callable[..., Any] | None:
+        devices = {x.device for x in tensors if isinstance(x, torch.Tensor)}
+        own = [device for device in devices if device.type == "webgpu"]
+        if own:
+            mutated = kwargs.get("mutated_input_idxs", ())
+            return Replayed(model, static_input_idxs, mutated, own[0])
+        return original(model, static_input_idxs, **kwargs) if devices else None
+
     def run(inputs: Any) -> Any:
         nonlocal chosen
-        if chosen is None:
-            tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
-            if any(x.device.type == "webgpu" for x in tensors):
-                chosen = Replayed(model, static_input_idxs, kwargs.get("mutated_input_idxs", ()))
-            else:
-                chosen = original(model, static_input_idxs, **kwargs)
-        return chosen(inputs)
+        chosen = chosen or choose(inputs)
+        if chosen is not None:
+            return chosen(inputs)
+        outputs = model(inputs)
+        chosen = choose(outputs) or model
+        return outputs
 
     return run
 

@@ -27,6 +27,7 @@ from torch._inductor.codegen.common import (
 )
 from torch._inductor.codegen.simd import SIMDKernel
 from torch._inductor.codegen.simd_kernel_features import EnableReduction
+from torch._inductor.dependencies import WeakDep
 from torch._inductor.runtime.runtime_utils import next_power_of_2
 from torch._inductor.utils import generate_assert
 from torch._inductor.virtualized import OpsValue, V
@@ -38,7 +39,13 @@ from torch_webgpu.inductor.kept import KeptValues
 from torch_webgpu.inductor.lanes import Run
 from torch_webgpu.inductor.module import Module, Operand
 from torch_webgpu.inductor.overrides import KnownNumbers, WgslOverrides, as_register
-from torch_webgpu.inductor.printer import host_numbers, index_text, is_integer
+from torch_webgpu.inductor.printer import (
+    high_word,
+    host_numbers,
+    index_text,
+    is_integer,
+    low_word,
+)
 from torch_webgpu.inductor.reductions import WORKGROUP
 from torch_webgpu.inductor.text import (
     LANE,
@@ -64,6 +71,16 @@ _UNROLLED = 4
 _ENOUGH_WORKGROUPS = 256
 # Columns, and rows, of a workgroup's tile: 16 x 16 invocations.
 _TILE = 64
+
+
+def accessed_buffers(nodes: Iterable[Any]) -> set[str]:
+    """What nodes load and store. They may also wait for buffers, which need have no elements."""
+    return {
+        dep.name
+        for node in nodes
+        for dep in node.read_writes.reads_and_writes()
+        if not isinstance(dep, WeakDep)
+    }
 
 
 class WgslKernel(KnownNumbers, SIMDKernel):
@@ -126,6 +143,14 @@ class WgslKernel(KnownNumbers, SIMDKernel):
             name = self.args._lookup("ks", self.args.sizevars, part)
             names[part] = sympy.Symbol(name, integer=is_integer(part) or None, real=True)
         return super().rename_indexing(index.xreplace(names) if names else index)
+
+    def host_integer(self, expr: sympy.Expr) -> str:
+        """An integer that depends on sizes alone, as int64: a value, which may pass 31 bits."""
+        words = (
+            self.args._lookup("ks", self.args.sizevars, word(expr))
+            for word in (low_word, high_word)
+        )
+        return f"vec2<u32>({', '.join(f'bitcast<u32>({word})' for word in words)})"
 
     # ---- The shape of the workgroup ----
 
@@ -192,8 +217,7 @@ class WgslKernel(KnownNumbers, SIMDKernel):
         return sum(lanes.has_unit_stride(self, index, tree) for index in indices)
 
     def _widest_operand(self) -> int:
-        nodes = self.features.scheduler_nodes()
-        names = {dep.name for node in nodes for dep in node.read_writes.reads_and_writes()}
+        names = accessed_buffers(self.features.scheduler_nodes())
         # Parts of a combination share operands, hence the number of lanes.
         least = 4 if self.is_part_of_combo else 1
         return max(least, *(V.graph.get_dtype(name).itemsize for name in names))

@@ -17,7 +17,7 @@ from torch._inductor.virtualized import OpsValue, V
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from torch_webgpu.inductor import registers, tables
-from torch_webgpu.inductor.printer import is_integer, long_text
+from torch_webgpu.inductor.printer import is_host_integer, is_integer, long_text
 
 _ON_TRUTH = frozenset({"logical_and", "logical_or", "logical_xor", "logical_not"})
 _INT32 = ValueRanges(-(1 << 31), (1 << 31) - 1)
@@ -116,7 +116,7 @@ class WgslOverrides(DefaultHandler):
 
     def constant(self, value: Any, dtype: torch.dtype) -> CSEVariable:
         if isinstance(value, sympy.Expr) and not value.is_number:
-            return self.index_expr(value, dtype)
+            return self.value_expr(value, dtype)
         text = registers.literal(value, dtype)
         if isinstance(value, float) and math.isfinite(value):
             # Variables have bounds: doubles that round to one float must stay apart.
@@ -267,6 +267,9 @@ class WgslOverrides(DefaultHandler):
         if isinstance(expr, (int, float)) or expr.is_number:
             number = float(expr) if dtype.is_floating_point else int(expr)
             return emit(registers.literal(number, dtype), dtype)
+        if is_host_integer(expr):
+            value = emit(V.kernel.host_integer(expr), torch.int64, get_bounds_index_expr(expr))
+            return self.to_dtype(value, dtype)
         if not is_integer(expr) or _fits_32_bits(expr):
             return self.to_dtype(self._index(expr), dtype)
         kernel = V.kernel

@@ -16,6 +16,7 @@ _KNOWN_TO_THE_HOST = (
     SymT.UNBACKED_FLOAT,
     SymT.PRECOMPUTED_SIZE,
 )
+_INTEGERS_KNOWN_TO_THE_HOST = (SymT.SIZE, SymT.UNBACKED_INT, SymT.PRECOMPUTED_SIZE)
 _ROUNDED = (CeilToInt, FloorToInt, RoundToInt, TruncToInt, sympy.floor, sympy.ceiling)
 
 
@@ -27,6 +28,25 @@ def is_integer(expr: sympy.Basic) -> bool:
         return False
     terms = [part for part in expr.args if isinstance(part, sympy.Expr)]
     return isinstance(expr, _ROUNDED) or all(map(is_integer, terms))
+
+
+class low_word(sympy.Function):  # named as the wrapper's function
+    """The lower 32 bits of an integer that the host computes, as an i32."""
+
+    is_integer = True
+
+
+class high_word(sympy.Function):
+    """The upper 32 bits of such an integer of 64, as an i32."""
+
+    is_integer = True
+
+
+def is_host_integer(expr: sympy.Expr) -> bool:
+    """Whether an integer depends on sizes, or other integers of the program, alone."""
+    return is_integer(expr) and all(
+        symbol_is_type(symbol, _INTEGERS_KNOWN_TO_THE_HOST) for symbol in expr.free_symbols
+    )
 
 
 def host_numbers(expr: sympy.Basic) -> Iterator[sympy.Expr]:

@@ -9,6 +9,7 @@ another graph can read it there: the backward graph reads what the forward graph
 behind a graph break what the one before it returned.
 """
 
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -31,6 +32,9 @@ _MOST_MOVES = 2
 # result of this one is held.
 _MOST_COPIED_OUT = 1 << 20
 
+# For callers in several threads: held during a capture, in which other work must not get, and from
+# the copies of a replay's inputs until somebody holds its results.
+_lock = threading.RLock()
 # The storages of what graphs computed.
 _in_pools: set[int] = set()
 
@@ -41,12 +45,20 @@ class Replayed:
     static: numbers of the inputs that may lie at the same place in every call, such as parameters
     and what the forward pass saved. A graph reads them there; it copies all other inputs.
     mutated: numbers of the inputs that the function writes into.
+    device: that of the tensors. A call with tensors on another one runs without a graph.
     """
 
-    def __init__(self, function: Function, static: Sequence[int], mutated: Sequence[int]) -> None:
+    def __init__(
+        self,
+        function: Function,
+        static: Sequence[int],
+        mutated: Sequence[int],
+        device: torch.device,
+    ) -> None:
         self.function = function
         self.static = set(static)
         self.mutated = tuple(mutated)
+        self.device = device
         self.copied: set[int] = set()  # inputs that moved too often to be read where they lie
         self.moves: Counter[int] = Counter()
         # By sizes: where inputs lay at the first call, then the graph. None: cannot be captured.
@@ -54,24 +66,29 @@ class Replayed:
         self.captures: dict[Any, _Capture | None] = {}
 
     def __call__(self, inputs: list[Any]) -> Any:
-        if _C.is_capturing():  # a graph of the user's
-            return self.function(inputs)
+        with _lock:
+            in_capture = _C.is_capturing()  # of a graph of the user's
+            outputs = None if in_capture else self._replay(inputs)
+        return self.function(inputs) if outputs is None else outputs
+
+    def _replay(self, inputs: list[Any]) -> list[Any] | None:
+        """The results of a graph. None: none is to be replayed."""
         shapes = tuple(None if isinstance(x, torch.Tensor) else x for x in inputs)
         if shapes not in self.first:
             if len(self.first) < MOST_SHAPES:
                 self.first[shapes] = {k: p for k in self.static if (p := _place(inputs[k]))}
-            return self.function(inputs)
+            return None
         if shapes not in self.captures:
             self.captures[shapes] = self._capture(shapes, inputs)
         capture = self.captures[shapes]
         if capture is not None and (moved := capture.moved(inputs)):
             capture = self._after_a_miss(shapes, capture, moved, inputs)
         if capture is None:
-            return self.function(inputs)
+            return None
         if capture.is_in_use():
             capture.copy_out()
             counters["inductor"]["webgpu_graph_passed_over"] += 1
-            return self.function(inputs)
+            return None
         counters["inductor"]["webgpu_graph_replays"] += 1
         return capture.replay(inputs)
 
@@ -118,14 +135,11 @@ class _Capture:
         self.places = places
         self.misses = 0  # in a row
         self.copied = []
-        device: torch.device | None = None
         for k, x in enumerate(inputs):
             if not isinstance(x, torch.Tensor):
                 continue
-            if x.device.type != "webgpu":
+            if x.device != owner.device:
                 raise RuntimeError("an input on another device")
-            if x.device != (device := device or x.device):
-                raise RuntimeError("inputs on two devices")
             if k not in places:
                 if torch._debug_has_internal_overlap(x) != 0:
                     raise RuntimeError("an input whose elements share memory")
@@ -135,7 +149,7 @@ class _Capture:
                 self.copied.append(k)
         self.written_back = [k for k in owner.mutated if k in self.copied]
         self.graph = Graph()
-        with webgpu.device(device), graph(self.graph):
+        with webgpu.device(owner.device), graph(self.graph):
             self.outputs = list(owner.function(list(self.own)))
         # By output: its storage's reference count while the caller holds no result; or where it
         # lies in an input: the input's number, size, stride, distance from the input's start.

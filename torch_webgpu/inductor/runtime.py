@@ -51,6 +51,18 @@ def float_bits(value: float) -> int:
     return ctypes.c_int32.from_buffer(ctypes.c_float(value)).value
 
 
+def low_word(value: int) -> int:
+    """The lower 32 bits of an integer of 64, among a launch's integers."""
+    return ctypes.c_int32(value).value
+
+
+def high_word(value: int) -> int:
+    """The upper 32 bits. Raises OverflowError for an integer beyond 64 bits."""
+    if not -(1 << 63) <= value < 1 << 63:
+        raise OverflowError(f"the integer {value} needs more than 64 bits")
+    return value >> 32
+
+
 def _described(operand: Operand, lanes: int) -> tuple[str, str, bool, bool, int]:
     access = operand.access
     return (

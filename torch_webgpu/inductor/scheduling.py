@@ -13,7 +13,7 @@ from torch.utils._ordered_set import OrderedSet
 
 from torch_webgpu.inductor.combo import ComboKernel
 from torch_webgpu.inductor.interface import buffer_budget
-from torch_webgpu.inductor.kernel import WgslKernel
+from torch_webgpu.inductor.kernel import WgslKernel, accessed_buffers
 from torch_webgpu.inductor.module import LONGEST_NAME
 from torch_webgpu.inductor.packing import Part, packed
 from torch_webgpu.inductor.products import FusedProduct
@@ -43,10 +43,8 @@ class WgslScheduling(SIMDScheduling):
 
     def buffers_of(self, *nodes: Any) -> set[str]:
         """The buffers that a kernel of these nodes binds, or a few more."""
-        names, inner = set(), set()
-        for node in nodes:
-            names |= {dep.name for dep in node.read_writes.reads_and_writes()}
-            inner |= set(node.get_buffer_names())
+        names = accessed_buffers(nodes)
+        inner = {name for node in nodes for name in node.get_buffer_names()}
         operations = OrderedSet(name for node in nodes for name in node.get_operation_names())
         removable = self.scheduler.can_buffer_be_removed_through_fusion
         gone = {name for name in inner if removable(name, operations)}

@@ -61,7 +61,7 @@ class WgslWrapper(_CallsKernels):
         super().write_header()
         self.imports.writeline(
             "from torch_webgpu.inductor.runtime import float_bits, fused_convolution, "
-            "fused_product, wgsl_kernel"
+            "fused_product, high_word, low_word, wgsl_kernel"
         )
 
 

@@ -659,7 +659,8 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
 
 } // namespace matrix
 
-// float32 as scaled float16 on subgroup matrices, where PyTorch is told that less precision will do.
+// float32 as scaled float16 on subgroup matrices, where PyTorch is told that less precision will
+// do.
 namespace high {
 
 int64_t padded_k(const Gemm& g) { return ceil_div<int64_t>(g.k, 8) * 8; } // whole groups
@@ -1030,7 +1031,14 @@ constexpr Strategy kStrategies[] = {
      matrix::launch,
      divide_large,
      8},
-    {"matrix_f32", {128, 128, 32}, 1, 0, high::accepts, high::cost, high::launch, matrix::divide_f16},
+    {"matrix_f32",
+     {128, 128, 32},
+     1,
+     0,
+     high::accepts,
+     high::cost,
+     high::launch,
+     matrix::divide_f16},
     {"grouped_f32",
      {128, 128, 8},
      1,

@@ -39,10 +39,8 @@ Tensor count_selected(const char* name, const Tensor& mask) {
   return counts;
 }
 
-int64_t read_total(const Tensor& counts) {
-  check_not_capturing(
-      "an operator whose result's size depends on data (nonzero, masked_select, ...)",
-      "it reads the size on the host");
+int64_t read_total(const char* name, const Tensor& counts) {
+  check_not_capturing(name, "its result's size depends on data, and is read on the host");
   uint32_t total = 0;
   context_of(counts).stream.read(buffer_of(counts), byte_offset(counts) + (counts.numel() - 1) * 4,
                                  &total, 4);
@@ -125,7 +123,7 @@ Tensor& nonzero_out(const Tensor& self, Tensor& result) {
   if (self.numel() != 0) {
     mask = native_dtype(self.scalar_type()) ? self.contiguous() : self.ne(0).contiguous();
     counts = count_selected("nonzero", mask);
-    total = read_total(counts);
+    total = read_total("nonzero", counts);
   }
   if (at::native::resize_output(result, {total, self.dim()})) {
     result.as_strided_({total, self.dim()}, {1, total}); // a dense column for each dimension
@@ -188,7 +186,7 @@ Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& result
     return result;
   }
   const Tensor counts = count_selected("masked_select", chosen);
-  const int64_t total = read_total(counts);
+  const int64_t total = read_total("masked_select", counts);
   at::native::resize_output(result, {total});
   if (total != 0) {
     const Tensor written = writable(result);
@@ -220,7 +218,8 @@ Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) 
   const Tensor counts = count_selected("masked_scatter_", chosen);
   // Waits for the device only if `source` has fewer elements than the mask. Then the number of ones
   // in the mask is read back and compared.
-  TORCH_CHECK(source.numel() >= chosen.numel() || read_total(counts) <= source.numel(),
+  TORCH_CHECK(source.numel() >= chosen.numel() ||
+                  read_total("masked_scatter_", counts) <= source.numel(),
               "Number of elements of source < number of ones in mask");
   const Tensor in =
       same_buffer(source, self) ? source.clone(at::MemoryFormat::Contiguous) : source.contiguous();
