@@ -220,6 +220,24 @@ def test_dlpack_round_trip(device):
     assert torch.from_dlpack(device).data_ptr() == device.data_ptr()
 
 
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_storages_of_a_type(tmp_path):
+    """As torch.cuda.FloatStorage, which is deprecated too."""
+    storage = torch.webgpu.FloatStorage([1, 2, 3])
+    assert storage.device.type == "webgpu" and storage.dtype == torch.float32
+    storage[1] = 5
+    assert storage.tolist() == [1, 5, 3] and torch.is_storage(storage)
+    of_tensor = torch.arange(4, device="webgpu").storage()
+    assert isinstance(of_tensor, torch.webgpu.LongStorage)
+    assert not isinstance(of_tensor, torch.webgpu.IntStorage | torch.LongStorage)
+    assert of_tensor.type() == "torch.webgpu.LongStorage"
+    torch.save(of_tensor, tmp_path / "storage.pt")
+    loaded = torch.load(tmp_path / "storage.pt", weights_only=False)
+    assert isinstance(loaded, torch.webgpu.LongStorage) and loaded.tolist() == [0, 1, 2, 3]
+    with pytest.raises(RuntimeError, match="Not available for webgpu storage"):
+        torch.webgpu.FloatStorage.from_buffer(b"1234")
+
+
 def test_types_by_name():
     x = torch.webgpu.FloatTensor([1, 2])
     assert x.is_webgpu and x.type() == "torch.webgpu.FloatTensor" and x.tolist() == [1, 2]

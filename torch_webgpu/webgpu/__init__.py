@@ -17,7 +17,7 @@ from torch_webgpu.webgpu.fallback import (
     reset_fallbacks,
     set_fallback_mode,
 )
-from torch_webgpu.webgpu.legacy import tensor_types
+from torch_webgpu.webgpu.legacy import storage_types, tensor_types
 from torch_webgpu.webgpu.memory import (
     empty_cache,
     max_memory_allocated,
@@ -139,7 +139,7 @@ __all__ = [
     "update_graph",
 ]
 
-globals().update(tensor_types())
+globals().update(tensor_types() | storage_types())
 
 
 def is_available() -> bool:

@@ -1,23 +1,26 @@
-"""Tensor types by name, such as ``torch.webgpu.FloatTensor``: what ``Tensor.type()`` names, and
-what code older than ``torch.device`` builds and tests with.
+"""Types of tensors and storages by name, such as ``torch.webgpu.FloatTensor``: what ``type()``
+names, and what code older than ``torch.device`` builds and tests with.
 """
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+from torch._utils import classproperty
+from torch.storage import _LegacyStorage, _warn_typed_storage_removal
 
 _DTYPES = {
-    "BFloat16Tensor": torch.bfloat16,
-    "BoolTensor": torch.bool,
-    "ByteTensor": torch.uint8,
-    "CharTensor": torch.int8,
-    "DoubleTensor": torch.float64,
-    "FloatTensor": torch.float32,
-    "HalfTensor": torch.float16,
-    "IntTensor": torch.int32,
-    "LongTensor": torch.int64,
-    "ShortTensor": torch.int16,
+    "BFloat16": torch.bfloat16,
+    "Bool": torch.bool,
+    "Byte": torch.uint8,
+    "Char": torch.int8,
+    "Double": torch.float64,
+    "Float": torch.float32,
+    "Half": torch.float16,
+    "Int": torch.int32,
+    "Long": torch.int64,
+    "Short": torch.int16,
 }
+_COMPLEX_DTYPES = {"ComplexDouble": torch.complex128, "ComplexFloat": torch.complex64}
 
 
 class _TensorType(type):
@@ -45,6 +48,47 @@ def tensor_types() -> dict[str, type]:
     """The types by their names in the module."""
     # The full name, as Tensor.type(torch.webgpu.FloatTensor) looks at.
     return {
-        name: _TensorType(f"torch.webgpu.{name}", (), {"dtype": dtype, "__module__": "builtins"})
+        f"{name}Tensor": _TensorType(
+            f"torch.webgpu.{name}Tensor", (), {"dtype": dtype, "__module__": "builtins"}
+        )
         for name, dtype in _DTYPES.items()
     }
+
+
+class _Storage(_LegacyStorage):
+    """What ``torch.webgpu.FloatStorage`` and its like have in common. Deprecated, as torch.cuda's:
+    ``torch.UntypedStorage`` takes a device."""
+
+    # PyTorch takes a storage's dtype from its class, and the device from the class's module.
+    _dtype: torch.dtype
+    __module__ = "torch.webgpu"
+
+    @classproperty  # type: ignore[untyped-decorator]
+    def dtype(self) -> torch.dtype:
+        _warn_typed_storage_removal()
+        return self._dtype
+
+    @classmethod
+    def from_buffer(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        _warn_typed_storage_removal()
+        raise RuntimeError("from_buffer: Not available for webgpu storage")
+
+    @classmethod
+    def _new_with_weak_ptr(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        raise RuntimeError("_new_with_weak_ptr: Not available for webgpu storage")
+
+    @classmethod
+    def _new_shared_filename(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        raise RuntimeError("_new_shared_filename: Not available for webgpu storage")
+
+
+def storage_types() -> dict[str, type]:
+    """The types of storages by their names in the module. PyTorch learns of them."""
+    types = {
+        f"{name}Storage": type(
+            f"{name}Storage", (_Storage,), {"_dtype": dtype, "__module__": "torch.webgpu"}
+        )
+        for name, dtype in {**_DTYPES, **_COMPLEX_DTYPES}.items()
+    }
+    torch._storage_classes.update(types.values())
+    return types
