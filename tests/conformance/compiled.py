@@ -67,6 +67,7 @@ def check(op, sample, dtype, variant, device):
         expected = run(kind, op, op, sample, device)
     except Exception as error:
         raise comparison.NoReferenceError(comparison.describe(error)) from error
+    actual = ()
     try:
         with settings():
             function = torch.compile(

@@ -170,6 +170,28 @@ def test_channels_last_of_volumes():
     assert dispatches(compiled, x, w, b) <= 3
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_results_lie_as_in_eager_mode(dynamic):
+    """The strides of one channel do not matter, but tell channels last from others."""
+    cases = [
+        (F.conv2d, (1, 31, 33, 1), (8, 1, 3, 3)),
+        (F.conv2d, (2, 9, 9, 5), (8, 5, 3, 3)),
+        (F.conv_transpose2d, (2, 31, 33, 1), (1, 8, 3, 3)),
+        (F.conv1d, (1, 300, 1), (8, 1, 3)),
+        (F.conv1d, (2, 300, 5), (8, 5, 3)),
+        (F.conv_transpose1d, (2, 301, 1), (1, 8, 3)),
+    ]
+    for function, sizes, of_weight in cases:
+        x = torch.randn(sizes, device=DEVICE).movedim(-1, 1).requires_grad_()
+        w = torch.randn(of_weight, device=DEVICE, requires_grad=True)
+        y, expected = compile(function, dynamic=dynamic)(x, w), function(x, w)
+        assert_equal(y, expected)
+        assert y.stride() == expected.stride()
+        weights = torch.randn_like(y)
+        gradients = [torch.autograd.grad(of, (x, w), weights) for of in (y, expected)]
+        assert_equal(*gradients)
+
+
 def test_sums_in_pieces():
     """Few results of long sums are computed in pieces, which are added before what follows."""
     shapes = [(2, 300, 5, 5), (12, 150, 3, 3), (12,), (2, 12, 5, 5), (12,)]

@@ -118,6 +118,18 @@ def test_dynamic_sizes():
         assert_equal(compiled(*args), program(*args), **TOLERANCES[torch.float32])
 
 
+def test_dynamic_numbers_that_follow():
+    """They are no operands of a product's kernel."""
+
+    def program(a, b, n):
+        return torch.where(a @ b > n, a @ b, torch.full_like(a @ b, n)) + n
+
+    compiled = compile(program)
+    a, b = randn(5, 7), randn(7, 3)
+    for n in (1, 2, 10**10):
+        assert_equal(compiled(a, b, n), program(a, b, n), **TOLERANCES[torch.float32])
+
+
 def test_replay():
     args = randn(M, K), randn(K, N), randn(N)
     compiled = compile(lambda a, b, bias: F.relu(a @ b + bias), mode="reduce-overhead")

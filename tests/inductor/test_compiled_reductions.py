@@ -83,6 +83,19 @@ def test_softmax_of_infinities():
     check(lambda x: (torch.softmax(x, -1), torch.log_softmax(x, -1), x.logsumexp(-1)), x)
 
 
+@pytest.mark.parametrize(
+    ("shape", "dim"), [((1025, 7), 0), ((4099, 3), 0), ((2, 1025, 8), 1), ((1025, 33), 0)]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_softmax_of_long_columns(shape, dim, dtype):
+    """In parts, whose maxima and sums are combined."""
+    x = randn(*shape, dtype=dtype) * 5
+    check(lambda x: x.softmax(dim), x)
+    y = x.float().clone()
+    y[: shape[0] // 2] = -torch.inf
+    check(lambda y: (y.softmax(dim), y.log_softmax(dim)), y)
+
+
 def test_cross_entropy_that_ignores_a_class():
     logits, target = randn(64, 1000), torch.randint(0, 10, (64,)).to(DEVICE)
     check(lambda x, t: F.cross_entropy(x, t, ignore_index=5), logits, target)

@@ -53,6 +53,7 @@ class Product(NamedTuple):
         return self.operator == "convolution"
 
 
+_choices: dict[tuple[str, str], ExternKernelChoice] = {}  # by operator and strategy
 _products = {f"extern_kernels.{operator}": Product(operator, "") for operator in OPERATORS}
 
 
@@ -78,6 +79,7 @@ def install() -> None:
             call = _Convolution(strategy) if operator == "convolution" else _Call(adds, strategy)
             choice = ExternKernelChoice(call, name=_name(operator, strategy))
             choice.ordered_kwargs_for_cpp_kernel = ()
+            _choices[operator, strategy] = choice
             _products[choice.call_name()] = Product(operator, strategy)
     add_preprocessing_fn(_with_strategies)
     for operator in OPERATORS:
@@ -161,7 +163,7 @@ def _with_strategies(choices: list[Any]) -> list[Any]:
     has_out = eager.has_out_variant
     timed = [_Timed(eager.choice, nodes, eager.layout, eager.kwargs, has_out_variant=has_out)]
     for strategy in filter(is_taken_by, _strategies()):
-        choice = ExternKernelChoice.lookup(_name(operator, strategy))
+        choice = _choices[operator, strategy]
         timed.append(_Timed(choice, nodes, eager.layout, geometry or {}))
     return [*timed, *(choice for choice in choices if choice is not eager)]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch.fx.operator_schemas import normalize_function
 
 aten = torch.ops.aten
@@ -39,33 +40,34 @@ def _on_webgpu(original: Callable[..., Any], rule: Callable[..., Any]) -> Callab
     return implementation
 
 
-_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
-
-
-def _suggested_format(tensor: torch.Tensor) -> torch.memory_format:
-    last = _CHANNELS_LAST.get(tensor.dim())
-    if last is None or tensor.is_contiguous() or not tensor.is_contiguous(memory_format=last):
-        return torch.contiguous_format
-    return last
-
-
 def _convolution(result: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Channels last if the input has them, or else the weight."""
+    """Channels last if the input has them, or else the weight. One dimension counts as two."""
     normalized = normalize_function(
         func, args=args, kwargs=kwargs, normalize_to_only_use_kwargs=True
     )
     assert normalized is not None
-    named = normalized.kwargs
-    formats = {_suggested_format(named["input"]), _suggested_format(named["weight"])}
+    given = [normalized.kwargs["input"], normalized.kwargs["weight"]]
+    if given[0].dim() == 3:  # whose input ATen makes contiguous, which changes no single channel
+        given = [given[0].contiguous().unsqueeze(2), given[1].unsqueeze(2)]
+    formats = {suggest_memory_format(tensor) for tensor in given}
     formats.discard(torch.contiguous_format)
     memory_format = formats.pop() if formats else torch.contiguous_format
 
     def place(tensor: torch.Tensor | None) -> torch.Tensor | None:
-        if tensor is None or tensor.dim() not in _CHANNELS_LAST:
+        if tensor is None or tensor.dim() == 1:  # a bias's gradient
             return tensor
-        return tensor.contiguous(memory_format=memory_format)
+        if tensor.dim() == 3:
+            return _empty(tensor.unsqueeze(2), memory_format).squeeze(2)
+        return _empty(tensor, memory_format)
 
     return tuple(map(place, result)) if isinstance(result, tuple) else place(result)
+
+
+def _empty(like: torch.Tensor, memory_format: torch.memory_format) -> torch.Tensor:
+    # Not contiguous(): it keeps the strides of a tensor of one channel.
+    return torch.empty(
+        like.shape, dtype=like.dtype, device=like.device, memory_format=memory_format
+    )
 
 
 def _nonzero(result: torch.Tensor, func: Any, args: Any, kwargs: Any) -> torch.Tensor:

@@ -103,7 +103,8 @@ class _Epilogue(KnownNumbers, Kernel):
     def prepare_indexing(self, *args: Any) -> Any:
         raise _UnfitError
 
-    branch = checked_index = device_assert_async = symbol_ranges = prepare_indexing
+    branch = checked_index = device_assert_async = prepare_indexing
+    symbol_ranges = host_integer = prepare_indexing
 
     def remove_kernel_local_buffers(self) -> None:
         """Nothing: `inner` has these buffers already."""

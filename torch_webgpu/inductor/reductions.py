@@ -63,8 +63,11 @@ _MOMENT_FIELDS = ("mean", "squares", "count")
 _MOMENTS = tuple((f"a.{part}", torch.float32) for part in _MOMENT_FIELDS)
 
 
-def accumulator(reduction: str, dtype: torch.dtype, src_dtype: torch.dtype) -> Accumulator:
+def accumulator(
+    reduction: str, dtype: torch.dtype, src_dtype: torch.dtype, of_parts: bool
+) -> Accumulator:
     """The accumulator of one of Inductor's reductions of values of `src_dtype` to `dtype`.
+    `of_parts`: the values are what the same reduction of parts of a row found, as tuples.
 
     Raises NotImplementedError for what no kernel reduces.
     """
@@ -96,9 +99,9 @@ def accumulator(reduction: str, dtype: torch.dtype, src_dtype: torch.dtype) -> A
             "ExpSum_f",
             "ExpSum_f(lowest_f, 0.0)",
             "merge_exp_sums_f(a, b)",
-            "push_exp_f(a, v)",
+            "merge_exp_sums_f(a, v)" if of_parts else "push_exp_f(a, v)",
             (("a.most", torch.float32), ("a.total", torch.float32)),
-            "push_four_exps_f(a, v)",
+            "" if of_parts else "push_four_exps_f(a, v)",
             fields=("most", "total"),
             has_order=True,
         )
