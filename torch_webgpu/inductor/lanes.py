@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 from torch._inductor.virtualized import V
-from torch.utils._sympy.symbol import SymT, symbol_is_type
+from torch.utils._sympy.symbol import symbol_is_type
+
+from torch_webgpu.inductor.printer import HOST_INTEGERS
 
 if TYPE_CHECKING:
     from torch_webgpu.inductor.kernel import WgslKernel
@@ -17,8 +19,6 @@ MIN_RESULTS = 1024
 MIN_TILED = 1 << 14
 # Bytes of the widest access.
 _VECTOR_BYTES = 16
-
-_SIZES = (SymT.SIZE, SymT.UNBACKED_INT, SymT.PRECOMPUTED_SIZE)
 
 
 class Run(enum.Enum):
@@ -43,7 +43,7 @@ def run_of(kernel: "WgslKernel", index: sympy.Expr, tree: Any, lanes: int) -> Ru
     for symbol in index.free_symbols:
         entry = kernel.range_tree_nodes.get(symbol)
         if entry is None:
-            if not symbol_is_type(symbol, _SIZES):
+            if not symbol_is_type(symbol, HOST_INTEGERS):
                 return Run.APART  # an index that was itself loaded
             continue
         if entry.root is not tree:

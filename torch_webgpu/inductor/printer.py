@@ -9,14 +9,8 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from torch_webgpu.inductor.registers import literal
 
-_KNOWN_TO_THE_HOST = (
-    SymT.SIZE,
-    SymT.FLOAT,
-    SymT.UNBACKED_INT,
-    SymT.UNBACKED_FLOAT,
-    SymT.PRECOMPUTED_SIZE,
-)
-_INTEGERS_KNOWN_TO_THE_HOST = (SymT.SIZE, SymT.UNBACKED_INT, SymT.PRECOMPUTED_SIZE)
+HOST_INTEGERS = (SymT.SIZE, SymT.UNBACKED_INT, SymT.PRECOMPUTED_SIZE)
+_KNOWN_TO_THE_HOST = (*HOST_INTEGERS, SymT.FLOAT, SymT.UNBACKED_FLOAT)
 _ROUNDED = (CeilToInt, FloorToInt, RoundToInt, TruncToInt, sympy.floor, sympy.ceiling)
 
 
@@ -45,7 +39,7 @@ class high_word(sympy.Function):
 def is_host_integer(expr: sympy.Expr) -> bool:
     """Whether an integer depends on sizes, or other integers of the program, alone."""
     return is_integer(expr) and all(
-        symbol_is_type(symbol, _INTEGERS_KNOWN_TO_THE_HOST) for symbol in expr.free_symbols
+        symbol_is_type(symbol, HOST_INTEGERS) for symbol in expr.free_symbols
     )
 
 

@@ -32,8 +32,8 @@ _MOST_MOVES = 2
 # result of this one is held.
 _MOST_COPIED_OUT = 1 << 20
 
-# For callers in several threads: held during a capture, in which other work must not get, and from
-# the copies of a replay's inputs until somebody holds its results.
+# For callers in several threads. Held during a capture, which would record their work too, and from
+# the copies of a replay's inputs until the caller holds its results.
 _lock = threading.RLock()
 # The storages of what graphs computed.
 _in_pools: set[int] = set()

@@ -6,7 +6,7 @@
 // @operand b: in {bits128}
 
 import package::matmul::blocks::{StepPlace, step_place};
-import package::matmul::gemm_f32::{large_product};
+import package::matmul::gemm_f32::{large_product, k_of_group};
 import package::matmul::grouped::{load4_a, store_groups};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_place};
 @if(!phased) import package::matmul::product::{banded_tile};
@@ -29,7 +29,7 @@ fn b_place(batch: u32, n0: u32, t: u32) -> b_place_t {
 }
 
 fn b_step(step: StepPlace, t: u32) -> b_step_t {
-  let k = step.k + select(t >> 5u, (t & 1u) * 4u, b_along_k);
+  let k = step.k + k_of_group(t, b_along_k);
   return row_of_groups(k, k < step.end);
 }
 
@@ -48,7 +48,7 @@ fn a_place(batch: u32, m0: u32, t: u32) -> u32 {
 }
 
 fn load_group_a(place: u32, step: StepPlace, t: u32) -> vec4<f32> {
-  let k = step.k + select(t >> 5u, (t & 1u) * 4u, a_along_k);
+  let k = step.k + k_of_group(t, a_along_k);
   if (k < step.end) {
     return load4_a((place + column_of_weight(k)) >> 2u);
   }

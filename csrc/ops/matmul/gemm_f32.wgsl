@@ -15,19 +15,32 @@ const tile_size = step_k * pitch;
 var<workgroup> tile_a: array<vec4<f32>, 2u * tile_size>;
 var<workgroup> tile_b: array<vec4<f32>, 2u * tile_size>;
 
-// An invocation loads one group of four of each tile. Where that of A lies in the step at k = 0, in groups: what does not
-// depend on the step is computed before the loop.
-fn a_place(batch: u32, m0: u32, t: u32) -> u32 {
-  let start = p.a_at * 4u + batch * p.a_batch;
-  if (a_along_k) {
-    return (start + min(m0 + (t >> 1u), p.m - 1u) * p.a_row + (t & 1u) * 4u) >> 2u;
+// An invocation loads one group of four of each tile. Its index of K in a step.
+fn k_of_group(t: u32, along_k: bool) -> u32 {
+  return select(t >> 5u, (t & 1u) * 4u, along_k);
+}
+
+// Where its group lies in the step at k = 0, in groups, for a tile of `count` rows from `first` on, with strides across K
+// and along it. What does not depend on the step is computed before the loop.
+fn place_of_group(start: u32, first: u32, count: u32, across: u32, along: u32, along_k: bool, t: u32) -> u32 {
+  if (along_k) {
+    return (start + min(first + (t >> 1u), count - 1u) * across + k_of_group(t, true)) >> 2u;
   }
-  return (start + min(m0 + (t & 31u) * 4u, last_group(p.m)) + (t >> 5u) * p.a_column) >> 2u;
+  return (start + min(first + (t & 31u) * 4u, last_group(count)) + k_of_group(t, false) * along) >> 2u;
+}
+
+// How far the step at k lies from that, with the stride along K.
+fn groups_to_step(k: u32, along: u32, along_k: bool) -> u32 {
+  return select(k * (along >> 2u), k >> 2u, along_k);
+}
+
+fn a_place(batch: u32, m0: u32, t: u32) -> u32 {
+  return place_of_group(p.a_at * 4u + batch * p.a_batch, m0, p.m, p.a_row, p.a_column, a_along_k, t);
 }
 
 fn load_group_a(place: u32, step: StepPlace, t: u32) -> vec4<f32> {
-  if (step.k + select(t >> 5u, (t & 1u) * 4u, a_along_k) < step.end) {
-    return load4_a(place + (step.a >> 2u) + select(step.k * (p.a_column >> 2u), step.k >> 2u, a_along_k));
+  if (step.k + k_of_group(t, a_along_k) < step.end) {
+    return load4_a(place + (step.a >> 2u) + groups_to_step(step.k, p.a_column, a_along_k));
   }
   return vec4<f32>();
 }
@@ -38,11 +51,7 @@ alias b_place_t = u32;
 alias b_step_t = StepPlace;
 
 fn b_place(batch: u32, n0: u32, t: u32) -> b_place_t {
-  let start = p.b_at * 4u + batch * p.b_batch;
-  if (b_along_k) {
-    return (start + min(n0 + (t >> 1u), p.n - 1u) * p.b_column + (t & 1u) * 4u) >> 2u;
-  }
-  return (start + min(n0 + (t & 31u) * 4u, last_group(p.n)) + (t >> 5u) * p.b_row) >> 2u;
+  return place_of_group(p.b_at * 4u + batch * p.b_batch, n0, p.n, p.b_column, p.b_row, b_along_k, t);
 }
 
 fn b_step(step: StepPlace, t: u32) -> b_step_t {
@@ -50,8 +59,8 @@ fn b_step(step: StepPlace, t: u32) -> b_step_t {
 }
 
 fn load_group_b(place: b_place_t, step: b_step_t, t: u32) -> vec4<f32> {
-  if (step.k + select(t >> 5u, (t & 1u) * 4u, b_along_k) < step.end) {
-    return load4_b(place + (step.b >> 2u) + select(step.k * (p.b_row >> 2u), step.k >> 2u, b_along_k));
+  if (step.k + k_of_group(t, b_along_k) < step.end) {
+    return load4_b(place + (step.b >> 2u) + groups_to_step(step.k, p.b_row, b_along_k));
   }
   return vec4<f32>();
 }
