@@ -460,8 +460,9 @@ class WgslKernel(KnownNumbers, SIMDKernel):
         self, dtype: torch.dtype, src_dtype: torch.dtype, reduction_type: str, value: Any
     ) -> Any:
         assert self.inside_reduction and self._load_mask is None
-        of_parts = isinstance(value, tuple)
-        kind = reductions.accumulator(reduction_type, dtype, src_dtype, of_parts)
+        kind = reductions.accumulator(reduction_type, dtype, src_dtype)
+        if isinstance(value, tuple):
+            kind = kind.of_parts()
         name = acc = self._name("acc")
         if self.takes_rows:
             acc = f"{name}[{LANE}]"
@@ -470,7 +471,7 @@ class WgslKernel(KnownNumbers, SIMDKernel):
         else:
             self.before_loop.writeline(f"var {name}: {kind.type} = {kind.identity};")
         pushed_dtype = reductions.value_dtype(reduction_type, kind, src_dtype)
-        if of_parts:
+        if isinstance(value, tuple):
             parts = ", ".join(as_register(part, pushed_dtype) for part in value)
             pushed = f"{kind.type}({parts})"
         else:

@@ -4,7 +4,7 @@ Sums, products and extremes are rows of the eager kernels' table. The rest have 
 functions of the library (csrc/wgsl/lib/reduce.wgsl, compiled.wgsl).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -26,6 +26,10 @@ class Accumulator:
     fields: tuple[str, ...] = ()  # of a struct
     # combine(a, b) and combine(b, a) may be rounded differently.
     has_order: bool = False
+
+    def of_parts(self) -> "Accumulator":
+        """The same, whose values are accumulators: those of the parts of a row."""
+        return replace(self, push=tables.substitute(self.combine, {"b": "v"}), push_four="")
 
 
 _ROWS = {"sum": "sum", "prod": "prod", "max": "max_values", "min": "min_values"}
@@ -63,17 +67,14 @@ _MOMENT_FIELDS = ("mean", "squares", "count")
 _MOMENTS = tuple((f"a.{part}", torch.float32) for part in _MOMENT_FIELDS)
 
 
-def accumulator(
-    reduction: str, dtype: torch.dtype, src_dtype: torch.dtype, of_parts: bool
-) -> Accumulator:
+def accumulator(reduction: str, dtype: torch.dtype, src_dtype: torch.dtype) -> Accumulator:
     """The accumulator of one of Inductor's reductions of values of `src_dtype` to `dtype`.
-    `of_parts`: the values are what the same reduction of parts of a row found, as tuples.
 
     Raises NotImplementedError for what no kernel reduces.
     """
     if reduction in ("argmax", "argmin"):
         return _indexed(reduction, src_dtype)
-    if reduction == "welford_reduce":
+    if reduction in ("welford_reduce", "welford_combine"):
         return Accumulator(
             "Moments_f",
             "Moments_f(0.0, 0.0, 0.0)",
@@ -84,24 +85,14 @@ def accumulator(
             fields=_MOMENT_FIELDS,
             has_order=True,
         )
-    if reduction == "welford_combine":
-        return Accumulator(
-            "Moments_f",
-            "Moments_f(0.0, 0.0, 0.0)",
-            "merge_moments_f(a, b)",
-            "merge_moments_f(a, v)",
-            _MOMENTS,
-            fields=_MOMENT_FIELDS,
-            has_order=True,
-        )
     if reduction == "online_softmax_reduce":
         return Accumulator(
             "ExpSum_f",
             "ExpSum_f(lowest_f, 0.0)",
             "merge_exp_sums_f(a, b)",
-            "merge_exp_sums_f(a, v)" if of_parts else "push_exp_f(a, v)",
+            "push_exp_f(a, v)",
             (("a.most", torch.float32), ("a.total", torch.float32)),
-            "" if of_parts else "push_four_exps_f(a, v)",
+            "push_four_exps_f(a, v)",
             fields=("most", "total"),
             has_order=True,
         )

@@ -59,9 +59,7 @@ class _Storage(_LegacyStorage):
     """What ``torch.webgpu.FloatStorage`` and its like have in common. Deprecated, as torch.cuda's:
     ``torch.UntypedStorage`` takes a device."""
 
-    # PyTorch takes a storage's dtype from its class, and the device from the class's module.
     _dtype: torch.dtype
-    __module__ = "torch.webgpu"
 
     @classproperty  # type: ignore[untyped-decorator]
     def dtype(self) -> torch.dtype:
@@ -84,6 +82,7 @@ class _Storage(_LegacyStorage):
 
 def storage_types() -> dict[str, type]:
     """The types of storages by their names in the module. PyTorch learns of them."""
+    # PyTorch takes a storage's dtype from its class, and the device from the class's module.
     types = {
         f"{name}Storage": type(
             f"{name}Storage", (_Storage,), {"_dtype": dtype, "__module__": "torch.webgpu"}

@@ -6,8 +6,8 @@
 // @operand b: in {bits128}
 
 import package::matmul::blocks::{StepPlace, step_place};
-import package::matmul::gemm_f32::{large_product, k_of_group};
-import package::matmul::grouped::{load4_a, store_groups};
+import package::matmul::gemm_f32::{large_product, k_of_group, row_of_group};
+import package::matmul::grouped::{last_group, load4_a, store_groups};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_place};
 @if(!phased) import package::matmul::product::{banded_tile};
 import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_levels, position, b_at, is_inside};
@@ -43,8 +43,7 @@ fn load_group_b(place: b_place_t, step: b_step_t, t: u32) -> vec4<f32> {
 
 // As gemm_f32.wgsl does, but for the place of a column: in elements, and without that of the column.
 fn a_place(batch: u32, m0: u32, t: u32) -> u32 {
-  let row = select(min(m0 + (t & 31u) * 4u, p.m - 4u), min(m0 + (t >> 1u), p.m - 1u), a_along_k);
-  return p.a_at * 4u + batch * p.a_batch + row * p.a_row;
+  return p.a_at * 4u + batch * p.a_batch + row_of_group(m0, p.m, a_along_k, t) * p.a_row;
 }
 
 fn load_group_a(place: u32, step: StepPlace, t: u32) -> vec4<f32> {

@@ -20,13 +20,17 @@ fn k_of_group(t: u32, along_k: bool) -> u32 {
   return select(t >> 5u, (t & 1u) * 4u, along_k);
 }
 
-// Where its group lies in the step at k = 0, in groups, for a tile of `count` rows from `first` on, with strides across K
-// and along it. What does not depend on the step is computed before the loop.
+// Its row of a tile of `count` rows from `first` on, or the first of its four.
+fn row_of_group(first: u32, count: u32, along_k: bool, t: u32) -> u32 {
+  return select(min(first + (t & 31u) * 4u, last_group(count)), min(first + (t >> 1u), count - 1u), along_k);
+}
+
+// Where its group lies in the step at k = 0, in groups, with strides across K and along it. What does not depend on the step
+// is computed before the loop.
 fn place_of_group(start: u32, first: u32, count: u32, across: u32, along: u32, along_k: bool, t: u32) -> u32 {
-  if (along_k) {
-    return (start + min(first + (t >> 1u), count - 1u) * across + k_of_group(t, true)) >> 2u;
-  }
-  return (start + min(first + (t & 31u) * 4u, last_group(count)) + k_of_group(t, false) * along) >> 2u;
+  let row = row_of_group(first, count, along_k, t);
+  let k = k_of_group(t, along_k);
+  return (start + select(row + k * along, row * across + k, along_k)) >> 2u;
 }
 
 // How far the step at k lies from that, with the stride along K.

@@ -93,8 +93,8 @@ class PaddedCopy {
 public:
   PaddedCopy(const Gemm& g, const MatrixView& view, int64_t rows, bool along_k, int64_t group)
       : given_(view), range_(view.range(g.batch, rows, g.k)), along_k_(along_k), group_(group),
-        batches_(view.batch != 0 ? g.batch : 1), outer_(along_k ? rows : g.k),
-        inner_(along_k ? g.k : rows), pitch_(ceil_div(inner_, group) * group) {}
+        batches_(g.batches_of(view)), outer_(along_k ? rows : g.k), inner_(along_k ? g.k : rows),
+        pitch_(ceil_div(inner_, group) * group) {}
   PaddedCopy(const PaddedCopy&) = delete;
 
   /// Copies. The view, which has strides across K and along K, holds as long as this object.

@@ -98,6 +98,8 @@ struct Gemm {
   const char* op = "matmul"; // for errors and profiles
   int64_t batch = 1, m = 0, n = 0, k = 0;
   int64_t blocks = 1; // K has so many blocks of k elements: see README.md
+  /// How many matrices an operand has: one if all products share it.
+  int64_t batches_of(const MatrixView& view) const { return view.batch != 0 ? batch : 1; }
   MatrixView a, b, c, d;
   c10::Scalar alpha = 1;
   c10::Scalar beta = 1;

@@ -667,7 +667,7 @@ int64_t padded_k(const Gemm& g) { return ceil_div<int64_t>(g.k, 8) * 8; } // who
 
 // Bytes of an operand with so many rows across K in float16.
 uint64_t bytes_in_halves(const Gemm& g, const MatrixView& view, int64_t rows) {
-  return static_cast<uint64_t>(view.batch != 0 ? g.batch : 1) * rows * padded_k(g) * 2;
+  return static_cast<uint64_t>(g.batches_of(view)) * rows * padded_k(g) * 2;
 }
 
 // torch.set_float32_matmul_precision and its relatives set this, whatever the device.
@@ -702,7 +702,7 @@ int cost(const Product& product, const Strategy&, const ShaderTarget&) {
 at::Tensor scale(const Gemm& g, const MatrixView& view, int64_t rows, bool along_k,
                  const at::Tensor& scales, int64_t first) {
   namespace kernel = kernels::gemm_scale;
-  const int64_t batches = view.batch != 0 ? g.batch : 1;
+  const int64_t batches = g.batches_of(view);
   at::Tensor halves = empty_webgpu({batches, rows, padded_k(g)}, at::kHalf, g.a.tensor->device());
   kernel::Launch launch(g.op);
   launch.out_as(DType::kBits32, halves).scales(scales);
@@ -724,8 +724,8 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   namespace kernel = kernels::gemm_high;
   const Product& product = dispatch.product;
   const Gemm& g = product.gemm;
-  const int64_t of_a = (g.a.batch != 0 ? g.batch : 1) * g.m;
-  const int64_t of_b = (g.b.batch != 0 ? g.batch : 1) * g.n;
+  const int64_t of_a = g.batches_of(g.a) * g.m;
+  const int64_t of_b = g.batches_of(g.b) * g.n;
   const at::Tensor scales = empty_webgpu({of_a + of_b}, at::kFloat, g.a.tensor->device());
   const at::Tensor a = scale(g, g.a, g.m, product.a_along_k, scales, 0);
   const at::Tensor b = scale(g, g.b.transposed(), g.n, product.b_along_k, scales, of_a);
@@ -1133,7 +1133,7 @@ bool pays_for_copy(const Gemm& g, int64_t uses) {
 
 bool may_be_padded(const Gemm& g, const MatrixView& view, int64_t rows, bool along_k, int64_t unit,
                    const ShaderTarget& target) {
-  const int64_t batches = view.batch != 0 ? g.batch : 1;
+  const int64_t batches = g.batches_of(view);
   const int64_t inner = along_k ? g.k : rows;
   const int64_t padded = batches * (along_k ? rows : g.k) * ceil_div(inner, unit) * unit;
   const int64_t reach =
@@ -1198,8 +1198,7 @@ at::Tensor product_ranges(const Product& product) {
   namespace kernel = kernels::gemm_ranges;
   const Gemm& g = product.gemm;
   const auto blocks = [&](const MatrixView& view, int64_t rows) {
-    return (view.batch != 0 ? g.batch : 1) * ceil_div(rows, matrix::kBlock) *
-           ceil_div(g.k, matrix::kBlock);
+    return g.batches_of(view) * ceil_div(rows, matrix::kBlock) * ceil_div(g.k, matrix::kBlock);
   };
   const int64_t of_a = blocks(g.a, g.m);
   const int64_t of_b = blocks(g.b, g.n);
