@@ -191,7 +191,7 @@ def _attention_scales(
 ) -> tuple[torch.Tensor, torch.Tensor | None]: ...
 
 class FusedProduct:
-    def __init__(self, expression: str = "", strategy: str = "") -> None: ...
+    def __init__(self, statements: str = "", strategy: str = "") -> None: ...
     def __call__(
         self,
         out: torch.Tensor,
@@ -202,13 +202,15 @@ class FusedProduct:
         g: torch.Tensor | None = None,
         h: torch.Tensor | None = None,
         i: torch.Tensor | None = None,
+        second: torch.Tensor | None = None,
+        seed: torch.Tensor | None = None,
     ) -> None: ...
     def accepts(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> bool: ...
 
 class FusedConvolution:
     def __init__(
         self,
-        expression: str = "",
+        statements: str = "",
         strategy: str = "",
         *,
         stride: Sequence[int],
@@ -229,6 +231,7 @@ class FusedConvolution:
         g: torch.Tensor | None = None,
         h: torch.Tensor | None = None,
         i: torch.Tensor | None = None,
+        second: torch.Tensor | None = None,
     ) -> None: ...
     def accepts(self, out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> bool: ...
 

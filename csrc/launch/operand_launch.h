@@ -14,7 +14,7 @@
 
 namespace torch_webgpu {
 
-inline constexpr uint32_t kMaxOperands = 14;
+inline constexpr uint32_t kMaxOperands = 15;
 
 /// What every launch shares. Launch, its child for kernels of files, checks what the file states;
 /// a generator of whole shaders (csrc/ops/pointwise) derives from this and answers for the dtypes.

@@ -1,11 +1,12 @@
 // Matrix products and convolutions beyond ATen's operators, for tests, measurements and compilers:
-// by a named strategy, and with a fused expression.
+// by a named strategy, and with a fused text.
 #include "python/products.h"
 
 #include <ATen/ops/empty.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <array>
 #include <initializer_list>
 #include <optional>
@@ -40,9 +41,9 @@ std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> strategies() {
 // A text and a strategy, which are looked up once.
 class Fused {
 protected:
-  // An empty expression: value. An empty strategy: the one of the lowest cost.
-  Fused(const std::string& expression, const std::string& strategy)
-      : text_(expression.empty() ? 0 : Fusion::number_of(expression)),
+  // No statements: result.value = value. An empty strategy: the one of the lowest cost.
+  Fused(const std::string& statements, const std::string& strategy)
+      : text_(statements.empty() ? 0 : Fusion::number_of(statements)),
         strategy_(strategy.empty() ? nullptr : &strategy_named(strategy)) {}
 
   uint32_t text() const { return text_; }
@@ -57,55 +58,78 @@ private:
   const Strategy* strategy_;
 };
 
-// e, f, g, h, i
-using Operands = std::array<std::optional<Tensor>, Fusion::kOperands>;
+using Given = const std::optional<Tensor>&;
+
+// What the statements read and write besides the product.
+struct Further {
+  std::array<std::optional<Tensor>, Fusion::kOperands> operands; // e, f, g, h, i
+  std::optional<Tensor> second, seed;
+};
 
 // `inputs` are the factors, and what is added to their product, of one dtype.
 void check_operands(const Tensor& out, std::initializer_list<Tensor> inputs,
-                    const Operands& operands) {
+                    const Further& further) {
   const at::ScalarType type = inputs.begin()->scalar_type();
   TORCH_CHECK(is_gemm_dtype(type) && is_gemm_dtype(out.scalar_type()), "no product of ", type,
               " in ", out.scalar_type());
   const Kind kind = info(*native_dtype(type)).kind;
-  const auto check = [&](const Tensor& tensor, bool has_type) {
+  const auto is_apart = [](const Tensor& result, const Tensor& tensor) {
     // Empty tensors have no memory to share.
-    const bool is_apart = tensor.numel() == 0 || out.numel() == 0 || !same_buffer(out, tensor);
-    TORCH_CHECK(is_webgpu(tensor) && is_apart && has_type,
+    return tensor.numel() == 0 || result.numel() == 0 || !same_buffer(result, tensor);
+  };
+  const auto check = [&](const Tensor& tensor, bool has_type) {
+    TORCH_CHECK(is_apart(out, tensor) && is_webgpu(tensor) && has_type &&
+                    (!further.second || is_apart(*further.second, tensor)),
                 "the operands of a fused product are other webgpu tensors of fitting dtypes");
   };
   TORCH_CHECK(is_webgpu(out) && info(*native_dtype(out.scalar_type())).kind == kind,
               "the result of a fused product is a webgpu tensor of a fitting dtype");
+  if (further.second) {
+    const at::ScalarType given = further.second->scalar_type();
+    const bool has_type = (at::isFloatingType(given) && is_gemm_dtype(given)) || given == at::kBool;
+    TORCH_CHECK(is_webgpu(*further.second) && has_type && kind == Kind::kFloat &&
+                    further.second->sizes() == out.sizes() && is_apart(out, *further.second),
+                "the second result of a fused product of floats is another webgpu tensor of the "
+                "result's size, of float32, float16, bfloat16 or bool");
+  }
   for (const Tensor& input : inputs) {
     if (input.defined()) {
       check(input, input.scalar_type() == type);
     }
   }
-  for (const std::optional<Tensor>& operand : operands) {
+  for (const std::optional<Tensor>& operand : further.operands) {
     if (operand) {
       const auto dtype = native_dtype(operand->scalar_type());
       check(*operand, dtype.has_value() && info(*dtype).kind == kind);
     }
   }
+  if (further.seed) {
+    check(*further.seed, further.seed->scalar_type() == at::kLong && further.seed->numel() == 1);
+  }
 }
 
-// out = expression of value = a @ b, of matrices or of batches of them.
+// out = result.value, by statements, of value = a @ b, of matrices or of batches of them.
 class FusedProduct : public Fused {
 public:
-  FusedProduct(const std::string& expression, const std::string& strategy)
-      : Fused(expression, strategy) {}
+  FusedProduct(const std::string& statements, const std::string& strategy)
+      : Fused(statements, strategy) {}
 
   void operator()(const Tensor& out, const Tensor& a, const Tensor& b,
-                  const Operands& operands) const {
-    check_operands(out, {a, b}, operands);
+                  const Further& further) const {
+    check_operands(out, {a, b}, further);
     Gemm problem = product_of(out, a, b);
     Fusion fusion(text());
     std::array<Tensor, Fusion::kOperands> expanded;
-    for (size_t k = 0; k < operands.size(); ++k) {
-      if (operands[k]) {
-        expanded[k] = operands[k]->expand(out.sizes());
+    for (size_t k = 0; k < expanded.size(); ++k) {
+      if (further.operands[k]) {
+        expanded[k] = further.operands[k]->expand(out.sizes());
         fusion.operands[k] = MatrixView::of(expanded[k]);
       }
     }
+    if (further.second) {
+      fusion.second = MatrixView::of(*further.second);
+    }
+    fusion.seed = further.seed ? &*further.seed : nullptr;
     problem.fusion = text() == 0 ? nullptr : &fusion;
     problem.wanted = strategy();
     gemm(problem);
@@ -151,23 +175,26 @@ Tensor ranges(const Tensor& a, const Tensor& b) {
   return product_ranges(Product(FusedProduct::product_of(out, a, b)));
 }
 
-// out = expression of value = convolution(x, weight, bias).
+// out = result.value, by statements, of value = convolution(x, weight, bias).
 class FusedConvolution : public Fused {
 public:
-  FusedConvolution(const std::string& expression, const std::string& strategy,
+  FusedConvolution(const std::string& statements, const std::string& strategy,
                    ConvArguments arguments)
-      : Fused(expression, strategy), arguments_(std::move(arguments)) {}
+      : Fused(statements, strategy), arguments_(std::move(arguments)) {}
 
   void operator()(const Tensor& out, const Tensor& x, const Tensor& weight,
-                  const std::optional<Tensor>& bias, const Operands& operands) const {
+                  const std::optional<Tensor>& bias, const Further& further) const {
     const Tensor given_bias = bias.value_or(Tensor());
-    check_operands(out, {x, weight, given_bias}, operands);
+    check_operands(out, {x, weight, given_bias}, further);
     TORCH_CHECK(at::isFloatingType(out.scalar_type()), "no fused convolution of ",
                 out.scalar_type());
-    ConvEpilogue epilogue{.text = text(), .operands = {}, .wanted = strategy()};
-    for (size_t k = 0; k < operands.size(); ++k) {
-      epilogue.operands[k] = operands[k] ? operands[k]->expand(out.sizes()) : Tensor();
-    }
+    ConvEpilogue epilogue{.text = text(),
+                          .operands = {},
+                          .second = further.second.value_or(Tensor()),
+                          .wanted = strategy()};
+    std::ranges::transform(further.operands, epilogue.operands.begin(), [&](Given operand) {
+      return operand ? operand->expand(out.sizes()) : Tensor();
+    });
     convolve_into(out, x, weight, given_bias, arguments_, epilogue);
   }
 
@@ -198,25 +225,26 @@ void register_products(pybind11::module_& m) {
   const py::call_guard<py::gil_scoped_release> without_gil;
   m.def("_attention_scales", &attention_scales, py::arg("q"), py::arg("k"), py::arg("v"),
         py::arg("scale"), py::arg("g") = py::none(), without_gil);
-  using Given = const std::optional<Tensor>&;
   py::class_<FusedProduct>(m, "FusedProduct")
-      .def(py::init<const std::string&, const std::string&>(), py::arg("expression") = "",
+      .def(py::init<const std::string&, const std::string&>(), py::arg("statements") = "",
            py::arg("strategy") = "")
       .def(
           "__call__",
           [](const FusedProduct& product, const Tensor& out, const Tensor& a, const Tensor& b,
-             Given e, Given f, Given g, Given h, Given i) { product(out, a, b, {e, f, g, h, i}); },
+             Given e, Given f, Given g, Given h, Given i, Given second,
+             Given seed) { product(out, a, b, {{e, f, g, h, i}, second, seed}); },
           py::arg("out"), py::arg("a"), py::arg("b"), py::arg("e") = py::none(),
           py::arg("f") = py::none(), py::arg("g") = py::none(), py::arg("h") = py::none(),
-          py::arg("i") = py::none(), without_gil)
+          py::arg("i") = py::none(), py::arg("second") = py::none(), py::arg("seed") = py::none(),
+          without_gil)
       .def("accepts", &FusedProduct::accepts, py::arg("out"), py::arg("a"), py::arg("b"),
            without_gil);
   py::class_<FusedConvolution>(m, "FusedConvolution")
-      .def(py::init([](const std::string& expression, const std::string& strategy,
+      .def(py::init([](const std::string& statements, const std::string& strategy,
                        std::vector<int64_t> stride, std::vector<int64_t> padding,
                        std::vector<int64_t> dilation, bool transposed,
                        std::vector<int64_t> output_padding, int64_t groups) {
-             return FusedConvolution(expression, strategy,
+             return FusedConvolution(statements, strategy,
                                      {.stride = std::move(stride),
                                       .padding = std::move(padding),
                                       .dilation = std::move(dilation),
@@ -224,17 +252,18 @@ void register_products(pybind11::module_& m) {
                                       .transposed = transposed,
                                       .groups = groups});
            }),
-           py::arg("expression") = "", py::arg("strategy") = "", py::kw_only(), py::arg("stride"),
+           py::arg("statements") = "", py::arg("strategy") = "", py::kw_only(), py::arg("stride"),
            py::arg("padding"), py::arg("dilation"), py::arg("transposed"),
            py::arg("output_padding"), py::arg("groups"))
       .def(
           "__call__",
           [](const FusedConvolution& convolution, const Tensor& out, const Tensor& x,
-             const Tensor& weight, Given bias, Given e, Given f, Given g, Given h,
-             Given i) { convolution(out, x, weight, bias, {e, f, g, h, i}); },
+             const Tensor& weight, Given bias, Given e, Given f, Given g, Given h, Given i,
+             Given second) { convolution(out, x, weight, bias, {{e, f, g, h, i}, second, {}}); },
           py::arg("out"), py::arg("x"), py::arg("weight"), py::arg("bias") = py::none(),
           py::arg("e") = py::none(), py::arg("f") = py::none(), py::arg("g") = py::none(),
-          py::arg("h") = py::none(), py::arg("i") = py::none(), without_gil)
+          py::arg("h") = py::none(), py::arg("i") = py::none(), py::arg("second") = py::none(),
+          without_gil)
       .def("accepts", &FusedConvolution::accepts, py::arg("out"), py::arg("x"), py::arg("weight"),
            without_gil);
 }

@@ -76,7 +76,8 @@ struct PipelineKey {
   uint64_t hi = 0;
   uint64_t more = 0;
   uint64_t windows = 0; // how buffers larger than a binding are split; 0: none is
-  uint32_t target = 0;  // what it is made for, ShaderTarget::number
+  uint32_t rest = 0;
+  uint32_t target = 0; // what it is made for, ShaderTarget::number
   bool operator==(const PipelineKey&) const = default;
 };
 
@@ -87,7 +88,8 @@ struct PipelineKeyHash {
         (static_cast<uint64_t>(key.family) | uint64_t{key.target} << 32) * 0x9e3779b97f4a7c15ull +
         key.lo;
     h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9ull;
-    h += key.hi + key.more * 0xa0761d6478bd642full + key.windows * 0xd6e8feb86659fd93ull;
+    h += key.hi + (key.more ^ uint64_t{key.rest} << 32) * 0xa0761d6478bd642full +
+         key.windows * 0xd6e8feb86659fd93ull;
     h = (h ^ (h >> 27)) * 0x94d049bb133111ebull;
     return static_cast<size_t>(h ^ (h >> 31));
   }

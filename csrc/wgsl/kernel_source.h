@@ -55,10 +55,11 @@ public:
     const uint64_t bits = (static_cast<uint64_t>(dtype) + 1) | uint64_t{slot} << kDTypeBits;
     words_[k / kPerWord] |= bits << (k % kPerWord * kBits);
   }
-  /// `key` with these operands as its words `hi` and `more`.
+  /// `key` with these operands as its words `hi`, `more` and `rest`.
   PipelineKey in(PipelineKey key) const {
     key.hi = words_[0];
     key.more = words_[1];
+    key.rest = static_cast<uint32_t>(words_[2]);
     return key;
   }
 
@@ -70,10 +71,10 @@ private:
   static_assert(kNumDTypes < 1u << kDTypeBits);
   static_assert(kMaxBindings <= 1u << kSlotBits);
 
-  std::array<uint64_t, 2> words_{};
+  std::array<uint64_t, 3> words_{};
 
 public:
-  static constexpr uint32_t kMaxOperands = 2 * kPerWord;
+  static constexpr uint32_t kMaxOperands = 2 * kPerWord + 32 / kBits;
 };
 
 /// A buffer larger than a storage binding takes several bindings, its windows, that share a slot.

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from compiled import DEVICE, assert_equal, check, compile, dispatches
+from torch import nn
 
 TOLERANCES = {
     torch.float32: {"rtol": 1e-4, "atol": 1e-4},
@@ -41,6 +42,28 @@ ONE_DISPATCH = {
     "one column": (lambda a, b: (a @ b).sigmoid(), [(M, K), (K, 1)]),
     "one row": (lambda a, b, c: F.silu(a @ b) * c, [(1, K), (K, N), (1, N)]),
     "a transposed result": (lambda a, b, c: (a @ b).t().sin() * c.t(), [(M, K), (K, N), (M, N)]),
+    "the product is a result too": (
+        lambda a, b, c: ((p := a @ b), p.relu() + c),
+        [(M, K), (K, N), (M, N)],
+    ),
+    "two results": (lambda a, b: ((p := a @ b).sin(), p.cos()), [(M, K), (K, N)]),
+    "two results of another size": (
+        lambda a, b: ((p := a @ b).sin(), p.t().cos()),
+        [(3, K), (K, 5)],
+    ),
+    "a result and its truth": (
+        lambda a, b, c: ((p := (a @ b).relu() + c), p > c + 0.5),
+        [(3, M, K), (3, K, N), (3, 1, N)],
+    ),
+    "places": (lambda a, b: (a @ b).sin().triu(), [(M, K), (K, N)]),
+    "places in a batch": (
+        lambda a, b: torch.where(
+            torch.arange(N, device=DEVICE) > torch.arange(M, device=DEVICE)[:, None],
+            -torch.inf,
+            a @ b,
+        ).exp(),
+        [(3, M, K), (3, K, N)],
+    ),
 }
 
 
@@ -55,13 +78,13 @@ def test_one_dispatch(name, dtype):
 
 NOT_FUSED = {
     "three operands": (lambda a, b, c, d, e: (a @ b + c.sin()) * d * e, [(M, N)] * 3),
-    "the product is a result too": (lambda a, b: (a @ b, (a @ b).relu()), []),
-    "two results": (lambda a, b: ((a @ b).sin(), (a @ b).cos()), []),
+    "three results": (lambda a, b: ((p := a @ b), p.sin(), p.cos()), []),
+    "results of two products": (lambda a, b: ((a @ b).sin(), (a @ b).cos()), []),
+    "readers in a row": (lambda a, b: ((p := a @ b).sin().sum(0) + p, p.cos()), []),
     "a sum": (lambda a, b: (a @ b).sin().sum(1), []),
     "another dtype": (lambda a, b: (a @ b).sin().half(), []),
     "truth": (lambda a, b: (a @ b) > 0, []),
     "a part": (lambda a, b: (a @ b)[:, 3:].sin(), []),
-    "places": (lambda a, b: (a @ b).sin().triu(), []),
     "a concatenation": (lambda a, b, c: torch.cat([(a @ b).sin(), c], 1), [(M, 4)]),
     "an operand that changes": (lambda a, b, c: ((a @ b).sin(), c.add_((a @ b).cos())), [(M, N)]),
     "factors": (lambda a, b: torch.addmm(a.sum(), a, b, alpha=2, beta=0.5).sin(), []),
@@ -94,6 +117,28 @@ def test_operands_that_change_between(is_read):
     assert_equal([actual, *args], [expected, *expected_args], **TOLERANCES[torch.float32])
 
 
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("shape", [(M, N), (7, 9), (3, M, N)])
+def test_dropout(shape, dtype):
+    """The kernel draws the numbers that a kernel of their own would draw, and stores the mask."""
+    *batch, m, n = shape
+    a, b = randn(*batch, m, K, dtype=dtype), randn(*batch, K, n, dtype=dtype)
+    for each in (a, b):
+        each.requires_grad_()
+    rest = randn(*shape, dtype=dtype)
+    fused = compile(lambda a, b, rest: F.dropout(a @ b, 0.3) + rest, dynamic=False)
+    apart = compile(lambda x, rest: F.dropout(x, 0.3) + rest, dynamic=False)
+    results = []
+    for program in (lambda: fused(a, b, rest), lambda: apart(a @ b, rest)):
+        torch.manual_seed(5)
+        result = program()
+        results.append([result, *torch.autograd.grad(result.sum(), (a, b))])
+    assert_equal(*results, **TOLERANCES[dtype])
+    kept = ((results[0][0] - rest).abs() > 1e-3).float().mean().item()
+    assert 0.5 < kept < 0.9
+    assert dispatches(fused, a, b, rest) == 2  # the seed is drawn by one
+
+
 def test_layers_and_their_gradients():
     torch.manual_seed(0)
     model = torch.nn.Sequential(
@@ -106,6 +151,17 @@ def test_layers_and_their_gradients():
 
     names, parameters = zip(*model.named_parameters(), strict=True)
     check(program, x, *parameters, backward=True, tolerances=TOLERANCES[torch.float32])
+
+
+def test_dispatches_of_the_forward_of_training():
+    """A second result is what the backward pass needs: a GELU's input, a dropout's mask."""
+    layers = [nn.Linear(K, N), nn.GELU(), nn.Linear(N, K), nn.Dropout(0.2)]
+    x = randn(M, K)
+    for count, expected in ((2, 1), (3, 2), (4, 3)):
+        model = nn.Sequential(*layers[:count]).to(DEVICE)
+        compiled = compile(model)
+        assert compiled(x).requires_grad
+        assert dispatches(compiled, x) == expected
 
 
 def test_dynamic_sizes():

@@ -16,7 +16,8 @@ DTYPES = {
 }  # fmt: skip
 ABSENT = ""
 # For a region with a default, whose text a constant numbers: one that is no default.
-TEXTS = {"fused": ("fused_text", "select(value, e + f, row + batch > column)")}
+SELECTION = "result.value = select(value, e + f, row + batch > column);"
+TEXTS = {"fused": ("fused_text", SELECTION + " result.second = f32(row);")}
 
 
 class Form(NamedTuple):

@@ -41,7 +41,7 @@ CONDITION = re.compile(r"@(?:if|elif)\(([^)]*(?:\([^)]*\)[^)]*)*)\)")
 # Stands on a line of its own before the declaration that it decorates.
 ATTRIBUTE = re.compile(r"^@(?:(?:if|elif)\(.*\)|else|compute @workgroup_size\(.*\))\s*$")
 PARAMS_WINDOW = 1024  # bytes of the uniform binding; kParamsWindow of runtime/pipeline.h
-MAX_OPERANDS = 14  # kMaxOperands of launch/operand_launch.h
+MAX_OPERANDS = 15  # kMaxOperands of launch/operand_launch.h
 CONST_BITS = 64 - MAX_OPERANDS
 DIRECTIVES = {"operand", "const", "region", "require", "errors", "enable", "grid"}
 # Calls of what the build writes for an operand, and uses of the parameters.

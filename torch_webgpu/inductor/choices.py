@@ -118,7 +118,7 @@ class _Call:
 
     def __init__(self, adds: bool, strategy: str) -> None:
         self.strategy = strategy
-        self.product = _C.FusedProduct("value + e" if adds else "", strategy)
+        self.product = _C.FusedProduct("result.value = value + e;" if adds else "", strategy)
 
     def __call__(self, *inputs: torch.Tensor, out: torch.Tensor) -> None:
         *added, a, b = inputs

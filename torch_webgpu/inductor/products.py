@@ -1,9 +1,11 @@
 """Products and convolutions that compute what follows them, element by element, before they store.
 
-Their hand-written kernels take an expression of each element `value` and of the elements `e`, `f`,
-`g`, `h` and `i` of further tensors at its place. A group of pointwise nodes becomes one if nothing
-else reads the product, if it stores one buffer, and if that and its operands lie as the kernels can
-address them: with one stride for each dimension, which positions of a convolution share.
+Their hand-written kernels take statements (`Fusion` in csrc/ops/matmul/matmul_gemm.h) that compute
+the result from each element `value`, from the elements `e`, `f`, `g`, `h` and `i` of further
+tensors at its place, and from the place itself. A group of pointwise nodes becomes statements under
+two conditions. It stores at most two buffers; the product counts as one where others read it too.
+And these buffers and the operands lie as the kernels can address them: with one stride for each
+dimension, which positions of a convolution share.
 """
 
 import math
@@ -23,6 +25,7 @@ from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from torch_webgpu.inductor import tables
 from torch_webgpu.inductor.choices import DTYPES, Product, geometry_of, product_of
@@ -30,15 +33,14 @@ from torch_webgpu.inductor.interface import buffer_budget
 from torch_webgpu.inductor.lanes import size_hint
 from torch_webgpu.inductor.module import LONGEST_NAME
 from torch_webgpu.inductor.overrides import KnownNumbers, WgslOverrides
-from torch_webgpu.inductor.text import lets
+from torch_webgpu.inductor.printer import index_text
 
-# An expression that uses a value twice contains it twice.
-_LONGEST_EXPRESSION = 4000
 _OPERANDS = ("e", "f", "g", "h", "i")
+_PLACE = ("batch", "row", "column")  # in the kernels, of matrices and of batches of them
 
 
 class _UnfitError(Exception):
-    """The nodes cannot be an expression of a product's elements."""
+    """The nodes cannot be computed with a product's elements."""
 
 
 class _Place(NamedTuple):
@@ -50,7 +52,7 @@ class _Place(NamedTuple):
 
 
 class _Epilogue(KnownNumbers, Kernel):
-    """Writes nodes as one expression, at the places of a product's elements."""
+    """Writes nodes as statements, at the places of a product's elements."""
 
     overrides = WgslOverrides
     newvar_prefix = "let "
@@ -71,13 +73,15 @@ class _Epilogue(KnownNumbers, Kernel):
         self.indices = sympy.symbols(f"place:{len(self.sizes)}", integer=True, nonnegative=True)
         self.place = _Place(self.product, sympy.sympify(layout.offset), tuple(layout.stride))
         self.operands: dict[_Place, str] = {}
-        self.stored: dict[str, _Place] = {}
-        self.result = ""
+        self.seed: _Place | None = None
+        self.results: dict[_Place, str] = {}  # what is stored, and the variables
 
     # ---- What the ops ask of a kernel ----
 
     def load(self, name: str, index: sympy.Expr) -> CSEVariable:
-        place = self._place(name, index)
+        if V.graph.get_dtype(name) == torch.int64:
+            return self._load_seed(name, index)
+        place = self._place(name, index, DTYPES)
         if name == self.product:
             if not self._same(place):
                 raise _UnfitError
@@ -90,21 +94,59 @@ class _Epilogue(KnownNumbers, Kernel):
             text = self.operands[place]
         return self.cse.generate(self.compute, text, dtype=torch.float32, shape=())
 
+    def _load_seed(self, name: str, index: sympy.Expr) -> CSEVariable:
+        """The one int64 number that a product reads: that of a generator of random numbers."""
+        place = _Place(name, index, ())
+        if index.free_symbols or self.seed not in (None, place) or self.kind.is_convolution:
+            raise _UnfitError
+        self.seed = place
+        return self.cse.generate(self.compute, "seed", dtype=torch.int64, shape=())
+
     def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any = None) -> None:
         if mode is not None:
             raise _UnfitError
         if name in self.inner:
             return
-        if self.stored or value.dtype != torch.float32:
+        place = self._place(name, index, (*DTYPES, torch.bool))
+        if (value.dtype == torch.bool) != (V.graph.get_dtype(name) == torch.bool):
             raise _UnfitError
-        self.stored[name] = self._place(name, index)
-        self.result = str(value)
+        if value.dtype not in (torch.float32, torch.bool):
+            raise _UnfitError
+        self.results[place] = str(value)
 
-    def prepare_indexing(self, *args: Any) -> Any:
+    def store_product(self) -> None:
+        """The product as it is becomes a result, because others read it."""
+        value = self.cse.generate(self.compute, self.value, dtype=torch.float32, shape=())
+        self.results[self.place] = str(value)
+
+    def prepare_indexing(self, expr: sympy.Expr, *args: Any) -> sympy.Expr:
+        """An index as a value: it may depend on the places of matrices' elements."""
+        expr = self._simplified(expr)
+        if self.kind.is_convolution or expr.free_symbols - set(self.indices):
+            raise _UnfitError
+        return expr
+
+    def index_to_str(self, expr: sympy.Expr) -> str:
+        text = index_text(expr)
+        places = dict(zip(map(str, self.indices), _PLACE[-len(self.indices) :], strict=True))
+        used = {name: f"bitcast<i32>({place})" for name, place in places.items()}
+        return tables.substitute(text, used)
+
+    def rename_indexing(self, index: Any) -> Any:
+        """The same: a product's kernel has no arguments for sizes."""
+        return index
+
+    def symbol_ranges(self, expr: sympy.Expr) -> dict[sympy.Symbol, ValueRanges[Any]]:
+        return {
+            index: ValueRanges(0, size - 1)
+            for index, size in zip(self.indices, self.sizes, strict=True)
+            if index in expr.free_symbols
+        }
+
+    def branch(self, *args: Any) -> Any:
         raise _UnfitError
 
-    branch = checked_index = device_assert_async = prepare_indexing
-    symbol_ranges = host_integer = prepare_indexing
+    checked_index = device_assert_async = host_integer = branch
 
     def remove_kernel_local_buffers(self) -> None:
         """Nothing: `inner` has these buffers already."""
@@ -168,16 +210,26 @@ class _Epilogue(KnownNumbers, Kernel):
                 return FloorDiv(sympy.expand(number), factor)
         return FloorDiv(sympy.expand(number), stride)
 
-    def expression(self) -> str:
-        """All of it as one expression, without variables."""
-        if not self.stored:
+    def finish(self) -> None:
+        """Chooses the order of the results. The kernels store the first as a product, so it is of
+        floats; it is the one that lies as the product would, if there is one."""
+        if not 1 <= len(self.results) <= 2:
             raise _UnfitError
-        texts: dict[str, str] = {}
-        for name, text in lets(self.compute):
-            texts[name] = f"({tables.substitute(text, texts)})"
-            if len(texts[name]) > _LONGEST_EXPRESSION:
-                raise _UnfitError
-        return texts[self.result]
+        floats = [x for x in self.results if V.graph.get_dtype(x.name) in DTYPES]
+        if not floats:
+            raise _UnfitError
+        first = min(floats, key=lambda place: place.strides != self.place.strides)
+        self.results = {first: self.results[first], **self.results}
+
+    def statements(self) -> str:
+        """What the kernel computes of an element."""
+        text = [str(line) for line in self.compute._lines]
+        first, *second = self.results.items()
+        text.append(f"result.value = {first[1]};")
+        for place, value in second:
+            is_truth = V.graph.get_dtype(place.name) == torch.bool
+            text.append(f"result.second = {f'f32({value})' if is_truth else value};")
+        return "\n".join(text)
 
     def _simplified(self, expr: sympy.Expr) -> sympy.Expr:
         ranges = dict(zip(self.indices, self.sizes, strict=True))
@@ -185,10 +237,11 @@ class _Epilogue(KnownNumbers, Kernel):
 
     def buffers(self) -> set[str]:
         """What a call binds, beside the product's own inputs."""
-        return {place.name for place in self.operands} | set(self.stored)
+        seed = [self.seed] if self.seed else []
+        return {place.name for place in (*self.operands, *self.results, *seed)}
 
-    def _place(self, name: str, index: sympy.Expr) -> _Place:
-        if V.graph.get_dtype(name) not in DTYPES:
+    def _place(self, name: str, index: sympy.Expr, dtypes: Sequence[torch.dtype]) -> _Place:
+        if V.graph.get_dtype(name) not in dtypes:
             raise _UnfitError
         index = sympy.expand(self._simplified(index))
         strides = tuple(index.coeff(symbol) for symbol in self.indices)
@@ -233,18 +286,26 @@ class FusedProduct(FusedSchedulerNode):
         self.snodes = [product, *nodes]
         self.product = product
         self.epilogue = epilogue
-        self.expression = epilogue.expression()
+        self.statements = epilogue.statements()
 
     def codegen(self) -> None:
-        """Has the wrapper allocate the one buffer that is stored, and call the product."""
+        """Has the wrapper allocate the buffers that are stored, and call the product."""
         wrapper = V.graph.wrapper_code
-        stored = self.epilogue.stored
+        stored = {place.name for place in self.epilogue.results}
         V.graph.removed_buffers |= self.get_buffer_names() - OrderedSet(stored)
         with V.set_kernel_handler(Kernel(increase_kernel_count=False)):
             for buffer in self.get_outputs():
-                if buffer.get_name() in stored:
+                if buffer.get_name() in stored and buffer.node.should_allocate():
                     buffer.allocate()
-        out, *operands = map(self._view, [*stored.values(), *self.epilogue.operands])
+                elif buffer.get_name() in stored:  # its operator would have allocated it
+                    wrapper.allocated.add(buffer.get_name())
+                    wrapper.writeline(wrapper.make_buffer_allocation(buffer.node))
+        out, *second = map(self._view, self.epilogue.results)
+        operands = [*map(self._view, self.epilogue.operands)]
+        operands += [f"second={view}" for view in second]
+        if self.epilogue.seed:
+            name, offset, _ = self.epilogue.seed
+            operands.append(f"seed=reinterpret_tensor({name}, (), (), {offset})")
         inputs = [each.codegen_reference() for each in self.product.node.inputs]
         if self.epilogue.kind.is_convolution:
             inputs = [*inputs, "None"][:3]  # x, weight and bias
@@ -268,7 +329,7 @@ class FusedProduct(FusedSchedulerNode):
             given |= geometry_of(self.product.node.kwargs) or {}
         options = "".join(f", {option}={value!r}" for option, value in given.items())
         function = "fused_convolution" if kind.is_convolution else "fused_product"
-        text = f"{function}({self.expression!r}{options})"
+        text = f'{function}("""\n{self.statements}\n"""{options})'
         if text not in wrapper.src_to_kernel:
             fused = get_fused_kernel_name(self.snodes, config.triton.descriptive_names)
             prefix = function.removeprefix("fused_")
@@ -301,18 +362,19 @@ def fuse_products(scheduler: Any, nodes: list[Any]) -> list[Any]:
         kind = _kind(product)
         if kind is None:
             continue
-        reader = _reader(scheduler, product)
-        if reader not in result or not _can_wait(product, reader, result):
-            continue
-        try:
-            epilogue = _epilogue(scheduler, product.node, kind, reader)
+        for reader in _readers(scheduler, product):
+            if reader not in result or not _can_wait(product, reader, result):
+                continue
+            try:
+                epilogue = _epilogue(scheduler, product, kind, reader)
+            except (_UnfitError, NotImplementedError):
+                continue
             fused = FusedProduct(scheduler, product, list(reader.get_nodes()), epilogue)
-        except (_UnfitError, NotImplementedError):
-            continue
-        result[result.index(reader)] = fused
-        result.remove(product)
-        names = {*(node.get_name() for node in fused.get_nodes()), fused.get_name()}
-        scheduler.name_to_fused_node.update(dict.fromkeys(names, fused))
+            result[result.index(reader)] = fused
+            result.remove(product)
+            names = {*(node.get_name() for node in fused.get_nodes()), fused.get_name()}
+            scheduler.name_to_fused_node.update(dict.fromkeys(names, fused))
+            break
     return result if len(result) == len(nodes) else scheduler.topological_sort_schedule(result)
 
 
@@ -334,29 +396,25 @@ def _kind(node: Any) -> Product | None:
     return kind if is_fit else None
 
 
-def _reader(scheduler: Any, product: Any) -> Any:
-    """The group of pointwise nodes that alone reads the product; None if there is none."""
+def _readers(scheduler: Any, product: Any) -> list[Any]:
+    """The groups of pointwise nodes that read the product."""
     (buffer,) = product.get_outputs()
-    names = {user.get_name() for user in buffer.users}
-    readers = {scheduler.name_to_fused_node.get(name) for name in names}
-    reader: Any = readers.pop() if len(readers) == 1 else None
-    if type(reader) not in (SchedulerNode, FusedSchedulerNode):
-        return None
-    is_fit = (
-        reader.get_device() == product.get_device()
+    names = {user.get_name(): None for user in buffer.users}
+    readers = {scheduler.name_to_fused_node.get(name): None for name in names}
+    return [
+        reader
+        for reader in readers
+        if type(reader) in (SchedulerNode, FusedSchedulerNode)
+        and reader.get_device() == product.get_device()
         and not reader.is_reduction()
         and not reader.has_aliasing_or_mutation()
         and all(type(node) is SchedulerNode for node in reader.get_nodes())
-        and scheduler.can_buffer_be_removed_through_fusion(
-            buffer.get_name(), reader.get_operation_names()
-        )
-    )
-    return reader if is_fit else None
+    ]
 
 
 def _can_wait(product: Any, reader: Any, nodes: list[Any]) -> bool:
     """Whether nothing has to come after the product and before its reader, such as a change of
-    the product's operands in place."""
+    the product's operands in place, or another reader whose result this one reads."""
     return not any(
         node is not product
         and node is not reader
@@ -370,18 +428,21 @@ def _epilogue(scheduler: Any, product: Any, kind: Product, reader: Any) -> _Epil
     operations = reader.get_operation_names()
     is_inner = scheduler.can_buffer_be_removed_through_fusion
     inner = {name for name in reader.get_buffer_names() if is_inner(name, operations)}
-    for order in _orders(product):
-        epilogue = _Epilogue(product, kind, inner, order)
+    (buffer,) = product.get_buffer_names()
+    for order in _orders(product.node):
+        epilogue = _Epilogue(product.node, kind, inner, order)
         try:
             for node in reader.get_nodes():
                 epilogue.add(node)
-            epilogue.expression()
+            if not is_inner(buffer, operations):
+                epilogue.store_product()
+            epilogue.finish()
         except _UnfitError:
             continue
-        (stored,) = epilogue.stored
-        inputs = {each.get_name() for each in product.inputs}
+        layouts = [scheduler.name_to_buf[place.name].node.layout for place in epilogue.results]
+        inputs = {each.get_name() for each in product.node.inputs}
         fits = len(inputs | epilogue.buffers()) <= buffer_budget(may_raise=False)
-        if fits and type(scheduler.name_to_buf[stored].node.layout) is ir.FixedLayout:
+        if fits and all(type(layout) is ir.FixedLayout for layout in layouts):
             return epilogue
     raise _UnfitError
 

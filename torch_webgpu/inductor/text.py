@@ -81,14 +81,6 @@ def declared(*buffers: IndentedBuffer) -> set[str]:
     }
 
 
-def lets(buffer: IndentedBuffer) -> Iterator[tuple[str, str]]:
-    """Name and expression of each `let` of a buffer that has nothing else."""
-    for line in buffer._lines:
-        match = LET.match(str(line))
-        assert match is not None, line
-        yield match[1], match[2]
-
-
 def take_invariant(buffers: list[IndentedBuffer], changing: set[str]) -> IndentedBuffer:
     """Takes the `let` lines that depend on nothing in `changing` out of the buffers.
 

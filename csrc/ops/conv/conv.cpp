@@ -202,9 +202,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 void convolve_into(const Tensor& out, const Tensor& input, const Tensor& weight, const Tensor& bias,
                    const ConvArguments& arguments, const ConvEpilogue& epilogue) {
   check_into(out, input, weight, bias, arguments);
-  TORCH_CHECK(has_position_stride(out),
-              "the positions of a convolution's result have one stride, but got strides ",
-              out.strides(), " for size ", out.sizes());
+  for (const Tensor& result : {out, epilogue.second}) {
+    TORCH_CHECK(!result.defined() || has_position_stride(result),
+                "the positions of a convolution's result have one stride, but got strides ",
+                result.strides(), " for size ", result.sizes());
+  }
   if (out.numel() == 0) {
     return;
   }

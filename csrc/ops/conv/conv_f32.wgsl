@@ -9,6 +9,7 @@ import package::matmul::blocks::{StepPlace, step_place};
 import package::matmul::gemm_f32::{large_product, k_of_group, row_of_group};
 import package::matmul::grouped::{last_group, load4_a, store_groups};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_place};
+import package::matmul::product::{store_second, store4_second};
 @if(!phased) import package::matmul::product::{banded_tile};
 import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_levels, position, b_at, is_inside};
 import package::conv::conv_groups::{Params, row_of_groups, column_of_groups, column_of_weight, place_in_groups, missing};

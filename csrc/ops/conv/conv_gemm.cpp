@@ -137,8 +137,8 @@ bool needs_split(const Tensor& x, const Tensor& y, const ConvEpilogue& epilogue 
            static_cast<uint64_t>(reach_of(tensor) + 1) * tensor.itemsize() >
                BindingList::safe_reach(target);
   };
-  return x.size(0) > 1 &&
-         (is_large(x) || is_large(y) || std::ranges::any_of(epilogue.operands, is_large));
+  return x.size(0) > 1 && (is_large(x) || is_large(y) || is_large(epilogue.second) ||
+                           std::ranges::any_of(epilogue.operands, is_large));
 }
 
 // Calls convolve(x, y, epilogue) for each half of the images.
@@ -147,25 +147,36 @@ void for_halves(const Tensor& x, const Tensor& y, const ConvEpilogue& epilogue,
                 Convolve&& convolve) {
   const int64_t half = x.size(0) / 2;
   const auto part = [&](int64_t begin, int64_t size) {
+    const auto narrowed = [&](const Tensor& tensor) {
+      return tensor.defined() ? tensor.narrow(0, begin, size) : tensor;
+    };
     ConvEpilogue of_part = epilogue;
-    for (Tensor& operand : of_part.operands) {
-      operand = operand.defined() ? operand.narrow(0, begin, size) : operand;
-    }
+    std::ranges::transform(epilogue.operands, of_part.operands.begin(), narrowed);
+    of_part.second = narrowed(epilogue.second);
     convolve(x.narrow(0, begin, size), y.narrow(0, begin, size), of_part);
   };
   part(0, half);
   part(half, x.size(0) - half);
 }
 
+// `view` tells where the elements of a tensor lie.
+template <typename View>
+Fusion fusion_of(const ConvEpilogue& epilogue, View&& view) {
+  const auto given = [&](const Tensor& tensor) {
+    return tensor.defined() ? view(tensor) : MatrixView();
+  };
+  Fusion fusion(epilogue.text);
+  std::ranges::transform(epilogue.operands, fusion.operands.begin(), given);
+  fusion.second = given(epilogue.second);
+  return fusion;
+}
+
 // Index arithmetic of the kernels is exact below 2^31.
 void run(Gemm& problem, const ConvEpilogue& epilogue = {}) {
   TORCH_CHECK_NOT_IMPLEMENTED(std::max(problem.n, problem.k) < int64_t{1} << 31,
                               "a convolution over 2^31 or more positions");
-  Fusion fusion(epilogue.text);
-  for (size_t k = 0; k < epilogue.operands.size(); ++k) {
-    const Tensor& operand = epilogue.operands[k];
-    fusion.operands[k] = operand.defined() ? by_positions(operand, problem.batch) : MatrixView();
-  }
+  const Fusion fusion = fusion_of(
+      epilogue, [&](const Tensor& tensor) { return by_positions(tensor, problem.batch); });
   problem.fusion = epilogue.text != 0 ? &fusion : nullptr;
   problem.wanted = epilogue.wanted;
   gemm(problem);
@@ -290,10 +301,11 @@ std::optional<Pointwise> pointwise(const Tensor& to, const Tensor& from, const M
   if (!has_position_stride(from) || spatial_sizes(to) != spatial_sizes(from)) {
     return std::nullopt;
   }
-  bool joined = has_one_stride(to) && has_one_stride(from);
-  for (const Tensor& operand : epilogue.operands) {
-    joined = joined && (!operand.defined() || has_one_stride(operand));
-  }
+  const auto fits = [](const Tensor& tensor) {
+    return !tensor.defined() || has_one_stride(tensor);
+  };
+  const bool joined = fits(to) && fits(from) && fits(epilogue.second) &&
+                      std::ranges::all_of(epilogue.operands, fits);
   if (!joined && positions < kLeastColumns) {
     return std::nullopt;
   }
@@ -314,11 +326,8 @@ void run(Pointwise product, const Tensor& bias, const ConvEpilogue& epilogue) {
   if (bias.defined()) {
     product.gemm.d = {.tensor = &bias, .offset = bias.storage_offset(), .row = bias.stride(0)};
   }
-  Fusion fusion(epilogue.text);
-  for (size_t k = 0; k < epilogue.operands.size(); ++k) {
-    const Tensor& operand = epilogue.operands[k];
-    fusion.operands[k] = operand.defined() ? by_channels(operand, product.joined) : MatrixView();
-  }
+  const Fusion fusion = fusion_of(
+      epilogue, [&](const Tensor& tensor) { return by_channels(tensor, product.joined); });
   product.gemm.fusion = epilogue.text != 0 ? &fusion : nullptr;
   gemm(product.gemm);
 }
@@ -729,7 +738,8 @@ void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor&
 const Strategy& conv_output_strategy(const Tensor& y, const Tensor& x, const Tensor& w,
                                      const ConvGeometry& geometry, const Strategy* wanted,
                                      const ShaderTarget& target) {
-  const auto plain = pointwise_output(y, x, w, geometry, {.operands = {}, .wanted = wanted});
+  const auto plain =
+      pointwise_output(y, x, w, geometry, {.operands = {}, .second = {}, .wanted = wanted});
   const Way way = way_of_output(plain, y, x, w, geometry, wanted, target);
   if (way == Way::pointwise) {
     return gemm_strategy(plain->gemm, target);
@@ -747,7 +757,8 @@ const Strategy& conv_output_strategy(const Tensor& y, const Tensor& x, const Ten
 const Strategy& conv_input_strategy(const Tensor& x, const Tensor& y, const Tensor& w,
                                     const ConvGeometry& geometry, const Strategy* wanted,
                                     const ShaderTarget& target) {
-  const auto plain = pointwise_input(x, y, w, geometry, {.operands = {}, .wanted = wanted});
+  const auto plain =
+      pointwise_input(x, y, w, geometry, {.operands = {}, .second = {}, .wanted = wanted});
   const Way way = way_of_input(plain, x, y, w, geometry, wanted, target);
   if (way == Way::pointwise) {
     return gemm_strategy(plain->gemm, target);

@@ -19,9 +19,10 @@ struct ConvGeometry {
 /// How a convolution is computed, and what is done with each element of its result before it is
 /// stored.
 struct ConvEpilogue {
-  uint32_t text = 0; // number of a Fusion's expression; 0: none
+  uint32_t text = 0; // number of a Fusion's text; 0: none
   // What it reads, of the result's sizes. Undefined ones are zero.
   std::array<at::Tensor, Fusion::kOperands> operands;
+  at::Tensor second;                // its second result, of the same sizes; undefined: none
   const Strategy* wanted = nullptr; // see Gemm
 };
 

@@ -9,7 +9,7 @@
 import package::matmul::blocks::{StepPlace, step_place};
 import package::matmul::gemm_matrix::{matrix_product, rows};
 import package::matmul::gemm_groups::{step_k, place_in_tile, load_group_b, base_of_a};
-import package::matmul::product::{Params, acc_t, epilogue, BandedTile, banded_place};
+import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_place};
 @if(!phased) import package::matmul::product::{banded_tile};
 import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_levels, position, b_at, is_inside};
 import package::conv::conv_groups::{Params, row_of_groups, column_of_groups, column_of_weight, place_in_groups, missing};

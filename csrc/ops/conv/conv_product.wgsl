@@ -12,7 +12,7 @@
 
 import package::matmul::gemm::{tile_product};
 @if(direct) import package::matmul::gemm_direct::{direct_product};
-import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue};
+import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue, epilogue4};
 import package::conv::conv_places::{Params, Gathered, two_levels, tap, position, b_at, is_inside, place_of_c, place_of_further};
 // @require !direct || tile == 8
 // @require !direct || !owns_c

@@ -8,7 +8,7 @@
 // @operand d: in like a optional
 // @const   tile: u32 in {8, 16}
 
-import package::matmul::product::{Params, acc_t, epilogue, column_of_a, row_of_b, column_of_b, b_element, b_exists, column_of_c};
+import package::matmul::product::{Params, acc_t, epilogue, epilogue4, column_of_a, row_of_b, column_of_b, b_element, b_exists, column_of_c};
 import package::matmul::product::{forget_not_finite, note_not_finite, found_not_finite, row_where};
 
 // Column j of group g is column g * column_group + j * column_step of the tile. Four neighbours that fill whole words
@@ -68,10 +68,9 @@ fn c_element(c_batch: u32, m: u32, n: u32) -> u32 {
 @if(owns_c)
 fn store_row(c_batch: u32, d_batch: u32, m: u32, n: u32, row: row_t) {
   if (m < p.m && n < p.n) {
-    store4_c(c_element(c_batch, m, n), epilogue(row_get(row, 0u), d_batch, m, n),
-             epilogue(row_get(row, 1u), d_batch, m, n + 1u),
-             epilogue(row_get(row, 2u), d_batch, m, n + 2u),
-             epilogue(row_get(row, 3u), d_batch, m, n + 3u));
+    let sums = array<acc_t, 4>(row_get(row, 0u), row_get(row, 1u), row_get(row, 2u), row_get(row, 3u));
+    let c = epilogue4(sums, d_batch, m, n, vec2<u32>(0u, 1u));
+    store4_c(c_element(c_batch, m, n), c[0], c[1], c[2], c[3]);
   }
 }
 @else

@@ -7,6 +7,7 @@
 import package::matmul::blocks::{StepPlace, step_place};
 import package::matmul::grouped::{last_group, load4_a, load4_b, store_groups};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_tile, column_of_c};
+import package::matmul::product::{store_second, store4_second};
 
 const side = 128u;
 const step_k = 8u;

@@ -8,6 +8,7 @@
 import package::matmul::blocks::{step_place};
 import package::matmul::grouped::{last_group, load4_a, load4_b, store_group_c};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_tile, column_of_c};
+import package::matmul::product::{store_second, store4_second};
 // @require !c_along_m
 
 @if(wide) const side = 64u;

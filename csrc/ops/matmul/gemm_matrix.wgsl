@@ -20,7 +20,7 @@
 // @const   c_along_m: bool // groups of four neighbours in C are one column's, else one row's
 
 import package::matmul::blocks::{StepPlace, step_place};
-import package::matmul::product::{Params, acc_t, epilogue, BandedTile, banded_tile, column_of_c};
+import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_tile, column_of_c};
 import package::matmul::gemm_groups::{step_k, place_in_tile, load_group_a, load_group_b, base_of_a, base_of_b};
 @if(has_ranges) import package::matmul::gemm_windows::{find_windows, find_step, top_in_a, top_in_b, is_windowed};
 @if(has_ranges) import package::matmul::gemm_windows::{scaled_group, windowed_group, converted_a, converted_b};
@@ -152,10 +152,8 @@ fn store_group(here: BandedTile, m: u32, n: u32, given: vec4<f32>) {
   }
   let c = p.c_at + here.c_batch * p.c_batch;
   @if(owns_c) {
-    store4_c(c + m * p.c_row + column_of_c(n), epilogue(sums.x, batch, m, n),
-             epilogue(sums.y, batch, m + next.x, n + next.y),
-             epilogue(sums.z, batch, m + 2u * next.x, n + 2u * next.y),
-             epilogue(sums.w, batch, m + 3u * next.x, n + 3u * next.y));
+    let values = epilogue4(array<f32, 4>(sums.x, sums.y, sums.z, sums.w), batch, m, n, next);
+    store4_c(c + m * p.c_row + column_of_c(n), values[0], values[1], values[2], values[3]);
   }
   @else {
     store_element(c, batch, m, n, sums.x);

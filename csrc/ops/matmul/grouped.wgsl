@@ -57,15 +57,21 @@ fn store_group_c(here: BandedTile, m: u32, n: u32, acc: vec4<f32>) {
   }
   @if(scaled && (d_in_c || has_d)) value += acc_scalar(p.beta) * d;
   @elif(d_in_c || has_d) value += d;
-  value = vec4<f32>(fuse(value.x, batch, rows_of_group.x, columns_of_group.x),
-                    fuse(value.y, batch, rows_of_group.y, columns_of_group.y),
-                    fuse(value.z, batch, rows_of_group.z, columns_of_group.z),
-                    fuse(value.w, batch, rows_of_group.w, columns_of_group.w));
-  @if(c_is_bits128) store_c(group, bitcast<vec4<u32>>(value));
+  let first = fuse(value.x, batch, rows_of_group.x, columns_of_group.x);
+  let second = fuse(value.y, batch, rows_of_group.y, columns_of_group.y);
+  let third = fuse(value.z, batch, rows_of_group.z, columns_of_group.z);
+  let fourth = fuse(value.w, batch, rows_of_group.w, columns_of_group.w);
+  value = vec4<f32>(first.value, second.value, third.value, fourth.value);
+  let of_s = vec4<f32>(first.second, second.second, third.second, fourth.second);
+  @if(c_is_bits128) {
+    store_c(group, bitcast<vec4<u32>>(value));
+    @if(has_s) store4_second(batch, m, n, next, of_s);
+  }
   @else {
     for (var j = 0u; j < 4u; j++) {
       if (m + j * next.x < p.m && n + j * next.y < p.n) {
         store_c(at[j], value[j]);
+        @if(has_s) store_second(batch, rows_of_group[j], columns_of_group[j], of_s[j]);
       }
     }
   }

@@ -63,30 +63,36 @@ struct Convolution {
   kernels::conv_product::Params params{};
 };
 
-/// A function of each element of alpha * A @ B + beta * D, applied before it is stored: a WGSL
-/// expression of `value`, of the place in C, `batch`, `row` and `column` (u32), and of `e`, `f`,
-/// `g`, `h` and `i`, the elements of further matrices at that place. Values have the type that
-/// products are summed in: f32, i32, vec2<u32> of int64, vec2<f32> of complex64. Expressions for
-/// convolutions do not use the place: where their sums are cut into pieces, it is another one.
+/// A function of each element of alpha * A @ B + beta * D, applied before it is stored: WGSL
+/// statements that set `result.value` from `value`, from the place in C, `batch`, `row` and
+/// `column` (u32), from `e`, `f`, `g`, `h` and `i`, the elements of further matrices at that place,
+/// and from `seed` (vec2<u32>). Values have the type that products are summed in: f32, i32,
+/// vec2<u32> of int64, vec2<f32> of complex64. The statements may also set `result.second` (f32),
+/// the element of a second result. Those for convolutions do not use the place: where their sums
+/// are cut into pieces, it is another one.
 class Fusion {
 public:
-  explicit Fusion(const std::string& expression) : text_(number_of(expression)) {}
-  /// By an expression's number.
+  explicit Fusion(const std::string& statements) : text_(number_of(statements)) {}
+  /// By a text's number.
   explicit Fusion(uint32_t text) : text_(text) {}
 
-  static constexpr uint32_t kPage = 256; // expressions of one `fused_page` in product.wgsl
+  static constexpr uint32_t kPage = 256; // texts of one `fused_page` in product.wgsl
   static constexpr size_t kOperands = 5; // e, f, g, h, i
 
   // As large as C, of dtypes with that register type; absent ones are zero.
   std::array<MatrixView, kOperands> operands;
+  MatrixView second; // as large as C, of a floating dtype or bool; overlaps no other matrix
+  const at::Tensor* seed = nullptr; // an element of int64; absent: zero
+  /// The storage buffers that these take.
+  uint32_t buffers() const;
   uint32_t text() const { return text_; }
-  /// The number of an expression, from 1. It is kept for the process, as are pipelines. Raises
+  /// The number of a text, from 1. It is kept for the process, as are pipelines. Raises
   /// NotImplementedError for more than 65535.
-  static uint32_t number_of(const std::string& expression);
+  static uint32_t number_of(const std::string& statements);
   static std::string text_of(uint32_t number);
 
 private:
-  uint32_t text_; // the expression's number in pipeline keys
+  uint32_t text_; // the text's number in pipeline keys
 };
 
 struct Strategy;

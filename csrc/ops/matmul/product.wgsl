@@ -1,11 +1,13 @@
 // What the kernels of matrix products share: C = fused(alpha * A @ B + beta * D), batched, for any strides.
 //
-// The epilogue. `fused` may read five further operands at the place of each element.
+// The epilogue. `fused` may read five further operands at the place of each element, and give that of a second result S.
 // @operand e: in number akin a optional
 // @operand f: in number akin a optional
 // @operand g: in number akin a optional
 // @operand h: in number akin a optional
 // @operand i: in number akin a optional
+// @operand s: words {f32, f16, bf16, bool} optional
+// @operand seed: in {i64} optional // of random numbers
 // @const   scaled: bool // alpha or beta is not 1
 // @const   flipped: bool // A, B, C and D are the transposed ones of the product as it was asked for
 // @const   fused_text: u32 in 0..255 // the number of the text that `fused` has, modulo 256; number 0 is none
@@ -50,6 +52,7 @@ struct Params {
   g_strides: vec4<u32>,
   h_strides: vec4<u32>,
   i_strides: vec4<u32>,
+  s_strides: vec4<u32>,
 }
 
 // The type that products are summed in. Raw bits are floats that the kernel unpacks.
@@ -76,10 +79,17 @@ fn acc_scalar(words: vec4<u32>) -> acc_t {
   @else return bitcast<f32>(words.x);
 }
 
-fn fused(value: acc_t, e: acc_t, f: acc_t, g: acc_t, h: acc_t, i: acc_t, batch: u32, row: u32, column: u32) -> acc_t {
-  return (
-// @region fused = value: an expression of value, batch, row, column and the elements e, f, g, h and i
-  );
+// An element of C, and one of S.
+struct Fused {
+  value: acc_t,
+  second: f32, // truth is 1 or 0
+}
+
+fn fused(value: acc_t, e: acc_t, f: acc_t, g: acc_t, h: acc_t, i: acc_t, seed: vec2<u32>, batch: u32, row: u32,
+         column: u32) -> Fused {
+  var result = Fused(value, 0.0);
+// @region fused = {}: statements that set result.value, and result.second where there is S, from these
+  return result;
 }
 
 // Where the element of a further operand lies.
@@ -88,23 +98,25 @@ fn further_at(batch: u32, m: u32, n: u32, strides: vec4<u32>) -> u32 {
 }
 
 // Applies `fused`. In a transposed product (`flipped`), m is the column and n the row of C that `fused` sees.
-fn fuse(value: acc_t, batch: u32, m: u32, n: u32) -> acc_t {
+fn fuse(value: acc_t, batch: u32, m: u32, n: u32) -> Fused {
   var e = acc_t();
   var f = acc_t();
   var g = acc_t();
   var h = acc_t();
   var i = acc_t();
+  var seed = vec2<u32>();
   @if(has_e) e = load_e(p.e_at + further_at(batch, m, n, p.e_strides));
   @if(has_f) f = load_f(p.f_at + further_at(batch, m, n, p.f_strides));
   @if(has_g) g = load_g(p.g_at + further_at(batch, m, n, p.g_strides));
   @if(has_h) h = load_h(p.h_at + further_at(batch, m, n, p.h_strides));
   @if(has_i) i = load_i(p.i_at + further_at(batch, m, n, p.i_strides));
+  @if(has_seed) seed = load_seed(p.seed_at);
   let at = p.origin.xyz;
-  @if(flipped) return fused(value, e, f, g, h, i, batch + at.x, n + at.y, m + at.z);
-  @else return fused(value, e, f, g, h, i, batch + at.x, m + at.y, n + at.z);
+  @if(flipped) return fused(value, e, f, g, h, i, seed, batch + at.x, n + at.y, m + at.z);
+  @else return fused(value, e, f, g, h, i, seed, batch + at.x, m + at.y, n + at.z);
 }
 
-fn epilogue(sum: acc_t, batch: u32, m: u32, n: u32) -> acc_t {
+fn finished(sum: acc_t, batch: u32, m: u32, n: u32) -> Fused {
   var value = sum;
   @if(scaled) value = acc_mul(acc_scalar(p.alpha), value);
   @if(has_d) {
@@ -113,6 +125,52 @@ fn epilogue(sum: acc_t, batch: u32, m: u32, n: u32) -> acc_t {
     @else value = acc_add(value, d);
   }
   return fuse(value, batch, m, n);
+}
+
+fn store_second(batch: u32, m: u32, n: u32, second: f32) {
+  @if(has_s && !owns_s) {
+    let at = p.s_at + further_at(batch, m, n, p.s_strides);
+    @if(s_is_bool) store_s(at, select(0, 1, second != 0.0));
+    @else store_s(at, second);
+  }
+}
+
+// Four neighbours in a row of S, or in a column: the first is at (m, n), the next at (m + next.x, n + next.y). They fill
+// whole words where the kernel owns S's words.
+fn store4_second(batch: u32, m: u32, n: u32, next: vec2<u32>, second: vec4<f32>) {
+  @if(owns_s) {
+    let at = p.s_at + further_at(batch, m, n, p.s_strides);
+    @if(s_is_bool) {
+      let truth = select(vec4<i32>(), vec4<i32>(1), second != vec4<f32>());
+      store4_s(at, truth.x, truth.y, truth.z, truth.w);
+    }
+    @else store4_s(at, second.x, second.y, second.z, second.w);
+  }
+  @else {
+    store_second(batch, m, n, second.x);
+    store_second(batch, m + next.x, n + next.y, second.y);
+    store_second(batch, m + 2u * next.x, n + 2u * next.y, second.z);
+    store_second(batch, m + 3u * next.x, n + 3u * next.y, second.w);
+  }
+}
+
+// The element of C. That of S is stored.
+fn epilogue(sum: acc_t, batch: u32, m: u32, n: u32) -> acc_t {
+  let result = finished(sum, batch, m, n);
+  @if(has_s) store_second(batch, m, n, result.second);
+  return result.value;
+}
+
+// The same for four neighbours, see store4_second().
+fn epilogue4(sums: array<acc_t, 4>, batch: u32, m: u32, n: u32, next: vec2<u32>) -> array<acc_t, 4> {
+  let first = finished(sums[0], batch, m, n);
+  let second = finished(sums[1], batch, m + next.x, n + next.y);
+  let third = finished(sums[2], batch, m + 2u * next.x, n + 2u * next.y);
+  let fourth = finished(sums[3], batch, m + 3u * next.x, n + 3u * next.y);
+  @if(has_s) {
+    store4_second(batch, m, n, next, vec4<f32>(first.second, second.second, third.second, fourth.second));
+  }
+  return array<acc_t, 4>(first.value, second.value, third.value, fourth.value);
 }
 
 // The row and column of tile `id` of a matrix. Tiles are numbered down bands of eight rows of tiles, so that workgroups

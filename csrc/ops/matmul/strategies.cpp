@@ -128,13 +128,30 @@ void bind_operands(Launch& launch, const ProductDispatch& dispatch,
   launch.b_range(b.buffer, b.begin, b.end, b_bits.value_or(product.dtype));
 }
 
-// What the epilogue takes, and the dispatch. `d_in_c`: the kernel reads D as C.
+// How a kernel finishes its elements.
+struct Ends {
+  bool d_in_c = false;   // it reads D as C
+  bool in_fours = false; // it stores four neighbours of a row of C at once
+};
+
+// Whether four neighbours in a row of the kernel's second result always fill whole words.
+bool is_packed(const MatrixView& second, const Gemm& g) {
+  const auto bytes = static_cast<int64_t>(second.tensor->element_size());
+  if (bytes >= 4 || g.conv != nullptr || !in_units(4, {g.flipped ? g.m : g.n})) {
+    return false;
+  }
+  const auto [row, column] = std::pair(second.row, second.column);
+  return (g.flipped ? row : column) == 1 &&
+         in_units(4 / bytes, {second.offset, g.flipped ? column : row, second.batch});
+}
+
+// What the epilogue takes, and the dispatch.
 template <class Regions, class Launch, class Params>
-void run(Launch& launch, Params& p, const ProductDispatch& dispatch, bool d_in_c = false) {
+void run(Launch& launch, Params& p, const ProductDispatch& dispatch, const Ends& kernel = {}) {
   const Gemm& g = dispatch.product.gemm;
   const bool ends = !dispatch.pieces;
   const bool has_d = ends && g.d.tensor != nullptr;
-  if (has_d && !d_in_c) {
+  if (has_d && !kernel.d_in_c) {
     const auto d = g.d.range(g.batch, g.m, g.n);
     launch.d_range(d.buffer, d.begin, d.end, operand_dtype(g.op, "d", g.d.tensor->scalar_type()));
     p.d_batch = u32(g.d.batch);
@@ -153,8 +170,7 @@ void run(Launch& launch, Params& p, const ProductDispatch& dispatch, bool d_in_c
     p.origin = {u32(g.origin[0]), u32(g.origin[1]), u32(g.origin[2]), 0};
     const int64_t rows = g.flipped ? g.n : g.m;
     const int64_t columns = g.flipped ? g.m : g.n;
-    const auto bind = [&](size_t which, const char* name, auto&& range) {
-      const MatrixView& given = fusion->operands[which];
+    const auto bind = [&](const MatrixView& given, const char* name, auto&& range) {
       if (given.tensor == nullptr) {
         return std::array<uint32_t, 4>{};
       }
@@ -163,17 +179,26 @@ void run(Launch& launch, Params& p, const ProductDispatch& dispatch, bool d_in_c
             operand_dtype(g.op, name, given.tensor->scalar_type()));
       return strides_of(given, g.flipped);
     };
-    p.e_strides = bind(0, "e", [&](const auto&... of) { launch.e_range(of...); });
-    p.f_strides = bind(1, "f", [&](const auto&... of) { launch.f_range(of...); });
-    p.g_strides = bind(2, "g", [&](const auto&... of) { launch.g_range(of...); });
-    p.h_strides = bind(3, "h", [&](const auto&... of) { launch.h_range(of...); });
-    p.i_strides = bind(4, "i", [&](const auto&... of) { launch.i_range(of...); });
+    const auto& operands = fusion->operands;
+    p.e_strides = bind(operands[0], "e", [&](const auto&... of) { launch.e_range(of...); });
+    p.f_strides = bind(operands[1], "f", [&](const auto&... of) { launch.f_range(of...); });
+    p.g_strides = bind(operands[2], "g", [&](const auto&... of) { launch.g_range(of...); });
+    p.h_strides = bind(operands[3], "h", [&](const auto&... of) { launch.h_range(of...); });
+    p.i_strides = bind(operands[4], "i", [&](const auto&... of) { launch.i_range(of...); });
+    p.s_strides = bind(fusion->second, "s", [&](const auto&... of) { launch.s_range(of...); });
+    if (fusion->second.tensor != nullptr && kernel.in_fours &&
+        is_packed(at_origin(fusion->second, g), g)) {
+      launch.own_words_of_s();
+    }
+    if (fusion->seed != nullptr) {
+      launch.seed(*fusion->seed);
+    }
   }
   launch.scaled(scaled).flipped(fusion != nullptr && g.flipped);
   launch.fused_text(text % Fusion::kPage).fused_page(text / Fusion::kPage);
   uint32_t bytes = sizeof(Params);
   // A kernel's own parameters come last.
-  constexpr bool has_own = offsetof(Params, i_strides) + sizeof(p.i_strides) != sizeof(Params);
+  constexpr bool has_own = offsetof(Params, s_strides) + sizeof(p.s_strides) != sizeof(Params);
   if constexpr (!has_own) {
     bytes = fusion != nullptr ? bytes : scaled ? offsetof(Params, origin) : offsetof(Params, alpha);
   }
@@ -414,7 +439,7 @@ void launch_tiles(const ProductDispatch& dispatch, const Strategy& row) {
   }
   kernel::Params p;
   set_matrices(p, dispatch);
-  run<kernel::Regions>(launch, p, dispatch);
+  run<kernel::Regions>(launch, p, dispatch, {.in_fours = is_packed(dispatch)});
 }
 
 void launch_convolution(const ProductDispatch& dispatch, bool direct, int64_t tile) {
@@ -547,7 +572,7 @@ void launch(Launch& launch, const ProductDispatch& dispatch) {
   launch.rolled(is_software(plan_target(*g.a.tensor)));
   Params p;
   set_matrices(p, dispatch);
-  run<Regions>(launch, p, dispatch, d_in_c);
+  run<Regions>(launch, p, dispatch, {.d_in_c = d_in_c, .in_fours = has_groups_of_c(dispatch, 4)});
 }
 
 void launch_large(const ProductDispatch& dispatch, const Strategy&) {
@@ -590,8 +615,7 @@ bool accepts_bf16(const Product& product, const Strategy&, const ShaderTarget& t
   const Gemm& g = product.gemm;
   uint32_t buffers = g.d.tensor != nullptr ? 5 : 4;
   if (g.fusion != nullptr) {
-    buffers += std::ranges::count_if(
-        g.fusion->operands, [](const MatrixView& operand) { return operand.tensor != nullptr; });
+    buffers += g.fusion->buffers();
   }
   return g.conv == nullptr && fits(product, DType::kBF16, target) && g.blocks == 1 && g.k > 0 &&
          buffers <= target.max_storage_buffers;
@@ -654,7 +678,7 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   }
   kernel::Params p;
   set_matrices(p, dispatch);
-  run<kernel::Regions>(launch, p, dispatch);
+  run<kernel::Regions>(launch, p, dispatch, {.in_fours = is_packed(dispatch)});
 }
 
 } // namespace matrix
@@ -681,8 +705,7 @@ bool accepts(const Product& product, const Strategy& row, const ShaderTarget& ta
   const Gemm& g = product.gemm;
   uint32_t buffers = g.d.tensor != nullptr ? 7 : 6;
   if (g.fusion != nullptr) {
-    buffers += std::ranges::count_if(
-        g.fusion->operands, [](const MatrixView& operand) { return operand.tensor != nullptr; });
+    buffers += g.fusion->buffers();
   }
   const uint64_t largest = std::max(bytes_in_halves(g, g.a, g.m), bytes_in_halves(g, g.b, g.n));
   return is_plain(product, row, target) && g.k > 0 && matrix::fits(product, DType::kF32, target) &&
@@ -1242,6 +1265,7 @@ void launch_reduce(const Product& product, const at::Tensor& pieces) {
       for (MatrixView& operand : fusion->operands) {
         operand = by_channels(operand, operand.image);
       }
+      fusion->second = by_channels(fusion->second, fusion->second.image);
       g.fusion = &*fusion;
     }
     g.batch *= g.m;

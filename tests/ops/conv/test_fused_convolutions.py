@@ -24,13 +24,16 @@ EXPRESSION = "max_f(value, -1.0) * e + 2.0 * f - g + h * i"
 EPSILONS = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
-def fused(expression="", strategy="", *, dims=2, transposed=False, **options):
+def fused(expression="", strategy="", second="", *, dims=2, transposed=False, **options):
     def values(name, default):
         value = options.get(name, default)
         return [value] * dims if isinstance(value, int) else list(value)
 
+    statements = f"result.value = {expression};" if expression else ""
+    if second:
+        statements += f"\nresult.second = {second};"
     return torch_webgpu._C.FusedConvolution(
-        expression,
+        statements,
         strategy,
         stride=values("stride", 1),
         padding=values("padding", 0),
@@ -72,13 +75,20 @@ def test_expressions(name, strategy):
     operands = [o.to(dtype) for o in operands_of(value)]
     e, f, g, h, i = (o.double() for o in operands)
     expected = value.clamp(min=-1) * e + 2 * f - g + h * i
-    call = fused(EXPRESSION, strategy, dims=x.dim() - 2, transposed="transposed" in name, **options)
+    options = {**options, "dims": x.dim() - 2, "transposed": "transposed" in name}
+    moved = [t.to(DEVICE) for t in (x, weight, bias, *operands)]
     last = [torch.channels_last] if x.dim() == 4 else []
     for layout in (torch.contiguous_format, *last):
-        out = torch.empty(value.shape, dtype=dtype).to(DEVICE, memory_format=layout)
-        call(out, *(t.to(DEVICE) for t in (x, weight, bias, *operands)))
-        error = (out.cpu().double() - expected).abs().max() / expected.abs().max()
-        assert error < EPSILONS[dtype]
+        out, second = (
+            torch.empty(value.shape, dtype=dtype).to(DEVICE, memory_format=layout) for _ in range(2)
+        )
+        fused(EXPRESSION, strategy, "value - e", **options)(out, *moved, second=second)
+        truth = torch.empty(value.shape, dtype=torch.bool).to(DEVICE, memory_format=layout)
+        fused(EXPRESSION, strategy, "f32(e > f)", **options)(out, *moved, second=truth)
+        for actual, wanted in ((out, expected), (second, value - e)):
+            error = (actual.cpu().double() - wanted).abs().max() / wanted.abs().max()
+            assert error < EPSILONS[dtype]
+        assert torch.equal(truth.cpu(), (e > f).expand(value.shape))
 
 
 GROUPED_CASES = {
@@ -100,14 +110,18 @@ def test_expressions_in_groups_of_channels(name):
     operands = operands_of(value.float())
     e, f, g, h, i = (o.double() for o in operands)
     expected = value.clamp(min=-1) * e + 2 * f - g + h * i
-    call = fused(EXPRESSION, "convolution_groups_f32", transposed=name == "transposed", **options)
+    options = {**options, "transposed": name == "transposed"}
+    call = fused(EXPRESSION, "convolution_groups_f32", "f32(value > e)", **options)
     for layout in (torch.contiguous_format, torch.channels_last):
         out = torch.empty(value.shape).to(DEVICE, memory_format=layout)
+        truth = torch.empty(value.shape, dtype=torch.bool).to(DEVICE, memory_format=layout)
         moved = [t.to(DEVICE) for t in (x, weight, bias, *operands)]
         assert call.accepts(out, *moved[:2])
-        call(out, *moved)
+        call(out, *moved, second=truth)
         error = (out.cpu().double() - expected).abs().max() / expected.abs().max()
         assert error < EPSILONS[torch.float32]
+        is_clear = (value - e).abs() > 1e-3
+        assert torch.equal(truth.cpu()[is_clear], (value > e)[is_clear])
 
 
 def test_operands_of_other_types_and_layouts():
@@ -142,9 +156,12 @@ def test_parts_of_a_batch():
     out = torch.empty(7, 5, 8, 8).to(DEVICE)
     moved = [t.to(DEVICE) for t in (x, weight)]
     with target(limits={"max_storage_binding_size": 4096}):
-        fused("value * e + f")(out, *moved, None, rest.to(DEVICE), channel.to(DEVICE))
-    expected = F.conv2d(x, weight) * rest + channel
-    torch.testing.assert_close(out.cpu(), expected, rtol=1e-4, atol=1e-4)
+        second = torch.empty_like(out)
+        operands = rest.to(DEVICE), channel.to(DEVICE)
+        fused("value * e + f", "", "value")(out, *moved, None, *operands, second=second)
+    value = F.conv2d(x, weight)
+    torch.testing.assert_close(out.cpu(), value * rest + channel, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(second.cpu(), value, rtol=1e-4, atol=1e-4)
 
 
 def test_no_images():
@@ -186,6 +203,17 @@ def test_what_is_refused():
         ((out.mT, x, weight), "one stride"),
         ((out.long(), x.long(), weight.long()), "no fused convolution of Long"),
     ]
+    other = torch.empty_like(out)
+    seconds = [
+        (out, "another webgpu tensor"),
+        (other[:1], "of the result's size"),
+        (other.long(), "float32, float16, bfloat16 or bool"),
+        (other.cpu(), "another webgpu tensor"),
+        (other.mT, "one stride"),
+    ]
+    for second, message in seconds:
+        with pytest.raises(RuntimeError, match=message):
+            fused("value")(out, x, weight, second=second)
     for args, message in refused:
         with pytest.raises((RuntimeError, TypeError), match=message):
             call(*args)

@@ -338,15 +338,27 @@ def test_convolutions(row, force):
 EXPRESSION = "max_f(value, -1.0) + 2.0 * e - f * f32(row) / 64.0 + f32(column) + 100.0 * f32(batch)"
 
 
+def fused_product(expression, second="", strategy=""):
+    statements = f"result.value = {expression};"
+    if second:
+        statements += f" result.second = {second};"
+    return torch_webgpu._C.FusedProduct(statements, strategy)
+
+
 def check_fused(dtype, batch, m, k, n, flipped):
     head = [batch] if batch else []
     a, b = values(*head, m, k, dtype=dtype), values(*head, k, n, dtype=dtype)
     e, f = values(*head, m, n, dtype=dtype), values(n, dtype=dtype)
-    out = torch.empty(*head, m, n, dtype=dtype).to(DEVICE)
-    if flipped:
-        out = out.mT.contiguous().mT
-    fused = torch_webgpu._C.FusedProduct(EXPRESSION)
-    fused(out, a.to(DEVICE), b.to(DEVICE), e.to(DEVICE), f.to(DEVICE))
+    shape = (*head, m, n)
+
+    def empty(dtype):
+        tensor = torch.empty(shape, dtype=dtype).to(DEVICE)
+        return tensor.mT.contiguous().mT if flipped else tensor
+
+    out, second, truth = empty(dtype), empty(dtype), empty(torch.bool)
+    operands = [t.to(DEVICE) for t in (a, b, e, f)]
+    fused_product(EXPRESSION, "value - f32(row)")(out, *operands, second=second)
+    fused_product(EXPRESSION, "f32((row + 3u * column) % 5u < 2u)")(out, *operands, second=truth)
     value = product(wide(a), wide(b))
     row = torch.arange(m).double()[:, None]
     column = torch.arange(n).double()
@@ -354,7 +366,11 @@ def check_fused(dtype, batch, m, k, n, flipped):
     if batch:
         expected = expected + 100 * torch.arange(batch).double()[:, None, None]
     magnitude = product(wide(a).abs(), wide(b).abs()) + expected.abs() + row + 8
-    assert_close(out, expected, magnitude, k, (dtype, batch, m, k, n, flipped))
+    case = (dtype, batch, m, k, n, flipped)
+    assert_close(out, expected, magnitude, k, case)
+    assert_close(second, value - row, magnitude + row, k, case)
+    wanted = (row + 3 * column) % 5 < 2
+    assert torch.equal(truth.cpu(), wanted.expand(shape))
 
 
 FUSED = [
@@ -401,7 +417,7 @@ def test_fused_integers():
     a, b, e = (torch.randint(-(2**60), 2**60, (5, 5)) for _ in range(3))
     out = torch.empty(5, 5, dtype=torch.int64).to(DEVICE)
     moved = [t.to(DEVICE) for t in (a, b, e)]
-    torch_webgpu._C.FusedProduct("add_l(value, e)")(out, *moved)
+    fused_product("add_l(value, e)")(out, *moved)
     assert torch.equal(out.cpu(), a @ b + e)
 
 
@@ -410,9 +426,9 @@ def test_unknown_rows_and_wrong_expressions(force):
         force("tiles_63")
     a, out = torch.ones(4, 4).to(DEVICE), torch.ones(4, 4).to(DEVICE)
     with pytest.raises(RuntimeError, match="valeu"):
-        torch_webgpu._C.FusedProduct("valeu + 1.0")(out, a, a)
+        fused_product("valeu + 1.0")(out, a, a)
     with pytest.raises(RuntimeError, match="do not fit"):
-        torch_webgpu._C.FusedProduct("value")(out, a[:3], a)
+        fused_product("value")(out, a[:3], a)
     assert torch.equal((a @ a).cpu(), torch.full((4, 4), 4.0))
 
 
@@ -420,7 +436,7 @@ def test_expressions_of_a_long_process():
     """More than the 256 values that a constant of the kernels has."""
     a = torch.rand(3, 4)
     moved, out = a.to(DEVICE), torch.empty(3, 3).to(DEVICE)
-    fused = [torch_webgpu._C.FusedProduct(f"value + {n}.0") for n in range(600)]
+    fused = [fused_product(f"value + {n}.0") for n in range(600)]
     for n in (0, 255, 256, 511, 512, 599, 0):
         fused[n](out, moved, moved.t())
         assert_close(out, a @ a.t() + n, a @ a.t() + n, 4, n)
@@ -429,7 +445,7 @@ def test_expressions_of_a_long_process():
 @pytest.mark.parametrize("row", PLAIN)
 def test_strategy_of_a_call(row):
     """It computes the product if it takes it; else another does."""
-    fused = torch_webgpu._C.FusedProduct("value + e", row)
+    fused = fused_product("value + e", strategy=row)
     for m, k, n in [(33, 70, 101), (128, 64, 128), (200, 33, 1), (2, 3, 4)]:
         a, b, e = torch.randn(m, k), torch.randn(k, n), torch.randn(m, n)
         out = torch.empty(m, n).to(DEVICE)
@@ -448,7 +464,7 @@ def test_strategy_of_a_call(row):
         assert is_taken == fused.accepts(out, *moved[:2])
         assert fused.accepts(*(x.to("meta") for x in (out, *moved[:2]))) == is_taken
     with pytest.raises(ValueError, match="there is no strategy tiles_63"):
-        torch_webgpu._C.FusedProduct("value", "tiles_63")
+        torch_webgpu._C.FusedProduct("", "tiles_63")
 
 
 def scaled_products(problem, span, span_within):
