@@ -69,6 +69,27 @@ def test_index_out_of_range_is_an_error_at_the_next_synchronization(index):
     torch.webgpu.synchronize()  # reported once
 
 
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        (lambda x, i: x.gather(-2, i[:, None]) + 1, RuntimeError),
+        (lambda x, i: (x + 0).scatter(0, i[:, None], 1.0) + 1, RuntimeError),
+        (lambda x, i: (x + 0).scatter_add(0, i[:, None], x) + 1, RuntimeError),
+        (lambda x, i: x.gather(0, i[:, None]) + x[i], IndexError),
+        (lambda x, i: F.nll_loss(x.t(), i[:3]), IndexError),
+    ],
+    ids=["gather", "scatter", "scatter_add", "gather and index", "nll_loss"],
+)
+def test_errors_have_the_types_of_eager_mode(program, error):
+    compile(program)(randn(20, 3), torch.tensor([20, 1, 2], device=DEVICE))
+    with pytest.raises(
+        error, match=r"index 20 is out of bounds for dimension.* with size 20"
+    ) as info:
+        torch.webgpu.synchronize()
+    assert type(info.value) is error
+    assert error is IndexError or "dimension 0 with" in str(info.value)
+
+
 def test_error_names_index_and_size():
     compile(lambda x, i: x[i] + 1)(randn(20, 3), torch.tensor([-21], device=DEVICE))
     with pytest.raises(IndexError, match=r"index -21 is out of bounds .* size 20"):

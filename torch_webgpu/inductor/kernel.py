@@ -72,6 +72,15 @@ _ENOUGH_WORKGROUPS = 256
 # Columns, and rows, of a workgroup's tile: 16 x 16 invocations.
 _TILE = 64
 
+_aten = torch.ops.aten
+# Their indices count along one dimension, the second argument, and raise RuntimeError as in eager
+# mode; those of the others raise IndexError.
+_ALONG_DIMENSION = {_aten.gather, _aten.scatter, _aten.scatter_add, _aten.scatter_reduce}
+_OTHER_INDEXING = {
+    *(_aten.index, _aten.index_put, _aten.index_select, _aten.index_add, _aten.index_copy),
+    *(_aten.index_fill, _aten.embedding, _aten.take, _aten.nll_loss_forward),
+}
+
 
 def accessed_buffers(nodes: Iterable[Any]) -> set[str]:
     """What nodes load and store. They may also wait for buffers, which need have no elements."""
@@ -365,9 +374,7 @@ class WgslKernel(KnownNumbers, SIMDKernel):
         has_upper = isinstance(size, sympy.Number) and var.bounds.upper < size
         if generate_assert(check) and not (has_lower and has_upper):
             limit = self.index_to_str(self.prepare_indexing(size))
-            code = self.module.check(
-                "index {index} is out of bounds for dimension with size {size}"
-            )
+            code = self.module.check(*_index_error(self.current_node.node.get_origins()))
             fits = f"all({var} == l_from_i({index}))" if var.dtype == torch.int64 else "true"
             index = f"checked_index({index}, {limit}, {fits}, {code})"
         return self.cse.generate(self.compute, index, dtype=torch.int32, shape=())
@@ -376,7 +383,7 @@ class WgslKernel(KnownNumbers, SIMDKernel):
         """Nothing: `checked_index` has checked the index where it can still be replaced."""
 
     def device_assert_async(self, cond: CSEVariable, msg: str) -> None:
-        code = self.module.check(msg, is_index=False)
+        code = self.module.check(msg)
         self.compute.writeline(f"if (!({cond})) {{ complain({code}, 0, 0); }}")
 
     def symbol_ranges(self, expr: sympy.Expr) -> dict[sympy.Symbol, ValueRanges[Any]]:
@@ -888,6 +895,26 @@ class WgslKernel(KnownNumbers, SIMDKernel):
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         tensors, sizes = self.call_arguments()
         launch(name, tensors, [self.pexpr(self.x_numel()), *sizes, self.pexpr(self.groups())])
+
+
+def _index_error(origins: Iterable[torch.fx.Node]) -> tuple[str, type[Exception]]:
+    """The error of an index out of range in code that comes from these calls: eager mode's, if it
+    is clear which of them has the index."""
+    found = set()
+    for node in origins:
+        operator = getattr(node.target, "overloadpacket", None)
+        written = getattr(node.meta.get("original_aten"), "overloadpacket", operator)
+        if operator in _ALONG_DIMENSION and written in _ALONG_DIMENSION:
+            x, dim = node.args[0].meta["val"], node.args[1]
+            found.add((operator.__name__, dim % max(x.dim(), 1)))
+        elif operator in _ALONG_DIMENSION | _OTHER_INDEXING:
+            found.add(None)
+    known = found.pop() if len(found) == 1 else None
+    if known is None:
+        return "index {index} is out of bounds for dimension with size {size}", IndexError
+    name, dim = known
+    message = f"{name}(): index {{index}} is out of bounds for dimension {dim} with size {{size}}"
+    return message, RuntimeError
 
 
 def _of_tile(array: str, runs_down: bool) -> str:

@@ -82,11 +82,13 @@ class Module:
     def stores_elements(self, operand: str) -> None:
         self._stores_elements.add(operand)
 
-    def check(self, message: str, is_index: bool = True) -> str:
-        """The expression of the code that says that `message` happened."""
-        if (message, is_index) not in self.checks:
-            self.checks.append((message, is_index))
-        return f"params.code_{self.checks.index((message, is_index))}"
+    def check(self, message: str, raises: type[Exception] = RuntimeError) -> str:
+        """The expression of the code that says that `message` happened: an IndexError, or a
+        RuntimeError. It may contain {index} and {size}."""
+        check = (message, raises is IndexError)
+        if check not in self.checks:
+            self.checks.append(check)
+        return f"params.code_{self.checks.index(check)}"
 
     def across_workgroup(
         self, kind: reductions.Accumulator, lanes: int, stride: int, repeats: bool
@@ -129,7 +131,7 @@ class Module:
         """All but bindings, parameters, accessors and library."""
         across = list(self._functions.values())
         parts = [function.text() for function in across]
-        if any(is_index for _, is_index in self.checks):
+        if any("{index}" in message for message, _ in self.checks):
             parts.append(_CHECKED_INDEX)
         for (stored, _), name in self._shared.items():
             users = [function for function in across if function.shared == name]
