@@ -410,6 +410,17 @@ def test_dispatches_of_the_forward_of_training():
         assert dispatches(compiled, x) == expected
 
 
+@pytest.mark.parametrize("dims", [1, 2])
+def test_a_bias_that_is_converted(dims):
+    """As under autocast, which converts the bias of a convolution to its dtype."""
+    conv, size = {1: (F.conv1d, (2, 4, 20)), 2: (F.conv2d, IMAGES)}[dims]
+    x, weight = randn(*size).half(), randn(6, size[1], *[3] * dims).half()
+    program = lambda x, weight, bias: conv(x, weight, bias.half()).relu()  # noqa: E731
+    args = x, weight, randn(6)
+    compiled = check(program, *args, tolerances=TOLERANCES[torch.float16])
+    assert dispatches(compiled, *args) == 1
+
+
 # ---- max_autotune
 
 NO_GRAPHS = "max-autotune-no-cudagraphs"

@@ -76,6 +76,41 @@ def test_one_dispatch(name, dtype):
     assert dispatches(compiled, *args) == 1
 
 
+CONVERTED = {
+    "bias": (lambda x, a, b: torch.addmm(x.half(), a, b), (N,)),
+    "bias and activation": (lambda x, a, b: F.gelu(torch.addmm(x.half(), a, b)), (N,)),
+    "bias of a batch": (lambda x, a, b: torch.baddbmm(x.half() * 2, a[None], b[None]), (1, 1, N)),
+    "matrix": (lambda x, a, b: torch.addmm(x.sin().half(), a, b), (M, N)),
+    "row by row": (lambda x, a, b: torch.addmm(x.half(), a, b).relu(), (M, 1)),
+}
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_what_is_added_is_computed_too(name):
+    program, shape = CONVERTED[name]
+    args = randn(*shape), randn(M, K, dtype=torch.float16), randn(K, N, dtype=torch.float16)
+    compiled = check(program, *args, tolerances=TOLERANCES[torch.float16])
+    assert dispatches(compiled, *args) == 1
+
+
+def test_what_is_added_changes_after_the_product():
+    def program(x, a, b):
+        result = torch.addmm(x.half(), a, b).relu()
+        return result, x.mul_(2)
+
+    args = randn(N), randn(M, K, dtype=torch.float16), randn(K, N, dtype=torch.float16)
+    expected = program(args[0].clone(), *args[1:])
+    assert_equal(compile(program)(*args), expected, **TOLERANCES[torch.float16])
+
+
+def test_what_is_added_has_another_reader():
+    def program(x, a, b):
+        return torch.addmm(y := x.half(), a, b), y + 1
+
+    args = randn(N), randn(M, K, dtype=torch.float16), randn(K, N, dtype=torch.float16)
+    check(program, *args, tolerances=TOLERANCES[torch.float16])
+
+
 NOT_FUSED = {
     "three operands": (lambda a, b, c, d, e: (a @ b + c.sin()) * d * e, [(M, N)] * 3),
     "three results": (lambda a, b: ((p := a @ b), p.sin(), p.cos()), []),

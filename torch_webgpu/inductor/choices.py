@@ -49,6 +49,11 @@ class Product(NamedTuple):
         return OPERATORS[self.operator]
 
     @property
+    def index_of_added(self) -> int | None:
+        """Which of its inputs it adds to the product, if there is one."""
+        return 2 if self.is_convolution else 0 if self.adds else None
+
+    @property
     def is_convolution(self) -> bool:
         return self.operator == "convolution"
 

@@ -36,6 +36,8 @@ from torch_webgpu.inductor.overrides import KnownNumbers, WgslOverrides
 from torch_webgpu.inductor.printer import index_text
 
 _OPERANDS = ("e", "f", "g", "h", "i")
+# An operand may be the same for many elements of the product, which all compute it.
+_LONGEST_SOURCE = 8  # Inductor's operations, loads and the store included
 _PLACE = ("batch", "row", "column")  # in the kernels, of matrices and of batches of them
 
 
@@ -58,14 +60,26 @@ class _Epilogue(KnownNumbers, Kernel):
     newvar_prefix = "let "
     suffix = ";"
 
-    def __init__(self, product: Any, kind: Product, inner: set[str], order: Sequence[int]) -> None:
+    def __init__(
+        self,
+        product: Any,
+        kind: Product,
+        sources: dict[str, SchedulerNode],
+        inner: set[str],
+        order: Sequence[int],
+    ) -> None:
         super().__init__(increase_kernel_count=False)
         layout = product.get_layout()
         self.product = product.get_name()
+        self.inputs = product.inputs
         self.kind = kind
         self.left = list(_OPERANDS)
         self.value = "value"
-        if kind.adds:
+        self.sources = sources  # nodes that compute operands, by the buffers that they would store
+        self.reads = sympy.S.Zero  # where the operand is read that is being computed
+        self.computed: CSEVariable | None = None  # its value
+        added = _added(product, kind)
+        if kind.adds and added not in sources:
             self.value = f"value + {self.left.pop(0)}"
         self.inner = inner  # buffers that nothing outside reads
         self.sizes = tuple(layout.size)
@@ -74,13 +88,18 @@ class _Epilogue(KnownNumbers, Kernel):
         self.place = _Place(self.product, sympy.sympify(layout.offset), tuple(layout.stride))
         self.operands: dict[_Place, str] = {}
         self.seed: _Place | None = None
-        self.results: dict[_Place, str] = {}  # what is stored, and the variables
+        self.results: dict[_Place, str] = {}  # what is stored, and its expression
+        if added in sources:
+            with self:
+                self.value = f"value + {self._computed(added, self._place_of_added())}"
 
     # ---- What the ops ask of a kernel ----
 
     def load(self, name: str, index: sympy.Expr) -> CSEVariable:
         if V.graph.get_dtype(name) == torch.int64:
             return self._load_seed(name, index)
+        if name in self.sources:
+            return self._computed(name, index)
         place = self._place(name, index, DTYPES)
         if name == self.product:
             if not self._same(place):
@@ -105,6 +124,11 @@ class _Epilogue(KnownNumbers, Kernel):
     def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any = None) -> None:
         if mode is not None:
             raise _UnfitError
+        if name in self.sources:
+            if sympy.expand(index - self.reads) != 0:
+                raise _UnfitError
+            self.computed = value
+            return
         if name in self.inner:
             return
         place = self._place(name, index, (*DTYPES, torch.bool))
@@ -116,8 +140,7 @@ class _Epilogue(KnownNumbers, Kernel):
 
     def store_product(self) -> None:
         """The product as it is becomes a result, because others read it."""
-        value = self.cse.generate(self.compute, self.value, dtype=torch.float32, shape=())
-        self.results[self.place] = str(value)
+        self.results[self.place] = self.value
 
     def prepare_indexing(self, expr: sympy.Expr, *args: Any) -> sympy.Expr:
         """An index as a value: it may depend on the places of matrices' elements."""
@@ -158,9 +181,35 @@ class _Epilogue(KnownNumbers, Kernel):
         (sizes, reduced) = node.get_ranges()
         if reduced:
             raise _UnfitError
-        variables = self._variables(sizes)
-        with self, self.set_current_node(node), V.graph.set_current_device(node.get_device()):
+        with self:
+            self._write(node, self._variables(sizes))
+
+    def _write(self, node: SchedulerNode, variables: Sequence[sympy.Expr]) -> None:
+        with self.set_current_node(node), V.graph.set_current_device(node.get_device()):
             node._body(variables, [])
+
+    def _computed(self, name: str, index: sympy.Expr) -> CSEVariable:
+        """An element of an operand, by the node that computes it, such as a bias that is converted.
+        The node walks the operand as it lies in memory, or as the product does."""
+        node = self.sources[name]
+        (sizes, reduced) = node.get_ranges()
+        if reduced:
+            raise _UnfitError
+        self.reads = self._simplified(index)
+        self._write(node, [self.reads] if len(sizes) == 1 else self._variables(sizes))
+        return self.computed
+
+    def _place_of_added(self) -> sympy.Expr:
+        added = self.inputs[self.kind.index_of_added]
+        if self.kind.is_convolution:
+            return self.indices[1]  # a bias has an element for each channel
+        layout = added.get_layout()
+        dims = reversed(layout.size), reversed(layout.stride), reversed(self.indices)
+        pairs = zip(*dims, strict=False)  # leading dimensions may be missing
+        equal = V.graph.sizevars.statically_known_equals
+        return layout.offset + sum(
+            0 if equal(size, 1) else stride * index for size, stride, index in pairs
+        )
 
     def _variables(self, sizes: Sequence[sympy.Expr]) -> list[sympy.Expr]:
         """The variables of loops of these sizes."""
@@ -235,10 +284,15 @@ class _Epilogue(KnownNumbers, Kernel):
         ranges = dict(zip(self.indices, self.sizes, strict=True))
         return V.graph.sizevars.simplify_with_ranges(expr, ranges)
 
+    def other_inputs(self) -> list[Any]:
+        """The product's inputs but one that its kernel computes."""
+        return [each for each in self.inputs if each.get_name() not in self.sources]
+
     def buffers(self) -> set[str]:
-        """What a call binds, beside the product's own inputs."""
+        """What a call binds."""
         seed = [self.seed] if self.seed else []
-        return {place.name for place in (*self.operands, *self.results, *seed)}
+        inputs = {each.get_name() for each in self.other_inputs()}
+        return inputs | {place.name for place in (*self.operands, *self.results, *seed)}
 
     def _place(self, name: str, index: sympy.Expr, dtypes: Sequence[torch.dtype]) -> _Place:
         if V.graph.get_dtype(name) not in dtypes:
@@ -281,9 +335,12 @@ class _Epilogue(KnownNumbers, Kernel):
 class FusedProduct(FusedSchedulerNode):
     """A product, or a convolution, and the nodes that it computes before it stores."""
 
-    def __init__(self, scheduler: Any, product: Any, nodes: list[Any], epilogue: _Epilogue) -> None:
-        super().__init__(scheduler, [*nodes, product])  # the first tells the group
-        self.snodes = [product, *nodes]
+    def __init__(
+        self, scheduler: Any, product: Any, readers: Sequence[Any], epilogue: _Epilogue
+    ) -> None:
+        sources = epilogue.sources.values()
+        super().__init__(scheduler, [*readers, *sources, product])  # the first tells the group
+        self.snodes = [*sources, product, *readers]
         self.product = product
         self.epilogue = epilogue
         self.statements = epilogue.statements()
@@ -306,11 +363,12 @@ class FusedProduct(FusedSchedulerNode):
         if self.epilogue.seed:
             name, offset, _ = self.epilogue.seed
             operands.append(f"seed=reinterpret_tensor({name}, (), (), {offset})")
-        inputs = [each.codegen_reference() for each in self.product.node.inputs]
-        if self.epilogue.kind.is_convolution:
-            inputs = [*inputs, "None"][:3]  # x, weight and bias
+        kind = self.epilogue.kind
+        given = [each.codegen_reference() for each in self.epilogue.other_inputs()]
+        if kind.is_convolution:
+            inputs = [*given, "None"][:3]  # x, weight and bias
         else:
-            *added, a, b = inputs
+            *added, a, b = given
             inputs = [a, b, *added]
         origins, detailed_origins = get_kernel_metadata(self.snodes, wrapper)
         for line in origins.splitlines():
@@ -362,16 +420,21 @@ def fuse_products(scheduler: Any, nodes: list[Any]) -> list[Any]:
         kind = _kind(product)
         if kind is None:
             continue
-        for reader in _readers(scheduler, product):
-            if reader not in result or not _can_wait(product, reader, result):
+        for sources, reader in _neighbours(scheduler, product, kind):
+            others = [*sources.values(), *([reader] if reader else [])]
+            last = reader or product
+            if any(node not in result for node in others) or not _can_wait(
+                [*others, product], last, result
+            ):
                 continue
             try:
-                epilogue = _epilogue(scheduler, product, kind, reader)
+                epilogue = _epilogue(scheduler, product, kind, sources, reader)
             except (_UnfitError, NotImplementedError):
                 continue
-            fused = FusedProduct(scheduler, product, list(reader.get_nodes()), epilogue)
-            result[result.index(reader)] = fused
-            result.remove(product)
+            readers = reader.get_nodes() if reader else []
+            fused = FusedProduct(scheduler, product, readers, epilogue)
+            result[result.index(last)] = fused
+            result = [node for node in result if node is not product and node not in others]
             names = {*(node.get_name() for node in fused.get_nodes()), fused.get_name()}
             scheduler.name_to_fused_node.update(dict.fromkeys(names, fused))
             break
@@ -396,6 +459,52 @@ def _kind(node: Any) -> Product | None:
     return kind if is_fit else None
 
 
+def _neighbours(
+    scheduler: Any, product: Any, kind: Product
+) -> list[tuple[dict[str, SchedulerNode], Any]]:
+    """What a product's kernel may compute besides, the most first: the nodes that compute what is
+    read besides the factors, by the buffers that they store, and a group of pointwise nodes that
+    reads the product, or None."""
+    added = _added(product.node, kind)
+    readers = _readers(scheduler, product)
+    pairs: list[tuple[dict[str, SchedulerNode], Any]] = []
+    for reader in (*readers, None):
+        group = product.get_operation_names() | (reader.get_operation_names() if reader else set())
+        read = sorted(each.name for each in reader.read_writes.reads) if reader else []
+        found = {name: _source(scheduler, name, group) for name in (added, *read) if name}
+        sources = {name: node for name, node in found.items() if node is not None}
+        if sources:
+            pairs.append((sources, reader))
+    return pairs + [({}, reader) for reader in readers]
+
+
+def _added(product: Any, kind: Product) -> str | None:
+    """The input that is added to the product of the others; None if a factor is the same."""
+    names = [each.get_name() for each in product.inputs]
+    at = kind.index_of_added
+    if at is None or at >= len(names) or names.count(names[at]) != 1:
+        return None
+    return names[at]
+
+
+def _source(scheduler: Any, name: str, group: OrderedSet[str]) -> SchedulerNode | None:
+    """The pointwise node that computes a buffer which only these operations read."""
+    if name not in scheduler.name_to_buf:
+        return None
+    source = scheduler.name_to_fused_node.get(scheduler.name_to_buf[name].defining_op_name())
+    is_fit = (
+        type(source) is SchedulerNode
+        and source.get_device().type == "webgpu"
+        and len(source.get_outputs()) == 1
+        and not source.is_reduction()
+        and not source.has_aliasing_or_mutation()
+        and source.node.data.inner_fn_opcount().num_ops <= _LONGEST_SOURCE
+        and not source.get_operation_names() & group
+        and scheduler.can_buffer_be_removed_through_fusion(name, group)
+    )
+    return source if is_fit else None
+
+
 def _readers(scheduler: Any, product: Any) -> list[Any]:
     """The groups of pointwise nodes that read the product."""
     (buffer,) = product.get_outputs()
@@ -412,27 +521,31 @@ def _readers(scheduler: Any, product: Any) -> list[Any]:
     ]
 
 
-def _can_wait(product: Any, reader: Any, nodes: list[Any]) -> bool:
-    """Whether nothing has to come after the product and before its reader, such as a change of
-    the product's operands in place, or another reader whose result this one reads."""
+def _can_wait(members: list[Any], last: Any, nodes: list[Any]) -> bool:
+    """Whether nothing has to come between the members and the last of them, such as a change of
+    the product's operands in place, or another reader whose result the last one reads."""
+    names = {name for member in members for name in member.get_operation_names()}
     return not any(
-        node is not product
-        and node is not reader
-        and node.ancestors & product.get_operation_names()
-        and node.get_operation_names() & reader.ancestors
+        node not in members
+        and node.ancestors & names
+        and node.get_operation_names() & last.ancestors
         for node in nodes
     )
 
 
-def _epilogue(scheduler: Any, product: Any, kind: Product, reader: Any) -> _Epilogue:
-    operations = reader.get_operation_names()
+def _epilogue(
+    scheduler: Any, product: Any, kind: Product, sources: dict[str, SchedulerNode], reader: Any
+) -> _Epilogue:
+    operations = reader.get_operation_names() if reader else OrderedSet()
     is_inner = scheduler.can_buffer_be_removed_through_fusion
-    inner = {name for name in reader.get_buffer_names() if is_inner(name, operations)}
+    inner = set()
+    if reader:
+        inner = {name for name in reader.get_buffer_names() if is_inner(name, operations)}
     (buffer,) = product.get_buffer_names()
     for order in _orders(product.node):
-        epilogue = _Epilogue(product.node, kind, inner, order)
         try:
-            for node in reader.get_nodes():
+            epilogue = _Epilogue(product.node, kind, sources, inner, order)
+            for node in reader.get_nodes() if reader else []:
                 epilogue.add(node)
             if not is_inner(buffer, operations):
                 epilogue.store_product()
@@ -440,8 +553,7 @@ def _epilogue(scheduler: Any, product: Any, kind: Product, reader: Any) -> _Epil
         except _UnfitError:
             continue
         layouts = [scheduler.name_to_buf[place.name].node.layout for place in epilogue.results]
-        inputs = {each.get_name() for each in product.node.inputs}
-        fits = len(inputs | epilogue.buffers()) <= buffer_budget(may_raise=False)
+        fits = len(epilogue.buffers()) <= buffer_budget(may_raise=False)
         if fits and all(type(layout) is ir.FixedLayout for layout in layouts):
             return epilogue
     raise _UnfitError
