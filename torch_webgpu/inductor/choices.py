@@ -93,9 +93,14 @@ def install() -> None:
 
 
 def _chosen_when_lowered(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Inductor would choose when it fuses, among Triton's templates with what follows."""
-    later = ("benchmark_epilogue_fusion", "pipeline_max_autotune_gemm")
-    patches = {name: False for name in later if hasattr(config, name)}
+    """Inductor would choose when it fuses, among Triton's templates with what follows. And it would
+    time a second form of addmm, which is for cublasLt, by CUDA's clock."""
+    options = (
+        "benchmark_epilogue_fusion",
+        "pipeline_max_autotune_gemm",
+        "triton.autotune_cublasLt",
+    )
+    patches = {name: False for name in options if hasattr(config, name)}
 
     def lowered(a: Any, *args: Any, **kwargs: Any) -> Any:
         if not _tunes() or a.get_device().type != "webgpu":
