@@ -3,7 +3,7 @@
 A wrong guess shows: compiled modules assert the strides of what eager kernels return.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +26,8 @@ def install() -> None:
     for op, rule in rules.items():
         if op in table:
             table[op] = _on_webgpu(table[op], rule)
+    table[aten._fft_c2c.default] = _fft_c2c
+    table[aten._fft_r2c.default] = _fft_r2c
 
 
 def _on_webgpu(original: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,3 +75,54 @@ def _empty(like: torch.Tensor, memory_format: torch.memory_format) -> torch.Tens
 def _nonzero(result: torch.Tensor, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
     """Row by row; CUDA's result has strides (1, n)."""
     return result.new_empty(result.shape)
+
+
+def _fft_c2c(
+    fake_mode: Any,
+    func: Any,
+    self: torch.Tensor,
+    dim: Sequence[int],
+    normalization: int,
+    forward: bool,
+) -> Any:
+    """Torch 2.11's own function does not sort the dimensions."""
+    if self.device.type != "webgpu" or not dim:
+        return NotImplemented
+    with fake_mode:
+        return _transformed(self, self.shape, _outermost_first(self, dim))
+
+
+def _fft_r2c(
+    fake_mode: Any,
+    func: Any,
+    self: torch.Tensor,
+    dim: Sequence[int],
+    normalization: int,
+    onesided: bool,
+) -> Any:
+    """Torch 2.11's own function takes the result for contiguous, which it is without MKL only."""
+    if self.device.type != "webgpu" or not torch.backends.mkl.is_available():
+        return NotImplemented
+    *others, last = dim
+    sizes = list(self.shape)
+    if onesided:
+        sizes[last] = sizes[last] // 2 + 1
+    with fake_mode:
+        return _transformed(self, sizes, [*_outermost_first(self, others), last])
+
+
+def _transformed(self: torch.Tensor, sizes: Sequence[int], dims: Sequence[int]) -> torch.Tensor:
+    """Complex, with the transformed dimensions innermost: `empty_output` of csrc/ops/fft."""
+    inner = [d % self.dim() for d in dims]
+    outer = [d for d in range(self.dim()) if d not in inner]
+    strides: list[int] = [1] * self.dim()
+    stride = 1
+    for d in reversed([*_outermost_first(self, outer), *inner]):
+        strides[d] = stride
+        stride *= sizes[d]
+    dtype = self.dtype.to_complex()
+    return torch.empty_strided(sizes, strides, dtype=dtype, device=self.device)
+
+
+def _outermost_first(self: torch.Tensor, dims: Sequence[int]) -> list[int]:
+    return sorted(dims, key=self.stride, reverse=True)
