@@ -9,10 +9,9 @@
 #include <utility>
 
 #include "backend/tensor.h"
-#include "backend/torch_versions.h"
 #include "runtime/context.h"
 
-#if TORCH_WEBGPU_TORCH_AT_LEAST(2, 13)
+#if __has_include(<ATen/core/GraphImplInterface.h>)
 #include <ATen/core/GraphImplInterface.h>
 #endif
 
@@ -351,11 +350,11 @@ void check_not_capturing(std::string_view op, const char* why) {
               " cannot be captured in a graph of the webgpu device: ", why);
 }
 
-#if TORCH_WEBGPU_TORCH_AT_LEAST(2, 13)
+#if __has_include(<ATen/core/GraphImplInterface.h>)
 
 namespace {
 
-// torch.accelerator.Graph.
+// torch.accelerator.Graph, which came with torch 2.12.
 class AcceleratorGraph final : public at::GraphImplInterface {
 public:
   explicit AcceleratorGraph(const at::GraphImplArgs& args) : graph_(args.keep_graph) {}
