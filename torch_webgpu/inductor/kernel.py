@@ -13,7 +13,7 @@ follows the loop goes on in the same kernel. Where memory runs across the rows, 
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import sympy
 import torch
@@ -900,13 +900,13 @@ class WgslKernel(KnownNumbers, SIMDKernel):
 def _index_error(origins: Iterable[torch.fx.Node]) -> tuple[str, type[Exception]]:
     """The error of an index out of range in code that comes from these calls: eager mode's, if it
     is clear which of them has the index."""
-    found = set()
+    found: set[tuple[str, int] | None] = set()
     for node in origins:
         operator = getattr(node.target, "overloadpacket", None)
         written = getattr(node.meta.get("original_aten"), "overloadpacket", operator)
         if operator in _ALONG_DIMENSION and written in _ALONG_DIMENSION:
-            x, dim = node.args[0].meta["val"], node.args[1]
-            found.add((operator.__name__, dim % max(x.dim(), 1)))
+            x, dim, *_ = cast("tuple[torch.fx.Node, int]", node.args)
+            found.add((operator.__name__, dim % max(x.meta["val"].dim(), 1)))
         elif operator in _ALONG_DIMENSION | _OTHER_INDEXING:
             found.add(None)
     known = found.pop() if len(found) == 1 else None

@@ -5,6 +5,7 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <numeric>
 #include <optional>
@@ -267,6 +268,12 @@ struct WeightProduct : ConvProduct {
 };
 
 // ---- Convolutions with one tap at every position: products of matrices with strides
+
+// A stride or dilation of 1 in each dimension.
+at::IntArrayRef ones(int64_t dims) {
+  static constexpr std::array<int64_t, 3> kOnes{1, 1, 1};
+  return at::IntArrayRef(kOnes).slice(0, dims);
+}
 
 bool is_pointwise(const Tensor& w, const ConvGeometry& geometry) {
   const auto all = [](at::IntArrayRef values, int64_t wanted) {
@@ -700,6 +707,41 @@ void conv_output(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor
   run(product.gemm, epilogue);
 }
 
+namespace {
+
+// Whether the weight has one tap, which meets some positions of x only, and it pays to compute
+// these as a product without stride and to copy them. A kernel with phases stores positions that
+// lie apart. Halves that lie apart would be merged into their words one by one.
+bool is_spread(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvGeometry& geometry,
+               const ConvEpilogue& epilogue) {
+  constexpr int64_t kLeast = int64_t{1} << 16; // elements: three dispatches in place of one
+  const bool has_stride =
+      std::ranges::any_of(geometry.stride, [](int64_t stride) { return stride != 1; });
+  const ConvGeometry dense{ones(w.dim() - 2), geometry.padding, geometry.dilation, geometry.groups};
+  const bool copies_words = x.element_size() >= 4 || x.stride(1) == 1;
+  return has_stride && is_pointwise(w, dense) && !bias.defined() && epilogue.text == 0 &&
+         epilogue.wanted == nullptr && copies_words && x.numel() >= kLeast;
+}
+
+void conv_input_spread(const Tensor& x, const Tensor& y, const Tensor& w,
+                       const ConvGeometry& geometry) {
+  std::vector<int64_t> sizes = y.sizes().vec();
+  sizes[1] = x.size(1);
+  const Tensor dense = empty_webgpu(sizes, x.options().memory_format(x.suggest_memory_format()));
+  conv_input(dense, y, w, {},
+             {ones(w.dim() - 2), geometry.padding, geometry.dilation, geometry.groups});
+  Tensor met = x;
+  for (size_t d = 0; d < geometry.stride.size(); ++d) {
+    const auto dim = static_cast<int64_t>(d) + 2;
+    const int64_t stride = geometry.stride[d];
+    met = met.slice(dim, 0, (y.size(dim) - 1) * stride + 1, stride);
+  }
+  x.zero_();
+  met.copy_(dense);
+}
+
+} // namespace
+
 void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor& bias,
                 const ConvGeometry& geometry, const ConvEpilogue& epilogue) {
   if (needs_split(x, y, epilogue)) {
@@ -707,6 +749,10 @@ void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor&
                [&](const Tensor& x_half, const Tensor& y_half, const ConvEpilogue& half) {
                  conv_input(x_half, y_half, w, bias, geometry, half);
                });
+    return;
+  }
+  if (is_spread(x, w, bias, geometry, epilogue)) {
+    conv_input_spread(x, y, w, geometry);
     return;
   }
   const auto plain = pointwise_input(x, y, w, geometry, epilogue);

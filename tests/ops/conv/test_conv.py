@@ -433,3 +433,24 @@ def test_complex_products_reach_what_they_are_a_part_of():
     expected[0, 0, ::3] = True
     assert torch.equal(result.isnan(), expected)
     assert (result[~expected] == 33).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_gradients_of_one_tap_with_a_stride(channels_last, dtype):
+    """Of large images: a product without stride, and a copy to the positions that the tap meets."""
+    torch.manual_seed(0)
+    for stride, size in [(2, (28, 28)), ((2, 1), (29, 27)), (3, (31, 32))]:
+        x = torch.randn(4, 32, *size)
+        w = torch.randn(6, 32, 1, 1)
+        wide = [t.to(dtype).double().requires_grad_() for t in (x, w)]
+        layout = torch.channels_last if channels_last else torch.contiguous_format
+        moved = [t.to(dtype).to(memory_format=layout).to(DEVICE).requires_grad_() for t in (x, w)]
+        expected = F.conv2d(*wide, stride=stride)
+        gradient = torch.randn(expected.shape).to(dtype)
+        expected.backward(gradient.double())
+        F.conv2d(*moved, stride=stride).backward(gradient.to(DEVICE))
+        for actual, wanted in zip(moved, wide, strict=True):
+            assert actual.grad.stride() == actual.stride()
+            error = (actual.grad.cpu().double() - wanted.grad).abs().max()
+            assert error <= wanted.grad.abs().max() * (1e-5 if dtype == torch.float32 else 2e-3)
