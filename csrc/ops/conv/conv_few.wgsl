@@ -6,35 +6,42 @@
 // With form `output` an invocation computes four rows, or eight (`two`), or 16 (`four`). With form `input` it computes four
 // rows; of a convolution with stride 2 at two neighbours in a row of x (`two`), or at four in two rows (`four`). They are
 // one in each phase (see conv_groups.wgsl), and all of their taps meet the same elements of y. p.n counts these pairs or
-// squares. `single`: there is one row in place of four.
+// squares. `single`: there is one row in place of four, and with `along` an invocation computes it at four neighbours along
+// the width. Then p.n counts these groups, of which the last in a line may be partly beyond the edge.
 //
-// @operand c: out float akin a
+// @operand c: words float akin a
 // @operand a: in float
 // @operand b: in like a
 // @operand d: in like a optional
 // @const   single: bool
 // @const   two: bool
 // @const   four: bool
+// @const   along: bool
 
-import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue};
+import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue, epilogue4};
 import package::conv::conv_places::{Params, divide_by, digits_of, two_levels, place_of_c, place_of_further};
 // @require !weight
 // @require (!four || two) && !(single && two && output)
 // @require !two || output || strided
+// @require !along || (single && !two)
+// @require !owns_c || along
 
 struct Params {
   grid_volume: vec4<u32>, // divisors for columns: positions of y, or pairs or squares of x
   grid_plane: vec4<u32>,
   grid_row: vec4<u32>,
-  sizes: vec4<u32>,       // of x, for form `input`
+  sizes: vec4<u32>,       // of C's images
   taps: vec4<u32>,        // sizes of the weight
   summed: u32,            // channels
   chunk: u32,             // of these, staged at a time
   a_channel: u32,         // stride
 }
 
-@if(single) alias sums_t = f32;
-@else alias sums_t = vec4<f32>;
+@if(single) alias weights_t = f32;
+@else alias weights_t = vec4<f32>;
+
+@if(along) alias sums_t = vec4<f32>;
+@else alias sums_t = weights_t;
 
 @if(single) const rows = 1u;
 @else const rows = 4u;
@@ -46,10 +53,13 @@ struct Params {
 
 const capacity = 512u; // kCapacity of strategies.cpp
 
-var<workgroup> weights: array<sums_t, capacity>;
+var<workgroup> weights: array<weights_t, capacity>;
 
-fn load_weights(at: u32, m: u32) -> sums_t {
-  var found = sums_t();
+// Whether a weight is NaN or infinity. Its product with a missing element, which is loaded as zero, must add nothing.
+@if(along) var<workgroup> has_special: atomic<u32>;
+
+fn load_weights(at: u32, m: u32) -> weights_t {
+  var found = weights_t();
   @if(single) found = load_a(at + m * p.a_row);
   @else {
     for (var j = 0u; j < rows; j++) {
@@ -69,15 +79,22 @@ fn stage(batch: u32, m0: u32, first: u32, t: u32) {
     let channel = divide_by(place, p.tap_volume);
     let at = base + (first + channel) * p.a_channel + (place - channel * p.tap_volume.x) * p.a_column;
     weights[i] = load_weights(at, m0 + i % row_groups * rows);
+    @if(along) {
+      if (!is_finite_f(weights[i])) {
+        atomicStore(&has_special, 1u);
+      }
+    }
   }
 }
 
+@if(!owns_c)
 fn store_sum(batch: u32, m: u32, n: u32, sum: f32) {
   if (m < p.m) {
     store_c(p.c_at + batch * p.c_batch + m * p.c_row + column_of_c(n), epilogue(sum, batch, m, n));
   }
 }
 
+@if(!along)
 fn store_sums(batch: u32, m: u32, n: u32, sums: sums_t) {
   @if(single) store_sum(batch, m, n, sums);
   @else {
@@ -88,8 +105,56 @@ fn store_sums(batch: u32, m: u32, n: u32, sums: sums_t) {
   }
 }
 
+// At four neighbours from a position on.
+@if(along)
+fn store_along(batch: u32, m: u32, image: u32, at: vec3<u32>, sums: sums_t) {
+  let n = image * p.position_volume.x + (at.x * p.sizes.y + at.y) * p.sizes.z + at.z;
+  @if(owns_c) {
+    let c = epilogue4(array<f32, 4>(sums.x, sums.y, sums.z, sums.w), batch, m, n, vec2<u32>(0u, 1u));
+    store4_c(p.c_at + batch * p.c_batch + m * p.c_row + column_of_c(n), c[0], c[1], c[2], c[3]);
+  }
+  @else {
+    for (var j = 0u; j < min(4u, p.sizes.z - at.z); j++) {
+      store_sum(batch, m, n + j, sums[j]);
+    }
+  }
+}
+
+// The element at place z of a line of B, zero beyond its edges.
+@if(along)
+fn in_line(line: u32, z: i32, size: u32) -> f32 {
+  if (bitcast<u32>(z) < size) {
+    return load_b(line + bitcast<u32>(z) * p.b_strides.z);
+  }
+  return 0.0;
+}
+
+// Adds the products of a line of taps, from number `at` on, to the sums at four neighbours, of which the first meets its
+// first tap at z. Each tap needs one more element of the line.
+@if(along)
+fn add_line(line: u32, z: i32, size: u32, at: u32, sums: vec4<f32>) -> vec4<f32> {
+  var result = sums;
+  let careful = atomicLoad(&has_special) != 0u;
+  @if(input) var window = vec4<f32>(in_line(line, z + 1, size), in_line(line, z + 2, size), in_line(line, z + 3, size), 0.0);
+  @else var window = vec4<f32>(0.0, in_line(line, z, size), in_line(line, z + 1, size), in_line(line, z + 2, size));
+  for (var width = 0u; width < p.taps.z; width++) {
+    @if(input) let first = z - i32(width);
+    @else let first = z + i32(width);
+    @if(input) window = vec4<f32>(in_line(line, first, size), window.xyz);
+    @else window = vec4<f32>(window.yzw, in_line(line, first + 3, size));
+    let next = fma(window, vec4<f32>(weights[at + width]), result);
+    if (careful) {
+      let places = bitcast<vec4<u32>>(vec4<i32>(first) + vec4<i32>(0, 1, 2, 3));
+      result = select(result, next, places < vec4<u32>(size));
+    } else {
+      result = next;
+    }
+  }
+  return result;
+}
+
 // At a position of x, which may lie beyond its edges.
-@if(input)
+@if(input && two)
 fn store_at(batch: u32, m: u32, image: u32, at: vec3<u32>, sums: sums_t) {
   if (all(at < p.sizes.xyz)) {
     store_sums(batch, m, image * p.position_volume.x + (at.x * p.sizes.y + at.y) * p.sizes.z + at.z, sums);
@@ -116,7 +181,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   }
 
   // Where tap 0 meets B, and how far the next one lies from it.
-  let digits = digits_of(column, p.grid_volume, p.grid_plane, p.grid_row);
+  @if(along) let digits = digits_of(column, p.grid_volume, p.grid_plane, p.grid_row) * vec4<u32>(1u, 1u, 4u, 1u);
+  @else let digits = digits_of(column, p.grid_volume, p.grid_plane, p.grid_row);
+  @if(along) {
+    if (t == 0u) {
+      atomicStore(&has_special, 0u);
+    }
+  }
   @if(input) let first = vec3<i32>(digits.xyz + p.padding.xyz / p.stride.xyz);
   @else let first = vec3<i32>(digits.xyz * p.stride.xyz) - vec3<i32>(p.padding.xyz);
   @if(input) let step = -vec3<i32>(p.dilation.xyz);
@@ -149,8 +220,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
           let line = image + (k0 + k) * p.b_channel + x * p.b_strides.x + y * p.b_strides.y;
           @if(input && four) let tap_y = height * 2u;
           @else let tap_y = height;
-          var at = ((k * p.taps.x + depth) * p.taps.y + tap_y) * p.taps.z * row_groups;
-          for (var width = 0u; width < ends.z; width++) {
+          @if(along) let at = ((k * p.taps.x + depth) * p.taps.y + tap_y) * p.taps.z;
+          @else var at = ((k * p.taps.x + depth) * p.taps.y + tap_y) * p.taps.z * row_groups;
+          @if(along) part0 = add_line(line, first.z, sizes.z, at, part0);
+          @else for (var width = 0u; width < ends.z; width++) {
             let z = bitcast<u32>(first.z + i32(width) * step.z);
             if (z < sizes.z) {
               let b = load_b(line + z * p.b_strides.z);
@@ -194,6 +267,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     @if(four) store_at(batch, m0, digits.w, corner + vec3<u32>(0u, 1u, 0u), sums2);
     @if(four) store_at(batch, m0, digits.w, corner + vec3<u32>(0u, 1u, 1u), sums3);
   }
+  @elif(along) store_along(batch, m0, digits.w, digits.xyz, sums0);
   @else {
     store_sums(batch, m0, column, sums0);
     @if(two) store_sums(batch, m0 + rows, column, sums1);

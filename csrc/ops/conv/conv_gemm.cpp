@@ -114,10 +114,16 @@ Convolution start(Form form, const Tensor& w, const Tensor& b, at::IntArrayRef p
 }
 
 // What conv_few.wgsl counts as columns.
-void set_few(Convolution& conv, const Tensor& w, int64_t images, at::IntArrayRef grid) {
-  set_divisors(grid, conv.few.volume, conv.few.plane, conv.few.row);
-  set(conv.few.taps, spatial_sizes(w), 1);
-  conv.few.columns = images * numel(grid);
+void set_few(Convolution& conv, const Tensor& w, const Tensor& c, at::IntArrayRef grid) {
+  Convolution::Few& few = conv.few;
+  set_divisors(grid, few.volume, few.plane, few.row);
+  set(few.taps, spatial_sizes(w), 1);
+  set(few.sizes, spatial_sizes(c), 1);
+  few.columns = c.size(0) * numel(grid);
+  std::vector<int64_t> groups = grid.vec();
+  groups.back() = at::ceil_div<int64_t>(groups.back(), 4);
+  set_divisors(groups, few.along.volume, few.along.plane, few.along.row);
+  few.along.columns = c.size(0) * numel(groups);
 }
 
 void add_bias(Gemm& problem, const Tensor& bias, int64_t groups) {
@@ -212,7 +218,7 @@ struct OutputProduct : ConvProduct {
               .column = 1};
     gemm.b = gathered(x, geometry.groups, false);
     gemm.c = by_positions(y, geometry.groups);
-    set_few(conv, w, y.size(0), spatial_sizes(y));
+    set_few(conv, w, y, spatial_sizes(y));
     conv.few.channels = w.size(1);
     conv.few.channel_stride = numel(spatial_sizes(w));
   }
@@ -242,8 +248,7 @@ struct InputProduct : ConvProduct {
       const int64_t stride = geometry.stride[d];
       grid[d] = (grid[d] - 1 + geometry.padding[d] % stride) / stride + 1;
     }
-    set_few(conv, w, x.size(0), grid);
-    set(conv.few.sizes, spatial_sizes(x), 1);
+    set_few(conv, w, x, grid);
     conv.few.channels = y_channels;
     conv.few.channel_stride = w.size(1) * taps;
   }

@@ -942,6 +942,22 @@ int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
   return short_sums && !is_input(g) ? 34 : kNever;
 }
 
+// Whether an invocation computes four neighbours of its row, along the width, from a window that
+// moves by an element.
+bool is_along(const Gemm& g, const ShaderTarget& target) {
+  constexpr uint32_t kShortest = 4; // of a line
+  const auto& conv = g.conv->params;
+  const int64_t workgroups = ceil_div(g.conv->few.along.columns, kInvocations) * g.batch;
+  return rows(g) == 1 && groups(g) == 1 && conv.stride[2] == 1 && conv.dilation[2] == 1 &&
+         g.conv->few.sizes[2] >= kShortest && workgroups >= target.workgroups_to_fill / 16;
+}
+
+// Whether such neighbours fill whole words.
+bool has_words_along(const Gemm& g) {
+  return g.c.tensor->element_size() == 2 && g.c.column == 1 && g.conv->few.sizes[2] % 4 == 0 &&
+         in_units(2, {g.conv->params.c_outer, g.c.offset, g.c.row, g.c.batch});
+}
+
 Strategy::Division divide(const Product& product, const Strategy&, const ShaderTarget&) {
   return {.tile = {rows_of_workgroup(product.gemm), kInvocations, 1}, .enough_workgroups = 1};
 }
@@ -956,19 +972,25 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   bind_operands(launch, dispatch);
   launch.form(static_cast<kernel::Form>(conv.form)).strided(conv.strided);
   launch.single(rows(g) == 1).two(count >= 2).four(count == 4);
+  const bool along = is_along(g, plan_target(*g.a.tensor));
+  launch.along(along);
+  if (along && has_words_along(g)) {
+    launch.own_words_of_c();
+  }
   kernel::Params p;
   set_places(p, conv.params);
   set_matrices(p, dispatch);
-  p.grid_volume = conv.few.volume;
-  p.grid_plane = conv.few.plane;
-  p.grid_row = conv.few.row;
+  p.grid_volume = along ? conv.few.along.volume : conv.few.volume;
+  p.grid_plane = along ? conv.few.along.plane : conv.few.plane;
+  p.grid_row = along ? conv.few.along.row : conv.few.row;
   p.sizes = conv.few.sizes;
   p.taps = conv.few.taps;
   p.summed = u32(conv.few.channels);
   p.chunk = u32(kCapacity / staged(g));
   p.a_channel = u32(conv.few.channel_stride);
-  p.n = u32(conv.few.columns);
-  p.tiles_n = u32(ceil_div(conv.few.columns, kInvocations));
+  const int64_t columns = along ? conv.few.along.columns : conv.few.columns;
+  p.n = u32(columns);
+  p.tiles_n = u32(ceil_div(columns, kInvocations));
   p.c_outer = conv.params.c_outer;
   run<kernel::Regions>(launch, p, dispatch);
 }

@@ -229,6 +229,7 @@ FEW_CONVOLUTIONS = [
     ({"stride": (3, 1)}, 4, 1),
     ({"groups": 6, "padding": 1}, 6, 6),
     ({"groups": 6, "stride": 2, "padding": 1}, 6, 12),
+    ({"groups": 3, "stride": (2, 1), "padding": (0, 5), "dilation": (2, 1)}, 3, 3),
 ]
 
 
@@ -247,7 +248,7 @@ def test_convolutions_of_few_channels(dtype, force):
         force(FEW)
         actual = F.conv2d(leaf, w.to(DEVICE), bias.to(DEVICE), **options)
         results = [(actual.detach(), expected.detach())]
-        if options.get("stride") == (3, 1):
+        if options.get("stride") in {(3, 1), (2, 1)}:
             with pytest.raises(NotImplementedError, match="does not take this product"):
                 torch.autograd.grad(actual, leaf, gradient.to(DEVICE))
         else:
@@ -256,6 +257,21 @@ def test_convolutions_of_few_channels(dtype, force):
         for one, other in results:
             error = (one.cpu().double() - other).abs().max() / other.abs().max()
             assert error < 4 * max(torch.finfo(dtype).eps, 2e-6), (options, width)
+
+
+def test_missing_elements_of_depthwise_convolutions(force):
+    """They add nothing, whatever the weight that they meet."""
+    x, w = torch.randn(2, 3, 7, 13), torch.randn(3, 1, 5, 4)
+    w[0, 0, 0, 0], w[1, 0, -1, -1], w[2, 0, 2, 0] = torch.inf, torch.nan, -torch.inf
+    results = []
+    for row in (FEW, "convolution_direct"):
+        force(row)
+        leaf = x.to(DEVICE).requires_grad_()
+        result = F.conv2d(leaf, w.to(DEVICE), padding=2, groups=3)
+        results.append([result.detach(), *torch.autograd.grad(result.sum(), leaf)])
+    for actual, expected in zip(*results, strict=True):
+        assert 0 < expected.isfinite().sum() < expected.numel()
+        torch.testing.assert_close(actual, expected, equal_nan=True, rtol=1e-4, atol=1e-4)
 
 
 # A row that computes gradients of weights only.
