@@ -184,6 +184,7 @@ public:
 
   void operator()(const Tensor& out, const Tensor& x, const Tensor& weight,
                   const std::optional<Tensor>& bias, const Further& further) const {
+    const at::AutoDispatchBelowADInplaceOrView guard; // for the operators that it may call
     const Tensor given_bias = bias.value_or(Tensor());
     check_operands(out, {x, weight, given_bias}, further);
     TORCH_CHECK(at::isFloatingType(out.scalar_type()), "no fused convolution of ",

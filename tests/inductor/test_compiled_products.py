@@ -111,6 +111,54 @@ def test_what_is_added_has_another_reader():
     check(program, *args, tolerances=TOLERANCES[torch.float16])
 
 
+# What computes a factor, or what more than floats depend on, is a kernel of its own.
+NO_SOURCES = {
+    "the second factor": lambda c, s, b, n: torch.addmm(c, s := s.half(), b) * s,
+    "the first factor": lambda c, s, b, n: torch.addmm(c, b, s := s.half()) * s,
+    "the factor alone": lambda c, s, b, n: ((s := s.half()) @ b) * s,
+    "both factors": lambda c, s, b, n: ((s := s.half()) @ s.t()) * s,
+    "a factor of a batch": lambda c, s, b, n: (
+        torch.baddbmm(c[None], (s := s.half())[None], b[None]) + s
+    ),
+    "a linear layer": lambda c, s, b, n: F.linear(s := s.half(), b, c[0]) + s,
+    "added and a factor": lambda c, s, b, n: torch.addmm(s := s.half(), s, b).relu(),
+    "added twice": lambda c, s, b, n: torch.addmm(s := s.half(), c, b) * s,
+    "a number": lambda c, s, b, n: (c @ b) * torch.as_strided(n + 1, (), ()),
+    "a number of several": lambda c, s, b, n: (c @ b) * n,
+}
+
+
+@pytest.mark.parametrize("name", NO_SOURCES)
+def test_what_else_is_computed_before(name):
+    c, b = randn(N, N, dtype=torch.float16), randn(N, N, dtype=torch.float16)
+    number = torch.tensor(3, device=DEVICE)
+    with torch.no_grad():
+        check(NO_SOURCES[name], c, randn(N, N), b, number, tolerances=TOLERANCES[torch.float16])
+
+
+def test_groups_that_would_wait_for_each_other():
+    """Each product's reader reads the next product too: not all three can be joined."""
+
+    def program(a, b, c, d, e, f):
+        p, q, g = a @ b, c @ d, e @ f
+        return p + q[:16, :16], q + g[:32, :32], g + p[:1, :1]
+
+    sizes = (16, 32, 48)
+    args = [part for n in sizes for part in (randn(n, 8), randn(8, n))]
+    check(program, *args, tolerances=TOLERANCES[torch.float32])
+
+
+def test_residuals_of_convolutions():
+    x, weight = randn(2, 4, 9, 9), randn(4, 4, 3, 3, dtype=torch.float16)
+
+    def program(x, weight, bias):
+        return F.conv2d(h := x.half(), weight, bias, padding=1) + h
+
+    with torch.no_grad():
+        args = x, weight, randn(4, dtype=torch.float16)
+        check(program, *args, tolerances=TOLERANCES[torch.float16])
+
+
 NOT_FUSED = {
     "three operands": (lambda a, b, c, d, e: (a @ b + c.sin()) * d * e, [(M, N)] * 3),
     "three results": (lambda a, b: ((p := a @ b), p.sin(), p.cos()), []),

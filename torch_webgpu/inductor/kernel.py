@@ -909,10 +909,11 @@ def _index_error(origins: Iterable[torch.fx.Node]) -> tuple[str, type[Exception]
             found.add((operator.__name__, dim % max(x.meta["val"].dim(), 1)))
         elif operator in _ALONG_DIMENSION | _OTHER_INDEXING:
             found.add(None)
-    known = found.pop() if len(found) == 1 else None
-    if known is None:
-        return "index {index} is out of bounds for dimension with size {size}", IndexError
-    name, dim = known
+    if len(found) != 1 or None in found:
+        is_other = not found or None in found
+        message = "index {index} is out of bounds for dimension with size {size}"
+        return message, IndexError if is_other else RuntimeError
+    ((name, dim),) = filter(None, found)
     message = f"{name}(): index {{index}} is out of bounds for dimension {dim} with size {{size}}"
     return message, RuntimeError
 

@@ -6,6 +6,9 @@ tensors at its place, and from the place itself. A group of pointwise nodes beco
 two conditions. It stores at most two buffers; the product counts as one where others read it too.
 And these buffers and the operands lie as the kernels can address them: with one stride for each
 dimension, which positions of a convolution share.
+
+In this module a reader is such a group of nodes. A source is a pointwise node that computes an
+operand, such as a bias that it converts; its statements come first then.
 """
 
 import math
@@ -36,8 +39,9 @@ from torch_webgpu.inductor.overrides import KnownNumbers, WgslOverrides
 from torch_webgpu.inductor.printer import index_text
 
 _OPERANDS = ("e", "f", "g", "h", "i")
-# An operand may be the same for many elements of the product, which all compute it.
-_LONGEST_SOURCE = 8  # Inductor's operations, loads and the store included
+# Inductor's operations in a source, loads and the store included. An element of an operand that is
+# the same along a dimension is computed again for each element of the product along it.
+_LONGEST_SOURCE = 8
 _PLACE = ("batch", "row", "column")  # in the kernels, of matrices and of batches of them
 
 
@@ -75,9 +79,10 @@ class _Epilogue(KnownNumbers, Kernel):
         self.kind = kind
         self.left = list(_OPERANDS)
         self.value = "value"
-        self.sources = sources  # nodes that compute operands, by the buffers that they would store
-        self.reads = sympy.S.Zero  # where the operand is read that is being computed
-        self.computed: CSEVariable | None = None  # its value
+        self.sources = sources  # by the buffers that they would store
+        # While a source is written: the place of the element that it has to compute, and its value.
+        self.wanted = sympy.S.Zero
+        self.found: CSEVariable | None = None
         added = _added(product, kind)
         if kind.adds and added not in sources:
             self.value = f"value + {self.left.pop(0)}"
@@ -114,7 +119,7 @@ class _Epilogue(KnownNumbers, Kernel):
         return self.cse.generate(self.compute, text, dtype=torch.float32, shape=())
 
     def _load_seed(self, name: str, index: sympy.Expr) -> CSEVariable:
-        """The one int64 number that a product reads: that of a generator of random numbers."""
+        """The one int64 number that a product may read, such as the seed of random numbers."""
         place = _Place(name, index, ())
         if index.free_symbols or self.seed not in (None, place) or self.kind.is_convolution:
             raise _UnfitError
@@ -125,9 +130,9 @@ class _Epilogue(KnownNumbers, Kernel):
         if mode is not None:
             raise _UnfitError
         if name in self.sources:
-            if sympy.expand(index - self.reads) != 0:
+            if sympy.expand(index - self.wanted) != 0:
                 raise _UnfitError
-            self.computed = value
+            self.found = value
             return
         if name in self.inner:
             return
@@ -189,20 +194,22 @@ class _Epilogue(KnownNumbers, Kernel):
             node._body(variables, [])
 
     def _computed(self, name: str, index: sympy.Expr) -> CSEVariable:
-        """An element of an operand, by the node that computes it, such as a bias that is converted.
-        The node walks the operand as it lies in memory, or as the product does."""
+        """An element of an operand, by its source. That walks the operand as it lies in memory, or
+        as the product does."""
         node = self.sources[name]
         (sizes, reduced) = node.get_ranges()
         if reduced:
             raise _UnfitError
-        self.reads = self._simplified(index)
-        self._write(node, [self.reads] if len(sizes) == 1 else self._variables(sizes))
-        return self.computed
+        self.wanted, self.found = self._simplified(index), None
+        self._write(node, [self.wanted] if len(sizes) == 1 else self._variables(sizes))
+        assert self.found is not None
+        return self.found
 
     def _place_of_added(self) -> sympy.Expr:
         added = self.inputs[self.kind.index_of_added]
         if self.kind.is_convolution:
-            return self.indices[1]  # a bias has an element for each channel
+            layout = added.get_layout()
+            return layout.offset + layout.stride[0] * self.indices[1]  # an element for each channel
         layout = added.get_layout()
         dims = reversed(layout.size), reversed(layout.stride), reversed(self.indices)
         pairs = zip(*dims, strict=False)  # leading dimensions may be missing
@@ -260,8 +267,8 @@ class _Epilogue(KnownNumbers, Kernel):
         return FloorDiv(sympy.expand(number), stride)
 
     def finish(self) -> None:
-        """Chooses the order of the results. The kernels store the first as a product, so it is of
-        floats; it is the one that lies as the product would, if there is one."""
+        """Chooses the order of the results. The kernels store the first as a product, so it must be
+        of floats. One that lies as the product would goes before one that does not."""
         if not 1 <= len(self.results) <= 2:
             raise _UnfitError
         floats = [x for x in self.results if V.graph.get_dtype(x.name) in DTYPES]
@@ -285,7 +292,7 @@ class _Epilogue(KnownNumbers, Kernel):
         return V.graph.sizevars.simplify_with_ranges(expr, ranges)
 
     def other_inputs(self) -> list[Any]:
-        """The product's inputs but one that its kernel computes."""
+        """The product's inputs but for one that has a source."""
         return [each for each in self.inputs if each.get_name() not in self.sources]
 
     def buffers(self) -> set[str]:
@@ -416,6 +423,7 @@ def fuse_products(scheduler: Any, nodes: list[Any]) -> list[Any]:
     if config.memory_planning:  # then tensors that overlap nowhere may lie in one buffer
         return nodes
     result = list(nodes)
+    order = _Order(result)
     for product in nodes:
         kind = _kind(product)
         if kind is None:
@@ -423,9 +431,8 @@ def fuse_products(scheduler: Any, nodes: list[Any]) -> list[Any]:
         for sources, reader in _neighbours(scheduler, product, kind):
             others = [*sources.values(), *([reader] if reader else [])]
             last = reader or product
-            if any(node not in result for node in others) or not _can_wait(
-                [*others, product], last, result
-            ):
+            members = [*others, product]
+            if any(node not in result for node in others) or not order.may_join(members):
                 continue
             try:
                 epilogue = _epilogue(scheduler, product, kind, sources, reader)
@@ -434,7 +441,8 @@ def fuse_products(scheduler: Any, nodes: list[Any]) -> list[Any]:
             readers = reader.get_nodes() if reader else []
             fused = FusedProduct(scheduler, product, readers, epilogue)
             result[result.index(last)] = fused
-            result = [node for node in result if node is not product and node not in others]
+            result = [node for node in result if node not in members]
+            order.join(members, fused)
             names = {*(node.get_name() for node in fused.get_nodes()), fused.get_name()}
             scheduler.name_to_fused_node.update(dict.fromkeys(names, fused))
             break
@@ -462,16 +470,17 @@ def _kind(node: Any) -> Product | None:
 def _neighbours(
     scheduler: Any, product: Any, kind: Product
 ) -> list[tuple[dict[str, SchedulerNode], Any]]:
-    """What a product's kernel may compute besides, the most first: the nodes that compute what is
-    read besides the factors, by the buffers that they store, and a group of pointwise nodes that
-    reads the product, or None."""
+    """Pairs of sources, by the buffers that they store, and a reader or None, in the order in which
+    a product's kernel tries to compute them. A factor has no source: it is read in another way."""
     added = _added(product.node, kind)
+    factors = {each.get_name() for each in product.node.inputs} - {added}
     readers = _readers(scheduler, product)
     pairs: list[tuple[dict[str, SchedulerNode], Any]] = []
     for reader in (*readers, None):
         group = product.get_operation_names() | (reader.get_operation_names() if reader else set())
         read = sorted(each.name for each in reader.read_writes.reads) if reader else []
-        found = {name: _source(scheduler, name, group) for name in (added, *read) if name}
+        operands = [name for name in (added, *read) if name and name not in factors]
+        found = {name: _source(scheduler, name, group) for name in operands}
         sources = {name: node for name, node in found.items() if node is not None}
         if sources:
             pairs.append((sources, reader))
@@ -479,7 +488,8 @@ def _neighbours(
 
 
 def _added(product: Any, kind: Product) -> str | None:
-    """The input that is added to the product of the others; None if a factor is the same."""
+    """The input that is added to the product of the others. None if a factor is the same buffer,
+    which the kernel has to read."""
     names = [each.get_name() for each in product.inputs]
     at = kind.index_of_added
     if at is None or at >= len(names) or names.count(names[at]) != 1:
@@ -488,8 +498,8 @@ def _added(product: Any, kind: Product) -> str | None:
 
 
 def _source(scheduler: Any, name: str, group: OrderedSet[str]) -> SchedulerNode | None:
-    """The pointwise node that computes a buffer which only these operations read."""
-    if name not in scheduler.name_to_buf:
+    """The pointwise node that computes a buffer of floats which only these operations read."""
+    if name not in scheduler.name_to_buf or V.graph.get_dtype(name) not in DTYPES:
         return None
     source = scheduler.name_to_fused_node.get(scheduler.name_to_buf[name].defining_op_name())
     is_fit = (
@@ -521,16 +531,41 @@ def _readers(scheduler: Any, product: Any) -> list[Any]:
     ]
 
 
-def _can_wait(members: list[Any], last: Any, nodes: list[Any]) -> bool:
-    """Whether nothing has to come between the members and the last of them, such as a change of
-    the product's operands in place, or another reader whose result the last one reads."""
-    names = {name for member in members for name in member.get_operation_names()}
-    return not any(
-        node not in members
-        and node.ancestors & names
-        and node.get_operation_names() & last.ancestors
-        for node in nodes
-    )
+class _Order:
+    """Which operations must come before a node. Inductor's ``ancestors`` do not follow from one
+    member of a group to what the other members depend on."""
+
+    def __init__(self, nodes: Sequence[Any]) -> None:
+        """The nodes are in an order in which they can run."""
+        group_of = {name: node for node in nodes for name in node.get_operation_names()}
+        self.before: dict[Any, set[str]] = {}
+        for node in nodes:
+            groups = {group_of[name] for name in node.ancestors if name in group_of} - {node}
+            before: set[str] = set()
+            for group in groups:
+                before |= group.get_operation_names() | self.before.get(group, set())
+            self.before[node] = before
+
+    def may_join(self, members: Sequence[Any]) -> bool:
+        """Whether no other node has to come between two of the members, such as one that changes
+        the product's operands in place, or reads the product and is read by another reader."""
+        names = {name for member in members for name in member.get_operation_names()}
+        earlier = set().union(*(self.before[member] for member in members))
+        return not any(
+            node not in members
+            and not before.isdisjoint(names)
+            and not node.get_operation_names().isdisjoint(earlier)
+            for node, before in self.before.items()
+        )
+
+    def join(self, members: Sequence[Any], group: Any) -> None:
+        """The members became a group."""
+        names = {name for member in members for name in member.get_operation_names()}
+        before = set().union(*(self.before.pop(member) for member in members)) - names
+        for other in self.before.values():
+            if not other.isdisjoint(names):
+                other |= names | before
+        self.before[group] = before
 
 
 def _epilogue(

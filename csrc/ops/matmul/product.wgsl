@@ -154,7 +154,7 @@ fn store4_second(batch: u32, m: u32, n: u32, next: vec2<u32>, second: vec4<f32>)
   }
 }
 
-// The element of C. That of S is stored.
+// The element of C. That of S is stored. A kernel that owns S's words calls epilogue4() only.
 fn epilogue(sum: acc_t, batch: u32, m: u32, n: u32) -> acc_t {
   let result = finished(sum, batch, m, n);
   @if(has_s) store_second(batch, m, n, result.second);

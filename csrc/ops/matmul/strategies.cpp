@@ -128,14 +128,14 @@ void bind_operands(Launch& launch, const ProductDispatch& dispatch,
   launch.b_range(b.buffer, b.begin, b.end, b_bits.value_or(product.dtype));
 }
 
-// How a kernel finishes its elements.
-struct Ends {
+// What run() has to know of a kernel.
+struct KernelTraits {
   bool d_in_c = false;   // it reads D as C
   bool in_fours = false; // it stores four neighbours of a row of C at once
 };
 
 // Whether four neighbours in a row of the kernel's second result always fill whole words.
-bool is_packed(const MatrixView& second, const Gemm& g) {
+bool is_second_packed(const MatrixView& second, const Gemm& g) {
   const auto bytes = static_cast<int64_t>(second.tensor->element_size());
   if (bytes >= 4 || g.conv != nullptr || !in_units(4, {g.flipped ? g.m : g.n})) {
     return false;
@@ -147,7 +147,8 @@ bool is_packed(const MatrixView& second, const Gemm& g) {
 
 // What the epilogue takes, and the dispatch.
 template <class Regions, class Launch, class Params>
-void run(Launch& launch, Params& p, const ProductDispatch& dispatch, const Ends& kernel = {}) {
+void run(Launch& launch, Params& p, const ProductDispatch& dispatch,
+         const KernelTraits& kernel = {}) {
   const Gemm& g = dispatch.product.gemm;
   const bool ends = !dispatch.pieces;
   const bool has_d = ends && g.d.tensor != nullptr;
@@ -187,7 +188,7 @@ void run(Launch& launch, Params& p, const ProductDispatch& dispatch, const Ends&
     p.i_strides = bind(operands[4], "i", [&](const auto&... of) { launch.i_range(of...); });
     p.s_strides = bind(fusion->second, "s", [&](const auto&... of) { launch.s_range(of...); });
     if (fusion->second.tensor != nullptr && kernel.in_fours &&
-        is_packed(at_origin(fusion->second, g), g)) {
+        is_second_packed(at_origin(fusion->second, g), g)) {
       launch.own_words_of_s();
     }
     if (fusion->seed != nullptr) {
