@@ -9,6 +9,8 @@ TRANSFORMS = {
     "several dimensions": lambda x: torch.fft.rfftn(x, dim=(2, 0, 1)),
     "complex": lambda x: torch.fft.fftn(torch.complex(x, x), dim=(3, 1)),
     "complex of real": lambda x: torch.fft.fft(x, dim=2),
+    "two dimensions of real": lambda x: torch.fft.fft2(x, dim=(1, 2)),
+    "copied": lambda x: torch.fft.fftn(x, dim=(1, 3)).clone(memory_format=torch.contiguous_format),
     "inverse": lambda x: torch.fft.irfftn(torch.complex(x, x), dim=(2, 1)),
 }
 

@@ -1,8 +1,8 @@
 """Element types of operands, and the types that their values have in registers.
 
-WGSL converts nothing by itself. A value in a kernel is of one of four kinds, with the letters of
+WGSL converts nothing by itself. A value in a kernel is of one of five kinds, with the letters of
 the function library: f (f32; also of halves), i (i32; also of narrower integers), l (vec2<u32>,
-int64) and b (bool).
+int64), b (bool) and c (vec2<f32>, complex64). Inductor's kernels copy complex numbers only.
 """
 
 import math
@@ -24,6 +24,7 @@ OPERAND_TYPES = {
     torch.uint16: "u16",
     torch.uint32: "u32",
     torch.bool: "bool",
+    torch.complex64: "c64",
 }
 # Dtypes that generated kernels neither load nor store as tensors: eager kernels take such ops.
 EAGER_ONLY = frozenset({torch.float64, torch.uint64})
@@ -42,10 +43,17 @@ _KINDS = {
     torch.uint8: "i",
     torch.uint16: "i",
     torch.bool: "b",
+    torch.complex64: "c",
 }
-WGSL_TYPES = {"f": "f32", "i": "i32", "l": "vec2<u32>", "b": "bool"}
+WGSL_TYPES = {"f": "f32", "i": "i32", "l": "vec2<u32>", "b": "bool", "c": "vec2<f32>"}
 # The dtype that stands for a kind.
-DTYPES = {"f": torch.float32, "i": torch.int32, "l": torch.int64, "b": torch.bool}
+DTYPES = {
+    "f": torch.float32,
+    "i": torch.int32,
+    "l": torch.int64,
+    "b": torch.bool,
+    "c": torch.complex64,
+}
 NARROW_INTEGERS = frozenset({torch.int8, torch.uint8, torch.int16, torch.uint16})
 HALVES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 
@@ -72,8 +80,11 @@ def wgsl_type(dtype: torch.dtype) -> str:
 
 
 def convert(text: str, source: torch.dtype, target: torch.dtype) -> str:
-    """A value of the register type of `source` as one of `target`'s."""
+    """A value of the register type of `source` as one of `target`'s. Raises NotImplementedError
+    between complex and other numbers."""
     a, b = kind_of(source), kind_of(target)
+    if a != b and "c" in (a, b):
+        raise NotImplementedError(f"generated kernels do not convert {source} to {target}")
     return text if a == b else f"{b}_from_{a}({text})"
 
 
@@ -99,9 +110,13 @@ def to_operand(text: str, dtype: torch.dtype) -> str:
     return f"i_from_b({text})" if dtype == torch.bool else text
 
 
-def literal(value: float | int | bool, dtype: torch.dtype) -> str:
+def literal(value: complex | float | int | bool, dtype: torch.dtype) -> str:
     """A Python number as a WGSL expression of the register type of `dtype`."""
     kind = kind_of(dtype)
+    if kind == "c":
+        number = complex(value)
+        return f"vec2<f32>({_float_literal(number.real)}, {_float_literal(number.imag)})"
+    assert not isinstance(value, complex)
     if kind == "b":
         return "true" if value else "false"
     if kind == "f":
