@@ -134,15 +134,16 @@ struct KernelTraits {
   bool in_fours = false; // it stores four neighbours of a row of C at once
 };
 
-// Whether four neighbours in a row of the kernel's second result always fill whole words.
+// Whether four neighbours along the rows of a kernel fill whole words of the second result, if C's
+// do.
 bool is_second_packed(const MatrixView& second, const Gemm& g) {
   const auto bytes = static_cast<int64_t>(second.tensor->element_size());
-  if (bytes >= 4 || g.conv != nullptr || !in_units(4, {g.flipped ? g.m : g.n})) {
+  if (bytes >= 4 || g.conv != nullptr) {
     return false;
   }
-  const auto [row, column] = std::pair(second.row, second.column);
-  return (g.flipped ? row : column) == 1 &&
-         in_units(4 / bytes, {second.offset, g.flipped ? column : row, second.batch});
+  const int64_t row = g.flipped ? second.column : second.row;
+  const int64_t column = g.flipped ? second.row : second.column;
+  return column == 1 && in_units(4 / bytes, {second.offset, row, second.batch});
 }
 
 // What the epilogue takes, and the dispatch.
