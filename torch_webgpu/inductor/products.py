@@ -217,40 +217,48 @@ def _readers(scheduler: Any, product: Any) -> list[Any]:
 
 
 class _Order:
-    """Which operations must come before a node. Inductor's ``ancestors`` do not follow from one
-    member of a group to what the other members depend on."""
+    """Which nodes must come before a node. Inductor's ``ancestors`` do not follow from one member
+    of a group to what the other members depend on. Sets of nodes are bits of integers here."""
 
     def __init__(self, nodes: Sequence[Any]) -> None:
         """The nodes are in an order in which they can run."""
-        group_of = {name: node for node in nodes for name in node.get_operation_names()}
-        self.before: dict[Any, set[str]] = {}
-        for node in nodes:
-            groups = {group_of[name] for name in node.ancestors if name in group_of} - {node}
-            before: set[str] = set()
-            for group in groups:
-                before |= group.get_operation_names() | self.before.get(group, set())
+        self.bits = {node: 1 << number for number, node in enumerate(nodes)}
+        self.before: dict[Any, int] = {}
+        number_of = {name: k for k, node in enumerate(nodes) for name in node.get_operation_names()}
+        for number, node in enumerate(nodes):
+            earlier = {number_of[name] for name in node.ancestors if name in number_of} - {number}
+            before = 0
+            for other in sorted(earlier, reverse=True):
+                if not before >> other & 1:  # else what comes before it is known
+                    before |= 1 << other | self.before.get(nodes[other], 0)
             self.before[node] = before
 
     def may_join(self, members: Sequence[Any]) -> bool:
         """Whether no other node has to come between two of the members, such as one that changes
         the product's operands in place, or reads the product and is read by another reader."""
-        names = {name for member in members for name in member.get_operation_names()}
-        earlier = set().union(*(self.before[member] for member in members))
+        joined, earlier = self._joined(members)
         return not any(
-            node not in members
-            and not before.isdisjoint(names)
-            and not node.get_operation_names().isdisjoint(earlier)
+            before & joined and self.bits[node] & earlier and node not in members
             for node, before in self.before.items()
         )
 
     def join(self, members: Sequence[Any], group: Any) -> None:
         """The members became a group."""
-        names = {name for member in members for name in member.get_operation_names()}
-        before = set().union(*(self.before.pop(member) for member in members)) - names
-        for other in self.before.values():
-            if not other.isdisjoint(names):
-                other |= names | before
-        self.before[group] = before
+        joined, earlier = self._joined(members)
+        for member in members:
+            del self.bits[member], self.before[member]
+        for node, before in self.before.items():
+            if before & joined:
+                self.before[node] = before | joined | earlier
+        self.bits[group], self.before[group] = joined, earlier & ~joined
+
+    def _joined(self, members: Sequence[Any]) -> tuple[int, int]:
+        """The members, and all that must come before one of them."""
+        joined = earlier = 0
+        for member in members:
+            joined |= self.bits[member]
+            earlier |= self.before[member]
+        return joined, earlier
 
 
 def _epilogue(
