@@ -91,6 +91,14 @@ def test_errors_have_the_types_of_eager_mode(program, error):
     assert "gather" not in str(info.value) or "dimension 0 with" in str(info.value)
 
 
+def test_errors_of_negative_indices():
+    """They count from the end, but in gather and scatter."""
+    i = torch.tensor([[-1, 2]], device=DEVICE)
+    compile(lambda x, i: x.gather(0, i) + 1)(randn(20, 3), i)
+    with pytest.raises(RuntimeError, match=r"index -1 is out of bounds .* size 20"):
+        torch.webgpu.synchronize()
+
+
 def test_error_names_index_and_size():
     compile(lambda x, i: x[i] + 1)(randn(20, 3), torch.tensor([-21], device=DEVICE))
     with pytest.raises(IndexError, match=r"index -21 is out of bounds .* size 20"):

@@ -374,9 +374,12 @@ class WgslKernel(KnownNumbers, SIMDKernel):
         has_upper = isinstance(size, sympy.Number) and var.bounds.upper < size
         if generate_assert(check) and not (has_lower and has_upper):
             limit = self.index_to_str(self.prepare_indexing(size))
-            code = self.module.check(*_index_error(self.current_node.node.get_origins()))
+            origins = self.current_node.node.get_origins()
+            message, raises, counts_from_end = _index_error(origins)
+            code = self.module.check(message, raises)
+            from_end = "true" if counts_from_end else "false"
             fits = f"all({var} == l_from_i({index}))" if var.dtype == torch.int64 else "true"
-            index = f"checked_index({index}, {limit}, {fits}, {code})"
+            index = f"checked_index({index}, {limit}, {fits}, {from_end}, {code})"
         return self.cse.generate(self.compute, index, dtype=torch.int32, shape=())
 
     def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
@@ -897,25 +900,29 @@ class WgslKernel(KnownNumbers, SIMDKernel):
         launch(name, tensors, [self.pexpr(self.x_numel()), *sizes, self.pexpr(self.groups())])
 
 
-def _index_error(origins: Iterable[torch.fx.Node]) -> tuple[str, type[Exception]]:
+def _index_error(origins: Iterable[torch.fx.Node]) -> tuple[str, type[Exception], bool]:
     """The error of an index out of range in code that comes from these calls: eager mode's, if it
-    is clear which of them has the index."""
+    is clear which of them has the index. And whether negative indices count from the end: Inductor
+    has added the size to them then."""
     found: set[tuple[str, int] | None] = set()
+    counts_from_end = False
     for node in origins:
         operator = getattr(node.target, "overloadpacket", None)
         written = getattr(node.meta.get("original_aten"), "overloadpacket", operator)
+        counts_from_end |= operator in _OTHER_INDEXING
         if operator in _ALONG_DIMENSION and written in _ALONG_DIMENSION:
             x, dim, *_ = cast("tuple[torch.fx.Node, int]", node.args)
             found.add((operator.__name__, dim % max(x.meta["val"].dim(), 1)))
         elif operator in _ALONG_DIMENSION | _OTHER_INDEXING:
             found.add(None)
+    counts_from_end |= not found
     if len(found) != 1 or None in found:
         is_other = not found or None in found
         message = "index {index} is out of bounds for dimension with size {size}"
-        return message, IndexError if is_other else RuntimeError
+        return message, IndexError if is_other else RuntimeError, counts_from_end
     ((name, dim),) = filter(None, found)
     message = f"{name}(): index {{index}} is out of bounds for dimension {dim} with size {{size}}"
-    return message, RuntimeError
+    return message, RuntimeError, counts_from_end
 
 
 def _of_tile(array: str, runs_down: bool) -> str:

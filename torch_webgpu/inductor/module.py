@@ -10,9 +10,9 @@ from torch_webgpu.inductor.text import indented
 LONGEST_NAME = 90
 
 _CHECKED_INDEX = """
-fn checked_index(v: i32, limit: i32, fits: bool, code: u32) -> i32 {
+fn checked_index(v: i32, limit: i32, fits: bool, from_end: bool, code: u32) -> i32 {
 if (fits && v >= 0 && v < limit) { return v; }
-complain(code, select(v, v - limit, v < 0), limit); // a negative one counted from the end
+complain(code, select(v, v - limit, from_end && v < 0), limit);
 return 0;
 }
 """
