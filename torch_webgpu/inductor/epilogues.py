@@ -177,9 +177,7 @@ class Epilogue(KnownNumbers, Kernel):
         """An element of an operand, by its source. That walks the operand as it lies in memory, or
         as the product does."""
         node = self.sources[name]
-        (sizes, reduced) = node.get_ranges()
-        if reduced:
-            raise UnfitError
+        (sizes, _) = node.get_ranges()
         self.wanted, self.found = self._simplified(index), None
         self._write(node, [self.wanted] if len(sizes) == 1 else self._variables(sizes))
         assert self.found is not None

@@ -916,8 +916,8 @@ def _index_error(origins: Iterable[torch.fx.Node]) -> tuple[str, type[Exception]
         elif operator in _ALONG_DIMENSION | _OTHER_INDEXING:
             found.add(None)
     counts_from_end |= not found
-    if len(found) != 1 or None in found:
-        is_other = not found or None in found
+    is_other = not found or None in found
+    if is_other or len(found) > 1:
         message = "index {index} is out of bounds for dimension with size {size}"
         return message, IndexError if is_other else RuntimeError, counts_from_end
     ((name, dim),) = filter(None, found)

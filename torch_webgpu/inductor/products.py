@@ -189,10 +189,8 @@ def _source(scheduler: Any, name: str, group: OrderedSet[str]) -> SchedulerNode 
     source = scheduler.name_to_fused_node.get(scheduler.name_to_buf[name].defining_op_name())
     is_fit = (
         type(source) is SchedulerNode
-        and source.get_device().type == "webgpu"
+        and _is_pointwise(source)
         and len(source.get_outputs()) == 1
-        and not source.is_reduction()
-        and not source.has_aliasing_or_mutation()
         and source.node.data.inner_fn_opcount().num_ops <= _LONGEST_SOURCE
         and not source.get_operation_names() & group
         and scheduler.can_buffer_be_removed_through_fusion(name, group)
@@ -210,10 +208,18 @@ def _readers(scheduler: Any, product: Any) -> list[Any]:
         for reader in readers
         if type(reader) in (SchedulerNode, FusedSchedulerNode)
         and reader.get_device() == product.get_device()
-        and not reader.is_reduction()
-        and not reader.has_aliasing_or_mutation()
+        and _is_pointwise(reader)
         and all(type(node) is SchedulerNode for node in reader.get_nodes())
     ]
+
+
+def _is_pointwise(node: Any) -> bool:
+    """Whether a kernel of this device computes new buffers, element by element."""
+    return (
+        node.get_device().type == "webgpu"
+        and not node.is_reduction()
+        and not node.has_aliasing_or_mutation()
+    )
 
 
 class _Order:
