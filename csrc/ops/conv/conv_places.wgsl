@@ -85,6 +85,33 @@ fn is_inside(at: vec3<i32>) -> bool {
   return all(bitcast<vec3<u32>>(at) < p.b_sizes.xyz);
 }
 
+// Element (k, n) of B: what depends on k, and what depends on n, with the place where B's batch starts.
+fn gathered_row(k: u32) -> Gathered {
+  @if(weight) return position(k);
+  @else return tap(k);
+}
+
+fn gathered_column(start: u32, n: u32) -> Gathered {
+  @if(weight) let place = tap(n);
+  @else let place = position(n);
+  return Gathered(start + place.offset, place.at);
+}
+
+fn gathered_element(row: Gathered, column: Gathered) -> b_t {
+  let at = b_at(row, column);
+  if (is_inside(at)) {
+    return load_b(row.offset + column.offset + dot(vec3<u32>(at), p.b_strides.xyz));
+  }
+  return b_t();
+}
+
+// A's column k, relative to its row.
+fn place_in_a(k: u32) -> u32 {
+  @if(input) return two_levels(k, p.tap_volume, p.a_outer, p.a_column);
+  @elif(weight) return two_levels(k, p.position_volume, p.a_outer, p.a_column);
+  @else return k * p.a_column;
+}
+
 // C's column n, relative to its row.
 fn place_of_c(n: u32) -> u32 {
   @if(weight) return n * p.c_column;

@@ -13,7 +13,8 @@
 import package::matmul::gemm::{tile_product};
 @if(direct) import package::matmul::gemm_direct::{direct_product};
 import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue, epilogue4};
-import package::conv::conv_places::{Params, Gathered, two_levels, tap, position, b_at, is_inside, place_of_c, place_of_further};
+import package::conv::conv_places::{Params, Gathered, b_at, is_inside, place_of_c, place_of_further};
+import package::conv::conv_places::{gathered_row, gathered_column, gathered_element, place_in_a};
 // @require !direct || tile == 8
 // @require !direct || !owns_c
 
@@ -22,14 +23,11 @@ alias b_row_t = Gathered;
 alias b_column_t = Gathered;
 
 fn row_of_b(k: u32) -> b_row_t {
-  @if(weight) return position(k);
-  @else return tap(k);
+  return gathered_row(k);
 }
 
 fn column_of_b(batch: u32, n: u32) -> b_column_t {
-  @if(weight) let place = tap(n);
-  @else let place = position(n);
-  return Gathered(place.offset + p.b_at + batch * p.b_batch, place.at);
+  return gathered_column(p.b_at + batch * p.b_batch, n);
 }
 
 fn b_exists(row: b_row_t, column: b_column_t) -> bool {
@@ -37,17 +35,11 @@ fn b_exists(row: b_row_t, column: b_column_t) -> bool {
 }
 
 fn b_element(row: b_row_t, column: b_column_t) -> b_t {
-  let at = b_at(row, column);
-  if (is_inside(at)) {
-    return load_b(row.offset + column.offset + dot(vec3<u32>(at), p.b_strides.xyz));
-  }
-  return b_t();
+  return gathered_element(row, column);
 }
 
 fn column_of_a(k: u32) -> u32 {
-  @if(input) return two_levels(k, p.tap_volume, p.a_outer, p.a_column);
-  @elif(weight) return two_levels(k, p.position_volume, p.a_outer, p.a_column);
-  @else return k * p.a_column;
+  return place_in_a(k);
 }
 
 fn column_of_c(n: u32) -> u32 {

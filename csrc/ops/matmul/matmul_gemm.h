@@ -120,6 +120,8 @@ struct Gemm {
   // Where a part or the transpose of a product lies in the whole, for a fusion: batch, row, column.
   std::array<int64_t, 3> origin{};
   bool flipped = false;
+  // A step of a row that computes its product by other ones: a forced row does not hold for it.
+  bool is_part = false;
   // Of a matrix operator, for which torch.set_float32_matmul_precision holds.
   bool is_matmul = false;
 };

@@ -30,15 +30,14 @@
 #include "launch/dtypes.h"
 #include "launch/matrix_units.h"
 #include "launch/target_scope.h"
+#include "ops/conv/conv_winograd.h"
+#include "ops/matmul/product_launch.h"
 
 namespace torch_webgpu {
 namespace {
 
 using at::ceil_div;
-
-uint32_t u32(int64_t value) { return static_cast<uint32_t>(value); }
-
-bool is_one(const c10::Scalar& value) { return value.equal(1); }
+using namespace product_launch;
 
 DType sum_dtype(DType dtype) {
   switch (info(dtype).kind) {
@@ -51,160 +50,6 @@ DType sum_dtype(DType dtype) {
   default:
     return DType::kI32;
   }
-}
-
-bool in_units(int64_t unit, std::initializer_list<int64_t> values) {
-  return std::ranges::all_of(values, [=](int64_t value) { return value % unit == 0; });
-}
-
-// ---- Filling a kernel's operands, constants and parameters. The kernels declare them alike.
-
-std::array<uint32_t, 4> strides_of(const MatrixView& view, bool flipped) {
-  return {u32(view.batch), u32(flipped ? view.column : view.row),
-          u32(flipped ? view.row : view.column), u32(view.image)};
-}
-
-// The part of a further operand that belongs to a part of the product.
-MatrixView at_origin(MatrixView view, const Gemm& g) {
-  view.offset += g.origin[0] * view.batch + g.origin[1] * view.row + g.origin[2] * view.column;
-  return view;
-}
-
-template <class Params>
-void set_c(Params& p, const ProductDispatch& dispatch) {
-  const Gemm& g = dispatch.product.gemm;
-  p.m = u32(g.m);
-  p.n = u32(g.n);
-  p.k = u32(g.k);
-  p.batch = u32(g.batch);
-  p.splits = u32(dispatch.splits);
-  p.c_batch = u32(dispatch.c.batch);
-  p.c_row = u32(dispatch.c.row);
-  p.c_column = u32(dispatch.c.column);
-}
-
-template <class Params>
-void set_matrices(Params& p, const ProductDispatch& dispatch) {
-  set_c(p, dispatch);
-  const Product& product = dispatch.product;
-  const Gemm& g = product.gemm;
-  p.tiles_m = u32(dispatch.tiles_m);
-  p.tiles_n = u32(dispatch.tiles_n);
-  p.k_piece = u32(dispatch.k_piece);
-  p.k = u32(g.blocks * dispatch.k_padded);
-  p.k_block = u32(g.k);
-  p.k_padded = u32(dispatch.k_padded);
-  p.a_block = u32(g.a.image);
-  p.b_block = u32(g.b.image);
-  p.a_batch = u32(g.a.batch);
-  p.a_row = u32(g.a.row);
-  p.a_column = u32(g.a.column);
-  p.b_batch = u32(g.b.batch);
-  p.b_row = u32(g.b.row);
-  p.b_column = u32(g.b.column);
-  p.a_along_k = product.a_along_k ? 1 : 0;
-  p.b_along_k = product.b_along_k ? 1 : 0;
-}
-
-// Operands of the problem, in its dtypes or as raw bits.
-template <class Launch>
-void bind_c(Launch& launch, const ProductDispatch& dispatch, std::optional<DType> bits = {}) {
-  const Gemm& g = dispatch.product.gemm;
-  const auto c = dispatch.c.range(g.batch * (dispatch.pieces ? dispatch.splits : 1), g.m, g.n);
-  launch.c_range(c.buffer, c.begin, c.end,
-                 bits ? *bits : operand_dtype(g.op, "c", dispatch.c.tensor->scalar_type()));
-}
-
-template <class Launch>
-void bind_operands(Launch& launch, const ProductDispatch& dispatch,
-                   std::optional<DType> c_bits = {}, std::optional<DType> a_bits = {},
-                   std::optional<DType> b_bits = {}) {
-  const Product& product = dispatch.product;
-  const Gemm& g = product.gemm;
-  bind_c(launch, dispatch, c_bits);
-  const auto a = g.a.range(g.batch, g.m, g.k);
-  const auto b = g.b.range(g.batch, g.k, g.n);
-  launch.a_range(a.buffer, a.begin, a.end, a_bits.value_or(product.dtype));
-  launch.b_range(b.buffer, b.begin, b.end, b_bits.value_or(product.dtype));
-}
-
-// What run() has to know of a kernel.
-struct KernelTraits {
-  bool d_in_c = false;   // it reads D as C
-  bool in_fours = false; // it stores four neighbours of a row of C at once
-};
-
-// Whether four neighbours along the rows of a kernel fill whole words of the second result, if C's
-// do.
-bool is_second_packed(const MatrixView& second, const Gemm& g) {
-  const auto bytes = static_cast<int64_t>(second.tensor->element_size());
-  if (bytes >= 4 || g.conv != nullptr) {
-    return false;
-  }
-  const int64_t row = g.flipped ? second.column : second.row;
-  const int64_t column = g.flipped ? second.row : second.column;
-  return column == 1 && in_units(4 / bytes, {second.offset, row, second.batch});
-}
-
-// What the epilogue takes, and the dispatch.
-template <class Regions, class Launch, class Params>
-void run(Launch& launch, Params& p, const ProductDispatch& dispatch,
-         const KernelTraits& kernel = {}) {
-  const Gemm& g = dispatch.product.gemm;
-  const bool ends = !dispatch.pieces;
-  const bool has_d = ends && g.d.tensor != nullptr;
-  if (has_d && !kernel.d_in_c) {
-    const auto d = g.d.range(g.batch, g.m, g.n);
-    launch.d_range(d.buffer, d.begin, d.end, operand_dtype(g.op, "d", g.d.tensor->scalar_type()));
-    p.d_batch = u32(g.d.batch);
-    p.d_row = u32(g.d.row);
-    p.d_column = u32(g.d.column);
-  }
-  const bool scaled = ends && !(is_one(g.alpha) && (!has_d || is_one(g.beta)));
-  if (scaled) {
-    write_scalar(g.alpha, dispatch.product.sum, p.alpha.data());
-    write_scalar(g.beta, dispatch.product.sum, p.beta.data());
-  }
-  const Fusion* fusion = ends ? g.fusion : nullptr;
-  uint32_t text = 0;
-  if (fusion != nullptr) {
-    text = fusion->text();
-    p.origin = {u32(g.origin[0]), u32(g.origin[1]), u32(g.origin[2]), 0};
-    const int64_t rows = g.flipped ? g.n : g.m;
-    const int64_t columns = g.flipped ? g.m : g.n;
-    const auto bind = [&](const MatrixView& given, const char* name, auto&& range) {
-      if (given.tensor == nullptr) {
-        return std::array<uint32_t, 4>{};
-      }
-      const auto place = at_origin(given, g).range(g.batch, rows, columns);
-      range(place.buffer, place.begin, place.end,
-            operand_dtype(g.op, name, given.tensor->scalar_type()));
-      return strides_of(given, g.flipped);
-    };
-    const auto& operands = fusion->operands;
-    p.e_strides = bind(operands[0], "e", [&](const auto&... of) { launch.e_range(of...); });
-    p.f_strides = bind(operands[1], "f", [&](const auto&... of) { launch.f_range(of...); });
-    p.g_strides = bind(operands[2], "g", [&](const auto&... of) { launch.g_range(of...); });
-    p.h_strides = bind(operands[3], "h", [&](const auto&... of) { launch.h_range(of...); });
-    p.i_strides = bind(operands[4], "i", [&](const auto&... of) { launch.i_range(of...); });
-    p.s_strides = bind(fusion->second, "s", [&](const auto&... of) { launch.s_range(of...); });
-    if (fusion->second.tensor != nullptr && kernel.in_fours &&
-        is_second_packed(at_origin(fusion->second, g), g)) {
-      launch.own_words_of_s();
-    }
-    if (fusion->seed != nullptr) {
-      launch.seed(*fusion->seed);
-    }
-  }
-  launch.scaled(scaled).flipped(fusion != nullptr && g.flipped);
-  launch.fused_text(text % Fusion::kPage).fused_page(text / Fusion::kPage);
-  uint32_t bytes = sizeof(Params);
-  // A kernel's own parameters come last.
-  constexpr bool has_own = offsetof(Params, s_strides) + sizeof(p.s_strides) != sizeof(Params);
-  if constexpr (!has_own) {
-    bytes = fusion != nullptr ? bytes : scaled ? offsetof(Params, origin) : offsetof(Params, alpha);
-  }
-  launch.run(p, [&] { return Regions{.fused = Fusion::text_of(text)}; }, bytes);
 }
 
 // ---- The rows
@@ -785,25 +630,6 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
 
 // ---- Convolutions with groups of channels
 
-// The parameters that conv_places.wgsl and conv_groups.wgsl add, which their kernels declare alike.
-template <class Params>
-void set_places(Params& p, const kernels::conv_product::Params& from) {
-  p.tap_volume = from.tap_volume;
-  p.tap_plane = from.tap_plane;
-  p.tap_row = from.tap_row;
-  p.position_volume = from.position_volume;
-  p.position_plane = from.position_plane;
-  p.position_row = from.position_row;
-  p.b_strides = from.b_strides;
-  p.b_sizes = from.b_sizes;
-  p.stride = from.stride;
-  p.padding = from.padding;
-  p.dilation = from.dilation;
-  p.channels = from.channels;
-  p.b_image = from.b_image;
-  p.b_channel = from.b_channel;
-}
-
 template <class Params>
 void set_groups(Params& p, const ProductDispatch& dispatch) {
   const kernels::conv_product::Params& from = dispatch.product.gemm.conv->params;
@@ -1131,6 +957,14 @@ constexpr Strategy kStrategies[] = {
      cost_of_convolution_groups_f32,
      launch_convolution_groups_f32,
      divide_large},
+    {"convolution_winograd",
+     {4, 16, 1},
+     1,
+     0,
+     winograd::accepts,
+     winograd::cost,
+     winograd::launch,
+     winograd::divide},
     {"convolution_few", {4, 256, 1}, 1, 0, few::accepts, few::cost, few::launch, few::divide},
     {"convolution_taps", {1, 8, 256}, 1, 0, taps::accepts, taps::cost, taps::launch, taps::divide},
     {"convolution_direct",
@@ -1203,7 +1037,8 @@ Product::Product(const Gemm& gemm)
 std::span<const Strategy> product_strategies() { return kStrategies; }
 
 StrategyChoice find_strategy(const Product& product, const ShaderTarget& target) {
-  if (const Strategy* row = forced.load(std::memory_order_relaxed)) {
+  const Strategy* row = forced.load(std::memory_order_relaxed);
+  if (row != nullptr && !product.gemm.is_part) {
     return {row->accepts(product, *row, target) ? row : nullptr, 0};
   }
   const Strategy* wanted = product.gemm.wanted;

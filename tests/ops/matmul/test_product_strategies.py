@@ -338,7 +338,8 @@ def test_weight_gradients_of_few_filters_leave_padding_out(force):
     assert actual[0, 0, 0, 0].isfinite()
 
 
-OTHERS = {*PLAIN, *GROUPS, FEW, TAPS, HIGH}
+WINOGRAD = "convolution_winograd"  # see ../conv/test_winograd.py
+OTHERS = {*PLAIN, *GROUPS, FEW, TAPS, WINOGRAD, HIGH}
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row not in OTHERS])

@@ -1,0 +1,303 @@
+#include "ops/conv/conv_winograd.h"
+
+#include <ATen/ceil_div.h>
+
+#include <algorithm>
+
+#include "backend/empty.h"
+#include "backend/tensor.h"
+#include "kernels/conv_points.h"
+#include "kernels/conv_winograd.h"
+#include "launch/binding_list.h"
+#include "launch/dtypes.h"
+#include "launch/target_scope.h"
+#include "ops/matmul/product_launch.h"
+
+namespace torch_webgpu::winograd {
+namespace {
+
+using at::ceil_div;
+using at::Tensor;
+using product_launch::in_units;
+using product_launch::u32;
+using Form = kernels::conv_product::Form;
+using Source = kernels::conv_points::Source;
+
+constexpr int64_t kPoints = 36;
+constexpr int64_t kTaps = 9;
+constexpr int64_t kApart = 4; // between tiles, in each dimension
+
+// What the algorithm counts of a convolution.
+struct Plan {
+  explicit Plan(const Gemm& g)
+      : form(g.conv->form), is_weight(form == Form::weight), rows(g.m),
+        channels((is_weight ? g.n : g.k) / kTaps), width(g.conv->params.position_row[0]),
+        height(g.conv->params.position_plane[0] / width),
+        images((is_weight ? g.k : g.n) / g.conv->params.position_volume[0]),
+        tiles_of_line(ceil_div(width, kApart)),
+        tiles_of_image(tiles_of_line * ceil_div(height, kApart)), tiles(images * tiles_of_image) {}
+
+  Form form;
+  bool is_weight;
+  int64_t rows;     // of C: channels of y in forms `output` and `weight`, of x in form `input`
+  int64_t channels; // of B, the others
+  int64_t width, height; // of the images whose positions are counted
+  int64_t images, tiles_of_line, tiles_of_image, tiles;
+};
+
+// Tiles whose points are stored at a time. Columns are whole groups of four.
+int64_t tiles_at_once(const Plan& plan, const ShaderTarget& target) {
+  // Of points and their products: a part of what the convolution itself reads and writes.
+  constexpr int64_t kMostBytes = int64_t{128} << 20;
+  constexpr int64_t kColumns = 128; // of a tile of the largest product kernel
+  constexpr int64_t kColumn = kPoints * 4;
+  const int64_t together = kMostBytes / (kColumn * (plan.rows + plan.channels));
+  const auto bound = static_cast<int64_t>(BindingList::safe_reach(target)) /
+                     (kColumn * std::max(plan.rows, plan.channels));
+  const int64_t most = std::max(std::min(together, bound) / kColumns * kColumns, kColumns);
+  return std::min(most, ceil_div<int64_t>(plan.tiles, 4) * 4);
+}
+
+// The values at all points, [point][channel][column] or [point][column][channel].
+struct Points {
+  Tensor values;
+  int64_t channels, columns;
+  bool channels_inner;
+
+  int64_t point() const { return channels * columns; }
+  // As a batch of matrices with channels as rows.
+  MatrixView view() const {
+    return {.tensor = &values,
+            .batch = point(),
+            .row = channels_inner ? 1 : columns,
+            .column = channels_inner ? channels : 1};
+  }
+};
+
+Points empty_points(const Tensor& like, int64_t channels, int64_t columns, bool channels_inner) {
+  return {empty_webgpu({kPoints, channels, columns}, at::kFloat, like.device()), channels, columns,
+          channels_inner};
+}
+
+// Evaluates. `p` has the sizes and strides of what is read.
+Points evaluate(const Gemm& g, const MatrixView& from, int64_t rows, int64_t columns_of_from,
+                Source source, bool mirrored, bool channels_inner, int64_t columns,
+                kernels::conv_points::Params p) {
+  Points to = empty_points(*from.tensor, p.channels, columns, channels_inner);
+  p.columns = u32(columns);
+  p.out_point = u32(to.point());
+  p.out_channel = u32(to.view().row);
+  p.out_column = u32(to.view().column);
+  kernels::conv_points::Launch launch(g.op);
+  launch.out(to.values);
+  const auto range = from.range(g.batch, rows, columns_of_from);
+  launch.in_range(range.buffer, range.begin, range.end, DType::kF32);
+  launch.source(source).mirrored(mirrored).channels_inner(channels_inner).run(p);
+  return to;
+}
+
+// The weight, which is A: a row of C is a filter in form `output`, a channel of each in `input`.
+Points points_of_weight(const Gemm& g, const Plan& plan) {
+  const bool is_input = plan.form == Form::input;
+  const int64_t filters = is_input ? plan.channels : plan.rows;
+  const int64_t channels = is_input ? plan.rows : plan.channels;
+  kernels::conv_points::Params p{};
+  p.tiles = u32(filters);
+  p.channels = u32(channels);
+  p.tiles_of_line = p.tiles_of_image = 1;
+  p.height = p.width = 3;
+  p.image_stride = u32(channels * kTaps);
+  p.channel_stride = kTaps;
+  p.row_stride = 3;
+  p.column_stride = 1;
+  return evaluate(g, g.a, g.m, g.k, Source::filters, is_input, true, filters, p);
+}
+
+// So many tiles of the images that are B, from `first` on.
+Points points_of_images(const Gemm& g, const Plan& plan, int64_t first, int64_t tiles) {
+  const kernels::conv_product::Params& conv = g.conv->params;
+  kernels::conv_points::Params p{};
+  p.tiles = u32(tiles);
+  p.first = u32(first);
+  p.channels = u32(plan.channels);
+  p.tiles_of_line = u32(plan.tiles_of_line);
+  p.tiles_of_image = u32(plan.tiles_of_image);
+  p.height = conv.b_sizes[1];
+  p.width = conv.b_sizes[2];
+  // The taps of form `input` are mirrored: the first one meets the last.
+  const auto start = [&](uint32_t padding) {
+    const auto size = static_cast<int32_t>(padding);
+    return plan.form == Form::input ? size - 2 : -size;
+  };
+  p.top = start(conv.padding[1]);
+  p.left = start(conv.padding[2]);
+  p.image_stride = conv.b_image;
+  p.channel_stride = conv.b_channel;
+  p.row_stride = conv.b_strides[1];
+  p.column_stride = conv.b_strides[2];
+  return evaluate(g, g.b, g.k, g.n, Source::images, false, conv.b_channel == 1,
+                  ceil_div<int64_t>(tiles, 4) * 4, p);
+}
+
+// The same for the gradients that are A in form `weight`.
+Points points_of_gradients(const Gemm& g, const Plan& plan, int64_t first, int64_t tiles) {
+  kernels::conv_points::Params p{};
+  p.tiles = u32(tiles);
+  p.first = u32(first);
+  p.channels = u32(plan.rows);
+  p.tiles_of_line = u32(plan.tiles_of_line);
+  p.tiles_of_image = u32(plan.tiles_of_image);
+  p.height = u32(plan.height);
+  p.width = u32(plan.width);
+  p.image_stride = g.conv->params.a_outer;
+  p.channel_stride = u32(g.a.row);
+  p.row_stride = u32(plan.width * g.a.column);
+  p.column_stride = u32(g.a.column);
+  return evaluate(g, g.a, g.m, g.k, Source::gradients, false, g.a.row == 1,
+                  ceil_div<int64_t>(tiles, 4) * 4, p);
+}
+
+// The products at all points: `to` = a @ b, or `to` += a @ b.
+void multiply(const Gemm& g, const MatrixView& a, const MatrixView& b, const Points& to, int64_t k,
+              bool adds) {
+  Gemm product;
+  product.op = g.op;
+  product.is_part = true;
+  product.batch = kPoints;
+  product.m = to.channels;
+  product.n = to.columns;
+  product.k = k;
+  product.a = a;
+  product.b = b;
+  product.c = to.view();
+  if (adds) {
+    product.d = product.c;
+  }
+  gemm(product);
+}
+
+// Whether lines of four results are whole groups of 16 bytes in C.
+bool has_lines(const Gemm& g, const Plan& plan) {
+  return !plan.is_weight && g.c.column == 1 &&
+         in_units(4, {plan.width, g.c.offset, g.c.row, g.conv->params.c_outer});
+}
+
+// Stores what follows from the sums of so many tiles from `first` on, or of all channels.
+void finish(const ProductDispatch& dispatch, const Plan& plan, const Points& sums, int64_t first,
+            int64_t tiles) {
+  namespace kernel = kernels::conv_winograd;
+  const Gemm& g = dispatch.product.gemm;
+  const bool lines = has_lines(g, plan) && !sums.channels_inner;
+  kernel::Launch launch(g.op);
+  product_launch::bind_operands(launch, dispatch, lines ? DType::kBits128 : DType::kF32);
+  launch.sums(sums.values);
+  launch.form(static_cast<kernel::Form>(plan.form)).strided(false);
+  launch.rows_inner(sums.channels_inner);
+  kernel::Params p;
+  product_launch::set_places(p, g.conv->params);
+  product_launch::set_matrices(p, dispatch);
+  p.a_outer = g.conv->params.a_outer;
+  p.c_outer = g.conv->params.c_outer;
+  p.tiles = u32(tiles);
+  p.first = u32(first);
+  p.tiles_of_line = u32(plan.tiles_of_line);
+  p.tiles_of_image = u32(plan.tiles_of_image);
+  p.height = u32(plan.height);
+  p.width = u32(plan.width);
+  p.sums_point = u32(sums.point());
+  p.sums_row = u32(sums.view().row);
+  p.sums_column = u32(sums.view().column);
+  product_launch::run<kernel::Regions>(launch, p, dispatch, {.in_fours = lines});
+}
+
+// Neither the sums nor the points of weights may be cut.
+bool fits_binding(const Plan& plan, const ShaderTarget& target) {
+  return static_cast<uint64_t>(kPoints * plan.rows * plan.channels * 4) <=
+         BindingList::safe_reach(target);
+}
+
+} // namespace
+
+bool accepts(const Product& product, const Strategy&, const ShaderTarget& target) {
+  const Gemm& g = product.gemm;
+  if (g.conv == nullptr || g.conv->grouped || g.conv->strided || g.batch != 1 ||
+      product.dtype != DType::kF32 || g.c.tensor->scalar_type() != at::kFloat) {
+    return false;
+  }
+  const kernels::conv_product::Params& conv = g.conv->params;
+  const bool has_taps =
+      conv.tap_volume[0] == kTaps && conv.tap_plane[0] == kTaps && conv.tap_row[0] == 3;
+  const bool is_flat = conv.position_volume[0] == conv.position_plane[0] && conv.b_sizes[0] == 1 &&
+                       conv.padding[0] == 0;
+  if (!has_taps || !is_flat || conv.dilation[1] != 1 || conv.dilation[2] != 1 ||
+      conv.position_volume[0] == 0) {
+    return false;
+  }
+  const Plan plan(g);
+  uint32_t buffers = g.d.tensor != nullptr ? 5 : 4;
+  if (g.fusion != nullptr) {
+    buffers += g.fusion->buffers();
+  }
+  return plan.tiles > 0 && in_units(4, {plan.rows, plan.channels}) &&
+         fits_binding(plan, target) && buffers <= target.max_storage_buffers;
+}
+
+// Products and elements that are stored and loaded again are compared with the products of the
+// other kernels. Called for products that the algorithm does not take, too.
+int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
+  constexpr int kNever = 101; // but where it is forced
+  const bool software = is_software(target);
+  // Below so many products several dispatches in place of one do not pay.
+  const int64_t fewest = software ? int64_t{1} << 22 : int64_t{1} << 24;
+  const Gemm& g = product.gemm;
+  if (g.conv == nullptr || g.conv->grouped || g.m * g.n * g.k < fewest ||
+      g.conv->params.tap_volume[0] != kTaps || g.conv->params.tap_row[0] != 3) {
+    return kNever;
+  }
+  const Plan plan(g);
+  // How many products take as long as an element that is stored and loaded again. The other kernels
+  // for the gradients of weights are slower.
+  const int64_t of_element = software ? 8 : plan.is_weight ? 12 : 48;
+  const int64_t pairs = plan.rows * plan.channels;
+  const int64_t elements = kPoints * ((plan.rows + plan.channels) * plan.tiles + pairs);
+  const int64_t products = kPoints * pairs * plan.tiles;
+  return products + elements * of_element < g.m * g.n * g.k ? 24 : kNever;
+}
+
+// K is not cut here: the products at the points are products of their own.
+Strategy::Division divide(const Product&, const Strategy& row, const ShaderTarget&) {
+  return {.tile = row.tile, .enough_workgroups = 1};
+}
+
+void launch(const ProductDispatch& dispatch, const Strategy&) {
+  const Gemm& g = dispatch.product.gemm;
+  const Plan plan(g);
+  const int64_t most = tiles_at_once(plan, plan_target(*g.a.tensor));
+  const bool is_input = plan.form == Form::input;
+  Points weight;
+  Points sums;
+  if (plan.is_weight) {
+    sums = empty_points(*g.a.tensor, plan.rows, plan.channels, false);
+  } else {
+    weight = points_of_weight(g, plan);
+  }
+  for (int64_t first = 0; first < plan.tiles; first += most) {
+    const int64_t tiles = std::min(most, plan.tiles - first);
+    const Points images = points_of_images(g, plan, first, tiles);
+    if (plan.is_weight) {
+      const Points gradients = points_of_gradients(g, plan, first, tiles);
+      multiply(g, gradients.view(), images.view().transposed(), sums, images.columns, first != 0);
+      continue;
+    }
+    sums = empty_points(*g.a.tensor, plan.rows, images.columns, images.channels_inner);
+    // The weight's channels are rows of its points, and those of its filters columns.
+    const MatrixView rows = is_input ? weight.view() : weight.view().transposed();
+    multiply(g, rows, images.view(), sums, plan.channels, false);
+    finish(dispatch, plan, sums, first, tiles);
+  }
+  if (plan.is_weight) {
+    finish(dispatch, plan, sums, 0, plan.channels);
+  }
+}
+
+} // namespace torch_webgpu::winograd

@@ -1,0 +1,126 @@
+// The second half of a convolution by winograd.wgsl: the results of each tile from the products at its points, which lie in
+// `sums` as [point][row of C][column]. An invocation finishes 4 x 4 elements of a row of C, or in form `weight` the 3 x 3 taps
+// of a channel.
+//
+// An infinity or NaN at a point reaches results that it has no part in, and so does what overflows at a point. Elements that
+// are not finite are added up again, product by product, as the other kernels would.
+//
+// @operand c: out {bits128, f32} // bits128: lines of four are aligned and end at the edge
+// @operand a: in {f32}
+// @operand b: in {f32}
+// @operand d: in {f32} optional
+// @operand sums: in {f32}
+// @const   rows_inner: bool // rows of C are neighbours in `sums`, else columns
+// @grid invocations p.m * p.tiles
+
+import package::matmul::product::{Params, acc_t, acc_scalar, acc_add, acc_mul, epilogue, epilogue4};
+import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_levels, tap, position, b_at, is_inside};
+import package::conv::conv_places::{place_of_c, place_of_further, gathered_row, gathered_column, gathered_element, place_in_a};
+import package::conv::winograd::{line_t, Square, transposed, four_results, three_results};
+// @require !strided
+
+struct Params {
+  tiles: u32,          // columns of `sums` with results; in form `weight`: channels
+  first: u32,          // the number of the first tile
+  tiles_of_line: u32,
+  tiles_of_image: u32,
+  height: u32,         // of C's images
+  width: u32,
+  sums_point: u32,     // strides of `sums`
+  sums_row: u32,
+  sums_column: u32,
+}
+
+fn column_of_c(n: u32) -> u32 {
+  return place_of_c(n);
+}
+
+fn column_of_further(n: u32, strides: vec4<u32>) -> u32 {
+  return place_of_further(n, strides);
+}
+
+fn line_of_sums(at: u32) -> line_t {
+  return line_t(load_sums(at), load_sums(at + p.sums_point), load_sums(at + 2u * p.sums_point),
+                load_sums(at + 3u * p.sums_point), load_sums(at + 4u * p.sums_point), load_sums(at + 5u * p.sums_point));
+}
+
+// An element of A @ B, product by product.
+fn plain_sum(m: u32, n: u32) -> f32 {
+  let row = p.a_at + m * p.a_row;
+  let column = gathered_column(p.b_at, n);
+  var sum = 0.0;
+  for (var k = 0u; k < p.k && !is_nan_f(sum); k++) {
+    let place = gathered_row(k);
+    if (is_inside(b_at(place, column))) {
+      sum = fma(load_a(row + place_in_a(k)), gathered_element(place, column), sum);
+    }
+  }
+  return sum;
+}
+
+fn checked(value: f32, m: u32, n: u32) -> f32 {
+  if (is_finite_f(value)) {
+    return value;
+  }
+  return plain_sum(m, n);
+}
+
+fn store_element(m: u32, n: u32, value: f32) {
+  @if(c_is_f32) store_c(p.c_at + m * p.c_row + column_of_c(n), epilogue(checked(value, m, n), 0u, m, n));
+}
+
+// So many elements of a line, the first of which is column n of C.
+fn store_line(m: u32, n: u32, count: u32, line: line_t) {
+  let first = line[0];
+  let fourth = line[1].x;
+  @if(c_is_bits128) {
+    let sums_of_line = array<acc_t, 4>(checked(first.x, m, n), checked(first.y, m, n + 1u), checked(first.z, m, n + 2u),
+                                       checked(fourth, m, n + 3u));
+    let c = epilogue4(sums_of_line, 0u, m, n, vec2<u32>(0u, 1u));
+    store_c((p.c_at * 4u + m * p.c_row + column_of_c(n)) >> 2u, bitcast<vec4<u32>>(vec4<f32>(c[0], c[1], c[2], c[3])));
+  }
+  @else {
+    store_element(m, n, first.x);
+    if (count > 1u) { store_element(m, n + 1u, first.y); }
+    if (count > 2u) { store_element(m, n + 2u, first.z); }
+    if (count > 3u) { store_element(m, n + 3u, fourth); }
+  }
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) t: u32) {
+  let i = (wid.y * groups.x + wid.x) * 64u + t;
+  if (i >= p.m * p.tiles) {
+    return;
+  }
+  @if(rows_inner) let column = i / p.m;
+  @else let column = i % p.tiles;
+  @if(rows_inner) let m = i % p.m;
+  @else let m = i / p.tiles;
+  let at = p.sums_at + m * p.sums_row + column * p.sums_column;
+  let next = 6u * p.sums_point;
+  let sums = Square(line_of_sums(at), line_of_sums(at + next), line_of_sums(at + 2u * next), line_of_sums(at + 3u * next),
+                    line_of_sums(at + 4u * next), line_of_sums(at + 5u * next));
+  @if(weight) {
+    let taps = three_results(transposed(three_results(sums)));
+    store_line(m, column * 9u, 3u, taps.r0);
+    store_line(m, column * 9u + 3u, 3u, taps.r1);
+    store_line(m, column * 9u + 6u, 3u, taps.r2);
+  }
+  @else {
+    let results = four_results(transposed(four_results(sums)));
+    let tile = p.first + column;
+    let image = tile / p.tiles_of_image;
+    let in_image = tile % p.tiles_of_image;
+    let top = in_image / p.tiles_of_line * 4u;
+    let left = in_image % p.tiles_of_line * 4u;
+    let n = (image * p.height + top) * p.width + left;
+    let rows = p.height - top;
+    let count = p.width - left;
+    store_line(m, n, count, results.r0);
+    if (rows > 1u) { store_line(m, n + p.width, count, results.r1); }
+    if (rows > 2u) { store_line(m, n + 2u * p.width, count, results.r2); }
+    if (rows > 3u) { store_line(m, n + 3u * p.width, count, results.r3); }
+  }
+}
