@@ -6,7 +6,7 @@
 // @operand b: in {bits128}
 
 import package::matmul::blocks::{StepPlace, step_place};
-import package::matmul::gemm_f32::{large_product, k_of_group, row_of_group};
+import package::matmul::gemm_f32::{large_product, k_of_group, row_of_group, tile_columns};
 import package::matmul::grouped::{last_group, load4_a, store_groups};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_place};
 import package::matmul::product::{store_second, store4_second};
@@ -26,11 +26,11 @@ fn column_of_b(batch: u32, n: u32) -> Gathered {
 }
 
 fn b_place(batch: u32, n0: u32, t: u32) -> b_place_t {
-  return column_of_b(batch, n0 + select((t & 31u) * 4u, t >> 1u, b_along_k));
+  return column_of_b(batch, n0 + select(t % (tile_columns / 4u) * 4u, t >> 1u, b_along_k));
 }
 
 fn b_step(step: StepPlace, t: u32) -> b_step_t {
-  let k = step.k + k_of_group(t, b_along_k);
+  let k = step.k + k_of_group(t, b_along_k, tile_columns);
   return row_of_groups(k, k < step.end);
 }
 
@@ -44,11 +44,11 @@ fn load_group_b(place: b_place_t, step: b_step_t, t: u32) -> vec4<f32> {
 
 // As gemm_f32.wgsl does, but for the place of a column: in elements, and without that of the column.
 fn a_place(batch: u32, m0: u32, t: u32) -> u32 {
-  return p.a_at * 4u + batch * p.a_batch + row_of_group(m0, p.m, a_along_k, t) * p.a_row;
+  return p.a_at * 4u + batch * p.a_batch + row_of_group(m0, p.m, a_along_k, t, tile_rows) * p.a_row;
 }
 
 fn load_group_a(place: u32, step: StepPlace, t: u32) -> vec4<f32> {
-  let k = step.k + k_of_group(t, a_along_k);
+  let k = step.k + k_of_group(t, a_along_k, tile_rows);
   if (k < step.end) {
     return load4_a((place + column_of_weight(k)) >> 2u);
   }
@@ -100,7 +100,7 @@ fn column_of_further(n: u32, strides: vec4<u32>) -> u32 {
   return place_in_image(n, strides.w, strides.z);
 }
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(2 * tile_rows)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) t: u32) {
   large_product(wid.y * groups.x + wid.x, t);

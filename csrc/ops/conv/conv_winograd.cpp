@@ -257,7 +257,7 @@ int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
   const Plan plan(g);
   // How many products take as long as an element that is stored and loaded again. The other kernels
   // for the gradients of weights are slower.
-  const int64_t of_element = software ? 8 : plan.is_weight ? 12 : 48;
+  const int64_t of_element = software ? 8 : plan.is_weight ? 12 : 32;
   const int64_t pairs = plan.rows * plan.channels;
   const int64_t elements = kPoints * ((plan.rows + plan.channels) * plan.tiles + pairs);
   const int64_t products = kPoints * pairs * plan.tiles;

@@ -1,36 +1,41 @@
-// gemm.wgsl for large float32 matrices whose elements lie in groups of four: 128 x 128 elements a workgroup, 8 x 8 an
-// invocation, K in steps of 8. Both tiles are kept with K outermost and twice: the next step is loaded while this one
-// is computed, with one barrier a step.
+// gemm.wgsl for large float32 matrices whose elements lie in groups of four: 128 x 128 or 64 x 128 elements a workgroup,
+// 8 x 8 an invocation, K in steps of 8. Both tiles are kept with K outermost and twice: the next step is loaded while this
+// one is computed, with one barrier a step.
 //
 // @operand c: out {bits128, f32}
+// @const   tile_rows: u32 in {64, 128}
 
 import package::matmul::blocks::{StepPlace, step_place};
 import package::matmul::grouped::{last_group, load4_a, load4_b, store_groups};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_tile, column_of_c};
 import package::matmul::product::{store_second, store4_second};
 
-const side = 128u;
+const tile_columns = 128u;
 const step_k = 8u;
-const pitch = 33u; // 32 groups and one of padding, against bank conflicts
-const tile_size = step_k * pitch;
-var<workgroup> tile_a: array<vec4<f32>, 2u * tile_size>;
-var<workgroup> tile_b: array<vec4<f32>, 2u * tile_size>;
+const invocations = 2u * tile_rows;
+const pitch_a = tile_rows / 4u + 1u; // groups and one of padding, against bank conflicts
+const pitch_b = tile_columns / 4u + 1u;
+const size_a = step_k * pitch_a;
+const size_b = step_k * pitch_b;
+var<workgroup> tile_a: array<vec4<f32>, 2u * size_a>;
+var<workgroup> tile_b: array<vec4<f32>, 2u * size_b>;
 
-// An invocation loads one group of four of each tile. Its index of K in a step.
-fn k_of_group(t: u32, along_k: bool) -> u32 {
-  return select(t >> 5u, (t & 1u) * 4u, along_k);
+// An invocation loads one group of four of A's tile, and one or two of B's. The index of K in a step of group t of a tile with
+// so many rows, or columns.
+fn k_of_group(t: u32, along_k: bool, side: u32) -> u32 {
+  return select(t / (side / 4u), (t & 1u) * 4u, along_k);
 }
 
-// Its row of a tile of `count` rows from `first` on, or the first of its four.
-fn row_of_group(first: u32, count: u32, along_k: bool, t: u32) -> u32 {
-  return select(min(first + (t & 31u) * 4u, last_group(count)), min(first + (t >> 1u), count - 1u), along_k);
+// Its row of the tile, of `count` rows from `first` on, or the first of its four.
+fn row_of_group(first: u32, count: u32, along_k: bool, t: u32, side: u32) -> u32 {
+  return select(min(first + t % (side / 4u) * 4u, last_group(count)), min(first + (t >> 1u), count - 1u), along_k);
 }
 
 // Where its group lies in the step at k = 0, in groups, with strides across K and along it. What does not depend on the step
 // is computed before the loop.
-fn place_of_group(start: u32, first: u32, count: u32, across: u32, along: u32, along_k: bool, t: u32) -> u32 {
-  let row = row_of_group(first, count, along_k, t);
-  let k = k_of_group(t, along_k);
+fn place_of_group(start: u32, first: u32, count: u32, across: u32, along: u32, along_k: bool, t: u32, side: u32) -> u32 {
+  let row = row_of_group(first, count, along_k, t, side);
+  let k = k_of_group(t, along_k, side);
   return (start + select(row + k * along, row * across + k, along_k)) >> 2u;
 }
 
@@ -40,11 +45,11 @@ fn groups_to_step(k: u32, along: u32, along_k: bool) -> u32 {
 }
 
 fn a_place(batch: u32, m0: u32, t: u32) -> u32 {
-  return place_of_group(p.a_at * 4u + batch * p.a_batch, m0, p.m, p.a_row, p.a_column, a_along_k, t);
+  return place_of_group(p.a_at * 4u + batch * p.a_batch, m0, p.m, p.a_row, p.a_column, a_along_k, t, tile_rows);
 }
 
 fn load_group_a(place: u32, step: StepPlace, t: u32) -> vec4<f32> {
-  if (step.k + k_of_group(t, a_along_k) < step.end) {
+  if (step.k + k_of_group(t, a_along_k, tile_rows) < step.end) {
     return load4_a(place + (step.a >> 2u) + groups_to_step(step.k, p.a_column, a_along_k));
   }
   return vec4<f32>();
@@ -56,7 +61,7 @@ alias b_place_t = u32;
 alias b_step_t = StepPlace;
 
 fn b_place(batch: u32, n0: u32, t: u32) -> b_place_t {
-  return place_of_group(p.b_at * 4u + batch * p.b_batch, n0, p.n, p.b_column, p.b_row, b_along_k, t);
+  return place_of_group(p.b_at * 4u + batch * p.b_batch, n0, p.n, p.b_column, p.b_row, b_along_k, t, tile_columns);
 }
 
 fn b_step(step: StepPlace, t: u32) -> b_step_t {
@@ -64,7 +69,7 @@ fn b_step(step: StepPlace, t: u32) -> b_step_t {
 }
 
 fn load_group_b(place: b_place_t, step: b_step_t, t: u32) -> vec4<f32> {
-  if (step.k + k_of_group(t, b_along_k) < step.end) {
+  if (step.k + k_of_group(t, b_along_k, tile_columns) < step.end) {
     return load4_b(place + (step.b >> 2u) + groups_to_step(step.k, p.b_row, b_along_k));
   }
   return vec4<f32>();
@@ -72,27 +77,27 @@ fn load_group_b(place: b_place_t, step: b_step_t, t: u32) -> vec4<f32> {
 
 fn store_group_a(tile: u32, t: u32, v: vec4<f32>) {
   if (a_along_k) {
-    let i = tile + (t & 1u) * 4u * pitch + (t >> 3u);
+    let i = tile + (t & 1u) * 4u * pitch_a + (t >> 3u);
     let lane = (t >> 1u) & 3u;
     tile_a[i][lane] = v.x;
-    tile_a[i + pitch][lane] = v.y;
-    tile_a[i + 2u * pitch][lane] = v.z;
-    tile_a[i + 3u * pitch][lane] = v.w;
+    tile_a[i + pitch_a][lane] = v.y;
+    tile_a[i + 2u * pitch_a][lane] = v.z;
+    tile_a[i + 3u * pitch_a][lane] = v.w;
   } else {
-    tile_a[tile + (t >> 5u) * pitch + (t & 31u)] = v;
+    tile_a[tile + t / (tile_rows / 4u) * pitch_a + t % (tile_rows / 4u)] = v;
   }
 }
 
 fn store_group_b(tile: u32, t: u32, v: vec4<f32>) {
   if (b_along_k) {
-    let i = tile + (t & 1u) * 4u * pitch + (t >> 3u);
+    let i = tile + (t & 1u) * 4u * pitch_b + (t >> 3u);
     let lane = (t >> 1u) & 3u;
     tile_b[i][lane] = v.x;
-    tile_b[i + pitch][lane] = v.y;
-    tile_b[i + 2u * pitch][lane] = v.z;
-    tile_b[i + 3u * pitch][lane] = v.w;
+    tile_b[i + pitch_b][lane] = v.y;
+    tile_b[i + 2u * pitch_b][lane] = v.z;
+    tile_b[i + 3u * pitch_b][lane] = v.w;
   } else {
-    tile_b[tile + (t >> 5u) * pitch + (t & 31u)] = v;
+    tile_b[tile + t / (tile_columns / 4u) * pitch_b + t % (tile_columns / 4u)] = v;
   }
 }
 
@@ -112,42 +117,74 @@ fn add_row(sums: mat2x4<f32>, a: f32, b0: vec4<f32>, b1: vec4<f32>) -> mat2x4<f3
   return mat2x4<f32>(fma(vec4<f32>(a), b0, sums[0]), fma(vec4<f32>(a), b1, sums[1]));
 }
 
-// Adds the products for one index of K, whose elements of A and B start at `at`.
-fn add_products(sums: Sums, at: u32, row: u32, column: u32) -> Sums {
-  let a0 = tile_a[at + row];
-  let a1 = tile_a[at + 16u + row];
-  let b0 = tile_b[at + column];
-  let b1 = tile_b[at + 16u + column];
+// Adds the products for one index of K in a step, whose tiles start at `a` and `b`.
+fn add_products(sums: Sums, a: u32, b: u32, k: u32, row: u32, column: u32) -> Sums {
+  let a0 = tile_a[a + k * pitch_a + row];
+  let a1 = tile_a[a + k * pitch_a + tile_rows / 8u + row];
+  let b0 = tile_b[b + k * pitch_b + column];
+  let b1 = tile_b[b + k * pitch_b + tile_columns / 8u + column];
   return Sums(add_row(sums.r0, a0.x, b0, b1), add_row(sums.r1, a0.y, b0, b1), add_row(sums.r2, a0.z, b0, b1),
               add_row(sums.r3, a0.w, b0, b1), add_row(sums.r4, a1.x, b0, b1), add_row(sums.r5, a1.y, b0, b1),
               add_row(sums.r6, a1.z, b0, b1), add_row(sums.r7, a1.w, b0, b1));
 }
 
-// Adds the products of a step, whose tiles start at `tile`. Written out where a GPU runs it: compilers leave the loop as it
-// is, and it takes 1.3 times as long.
-fn add_step(sums: Sums, tile: u32, row: u32, column: u32) -> Sums {
+// Adds the products of a step. Written out where a GPU runs it: compilers leave the loop as it is, and it takes 1.3 times as
+// long.
+fn add_step(sums: Sums, a: u32, b: u32, row: u32, column: u32) -> Sums {
   var added = sums;
   @if(rolled) {
     for (var k = 0u; k < step_k; k++) {
-      added = add_products(added, tile + k * pitch, row, column);
+      added = add_products(added, a, b, k, row, column);
     }
   }
   @else {
-    added = add_products(added, tile, row, column);
-    added = add_products(added, tile + pitch, row, column);
-    added = add_products(added, tile + 2u * pitch, row, column);
-    added = add_products(added, tile + 3u * pitch, row, column);
-    added = add_products(added, tile + 4u * pitch, row, column);
-    added = add_products(added, tile + 5u * pitch, row, column);
-    added = add_products(added, tile + 6u * pitch, row, column);
-    added = add_products(added, tile + 7u * pitch, row, column);
+    added = add_products(added, a, b, 0u, row, column);
+    added = add_products(added, a, b, 1u, row, column);
+    added = add_products(added, a, b, 2u, row, column);
+    added = add_products(added, a, b, 3u, row, column);
+    added = add_products(added, a, b, 4u, row, column);
+    added = add_products(added, a, b, 5u, row, column);
+    added = add_products(added, a, b, 6u, row, column);
+    added = add_products(added, a, b, 7u, row, column);
   }
   return added;
 }
 
+// What an invocation loads of a step.
+struct Loaded {
+  a: vec4<f32>,
+  b: vec4<f32>,
+  b_second: vec4<f32>, // of tiles of 64 rows
+}
+
+struct LoadPlaces {
+  a: u32,
+  b: b_place_t,
+  b_second: b_place_t,
+}
+
+fn load_step(places: LoadPlaces, k: u32, end: u32, t: u32) -> Loaded {
+  let step = step_place(k, end);
+  var loaded = Loaded();
+  loaded.a = load_group_a(places.a, step, t);
+  loaded.b = load_group_b(places.b, b_step(step, t), t);
+  if (tile_rows == 64u) {
+    loaded.b_second = load_group_b(places.b_second, b_step(step, t + invocations), t + invocations);
+  }
+  return loaded;
+}
+
+fn store_step(a: u32, b: u32, t: u32, loaded: Loaded) {
+  store_group_a(a, t, loaded.a);
+  store_group_b(b, t, loaded.b);
+  if (tile_rows == 64u) {
+    store_group_b(b, t + invocations, loaded.b_second);
+  }
+}
+
 // The tile of a workgroup.
 fn large_product(workgroup: u32, t: u32) {
-  let here = banded_tile(workgroup, vec2<u32>(side));
+  let here = banded_tile(workgroup, vec2<u32>(tile_rows, tile_columns));
   if (here.piece >= p.splits) {
     return;
   }
@@ -155,40 +192,34 @@ fn large_product(workgroup: u32, t: u32) {
   // 32 neighbouring invocations compute 4 x 8 groups.
   let row = (t >> 6u) * 4u + ((t & 31u) >> 3u);
   let column = ((t >> 5u) & 1u) * 8u + (t & 7u);
-  let place_a = a_place(here.batch, here.m0, t);
-  let place_b = b_place(here.batch, here.n0, t);
+  let places = LoadPlaces(a_place(here.batch, here.m0, t), b_place(here.batch, here.n0, t),
+                          b_place(here.batch, here.n0, t + invocations));
   var sums = Sums();
-  let first = step_place(here.k_begin, here.k_end);
-  store_group_a(0u, t, load_group_a(place_a, first, t));
-  store_group_b(0u, t, load_group_b(place_b, b_step(first, t), t));
+  store_step(0u, 0u, t, load_step(places, here.k_begin, here.k_end, t));
   workgroupBarrier();
   // Two steps at a time: then the addresses of both tiles are constants. What lies behind the end is zero.
   for (var k0 = here.k_begin; k0 < here.k_end; k0 += 2u * step_k) {
-    let odd = step_place(k0 + step_k, here.k_end);
-    let odd_a = load_group_a(place_a, odd, t);
-    let odd_b = load_group_b(place_b, b_step(odd, t), t);
-    sums = add_step(sums, 0u, row, column);
-    store_group_a(tile_size, t, odd_a);
-    store_group_b(tile_size, t, odd_b);
+    let odd = load_step(places, k0 + step_k, here.k_end, t);
+    sums = add_step(sums, 0u, 0u, row, column);
+    store_step(size_a, size_b, t, odd);
     workgroupBarrier();
-    let even = step_place(k0 + 2u * step_k, here.k_end);
-    let even_a = load_group_a(place_a, even, t);
-    let even_b = load_group_b(place_b, b_step(even, t), t);
-    sums = add_step(sums, tile_size, row, column);
-    store_group_a(0u, t, even_a);
-    store_group_b(0u, t, even_b);
+    let even = load_step(places, k0 + 2u * step_k, here.k_end, t);
+    sums = add_step(sums, size_a, size_b, row, column);
+    store_step(0u, 0u, t, even);
     workgroupBarrier();
   }
 
+  const half_rows = tile_rows / 2u;
+  const half_columns = tile_columns / 2u;
   let m = here.m0 + 4u * row;
   let n = here.n0 + 4u * column;
   store_groups(here, m, n, mat4x4<f32>(sums.r0[0], sums.r1[0], sums.r2[0], sums.r3[0]));
-  store_groups(here, m, n + 64u, mat4x4<f32>(sums.r0[1], sums.r1[1], sums.r2[1], sums.r3[1]));
-  store_groups(here, m + 64u, n, mat4x4<f32>(sums.r4[0], sums.r5[0], sums.r6[0], sums.r7[0]));
-  store_groups(here, m + 64u, n + 64u, mat4x4<f32>(sums.r4[1], sums.r5[1], sums.r6[1], sums.r7[1]));
+  store_groups(here, m, n + half_columns, mat4x4<f32>(sums.r0[1], sums.r1[1], sums.r2[1], sums.r3[1]));
+  store_groups(here, m + half_rows, n, mat4x4<f32>(sums.r4[0], sums.r5[0], sums.r6[0], sums.r7[0]));
+  store_groups(here, m + half_rows, n + half_columns, mat4x4<f32>(sums.r4[1], sums.r5[1], sums.r6[1], sums.r7[1]));
 }
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(2 * tile_rows)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) t: u32) {
   large_product(wid.y * groups.x + wid.x, t);

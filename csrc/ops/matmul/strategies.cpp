@@ -4,6 +4,7 @@
 #include <ATen/ceil_div.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <limits>
@@ -337,8 +338,8 @@ Strategy::Division divide_large(const Product& product, const Strategy& row,
 // float32 in groups of four.
 namespace grouped {
 
-constexpr int64_t kLargest = 128; // rows and columns of a tile of gemm_f32.wgsl
-constexpr int64_t kSmallest = 32; // of gemm_f32_small.wgsl
+constexpr int64_t kLargest = 128; // columns of a tile of gemm_f32.wgsl, which has 64 or 128 rows
+constexpr int64_t kSmallest = 32; // rows and columns of gemm_f32_small.wgsl's
 
 // Of the staged tiles, bytes.
 uint32_t storage(const Strategy& row) {
@@ -347,10 +348,9 @@ uint32_t storage(const Strategy& row) {
 }
 
 bool fits(const Product& product, const Strategy& row, const ShaderTarget& target) {
-  static_assert(kernels::gemm_f32::kWorkgroup == kernels::gemm_f32_small::kWorkgroup);
   return product.dtype == DType::kF32 && product.gemm.c.tensor->scalar_type() == at::kFloat &&
          target.max_workgroup_storage >= storage(row) &&
-         target.max_workgroup_invocations >= kernels::gemm_f32::kWorkgroup;
+         target.max_workgroup_invocations >= kernels::gemm_f32_small::kWorkgroup;
 }
 
 bool accepts(const Product& product, const Strategy& row, const ShaderTarget& target) {
@@ -364,46 +364,132 @@ bool accepts(const Product& product, const Strategy& row, const ShaderTarget& ta
          (b_has_groups(product, 4) || has_copy(g.b.transposed(), g.n, g.m, product.b_along_k));
 }
 
-// How many workgroups of 256 invocations the device runs at once, about.
-int64_t workgroups_at_once(const ShaderTarget& target) {
-  return std::max<int64_t>(target.workgroups_to_fill / 16, 1);
-}
+// A tile, and how long its products take beside those of 128 x 128: figures of an H200, in percent.
+struct Candidate {
+  Strategy::Tile tile;
+  int64_t slowness;
+};
 
-// About how long the product takes with tiles of this side. The device computes so many tiles at
-// once, the last ones as long as full ones. The smaller kernels cut K where there are fewer, into
-// pieces that pay for the second pass. They compute less in a time: figures of an H200, in tenths.
-int64_t duration(const Gemm& g, int64_t side, int64_t at_once) {
-  constexpr int64_t kLongPiece = 512;
-  const int64_t rate = side == kLargest ? 10 : side == kSmallest ? 5 : 7;
-  const int64_t tiles = ceil_div(g.m, side) * ceil_div(g.n, side) * g.batch;
-  const int64_t pieces =
-      side == kLargest || tiles >= at_once
-          ? 1
-          : std::clamp<int64_t>(g.blocks * g.k / kLongPiece, 1, ceil_div(at_once, tiles));
-  return ceil_div(tiles * pieces, at_once) * side * side * 10 / (pieces * rate);
-}
+// From the largest on. Both of the first are of gemm_f32.wgsl.
+constexpr std::array<Candidate, 4> kCandidates{{{{kLargest, kLargest, 8}, 100},
+                                                {{kLargest / 2, kLargest, 8}, 103},
+                                                {{64, 64, 32}, 140},
+                                                {{kSmallest, kSmallest, 64}, 200}}};
 
-// The tiles that take the shortest time, of equal ones the largest. For matrices smaller than a
-// tile much of it would lie beyond the edge.
-int cost(const Product& product, const Strategy& row, const ShaderTarget& target) {
-  const Gemm& g = product.gemm;
-  const int64_t side = row.tile.m;
-  const int64_t wanted = workgroups_at_once(target);
-  const auto fits = [&](int64_t tile) {
-    return tile == kSmallest || std::min(g.m, g.n) * 4 >= tile * 3;
+// A candidate for a product: into how many pieces to cut K, and about how long it takes then, in
+// products of a processor. All processors take the same number of tiles, or of pieces of tiles.
+struct Cut {
+  int64_t pieces = 1;
+  int64_t duration = std::numeric_limits<int64_t>::max(); // much of the tiles lies beyond the edges
+};
+
+// What the choice depends on.
+struct Shape {
+  int64_t m = 0, n = 0, k = 0, batch = 0, phases = 1, at_once = 1;
+  bool operator==(const Shape&) const = default;
+};
+
+Cut best_cut(const Shape& shape, const Candidate& candidate) {
+  constexpr int64_t kOfElement = 48; // products that take as long as to store and load a sum
+  constexpr int64_t kOfDispatch = 400'000;
+  constexpr int64_t kShortestPiece = 192;
+  constexpr int64_t kMost = 6; // pieces of many tiles
+  const Strategy::Tile& tile = candidate.tile;
+  const int64_t tiles =
+      ceil_div(shape.m, tile.m) * ceil_div(shape.n, tile.n) * shape.batch * shape.phases;
+  const auto cut = [&](int64_t pieces) {
+    const int64_t of_sums = pieces == 1 ? 0
+                                        : kOfElement * (pieces + 1) * shape.batch * shape.m *
+                                                  shape.n / shape.at_once +
+                                              kOfDispatch;
+    const int64_t products = ceil_div(tiles * pieces, shape.at_once) * tile.m * tile.n *
+                             ceil_div(shape.k, pieces);
+    return Cut{pieces, products * candidate.slowness / 100 + of_sums};
   };
-  if (!fits(side) || (side < kLargest && wanted == 1)) {
+  Cut best = cut(1);
+  // Phases are dispatched as pieces are. Of so many tiles all processors have a like number.
+  if (shape.phases > 1 || tiles >= 8 * shape.at_once || shape.at_once == 1) {
+    return best;
+  }
+  const int64_t most = shape.k / kShortestPiece;
+  const auto consider = [&](int64_t pieces) {
+    const Cut other = pieces <= most ? cut(pieces) : Cut();
+    best = other.duration < best.duration ? other : best;
+  };
+  for (int64_t pieces = 2; pieces <= kMost; ++pieces) {
+    consider(pieces);
+  }
+  for (int64_t times = 1; times <= 3; ++times) {
+    if (const int64_t pieces = times * shape.at_once / tiles; pieces > kMost) {
+      consider(std::min(pieces, most));
+    }
+  }
+  return best;
+}
+
+// The candidates for a product. What was found for the last one is kept, because each row of the
+// table asks, and then the launch.
+class Choice {
+public:
+  static const Choice& of(const Gemm& g, const ShaderTarget& target) {
+    thread_local Choice last{Shape{}};
+    const Shape shape{.m = g.m,
+                      .n = g.n,
+                      .k = g.blocks * g.k,
+                      .batch = g.batch,
+                      .phases = g.conv != nullptr ? g.conv->phases.count : 1,
+                      .at_once = std::max<int64_t>(target.workgroups_to_fill / 16, 1)};
+    if (shape != last.shape_) {
+      last = Choice(shape);
+    }
+    return last;
+  }
+
+  // That of a row of the table, of the two of gemm_f32.wgsl the better one. Convolutions have no
+  // other rows, so that these are taken whether their tiles are filled or not.
+  size_t of_row(const Strategy& row) const {
+    const bool is_half = cuts_[1].duration < cuts_[0].duration ||
+                         (cuts_[0].duration == Cut().duration && shape_.m <= kLargest / 2);
+    return row.tile.m == kLargest ? (is_half ? 1 : 0) : row.tile.m == kSmallest ? 3 : 2;
+  }
+  const Cut& cut(size_t candidate) const { return cuts_[candidate]; }
+  // How many candidates take less time.
+  int better(size_t candidate) const {
+    return static_cast<int>(std::ranges::count_if(
+        cuts_, [&](const Cut& cut) { return cut.duration < cuts_[candidate].duration; }));
+  }
+
+private:
+  explicit Choice(const Shape& shape) : shape_(shape) {
+    for (size_t i = 0; i < kCandidates.size(); ++i) {
+      const Strategy::Tile& tile = kCandidates[i].tile;
+      const bool is_filled = shape.m * 4 >= tile.m * 3 && shape.n * 4 >= tile.n * 3;
+      if (is_filled || i + 1 == kCandidates.size()) {
+        cuts_[i] = best_cut(shape, kCandidates[i]);
+      }
+    }
+  }
+
+  Shape shape_;
+  std::array<Cut, kCandidates.size()> cuts_;
+};
+
+// The tiles that take the shortest time, of equal ones the largest.
+int cost(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  if (product.gemm.conv != nullptr || (row.tile.m < kLargest && is_software(target))) {
     return 60;
   }
-  int cost = 30;
-  for (int64_t other = kLargest; other >= kSmallest; other /= 2) {
-    cost += fits(other) && duration(g, other, wanted) < duration(g, side, wanted) ? 1 : 0;
-  }
-  return cost;
+  const Choice& choice = Choice::of(product.gemm, target);
+  const size_t own = choice.of_row(row);
+  return choice.cut(own).duration == Cut().duration ? 60 : 30 + choice.better(own);
 }
 
-Strategy::Division divide_small(const Product&, const Strategy& row, const ShaderTarget& target) {
-  return {.tile = row.tile, .enough_workgroups = workgroups_at_once(target)};
+Strategy::Division divide(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  const Choice& choice = Choice::of(product.gemm, target);
+  const size_t own = choice.of_row(row);
+  return {.tile = kCandidates[own].tile,
+          .pieces = choice.cut(own).pieces,
+          .rows = kCandidates[own].tile.m};
 }
 
 template <class Params, class Regions, class Launch>
@@ -425,6 +511,7 @@ void launch(Launch& launch, const ProductDispatch& dispatch) {
 void launch_large(const ProductDispatch& dispatch, const Strategy&) {
   namespace kernel = kernels::gemm_f32;
   kernel::Launch command(dispatch.product.gemm.op);
+  command.tile_rows(u32(dispatch.rows));
   launch<kernel::Params, kernel::Regions>(command, dispatch);
 }
 
@@ -698,6 +785,7 @@ void launch_convolution_groups_f32(const ProductDispatch& dispatch, const Strate
   launch.c_along_m(is_along_m(dispatch));
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
   launch.phased(g.conv->phases.count > 1).rolled(is_software(plan_target(*g.a.tensor)));
+  launch.tile_rows(u32(dispatch.rows));
   kernel::Params p;
   set_groups(p, dispatch);
   set_matrices(p, dispatch);
@@ -919,7 +1007,7 @@ constexpr Strategy kStrategies[] = {
      grouped::accepts,
      grouped::cost,
      grouped::launch_large,
-     divide_large,
+     grouped::divide,
      4},
     {"grouped_f32_64",
      {64, 64, 32},
@@ -928,7 +1016,7 @@ constexpr Strategy kStrategies[] = {
      grouped::accepts,
      grouped::cost,
      grouped::launch_small,
-     grouped::divide_small,
+     grouped::divide,
      4},
     {"grouped_f32_32",
      {32, 32, 64},
@@ -937,7 +1025,7 @@ constexpr Strategy kStrategies[] = {
      grouped::accepts,
      grouped::cost,
      grouped::launch_small,
-     grouped::divide_small,
+     grouped::divide,
      4},
     {"tiles_64", {64, 64, 16}, 1, 0, fits_plain_tiles, cost_of_tiles, launch_tiles},
     {"tiles_32", {32, 32, 8}, 1, 0, fits_plain_tiles, cost_of_tiles, launch_tiles},
@@ -956,7 +1044,7 @@ constexpr Strategy kStrategies[] = {
      is_convolution_groups_f32,
      cost_of_convolution_groups_f32,
      launch_convolution_groups_f32,
-     divide_large},
+     grouped::divide},
     {"convolution_winograd",
      {4, 16, 1},
      1,

@@ -47,6 +47,7 @@ struct Strategy {
   struct Division {
     Tile tile;
     int64_t enough_workgroups = 64; // from so many on, K is not cut
+    int64_t pieces = 0;             // into so many K is cut, 0: as that says
     int64_t lanes = 0, rows = 0;
   };
 
