@@ -59,6 +59,7 @@ void change(ShaderTarget& target, const std::string& name, uint64_t value) {
       {"max_workgroup_invocations", [&] { to(target.max_workgroup_invocations); }},
       {"max_workgroups_per_dimension", [&] { to(target.max_workgroups_per_dim); }},
       {"max_elements", [&] { to(target.max_elements); }},
+      {"workgroups_to_fill", [&] { to(target.workgroups_to_fill); }},
       {"storage_offset_alignment", [&] { to(target.storage_offset_alignment); }},
   };
   if (std::ranges::count(known_language_features(), name) != 0) {

@@ -280,6 +280,11 @@ at::IntArrayRef ones(int64_t dims) {
   return at::IntArrayRef(kOnes).slice(0, dims);
 }
 
+ConvGeometry without_stride(const ConvGeometry& geometry) {
+  return {ones(static_cast<int64_t>(geometry.stride.size())), geometry.padding, geometry.dilation,
+          geometry.groups};
+}
+
 bool is_pointwise(const Tensor& w, const ConvGeometry& geometry) {
   const auto all = [](at::IntArrayRef values, int64_t wanted) {
     return std::ranges::all_of(values, [=](int64_t value) { return value == wanted; });
@@ -685,6 +690,33 @@ bool has_position_stride(const Tensor& tensor) {
   return true;
 }
 
+namespace {
+
+// Whether the weight has one tap, which meets some positions of x only, and it pays to copy these,
+// so that the product is one without stride.
+bool meets_some_positions(const Tensor& x, const Tensor& w, const ConvGeometry& geometry) {
+  constexpr int64_t kLeast = int64_t{1} << 16; // elements: several dispatches in place of one
+  return std::ranges::any_of(geometry.stride, [](int64_t stride) { return stride != 1; }) &&
+         is_pointwise(w, without_stride(geometry)) && x.numel() >= kLeast;
+}
+
+// A view of the positions of x that such a tap meets: as many as y has.
+Tensor positions_met(const Tensor& x, const Tensor& y, const ConvGeometry& geometry) {
+  Tensor met = x;
+  for (size_t d = 0; d < geometry.stride.size(); ++d) {
+    const auto dim = static_cast<int64_t>(d) + 2;
+    const int64_t stride = geometry.stride[d];
+    met = met.slice(dim, 0, (y.size(dim) - 1) * stride + 1, stride);
+  }
+  return met;
+}
+
+Tensor copy_of_positions_met(const Tensor& x, const Tensor& y, const ConvGeometry& geometry) {
+  return positions_met(x, y, geometry).contiguous(x.suggest_memory_format());
+}
+
+} // namespace
+
 void conv_output(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                  const ConvGeometry& geometry, const ConvEpilogue& epilogue) {
   if (needs_split(x, y, epilogue)) {
@@ -692,6 +724,11 @@ void conv_output(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor
                [&](const Tensor& x_half, const Tensor& y_half, const ConvEpilogue& half) {
                  conv_output(y_half, x_half, w, bias, geometry, half);
                });
+    return;
+  }
+  if (meets_some_positions(x, w, geometry) && epilogue.wanted == nullptr) {
+    conv_output(y, copy_of_positions_met(x, y, geometry), w, bias, without_stride(geometry),
+                epilogue);
     return;
   }
   const auto plain = pointwise_output(y, x, w, geometry, epilogue);
@@ -714,35 +751,16 @@ void conv_output(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor
 
 namespace {
 
-// Whether the weight has one tap, which meets some positions of x only, and it pays to compute
-// these as a product without stride and to copy them. A kernel with phases stores positions that
-// lie apart. Halves that lie apart would be merged into their words one by one.
-bool is_spread(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvGeometry& geometry,
-               const ConvEpilogue& epilogue) {
-  constexpr int64_t kLeast = int64_t{1} << 16; // elements: three dispatches in place of one
-  const bool has_stride =
-      std::ranges::any_of(geometry.stride, [](int64_t stride) { return stride != 1; });
-  const ConvGeometry dense{ones(w.dim() - 2), geometry.padding, geometry.dilation, geometry.groups};
-  const bool copies_words = x.element_size() >= 4 || x.stride(1) == 1;
-  return has_stride && is_pointwise(w, dense) && !bias.defined() && epilogue.text == 0 &&
-         epilogue.wanted == nullptr && copies_words && x.numel() >= kLeast;
-}
-
 void conv_input_spread(const Tensor& x, const Tensor& y, const Tensor& w,
                        const ConvGeometry& geometry) {
   std::vector<int64_t> sizes = y.sizes().vec();
   sizes[1] = x.size(1);
   const Tensor dense = empty_webgpu(sizes, x.options().memory_format(x.suggest_memory_format()));
-  conv_input(dense, y, w, {},
-             {ones(w.dim() - 2), geometry.padding, geometry.dilation, geometry.groups});
-  Tensor met = x;
-  for (size_t d = 0; d < geometry.stride.size(); ++d) {
-    const auto dim = static_cast<int64_t>(d) + 2;
-    const int64_t stride = geometry.stride[d];
-    met = met.slice(dim, 0, (y.size(dim) - 1) * stride + 1, stride);
+  conv_input(dense, y, w, {}, without_stride(geometry));
+  if (!spread_images(x, dense, geometry.stride)) {
+    x.zero_();
+    positions_met(x, y, geometry).copy_(dense);
   }
-  x.zero_();
-  met.copy_(dense);
 }
 
 } // namespace
@@ -756,7 +774,8 @@ void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor&
                });
     return;
   }
-  if (is_spread(x, w, bias, geometry, epilogue)) {
+  if (meets_some_positions(x, w, geometry) && !bias.defined() && epilogue.text == 0 &&
+      epilogue.wanted == nullptr) {
     conv_input_spread(x, y, w, geometry);
     return;
   }
@@ -826,7 +845,8 @@ const Strategy& conv_input_strategy(const Tensor& x, const Tensor& y, const Tens
 
 Tensor conv_shared_gradient(const Tensor& y, const Tensor& x, const Tensor& w,
                             const ConvGeometry& geometry) {
-  if (!has_channel_groups(x, y, w, geometry, Form::weight) || y.size(1) % group_size(y) != 0 ||
+  if (meets_some_positions(x, w, geometry) ||
+      !has_channel_groups(x, y, w, geometry, Form::weight) || y.size(1) % group_size(y) != 0 ||
       !has_position_stride(y) || needs_split(x, y)) {
     return y;
   }
@@ -849,6 +869,10 @@ void conv_weight(const Tensor& w, const Tensor& x, const Tensor& y, const ConvGe
       }
       sum = at::empty_like(w);
     });
+    return;
+  }
+  if (meets_some_positions(x, w, geometry)) {
+    conv_weight(w, copy_of_positions_met(x, y, geometry), y, without_stride(geometry));
     return;
   }
   const Tensor gradient = collapsible(y);

@@ -8,6 +8,7 @@
 
 #include "backend/empty.h"
 #include "kernels/conv_pack.h"
+#include "kernels/conv_spread.h"
 #include "launch/common.h"
 #include "ops/conv/conv_gemm.h"
 #include "ops/matmul/matmul_gemm.h"
@@ -37,7 +38,8 @@ void pack(const Tensor& out, const Tensor& tensor, const Source& from, int64_t p
   params.positions = u32(from.positions);
   params.channels = u32(from.channels);
   params.padded = u32(padded);
-  params.channel_tiles = u32(at::ceil_div<int64_t>(padded, 32));
+  const bool few = padded <= 8 && from.positions > 64;
+  params.channel_tiles = u32(at::ceil_div<int64_t>(padded, few ? 8 : 32));
   params.group_images = u32(from.group_images);
   params.group_stride = u32(from.group_stride);
   params.image_stride = u32(from.image_stride);
@@ -46,7 +48,7 @@ void pack(const Tensor& out, const Tensor& tensor, const Source& from, int64_t p
   kernel::Launch launch("convolution");
   launch.out_as(DType::kBits32, out);
   launch.in_range(bytes.buffer, bytes.begin, bytes.end, narrow ? DType::kBits16 : DType::kBits32);
-  launch.wide(from.positions > 32);
+  launch.wide(from.positions > 32).few(few);
   launch.run(params);
 }
 
@@ -127,6 +129,46 @@ void copy_channels_first(const Tensor& to, const Tensor& from) {
         .position_stride = 1,
         .channel_stride = position_stride(from)},
        positions);
+}
+
+bool spread_images(const Tensor& to, const Tensor& from, at::IntArrayRef stride) {
+  namespace spread = kernels::conv_spread;
+  const at::MemoryFormat format = to.suggest_memory_format();
+  const bool channels_inner = format != at::MemoryFormat::Contiguous;
+  const auto bytes = static_cast<int64_t>(to.element_size());
+  const int64_t unit = 16 / bytes;
+  const int64_t line = channels_inner ? to.size(1) : to.size(-1);
+  if ((bytes != 2 && bytes != 4) || !to.is_contiguous(format) || !from.is_contiguous(format) ||
+      line % unit != 0 || to.storage_offset() % unit != 0) {
+    return false;
+  }
+  // Missing dimensions come first and have size 1.
+  const auto size = [](const Tensor& tensor, int64_t d) {
+    const int64_t index = tensor.dim() - 3 + d;
+    return index < 2 ? 1 : u32(tensor.size(index));
+  };
+  const auto stride_of = [&](size_t d) {
+    const size_t missing = 3 - stride.size();
+    return d < missing ? 1 : u32(stride[d - missing]);
+  };
+  spread::Params params{};
+  params.count = u32(to.numel() / unit);
+  params.groups = u32(line / unit);
+  params.columns = channels_inner ? size(to, 2) : 1;
+  params.rows = size(to, 1);
+  params.planes = size(to, 0);
+  params.stride_depth = stride_of(0);
+  params.stride_row = stride_of(1);
+  params.stride_column = stride_of(2);
+  params.in_planes = size(from, 0);
+  params.in_rows = size(from, 1);
+  params.in_columns = size(from, 2);
+  spread::Launch launch("convolution");
+  launch.out_as(DType::kBits128, to);
+  launch.in_as(bytes == 2 ? DType::kBits16 : DType::kBits32, from);
+  launch.channels_inner(channels_inner);
+  launch.run(params);
+  return true;
 }
 
 Tensor grouped_weight(const Tensor& weight, int64_t groups, bool by_channel) {

@@ -20,6 +20,9 @@ at::Tensor grouped_images(const at::Tensor& images, bool joined = false);
 /// A new tensor of an image's sizes in that order, and its copy into one of another.
 at::Tensor empty_with_channels_last(const at::Tensor& images);
 void copy_channels_first(const at::Tensor& to, const at::Tensor& from);
+/// Images whose elements `stride` apart are those of `from`, and whose others are zero. Does
+/// nothing and returns false if they do not lie in whole groups, both with the same format.
+bool spread_images(const at::Tensor& to, const at::Tensor& from, at::IntArrayRef stride);
 /// A weight [groups * rows, channels, taps...] as matrices of `rows` rows and (tap, channel)
 /// columns, or with rows and channels exchanged if `by_channel`.
 at::Tensor grouped_weight(const at::Tensor& weight, int64_t groups, bool by_channel);

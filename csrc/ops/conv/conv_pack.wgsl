@@ -1,11 +1,13 @@
 // A copy of a tensor with its channels innermost: [images][positions][channels], for kernels that load groups of channels.
-// Channels up to a whole number of groups are zeros. 32 channels a workgroup by way of workgroup memory, so that both
-// sides are walked along neighbours.
+// Channels up to a whole number of groups are zeros. 32 or eight channels a workgroup by way of workgroup memory, so that
+// both sides are walked along neighbours.
 //
 // @operand out: out {bits32} // of narrower elements two each
 // @operand in: in {bits16, bits32}
 // @const   wide: bool // 64 positions a workgroup, else 16
-// @grid groups p.images * p.channel_tiles * ceil_div(p.positions, 16 + 48 * wide)
+// @const   few: bool // eight channels and 256 positions a workgroup
+// @require wide || !few
+// @grid groups p.images * p.channel_tiles * ceil_div(p.positions, 16 + 48 * wide + 192 * few)
 
 struct Params {
   images: u32,
@@ -20,10 +22,14 @@ struct Params {
   channel_stride: u32,
 }
 
-@if(wide) const side = 64u;
+@if(few) const side = 256u;
+@elif(wide) const side = 64u;
 @else const side = 16u;
 
-const pitch = 33u; // against bank conflicts
+@if(few) const tile_channels = 8u;
+@else const tile_channels = 32u;
+
+const pitch = tile_channels + 1u; // against bank conflicts
 
 var<workgroup> tile: array<u32, side * pitch>;
 
@@ -33,13 +39,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   let id = wid.y * groups.x + wid.x;
   let tiles = (p.positions + side - 1u) / side;
   let position0 = id % tiles * side;
-  let channel0 = id / tiles % p.channel_tiles * 32u;
+  let channel0 = id / tiles % p.channel_tiles * tile_channels;
   let image = id / tiles / p.channel_tiles;
   if (image >= p.images) {
     return;
   }
   let base = p.in_at + image / p.group_images * p.group_stride + image % p.group_images * p.image_stride;
-  for (var i = t; i < side * 32u; i += 256u) {
+  for (var i = t; i < side * tile_channels; i += 256u) {
     let position = position0 + i % side;
     let channel = channel0 + i / side;
     var bits = 0u;
@@ -51,9 +57,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   workgroupBarrier();
   @if(in_is_bits16) const per_word = 2u;
   @else const per_word = 1u;
-  for (var i = t; i < side * 32u / per_word; i += 256u) {
-    let position = i / (32u / per_word);
-    let channel = i % (32u / per_word) * per_word;
+  for (var i = t; i < side * tile_channels / per_word; i += 256u) {
+    let position = i / (tile_channels / per_word);
+    let channel = i % (tile_channels / per_word) * per_word;
     if (position0 + position < p.positions && channel0 + channel < p.padded) {
       var bits = tile[position * pitch + channel];
       @if(in_is_bits16) bits |= tile[position * pitch + channel + 1u] << 16u;

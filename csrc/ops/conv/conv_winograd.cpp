@@ -39,8 +39,8 @@ struct Plan {
 
   Form form;
   bool is_weight;
-  int64_t rows;     // of C: channels of y in forms `output` and `weight`, of x in form `input`
-  int64_t channels; // of B, the others
+  int64_t rows;          // of C: channels of y in forms `output` and `weight`, of x in form `input`
+  int64_t channels;      // of B, the others
   int64_t width, height; // of the images whose positions are counted
   int64_t images, tiles_of_line, tiles_of_image, tiles;
 };
@@ -238,8 +238,8 @@ bool accepts(const Product& product, const Strategy&, const ShaderTarget& target
   if (g.fusion != nullptr) {
     buffers += g.fusion->buffers();
   }
-  return plan.tiles > 0 && in_units(4, {plan.rows, plan.channels}) &&
-         fits_binding(plan, target) && buffers <= target.max_storage_buffers;
+  return plan.tiles > 0 && in_units(4, {plan.rows, plan.channels}) && fits_binding(plan, target) &&
+         buffers <= target.max_storage_buffers;
 }
 
 // Products and elements that are stored and loaded again are compared with the products of the

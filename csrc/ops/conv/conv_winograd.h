@@ -1,4 +1,5 @@
-// The row of the table of products for convolutions of 3 x 3 taps by Winograd's algorithm: see winograd.wgsl.
+// The row of the table of products for convolutions of 3 x 3 taps by Winograd's algorithm: see
+// winograd.wgsl.
 #pragma once
 
 #include "ops/matmul/strategies.h"

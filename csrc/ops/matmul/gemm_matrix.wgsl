@@ -175,8 +175,9 @@ fn store_rows(s0: Sum, s1: Sum, s2: Sum, s3: Sum, subgroup: u32, t: u32, here: B
     let m_first = here.m0 + g / 512u * (rows / 2u) + m;
     let n_first = here.n0 + g / 256u % 2u * 64u;
     @if(c_along_m) {
-      let row = g / 64u % 4u * 4u;
-      let column = g % 64u;
+      // Neighbours store 32 bytes of a column of halves together.
+      let row = g % 4u * 4u;
+      let column = g / 4u % 64u;
       let at = g / 256u * 256u + row * 16u + column / 4u;
       let lane = column % 4u;
       store_group(here, m_first + row, n_first + column,

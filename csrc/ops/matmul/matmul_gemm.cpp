@@ -51,9 +51,8 @@ ProductDispatch plan(const Product& product, const Strategy& row, const ShaderTa
   }
   const int64_t tiles = g.batch * dispatch.tiles_m * dispatch.tiles_n;
   const int64_t workgroups = ceil_div(tiles, row.tiles_per_workgroup);
-  int64_t splits = division.pieces != 0
-                       ? division.pieces
-                       : choose_splits(workgroups, division.enough_workgroups, k);
+  int64_t splits = division.pieces != 0 ? division.pieces
+                                        : choose_splits(workgroups, division.enough_workgroups, k);
   if (row.longest_k != 0) {
     splits = std::max(splits, ceil_div(k, row.longest_k));
   }

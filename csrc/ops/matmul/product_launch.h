@@ -1,4 +1,5 @@
-// Filling the operands, constants and parameters of a product's kernel. The kernels declare them alike.
+// Filling the operands, constants and parameters of a product's kernel. The kernels declare them
+// alike.
 #pragma once
 
 #include <c10/core/Scalar.h>

@@ -364,17 +364,21 @@ bool accepts(const Product& product, const Strategy& row, const ShaderTarget& ta
          (b_has_groups(product, 4) || has_copy(g.b.transposed(), g.n, g.m, product.b_along_k));
 }
 
-// A tile, and how long its products take beside those of 128 x 128: figures of an H200, in percent.
+// A tile, and how long its products take beside those of 128 x 128: figures of an H200, in percent,
+// where a processor has one, two or more of its workgroups. Convolutions, which wait for what they
+// gather, have figures of their own.
 struct Candidate {
   Strategy::Tile tile;
-  int64_t slowness;
+  std::array<int64_t, 3> slowness;
+  std::array<int64_t, 3> of_convolutions;
 };
 
 // From the largest on. Both of the first are of gemm_f32.wgsl.
-constexpr std::array<Candidate, 4> kCandidates{{{{kLargest, kLargest, 8}, 100},
-                                                {{kLargest / 2, kLargest, 8}, 103},
-                                                {{64, 64, 32}, 140},
-                                                {{kSmallest, kSmallest, 64}, 200}}};
+constexpr std::array<Candidate, 4> kCandidates{
+    {{{kLargest, kLargest, 8}, {100, 100, 100}, {100, 100, 100}},
+     {{kLargest / 2, kLargest, 8}, {140, 112, 103}, {140, 105, 95}},
+     {{64, 64, 32}, {140, 140, 140}, {}},
+     {{kSmallest, kSmallest, 64}, {200, 200, 200}, {}}}};
 
 // A candidate for a product: into how many pieces to cut K, and about how long it takes then, in
 // products of a processor. All processors take the same number of tiles, or of pieces of tiles.
@@ -383,9 +387,10 @@ struct Cut {
   int64_t duration = std::numeric_limits<int64_t>::max(); // much of the tiles lies beyond the edges
 };
 
-// What the choice depends on.
+// What the choice depends on. As many processors as an H200 has, of a discrete GPU.
 struct Shape {
   int64_t m = 0, n = 0, k = 0, batch = 0, phases = 1, at_once = 1;
+  bool is_convolution = false;
   bool operator==(const Shape&) const = default;
 };
 
@@ -398,30 +403,33 @@ Cut best_cut(const Shape& shape, const Candidate& candidate) {
   const int64_t tiles =
       ceil_div(shape.m, tile.m) * ceil_div(shape.n, tile.n) * shape.batch * shape.phases;
   const auto cut = [&](int64_t pieces) {
-    const int64_t of_sums = pieces == 1 ? 0
-                                        : kOfElement * (pieces + 1) * shape.batch * shape.m *
-                                                  shape.n / shape.at_once +
-                                              kOfDispatch;
-    const int64_t products = ceil_div(tiles * pieces, shape.at_once) * tile.m * tile.n *
-                             ceil_div(shape.k, pieces);
-    return Cut{pieces, products * candidate.slowness / 100 + of_sums};
+    const int64_t of_sums =
+        pieces == 1 ? 0
+                    : kOfElement * (pieces + 1) * shape.batch * shape.m * shape.n / shape.at_once +
+                          kOfDispatch;
+    const int64_t each = std::max<int64_t>(ceil_div(tiles * pieces, shape.at_once), 1);
+    const auto& figures = shape.is_convolution ? candidate.of_convolutions : candidate.slowness;
+    const int64_t slowness = figures[std::min<int64_t>(each, 3) - 1];
+    const int64_t products = each * tile.m * tile.n * ceil_div(shape.k, pieces);
+    return Cut{pieces, products * slowness / 100 + of_sums};
   };
   Cut best = cut(1);
+  const int64_t most = shape.k / kShortestPiece;
   // Phases are dispatched as pieces are. Of so many tiles all processors have a like number.
-  if (shape.phases > 1 || tiles >= 8 * shape.at_once || shape.at_once == 1) {
+  if (most < 2 || shape.phases > 1 || tiles >= 8 * shape.at_once || shape.at_once == 1) {
     return best;
   }
-  const int64_t most = shape.k / kShortestPiece;
   const auto consider = [&](int64_t pieces) {
-    const Cut other = pieces <= most ? cut(pieces) : Cut();
+    const Cut other = cut(std::min(pieces, most));
     best = other.duration < best.duration ? other : best;
   };
   for (int64_t pieces = 2; pieces <= kMost; ++pieces) {
     consider(pieces);
   }
   for (int64_t times = 1; times <= 3; ++times) {
-    if (const int64_t pieces = times * shape.at_once / tiles; pieces > kMost) {
-      consider(std::min(pieces, most));
+    if (const int64_t pieces = times * shape.at_once / std::max<int64_t>(tiles, 1);
+        pieces > kMost) {
+      consider(pieces);
     }
   }
   return best;
@@ -438,7 +446,8 @@ public:
                       .k = g.blocks * g.k,
                       .batch = g.batch,
                       .phases = g.conv != nullptr ? g.conv->phases.count : 1,
-                      .at_once = std::max<int64_t>(target.workgroups_to_fill / 16, 1)};
+                      .at_once = std::max<int64_t>(target.workgroups_to_fill * 33 / 512, 1),
+                      .is_convolution = g.conv != nullptr};
     if (shape != last.shape_) {
       last = Choice(shape);
     }

@@ -438,19 +438,43 @@ def test_complex_products_reach_what_they_are_a_part_of():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_gradients_of_one_tap_with_a_stride(channels_last, dtype):
-    """Of large images: a product without stride, and a copy to the positions that the tap meets."""
+    """Of large images: a product without stride, of copies of the positions that the tap meets."""
     torch.manual_seed(0)
-    for stride, size in [(2, (28, 28)), ((2, 1), (29, 27)), (3, (31, 32))]:
-        x = torch.randn(4, 32, *size)
-        w = torch.randn(6, 32, 1, 1)
+    cases = [
+        (2, (28, 28), 32),
+        ((2, 1), (29, 27), 32),
+        (3, (31, 32), 32),
+        ((1, 2), (40, 56), 16),
+        (2, (48, 44), 10),
+    ]
+    for stride, size, channels in cases:
+        x = torch.randn(4, channels, *size)
+        w = torch.randn(6, channels, 1, 1)
         wide = [t.to(dtype).double().requires_grad_() for t in (x, w)]
         layout = torch.channels_last if channels_last else torch.contiguous_format
         moved = [t.to(dtype).to(memory_format=layout).to(DEVICE).requires_grad_() for t in (x, w)]
         expected = F.conv2d(*wide, stride=stride)
         gradient = torch.randn(expected.shape).to(dtype)
         expected.backward(gradient.double())
-        F.conv2d(*moved, stride=stride).backward(gradient.to(DEVICE))
-        for actual, wanted in zip(moved, wide, strict=True):
-            assert actual.grad.stride() == actual.stride()
-            error = (actual.grad.cpu().double() - wanted.grad).abs().max()
-            assert error <= wanted.grad.abs().max() * (1e-5 if dtype == torch.float32 else 2e-3)
+        result = F.conv2d(*moved, stride=stride)
+        result.backward(gradient.to(DEVICE))
+        actual = [(result, expected)]
+        for one, other in zip(moved, wide, strict=True):
+            assert one.grad.stride() == one.stride()
+            actual.append((one.grad, other.grad))
+        for one, wanted in actual:
+            error = (one.detach().cpu().double() - wanted).abs().max()
+            assert error <= wanted.abs().max() * (1e-5 if dtype == torch.float32 else 2e-3)
+
+
+def test_gradients_of_one_tap_with_strides_in_three_dimensions():
+    torch.manual_seed(0)
+    for last in (torch.contiguous_format, torch.channels_last_3d):
+        x, w = torch.randn(2, 8, 15, 18, 20), torch.randn(4, 8, 1, 1, 1)
+        wide = [t.double().requires_grad_() for t in (x, w)]
+        moved = [t.to(memory_format=last).to(DEVICE).requires_grad_() for t in (x, w)]
+        expected = F.conv3d(*wide, stride=(2, 3, 2))
+        expected.sum().backward()
+        F.conv3d(*moved, stride=(2, 3, 2)).sum().backward()
+        for one, other in zip(moved, wide, strict=True):
+            torch.testing.assert_close(one.grad.cpu().double(), other.grad, rtol=1e-4, atol=1e-4)

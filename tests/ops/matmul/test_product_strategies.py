@@ -338,6 +338,51 @@ def test_weight_gradients_of_few_filters_leave_padding_out(force):
     assert actual[0, 0, 0, 0].isfinite()
 
 
+LARGE_GPU = {"workgroups_to_fill": 2048}
+# K that is cut into no, few and many pieces; tiles of each size.
+PLANNED = [
+    (m, k, n, batch)
+    for m, n in ((8, 40), (64, 64), (60, 128), (64, 260), (100, 100), (132, 520), (1100, 136))
+    for k, batch in ((8, 0), (200, 3), (1000, 0), (2600, 2))
+]
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
+def test_products_as_on_a_large_gpu(layout):
+    """Software adapters have few processors, so that neither small tiles nor cuts pay there."""
+    for number, (m, k, n, batch) in enumerate(PLANNED):
+        added = ("", "row", "full")[number % 3] if batch else ""
+        with target(limits=LARGE_GPU):
+            check(Problem(m, k, n, torch.float32, batch, layout, added, 2 if added else 1))
+
+
+def test_convolutions_as_on_a_large_gpu():
+    cases = [
+        ((2, 64, 28, 28), (64, 64, 3, 3), {"padding": 1}),
+        ((2, 64, 29, 28), (96, 64, 3, 3), {"padding": 1, "stride": 2}),
+        ((2, 64, 20, 20), (132, 64, 1, 1), {}),
+        ((4, 3, 40, 40), (64, 3, 7, 7), {"padding": 3, "stride": 2}),
+    ]
+    torch.manual_seed(0)
+    for x_size, w_size, options in cases:
+        x, w = torch.randn(x_size), torch.randn(w_size)
+        y = torch.randn(F.conv2d(x, w, **options).shape)
+        stride, padding = options.get("stride", 1), options.get("padding", 0)
+        geometry = [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], 1, [True, True, False]
+
+        def results(x, w, y, options=options, geometry=geometry):
+            gradients = torch.ops.aten.convolution_backward(y, x, w, None, *geometry)
+            return F.conv2d(x, w, **options), *gradients[:2]
+
+        expected = results(*(t.double() for t in (x, w, y)))
+        moved = [t.to(DEVICE) for t in (x, w, y)]
+        with target(limits=LARGE_GPU):
+            actual = results(*moved)
+        for one, other in zip(actual, expected, strict=True):
+            error = (one.cpu().double() - other).norm()
+            assert error < 2e-6 * other.norm(), (x_size, w_size, options)
+
+
 WINOGRAD = "convolution_winograd"  # see ../conv/test_winograd.py
 OTHERS = {*PLAIN, *GROUPS, FEW, TAPS, WINOGRAD, HIGH}
 
