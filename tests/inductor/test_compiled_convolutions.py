@@ -443,11 +443,13 @@ def fastest(monkeypatch):
     return choose
 
 
-# The rows of the table for convolutions of float32. Gradients of weights are not tuned.
+# The rows of the table for convolutions of float32 with a stride. Gradients of weights are not
+# tuned.
+WINOGRAD = "convolution_winograd"
 STRATEGIES = [
     name
     for name, *_ in _C._product_strategies()
-    if name.startswith("convolution") and not name.endswith(("f16", "taps"))
+    if name.startswith("convolution") and name != WINOGRAD and not name.endswith(("f16", "taps"))
 ]
 
 
@@ -471,3 +473,16 @@ def test_the_fastest_kernel_is_taken(fastest, strategy, transposed):
         assert_equal(actual, program(*args), **WIDE)
         assert text in code
     assert {"", *STRATEGIES} == set(asked)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_algorithm_for_three_taps_is_a_choice(fastest, transposed):
+    asked = fastest(WINOGRAD)
+    convolution = F.conv_transpose2d if transposed else F.conv2d
+    args = randn(2, 8, 9, 10), randn(8, 8, 3, 3)
+    actual, (code,) = run_and_get_code(
+        torch.compile(lambda x, w: convolution(x, w, padding=1).relu(), mode=NO_GRAPHS), *args
+    )
+    assert_equal(actual, convolution(*args, padding=1).relu(), **WIDE)
+    assert f"strategy='{WINOGRAD}'" in code
+    assert {"", WINOGRAD, *STRATEGIES} == set(asked)

@@ -88,11 +88,14 @@ def test_mean_errors(force):
 
 
 @pytest.mark.parametrize("layout", CHANNELS_LAST)
-@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan, 3e38])
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan, 1.5e38])
 def test_what_is_not_finite_reaches_what_it_is_a_part_of(value, layout, force):
-    """Nothing else in its tile, neither as it is nor by overflow of the points."""
+    """Nothing else in its tile, neither as it is nor by overflow of the points.
+
+    Errors are relative to the largest element of a tile.
+    """
     x, w, bias, y = given(2, 8, 9, 12, 4, 1)
-    w = w.clamp(-1, 1) / 2
+    x, w, y = (t.clamp(-1, 1) for t in (x, w, y))  # so that no sum of two products overflows
     x[1, 3, 4, 6] = y[0, 2, 3, 5] = value
     last = {"memory_format": CHANNELS_LAST[layout]}
     moved, gradient = (t.to(DEVICE, **last) for t in (x, y))
@@ -103,7 +106,8 @@ def test_what_is_not_finite_reaches_what_it_is_a_part_of(value, layout, force):
     for actual, other in zip(
         (result, *gradients(gradient, moved, weight, 1)), expected, strict=True
     ):
-        torch.testing.assert_close(actual.cpu(), other, rtol=1e-4, atol=1e-4, equal_nan=True)
+        atol = 1e-5 * abs(value) if abs(value) < torch.inf else 1e-4
+        torch.testing.assert_close(actual.cpu(), other, rtol=1e-4, atol=atol, equal_nan=True)
 
 
 def test_weights_that_are_not_finite(force):
