@@ -2,7 +2,7 @@
 // channels, and A is a plain matrix.
 //
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
-// @operand c: words {f16, f32}
+// @operand c: words {f16, f32, bits128}
 // @operand a: in {bits128}
 // @operand b: in {bits128}
 

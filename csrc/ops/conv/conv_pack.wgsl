@@ -45,14 +45,18 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     return;
   }
   let base = p.in_at + image / p.group_images * p.group_stride + image % p.group_images * p.image_stride;
-  for (var i = t; i < side * tile_channels; i += 256u) {
-    let position = position0 + i % side;
-    let channel = channel0 + i / side;
+  // All positions of few, such as taps, one channel after another.
+  @if(wide) const positions = side;
+  @else let positions = min(side, p.positions);
+  for (var i = t; i < positions * tile_channels; i += 256u) {
+    let in_tile = i % positions;
+    let position = position0 + in_tile;
+    let channel = channel0 + i / positions;
     var bits = 0u;
     if (position < p.positions && channel < p.channels) {
       bits = load_in(base + position * p.position_stride + channel * p.channel_stride);
     }
-    tile[i % side * pitch + i / side] = bits;
+    tile[in_tile * pitch + i / positions] = bits;
   }
   workgroupBarrier();
   @if(in_is_bits16) const per_word = 2u;

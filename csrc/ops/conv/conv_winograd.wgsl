@@ -70,6 +70,7 @@ fn store_element(m: u32, n: u32, value: f32) {
 }
 
 // So many elements of a line, the first of which is column n of C.
+@if(!weight)
 fn store_line(m: u32, n: u32, count: u32, line: line_t) {
   let first = line[0];
   let fourth = line[1].x;
@@ -87,40 +88,76 @@ fn store_line(m: u32, n: u32, count: u32, line: line_t) {
   }
 }
 
+// The row and column of invocation i.
+fn place_of(i: u32) -> vec2<u32> {
+  @if(rows_inner) return vec2<u32>(i % p.m, i / p.m);
+  @else return vec2<u32>(i / p.tiles, i % p.tiles);
+}
+
+fn sums_at(place: vec2<u32>) -> Square {
+  let at = p.sums_at + place.x * p.sums_row + place.y * p.sums_column;
+  let next = 6u * p.sums_point;
+  return Square(line_of_sums(at), line_of_sums(at + next), line_of_sums(at + 2u * next), line_of_sums(at + 3u * next),
+                line_of_sums(at + 4u * next), line_of_sums(at + 5u * next));
+}
+
+@if(!weight)
+fn store_tile(place: vec2<u32>) {
+  let results = four_results(transposed(four_results(sums_at(place))));
+  let tile = p.first + place.y;
+  let image = tile / p.tiles_of_image;
+  let in_image = tile % p.tiles_of_image;
+  let top = in_image / p.tiles_of_line * 4u;
+  let left = in_image % p.tiles_of_line * 4u;
+  let n = (image * p.height + top) * p.width + left;
+  let rows = p.height - top;
+  let count = p.width - left;
+  store_line(place.x, n, count, results.r0);
+  if (rows > 1u) { store_line(place.x, n + p.width, count, results.r1); }
+  if (rows > 2u) { store_line(place.x, n + 2u * p.width, count, results.r2); }
+  if (rows > 3u) { store_line(place.x, n + 3u * p.width, count, results.r3); }
+}
+
+const count_of_taps = 9u;
+
+// The taps of each invocation. They are stored by way of workgroup memory, so that neighbours store neighbours.
+@if(weight) var<workgroup> staged: array<f32, 64u * count_of_taps>;
+
+@if(weight)
+fn stage_line(at: u32, line: line_t) {
+  staged[at] = line[0].x;
+  staged[at + 1u] = line[0].y;
+  staged[at + 2u] = line[0].z;
+}
+
+@if(weight)
+fn stage_taps(i: u32, t: u32) {
+  if (i < p.m * p.tiles) {
+    let taps = three_results(transposed(three_results(sums_at(place_of(i)))));
+    stage_line(t * count_of_taps, taps.r0);
+    stage_line(t * count_of_taps + 3u, taps.r1);
+    stage_line(t * count_of_taps + 6u, taps.r2);
+  }
+}
+
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) t: u32) {
-  let i = (wid.y * groups.x + wid.x) * 64u + t;
-  if (i >= p.m * p.tiles) {
-    return;
-  }
-  @if(rows_inner) let column = i / p.m;
-  @else let column = i % p.tiles;
-  @if(rows_inner) let m = i % p.m;
-  @else let m = i / p.tiles;
-  let at = p.sums_at + m * p.sums_row + column * p.sums_column;
-  let next = 6u * p.sums_point;
-  let sums = Square(line_of_sums(at), line_of_sums(at + next), line_of_sums(at + 2u * next), line_of_sums(at + 3u * next),
-                    line_of_sums(at + 4u * next), line_of_sums(at + 5u * next));
+  let first = (wid.y * groups.x + wid.x) * 64u;
   @if(weight) {
-    let taps = three_results(transposed(three_results(sums)));
-    store_line(m, column * 9u, 3u, taps.r0);
-    store_line(m, column * 9u + 3u, 3u, taps.r1);
-    store_line(m, column * 9u + 6u, 3u, taps.r2);
+    stage_taps(first + t, t);
+    workgroupBarrier();
+    for (var j = t; j < 64u * count_of_taps; j += 64u) {
+      let i = first + j / count_of_taps;
+      if (i < p.m * p.tiles) {
+        let place = place_of(i);
+        store_element(place.x, place.y * count_of_taps + j % count_of_taps, staged[j]);
+      }
+    }
   }
   @else {
-    let results = four_results(transposed(four_results(sums)));
-    let tile = p.first + column;
-    let image = tile / p.tiles_of_image;
-    let in_image = tile % p.tiles_of_image;
-    let top = in_image / p.tiles_of_line * 4u;
-    let left = in_image % p.tiles_of_line * 4u;
-    let n = (image * p.height + top) * p.width + left;
-    let rows = p.height - top;
-    let count = p.width - left;
-    store_line(m, n, count, results.r0);
-    if (rows > 1u) { store_line(m, n + p.width, count, results.r1); }
-    if (rows > 2u) { store_line(m, n + 2u * p.width, count, results.r2); }
-    if (rows > 3u) { store_line(m, n + 3u * p.width, count, results.r3); }
+    if (first + t < p.m * p.tiles) {
+      store_tile(place_of(first + t));
+    }
   }
 }

@@ -4,7 +4,7 @@
 // there are infinities or NaN, sums are NaN and added up again from the float32 numbers.
 //
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
-// @operand c: words {f32}
+// @operand c: words {f32, bits128}
 // @operand a: in {bits128} // scaled, in float16
 // @operand b: in {bits128}
 // @operand scales: in {f32} // of A's rows in all batches, then of B's columns

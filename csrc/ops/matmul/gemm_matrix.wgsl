@@ -6,7 +6,7 @@
 // A and B are bfloat16 if there are ranges. They are staged as float16: gemm_windows.wgsl says how.
 //
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
-// @operand c: words {f16, bf16, f32}
+// @operand c: words {f16, bf16, f32, bits128} // bits128: of float32, where groups of four are aligned and end at the edge
 // @operand a: in {bits128, bits16} // bits128: groups of eight are aligned; behind the edges they are zero
 // @operand b: in {bits128, bits16}
 // @operand ranges: in of u32 optional // of gemm_ranges.wgsl
@@ -128,9 +128,9 @@ fn in_units_of_c(sums: vec4<f32>, here: BandedTile, m: u32, n: u32) -> vec4<f32>
 }
 
 fn store_element(c: u32, batch: u32, m: u32, n: u32, sum: f32) {
-  @if(!owns_c) {
+  @if(!owns_c && !c_is_bits128) {
     if (m < p.m && n < p.n) {
-      store_c(c + m * p.c_row + column_of_c(n), epilogue(sum, batch, m, n));
+      store_c(p.c_at + c + m * p.c_row + column_of_c(n), epilogue(sum, batch, m, n));
     }
   }
 }
@@ -150,10 +150,15 @@ fn store_group(here: BandedTile, m: u32, n: u32, given: vec4<f32>) {
       sums[j] = without_missing(sums[j], here, m + j * next.x, n + j * next.y);
     }
   }
-  let c = p.c_at + here.c_batch * p.c_batch;
-  @if(owns_c) {
+  let c = here.c_batch * p.c_batch;
+  @if(c_is_bits128) {
     let values = epilogue4(array<f32, 4>(sums.x, sums.y, sums.z, sums.w), batch, m, n, next);
-    store4_c(c + m * p.c_row + column_of_c(n), values[0], values[1], values[2], values[3]);
+    store_c((p.c_at * 4u + c + m * p.c_row + column_of_c(n)) >> 2u,
+            bitcast<vec4<u32>>(vec4<f32>(values[0], values[1], values[2], values[3])));
+  }
+  @elif(owns_c) {
+    let values = epilogue4(array<f32, 4>(sums.x, sums.y, sums.z, sums.w), batch, m, n, next);
+    store4_c(p.c_at + c + m * p.c_row + column_of_c(n), values[0], values[1], values[2], values[3]);
   }
   @else {
     store_element(c, batch, m, n, sums.x);

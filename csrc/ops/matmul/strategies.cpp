@@ -593,6 +593,13 @@ Strategy::Division divide_f16(const Product& product, const Strategy& row,
   return divide_in(tile, product, target);
 }
 
+// float32 in groups of four that are stored at once; else the tensor's own type.
+std::optional<DType> bits_of_c(const ProductDispatch& dispatch) {
+  return dispatch.c.tensor->element_size() == 4 && has_groups_of_c(dispatch, 4)
+             ? std::optional(DType::kBits128)
+             : std::nullopt;
+}
+
 DType bits(bool grouped) { return grouped ? DType::kBits128 : DType::kBits16; }
 DType bits_of_a(const Product& product) { return bits(a_has_groups(product, 8)); }
 DType bits_of_b(const Product& product) { return bits(b_has_groups(product, 8)); }
@@ -610,7 +617,7 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
     ranges = product_ranges(product);
   }
   kernel::Launch launch(product.gemm.op);
-  bind_operands(launch, dispatch, {}, bits_of_a(product), bits_of_b(product));
+  bind_operands(launch, dispatch, bits_of_c(dispatch), bits_of_a(product), bits_of_b(product));
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(product.gemm.blocks > 1);
   if (ranges.defined()) {
     bind_ranges(launch, ranges);
@@ -621,7 +628,8 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   }
   kernel::Params p;
   set_matrices(p, dispatch);
-  run<kernel::Regions>(launch, p, dispatch, {.in_fours = is_packed(dispatch)});
+  const bool in_fours = bits_of_c(dispatch).has_value() || is_packed(dispatch);
+  run<kernel::Regions>(launch, p, dispatch, {.in_fours = in_fours});
 }
 
 } // namespace matrix
@@ -696,7 +704,8 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   const at::Tensor a = scale(g, g.a, g.m, product.a_along_k, scales, 0);
   const at::Tensor b = scale(g, g.b.transposed(), g.n, product.b_along_k, scales, of_a);
   kernel::Launch launch(g.op);
-  bind_c(launch, dispatch);
+  const std::optional<DType> c_bits = matrix::bits_of_c(dispatch);
+  bind_c(launch, dispatch, c_bits);
   launch.a_as(DType::kBits128, a).b_as(DType::kBits128, b).scales(scales);
   const auto left = g.a.range(g.batch, g.m, g.k);
   const auto right = g.b.range(g.batch, g.k, g.n);
@@ -719,7 +728,7 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   p.right_column = u32(g.b.column);
   p.depth = u32(g.k);
   p.right_scales = u32(of_a);
-  run<kernel::Regions>(launch, p, dispatch);
+  run<kernel::Regions>(launch, p, dispatch, {.in_fours = c_bits.has_value()});
 }
 
 } // namespace high
@@ -760,7 +769,7 @@ void launch_convolution_matrix_f16(const ProductDispatch& dispatch, const Strate
   const Product& product = dispatch.product;
   const Gemm& g = product.gemm;
   kernel::Launch launch(g.op);
-  bind_operands(launch, dispatch, {}, DType::kBits128, DType::kBits128);
+  bind_operands(launch, dispatch, matrix::bits_of_c(dispatch), DType::kBits128, DType::kBits128);
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(false);
   launch.tall(dispatch.rows == 128).c_along_m(is_along_m(dispatch));
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
