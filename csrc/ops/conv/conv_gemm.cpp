@@ -695,7 +695,8 @@ namespace {
 // Whether the weight has one tap, which meets some positions of x only, and it pays to copy these,
 // so that the product is one without stride.
 bool meets_some_positions(const Tensor& x, const Tensor& w, const ConvGeometry& geometry) {
-  constexpr int64_t kLeast = int64_t{1} << 16; // elements: several dispatches in place of one
+  constexpr int64_t kLeast = int64_t{1}
+                             << 16; // elements: with fewer, further dispatches do not pay
   return std::ranges::any_of(geometry.stride, [](int64_t stride) { return stride != 1; }) &&
          is_pointwise(w, without_stride(geometry)) && x.numel() >= kLeast;
 }

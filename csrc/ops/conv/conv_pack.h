@@ -20,8 +20,9 @@ at::Tensor grouped_images(const at::Tensor& images, bool joined = false);
 /// A new tensor of an image's sizes in that order, and its copy into one of another.
 at::Tensor empty_with_channels_last(const at::Tensor& images);
 void copy_channels_first(const at::Tensor& to, const at::Tensor& from);
-/// Images whose elements `stride` apart are those of `from`, and whose others are zero. Does
-/// nothing and returns false if they do not lie in whole groups, both with the same format.
+/// Images whose elements `stride` apart are those of `from`, and whose others are zero. Stores
+/// nothing and returns false unless both are contiguous in one memory format, and lines are whole
+/// groups of 16 bytes.
 bool spread_images(const at::Tensor& to, const at::Tensor& from, at::IntArrayRef stride);
 /// A weight [groups * rows, channels, taps...] as matrices of `rows` rows and (tap, channel)
 /// columns, or with rows and channels exchanged if `by_channel`.

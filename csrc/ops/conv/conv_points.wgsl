@@ -4,7 +4,7 @@
 //
 // @operand out: out {f32}
 // @operand in: in {f32}
-// @const   source: {images, gradients, filters} // tiles of 6 x 6 elements, 4 x 4 apart; of 4 x 4; of 3 x 3
+// @const   source: {images, gradients, filters} // tiles of 6 x 6 elements that start every 4 rows and columns; of 4 x 4; of 3 x 3
 // @const   mirrored: bool // both dimensions of the taps
 // @const   channels_inner: bool // channels are neighbours in `out`, else columns
 // @grid invocations p.columns * p.channels
@@ -13,16 +13,16 @@
 import package::conv::winograd::{line_t, Square, transposed, image_points, values_of_three, values_of_four};
 
 struct Params {
-  columns: u32,        // of `out`; zeros behind
-  tiles: u32,          // so many tiles,
-  first: u32,          // from this one on
+  columns: u32,        // of `out`; those from `tiles` on are zeros
+  tiles: u32,          // how many are read
+  first: u32,          // the number of the first one
   channels: u32,
   tiles_of_line: u32,
   tiles_of_image: u32,
   height: u32,         // sizes of `in`
   width: u32,
-  top: i32,            // where the first tile starts
-  left: i32,
+  top: i32,            // row of `in` where the first tile starts; negative: in the padding
+  left: i32,           // and its column
   image_stride: u32,   // of `in`
   channel_stride: u32,
   row_stride: u32,

@@ -33,7 +33,8 @@ fn element(line: u32, column: u32) -> u32 {
   return 0u;
 }
 
-// Elements j and, of two bytes, j + 1 of a group that starts at `column` of a row, or at this place of a position.
+// A word of a group: element j, and of two bytes also j + 1. `column` is where the group starts in its row, or in the
+// channels of its position.
 fn word(line: u32, column: u32, j: u32) -> u32 {
   @if(channels_inner) var bits = load_in(line + column + j);
   @else var bits = element(line, column + j);

@@ -11,6 +11,7 @@
 #include "launch/binding_list.h"
 #include "launch/dtypes.h"
 #include "launch/target_scope.h"
+#include "ops/conv/conv_gemm.h"
 #include "ops/matmul/product_launch.h"
 
 namespace torch_webgpu::winograd {
@@ -25,9 +26,10 @@ using Source = kernels::conv_points::Source;
 
 constexpr int64_t kPoints = 36;
 constexpr int64_t kTaps = 9;
-constexpr int64_t kApart = 4; // between tiles, in each dimension
+constexpr int64_t kApart = 4;     // between tiles, in each dimension
+constexpr int64_t kColumns = 128; // of a tile of the largest product kernel
 
-// What the algorithm counts of a convolution.
+// The sizes of a convolution as the algorithm sees them.
 struct Plan {
   explicit Plan(const Gemm& g)
       : form(g.conv->form), is_weight(form == Form::weight), rows(g.m),
@@ -47,9 +49,8 @@ struct Plan {
 
 // Tiles whose points are stored at a time. Columns are whole groups of four.
 int64_t tiles_at_once(const Plan& plan, const ShaderTarget& target) {
-  // Of points and their products: a part of what the convolution itself reads and writes.
+  // Of the points of images and their products, which take 4.5 times as much as the images.
   constexpr int64_t kMostBytes = int64_t{128} << 20;
-  constexpr int64_t kColumns = 128; // of a tile of the largest product kernel
   constexpr int64_t kColumn = kPoints * 4;
   const int64_t together = kMostBytes / (kColumn * (plan.rows + plan.channels));
   const auto bound = static_cast<int64_t>(BindingList::safe_reach(target)) /
@@ -210,10 +211,22 @@ void finish(const ProductDispatch& dispatch, const Plan& plan, const Points& sum
   product_launch::run<kernel::Regions>(launch, p, dispatch, {.in_fours = lines});
 }
 
-// Neither the sums nor the points of weights may be cut.
-bool fits_binding(const Plan& plan, const ShaderTarget& target) {
-  return static_cast<uint64_t>(kPoints * plan.rows * plan.channels * 4) <=
-         BindingList::safe_reach(target);
+// Whether the operands, and what is stored of the points, take one binding each. The points of
+// weights, and the sums in form `weight`, are never computed in parts; others are, of kColumns at
+// least.
+bool fits_bindings(const Gemm& g, const Plan& plan, const ShaderTarget& target) {
+  const int64_t most = static_cast<int64_t>(BindingList::safe_reach(target)) / 4;
+  const auto fits = [&](const MatrixView& view) {
+    const int64_t bytes = view.tensor == nullptr ? 0 : reach_of(*view.tensor) + 1;
+    return bytes <= most;
+  };
+  const auto fits_all = [&](const Fusion& fusion) {
+    return std::ranges::all_of(fusion.operands, fits) && fits(fusion.second);
+  };
+  return fits(g.a) && fits(g.b) && fits(g.c) && fits(g.d) &&
+         (g.fusion == nullptr || fits_all(*g.fusion)) &&
+         kPoints * plan.rows * plan.channels <= most &&
+         kPoints * kColumns * std::max(plan.rows, plan.channels) <= most;
 }
 
 } // namespace
@@ -238,8 +251,8 @@ bool accepts(const Product& product, const Strategy&, const ShaderTarget& target
   if (g.fusion != nullptr) {
     buffers += g.fusion->buffers();
   }
-  return plan.tiles > 0 && in_units(4, {plan.rows, plan.channels}) && fits_binding(plan, target) &&
-         buffers <= target.max_storage_buffers;
+  return plan.tiles > 0 && in_units(4, {plan.rows, plan.channels}) &&
+         fits_bindings(g, plan, target) && buffers <= target.max_storage_buffers;
 }
 
 // Products and elements that are stored and loaded again are compared with the products of the
@@ -290,7 +303,8 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
       continue;
     }
     sums = empty_points(*g.a.tensor, plan.rows, images.columns, images.channels_inner);
-    // The weight's channels are rows of its points, and those of its filters columns.
+    // Of the weight's points the rows are channels and the columns filters. The product's rows are
+    // those of C: filters in form `output`, channels in form `input`.
     const MatrixView rows = is_input ? weight.view() : weight.view().transposed();
     multiply(g, rows, images.view(), sums, plan.channels, false);
     finish(dispatch, plan, sums, first, tiles);

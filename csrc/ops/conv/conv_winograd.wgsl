@@ -5,7 +5,7 @@
 // An infinity or NaN at a point reaches results that it has no part in, and so does what overflows at a point. Elements that
 // are not finite are added up again, product by product, as the other kernels would.
 //
-// @operand c: out {bits128, f32} // bits128: lines of four are aligned and end at the edge
+// @operand c: out {bits128, f32} // bits128: each line has four results, and is aligned
 // @operand a: in {f32}
 // @operand b: in {f32}
 // @operand d: in {f32} optional
@@ -20,7 +20,7 @@ import package::conv::winograd::{line_t, Square, transposed, four_results, three
 // @require !strided
 
 struct Params {
-  tiles: u32,          // columns of `sums` with results; in form `weight`: channels
+  tiles: u32,          // columns of `sums` that hold results; in form `weight`: channels
   first: u32,          // the number of the first tile
   tiles_of_line: u32,
   tiles_of_image: u32,
@@ -49,10 +49,13 @@ fn plain_sum(m: u32, n: u32) -> f32 {
   let row = p.a_at + m * p.a_row;
   let column = gathered_column(p.b_at, n);
   var sum = 0.0;
-  for (var k = 0u; k < p.k && !is_nan_f(sum); k++) {
-    let place = gathered_row(k);
-    if (is_inside(b_at(place, column))) {
-      sum = fma(load_a(row + place_in_a(k)), gathered_element(place, column), sum);
+  // In stretches without a test of the sum, whose loads do not wait for each other.
+  for (var k0 = 0u; k0 < p.k && !is_nan_f(sum); k0 += 16u) {
+    for (var k = k0; k < min(k0 + 16u, p.k); k++) {
+      let place = gathered_row(k);
+      if (is_inside(b_at(place, column))) {
+        sum = fma(load_a(row + place_in_a(k)), gathered_element(place, column), sum);
+      }
     }
   }
   return sum;

@@ -20,13 +20,13 @@ const size_b = step_k * pitch_b;
 var<workgroup> tile_a: array<vec4<f32>, 2u * size_a>;
 var<workgroup> tile_b: array<vec4<f32>, 2u * size_b>;
 
-// An invocation loads one group of four of A's tile, and one or two of B's. The index of K in a step of group t of a tile with
-// so many rows, or columns.
+// Where group t of a tile with `side` rows, or columns, lies along K in a step. An invocation loads one group of four of A,
+// and of B one, or two with tiles of 64 rows.
 fn k_of_group(t: u32, along_k: bool, side: u32) -> u32 {
   return select(t / (side / 4u), (t & 1u) * 4u, along_k);
 }
 
-// Its row of the tile, of `count` rows from `first` on, or the first of its four.
+// The row of group t, or the first of its four rows: `first` is the tile's, and `count` those of the matrix.
 fn row_of_group(first: u32, count: u32, along_k: bool, t: u32, side: u32) -> u32 {
   return select(min(first + t % (side / 4u) * 4u, last_group(count)), min(first + (t >> 1u), count - 1u), along_k);
 }

@@ -339,7 +339,7 @@ Strategy::Division divide_large(const Product& product, const Strategy& row,
 namespace grouped {
 
 constexpr int64_t kLargest = 128; // columns of a tile of gemm_f32.wgsl, which has 64 or 128 rows
-constexpr int64_t kSmallest = 32; // rows and columns of gemm_f32_small.wgsl's
+constexpr int64_t kSmallest = 32; // rows and columns of the smallest tile of gemm_f32_small.wgsl
 
 // Of the staged tiles, bytes.
 uint32_t storage(const Strategy& row) {
@@ -365,7 +365,7 @@ bool accepts(const Product& product, const Strategy& row, const ShaderTarget& ta
 }
 
 // A tile, and how long its products take beside those of 128 x 128: figures of an H200, in percent,
-// where a processor has one, two or more of its workgroups. Convolutions, which wait for what they
+// with one, two, or at least three tiles for each processor. Convolutions, which wait for what they
 // gather, have figures of their own.
 struct Candidate {
   Strategy::Tile tile;
@@ -377,17 +377,19 @@ struct Candidate {
 constexpr std::array<Candidate, 4> kCandidates{
     {{{kLargest, kLargest, 8}, {100, 100, 100}, {100, 100, 100}},
      {{kLargest / 2, kLargest, 8}, {140, 112, 103}, {140, 105, 95}},
-     {{64, 64, 32}, {140, 140, 140}, {}},
-     {{kSmallest, kSmallest, 64}, {200, 200, 200}, {}}}};
+     {{64, 64, 32}, {140, 140, 140}, {140, 140, 140}},
+     {{kSmallest, kSmallest, 64}, {200, 200, 200}, {200, 200, 200}}}};
 
 // A candidate for a product: into how many pieces to cut K, and about how long it takes then, in
 // products of a processor. All processors take the same number of tiles, or of pieces of tiles.
 struct Cut {
   int64_t pieces = 1;
-  int64_t duration = std::numeric_limits<int64_t>::max(); // much of the tiles lies beyond the edges
+  // The largest number: not considered, because much of the tiles would lie beyond the edges.
+  int64_t duration = std::numeric_limits<int64_t>::max();
 };
 
-// What the choice depends on. As many processors as an H200 has, of a discrete GPU.
+// What the choice depends on. `at_once` are processors: each discrete GPU is taken to have as many
+// as an H200.
 struct Shape {
   int64_t m = 0, n = 0, k = 0, batch = 0, phases = 1, at_once = 1;
   bool is_convolution = false;
@@ -395,10 +397,11 @@ struct Shape {
 };
 
 Cut best_cut(const Shape& shape, const Candidate& candidate) {
-  constexpr int64_t kOfElement = 48; // products that take as long as to store and load a sum
-  constexpr int64_t kOfDispatch = 400'000;
+  constexpr int64_t kOfElement = 48;       // products that take as long as to store and load a sum
+  constexpr int64_t kOfDispatch = 400'000; // products that take as long as one more dispatch
   constexpr int64_t kShortestPiece = 192;
-  constexpr int64_t kMost = 6; // pieces of many tiles
+  constexpr int64_t kMost = 6;                    // pieces where there are many tiles
+  constexpr int64_t kMostSums = int64_t{1} << 25; // 128 MiB of them in all pieces
   const Strategy::Tile& tile = candidate.tile;
   const int64_t tiles =
       ceil_div(shape.m, tile.m) * ceil_div(shape.n, tile.n) * shape.batch * shape.phases;
@@ -414,14 +417,17 @@ Cut best_cut(const Shape& shape, const Candidate& candidate) {
     return Cut{pieces, products * slowness / 100 + of_sums};
   };
   Cut best = cut(1);
-  const int64_t most = shape.k / kShortestPiece;
-  // Phases are dispatched as pieces are. Of so many tiles all processors have a like number.
+  const int64_t sums = std::max<int64_t>(shape.batch * shape.m * shape.n, 1);
+  const int64_t most = std::min(shape.k / kShortestPiece, kMostSums / sums);
+  // Phases take the place of pieces in a dispatch. With so many tiles all processors get about the
+  // same number anyway.
   if (most < 2 || shape.phases > 1 || tiles >= 8 * shape.at_once || shape.at_once == 1) {
     return best;
   }
+  const int64_t worthwhile = best.duration / 20 * 19; // sums take memory
   const auto consider = [&](int64_t pieces) {
     const Cut other = cut(std::min(pieces, most));
-    best = other.duration < best.duration ? other : best;
+    best = other.duration < std::min(best.duration, worthwhile) ? other : best;
   };
   for (int64_t pieces = 2; pieces <= kMost; ++pieces) {
     consider(pieces);

@@ -32,7 +32,7 @@ struct ProductDispatch {
   int64_t k_piece = 0;
   int64_t k_padded = 0; // a block of K, up to a whole number of steps if there are several
   // Of kernels whose workgroups divide their rows as the product asks for: how many invocations
-  // share a row, and how many rows an invocation computes.
+  // share a row, and how many rows an invocation computes, or a workgroup's tile has.
   int64_t lanes = 0, rows = 0;
 };
 
@@ -47,7 +47,7 @@ struct Strategy {
   struct Division {
     Tile tile;
     int64_t enough_workgroups = 64; // from so many on, K is not cut
-    int64_t pieces = 0;             // into so many K is cut, 0: as that says
+    int64_t pieces = 0;             // into how many K is cut; 0: chosen by `enough_workgroups`
     int64_t lanes = 0, rows = 0;
   };
 

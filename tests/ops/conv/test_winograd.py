@@ -189,6 +189,18 @@ def test_what_it_does_not_take(force):
         F.conv3d(torch.ones(1, 8, 4, 4, 4).to(DEVICE), torch.ones(8, 8, 1, 3, 3).to(DEVICE))
 
 
+def test_operands_larger_than_a_binding_take_other_rows():
+    x, w, bias, y = given(1, 16, 64, 64, 16, 1)
+    expected = F.conv2d(x, w, bias, padding=1), *gradients(y, x, w, 1)
+    moved = [t.to(DEVICE) for t in (x, w, bias, y)]
+    for bytes_of_binding, buffers in ((140_000, 8), (100_000, 10), (200_000, 8)):
+        limits = {"max_storage_binding_size": bytes_of_binding, "max_storage_buffers": buffers}
+        with target(limits=limits):
+            actual = F.conv2d(*moved[:3], padding=1), *gradients(moved[3], *moved[:2], 1)
+        for one, other in zip(actual, expected, strict=True):
+            torch.testing.assert_close(one.cpu(), other, rtol=1e-4, atol=1e-3)
+
+
 def test_it_is_taken_where_it_pays(force):
     for size, pays in ((28, True), (4, False)):
         x, w = torch.randn(2, 64, size, size).to(DEVICE), torch.randn(64, 64, 3, 3).to(DEVICE)
