@@ -26,8 +26,9 @@ using Source = kernels::conv_points::Source;
 
 constexpr int64_t kPoints = 36;
 constexpr int64_t kTaps = 9;
-constexpr int64_t kApart = 4;     // between tiles, in each dimension
-constexpr int64_t kColumns = 128; // of a tile of the largest product kernel
+constexpr int64_t kApart = 4;            // between tiles, in each dimension
+constexpr uint32_t kChannelsAtOnce = 32; // channels_at_once of conv_winograd.wgsl
+constexpr int64_t kColumns = 128;        // of a tile of the largest product kernel
 
 // The sizes of a convolution as the algorithm sees them.
 struct Plan {
@@ -208,6 +209,7 @@ void finish(const ProductDispatch& dispatch, const Plan& plan, const Points& sum
   p.sums_point = u32(sums.point());
   p.sums_row = u32(sums.view().row);
   p.sums_column = u32(sums.view().column);
+  p.at_once = plan.is_weight ? kChannelsAtOnce : kernel::kWorkgroup;
   product_launch::run<kernel::Regions>(launch, p, dispatch, {.in_fours = lines});
 }
 

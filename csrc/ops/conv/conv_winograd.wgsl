@@ -11,7 +11,7 @@
 // @operand d: in {f32} optional
 // @operand sums: in {f32}
 // @const   rows_inner: bool // rows of C are neighbours in `sums`, else columns
-// @grid invocations p.m * p.tiles
+// @grid groups ceil_div(p.m * p.tiles, p.at_once)
 
 import package::matmul::product::{Params, acc_t, acc_scalar, acc_add, acc_mul, epilogue, epilogue4};
 import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_levels, tap, position, b_at, is_inside};
@@ -29,6 +29,7 @@ struct Params {
   sums_point: u32,     // strides of `sums`
   sums_row: u32,
   sums_column: u32,
+  at_once: u32,        // columns that a workgroup finishes: 64, or 32 channels in form `weight`
 }
 
 fn column_of_c(n: u32) -> u32 {
@@ -68,8 +69,12 @@ fn checked(value: f32, m: u32, n: u32) -> f32 {
   return plain_sum(m, n);
 }
 
+fn store_sum(m: u32, n: u32, value: f32) {
+  @if(c_is_f32) store_c(p.c_at + m * p.c_row + column_of_c(n), epilogue(value, 0u, m, n));
+}
+
 fn store_element(m: u32, n: u32, value: f32) {
-  @if(c_is_f32) store_c(p.c_at + m * p.c_row + column_of_c(n), epilogue(checked(value, m, n), 0u, m, n));
+  store_sum(m, n, checked(value, m, n));
 }
 
 // So many elements of a line, the first of which is column n of C.
@@ -121,46 +126,90 @@ fn store_tile(place: vec2<u32>) {
   if (rows > 3u) { store_line(place.x, n + 3u * p.width, count, results.r3); }
 }
 
-const count_of_taps = 9u;
+// In form `weight` a workgroup finishes the taps of so many channels. They are stored by way of workgroup memory, so that
+// neighbours store neighbours.
+const taps_of_channel = 9u;
 
-// The taps of each invocation. They are stored by way of workgroup memory, so that neighbours store neighbours.
-@if(weight) var<workgroup> staged: array<f32, 64u * count_of_taps>;
+@if(weight) const channels_at_once = 32u;
+
+@if(weight) var<workgroup> staged: array<f32, channels_at_once * taps_of_channel>;
+
+// Whether a channel has a tap that is not finite, and the parts of the invocations, which add it up again together: the sum
+// has a term for each position of all images.
+@if(weight) var<workgroup> is_special: array<u32, channels_at_once>;
+
+@if(weight) var<workgroup> parts: array<array<f32, taps_of_channel>, 64>;
 
 @if(weight)
-fn stage_line(at: u32, line: line_t) {
-  staged[at] = line[0].x;
-  staged[at + 1u] = line[0].y;
-  staged[at + 2u] = line[0].z;
+fn stage_taps(place: vec2<u32>, t: u32) {
+  let taps = three_results(transposed(three_results(sums_at(place))));
+  let values = array<f32, taps_of_channel>(taps.r0[0].x, taps.r0[0].y, taps.r0[0].z, taps.r1[0].x, taps.r1[0].y,
+                                           taps.r1[0].z, taps.r2[0].x, taps.r2[0].y, taps.r2[0].z);
+  var special = false;
+  for (var tap = 0u; tap < taps_of_channel; tap++) {
+    staged[t * taps_of_channel + tap] = values[tap];
+    special = special || !is_finite_f(values[tap]);
+  }
+  is_special[t] = select(0u, 1u, special);
 }
 
+// The taps of staged channel i, product by product.
 @if(weight)
-fn stage_taps(i: u32, t: u32) {
-  if (i < p.m * p.tiles) {
-    let taps = three_results(transposed(three_results(sums_at(place_of(i)))));
-    stage_line(t * count_of_taps, taps.r0);
-    stage_line(t * count_of_taps + 3u, taps.r1);
-    stage_line(t * count_of_taps + 6u, taps.r2);
+fn add_up_again(i: u32, place: vec2<u32>, t: u32) {
+  var sums = array<f32, taps_of_channel>();
+  for (var k = t; k < p.k; k += 64u) {
+    let position = gathered_row(k);
+    let a = load_a(p.a_at + place.x * p.a_row + place_in_a(k));
+    for (var tap = 0u; tap < taps_of_channel; tap++) {
+      let column = Gathered(p.b_at + place.y * p.b_channel, vec3<i32>(0, i32(tap / 3u), i32(tap % 3u)));
+      if (is_inside(b_at(position, column))) {
+        sums[tap] = fma(a, gathered_element(position, column), sums[tap]);
+      }
+    }
   }
+  parts[t] = sums;
+  workgroupBarrier();
+  if (t < taps_of_channel) {
+    var sum = 0.0;
+    for (var j = 0u; j < 64u; j++) {
+      sum += parts[j][t];
+    }
+    staged[i * taps_of_channel + t] = sum;
+  }
+  workgroupBarrier();
 }
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) t: u32) {
-  let first = (wid.y * groups.x + wid.x) * 64u;
+  let workgroup = wid.y * groups.x + wid.x;
   @if(weight) {
-    stage_taps(first + t, t);
+    let first = workgroup * channels_at_once;
+    let count = p.m * p.tiles;
+    if (t < channels_at_once) {
+      is_special[t] = 0u;
+      if (first + t < count) {
+        stage_taps(place_of(first + t), t);
+      }
+    }
     workgroupBarrier();
-    for (var j = t; j < 64u * count_of_taps; j += 64u) {
-      let i = first + j / count_of_taps;
-      if (i < p.m * p.tiles) {
+    for (var i = 0u; i < channels_at_once; i++) {
+      if (workgroupUniformLoad(&is_special[i]) != 0u) {
+        add_up_again(i, place_of(first + i), t);
+      }
+    }
+    for (var j = t; j < channels_at_once * taps_of_channel; j += 64u) {
+      let i = first + j / taps_of_channel;
+      if (i < count) {
         let place = place_of(i);
-        store_element(place.x, place.y * count_of_taps + j % count_of_taps, staged[j]);
+        store_sum(place.x, place.y * taps_of_channel + j % taps_of_channel, staged[j]);
       }
     }
   }
   @else {
-    if (first + t < p.m * p.tiles) {
-      store_tile(place_of(first + t));
+    let i = workgroup * 64u + t;
+    if (i < p.m * p.tiles) {
+      store_tile(place_of(i));
     }
   }
 }
