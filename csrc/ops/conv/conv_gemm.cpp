@@ -28,15 +28,6 @@ using kernels::conv_product::Form;
 using Params = kernels::conv_product::Params;
 using Words = std::array<uint32_t, 4>;
 
-// Every tensor is treated as having three spatial dimensions. Missing ones come first and have size
-// 1.
-constexpr int64_t kSpatial = 3;
-
-int64_t spatial(at::IntArrayRef values, int64_t d, int64_t missing) {
-  const int64_t index = d - (kSpatial - static_cast<int64_t>(values.size()));
-  return index < 0 ? missing : values[index];
-}
-
 void set(Words& words, at::IntArrayRef values, int64_t missing) {
   for (int64_t d = 0; d < kSpatial; ++d) {
     words[d] = static_cast<uint32_t>(spatial(values, d, missing));
@@ -655,6 +646,11 @@ Way way_of_weight(const std::optional<Gemm>& plain, const WeightProduct& general
 }
 
 } // namespace
+
+int64_t spatial(at::IntArrayRef values, int64_t d, int64_t missing) {
+  const int64_t index = d - (kSpatial - static_cast<int64_t>(values.size()));
+  return index < 0 ? missing : values[index];
+}
 
 int64_t position_stride(const Tensor& tensor) {
   for (int64_t d = tensor.dim() - 1; d >= 2; --d) {

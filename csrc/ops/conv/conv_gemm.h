@@ -51,6 +51,12 @@ at::Tensor conv_shared_gradient(const at::Tensor& y, const at::Tensor& x, const 
 void conv_weight(const at::Tensor& w, const at::Tensor& x, const at::Tensor& y,
                  const ConvGeometry& geometry);
 
+/// Every tensor is treated as having three spatial dimensions. Missing ones come first and have
+/// size 1.
+inline constexpr int64_t kSpatial = 3;
+/// Of sizes, strides or the like of the spatial dimensions: that of depth, height or width (`d` 0
+/// to 2); `missing` for one that the tensor does not have.
+int64_t spatial(at::IntArrayRef values, int64_t d, int64_t missing);
 /// The stride of the innermost spatial dimension that has one: a dimension of size 1 may have any.
 int64_t position_stride(const at::Tensor& tensor);
 /// Whether images and positions have one stride.

@@ -142,14 +142,8 @@ bool spread_images(const Tensor& to, const Tensor& from, at::IntArrayRef stride)
       line % unit != 0 || to.storage_offset() % unit != 0) {
     return false;
   }
-  // Missing dimensions come first and have size 1.
   const auto size = [](const Tensor& tensor, int64_t d) {
-    const int64_t index = tensor.dim() - 3 + d;
-    return index < 2 ? 1 : u32(tensor.size(index));
-  };
-  const auto stride_of = [&](size_t d) {
-    const size_t missing = 3 - stride.size();
-    return d < missing ? 1 : u32(stride[d - missing]);
+    return u32(spatial(tensor.sizes().slice(2), d, 1));
   };
   spread::Params params{};
   params.count = u32(to.numel() / unit);
@@ -157,9 +151,9 @@ bool spread_images(const Tensor& to, const Tensor& from, at::IntArrayRef stride)
   params.columns = channels_inner ? size(to, 2) : 1;
   params.rows = size(to, 1);
   params.planes = size(to, 0);
-  params.stride_depth = stride_of(0);
-  params.stride_row = stride_of(1);
-  params.stride_column = stride_of(2);
+  params.stride_depth = u32(spatial(stride, 0, 1));
+  params.stride_row = u32(spatial(stride, 1, 1));
+  params.stride_column = u32(spatial(stride, 2, 1));
   params.in_planes = size(from, 0);
   params.in_rows = size(from, 1);
   params.in_columns = size(from, 2);

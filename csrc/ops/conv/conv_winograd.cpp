@@ -48,6 +48,20 @@ struct Plan {
   int64_t images, tiles_of_line, tiles_of_image, tiles;
 };
 
+// Which tiles a kernel computes: so many from `first` on.
+template <class Params>
+void set_tiles(Params& p, const Plan& plan, int64_t first, int64_t tiles) {
+  p.tiles = u32(tiles);
+  p.first = u32(first);
+  p.tiles_of_line = u32(plan.tiles_of_line);
+  p.tiles_of_image = u32(plan.tiles_of_image);
+  p.height = u32(plan.height);
+  p.width = u32(plan.width);
+}
+
+// The columns of so many tiles.
+int64_t in_fours(int64_t tiles) { return ceil_div<int64_t>(tiles, 4) * 4; }
+
 // Tiles whose points are stored at a time. Columns are whole groups of four.
 int64_t tiles_at_once(const Plan& plan, const ShaderTarget& target) {
   // Of the points of images and their products, which take 4.5 times as much as the images.
@@ -57,7 +71,7 @@ int64_t tiles_at_once(const Plan& plan, const ShaderTarget& target) {
   const auto bound = static_cast<int64_t>(BindingList::safe_reach(target)) /
                      (kColumn * std::max(plan.rows, plan.channels));
   const int64_t most = std::max(std::min(together, bound) / kColumns * kColumns, kColumns);
-  return std::min(most, ceil_div<int64_t>(plan.tiles, 4) * 4);
+  return std::min(most, in_fours(plan.tiles));
 }
 
 // The values at all points, [point][channel][column] or [point][column][channel].
@@ -119,11 +133,8 @@ Points points_of_weight(const Gemm& g, const Plan& plan) {
 Points points_of_images(const Gemm& g, const Plan& plan, int64_t first, int64_t tiles) {
   const kernels::conv_product::Params& conv = g.conv->params;
   kernels::conv_points::Params p{};
-  p.tiles = u32(tiles);
-  p.first = u32(first);
+  set_tiles(p, plan, first, tiles);
   p.channels = u32(plan.channels);
-  p.tiles_of_line = u32(plan.tiles_of_line);
-  p.tiles_of_image = u32(plan.tiles_of_image);
   p.height = conv.b_sizes[1];
   p.width = conv.b_sizes[2];
   // The taps of form `input` are mirrored: the first one meets the last.
@@ -137,26 +148,19 @@ Points points_of_images(const Gemm& g, const Plan& plan, int64_t first, int64_t 
   p.channel_stride = conv.b_channel;
   p.row_stride = conv.b_strides[1];
   p.column_stride = conv.b_strides[2];
-  return evaluate(g, g.b, g.k, g.n, Source::images, false, conv.b_channel == 1,
-                  ceil_div<int64_t>(tiles, 4) * 4, p);
+  return evaluate(g, g.b, g.k, g.n, Source::images, false, conv.b_channel == 1, in_fours(tiles), p);
 }
 
 // The same for the gradients that are A in form `weight`.
 Points points_of_gradients(const Gemm& g, const Plan& plan, int64_t first, int64_t tiles) {
   kernels::conv_points::Params p{};
-  p.tiles = u32(tiles);
-  p.first = u32(first);
+  set_tiles(p, plan, first, tiles);
   p.channels = u32(plan.rows);
-  p.tiles_of_line = u32(plan.tiles_of_line);
-  p.tiles_of_image = u32(plan.tiles_of_image);
-  p.height = u32(plan.height);
-  p.width = u32(plan.width);
   p.image_stride = g.conv->params.a_outer;
   p.channel_stride = u32(g.a.row);
   p.row_stride = u32(plan.width * g.a.column);
   p.column_stride = u32(g.a.column);
-  return evaluate(g, g.a, g.m, g.k, Source::gradients, false, g.a.row == 1,
-                  ceil_div<int64_t>(tiles, 4) * 4, p);
+  return evaluate(g, g.a, g.m, g.k, Source::gradients, false, g.a.row == 1, in_fours(tiles), p);
 }
 
 // The products at all points: `to` = a @ b, or `to` += a @ b.
@@ -200,12 +204,7 @@ void finish(const ProductDispatch& dispatch, const Plan& plan, const Points& sum
   product_launch::set_matrices(p, dispatch);
   p.a_outer = g.conv->params.a_outer;
   p.c_outer = g.conv->params.c_outer;
-  p.tiles = u32(tiles);
-  p.first = u32(first);
-  p.tiles_of_line = u32(plan.tiles_of_line);
-  p.tiles_of_image = u32(plan.tiles_of_image);
-  p.height = u32(plan.height);
-  p.width = u32(plan.width);
+  set_tiles(p, plan, first, tiles);
   p.sums_point = u32(sums.point());
   p.sums_row = u32(sums.view().row);
   p.sums_column = u32(sums.view().column);
@@ -217,10 +216,9 @@ void finish(const ProductDispatch& dispatch, const Plan& plan, const Points& sum
 // weights, and the sums in form `weight`, are never computed in parts; others are, of kColumns at
 // least.
 bool fits_bindings(const Gemm& g, const Plan& plan, const ShaderTarget& target) {
-  const int64_t most = static_cast<int64_t>(BindingList::safe_reach(target)) / 4;
+  const int64_t most = static_cast<int64_t>(BindingList::safe_reach(target)) / 4; // elements
   const auto fits = [&](const MatrixView& view) {
-    const int64_t bytes = view.tensor == nullptr ? 0 : reach_of(*view.tensor) + 1;
-    return bytes <= most;
+    return view.tensor == nullptr || reach_of(*view.tensor) < most;
   };
   const auto fits_all = [&](const Fusion& fusion) {
     return std::ranges::all_of(fusion.operands, fits) && fits(fusion.second);
@@ -229,6 +227,10 @@ bool fits_bindings(const Gemm& g, const Plan& plan, const ShaderTarget& target) 
          (g.fusion == nullptr || fits_all(*g.fusion)) &&
          kPoints * plan.rows * plan.channels <= most &&
          kPoints * kColumns * std::max(plan.rows, plan.channels) <= most;
+}
+
+bool has_taps(const kernels::conv_product::Params& conv) {
+  return conv.tap_volume[0] == kTaps && conv.tap_plane[0] == kTaps && conv.tap_row[0] == 3;
 }
 
 } // namespace
@@ -240,11 +242,9 @@ bool accepts(const Product& product, const Strategy&, const ShaderTarget& target
     return false;
   }
   const kernels::conv_product::Params& conv = g.conv->params;
-  const bool has_taps =
-      conv.tap_volume[0] == kTaps && conv.tap_plane[0] == kTaps && conv.tap_row[0] == 3;
   const bool is_flat = conv.position_volume[0] == conv.position_plane[0] && conv.b_sizes[0] == 1 &&
                        conv.padding[0] == 0;
-  if (!has_taps || !is_flat || conv.dilation[1] != 1 || conv.dilation[2] != 1 ||
+  if (!has_taps(conv) || !is_flat || conv.dilation[1] != 1 || conv.dilation[2] != 1 ||
       conv.position_volume[0] == 0) {
     return false;
   }
@@ -266,7 +266,7 @@ int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
   const int64_t fewest = software ? int64_t{1} << 22 : int64_t{1} << 24;
   const Gemm& g = product.gemm;
   if (g.conv == nullptr || g.conv->grouped || g.m * g.n * g.k < fewest ||
-      g.conv->params.tap_volume[0] != kTaps || g.conv->params.tap_row[0] != 3) {
+      !has_taps(g.conv->params)) {
     return kNever;
   }
   const Plan plan(g);

@@ -46,6 +46,7 @@ fn line_of_sums(at: u32) -> line_t {
 }
 
 // An element of A @ B, product by product.
+@if(!weight)
 fn plain_sum(m: u32, n: u32) -> f32 {
   let row = p.a_at + m * p.a_row;
   let column = gathered_column(p.b_at, n);
@@ -62,6 +63,7 @@ fn plain_sum(m: u32, n: u32) -> f32 {
   return sum;
 }
 
+@if(!weight)
 fn checked(value: f32, m: u32, n: u32) -> f32 {
   if (is_finite_f(value)) {
     return value;
@@ -73,6 +75,7 @@ fn store_sum(m: u32, n: u32, value: f32) {
   @if(c_is_f32) store_c(p.c_at + m * p.c_row + column_of_c(n), epilogue(value, 0u, m, n));
 }
 
+@if(!weight)
 fn store_element(m: u32, n: u32, value: f32) {
   store_sum(m, n, checked(value, m, n));
 }

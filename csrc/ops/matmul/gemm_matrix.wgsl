@@ -151,15 +151,12 @@ fn store_group(here: BandedTile, m: u32, n: u32, given: vec4<f32>) {
     }
   }
   let c = here.c_batch * p.c_batch;
+  @if(c_is_bits128 || owns_c) let values = epilogue4(array<f32, 4>(sums.x, sums.y, sums.z, sums.w), batch, m, n, next);
   @if(c_is_bits128) {
-    let values = epilogue4(array<f32, 4>(sums.x, sums.y, sums.z, sums.w), batch, m, n, next);
     store_c((p.c_at * 4u + c + m * p.c_row + column_of_c(n)) >> 2u,
             bitcast<vec4<u32>>(vec4<f32>(values[0], values[1], values[2], values[3])));
   }
-  @elif(owns_c) {
-    let values = epilogue4(array<f32, 4>(sums.x, sums.y, sums.z, sums.w), batch, m, n, next);
-    store4_c(p.c_at + c + m * p.c_row + column_of_c(n), values[0], values[1], values[2], values[3]);
-  }
+  @elif(owns_c) store4_c(p.c_at + c + m * p.c_row + column_of_c(n), values[0], values[1], values[2], values[3]);
   @else {
     store_element(c, batch, m, n, sums.x);
     store_element(c, batch, m + next.x, n + next.y, sums.y);

@@ -108,6 +108,13 @@ bool has_groups_of_c(const ProductDispatch& dispatch, int64_t unit) {
          in_units(unit, {c.offset, along_m ? c.column : c.row, c.batch});
 }
 
+// float32 in groups of four that are stored at once; else the tensor's own type.
+std::optional<DType> bits_of_c(const ProductDispatch& dispatch) {
+  return dispatch.c.tensor->element_size() == 4 && has_groups_of_c(dispatch, 4)
+             ? std::optional(DType::kBits128)
+             : std::nullopt;
+}
+
 // One element of C an invocation.
 int cost_of_direct(const Product& product, const Strategy&, const ShaderTarget&) {
   const Gemm& g = product.gemm;
@@ -373,8 +380,9 @@ struct Candidate {
   std::array<int64_t, 3> of_convolutions;
 };
 
-// From the largest on. Both of the first are of gemm_f32.wgsl.
-constexpr std::array<Candidate, 4> kCandidates{
+// From the largest on. kFull and kHalf are of gemm_f32.wgsl.
+enum : uint8_t { kFull, kHalf, kMiddle, kSmall, kCount };
+constexpr std::array<Candidate, kCount> kCandidates{
     {{{kLargest, kLargest, 8}, {100, 100, 100}, {100, 100, 100}},
      {{kLargest / 2, kLargest, 8}, {140, 112, 103}, {140, 105, 95}},
      {{64, 64, 32}, {140, 140, 140}, {140, 140, 140}},
@@ -463,10 +471,12 @@ public:
   // That of a row of the table, of the two of gemm_f32.wgsl the better one. Convolutions have no
   // other rows, so that these are taken whether their tiles are filled or not.
   size_t of_row(const Strategy& row) const {
-    const bool is_half = cuts_[1].duration < cuts_[0].duration ||
-                         (cuts_[0].duration == Cut().duration && shape_.m <= kLargest / 2);
-    return row.tile.m == kLargest ? (is_half ? 1 : 0) : row.tile.m == kSmallest ? 3 : 2;
+    const bool is_half = cuts_[kHalf].duration < cuts_[kFull].duration ||
+                         (!is_considered(kFull) && shape_.m <= kLargest / 2);
+    const size_t large = is_half ? kHalf : kFull;
+    return row.tile.m == kLargest ? large : row.tile.m == kSmallest ? kSmall : kMiddle;
   }
+  bool is_considered(size_t candidate) const { return cuts_[candidate].duration != Cut().duration; }
   const Cut& cut(size_t candidate) const { return cuts_[candidate]; }
   // How many candidates take less time.
   int better(size_t candidate) const {
@@ -476,17 +486,17 @@ public:
 
 private:
   explicit Choice(const Shape& shape) : shape_(shape) {
-    for (size_t i = 0; i < kCandidates.size(); ++i) {
+    for (size_t i = 0; i < kCount; ++i) {
       const Strategy::Tile& tile = kCandidates[i].tile;
       const bool is_filled = shape.m * 4 >= tile.m * 3 && shape.n * 4 >= tile.n * 3;
-      if (is_filled || i + 1 == kCandidates.size()) {
+      if (is_filled || i == kSmall) {
         cuts_[i] = best_cut(shape, kCandidates[i]);
       }
     }
   }
 
   Shape shape_;
-  std::array<Cut, kCandidates.size()> cuts_;
+  std::array<Cut, kCount> cuts_;
 };
 
 // The tiles that take the shortest time, of equal ones the largest.
@@ -496,7 +506,7 @@ int cost(const Product& product, const Strategy& row, const ShaderTarget& target
   }
   const Choice& choice = Choice::of(product.gemm, target);
   const size_t own = choice.of_row(row);
-  return choice.cut(own).duration == Cut().duration ? 60 : 30 + choice.better(own);
+  return choice.is_considered(own) ? 30 + choice.better(own) : 60;
 }
 
 Strategy::Division divide(const Product& product, const Strategy& row, const ShaderTarget& target) {
@@ -513,8 +523,7 @@ void launch(Launch& launch, const ProductDispatch& dispatch) {
   const Gemm& g = product.gemm;
   const bool d_in_c = !dispatch.pieces && g.d.tensor != nullptr && g.d.offset == g.c.offset &&
                       same_buffer(*g.c.tensor, *g.d.tensor);
-  bind_operands(launch, dispatch, has_groups_of_c(dispatch, 4) ? DType::kBits128 : DType::kF32,
-                DType::kBits128, DType::kBits128);
+  bind_operands(launch, dispatch, bits_of_c(dispatch), DType::kBits128, DType::kBits128);
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).d_in_c(d_in_c);
   launch.blocked(g.blocks > 1).c_along_m(false);
   launch.rolled(is_software(plan_target(*g.a.tensor)));
@@ -597,13 +606,6 @@ Strategy::Division divide_f16(const Product& product, const Strategy& row,
     tile.m = 64;
   }
   return divide_in(tile, product, target);
-}
-
-// float32 in groups of four that are stored at once; else the tensor's own type.
-std::optional<DType> bits_of_c(const ProductDispatch& dispatch) {
-  return dispatch.c.tensor->element_size() == 4 && has_groups_of_c(dispatch, 4)
-             ? std::optional(DType::kBits128)
-             : std::nullopt;
 }
 
 DType bits(bool grouped) { return grouped ? DType::kBits128 : DType::kBits16; }
@@ -710,7 +712,7 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   const at::Tensor a = scale(g, g.a, g.m, product.a_along_k, scales, 0);
   const at::Tensor b = scale(g, g.b.transposed(), g.n, product.b_along_k, scales, of_a);
   kernel::Launch launch(g.op);
-  const std::optional<DType> c_bits = matrix::bits_of_c(dispatch);
+  const std::optional<DType> c_bits = bits_of_c(dispatch);
   bind_c(launch, dispatch, c_bits);
   launch.a_as(DType::kBits128, a).b_as(DType::kBits128, b).scales(scales);
   const auto left = g.a.range(g.batch, g.m, g.k);
@@ -775,7 +777,7 @@ void launch_convolution_matrix_f16(const ProductDispatch& dispatch, const Strate
   const Product& product = dispatch.product;
   const Gemm& g = product.gemm;
   kernel::Launch launch(g.op);
-  bind_operands(launch, dispatch, matrix::bits_of_c(dispatch), DType::kBits128, DType::kBits128);
+  bind_operands(launch, dispatch, bits_of_c(dispatch), DType::kBits128, DType::kBits128);
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(false);
   launch.tall(dispatch.rows == 128).c_along_m(is_along_m(dispatch));
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
@@ -803,8 +805,7 @@ void launch_convolution_groups_f32(const ProductDispatch& dispatch, const Strate
   const Product& product = dispatch.product;
   const Gemm& g = product.gemm;
   kernel::Launch launch(g.op);
-  bind_operands(launch, dispatch, has_groups_of_c(dispatch, 4) ? DType::kBits128 : DType::kF32,
-                DType::kBits128, DType::kBits128);
+  bind_operands(launch, dispatch, bits_of_c(dispatch), DType::kBits128, DType::kBits128);
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(false).d_in_c(false);
   launch.c_along_m(is_along_m(dispatch));
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);

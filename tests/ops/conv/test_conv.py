@@ -9,8 +9,6 @@ from common import DEVICE, check, check_error, check_gradients, error_text, to_d
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import torch_webgpu
-
 
 @pytest.fixture(autouse=True)
 def seed():
@@ -321,13 +319,6 @@ NOT_FINITE = [
     (F.conv_transpose2d, (2, 40, 5, 5), (40, 40, 3, 3), {"stride": 2, "output_padding": 1}),
     (F.conv_transpose3d, (1, 3, 2, 3, 3), (3, 4, 2, 3, 2), {"stride": 2}),
 ]
-
-
-@pytest.fixture
-def force():
-    """Forces a row of the table of products until the test ends."""
-    yield torch_webgpu._C._force_product_strategy
-    torch_webgpu._C._force_product_strategy("")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -22,12 +22,6 @@ CASES = [
 ]
 
 
-@pytest.fixture
-def force():
-    yield torch_webgpu._C._force_product_strategy
-    torch_webgpu._C._force_product_strategy("")
-
-
 def both(padding):
     return [padding, padding] if isinstance(padding, int) else list(padding)
 
