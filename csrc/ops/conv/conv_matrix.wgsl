@@ -7,6 +7,7 @@
 // @operand b: in {bits128}
 
 import package::matmul::blocks::{StepPlace, step_place};
+import package::matmul::gemm_store::{store_group};
 import package::matmul::gemm_matrix::{matrix_product, rows};
 import package::matmul::gemm_groups::{step_k, place_in_tile, load_group_b, base_of_a};
 import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_place};

@@ -6,7 +6,6 @@
 // A and B are bfloat16 if there are ranges. They are staged as float16: gemm_windows.wgsl says how.
 //
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
-// @operand c: words {f16, bf16, f32, bits128} // bits128: of float32, where groups of four are aligned and end at the edge
 // @operand a: in {bits128, bits16} // bits128: groups of eight are aligned; behind the edges they are zero
 // @operand b: in {bits128, bits16}
 // @operand ranges: in of u32 optional // of gemm_ranges.wgsl
@@ -17,8 +16,9 @@
 // @operand h: in float optional
 // @operand i: in float optional
 // @const   tall: bool // tiles of 128 rows, else of 64
-// @const   c_along_m: bool // groups of four neighbours in C are one column's, else one row's
 
+import package::matmul::gemm_store::{store_group, without_missing};
+@if(!has_ranges) import package::matmul::gemm_store::{in_units_of_c};
 import package::matmul::blocks::{StepPlace, step_place};
 import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_tile, column_of_c};
 import package::matmul::gemm_groups::{step_k, place_in_tile, load_group_a, load_group_b, base_of_a, base_of_b};
@@ -117,52 +117,9 @@ fn right(k: u32, n: u32) -> Right {
 // The unit of the sums, in two factors.
 @if(has_ranges) var<private> unit: vec2<f32>;
 
-// A kernel with missing elements of B defines a version that leaves out their products with NaN and infinity.
-fn without_missing(sum: f32, here: BandedTile, m: u32, n: u32) -> f32 {
-  return sum;
-}
-
-// A kernel whose sums are scaled defines its own version.
+@if(has_ranges)
 fn in_units_of_c(sums: vec4<f32>, here: BandedTile, m: u32, n: u32) -> vec4<f32> {
-  return sums;
-}
-
-fn store_element(c: u32, batch: u32, m: u32, n: u32, sum: f32) {
-  @if(!owns_c && !c_is_bits128) {
-    if (m < p.m && n < p.n) {
-      store_c(p.c_at + c + m * p.c_row + column_of_c(n), epilogue(sum, batch, m, n));
-    }
-  }
-}
-
-// Four neighbours in a row of C, or in a column.
-fn store_group(here: BandedTile, m: u32, n: u32, given: vec4<f32>) {
-  if (m >= p.m || n >= p.n) {
-    return;
-  }
-  @if(c_along_m) let next = vec2<u32>(1u, 0u);
-  @else let next = vec2<u32>(0u, 1u);
-  let batch = here.batch;
-  @if(has_ranges) var sums = given * unit.x * unit.y;
-  @else var sums = in_units_of_c(given, here, m, n);
-  if (any((bitcast<vec4<u32>>(given) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u))) {
-    for (var j = 0u; j < 4u; j++) {
-      sums[j] = without_missing(sums[j], here, m + j * next.x, n + j * next.y);
-    }
-  }
-  let c = here.c_batch * p.c_batch;
-  @if(c_is_bits128 || owns_c) let values = epilogue4(array<f32, 4>(sums.x, sums.y, sums.z, sums.w), batch, m, n, next);
-  @if(c_is_bits128) {
-    store_c((p.c_at * 4u + c + m * p.c_row + column_of_c(n)) >> 2u,
-            bitcast<vec4<u32>>(vec4<f32>(values[0], values[1], values[2], values[3])));
-  }
-  @elif(owns_c) store4_c(p.c_at + c + m * p.c_row + column_of_c(n), values[0], values[1], values[2], values[3]);
-  @else {
-    store_element(c, batch, m, n, sums.x);
-    store_element(c, batch, m + next.x, n + next.y, sums.y);
-    store_element(c, batch, m + 2u * next.x, n + 2u * next.y, sums.z);
-    store_element(c, batch, m + 3u * next.x, n + 3u * next.y, sums.w);
-  }
+  return sums * unit.x * unit.y;
 }
 
 // Stores 16 rows of each subgroup's sums, from row m of its own, by way of workgroup memory: 16 x 64 elements per subgroup.

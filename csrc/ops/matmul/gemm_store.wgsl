@@ -1,0 +1,51 @@
+// How kernels on subgroup matrices store their sums, four at a time.
+//
+// @operand c: words {f16, bf16, f32, bits128} // bits128: of float32, where groups of four are aligned and end at the edge
+// @const   c_along_m: bool // groups of four neighbours in C are one column's, else one row's
+
+// A kernel with missing elements of B defines a version that leaves out their products with NaN and infinity.
+fn without_missing(sum: f32, here: BandedTile, m: u32, n: u32) -> f32 {
+  return sum;
+}
+
+// A kernel whose sums are scaled defines its own version.
+fn in_units_of_c(sums: vec4<f32>, here: BandedTile, m: u32, n: u32) -> vec4<f32> {
+  return sums;
+}
+
+fn store_element(c: u32, batch: u32, m: u32, n: u32, sum: f32) {
+  @if(!owns_c && !c_is_bits128) {
+    if (m < p.m && n < p.n) {
+      store_c(p.c_at + c + m * p.c_row + column_of_c(n), epilogue(sum, batch, m, n));
+    }
+  }
+}
+
+// Four neighbours in a row of C, or in a column.
+fn store_group(here: BandedTile, m: u32, n: u32, given: vec4<f32>) {
+  if (m >= p.m || n >= p.n) {
+    return;
+  }
+  @if(c_along_m) let next = vec2<u32>(1u, 0u);
+  @else let next = vec2<u32>(0u, 1u);
+  let batch = here.batch;
+  var sums = in_units_of_c(given, here, m, n);
+  if (any((bitcast<vec4<u32>>(given) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u))) {
+    for (var j = 0u; j < 4u; j++) {
+      sums[j] = without_missing(sums[j], here, m + j * next.x, n + j * next.y);
+    }
+  }
+  let c = here.c_batch * p.c_batch;
+  @if(c_is_bits128 || owns_c) let values = epilogue4(array<f32, 4>(sums.x, sums.y, sums.z, sums.w), batch, m, n, next);
+  @if(c_is_bits128) {
+    store_c((p.c_at * 4u + c + m * p.c_row + column_of_c(n)) >> 2u,
+            bitcast<vec4<u32>>(vec4<f32>(values[0], values[1], values[2], values[3])));
+  }
+  @elif(owns_c) store4_c(p.c_at + c + m * p.c_row + column_of_c(n), values[0], values[1], values[2], values[3]);
+  @else {
+    store_element(c, batch, m, n, sums.x);
+    store_element(c, batch, m + next.x, n + next.y, sums.y);
+    store_element(c, batch, m + 2u * next.x, n + 2u * next.y, sums.z);
+    store_element(c, batch, m + 3u * next.x, n + 3u * next.y, sums.w);
+  }
+}
