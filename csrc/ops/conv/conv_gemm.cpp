@@ -18,6 +18,7 @@
 #include "launch/target_scope.h"
 #include "ops/conv/conv_pack.h"
 #include "ops/matmul/matmul_gemm.h"
+#include "ops/matmul/strategies.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
@@ -35,14 +36,6 @@ void set(Words& words, at::IntArrayRef values, int64_t missing) {
 }
 
 at::IntArrayRef spatial_sizes(const Tensor& tensor) { return tensor.sizes().slice(2); }
-
-// n / d by a multiplication, for n < 2^31: the words of divide_by in conv_places.wgsl.
-Words divisor_words(uint32_t d) {
-  // Granlund and Montgomery's round-up multiplier.
-  const uint32_t shift = d <= 1 ? 0 : static_cast<uint32_t>(std::bit_width(d - 1));
-  const uint64_t multiplier = ((uint64_t{1} << 32) * ((uint64_t{1} << shift) - d)) / d + 1;
-  return {d, static_cast<uint32_t>(multiplier), shift, 0};
-}
 
 // Divisors that split a flat index over `sizes` into coordinates.
 void set_divisors(at::IntArrayRef sizes, Words& volume, Words& plane, Words& row) {
@@ -194,7 +187,7 @@ struct ConvProduct {
   ConvProduct& operator=(const ConvProduct&) = delete;
 };
 
-// `w` is contiguous.
+// `w` is contiguous, but for a row that lays it out.
 struct OutputProduct : ConvProduct {
   OutputProduct(const Tensor& y, const Tensor& x, const Tensor& w, const ConvGeometry& geometry)
       : ConvProduct(start(Form::output, w, x, spatial_sizes(y), geometry), geometry) {
@@ -588,23 +581,28 @@ struct GroupedWeight : GroupedProduct {
 
 // ---- The choice
 
-enum class Way : uint8_t { pointwise, grouped, general };
+// laid_out: in general, by a row that lays out its operands itself.
+enum class Way : uint8_t { pointwise, grouped, general, laid_out };
 
 // By the costs of their rows of the table. Plain products need no copies.
 Way choose_way(const Gemm* pointwise, const Gemm* grouped, const Gemm& general,
                const ShaderTarget& target) {
   constexpr int kCopies = 10;
   const auto cost = [&](const Gemm* gemm) {
-    return gemm == nullptr ? kNoCost : gemm_cost(*gemm, target);
+    return gemm == nullptr ? kNoCost : gemm_choice(*gemm, target).cost;
   };
   const int of_pointwise = cost(pointwise);
   const int of_grouped = cost(grouped);
-  const int of_general = cost(&general);
+  const StrategyChoice choice = gemm_choice(general, target);
+  const int of_general = choice.cost;
   if (of_pointwise != kNoCost &&
       (of_pointwise <= 0 || of_pointwise - kCopies <= std::min(of_grouped, of_general))) {
     return Way::pointwise;
   }
-  return of_grouped != kNoCost && of_grouped <= of_general ? Way::grouped : Way::general;
+  if (of_grouped != kNoCost && of_grouped <= of_general) {
+    return Way::grouped;
+  }
+  return choice.row != nullptr && choice.row->lays_out ? Way::laid_out : Way::general;
 }
 
 template <typename Grouped, typename General>
@@ -647,6 +645,13 @@ Way way_of_weight(const std::optional<Gemm>& plain, const WeightProduct& general
 
 } // namespace
 
+std::array<uint32_t, 4> divisor_words(uint32_t d) {
+  // Granlund and Montgomery's round-up multiplier.
+  const uint32_t shift = d <= 1 ? 0 : static_cast<uint32_t>(std::bit_width(d - 1));
+  const uint64_t multiplier = ((uint64_t{1} << 32) * ((uint64_t{1} << shift) - d)) / d + 1;
+  return {d, static_cast<uint32_t>(multiplier), shift, 0};
+}
+
 int64_t spatial(at::IntArrayRef values, int64_t d, int64_t missing) {
   const int64_t index = d - (kSpatial - static_cast<int64_t>(values.size()));
   return index < 0 ? missing : values[index];
@@ -673,6 +678,19 @@ int64_t reach_of(const Tensor& tensor) {
     last += (tensor.size(d) - 1) * tensor.stride(d);
   }
   return last;
+}
+
+bool lie_in_bindings(const Gemm& g, const ShaderTarget& target) {
+  const auto fits = [&](const MatrixView& view) {
+    return view.tensor == nullptr ||
+           static_cast<uint64_t>(reach_of(*view.tensor) + 1) * view.tensor->itemsize() <=
+               BindingList::safe_reach(target);
+  };
+  const auto fits_all = [&](const Fusion& fusion) {
+    return std::ranges::all_of(fusion.operands, fits) && fits(fusion.second);
+  };
+  return fits(g.a) && fits(g.b) && fits(g.c) && fits(g.d) &&
+         (g.fusion == nullptr || fits_all(*g.fusion));
 }
 
 bool has_position_stride(const Tensor& tensor) {
@@ -740,7 +758,7 @@ void conv_output(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor
     run(product.gemm, epilogue);
     return;
   }
-  const Tensor weight = w.contiguous();
+  const Tensor weight = way == Way::laid_out ? w : w.contiguous();
   OutputProduct product(y, x, weight, geometry);
   add_bias(product.gemm, bias, geometry.groups);
   run(product.gemm, epilogue);
@@ -796,7 +814,7 @@ void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor&
     copy_channels_first(x, result);
     return;
   }
-  const Tensor weight = w.contiguous();
+  const Tensor weight = way == Way::laid_out ? w : w.contiguous();
   InputProduct product(x, y, weight, geometry);
   add_bias(product.gemm, bias, geometry.groups);
   run(product.gemm, epilogue);
@@ -850,9 +868,9 @@ Tensor conv_shared_gradient(const Tensor& y, const Tensor& x, const Tensor& w,
   const auto input = pointwise_input(x, y, w, geometry, {});
   const auto weight = pointwise_weight(w, x, y, geometry);
   const WeightProduct general(w, x, y, geometry);
-  const bool is_shared =
-      way_of_input(input, x, y, w, geometry, nullptr, plan_target(x)) == Way::grouped &&
-      way_of_weight(weight, general, w, x, y, geometry) == Way::grouped;
+  const Way way = way_of_input(input, x, y, w, geometry, nullptr, plan_target(x));
+  const bool is_shared = (way == Way::grouped || way == Way::laid_out) &&
+                         way_of_weight(weight, general, w, x, y, geometry) == Way::grouped;
   return is_shared ? grouped_images(y, true) : y;
 }
 
@@ -894,6 +912,9 @@ void conv_weight(const Tensor& w, const Tensor& x, const Tensor& y, const ConvGe
       return;
     }
     run(general.gemm);
+    return;
+  case Way::laid_out: // no row lays out the operands of such products
+    return;
   }
 }
 

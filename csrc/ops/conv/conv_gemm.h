@@ -57,6 +57,10 @@ inline constexpr int64_t kSpatial = 3;
 /// Of sizes, strides or the like of the spatial dimensions: that of depth, height or width (`d` 0
 /// to 2); `missing` for one that the tensor does not have.
 int64_t spatial(at::IntArrayRef values, int64_t d, int64_t missing);
+/// Whether each tensor of a convolution lies in one binding.
+bool lie_in_bindings(const Gemm& g, const ShaderTarget& target);
+/// n / d by a multiplication, for n < 2^31: the words of divide_by in conv_places.wgsl.
+std::array<uint32_t, 4> divisor_words(uint32_t d);
 /// The stride of the innermost spatial dimension that has one: a dimension of size 1 may have any.
 int64_t position_stride(const at::Tensor& tensor);
 /// Whether images and positions have one stride.

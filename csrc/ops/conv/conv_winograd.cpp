@@ -217,15 +217,7 @@ void finish(const ProductDispatch& dispatch, const Plan& plan, const Points& sum
 // least.
 bool fits_bindings(const Gemm& g, const Plan& plan, const ShaderTarget& target) {
   const int64_t most = static_cast<int64_t>(BindingList::safe_reach(target)) / 4; // elements
-  const auto fits = [&](const MatrixView& view) {
-    return view.tensor == nullptr || reach_of(*view.tensor) < most;
-  };
-  const auto fits_all = [&](const Fusion& fusion) {
-    return std::ranges::all_of(fusion.operands, fits) && fits(fusion.second);
-  };
-  return fits(g.a) && fits(g.b) && fits(g.c) && fits(g.d) &&
-         (g.fusion == nullptr || fits_all(*g.fusion)) &&
-         kPoints * plan.rows * plan.channels <= most &&
+  return lie_in_bindings(g, target) && kPoints * plan.rows * plan.channels <= most &&
          kPoints * kColumns * std::max(plan.rows, plan.channels) <= most;
 }
 

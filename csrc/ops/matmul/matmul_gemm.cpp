@@ -289,9 +289,9 @@ const Strategy& gemm_strategy(const Gemm& problem, const ShaderTarget& target) {
   return *choose_or_raise(oriented(problem), target).row;
 }
 
-int gemm_cost(const Gemm& problem, const ShaderTarget& target) {
+StrategyChoice gemm_choice(const Gemm& problem, const ShaderTarget& target) {
   const Choice choice = choose(oriented(problem), target);
-  return choice.row == nullptr ? kNoCost : choice.cost;
+  return {choice.row, choice.row == nullptr ? kNoCost : choice.cost};
 }
 
 } // namespace torch_webgpu

@@ -128,10 +128,16 @@ struct Gemm {
 
 bool is_gemm_dtype(at::ScalarType type);
 void gemm(const Gemm& problem);
-/// What the row of the table costs that gemm() takes for a product whose matrices fit storage
-/// bindings: 0 or less for one that was forced or wanted. kNoCost: there is none.
 inline constexpr int kNoCost = std::numeric_limits<int>::max();
-int gemm_cost(const Gemm& problem, const ShaderTarget& target);
+/// A row of the table, and what it costs: 0 or less for one that was forced or wanted, kNoCost
+/// where there is none.
+struct StrategyChoice {
+  const Strategy* row = nullptr;
+  int cost = kNoCost;
+};
+/// The row that gemm() takes for a product whose matrices fit storage bindings. Needs no memory of
+/// the tensors, as gemm_strategy().
+StrategyChoice gemm_choice(const Gemm& problem, const ShaderTarget& target);
 /// The way in which gemm() computes a product whose matrices fit storage bindings. Needs no memory
 /// of the tensors: they may be meta tensors.
 const Strategy& gemm_strategy(const Gemm& problem, const ShaderTarget& target);

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "launch/dtypes.h"
+#include "launch/matrix_units.h"
 #include "ops/matmul/strategies.h"
 
 namespace torch_webgpu::product_launch {
@@ -91,6 +92,45 @@ void bind_operands(Launch& launch, const ProductDispatch& dispatch,
   const auto b = g.b.range(g.batch, g.k, g.n);
   launch.a_range(a.buffer, a.begin, a.end, a_bits.value_or(product.dtype));
   launch.b_range(b.buffer, b.begin, b.end, b_bits.value_or(product.dtype));
+}
+
+// Whether groups of four neighbours in C lie along its rows.
+inline bool is_along_m(const ProductDispatch& dispatch) {
+  return dispatch.c.row == 1 && dispatch.c.column != 1;
+}
+
+// Whether such groups, or those along its columns, are aligned to `unit` elements and end at the
+// edges.
+inline bool has_groups_of_c(const ProductDispatch& dispatch, int64_t unit) {
+  const Gemm& g = dispatch.product.gemm;
+  const bool along_m = is_along_m(dispatch);
+  const MatrixView& c = dispatch.c;
+  if (g.conv != nullptr && g.conv->form != kernels::conv_product::Form::weight) {
+    // C's columns have two levels.
+    const int64_t outer = dispatch.pieces ? unit : g.conv->params.c_outer;
+    const bool has_rows =
+        g.conv->phases.count == 1 && in_units(4, {g.conv->params.position_volume[0]});
+    if (!in_units(unit, {outer}) || !(along_m || has_rows)) {
+      return false;
+    }
+  }
+  return in_units(4, {along_m ? g.m : g.n}) && (along_m || c.column == 1) &&
+         in_units(unit, {c.offset, along_m ? c.column : c.row, c.batch});
+}
+
+// float32 in groups of four that are stored at once; else the tensor's own type.
+inline std::optional<DType> bits_of_c(const ProductDispatch& dispatch) {
+  return dispatch.c.tensor->element_size() == 4 && has_groups_of_c(dispatch, 4)
+             ? std::optional(DType::kBits128)
+             : std::nullopt;
+}
+
+/// Whether subgroup matrices compute the product, in float16 from elements of this dtype.
+inline bool has_matrices(const Product& product, DType dtype, const ShaderTarget& target) {
+  const at::ScalarType stored = product.gemm.c.tensor->scalar_type();
+  return product.dtype == dtype &&
+         (stored == at::kFloat || stored == product.gemm.a.tensor->scalar_type()) &&
+         has_f16_matrices(target);
 }
 
 // What run() has to know of a kernel.
@@ -189,6 +229,20 @@ void set_places(Params& p, const kernels::conv_product::Params& from) {
   p.channels = from.channels;
   p.b_image = from.b_image;
   p.b_channel = from.b_channel;
+}
+
+/// The same, and those that conv_groups.wgsl adds.
+template <class Params>
+void set_groups(Params& p, const ProductDispatch& dispatch) {
+  const kernels::conv_product::Params& from = dispatch.product.gemm.conv->params;
+  set_places(p, from);
+  const Convolution::Phases& phases = dispatch.product.gemm.conv->phases;
+  p.phase_step = phases.step;
+  p.phase_inverse = phases.inverse;
+  p.phase_taps = phases.taps;
+  p.phase_sizes = phases.sizes;
+  // Positions of one image follow those of another in the sums of pieces of K.
+  p.c_outer = dispatch.pieces ? from.position_volume[0] : from.c_outer;
 }
 
 } // namespace torch_webgpu::product_launch

@@ -31,6 +31,7 @@
 #include "launch/dtypes.h"
 #include "launch/matrix_units.h"
 #include "launch/target_scope.h"
+#include "ops/conv/conv_rows.h"
 #include "ops/conv/conv_winograd.h"
 #include "ops/matmul/product_launch.h"
 
@@ -82,37 +83,6 @@ bool is_packed(const ProductDispatch& dispatch) {
   }
   return in_units(4, {g.n}) && dispatch.c.column == 1 &&
          in_units(per_word, {dispatch.c.offset, dispatch.c.row, dispatch.c.batch});
-}
-
-// Whether groups of four neighbours in C lie along its rows.
-bool is_along_m(const ProductDispatch& dispatch) {
-  return dispatch.c.row == 1 && dispatch.c.column != 1;
-}
-
-// Whether such groups, or those along its columns, are aligned to `unit` elements and end at the
-// edges.
-bool has_groups_of_c(const ProductDispatch& dispatch, int64_t unit) {
-  const Gemm& g = dispatch.product.gemm;
-  const bool along_m = is_along_m(dispatch);
-  const MatrixView& c = dispatch.c;
-  if (g.conv != nullptr && g.conv->form != kernels::conv_product::Form::weight) {
-    // C's columns have two levels.
-    const int64_t outer = dispatch.pieces ? unit : g.conv->params.c_outer;
-    const bool has_rows =
-        g.conv->phases.count == 1 && in_units(4, {g.conv->params.position_volume[0]});
-    if (!in_units(unit, {outer}) || !(along_m || has_rows)) {
-      return false;
-    }
-  }
-  return in_units(4, {along_m ? g.m : g.n}) && (along_m || c.column == 1) &&
-         in_units(unit, {c.offset, along_m ? c.column : c.row, c.batch});
-}
-
-// float32 in groups of four that are stored at once; else the tensor's own type.
-std::optional<DType> bits_of_c(const ProductDispatch& dispatch) {
-  return dispatch.c.tensor->element_size() == 4 && has_groups_of_c(dispatch, 4)
-             ? std::optional(DType::kBits128)
-             : std::nullopt;
 }
 
 // One element of C an invocation.
@@ -556,10 +526,7 @@ constexpr int64_t kBlock = 128; // the rows of a block of gemm_ranges.wgsl, and 
 bool fits(const Product& product, DType dtype, const ShaderTarget& target) {
   constexpr uint32_t kStorage = (128 * 5 + 128 * 5) * 16; // of gemm_matrix.wgsl
   constexpr uint32_t kRanges = 96;                        // of gemm_windows.wgsl
-  const at::ScalarType stored = product.gemm.c.tensor->scalar_type();
-  return product.dtype == dtype &&
-         (stored == at::kFloat || stored == product.gemm.a.tensor->scalar_type()) &&
-         has_f16_matrices(target) &&
+  return has_matrices(product, dtype, target) &&
          target.max_workgroup_storage >= kStorage + (dtype == DType::kBF16 ? kRanges : 0) &&
          target.max_workgroup_invocations >= kernels::gemm_matrix::kWorkgroup;
 }
@@ -742,19 +709,6 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
 } // namespace high
 
 // ---- Convolutions with groups of channels
-
-template <class Params>
-void set_groups(Params& p, const ProductDispatch& dispatch) {
-  const kernels::conv_product::Params& from = dispatch.product.gemm.conv->params;
-  set_places(p, from);
-  const Convolution::Phases& phases = dispatch.product.gemm.conv->phases;
-  p.phase_step = phases.step;
-  p.phase_inverse = phases.inverse;
-  p.phase_taps = phases.taps;
-  p.phase_sizes = phases.sizes;
-  // Positions of one image follow those of another in the sums of pieces of K.
-  p.c_outer = dispatch.pieces ? from.position_volume[0] : from.c_outer;
-}
 
 // What is too small does not pay for copies with the channels innermost.
 int cost_of_groups(const Product& product, int64_t least_m, int64_t least_n, int cost) {
@@ -1062,6 +1016,16 @@ constexpr Strategy kStrategies[] = {
      cost_of_convolution_matrix_f16,
      launch_convolution_matrix_f16,
      matrix::divide_f16},
+    {"convolution_rows_f16",
+     {64, 128, 32},
+     1,
+     0,
+     conv_rows::accepts,
+     conv_rows::cost,
+     conv_rows::launch,
+     conv_rows::divide,
+     0,
+     true},
     {"convolution_groups_f32",
      {128, 128, 8},
      1,

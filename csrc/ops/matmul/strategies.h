@@ -67,6 +67,9 @@ struct Strategy {
   /// The elements that the kernel loads at once where rows are aligned and end in whole groups of
   /// so many. gemm() copies a large product's operand that is not so. 0: none.
   int64_t group = 0;
+  /// Of convolutions without groups of channels: whether the row copies A into an order of its own,
+  /// whatever strides that has, and B as conv_pack.h's grouped_images() does.
+  bool lays_out = false;
 };
 
 /// Whether an operand's elements lie in aligned groups, along K or across it. `view.row` is the
@@ -86,12 +89,6 @@ std::span<const Strategy> product_strategies();
 
 /// Raises ValueError if there is none of this name.
 const Strategy& strategy_named(std::string_view name);
-
-/// A row and what it costs.
-struct StrategyChoice {
-  const Strategy* row = nullptr;
-  int cost = 0;
-};
 
 /// The row for a product: the one that was forced, if it accepts; the one that the product wants,
 /// if it accepts; else that of the lowest cost. Null if there is none.

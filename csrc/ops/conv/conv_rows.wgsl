@@ -1,0 +1,484 @@
+// conv_product.wgsl for float16 on subgroup matrices, of stride 1 and up to nine taps. The images that a tile of C meets are
+// staged once, 16 channels at a time, and serve all taps.
+//
+// Numbers. Between the lines of an image there are taken to be as many zeros as the padding is wide, and between images as
+// many lines of zeros as it is high. The places of all images are numbered in this order, and so are the positions of C. Then
+// what a tap meets lies equally far from each position, in numbers: for 16 positions that follow each other, it is a matrix
+// in what is staged. The numbers between the lines of C are computed too, but not stored.
+//
+// A workgroup computes 64 rows of C for so many numbers as it has invocations, a subgroup 64 for 32.
+//
+// @enable  f16 subgroups chromium_experimental_subgroup_matrix
+// @operand c: words {f16, f32, bits128}
+// @operand a: in {bits128} // of conv_weights.wgsl
+// @operand b: in {bits128} // images whose channels are neighbours, in whole groups of eight
+// @operand d: in {f16} optional
+// @operand e: in float optional
+// @operand f: in float optional
+// @operand g: in float optional
+// @operand h: in float optional
+// @operand i: in float optional
+// @const   invocations: u32 in {128, 224, 256}
+
+import package::matmul::gemm_store::{store_group};
+import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_place, banded_tile};
+import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_levels, tap, place_of_c, place_of_further};
+import package::conv::conv_places::{position};
+// @require !weight && !strided
+
+struct Params {
+  line: vec4<u32>,   // divisors: the numbers of a line,
+  plane: vec4<u32>,  // and of an image
+  places: u32,       // numbers of all images
+  lead: u32,         // the place that tap 0 meets lies so far before a position (`input`: the last tap),
+  reach: u32,        // and that of the last tap so far behind it (`input`: tap 0)
+  to_next_line: u32, // from the last tap of a line to the first of the next one
+  columns: u32,      // of C in a tile
+  taps: u32,
+  blocks: u32,       // of channels
+}
+
+const rows = 64u;
+
+const most_taps = 9u;
+
+const block_channels = 16u;
+
+const missing = 0xffffffffu;
+
+// Of a place or a row: two groups of eight channels, and one more against bank conflicts.
+const pitch = 3u;
+
+const most_places = invocations / 2u * 3u;
+
+const all_weights = most_taps * rows * 2u; // groups
+
+const weights_start = most_places * pitch;
+
+alias Left = subgroup_matrix_left<f16, 16, 16>;
+
+alias Right = subgroup_matrix_right<f16, 16, 16>;
+
+alias Sum = subgroup_matrix_result<f32, 16, 16>;
+
+// Places, then weights. At the end: 16 rows of sums.
+var<workgroup> tile: array<vec4<u32>, weights_start + most_taps * rows * pitch>;
+
+// Of the tile's columns of C: the number, counted from the first one's, and where the column lies in C.
+var<workgroup> columns: array<vec2<u32>, invocations>;
+
+var<private> first_column: u32;
+
+fn column_of_c(n: u32) -> u32 {
+  return columns[n - first_column].y;
+}
+
+fn column_of_further(n: u32, strides: vec4<u32>) -> u32 {
+  return place_of_further(n, strides);
+}
+
+// Of a position.
+fn number_of(n: u32) -> u32 {
+  let digits = digits_of(n, p.position_volume, p.position_plane, p.position_row);
+  return digits.w * p.plane.x + digits.y * p.line.x + digits.z;
+}
+
+// Where the place of this number has its channels, from the first block on, or `missing`.
+fn place_of(number: u32, batch: u32) -> u32 {
+  let image = divide_by(number, p.plane);
+  let in_image = number - image * p.plane.x;
+  let line = divide_by(in_image, p.line);
+  let column = in_image - line * p.line.x;
+  let exists = number < p.places && line < p.b_sizes.y && column < p.b_sizes.z;
+  let start = p.b_at * 8u + batch * p.b_batch + image * p.b_image;
+  return select(missing, start + line * p.b_strides.y + column * p.b_strides.z, exists);
+}
+
+// Group g of the places from number `first` on. Numbers below zero wrap.
+fn place_of_group(first: u32, g: u32, batch: u32) -> u32 {
+  let place = place_of(first + g / 2u - p.lead, batch);
+  return select(missing, place + g % 2u * 8u, place != missing && g / 2u < invocations + p.reach);
+}
+
+// Group g of the weights.
+fn place_of_weights(here: BandedTile, g: u32) -> u32 {
+  let tap = g / (rows * 2u);
+  let m = here.m0 + g / 2u % rows;
+  let place = p.a_at * 8u + here.batch * p.a_batch + (tap * p.m + m) * block_channels + g % 2u * 8u;
+  return select(missing, place, tap < p.taps && m < p.m);
+}
+
+fn load_places(place: u32, block: u32, t: u32) -> vec4<u32> {
+  let channel = block * block_channels;
+  if (place != missing && channel + t % 2u * 8u < p.channels.x) {
+    return load_b((place + channel) >> 3u);
+  }
+  return vec4<u32>();
+}
+
+fn load_weights(place: u32, block: u32) -> vec4<u32> {
+  if (place != missing && block < p.blocks) {
+    return load_a((place + block * p.taps * p.m * block_channels) >> 3u);
+  }
+  return vec4<u32>();
+}
+
+fn stage_places(g: u32, group: vec4<u32>) {
+  if (g / 2u < invocations + p.reach) {
+    tile[g / 2u * pitch + g % 2u] = group;
+  }
+}
+
+fn stage_weights(g: u32, group: vec4<u32>) {
+  if (g < all_weights) {
+    tile[weights_start + g / 2u * pitch + g % 2u] = group;
+  }
+}
+
+// A tap: its column in the kernel, and how far behind tap 0 it lies, in numbers.
+struct Tap {
+  column: u32,
+  distance: u32,
+}
+
+fn after(tap: Tap) -> Tap {
+  let ends = tap.column + 1u == p.tap_row.x;
+  return Tap(select(tap.column + 1u, 0u, ends), tap.distance + select(p.dilation.z, p.to_next_line, ends));
+}
+
+// From the first number that is staged to that which a position meets, less the position's. That of a tap that does not
+// exist is any: its weights are zero.
+fn offset_of(tap: Tap, number: u32) -> u32 {
+  @if(input) let offset = p.reach - tap.distance;
+  @else let offset = tap.distance;
+  return select(0u, offset, number < p.taps);
+}
+
+fn left(row: u32) -> Left {
+  return subgroupMatrixLoad<Left, row_major>(&tile, weights_start + row * pitch, pitch);
+}
+
+fn right(place: u32) -> Right {
+  return subgroupMatrixLoad<Right, col_major>(&tile, place * pitch, pitch);
+}
+
+fn half_of(group: vec4<u32>, i: u32) -> f32 {
+  return unpack2x16float(group[i / 2u])[i % 2u];
+}
+
+// Where NaN and infinity in A met a zero that stands for padding, the sum is NaN: it is added up again.
+fn without_missing(sum: f32, here: BandedTile, m: u32, n: u32) -> f32 {
+  if (!is_nan_f(sum) || m >= p.m || n >= p.n) {
+    return sum;
+  }
+  let weights = p.a_at * 8u + here.batch * p.a_batch;
+  var exact = 0.0;
+  var next = Tap(0u, 0u);
+  for (var i = 0u; i < p.taps; i++) {
+    let place = place_of(number_of(n) + offset_of(next, i) - p.lead, here.batch);
+    next = after(next);
+    for (var channel = 0u; place != missing && channel < p.channels.x; channel += 8u) {
+      let row = (channel / block_channels * p.taps + i) * p.m + m;
+      let a = load_a((weights + row * block_channels + channel % block_channels) >> 3u);
+      let b = load_b((place + channel) >> 3u);
+      for (var j = 0u; j < 8u; j++) {
+        exact = fma(half_of(a, j), half_of(b, j), exact);
+      }
+    }
+  }
+  return exact;
+}
+
+const pitch_of_sums = invocations / 4u + 1u;
+
+fn sum_at(row: u32, column: u32) -> f32 {
+  return bitcast<f32>(tile[row * pitch_of_sums + column / 4u][column % 4u]);
+}
+
+// Stores 16 rows of sums, from row m of the tile on, by way of workgroup memory.
+fn store_rows(s0: Sum, s1: Sum, subgroup: u32, t: u32, here: BandedTile, m: u32) {
+  workgroupBarrier();
+  subgroupMatrixStore<row_major>(&tile, subgroup * 8u, s0, pitch_of_sums);
+  subgroupMatrixStore<row_major>(&tile, subgroup * 8u + 4u, s1, pitch_of_sums);
+  workgroupBarrier();
+  let count = min(p.columns, p.n - here.n0);
+  @if(c_along_m) {
+    for (var g = t; g < 4u * count; g += invocations) {
+      let row = g % 4u * 4u;
+      let column = columns[g / 4u].x;
+      store_group(here, here.m0 + m + row, here.n0 + g / 4u,
+                  vec4<f32>(sum_at(row, column), sum_at(row + 1u, column), sum_at(row + 2u, column),
+                            sum_at(row + 3u, column)));
+    }
+  }
+  @else {
+    let groups = (count + 3u) / 4u;
+    for (var g = t; g < 16u * groups; g += invocations) {
+      let row = g / groups;
+      // The last group may overlap the one before it: both store the same.
+      let at = min((g - row * groups) * 4u, p.columns - 4u);
+      store_group(here, here.m0 + m + row, here.n0 + at,
+                  vec4<f32>(sum_at(row, columns[at].x), sum_at(row, columns[at + 1u].x), sum_at(row, columns[at + 2u].x),
+                            sum_at(row, columns[at + 3u].x)));
+    }
+  }
+}
+
+@compute @workgroup_size(invocations)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) t: u32, @builtin(subgroup_id) subgroup: u32) {
+  let here = banded_tile(wid.y * groups.x + wid.x, vec2<u32>(rows, p.columns));
+  if (here.piece >= p.splits) {
+    return;
+  }
+  let first = number_of(here.n0);
+  let place0 = place_of_group(first, t, here.batch);
+  let place1 = place_of_group(first, t + invocations, here.batch);
+  let place2 = place_of_group(first, t + 2u * invocations, here.batch);
+  let weights0 = place_of_weights(here, t);
+  let weights1 = place_of_weights(here, t + invocations);
+  let weights2 = place_of_weights(here, t + 2u * invocations);
+  let weights3 = place_of_weights(here, t + 3u * invocations);
+  let weights4 = place_of_weights(here, t + 4u * invocations);
+  let weights5 = place_of_weights(here, t + 5u * invocations);
+  let weights6 = place_of_weights(here, t + 6u * invocations);
+  let weights7 = place_of_weights(here, t + 7u * invocations);
+  let weights8 = place_of_weights(here, t + 8u * invocations);
+  var x0 = load_places(place0, 0u, t);
+  var x1 = load_places(place1, 0u, t);
+  var x2 = load_places(place2, 0u, t);
+  var w0 = load_weights(weights0, 0u);
+  var w1 = load_weights(weights1, 0u);
+  var w2 = load_weights(weights2, 0u);
+  var w3 = load_weights(weights3, 0u);
+  var w4 = load_weights(weights4, 0u);
+  var w5 = vec4<u32>();
+  var w6 = vec4<u32>();
+  var w7 = vec4<u32>();
+  var w8 = vec4<u32>();
+  if (5u * invocations < all_weights) {
+    w5 = load_weights(weights5, 0u);
+  }
+  if (6u * invocations < all_weights) {
+    w6 = load_weights(weights6, 0u);
+    w7 = load_weights(weights7, 0u);
+    w8 = load_weights(weights8, 0u);
+  }
+  var s00 = Sum();
+  var s01 = Sum();
+  var s10 = Sum();
+  var s11 = Sum();
+  var s20 = Sum();
+  var s21 = Sum();
+  var s30 = Sum();
+  var s31 = Sum();
+  first_column = here.n0;
+  // What lies beyond the last column is not stored.
+  if (t < p.columns) {
+    let n = min(here.n0 + t, p.n - 1u);
+    columns[t] = vec2<u32>(number_of(n) - first, place_of_c(n));
+  }
+  let tap0 = Tap(0u, 0u);
+  let tap1 = after(tap0);
+  let tap2 = after(tap1);
+  let tap3 = after(tap2);
+  let tap4 = after(tap3);
+  let tap5 = after(tap4);
+  let tap6 = after(tap5);
+  let tap7 = after(tap6);
+  let tap8 = after(tap7);
+  let own = subgroup * 32u;
+  let at0 = own + offset_of(tap0, 0u);
+  let at1 = own + offset_of(tap1, 1u);
+  let at2 = own + offset_of(tap2, 2u);
+  let at3 = own + offset_of(tap3, 3u);
+  let at4 = own + offset_of(tap4, 4u);
+  let at5 = own + offset_of(tap5, 5u);
+  let at6 = own + offset_of(tap6, 6u);
+  let at7 = own + offset_of(tap7, 7u);
+  let at8 = own + offset_of(tap8, 8u);
+  for (var block = 0u; block < p.blocks; block++) {
+    workgroupBarrier();
+    stage_places(t, x0);
+    stage_places(t + invocations, x1);
+    stage_places(t + 2u * invocations, x2);
+    stage_weights(t, w0);
+    stage_weights(t + invocations, w1);
+    stage_weights(t + 2u * invocations, w2);
+    stage_weights(t + 3u * invocations, w3);
+    stage_weights(t + 4u * invocations, w4);
+    if (5u * invocations < all_weights) {
+      stage_weights(t + 5u * invocations, w5);
+    }
+    if (6u * invocations < all_weights) {
+      stage_weights(t + 6u * invocations, w6);
+      stage_weights(t + 7u * invocations, w7);
+      stage_weights(t + 8u * invocations, w8);
+    }
+    workgroupBarrier();
+    x0 = load_places(place0, block + 1u, t);
+    x1 = load_places(place1, block + 1u, t);
+    x2 = load_places(place2, block + 1u, t);
+    w0 = load_weights(weights0, block + 1u);
+    w1 = load_weights(weights1, block + 1u);
+    w2 = load_weights(weights2, block + 1u);
+    w3 = load_weights(weights3, block + 1u);
+    w4 = load_weights(weights4, block + 1u);
+    if (5u * invocations < all_weights) {
+      w5 = load_weights(weights5, block + 1u);
+    }
+    if (6u * invocations < all_weights) {
+      w6 = load_weights(weights6, block + 1u);
+      w7 = load_weights(weights7, block + 1u);
+      w8 = load_weights(weights8, block + 1u);
+    }
+    {
+      let a0 = left(0u);
+      let a1 = left(16u);
+      let a2 = left(32u);
+      let a3 = left(48u);
+      let b0 = right(at0);
+      let b1 = right(at0 + 16u);
+      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
+      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
+      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
+      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
+      s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
+      s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
+      s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
+      s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
+    }
+    {
+      let a0 = left(64u);
+      let a1 = left(80u);
+      let a2 = left(96u);
+      let a3 = left(112u);
+      let b0 = right(at1);
+      let b1 = right(at1 + 16u);
+      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
+      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
+      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
+      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
+      s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
+      s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
+      s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
+      s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
+    }
+    if (2u < p.taps) {
+      let a0 = left(128u);
+      let a1 = left(144u);
+      let a2 = left(160u);
+      let a3 = left(176u);
+      let b0 = right(at2);
+      let b1 = right(at2 + 16u);
+      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
+      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
+      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
+      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
+      s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
+      s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
+      s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
+      s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
+    }
+    if (3u < p.taps) {
+      let a0 = left(192u);
+      let a1 = left(208u);
+      let a2 = left(224u);
+      let a3 = left(240u);
+      let b0 = right(at3);
+      let b1 = right(at3 + 16u);
+      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
+      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
+      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
+      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
+      s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
+      s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
+      s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
+      s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
+    }
+    if (4u < p.taps) {
+      let a0 = left(256u);
+      let a1 = left(272u);
+      let a2 = left(288u);
+      let a3 = left(304u);
+      let b0 = right(at4);
+      let b1 = right(at4 + 16u);
+      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
+      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
+      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
+      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
+      s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
+      s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
+      s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
+      s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
+    }
+    if (5u < p.taps) {
+      let a0 = left(320u);
+      let a1 = left(336u);
+      let a2 = left(352u);
+      let a3 = left(368u);
+      let b0 = right(at5);
+      let b1 = right(at5 + 16u);
+      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
+      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
+      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
+      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
+      s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
+      s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
+      s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
+      s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
+    }
+    if (6u < p.taps) {
+      let a0 = left(384u);
+      let a1 = left(400u);
+      let a2 = left(416u);
+      let a3 = left(432u);
+      let b0 = right(at6);
+      let b1 = right(at6 + 16u);
+      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
+      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
+      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
+      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
+      s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
+      s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
+      s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
+      s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
+    }
+    if (7u < p.taps) {
+      let a0 = left(448u);
+      let a1 = left(464u);
+      let a2 = left(480u);
+      let a3 = left(496u);
+      let b0 = right(at7);
+      let b1 = right(at7 + 16u);
+      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
+      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
+      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
+      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
+      s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
+      s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
+      s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
+      s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
+    }
+    if (8u < p.taps) {
+      let a0 = left(512u);
+      let a1 = left(528u);
+      let a2 = left(544u);
+      let a3 = left(560u);
+      let b0 = right(at8);
+      let b1 = right(at8 + 16u);
+      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
+      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
+      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
+      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
+      s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
+      s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
+      s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
+      s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
+    }
+  }
+  store_rows(s00, s01, subgroup, t, here, 0u);
+  store_rows(s10, s11, subgroup, t, here, 16u);
+  store_rows(s20, s21, subgroup, t, here, 32u);
+  store_rows(s30, s31, subgroup, t, here, 48u);
+}
