@@ -21,6 +21,10 @@ write_basic_package_version_file("${package_dir}/${cmake_dir}/TorchWebGPUConfigV
 configure_file("${CMAKE_SOURCE_DIR}/cmake/TorchLibraries.cmake"
                "${package_dir}/${cmake_dir}/TorchLibraries.cmake" COPYONLY)
 
+# The file by which Vulkan's loader finds the layer in the library: csrc/runtime/vulkan_order.h.
+configure_file("${CMAKE_SOURCE_DIR}/cmake/torch_webgpu_layer.json"
+               "${package_dir}/share/vulkan/torch_webgpu_layer.json" COPYONLY)
+
 # What Python and other players of the kernels read.
 set(package_data_files)
 foreach(name IN ITEMS kernels tables library)

@@ -11,6 +11,8 @@
 #include "runtime/api.h"
 #include "runtime/dawn.h"
 #include "runtime/error.h"
+#include "runtime/platform.h"
+#include "runtime/vulkan_order.h"
 
 namespace torch_webgpu {
 namespace {
@@ -160,8 +162,9 @@ std::vector<std::string> language_features(const Api& api, WGPUInstance instance
 }
 
 struct FoundAdapter {
-  WGPUAdapter handle = nullptr;
+  WGPUAdapter handle = nullptr; // null: given only by an instance that lists it first
   AdapterInfo info;
+  size_t vulkan_index = 0; // in vulkan_devices(), where the handle is null
 };
 
 // All adapters of wgpu-native's first choice of drivers, so that none is there twice; two of a kind
@@ -180,8 +183,10 @@ std::vector<FoundAdapter> enumerate_adapters(const Api& api, WGPUInstance instan
 }
 
 // webgpu.h has no way to list adapters: asks for each kind in turn and drops repeats. So of several
-// GPUs of a kind only one is found.
+// GPUs of a kind only the first is found.
 std::vector<FoundAdapter> request_adapters(const Api& api, WGPUInstance instance) {
+  // Dawn writes two lines about limits of each adapter, which tell a user nothing.
+  const platform::FilteredErrors errors("artificially reduced");
   struct Request {
     WGPUPowerPreference power;
     bool fallback;
@@ -237,6 +242,26 @@ std::vector<FoundAdapter> request_adapters(const Api& api, WGPUInstance instance
   return found;
 }
 
+// Behind each of Vulkan's adapters, its equals that the runtime does not give.
+std::vector<FoundAdapter> with_equal_adapters(std::vector<FoundAdapter> given) {
+  const auto is_vulkan = [](const FoundAdapter& found) { return found.info.backend == "vulkan"; };
+  if (std::none_of(given.begin(), given.end(), is_vulkan)) {
+    return given;
+  }
+  const std::vector<std::string> names = vulkan_devices();
+  std::vector<FoundAdapter> all;
+  for (FoundAdapter& found : given) {
+    all.push_back(found);
+    size_t equals = 0;
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (is_vulkan(found) && names[i] == found.info.name && equals++ > 0) {
+        all.push_back({nullptr, found.info, i});
+      }
+    }
+  }
+  return all;
+}
+
 // Best first.
 std::vector<FoundAdapter> find_adapters(const Api& api, WGPUInstance instance) {
   std::vector<FoundAdapter> found;
@@ -244,7 +269,7 @@ std::vector<FoundAdapter> find_adapters(const Api& api, WGPUInstance instance) {
     found = enumerate_adapters(api, instance);
   }
   if (found.empty()) {
-    found = request_adapters(api, instance);
+    found = with_equal_adapters(request_adapters(api, instance));
   }
   auto rank = [](const AdapterInfo& info) { return info.software ? 2 : info.discrete ? 0 : 1; };
   std::stable_sort(found.begin(), found.end(), [&](const FoundAdapter& a, const FoundAdapter& b) {
@@ -275,6 +300,11 @@ Device::Device(const RuntimeSource& source, const std::string& adapters_wanted, 
     : api_(std::make_unique<Api>(load_api(source))), debug_(debug) {
   instance_ = create_instance(*api_);
   std::vector<FoundAdapter> adapters = find_adapters(*api_, instance_);
+  const auto release = [&](const FoundAdapter& found) {
+    if (found.handle != nullptr) {
+      api_->AdapterRelease(found.handle);
+    }
+  };
   std::vector<AdapterInfo> infos;
   for (const FoundAdapter& found : adapters) {
     infos.push_back(found.info);
@@ -284,14 +314,26 @@ Device::Device(const RuntimeSource& source, const std::string& adapters_wanted, 
   const size_t index = position < chosen.size() ? chosen[position] : adapters.size();
   for (size_t i = 0; i < adapters.size(); ++i) {
     if (i != index) {
-      api_->AdapterRelease(adapters[i].handle);
+      release(adapters[i]);
     }
   }
   if (index == adapters.size()) {
     raise_invalid_ordinal(position, num_devices_);
   }
-  info_ = adapters[index].info;
-  create_device(adapters[index].handle);
+  FoundAdapter& own = adapters[index];
+  if (own.handle == nullptr) {
+    const VulkanDeviceFirst order(own.vulkan_index);
+    instance_ = create_instance(*api_);
+    for (const FoundAdapter& found : request_adapters(*api_, instance_)) {
+      if (own.handle == nullptr && found.info.name == own.info.name) {
+        own.handle = found.handle;
+      } else {
+        release(found);
+      }
+    }
+  }
+  info_ = own.info;
+  create_device(own.handle);
 }
 
 // Releases nothing. Contexts live until the process ends, when the driver frees everything.
@@ -413,7 +455,9 @@ std::vector<AdapterInfo> Device::list_adapters(const RuntimeSource& source) {
   std::vector<AdapterInfo> infos;
   for (FoundAdapter& adapter : find_adapters(api, instance)) {
     infos.push_back(std::move(adapter.info));
-    api.AdapterRelease(adapter.handle);
+    if (adapter.handle != nullptr) {
+      api.AdapterRelease(adapter.handle);
+    }
   }
   return infos;
 }

@@ -15,6 +15,29 @@ void* load_library(const std::string& path, std::string& why);
 /// nullptr if the library has no such symbol.
 void* find_symbol(void* library, const char* name);
 
+/// The path of the library, or program, that holds a function. Empty where the system does not
+/// tell.
+std::string library_of(const void* function);
+
+/// Environment variables of this process. No other thread may read one meanwhile.
+void set_environment(const char* name, const std::string& value);
+void unset_environment(const char* name);
+
+/// What is written to standard error while it lives, by all threads, is kept, and written there
+/// when it goes, but for the lines that contain `unwanted`. Nothing is kept where the system cannot
+/// do it.
+class FilteredErrors {
+public:
+  explicit FilteredErrors(std::string unwanted);
+  ~FilteredErrors();
+  FilteredErrors(const FilteredErrors&) = delete;
+  FilteredErrors& operator=(const FilteredErrors&) = delete;
+
+private:
+  const std::string unwanted_;
+  int before_ = -1, kept_ = -1; // file descriptors
+};
+
 /// `size` bytes of addresses that nothing else gets and that hold no memory: an access ends the
 /// process. nullptr if none are left.
 void* reserve_addresses(size_t size);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <utility>
 
 #include "runtime/platform.h"
 
@@ -21,6 +22,54 @@ void* load_library(const std::string& path, std::string& why) {
 }
 
 void* find_symbol(void* library, const char* name) { return dlsym(library, name); }
+
+std::string library_of(const void* function) {
+  Dl_info info{};
+  return dladdr(function, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
+}
+
+void set_environment(const char* name, const std::string& value) {
+  setenv(name, value.c_str(), /*overwrite=*/1);
+}
+
+void unset_environment(const char* name) { unsetenv(name); }
+
+FilteredErrors::FilteredErrors(std::string unwanted) : unwanted_(std::move(unwanted)) {
+  std::fflush(stderr);
+  before_ = dup(STDERR_FILENO);
+  char path[] = "/tmp/torch_webgpu_XXXXXX";
+  kept_ = before_ >= 0 ? mkstemp(path) : -1;
+  if (kept_ >= 0) {
+    unlink(path);
+    dup2(kept_, STDERR_FILENO);
+  }
+}
+
+FilteredErrors::~FilteredErrors() {
+  if (kept_ < 0) {
+    if (before_ >= 0) {
+      close(before_);
+    }
+    return;
+  }
+  std::fflush(stderr);
+  dup2(before_, STDERR_FILENO);
+  close(before_);
+  lseek(kept_, 0, SEEK_SET);
+  if (std::FILE* file = fdopen(kept_, "r"); file != nullptr) {
+    char* line = nullptr;
+    size_t size = 0;
+    while (getline(&line, &size, file) >= 0) {
+      if (std::string(line).find(unwanted_) == std::string::npos) {
+        std::fputs(line, stderr);
+      }
+    }
+    std::free(line);
+    std::fclose(file);
+  } else {
+    close(kept_);
+  }
+}
 
 void* reserve_addresses(size_t size) {
   void* address =

@@ -2,8 +2,10 @@
 #define NOMINMAX
 #include <windows.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "runtime/platform.h"
 
@@ -23,6 +25,16 @@ void* load_library(const std::string& path, std::string& why) {
 void* find_symbol(void* library, const char* name) {
   return reinterpret_cast<void*>(GetProcAddress(static_cast<HMODULE>(library), name));
 }
+
+std::string library_of(const void* /*function*/) { return {}; }
+
+void set_environment(const char* name, const std::string& value) { _putenv_s(name, value.c_str()); }
+
+void unset_environment(const char* name) { _putenv_s(name, ""); }
+
+FilteredErrors::FilteredErrors(std::string unwanted) : unwanted_(std::move(unwanted)) {}
+
+FilteredErrors::~FilteredErrors() = default;
 
 void* reserve_addresses(size_t size) {
   return VirtualAlloc(nullptr, size, MEM_RESERVE, PAGE_NOACCESS);

@@ -4,11 +4,14 @@ import functools
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
 import pytest
 from two_devices import CHECKS
+
+import torch_webgpu
 
 ADAPTER = os.environ.get("TORCH_WEBGPU_ADAPTER") or "0"
 
@@ -66,3 +69,32 @@ def test_a_wrong_list_of_adapters_is_refused(run_python):
     )
     assert process.returncode != 0
     assert "'0,99': '99' names no adapter; there are: 0: " in process.stderr
+
+
+EQUAL_ADAPTERS = """
+import os, torch
+assert torch.webgpu.device_count() == 2, torch.webgpu.list_adapters()
+first, second = torch.webgpu.list_adapters()[:2]
+assert first == second
+a, b = torch.ones(3, device="webgpu:0"), torch.ones(3, device="webgpu:1")
+assert (a + 1).tolist() == [2] * 3 and (b * 3).tolist() == [3] * 3
+assert (a.to("webgpu:1") + b).tolist() == [2] * 3
+assert "VK_INSTANCE_LAYERS" not in os.environ and "VK_ADD_LAYER_PATH" not in os.environ
+"""
+
+
+def test_equal_adapters_are_devices_of_their_own(check_python, tmp_path):
+    """Dawn gives one of them. The driver is named twice, so that there are two."""
+    found = sorted(pathlib.Path("/usr/share/vulkan/icd.d").glob("lvp_icd*.json"))
+    if not found or torch_webgpu._C.properties()[0]["backend"] != "vulkan":
+        pytest.skip("no llvmpipe, or another backend")
+    copy = shutil.copy(found[0], tmp_path / "copy.json")
+    check_python(
+        EQUAL_ADAPTERS,
+        env={"VK_DRIVER_FILES": f"{found[0]}:{copy}", "TORCH_WEBGPU_ADAPTER": "0,1"},
+    )
+
+
+def test_nothing_is_written_about_limits(run_python):
+    done = run_python("import torch; torch.ones(1, device='webgpu'); torch.webgpu.list_adapters()")
+    assert done.returncode == 0 and "artificially" not in done.stderr
