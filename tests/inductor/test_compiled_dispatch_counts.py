@@ -29,6 +29,11 @@ def layer(x, weight, bias):
     return torch.relu(x @ weight + bias)
 
 
+def sum_and_product(x, y, z):
+    total = x + y.t()
+    return total, total.sin() * z
+
+
 ONE_DISPATCH = {
     "chain": (chain, lambda: [randn(64, 128)]),
     "softmax": (lambda x: torch.softmax(x, -1), lambda: [randn(32, 1000)]),
@@ -37,6 +42,7 @@ ONE_DISPATCH = {
         loss,
         lambda: [randn(64, 1000), torch.randint(0, 1000, (64,)).to(DEVICE)],
     ),
+    "transposed operand": (sum_and_product, lambda: [randn(64, 64) for _ in range(3)]),
     "product, bias and ReLU": (layer, lambda: [randn(64, 96), randn(96, 128), randn(128)]),
 }
 

@@ -50,6 +50,9 @@ def apply() -> None:
 
     _replace(scheduler.Scheduler, "create_backend", _create_backend)
     _replace(scheduler.Scheduler, "fuse_nodes", _fuse_nodes)
+    # From torch 2.14 on.
+    if hasattr(scheduler.BaseSchedulerNode, "get_tiling"):
+        _replace(scheduler.BaseSchedulerNode, "get_tiling", _get_tiling)
     _replace(graph.GraphLowering, "decide_layout_opt", _decide_layout_opt)
     _replace(ir.StorageBox, "has_exceeded_max_reads", _has_exceeded_max_reads)
     _replace(choices.InductorChoices, "reduction_split_factor", _split_factor)
@@ -96,6 +99,15 @@ def _fuse_nodes(original: Callable[..., list[Any]], self: Any, nodes: list[Any])
     return combine_neighbours(self, pack_lists(self, fused))
 
 
+def _get_tiling(original: Callable[..., Any], self: Any, *sizes: Any) -> Any:
+    """Tiles as the device's kernels do, which is not at all. Inductor's own tiles keep a transposed
+    operand's reader from what reads its result."""
+    device = self.get_device()
+    if device is None or device.type != "webgpu":
+        return original(self, *sizes)
+    return self.scheduler.get_backend(device).select_tiling(self.get_nodes(), *sizes)
+
+
 def _decide_layout_opt(original: Callable[..., bool], gm: Any, *args: Any, **kwargs: Any) -> bool:
     """Convolutions here are no faster with channels last; the change costs two copies each."""
     for node in gm.graph.nodes:
@@ -130,7 +142,7 @@ def _split_factor(original: Callable[..., int], *args: Any, **kwargs: Any) -> in
     """A workgroup divides a column among 64 invocations where each takes 4 neighbouring columns,
     else among 8. While each has few elements, 16 or 64, a second kernel would cost more than it
     saves."""
-    # A static method before torch 2.15.
+    # A static method before torch 2.14.
     asked = inspect.signature(original).bind(*args, **kwargs).arguments
     few = 8 * 64 if asked["numel_hint"] % 4 else 64 * 16
     is_outer = asked["device"].type == "webgpu" and not asked["inner_reduction"]
