@@ -162,6 +162,19 @@ def test_channels_last(dtype, weight_too):
     assert dispatches(compiled, x, w, b, rest) == (2 if weight_too else 3)
 
 
+def test_gradients_are_not_laid_out_channels_last():
+    """A graph of gradients has no convolution to know the device by."""
+    tensors = [randn(*shape) for shape in (RESULT, IMAGES, WEIGHT)]
+
+    def program(gradient, x, w):
+        options = [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False]
+        return torch.ops.aten.convolution_backward(gradient, x, w, None, *options)[:2]
+
+    compiled = check(program, *tensors, tolerances=WIDE)
+    assert all(one.is_contiguous() for one in compiled(*tensors))
+    assert dispatches(compiled, *tensors) == dispatches(program, *tensors)
+
+
 def test_channels_last_of_volumes():
     x = randn(2, 3, 4, 5, 6).to(memory_format=torch.channels_last_3d)
     w, b = randn(4, 3, 2, 2, 2), randn(4)

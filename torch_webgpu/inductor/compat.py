@@ -110,12 +110,20 @@ def _get_tiling(original: Callable[..., Any], self: Any, *sizes: Any) -> Any:
 
 def _decide_layout_opt(original: Callable[..., bool], gm: Any, *args: Any, **kwargs: Any) -> bool:
     """Convolutions here are no faster with channels last; the change costs two copies each."""
+    # Torch 2.15 asks about both.
+    convolutions = (
+        torch.ops.aten.convolution.default,
+        torch.ops.aten.convolution_backward.default,
+    )
     for node in gm.graph.nodes:
-        value = node.meta.get("val")
-        is_convolution = node.target is torch.ops.aten.convolution.default
-        if is_convolution and isinstance(value, torch.Tensor) and value.device.type == "webgpu":
+        if node.target in convolutions and _device_type(node.args[0]) == "webgpu":
             return False
     return original(gm, *args, **kwargs)
+
+
+def _device_type(node: Any) -> str | None:
+    value = node.meta.get("val")
+    return value.device.type if isinstance(value, torch.Tensor) else None
 
 
 def _is_unsupported_tensor(
