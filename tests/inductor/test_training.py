@@ -7,6 +7,7 @@ import torch
 from compiled import DEVICE, check, compile
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch._dynamo.variables.optimizer import OptimizerVariable
 
 from torch_webgpu import wgsl
 from torch_webgpu.inductor import packing
@@ -137,6 +138,19 @@ def test_optimizers(name):
     eager, compiled = (trained(OPTIMIZERS[name], 4, use) for use in (False, True))
     for one, other in zip(compiled, eager, strict=True):
         torch.testing.assert_close(one.cpu(), other.cpu(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(
+    not hasattr(OptimizerVariable, "_safe_to_set_capturable"),
+    reason="before torch 2.15, Dynamo sets the flag and leaves it",
+)
+def test_groups_are_left_alone():
+    parameter = randn(8, requires_grad=True)
+    parameter.grad = torch.ones_like(parameter)
+    optimizer = torch.optim.AdamW([parameter])
+    compile(optimizer.step)()
+    assert optimizer.param_groups[0]["capturable"] is False
+    assert optimizer.state[parameter]["step"].device.type == DEVICE
 
 
 def limited_to(buffers):

@@ -253,16 +253,26 @@ def make_optimizers_capturable(optimizer: ModuleType) -> None:
     """Dynamo makes a traced optimizer capturable on CUDA and XPU only. On another device its step
     counts would stay on the CPU, and their arithmetic would be compiled by a C++ compiler."""
 
+    def can_be(self: Any, group: dict[str, Any]) -> bool:
+        params = group.get("params", [])
+        is_ours = all(p.device.type == "webgpu" and p not in self.value.state for p in params)
+        return "capturable" in group and bool(params) and is_ours
+
     def set_capturable(original: Callable[..., None], self: Any, tx: Any) -> None:
         for group in self.value.param_groups:
-            params = group.get("params", [])
-            if "capturable" in group and params:
-                group["capturable"] |= all(
-                    p.device.type == "webgpu" and p not in self.value.state for p in params
-                )
+            if can_be(self, group):
+                group["capturable"] = True
         original(self, tx)
 
-    _replace(optimizer.OptimizerVariable, "_set_capturable", set_capturable)
+    def is_safe(original: Callable[..., bool], self: Any, group: dict[str, Any]) -> bool:
+        return original(self, group) or can_be(self, group)
+
+    # From torch 2.15 on, the flag is only set while the state is made: the program's own groups
+    # stay as they are.
+    if hasattr(optimizer.OptimizerVariable, "_safe_to_set_capturable"):
+        _replace(optimizer.OptimizerVariable, "_safe_to_set_capturable", is_safe)
+    else:
+        _replace(optimizer.OptimizerVariable, "_set_capturable", set_capturable)
 
 
 def extend_flex_attention(module: ModuleType) -> None:
