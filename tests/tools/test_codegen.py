@@ -27,6 +27,8 @@ TORCH = Path(torch.__file__).parent
 # The version that ops.yaml was written for: older ones lack some of its functions and stubs.
 TABLE_VERSION = (2, 13)
 TORCH_VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+# What ops.yaml names and later versions of torch no longer have.
+GONE = [((2, 14), ["cholesky", "cholesky.out"])]
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +124,9 @@ def test_every_stub_exists_and_can_be_linked(table: dict, exported: list[str]) -
 
 @pytest.mark.skipif(TORCH_VERSION < TABLE_VERSION, reason="the table is newer than this torch")
 def test_every_function_exists_and_has_a_shared_kernel(everything) -> None:
-    assert everything[0].notes == []
+    gone = [name for version, names in GONE if version <= TORCH_VERSION for name in names]
+    note = f"left out (not in this torch): {', '.join(gone)}"
+    assert everything[0].notes == ([note] if gone else [])
 
 
 def test_every_generated_symbol_is_exported(everything, exported: list[str]) -> None:
