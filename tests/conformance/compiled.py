@@ -14,14 +14,14 @@ import torch._inductor.config
 import yaml
 from torch.utils._pytree import tree_map
 
-from . import comparison, operators
+from . import comparison, ledgers, operators
 
 SIDES = {"forward": ("forward", "dynamic"), "backward": ("gradient", "dynamic gradient")}
 LEFT_OUT = operators.LEFT_OUT
 DTYPES = (torch.float32, torch.float16)
 # Each is compiled anew.
 MOST_SAMPLES = 2
-LEDGER = yaml.safe_load(pathlib.Path(__file__).with_suffix(".yaml").read_text())
+LEDGER = ledgers.reasons(yaml.safe_load(pathlib.Path(__file__).with_suffix(".yaml").read_text()))
 # Samples are tiny: at their own values these thresholds would let none take lanes or tiles, and
 # few invocations share a row.
 THRESHOLDS = {
@@ -30,6 +30,7 @@ THRESHOLDS = {
     "torch_webgpu.inductor.kernel._ELEMENTS_OF_A_LANE": 4,  # a quarter, where results are few
     "torch_webgpu.inductor.kernel._ENOUGH_WORKGROUPS": 1,
 }
+
 
 name_of = operators.name_of
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from conformance import cells, comparison, compiled, databases, readme, report
+from conformance import cells, comparison, compiled, databases, ledgers, readme, report
 from conformance.__main__ import main
 from torch.testing._internal.common_device_type import tol, toleranceOverride
 from torch.testing._internal.opinfo.core import DecorateInfo, OpInfo, SampleInput
+from torch.torch_version import TorchVersion
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -199,6 +200,20 @@ def test_a_difference_of_compiled_code(monkeypatch):
         assert (result.status, result.reason) == (cells.KNOWN, "one is not two")
         status, text = report.square({variant: result})
         assert status == cells.KNOWN and f"{variant}: known (one is not two - " in text
+
+
+def test_rows_of_ledgers_about_some_versions():
+    rows = {
+        "sin": "always",
+        "cos": {"before": "2.14", "reason": "once"},
+        "tan": {"since": "2.14", "reason": "now"},
+    }
+    for version, names in [
+        ("2.9.1", {"sin": "always", "cos": "once"}),
+        ("2.13.0+cpu", {"sin": "always", "cos": "once"}),
+        ("2.14.1", {"sin": "always", "tan": "now"}),
+    ]:
+        assert ledgers.reasons(rows, TorchVersion(version)) == names
 
 
 def test_every_line_of_the_ledger_is_of_an_entry():
