@@ -189,6 +189,7 @@ WITH_PARAMETERS = [
     ("clamp_f", (2.5, -1.5), lambda x: x.clamp(2.5, -1.5)),
     ("hardtanh_f", (-1.5, 2.5), lambda x: F.hardtanh(x, -1.5, 2.5)),
     ("logit_eps_f", (0.1,), lambda x: torch.logit(x, 0.1)),
+    ("logit_eps_f", (0.6,), lambda x: torch.logit(x, 0.6)),
     ("logit_eps_f", (-1.0,), torch.logit),
     ("softplus_f", (2.0, 15.0), lambda x: F.softplus(x, 2.0, 15.0)),
     ("softplus_grad_f", (2.0, 15.0), gradient(lambda x: F.softplus(x, 2.0, 15.0))),

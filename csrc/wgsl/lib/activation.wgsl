@@ -93,9 +93,11 @@ fn logit_f(x: f32) -> f32 {
   return log_f(div_f(x, 1.0 - x));
 }
 
-// A negative eps means none, as in PyTorch.
+// A negative eps means none, as in PyTorch. One above 1/2 crosses the bounds: the lower one is
+// asked first.
 fn logit_eps_f(x: f32, eps: f32) -> f32 {
-  return logit_f(select(x, clamp_f(x, eps, 1.0 - eps), eps >= 0.0));
+  let bounded = select(min_f(x, 1.0 - eps), eps, x < eps);
+  return logit_f(select(x, bounded, eps >= 0.0));
 }
 
 fn silu_f(x: f32) -> f32 {
