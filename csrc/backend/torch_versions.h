@@ -10,6 +10,17 @@
   (TORCH_VERSION_MAJOR > (major) ||                                                                \
    (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
 
+/// ATen's check of an argument. A failure is a RuntimeError before this version of PyTorch. From
+/// then on it is an error of `kind`: TYPE, VALUE, INDEX or NOT_IMPLEMENTED.
+#define TORCH_WEBGPU_CHECK_SINCE(major, minor, kind, ...)                                          \
+  do {                                                                                             \
+    if constexpr (TORCH_WEBGPU_TORCH_AT_LEAST(major, minor)) {                                     \
+      TORCH_CHECK_##kind(__VA_ARGS__);                                                             \
+    } else {                                                                                       \
+      TORCH_CHECK(__VA_ARGS__);                                                                    \
+    }                                                                                              \
+  } while (false)
+
 namespace torch_webgpu {
 
 /// ATen's check of a tensor that is padded along its last `dims` dimensions.

@@ -12,6 +12,7 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/torch_versions.h"
 #include "launch/common.h"
 #include "ops/fft/fft_launch.h"
 
@@ -109,8 +110,8 @@ Tensor fft_c2c(const Tensor& self, IntArrayRef dim, int64_t normalization, bool 
 }
 
 Tensor fft_r2c(const Tensor& self, IntArrayRef dim, int64_t normalization, bool onesided) {
-  TORCH_CHECK(self.is_floating_point(),
-              "Only supports floating-point dtypes, but found: ", self.scalar_type());
+  TORCH_WEBGPU_CHECK_SINCE(2, 14, TYPE, self.is_floating_point(),
+                           "Only supports floating-point dtypes, but found: ", self.scalar_type());
   if (self.scalar_type() != at::kFloat) {
     return call_cpu_fallback<at::_ops::_fft_r2c>::call(self, dim, normalization, onesided);
   }
