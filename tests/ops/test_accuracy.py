@@ -402,7 +402,13 @@ def with_extremes(*shape):
         lambda x: x.median(1).values,
         lambda x: x.nanmedian(1).values,
         lambda x: x.kthvalue(3, 1).values,
-        lambda x: x.quantile(0.3, 1),
+        pytest.param(
+            lambda x: x.quantile(0.3, 1),
+            marks=pytest.mark.skipif(
+                torch.__version__ >= "2.14",
+                reason="ATen computes places in float64, in which the CPU computes",
+            ),
+        ),
         lambda x: x.nan_to_num(),
         lambda x: (x == x, x < 0, x.isnan(), x.isinf()),
         lambda x: x.relu(),
