@@ -263,8 +263,9 @@ WorkPtr ProcessGroupWebGPU::allgather_coalesced(std::vector<Tensors>& outputs, T
 WorkPtr ProcessGroupWebGPU::_allgather_base(at::Tensor& output, at::Tensor& input,
                                             const c10d::AllgatherOptions& options) {
   Collective collective(OpType::_ALLGATHER_BASE, "webgpu:_all_gather_base");
-  at::Tensor from = collective.stage(input, Access::kRead);
-  at::Tensor to = collective.stage(output, Access::kWrite);
+  // Flat: from torch 2.14 on, Gloo cuts the result along its first dimension, which may be 1.
+  at::Tensor from = collective.stage(input, Access::kRead).view(-1);
+  at::Tensor to = collective.stage(output, Access::kWrite).view(-1);
   collective.inputs = {input};
   collective.outputs = {{output}};
   return run(std::move(collective), [from, to, options](c10d::Backend& cpu) mutable {

@@ -97,8 +97,10 @@ def names_and_devices():
 @check
 def groups_by_name():
     both = "cpu:gloo,webgpu:webgpu_gloo"
+    # A PyTorch built for CUDA keeps Gloo for it.
+    gloo = "cpu:gloo,cuda:gloo,webgpu:webgpu_gloo" if torch._C._has_cuda else both
     for name, config in (
-        ("gloo", both),
+        ("gloo", gloo),
         (distributed.BACKEND, "cpu:webgpu_gloo,webgpu:webgpu_gloo"),
         (both, both),
         (None, both),
