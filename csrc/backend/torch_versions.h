@@ -5,6 +5,8 @@
 #include <ATen/native/Padding.h>
 #include <torch/version.h>
 
+#include <string>
+
 /// Whether PyTorch has this version or a later one.
 #define TORCH_WEBGPU_TORCH_AT_LEAST(major, minor)                                                  \
   (TORCH_VERSION_MAJOR > (major) ||                                                                \
@@ -31,6 +33,35 @@ void check_padded_input(const at::Tensor& input, at::IntArrayRef padding) {
 #else
   at::native::padding::check_valid_input<dims>(input, padding);
 #endif
+}
+
+/// ATen's check of the sizes of _int_mm.
+inline void check_int_mm_sizes(const at::Tensor& self, const at::Tensor& mat2) {
+#if TORCH_WEBGPU_TORCH_AT_LEAST(2, 15)
+  TORCH_CHECK(self.dim() == 2, "_int_mm: self must be a matrix, got ", self.dim(), "-D tensor");
+  TORCH_CHECK(mat2.dim() == 2, "_int_mm: mat2 must be a matrix, got ", mat2.dim(), "-D tensor");
+  TORCH_CHECK(self.size(1) == mat2.size(0), "_int_mm: mat1 and mat2 shapes cannot be multiplied (",
+              self.size(0), "x", self.size(1), " and ", mat2.size(0), "x", mat2.size(1), ")");
+#else
+  constexpr const char* op = "int_mm_out_cpu";
+  TORCH_CHECK(self.dim() == 2, op, ": Expected self to be of dimension 2 but got ", self.dim());
+  TORCH_CHECK(mat2.dim() == 2, op, ": Expected mat2 to be of dimension 2 but got ", mat2.dim());
+  TORCH_CHECK(self.size(1) == mat2.size(0), op,
+              ": self.size(1) needs to match mat2.size(0) but got ", self.size(1), " and ",
+              mat2.size(0));
+#endif
+}
+
+/// ATen's check of max_unpool's input: of the dimensions from `first` on, none is empty.
+inline void check_unpooled_sizes(const at::Tensor& self, const std::string& name, int64_t first) {
+  constexpr bool is_reworded = TORCH_WEBGPU_TORCH_AT_LEAST(2, 15);
+  for (int64_t d = first; d < self.dim(); ++d) {
+    TORCH_CHECK(self.size(d) > 0, name,
+                "_forward_out_cpu(): Expected input to have non-zero size for non-batch "
+                "dimensions, but ",
+                is_reworded ? "input has sizes " : "got ", self.sizes(), " with dimension ", d,
+                " being empty", is_reworded ? "" : ".");
+  }
 }
 
 } // namespace torch_webgpu

@@ -5,6 +5,7 @@
 #include <torch/library.h>
 
 #include "backend/empty.h"
+#include "backend/torch_versions.h"
 #include "launch/common.h"
 
 namespace torch_webgpu {
@@ -21,12 +22,7 @@ void check_unpool(const Tensor& self, const Tensor& indices, int64_t dims) {
   TORCH_CHECK(self.sizes() == indices.sizes(),
               "Expected shape of indices to be same as that of the input tensor (", self.sizes(),
               ") but got indices tensor with shape: ", indices.sizes());
-  for (int64_t d = self.dim() - dims - 1; d < self.dim(); ++d) {
-    TORCH_CHECK(self.size(d) > 0, name,
-                "_forward_out_cpu(): Expected input to have non-zero size for non-batch "
-                "dimensions, but got ",
-                self.sizes(), " with dimension ", d, " being empty.");
-  }
+  check_unpooled_sizes(self, name, self.dim() - dims - 1);
   TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(self.scalar_type()), "\"max_unpool", dims,
                               "d\" not implemented for '", self.scalar_type(), "'");
 }

@@ -5,6 +5,7 @@
 
 #include "backend/empty.h"
 #include "backend/tensor.h"
+#include "backend/torch_versions.h"
 #include "ops/matmul/matmul_gemm.h"
 
 namespace torch_webgpu {
@@ -14,11 +15,7 @@ using at::Tensor;
 
 Tensor& int_mm_out(const Tensor& self, const Tensor& mat2, Tensor& result) {
   constexpr const char* op = "int_mm_out_cpu"; // errors are the CPU's
-  TORCH_CHECK(self.dim() == 2, op, ": Expected self to be of dimension 2 but got ", self.dim());
-  TORCH_CHECK(mat2.dim() == 2, op, ": Expected mat2 to be of dimension 2 but got ", mat2.dim());
-  TORCH_CHECK(self.size(1) == mat2.size(0), op,
-              ": self.size(1) needs to match mat2.size(0) but got ", self.size(1), " and ",
-              mat2.size(0));
+  check_int_mm_sizes(self, mat2);
   TORCH_CHECK(self.scalar_type() == at::kChar || self.scalar_type() == at::kByte, op,
               ": Expected self dtype to be int8 or uint8 but got ", self.dtype());
   TORCH_CHECK(mat2.scalar_type() == at::kChar, op,
