@@ -52,6 +52,12 @@ inline void check_int_mm_sizes(const at::Tensor& self, const at::Tensor& mat2) {
 #endif
 }
 
+/// How the error of max_unpool3d about the dtype of indices ends.
+inline std::string long_indices_suffix(const at::Tensor& indices) {
+  constexpr bool is_reworded = TORCH_WEBGPU_TORCH_AT_LEAST(2, 15);
+  return is_reworded ? std::string(" but got: ") + c10::toString(indices.scalar_type()) : "";
+}
+
 /// ATen's check of max_unpool's input: of the dimensions from `first` on, none is empty.
 inline void check_unpooled_sizes(const at::Tensor& self, const std::string& name, int64_t first) {
   constexpr bool is_reworded = TORCH_WEBGPU_TORCH_AT_LEAST(2, 15);

@@ -66,7 +66,8 @@ Tensor& max_unpool3d_out(const Tensor& self, const Tensor& indices, IntArrayRef 
                          IntArrayRef stride, IntArrayRef padding, Tensor& out) {
   at::globalContext().alertNotDeterministic("max_unpooling3d_forward_out");
   check_same_device("max_unpool3d", {{self, "self"}, {indices, "indices"}, {out, "out"}});
-  TORCH_CHECK(indices.scalar_type() == at::kLong, "elements in indices should be type int64");
+  TORCH_CHECK(indices.scalar_type() == at::kLong, "elements in indices should be type int64",
+              long_indices_suffix(indices));
   TORCH_CHECK(output_size.size() == 3,
               "There should be exactly three elements (depth, height, width) in output_size, but "
               "got ",

@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "backend/fallback.h"
+#include "backend/torch_versions.h"
 #include "launch/common.h"
 #include "launch/stub.h"
 #include "ops/reduce/reduce.h"
@@ -40,8 +41,9 @@ struct Statistic {
 void check_input(const Statistic& of, const char* op) {
   TORCH_CHECK(of.self.layout() == at::kStrided, op,
               " only supports strided layout, got: ", of.self.layout());
-  TORCH_CHECK(at::isFloatingType(of.self.scalar_type()) || of.self.is_complex(), op,
-              " only support floating point and complex dtypes");
+  TORCH_WEBGPU_CHECK_SINCE(2, 15, NOT_IMPLEMENTED,
+                           at::isFloatingType(of.self.scalar_type()) || of.self.is_complex(), op,
+                           " only support floating point and complex dtypes");
 }
 
 void run(const Statistic& of, TensorIterator& iter) {
