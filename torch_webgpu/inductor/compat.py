@@ -55,6 +55,7 @@ def apply() -> None:
         _replace(scheduler.BaseSchedulerNode, "get_tiling", _get_tiling)
     _replace(graph.GraphLowering, "decide_layout_opt", _decide_layout_opt)
     _replace(ir.StorageBox, "has_exceeded_max_reads", _has_exceeded_max_reads)
+    _replace(ir.View, "dynamic_reshape_indexer", _dynamic_reshape_indexer)
     _replace(choices.InductorChoices, "reduction_split_factor", _split_factor)
     _replace(ir.Reduction, "num_splits", _num_splits)
     _replace(lowering, "pointwise_cat", _pointwise_cat)
@@ -144,6 +145,18 @@ def _has_exceeded_max_reads(original: Callable[..., bool], self: Any) -> bool:
     if not isinstance(self.data, Pointwise) or self.get_device().type != "webgpu":
         return original(self)
     return original(self) or self.num_reads() > (buffer_budget() - 1) // 3
+
+
+def _dynamic_reshape_indexer(
+    original: Callable[..., Any], old_size: Any, new_size: Any, dense_dim: int | None = None
+) -> Any:
+    """Inductor's function states on its way that sizes are equal, or 1, and goes another way if
+    that leads nowhere. What it stated stays: an export for all sizes would be one for size 1."""
+    from torch_webgpu.inductor import sized_products
+
+    if dense_dim is not None or not sized_products.is_active():
+        return original(old_size, new_size, dense_dim)
+    return sized_products.reshape_indexer(old_size, new_size)
 
 
 def _split_factor(original: Callable[..., int], *args: Any, **kwargs: Any) -> int:

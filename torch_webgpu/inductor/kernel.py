@@ -31,6 +31,7 @@ from torch._inductor.dependencies import WeakDep
 from torch._inductor.runtime.runtime_utils import next_power_of_2
 from torch._inductor.utils import generate_assert
 from torch._inductor.virtualized import OpsValue, V
+from torch.utils._sympy.functions import FloorDiv
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 from torch.utils._sympy.value_ranges import ValueRanges
 
@@ -846,9 +847,9 @@ class WgslKernel(KnownNumbers, SIMDKernel):
         if self.tile is not None:
             columns, rows = self.tile
             tiles = -(-columns // _TILE) * -(-rows // _TILE)
-            return V.graph.sizevars.simplify(self.x_numel() // (columns * rows) * tiles)
+            return V.graph.sizevars.simplify(FloorDiv(self.x_numel(), columns * rows) * tiles)
         each = self.results_of_a_workgroup
-        return V.graph.sizevars.simplify((self.x_numel() + each - 1) // each)
+        return V.graph.sizevars.simplify(FloorDiv(self.x_numel() + each - 1, each))
 
     def signature(self) -> list[tuple[Any, Any]]:
         """The arguments outside and inside of the kernel."""

@@ -9,9 +9,10 @@ In this module a reader is such a group of nodes. A source is a pointwise node t
 operand, such as a bias that it converts; its statements come first then.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import sympy
 from torch._inductor import config, ir
 from torch._inductor.codegen.common import Kernel
 from torch._inductor.scheduler import (
@@ -19,7 +20,7 @@ from torch._inductor.scheduler import (
     FusedSchedulerNode,
     SchedulerNode,
 )
-from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
+from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata, sympy_product
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
@@ -28,6 +29,7 @@ from torch_webgpu.inductor.epilogues import Epilogue, Place, UnfitError, added_i
 from torch_webgpu.inductor.interface import buffer_budget
 from torch_webgpu.inductor.lanes import size_hint
 from torch_webgpu.inductor.module import LONGEST_NAME
+from torch_webgpu.inductor.sized_products import SizedProduct, is_fit, is_sized
 
 # Inductor's operations in a source, loads and the store included. An element of an operand that is
 # the same along a dimension is computed again for each element of the product along it.
@@ -41,11 +43,15 @@ class FusedProduct(FusedSchedulerNode):
         self, scheduler: Any, product: Any, readers: Sequence[Any], epilogue: Epilogue
     ) -> None:
         sources = epilogue.sources.values()
+        if not (readers or sources):  # of which one would have the group's sizes
+            sizes = sympy_product(product.node.get_size()), sympy.S.One
+            product.group = (product.get_device(), sizes)
         super().__init__(scheduler, [*readers, *sources, product])  # the first tells the group
         self.snodes = [*sources, product, *readers]
         self.product = product
         self.epilogue = epilogue
         self.statements = epilogue.statements()
+        self.is_sized = is_sized(product.node)
 
     def codegen(self) -> None:
         """Has the wrapper allocate the buffers that are stored, and call the product."""
@@ -59,6 +65,16 @@ class FusedProduct(FusedSchedulerNode):
                 elif buffer.get_name() in stored:  # its operator would have allocated it
                     wrapper.allocated.add(buffer.get_name())
                     wrapper.writeline(wrapper.make_buffer_allocation(buffer.node))
+        origins, detailed_origins = get_kernel_metadata(self.snodes, wrapper)
+        for line in origins.splitlines():
+            wrapper.writeline(line)
+        if self.is_sized:
+            sized = SizedProduct(self.product.node, self.epilogue, self.statements)
+            name = self._named(
+                "sized_product", sized.definition(""), sized.definition, origins, detailed_origins
+            )
+            wrapper.writeline(sized.launch(name))
+            return
         out, *second = map(self._view, self.epilogue.results)
         operands = [*map(self._view, self.epilogue.operands)]
         operands += [f"second={view}" for view in second]
@@ -72,15 +88,11 @@ class FusedProduct(FusedSchedulerNode):
         else:
             *added, a, b = given
             inputs = [a, b, *added]
-        origins, detailed_origins = get_kernel_metadata(self.snodes, wrapper)
-        for line in origins.splitlines():
-            wrapper.writeline(line)
         name = self._define(origins, detailed_origins)
         wrapper.writeline(f"{name}({', '.join([out, *inputs, *operands])})")
 
     def _define(self, *origins: str) -> str:
         """The name of the product in the module."""
-        wrapper = V.graph.wrapper_code
         kind = self.epilogue.kind
         given: dict[str, Any] = {}
         if kind.strategy:
@@ -90,13 +102,17 @@ class FusedProduct(FusedSchedulerNode):
         options = "".join(f", {option}={value!r}" for option, value in given.items())
         function = "fused_convolution" if kind.is_convolution else "fused_product"
         text = f'{function}("""\n{self.statements}\n"""{options})'
-        if text not in wrapper.src_to_kernel:
+        return self._named(function.removeprefix("fused_"), text, lambda _: text, *origins)
+
+    def _named(self, prefix: str, key: str, definition: Callable[[str], str], *origins: str) -> str:
+        """The name of what the module defines once for each key."""
+        wrapper = V.graph.wrapper_code
+        if key not in wrapper.src_to_kernel:
             fused = get_fused_kernel_name(self.snodes, config.triton.descriptive_names)
-            prefix = function.removeprefix("fused_")
             name = f"{prefix}_{fused[:LONGEST_NAME]}_{wrapper.next_kernel_suffix()}"
-            wrapper.src_to_kernel[text] = name
-            wrapper.define_kernel(name, text, "\n".join(origins), gpu=False)
-        return str(wrapper.src_to_kernel[text])
+            wrapper.src_to_kernel[key] = name
+            wrapper.define_kernel(name, definition(name), "\n".join(origins), gpu=False)
+        return str(wrapper.src_to_kernel[key])
 
     def _view(self, place: Place) -> str:
         wrapper = V.graph.wrapper_code
@@ -123,7 +139,12 @@ def fuse_products(scheduler: Any, nodes: list[Any]) -> list[Any]:
         kind = _kind(product)
         if kind is None:
             continue
-        for sources, reader in _neighbours(scheduler, product, kind):
+        alone: list[tuple[dict[str, SchedulerNode], Any]] = []
+        if is_sized(product.node):
+            if not is_fit(product.node, kind):
+                continue
+            alone.append(({}, None))
+        for sources, reader in [*_neighbours(scheduler, product, kind), *alone]:
             others = [*sources.values(), *([reader] if reader else [])]
             last = reader or product
             members = [*others, product]
