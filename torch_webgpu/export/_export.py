@@ -9,7 +9,7 @@ import re
 import traceback
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.optim.optimizer import (
@@ -18,10 +18,14 @@ from torch.optim.optimizer import (
 )
 
 from torch_webgpu import _C, wgsl
+from torch_webgpu.export._dimensions import Dimension, Shapes, dimensions_of
 from torch_webgpu.export._optimizers import PreparedOptimizer, prepared
 from torch_webgpu.export._types import declarations
-from torch_webgpu.graphs._graph import Graph, graph
+from torch_webgpu.graphs._graph import Graph, checked_optimizers, graph
 from torch_webgpu.graphs._save import Recording, SavedFunction, save_functions
+
+if TYPE_CHECKING:  # these import the compiler
+    from torch_webgpu.export._trace import Compiled
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -40,12 +44,16 @@ class _Target(NamedTuple):
     features: tuple[str, ...] = ()
     limits: Mapping[str, int] = {}
 
+    def scope(self) -> contextlib.AbstractContextManager[Any]:
+        return wgsl.target("browser", features=self.features, limits=dict(self.limits))
+
 
 def export(
     fn: Callable[..., Any] | Mapping[str, Callable[..., Any]],
     example_inputs: Any,
     path: str | os.PathLike[str],
     *,
+    dynamic_shapes: Any = None,
     state: Mapping[str, Any] | None = None,
     types: bool = False,
 ) -> None:
@@ -57,7 +65,12 @@ def export(
     several functions by name, which share what they keep: ``{"step": step, "classify": model}``.
     example_inputs: tensors by the names of the arguments, or a sequence of tensors in their order;
     for several functions, such inputs by the function's name. Their dtypes and shapes are those of
-    every call.
+    every call, but for `dynamic_shapes`.
+    dynamic_shapes: sizes that a call decides, as ``torch.export`` has them: by input and dimension
+    a ``torch.export.Dim``, a name, ``Dim.AUTO`` or ``Dim.DYNAMIC``, such as
+    ``{"x": {0: Dim("batch", max=64)}}``; for several functions by function. Without a largest size,
+    the example's is the largest. Sizes of one name are the same size. Such a function is compiled,
+    as ``torch.compile(dynamic=True)`` does.
     path: the file, which is replaced if it exists.
     state: objects with a ``state_dict``, or state dicts, by name, on ``webgpu``: what a player
     saves and loads. Of an optimizer, the learning rate becomes an input ``lr`` that a call may
@@ -71,27 +84,22 @@ def export(
     ``seed0`` and ``offset0``, which count on by themselves.
 
     Raises RuntimeError for what cannot be captured, naming the line, and for the first step of an
-    optimizer that is not among `state`; TypeError or ValueError for arguments that do not fit.
+    optimizer that is not among `state`, and for an operator whose kernels a size chooses where a
+    call decides that size; TypeError or ValueError for arguments that do not fit.
     """
     functions = _named(fn)
     samples = _samples(functions, example_inputs)
+    shapes = _shapes(functions, samples, dynamic_shapes)
     holders = dict(state or {})
-    gradients = [(p, p.grad) for p in _leaves()]
-    try:
-        with prepared(holders) as optimizers, _no_first_steps():
-            holders.update(optimizers)
-            recorded = {
-                name: _record(name, function, samples[name]) for name, function in functions.items()
-            }
-            rates = _rates(optimizers)
-            saved = {
-                name: _with_rates(name, inputs, recordings, rates)
-                for name, (inputs, recordings) in recorded.items()
-            }
-            program = save_functions(path, saved, holders)
-    finally:
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
+    with _kept_gradients(), prepared(holders) as optimizers, _no_first_steps():
+        holders.update(optimizers)
+        recorded = {
+            name: _recorded(name, function, samples[name], shapes[name])
+            for name, function in functions.items()
+        }
+        rates = _rates(optimizers)
+        saved = {name: _with_rates(name, one, rates) for name, one in recorded.items()}
+        program = save_functions(path, saved, holders)
     if types:
         path = pathlib.Path(os.fsdecode(path))
         text = declarations(program, path.name)
@@ -154,6 +162,28 @@ def _inputs(name: str, function: Callable[..., Any], given: Any) -> Tensors:
     }
 
 
+def _shapes(
+    functions: Mapping[str, Callable[..., Any]], samples: Mapping[str, Tensors], stated: Any
+) -> dict[str, Shapes]:
+    known: dict[str, Dimension] = {}
+    if len(functions) > 1:
+        if stated is not None and (
+            not isinstance(stated, Mapping) or not stated.keys() <= functions.keys()
+        ):
+            raise TypeError(
+                "dynamic_shapes must have the shapes of each function by its name: "
+                + ", ".join(functions)
+            )
+    else:
+        ((name, inputs),) = samples.items()
+        if not (isinstance(stated, Mapping) and stated.keys() == {name} - inputs.keys()):
+            stated = {name: stated}
+    return {
+        name: dimensions_of(name, inputs, (stated or {}).get(name), known)
+        for name, inputs in samples.items()
+    }
+
+
 def _outputs(result: object) -> dict[str, torch.Tensor]:
     if _is_tensor(result):
         named: dict[Any, Any] = {"output": result}
@@ -199,30 +229,63 @@ def _targets() -> list[_Target]:
     return [target for target in wanted if set(target.features) <= set(has)]
 
 
-def _record(
-    name: str, function: Callable[..., Any], inputs: Tensors
-) -> tuple[Tensors, list[Recording]]:
+def _recorded(
+    name: str, function: Callable[..., Any], inputs: Tensors, shapes: Shapes
+) -> SavedFunction:
+    if not shapes:
+        return SavedFunction(
+            inputs, _recordings(lambda target: _capture(name, function, inputs, target))
+        )
+    from torch_webgpu.export._trace import compiled
+
+    with _explained(name), _kept_gradients(), checked_optimizers():
+        made = compiled(function, inputs, shapes, _outputs)
+        recordings = _recordings(lambda target: _sized_capture(made, target))
+    return SavedFunction(made.inputs, recordings, sized=made.shapes)
+
+
+def _recordings(capture: Callable[[_Target], Recording]) -> list[Recording]:
     """Recordings of a function, each different from the others."""
     recordings: list[Recording] = []
     texts: set[frozenset[str]] = set()
-    targets = _targets()
-    for target in reversed(targets):  # the one for all devices is kept in any case
-        recording = _capture(name, function, inputs, target)
+    for target in reversed(_targets()):  # the one for all devices is kept in any case
+        recording = capture(target)
         shaders = frozenset(s.source for s in _C.list_graph(recording.captured).shaders)
         if shaders not in texts:
             texts.add(shaders)
             recordings.insert(0, recording)
-    return inputs, recordings
+    return recordings
 
 
 def _capture(
     name: str, function: Callable[..., Any], inputs: Tensors, target: _Target
 ) -> Recording:
     captured = Graph(keep_graph=True)
-    with wgsl.target("browser", features=target.features, limits=dict(target.limits)):
-        with _explained(name), graph(captured):
-            outputs = _outputs(function(**inputs))
+    with target.scope(), _explained(name), graph(captured):
+        outputs = _outputs(function(**inputs))
     return Recording(captured._graph, outputs)
+
+
+def _sized_capture(made: "Compiled", target: _Target) -> Recording:
+    from torch_webgpu.export._record import Recorder
+
+    captured = Graph(keep_graph=True)
+    recorder = Recorder(made.symbols)
+    with target.scope(), graph(captured):
+        outputs = made.run(recorder)
+    launches = recorder.launches_of(captured._graph)
+    return Recording(captured._graph, dict(zip(made.outputs, outputs, strict=True)), launches)
+
+
+@contextlib.contextmanager
+def _kept_gradients() -> Iterator[None]:
+    """Those of a trace are no gradients."""
+    gradients = [(p, p.grad) for p in _leaves()]
+    try:
+        yield
+    finally:
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
 
 
 @contextlib.contextmanager
@@ -291,16 +354,16 @@ def _rates(optimizers: Mapping[str, PreparedOptimizer]) -> dict[str, torch.Tenso
     return {"lr": pairs[0][1]} if len(pairs) == 1 else dict(pairs)
 
 
-def _with_rates(
-    name: str, inputs: Tensors, recordings: list[Recording], rates: Tensors
-) -> SavedFunction:
+def _with_rates(name: str, function: SavedFunction, rates: Tensors) -> SavedFunction:
     """The function with the learning rates that it uses as inputs."""
     used = {
         tensor.allocation
-        for recording in recordings
+        for recording in function.recordings
         for tensor in _C.list_graph(recording.captured).tensors
     }
     taken = {label: rate for label, rate in rates.items() if _C.allocation_of(rate) in used}
-    if both := taken.keys() & inputs.keys():
+    names = {*function.inputs, *(function.sized.dimensions if function.sized else ())}
+    if both := taken.keys() & names:
         raise ValueError(f"{name} has an input {min(both)!r}, which is a learning rate's name")
-    return SavedFunction({**inputs, **taken}, recordings, frozenset(taken))
+    inputs = {**function.inputs, **taken}
+    return function._replace(inputs=inputs, optional=frozenset(taken))

@@ -1,7 +1,8 @@
 """Capture and replay."""
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,24 @@ def _check_steps_on_device(optimizer: torch.optim.Optimizer, *_: Any) -> None:
                 )
 
 
+@contextlib.contextmanager
+def checked_optimizers() -> Iterator[None]:
+    """In the block, optimizers that a capture refuses raise RuntimeError."""
+    hooks = _hook_optimizers()
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _hook_optimizers() -> list[Any]:
+    return [
+        register_optimizer_step_pre_hook(_check_capturable),
+        register_optimizer_step_post_hook(_check_steps_on_device),
+    ]
+
+
 class Graph:
     """A program of device commands, as ``torch.cuda.CUDAGraph`` is one.
 
@@ -90,10 +109,7 @@ class Graph:
                 f"Unknown capture error mode. Expected one of {MODES}, got {capture_error_mode!r}"
             )
         self._graph.capture_begin(pool)
-        self._hooks = [
-            register_optimizer_step_pre_hook(_check_capturable),
-            register_optimizer_step_post_hook(_check_steps_on_device),
-        ]
+        self._hooks = _hook_optimizers()
 
     def capture_end(self) -> None:
         """Ends the capture. Raises RuntimeError if there is none, or if an operator was refused

@@ -4,7 +4,7 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import torch
@@ -27,11 +27,27 @@ _FEATURES = {
 _NAME = re.compile(r"[^\W\d]\w*")
 
 
+class SizedLaunch(NamedTuple):
+    """What sizes of a call decide of a dispatch: its first parameters, and its grid."""
+
+    words: list[form.Expression]
+    grid: tuple[form.Expression, form.Expression, form.Expression]
+
+
 class Recording(NamedTuple):
     """A capture of a function, for one kind of device."""
 
     captured: Any  # the runtime's graph
     outputs: Mapping[str, torch.Tensor]
+    launches: Mapping[int, SizedLaunch] = {}  # by the number of the command
+
+
+class SizedShapes(NamedTuple):
+    """Shapes of a function whose sizes a call decides. Its tensors are as large as they get."""
+
+    dimensions: Mapping[str, form.Dimension]
+    inputs: Mapping[str, list[form.Expression]]
+    outputs: Mapping[str, list[form.Expression]]
 
 
 class SavedFunction(NamedTuple):
@@ -41,6 +57,7 @@ class SavedFunction(NamedTuple):
     inputs: Mapping[str, torch.Tensor]
     recordings: Sequence[Recording]
     optional: frozenset[str] = frozenset()  # inputs that a call may leave out
+    sized: SizedShapes | None = None  # None: all shapes are those of the tensors
 
 
 def save_graph(
@@ -95,6 +112,7 @@ class _Capture:
     def __init__(self, recording: Recording) -> None:
         self.listing = _C.list_graph(recording.captured)
         self.outputs = recording.outputs
+        self.launches = recording.launches
         self.number: dict[int, int] = {}  # of a listed tensor: its buffer
         self.shader: list[int] = []  # of a listed shader: its number in the file
 
@@ -156,6 +174,10 @@ class _Writer:
         self.numbers: dict[str, form.Number] = {}
         self.streams: dict[object, tuple[str, str]] = {}  # of a generator: its numbers
         self.stored: dict[tuple[object, ...], str] = {}
+        self.dimensions: dict[str, form.Dimension] = {}
+        for function in functions.values():
+            if function.sized is not None:
+                self.dimensions.update(function.sized.dimensions)
         self.alive: list[torch.Tensor] = []  # so that no other tensor gets its address
 
     def program(self, state: Mapping[str, Any]) -> form.Program:
@@ -167,7 +189,10 @@ class _Writer:
                     )
         input_views = {
             label: {
-                name: self._input(name, tensor, name in function.optional)
+                name: _with_shape(
+                    self._input(name, tensor, name in function.optional),
+                    function.sized and function.sized.inputs.get(name),
+                )
                 for name, tensor in function.inputs.items()
             }
             for label, function in self.functions.items()
@@ -199,6 +224,7 @@ class _Writer:
             buffers=self.buffers,
             shaders=self.shaders,
             functions=functions,
+            dimensions=self.dimensions,
             numbers=self.numbers,
             state=trees,
             messages=messages,
@@ -211,7 +237,7 @@ class _Writer:
         capture.shader = [self._shader(shader) for shader in capture.listing.shaders]
         scratch = self._scratch(capture)
         commands = self._commands(capture, steps)
-        requires = self._requirements(capture, commands)
+        requires = self._requirements(capture)
         return form.Variant(requires=requires, scratch=scratch, commands=commands)
 
     # ---- Tensors
@@ -282,6 +308,9 @@ class _Writer:
                 if not same or self._view(what, tensor, allocation) != views[name]:
                     raise ValueError(f"{what} lies elsewhere in another recording of {label!r}")
                 self._enlarge(wanted, self.allocations[allocation].bytes)
+        sized = self.functions[label].sized
+        if sized is not None:
+            views = {name: _with_shape(view, sized.outputs[name]) for name, view in views.items()}
         return views
 
     def _output(self, name: str, tensor: torch.Tensor) -> form.View:
@@ -388,7 +417,7 @@ class _Writer:
         """The commands of a capture. Adds to `steps` what its replays add to counters."""
         names = self._streams(capture, steps)
         commands: list[Any] = []
-        for command in capture.listing.commands:
+        for number, command in enumerate(capture.listing.commands):
             parts = [(capture.number[k], offset, size) for k, offset, size in command.parts]
             if command.kind == "copy":
                 commands.append(
@@ -407,11 +436,16 @@ class _Writer:
                 moved: form.Expression = ["+", offset, command.draw.counter]
                 at = command.draw.at // 4
                 words[at : at + 4] = [seed, [">>", seed, 32], moved, [">>", moved, 32]]
+            grid: tuple[form.Expression, ...] = tuple(command.grid)
+            if number in capture.launches:
+                sized = capture.launches[number]
+                words[: len(sized.words)] = sized.words
+                grid = sized.grid
             commands.append(
                 form.Dispatch(
                     shader=capture.shader[command.shader],
                     bind=parts,
-                    grid=tuple(command.grid),  # type: ignore[arg-type]
+                    grid=grid,  # type: ignore[arg-type]
                     words=words,
                 )
             )
@@ -436,8 +470,9 @@ class _Writer:
         if (key, counter, nth) not in self.streams:
             number = len(self.streams)
             seed, offset = f"seed{number}", f"offset{number}"
-            inputs = {name for function in self.functions.values() for name in function.inputs}
-            while {seed, offset} & inputs:
+            taken = {name for function in self.functions.values() for name in function.inputs}
+            taken |= self.dimensions.keys()
+            while {seed, offset} & taken:
                 seed, offset = f"{seed}_", f"{offset}_"
             self.numbers[seed] = form.Number(type="u64", value=str(key), input=True)
             self.numbers[offset] = form.Number(type="u64", value=str(counter), input=True)
@@ -461,7 +496,7 @@ class _Writer:
             self.shaders.append(found)
         return self.shader_numbers[key]
 
-    def _requirements(self, capture: _Capture, commands: list[Any]) -> form.LanguageRequirements:
+    def _requirements(self, capture: _Capture) -> form.LanguageRequirements:
         limits = _C.properties()[2]
         enabled: set[str] = set()
         language: set[str] = set()
@@ -479,11 +514,11 @@ class _Writer:
                 memory = max(memory, _C.workgroup_memory(shader.source))
             except RuntimeError:  # a user's kernel in syntax that workgroup_memory() cannot read
                 memory = limits["max_workgroup_storage"]
-        for command in commands:
-            if isinstance(command, form.Dispatch):
-                workgroups = max(workgroups, *(int(n) for n in command.grid))  # type: ignore[arg-type]
-                binding = max([binding, *(size for _, _, size in command.bind)])
-                for _, offset, _ in command.bind:
+        for command in capture.listing.commands:  # of sizes that a call decides, the largest
+            if command.kind == "dispatch":
+                workgroups = max(workgroups, *command.grid)
+                binding = max([binding, *(size for _, _, size in command.parts)])
+                for _, offset, _ in command.parts:
                     alignment = math.gcd(alignment, offset)
         sizes = [buffer.bytes for buffer in self.buffers]
         sizes += [tensor.extent for tensor in capture.listing.tensors]
@@ -506,6 +541,13 @@ class _Writer:
             ),
             language_features=sorted(language),
         )
+
+
+_AnyView = TypeVar("_AnyView", bound=form.View)
+
+
+def _with_shape(view: _AnyView, shape: list[form.Expression] | None) -> _AnyView:
+    return view if shape is None else msgspec.structs.replace(view, shape=shape)
 
 
 def _without_zeros(contents: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,130 @@
+"""What `dynamic_shapes` says of a function's inputs: torch.export's words, as names with ranges."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+Shapes = Mapping[str, Mapping[int, "Dimension"]]  # by input, then by number of the dimension
+
+_NAME = re.compile(r"[^\W\d]\w*")
+
+
+class Dimension(NamedTuple):
+    """A size that a call decides. Equal ones are one size."""
+
+    name: str
+    min: int
+    max: int
+    # Whether it may turn out to be a fixed size, or the same as another one.
+    is_inferred: bool = False
+
+
+class Unknown(Exception):
+    """What `dynamic_shapes` says is of no known form."""
+
+
+def dimensions_of(
+    function: str, inputs: Mapping[str, torch.Tensor], stated: Any, known: dict[str, Dimension]
+) -> dict[str, dict[int, Dimension]]:
+    """The dimensions of a function that are not fixed. Adds them to `known`, those of all
+    functions, by name.
+
+    Raises TypeError or ValueError for what is stated wrongly.
+    """
+    if stated is None:
+        return {}
+    if not isinstance(stated, Mapping):
+        if not isinstance(stated, Sequence) or len(stated) != len(inputs):
+            raise TypeError(
+                f"dynamic_shapes of {function} must be a dict by input, or a sequence with an "
+                "entry for each input"
+            )
+        stated = dict(zip(inputs, stated, strict=True))
+    if unknown := stated.keys() - inputs.keys():
+        raise ValueError(f"dynamic_shapes: {function} has no input {min(map(str, unknown))!r}")
+    found: dict[str, dict[int, Dimension]] = {}
+    for label, shape in stated.items():
+        for d, what in _entries(label, inputs[label], shape):
+            where = f"dynamic_shapes: dimension {d} of {label!r}"
+            dimension = _dimension(where, f"{label}_{d}", what, inputs[label].shape[d])
+            if dimension is None:
+                continue
+            if dimension.is_inferred or not isinstance(what, (str, torch.export.Dim)):
+                while dimension.name in known or dimension.name in inputs:
+                    dimension = dimension._replace(name=f"{dimension.name}_")
+            if not _NAME.fullmatch(dimension.name):
+                raise ValueError(f"{where}: {dimension.name!r} is no identifier")
+            if dimension.name in inputs:
+                raise ValueError(f"{where}: {dimension.name!r} is the name of an input as well")
+            before = known.setdefault(dimension.name, dimension)
+            if isinstance(what, str):
+                dimension = before._replace(max=max(before.max, dimension.max))
+                known[dimension.name] = dimension
+            elif before != dimension:
+                raise ValueError(
+                    f"{where}: {dimension.name!r} is from {dimension.min} to {dimension.max} here "
+                    f"and from {before.min} to {before.max} elsewhere"
+                )
+            found.setdefault(label, {})[d] = dimension
+    return {
+        label: {d: known[dimension.name] for d, dimension in shape.items()}
+        for label, shape in found.items()
+    }
+
+
+def _entries(label: str, tensor: torch.Tensor, shape: Any) -> list[tuple[int, Any]]:
+    if shape is None:
+        return []
+    if isinstance(shape, Mapping):
+        entries = list(shape.items())
+    elif isinstance(shape, Sequence) and not isinstance(shape, str):
+        if len(shape) != tensor.dim():
+            raise ValueError(
+                f"dynamic_shapes: {label!r} has {tensor.dim()} dimensions, not {len(shape)}"
+            )
+        entries = list(enumerate(shape))
+    else:
+        raise TypeError(
+            f"dynamic_shapes: {label!r} needs a dict by dimension or a sequence, not a "
+            f"{type(shape).__name__}"
+        )
+    found = []
+    for d, what in entries:
+        if not isinstance(d, int) or not -tensor.dim() <= d < tensor.dim():
+            raise ValueError(f"dynamic_shapes: {label!r} has no dimension {d!r}")
+        found.append((d % tensor.dim(), what))
+    return found
+
+
+def _dimension(where: str, own_name: str, what: Any, size: int) -> Dimension | None:
+    """None: the size is fixed. Without a largest size, that of the example is the largest."""
+    from torch.export.dynamic_shapes import _DerivedDim, _DimHint, _DimHintType
+
+    if what is None:
+        return None
+    if isinstance(what, int):
+        if what != size:
+            raise ValueError(f"{where} is stated as {what}, and the example has {size}")
+        return None
+    if isinstance(what, str):
+        return Dimension(what, 1, size)
+    if isinstance(what, _DerivedDim):
+        raise ValueError(f"{where}: a size that is computed from another one is not supported")
+    if isinstance(what, _DimHint):
+        if what.type == _DimHintType.STATIC:
+            return None
+        name, inferred = own_name, what.type == _DimHintType.AUTO
+    elif isinstance(what, torch.export.Dim):
+        name, inferred = what.__name__, False
+    else:
+        raise TypeError(f"{where} needs a torch.export.Dim or a name, not {what!r}")
+    # torch.export's ranges start at 0, which no size of a graph file is.
+    least = max(int(what.min or 0), 1)
+    most = size
+    if what.max is not None and int(what.max) < 1 << 31:
+        most = int(what.max)
+    if not least <= size <= most:
+        raise ValueError(f"{where}: the example has {size}, and the range is {least} to {most}")
+    return Dimension(name, least, most, inferred)

@@ -1,0 +1,243 @@
+"""The commands of a compiled function for all sizes.
+
+The compiler's code for a graph allocates tensors and launches kernels. It is run once, with tensors
+as large as they get and with integers that remember how they come from the sizes (_sizes.py). What
+it launches is recorded as by any capture; beside each launch, the expressions of its parameters and
+of its grid are noted. Everything else that the code does must not depend on sizes.
+"""
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils import _pytree as pytree
+
+from torch_webgpu import _C
+from torch_webgpu.export._sizes import Size, Symbols, largest, smallest
+from torch_webgpu.graphs._expressions import Values, word
+from torch_webgpu.graphs._format import Expression
+from torch_webgpu.graphs._save import SizedLaunch
+from torch_webgpu.inductor.runtime import float_bits, high_word, low_word
+
+_MOST_WORKGROUPS = 65535  # of a dimension, in a browser
+_ALLOCATIONS = ("empty_strided", "empty_strided_webgpu", "empty_strided_cpu")
+# What the code asserts of its inputs, which players check of theirs.
+_ASSERTIONS = ("assert_size_stride", "assert_alignment")
+
+
+class Launch(NamedTuple):
+    """A launch of a generated kernel."""
+
+    kernel: str
+    integers: tuple[Any, ...]
+    groups: Any
+
+
+class RefusedError(RuntimeError):
+    """What is no generated kernel depends on sizes. `operator` is its name in the code."""
+
+    def __init__(self, operator: str) -> None:
+        super().__init__(f"{operator} depends on sizes that a call decides")
+        self.operator = operator
+
+
+class Recorder:
+    """Runs the code of a graph during a capture, and notes its launches."""
+
+    def __init__(self, symbols: Symbols) -> None:
+        self.symbols = symbols
+        self.launches: list[Launch] = []
+        self.sized: set[int] = set()  # the memory of tensors with dynamic sizes
+
+    def run(self, call: Any, arguments: Sequence[Any], sizes: Sequence[Any]) -> Any:
+        """Runs `call`, a method of the compiler's module.
+
+        sizes: for each argument the shape of the tensor, or the expression of the integer.
+        """
+        given: list[Any] = []
+        for argument, size in zip(arguments, sizes, strict=True):
+            if isinstance(argument, torch.Tensor):
+                self._note(argument, size)
+                given.append(argument)
+            else:
+                given.append(self.symbols.size(size))
+        function, owner = call.__func__, call.__self__
+        code = types.FunctionType(function.__code__, self._globals(function.__globals__))
+        return code(owner, given)
+
+    def launches_of(self, captured: Any) -> dict[int, SizedLaunch]:
+        """The launches by the numbers of their commands in the capture."""
+        listing = _C.list_graph(captured)
+        names = {launch.kernel for launch in self.launches}
+        found: dict[int, SizedLaunch] = {}
+        left = iter(self.launches)
+        for number, command in enumerate(listing.commands):
+            label = listing.shaders[command.shader].label if command.kind == "dispatch" else ""
+            if label in names:
+                launch = next(left, None)
+                if launch is None or launch.kernel != label:
+                    raise RuntimeError(f"the launches of {label} are not as they were recorded")
+                found[number] = self._checked(launch, command)
+            elif any(listing.tensors[k].allocation in self.sized for k, _, _ in command.parts):
+                raise RuntimeError(f"a {command.kind} of a tensor whose sizes a call decides")
+        if next(left, None) is not None:
+            raise RuntimeError("a launch was not recorded")
+        return found
+
+    def _checked(self, launch: Launch, command: Any) -> SizedLaunch:
+        """The expressions of a launch, which must have the values of the capture there."""
+        symbols = self.symbols
+        words = [symbols.word(_expr(integer)) for integer in launch.integers]
+        grid = self._grid(_expr(launch.groups))
+        largest: Values = {name: symbols.most[s] for s, name in symbols.names.items()}
+        data = command.params
+        recorded = [
+            int.from_bytes(data[at : at + 4], "little") for at in range(0, 4 * len(words), 4)
+        ]
+        if [word(w, largest) for w in words] != recorded or tuple(
+            word(n, largest) for n in grid
+        ) != tuple(command.grid):
+            raise RuntimeError(f"{launch.kernel} was not launched with the sizes that it states")
+        return SizedLaunch(words, grid)
+
+    def _grid(self, groups: Any) -> tuple[Expression, Expression, Expression]:
+        """As grid_1d in csrc/launch/grid.h has it: folded into y where x would pass the limit."""
+        x = self.symbols.count(groups)
+        bounds = self.symbols.bounds(groups)
+        assert bounds is not None  # which count() needed
+        if bounds[1] <= _MOST_WORKGROUPS:
+            return x, 1, 1
+        rows: Expression = ["ceil/", x, _MOST_WORKGROUPS]
+        return ["ceil/", x, ["max", rows, 1]], rows, 1
+
+    # ---- What the code finds under its names
+
+    def _globals(self, module: Mapping[str, Any]) -> dict[str, Any]:
+        known: dict[str, Any] = {
+            "reinterpret_tensor": self._reinterpret,
+            "float_bits": self._float_bits,
+            # A parameter is the low 32 bits of an expression in any case.
+            "low_word": lambda value: value if isinstance(value, Size) else low_word(value),
+            "high_word": self._high_word,
+            "max": largest,
+            "min": smallest,
+            **dict.fromkeys(_ALLOCATIONS, self._allocate),
+            **dict.fromkeys(_ASSERTIONS, _assert_nothing),
+        }
+        found = dict(known)
+        for name, value in module.items():
+            if name in known:
+                continue
+            if isinstance(value, _C.CompiledKernel):
+                found[name] = self._launcher(value)
+            elif name.startswith("__"):
+                found[name] = value
+            else:
+                found[name] = _fixed(self, name, value)
+        return found
+
+    def _is_sized(self, tensor: torch.Tensor) -> bool:
+        return tensor.device.type == "webgpu" and _C.allocation_of(tensor) in self.sized
+
+    def _note(self, tensor: torch.Tensor, shape: Sequence[Any]) -> None:
+        if any(isinstance(self.symbols.size(_expr(n)), Size) for n in shape):
+            if tensor.device.type != "webgpu":
+                raise RuntimeError(f"a tensor whose sizes a call decides is on {tensor.device}")
+            self.sized.add(_C.allocation_of(tensor))
+
+    def _at_most(self, value: Any) -> int:
+        return self.symbols.at_most(value.expr) if isinstance(value, Size) else int(value)
+
+    def _allocate(
+        self, sizes: Sequence[Any], strides: Sequence[Any], *args: Any, **kwargs: Any
+    ) -> torch.Tensor:
+        """A tensor as large as it gets, which need not be where all sizes are largest."""
+        if args:  # the dtype, of the functions with a device in their name
+            kwargs["dtype"] = args[0]
+        kwargs.setdefault("device", "webgpu")
+        shape, steps = [self._at_most(n) for n in sizes], [self._at_most(n) for n in strides]
+        if not any(isinstance(n, Size) for n in (*sizes, *strides)):
+            return torch.empty_strided(shape, steps, **kwargs)
+        last = sum(((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)), 0)
+        bounds = self.symbols.bounds(_expr(last))
+        if bounds is None:
+            raise RuntimeError(f"a tensor of the shape {list(sizes)} has no largest size")
+        elements = 1 + max(bounds[1], 0)
+        if elements > 1 + self._at_most(last):
+            tensor = torch.empty(elements, **kwargs).as_strided(shape, steps)
+        else:
+            tensor = torch.empty_strided(shape, steps, **kwargs)
+        self._note(tensor, sizes)
+        return tensor
+
+    def _reinterpret(
+        self, tensor: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any], offset: Any
+    ) -> torch.Tensor:
+        if isinstance(offset, Size):
+            raise RuntimeError(f"a tensor starts {offset!r} elements into another one")
+        shape, steps = [self._at_most(n) for n in sizes], [self._at_most(n) for n in strides]
+        view: torch.Tensor = torch._C._dynamo.guards._reinterpret_tensor(
+            tensor, shape, steps, offset
+        )
+        self._note(view, sizes)
+        return view
+
+    def _float_bits(self, value: Any) -> Any:
+        if isinstance(value, Size):
+            raise RuntimeError(f"a real number is computed from the sizes {value!r}")
+        return float_bits(value)
+
+    def _high_word(self, value: Any) -> Any:
+        """Zero: expressions of sizes are checked to have no more than 31 bits."""
+        if not isinstance(value, Size):
+            return high_word(value)
+        if value < 0:
+            return -1
+        return 0
+
+    def _launcher(self, kernel: Any) -> Callable[..., None]:
+        def launch(*arguments: Any) -> None:
+            first = next(k for k, x in enumerate(arguments) if not isinstance(x, torch.Tensor))
+            *integers, groups = arguments[first:]
+            kernel(*arguments[:first], *map(self._at_most, integers), self._at_most(groups))
+            if self._at_most(groups):
+                self.launches.append(Launch(kernel.name, tuple(integers), groups))
+            elif isinstance(groups, Size):
+                raise RuntimeError(f"{kernel.name} has no workgroups for the largest sizes")
+
+        return launch
+
+
+class _Fixed:
+    """What the code calls besides generated kernels: it is recorded as it runs, so that it may not
+    get anything that depends on sizes."""
+
+    def __init__(self, recorder: Recorder, name: str, value: Any) -> None:
+        self._recorder, self._name, self._value = recorder, name, value
+
+    def __getattr__(self, name: str) -> Any:
+        return _fixed(self._recorder, f"{self._name}.{name}", getattr(self._value, name))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for part in pytree.tree_leaves((args, kwargs)):
+            if isinstance(part, Size) or (
+                isinstance(part, torch.Tensor) and self._recorder._is_sized(part)
+            ):
+                raise RefusedError(self._name)
+        if self._name.startswith("cpp_"):
+            raise RefusedError(self._name)
+        return self._value(*args, **kwargs)
+
+
+def _fixed(recorder: Recorder, name: str, value: Any) -> Any:
+    reaches_more = callable(value) or isinstance(value, types.ModuleType)
+    return _Fixed(recorder, name, value) if reaches_more else value
+
+
+def _assert_nothing(*_: Any) -> None:
+    """Players check the inputs of a call."""
+
+
+def _expr(value: Any) -> Any:
+    return value.expr if isinstance(value, Size) else value

@@ -1,0 +1,261 @@
+"""Integers that depend on the sizes of a call, while commands are recorded.
+
+The code that the compiler wrote for a graph computes parameters and numbers of workgroups from
+sizes. It is run with these integers in place of sizes, which remember how they were computed, as an
+expression of the graph file.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import sympy
+from torch.utils._sympy.functions import (
+    CleanDiv,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    ModularIndexing,
+    PythonMod,
+)
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+from torch_webgpu.graphs._format import Expression
+
+_MODULUS = 1 << 64
+
+
+class Symbols:
+    """The sizes of a function, by the symbols that the compiler has for them."""
+
+    def __init__(self, names: Mapping[sympy.Symbol, str], ranges: Mapping[str, Any]) -> None:
+        """`ranges` has the least and the largest size by name."""
+        self.names = dict(names)
+        self.ranges = {s: ValueRanges(*ranges[name]) for s, name in names.items()}
+        self.most = {s: int(bounds.upper) for s, bounds in self.ranges.items()}
+
+    def size(self, expr: Any) -> "int | Size":
+        expr = sympy.sympify(expr)
+        return int(expr) if expr.is_Integer else Size(expr, self)
+
+    def bounds(self, expr: sympy.Expr) -> tuple[int, int] | None:
+        """Between which integers the expression lies for all sizes. None: that is not known."""
+        found = bound_sympy(expr, self.ranges)
+        low, high = found.lower, found.upper
+        return (int(low), int(high)) if low.is_Integer and high.is_Integer else None
+
+    def at_most(self, expr: sympy.Expr) -> int:
+        """The value for the largest sizes."""
+        return int(expr.xreplace({s: sympy.Integer(n) for s, n in self.most.items()}))
+
+    def text(self, expr: sympy.Expr) -> str:
+        return str(expr.xreplace({s: sympy.Symbol(name) for s, name in self.names.items()}))
+
+    # ---- As expressions of the file
+
+    def word(self, expr: Any) -> Expression:
+        """The expression of a parameter, of which only the low 32 bits count: what is negative is
+        as large as modulo 2^64. Raises RuntimeError for what the format cannot express."""
+        expr = sympy.expand(sympy.sympify(expr)) if _is_polynomial(expr) else sympy.sympify(expr)
+        bounds = self.bounds(expr)
+        if bounds is None or not -(1 << 31) <= bounds[0] <= bounds[1] < 1 << 31:
+            raise RuntimeError(f"{self.text(expr)} may need more than 31 bits")
+        return self._modular(expr)
+
+    def count(self, expr: Any) -> Expression:
+        """The expression of an integer that is not negative for any size."""
+        return self._exact(sympy.sympify(expr))
+
+    def _modular(self, expr: sympy.Expr) -> Expression:
+        bounds = self.bounds(expr)
+        if bounds is not None and bounds[0] >= 0:
+            try:
+                return self._exact(expr)
+            except _NegativeError:
+                pass
+        if expr.is_Integer:
+            return int(expr) % _MODULUS
+        if isinstance(expr, (sympy.Add, sympy.Mul)):
+            sign = "+" if isinstance(expr, sympy.Add) else "*"
+            return _joined(sign, [self._modular(part) for part in expr.args])
+        return self._exact(expr)
+
+    def _exact(self, expr: sympy.Expr) -> Expression:
+        """Every part of it has a value that is not negative, and is computed without wrapping."""
+        bounds = self.bounds(expr)
+        if bounds is None or bounds[0] < 0:
+            raise _NegativeError(f"{self.text(expr)} may be negative")
+        if bounds[1] >= 1 << 63:
+            raise RuntimeError(f"{self.text(expr)} may need more than 63 bits")
+        if expr.is_Integer:
+            return int(expr)
+        if isinstance(expr, sympy.Symbol) and expr in self.names:
+            return self.names[expr]
+        if isinstance(expr, sympy.Add):
+            plus, minus = [], []
+            for part in expr.args:
+                if part.could_extract_minus_sign():
+                    minus.append(self._exact(-part))
+                else:
+                    plus.append(self._exact(part))
+            total = _joined("+", plus) if plus else 0
+            return ["-", total, _joined("+", minus)] if minus else total
+        if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and 0 < expr.exp <= 8:
+            return _joined("*", [self._exact(expr.base)] * int(expr.exp))
+        if isinstance(expr, sympy.Mul):
+            return _joined("*", [self._exact(part) for part in expr.args])
+        if isinstance(expr, ModularIndexing):
+            x, divisor, modulus = map(self._exact, expr.args)
+            self._check_divisors(*expr.args[1:])
+            return ["%", x if divisor == 1 else ["/", x, divisor], modulus]
+        for kinds, sign in _SIGNS:
+            if isinstance(expr, kinds):
+                if sign in ("/", "%"):
+                    self._check_divisors(expr.args[1])
+                return functools.reduce(
+                    lambda a, b: [sign, a, b], [self._exact(part) for part in expr.args]
+                )
+        raise RuntimeError(f"a graph file cannot express {self.text(expr)}")
+
+    def _check_divisors(self, *divisors: sympy.Expr) -> None:
+        for divisor in divisors:
+            bounds = self.bounds(divisor)
+            if bounds is None or bounds[0] < 1:
+                raise RuntimeError(f"the divisor {self.text(divisor)} may be 0")
+
+
+class _NegativeError(RuntimeError):
+    """A part of an expression may be negative."""
+
+
+_SIGNS: list[tuple[Any, str]] = [
+    ((FloorDiv, CleanDiv), "/"),
+    ((Mod, PythonMod), "%"),
+    (Max, "max"),
+    (Min, "min"),
+]
+
+
+def _is_polynomial(expr: Any) -> bool:
+    parts = sympy.preorder_traversal(sympy.sympify(expr))
+    return all(
+        isinstance(part, (sympy.Integer, sympy.Symbol, sympy.Add, sympy.Mul)) for part in parts
+    )
+
+
+def _joined(sign: str, parts: Sequence[Expression]) -> Expression:
+    """The sum or product of several, as a tree that is no deeper than it must be."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    return [sign, _joined(sign, parts[:half]), _joined(sign, parts[half:])]
+
+
+def _binary(compute: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+    def forward(self: "Size", other: Any) -> Any:
+        return self._with(other, compute)
+
+    def reverse(self: "Size", other: Any) -> Any:
+        return self._with(other, lambda a, b: compute(b, a))
+
+    return forward, reverse
+
+
+class Size:
+    """An integer that depends on sizes."""
+
+    def __init__(self, expr: sympy.Expr, symbols: Symbols) -> None:
+        self.expr = expr
+        self.symbols = symbols
+
+    def __repr__(self) -> str:
+        return self.symbols.text(self.expr)
+
+    def _with(self, other: Any, compute: Callable[[Any, Any], Any]) -> Any:
+        if isinstance(other, Size):
+            return self.symbols.size(compute(self.expr, other.expr))
+        if isinstance(other, int) and not isinstance(other, bool):
+            return self.symbols.size(compute(self.expr, sympy.Integer(other)))
+        raise RuntimeError(f"a real number is computed from the sizes {self!r}")
+
+    __add__, __radd__ = _binary(lambda a, b: a + b)
+    __sub__, __rsub__ = _binary(lambda a, b: a - b)
+    __mul__, __rmul__ = _binary(lambda a, b: a * b)
+    __floordiv__, __rfloordiv__ = _binary(FloorDiv)
+    __mod__, __rmod__ = _binary(PythonMod)
+    __pow__, __rpow__ = _binary(lambda a, b: a**b)
+
+    def __neg__(self) -> Any:
+        return self * -1
+
+    def __truediv__(self, other: Any) -> NoReturn:
+        raise RuntimeError(f"a real number is computed from the sizes {self!r}")
+
+    __rtruediv__ = __truediv__
+
+    def _difference(self, other: Any) -> tuple[int, int]:
+        """Between which integers self - other lies for all sizes."""
+        difference = self - other
+        if isinstance(difference, int):
+            return difference, difference
+        bounds = self.symbols.bounds(difference.expr)
+        if bounds is None:
+            raise self._undecided(other)
+        return bounds
+
+    def _undecided(self, other: Any) -> RuntimeError:
+        return RuntimeError(f"what is done depends on how {self!r} compares with {other!r}")
+
+    def __lt__(self, other: Any) -> bool:
+        low, high = self._difference(other)
+        if high < 0 or low >= 0:
+            return high < 0
+        raise self._undecided(other)
+
+    def __le__(self, other: Any) -> bool:
+        low, high = self._difference(other)
+        if high <= 0 or low > 0:
+            return high <= 0
+        raise self._undecided(other)
+
+    def __gt__(self, other: Any) -> bool:
+        return not self <= other
+
+    def __ge__(self, other: Any) -> bool:
+        return not self < other
+
+    def __eq__(self, other: object) -> bool:
+        low, high = self._difference(other)
+        if low == high == 0 or low > 0 or high < 0:
+            return low == high == 0
+        raise self._undecided(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _fixed(self, *_: Any) -> NoReturn:
+        raise RuntimeError(f"what is done needs a fixed number in place of {self!r}")
+
+    __index__ = __int__ = __float__ = __bool__ = _fixed
+
+
+def largest(*values: Any) -> Any:
+    """Python's max() of sizes and integers."""
+    return _extreme(Max, max, values)
+
+
+def smallest(*values: Any) -> Any:
+    """Python's min()."""
+    return _extreme(Min, min, values)
+
+
+def _extreme(of_sizes: Any, of_integers: Any, values: Sequence[Any]) -> Any:
+    if len(values) == 1:
+        values = list(values[0])
+    sizes = [value for value in values if isinstance(value, Size)]
+    if not sizes:
+        return of_integers(values)
+    return functools.reduce(lambda a, b: a._with(b, of_sizes), [sizes[0], *values])

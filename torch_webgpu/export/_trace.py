@@ -1,0 +1,391 @@
+"""A function as one graph for all sizes, compiled.
+
+The function is run once on fake tensors, whose dynamic sizes have no value, so that nothing can
+depend on one without an error: Python that compares sizes raises, wherever it stands. The whole of
+it is traced, backward passes and optimizers included, and the compiler (torch_webgpu.inductor)
+makes kernels whose parameters are computed from sizes.
+"""
+
+import contextlib
+import pathlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import sympy
+import torch
+from torch import fx
+
+from torch_webgpu import wgsl
+from torch_webgpu.export._dimensions import Dimension, Shapes
+from torch_webgpu.export._record import Recorder, RefusedError
+from torch_webgpu.export._sizes import Symbols
+from torch_webgpu.graphs import _format as form
+from torch_webgpu.graphs._save import SizedShapes
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+class Compiled(NamedTuple):
+    """A function that is compiled for all sizes."""
+
+    inputs: dict[str, torch.Tensor]  # as large as they get
+    run: Callable[[Recorder], list[torch.Tensor]]  # during a capture
+    symbols: Symbols
+    outputs: list[str]
+    shapes: SizedShapes
+
+
+class _SameError(Exception):
+    """Inferred dimensions have to be fixed, or the same: those to use instead."""
+
+    def __init__(self, shapes: dict[str, dict[int, Dimension]]) -> None:
+        super().__init__()
+        self.shapes = shapes
+
+
+def compiled(
+    function: Callable[..., Any],
+    inputs: Tensors,
+    shapes: Shapes,
+    outputs_of: Callable[[object], dict[str, torch.Tensor]],
+) -> Compiled:
+    """Compiles a function whose inputs have the dimensions `shapes`.
+
+    Raises RuntimeError for what depends on sizes otherwise than a file can state.
+    """
+    while True:
+        try:
+            return _Trace(function, inputs, shapes, outputs_of).compiled()
+        except _SameError as same:  # fewer dimensions than before
+            shapes = same.shapes
+
+
+class _Trace:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        inputs: Tensors,
+        shapes: Shapes,
+        outputs_of: Callable[[object], dict[str, torch.Tensor]],
+    ) -> None:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        self.function = function
+        self.outputs_of = outputs_of
+        self.inputs = inputs
+        self.shapes = shapes
+        self.env = ShapeEnv(specialize_zero_one=False, duck_shape=False)
+        self.mode = FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True)
+        self.sizes: dict[str, torch.SymInt] = {}
+        self.dimensions: dict[str, Dimension] = {}
+        for shape in shapes.values():
+            for dimension in shape.values():
+                self._add(dimension)
+        self.names = {size.node.expr: name for name, size in self.sizes.items()}
+
+    def _add(self, dimension: Dimension) -> None:
+        from torch.utils._sympy.value_ranges import ValueRanges
+
+        if dimension.name in self.sizes:
+            return
+        with self.env.ignore_fresh_unbacked_symbols():
+            size = self.env.create_unbacked_symint()
+        self.env.var_to_range[size.node.expr] = ValueRanges(dimension.min, dimension.max)
+        # What the compiler takes as the usual size where it chooses between kernels.
+        self.env.var_to_hint_override[size.node.expr] = dimension.max
+        self.sizes[dimension.name] = size
+        self.dimensions[dimension.name] = dimension
+
+    def compiled(self) -> Compiled:
+        with torch._guards.tracing(torch._guards.TracingContext(self.mode)):
+            graph, names, shapes = self._traced()
+            self._check_relations()
+            constants = _lifted(graph)
+            call, inner = self._compiled(graph, constants)
+        self._check_relations()
+        ranges = {name: (d.min, d.max) for name, d in self.dimensions.items()}
+        symbols = Symbols(self.names, ranges)
+        inputs = {
+            name: torch.zeros(
+                [
+                    d.max if (d := self.shapes.get(name, {}).get(k)) else n
+                    for k, n in enumerate(tensor.shape)
+                ],
+                dtype=tensor.dtype,
+                device=tensor.device,
+            )
+            for name, tensor in self.inputs.items()
+        }
+
+        def run(recorder: Recorder) -> list[torch.Tensor]:
+            sizes = [d.max for d in self.dimensions.values()]
+            with inner.recorded_by(recorder), torch.no_grad():
+                return list(call(*sizes, *inputs.values(), *constants))
+
+        expressions = SizedShapes(
+            {name: form.Dimension(min=d.min, max=d.max) for name, d in self.dimensions.items()},
+            {
+                name: [
+                    d.name if (d := self.shapes.get(name, {}).get(k)) else n
+                    for k, n in enumerate(tensor.shape)
+                ]
+                for name, tensor in self.inputs.items()
+            },
+            {
+                name: [symbols.count(n) for n in shape]
+                for name, shape in zip(names, shapes, strict=True)
+            },
+        )
+        return Compiled(inputs, run, symbols, names, expressions)
+
+    # ---- The graph
+
+    def _fakes(self) -> list[torch.Tensor]:
+        with self.mode:
+            return [
+                torch.empty(
+                    [
+                        self.sizes[d.name] if (d := self.shapes.get(name, {}).get(k)) else n
+                        for k, n in enumerate(tensor.shape)
+                    ],
+                    dtype=tensor.dtype,
+                    device=tensor.device,
+                )
+                for name, tensor in self.inputs.items()
+            ]
+
+    def _traced(self) -> tuple[fx.GraphModule, list[str], list[list[Any]]]:
+        from torch._dispatch.python import enable_python_dispatcher
+        from torch.fx.experimental.proxy_tensor import make_fx
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        self.fakes = self._fakes()
+        names: list[str] = []
+        shapes: list[list[Any]] = []
+
+        def traced(*given: Any) -> list[torch.Tensor]:
+            inputs = dict(zip(self.inputs, given[len(self.sizes) :], strict=True))
+            outputs = self.outputs_of(self.function(**inputs))
+            names[:] = outputs
+            # Memory of their own, which no input and no other output shares.
+            made = [
+                value.detach().clone(memory_format=torch.contiguous_format)
+                for value in outputs.values()
+            ]
+            shapes[:] = [
+                [n.node.expr if isinstance(n, torch.SymInt) else n for n in value.shape]
+                for value in made
+            ]
+            return made
+
+        trace = make_fx(traced, _allow_non_fake_inputs=True, record_stack_traces=True)
+        with (
+            self.mode,
+            enable_python_dispatcher(),
+            # Of attention only this form consists of what the compiler makes kernels of.
+            sdpa_kernel(SDPBackend.MATH),
+            # The engine's own threads would not see the modes.
+            torch.autograd.set_multithreading_enabled(False),
+            self._explained(),
+        ):
+            graph = trace(*self.sizes.values(), *self.fakes)
+        return graph, names, shapes
+
+    def _compiled(
+        self, graph: fx.GraphModule, constants: Sequence[Any]
+    ) -> tuple[Callable[..., Any], "_Inner"]:
+        from torch._inductor import compile_fx, config
+
+        from torch_webgpu.inductor.sized_products import sized_products
+
+        fakes = [
+            self.mode.from_tensor(x, static_shapes=True) if isinstance(x, torch.Tensor) else x
+            for x in constants
+        ]
+        inner = _Inner(self.names)
+        with (
+            # Kernels whose operands fit every browser.
+            wgsl.target("browser"),
+            sized_products(),
+            torch.no_grad(),
+            # The key of the compiler's cache does not tell these kernels from others.
+            config.patch(fx_graph_cache=False, fx_graph_remote_cache=False),
+            self._explained(),
+        ):
+            call = compile_fx.compile_fx(
+                graph, [*self.sizes.values(), *self.fakes, *fakes], inner_compile=inner.compile
+            )
+        return call, inner
+
+    # ---- Errors
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Has errors name dimensions in place of the compiler's symbols."""
+        from torch._inductor.exc import InductorError
+        from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+        try:
+            yield
+        except GuardOnDataDependentSymNode as error:
+            condition = self._text(error.cond)
+            raise RuntimeError(
+                f"what is done depends on {condition}, which is not the same for all sizes"
+            ).with_traceback(error.__traceback__) from error
+        except InductorError as error:
+            raise RuntimeError(self._text(error)).with_traceback(error.__traceback__) from error
+
+    def _text(self, text: object) -> str:
+        found = str(text)
+        for symbol, name in self.names.items():
+            found = re.sub(rf"\b{symbol}\b", name, found)
+        return found
+
+    def _check_relations(self) -> None:
+        """Raises for what was found to hold for some sizes only."""
+        same: dict[str, str | int] = {}
+        for symbol, value in self.env.replacements.items():
+            if symbol not in self.names:
+                continue
+            name = self.names[symbol]
+            fixed = sympy.sympify(value)
+            is_known = fixed.is_Integer or fixed in self.names
+            if not is_known or not self.dimensions[name].is_inferred:
+                raise RuntimeError(
+                    f"the size {name!r} has to be {self._text(value)}, so state that in "
+                    "dynamic_shapes"
+                )
+            same[name] = int(fixed) if fixed.is_Integer else self.names[fixed]
+        if same:
+            raise _SameError(self._replaced(same))
+        for asserts in self.env.deferred_runtime_asserts.values():
+            for one in asserts:
+                raise RuntimeError(f"what is done needs {self._text(one.expr)} of the sizes")
+        for guard in self.env.guards:
+            raise RuntimeError(f"what is done needs {self._text(guard.expr)} of the sizes")
+        for name, size in self.sizes.items():
+            bounds = self.env.var_to_range[size.node.expr]
+            wanted = self.dimensions[name]
+            if bounds.lower > wanted.min or bounds.upper < wanted.max:
+                raise RuntimeError(
+                    f"the size {name!r} can be {bounds.lower} to {bounds.upper} only, and "
+                    f"dynamic_shapes says {wanted.min} to {wanted.max}"
+                )
+
+    def _replaced(self, same: Mapping[str, str | int]) -> dict[str, dict[int, Dimension]]:
+        found: dict[str, dict[int, Dimension]] = {}
+        for label, shape in self.shapes.items():
+            for k, dimension in shape.items():
+                other = same.get(dimension.name, dimension.name)
+                if isinstance(other, str):
+                    found.setdefault(label, {})[k] = self.dimensions[other]
+                elif self.inputs[label].shape[k] != other:
+                    raise RuntimeError(
+                        f"dimension {k} of {label!r} has to be {other}, and the example has "
+                        f"{self.inputs[label].shape[k]}"
+                    )
+        return found
+
+
+class _Inner:
+    """What the compiler compiled, the function's one graph."""
+
+    def __init__(self, names: Mapping[sympy.Symbol, str]) -> None:
+        self.names = names
+        self.graph: fx.GraphModule | None = None
+        self.code: Any = None
+        self.call: Any = None
+
+    def compile(self, graph: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
+        from torch._inductor.compile_fx import compile_fx_inner
+
+        if self.graph is not None:
+            raise RuntimeError("the function became several graphs")
+        self.graph = graph
+        self.sizes = [
+            _shape(node.meta.get("val")) for node in graph.graph.find_nodes(op="placeholder")
+        ]
+        self.nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
+        self.code = compile_fx_inner(graph, inputs, **options)
+        self.call = self.code.current_callable
+        return self.code
+
+    @contextlib.contextmanager
+    def recorded_by(self, recorder: Recorder) -> Iterator[None]:
+        """In the block, a call of the function is recorded."""
+
+        def record(arguments: list[Any]) -> Any:
+            return recorder.run(self.call, arguments, self.sizes)
+
+        self.code.current_callable = record
+        try:
+            yield
+        except RefusedError as error:
+            raise RuntimeError(self._explained(error.operator)) from error
+        finally:
+            self.code.current_callable = self.call
+
+    def _explained(self, operator: str) -> str:
+        """What depends on sizes, with the line that called it."""
+        words = [part for part in operator.split(".") if part not in ("torch", "ops", "default")]
+        if words[0] in ("aten", "extern_kernels"):
+            words = ["aten", *words[1:]]
+        name = ".".join(words)
+        text = f"{name} depends on sizes that a call decides, and its kernels are chosen by size"
+        for node in self.nodes:
+            packet = getattr(node.target, "overloadpacket", None)
+            if packet is None or str(packet) != ".".join(words[:2]):
+                continue
+            if any(isinstance(n, torch.SymInt) for n in _sizes_of(node)):
+                return text + _line_of(node)
+        return text
+
+
+def _sizes_of(node: fx.Node) -> list[Any]:
+    values = [each.meta.get("val") for each in (node, *node.all_input_nodes)]
+    tensors = [
+        x for value in values for x in (value if isinstance(value, (list, tuple)) else [value])
+    ]
+    return [n for x in tensors if isinstance(x, torch.Tensor) for n in x.shape]
+
+
+def _line_of(node: fx.Node) -> str:
+    """The innermost line that is not PyTorch's, or the innermost one."""
+    trace = node.meta.get("stack_trace") or ""
+    entries = re.findall(r'File "(.*?)", line (\d+), in .*?\n\s*(.*)', trace)
+    home = str(pathlib.Path(torch.__file__).parent)
+    own = [entry for entry in entries if not entry[0].startswith(home)] or entries
+    return "\n{}:{}: {}".format(*own[-1]) if own else ""
+
+
+def _shape(value: Any) -> Any:
+    """Of a tensor its shape, of an integer its expression."""
+    if isinstance(value, torch.Tensor):
+        return [_expr(n) for n in value.shape]
+    return _expr(value)
+
+
+def _expr(value: Any) -> Any:
+    return value.node.expr if isinstance(value, torch.SymInt) else value
+
+
+def _lifted(module: fx.GraphModule) -> list[Any]:
+    """Makes the tensors that the graph found outside of its inputs further inputs."""
+    graph = module.graph
+    last = graph.find_nodes(op="placeholder")[-1]
+    found: dict[int, fx.Node] = {}
+    constants = []
+    for node in graph.find_nodes(op="get_attr"):
+        value = getattr(module, str(node.target))
+        if not isinstance(value, torch.Tensor):
+            continue
+        if id(value) not in found:
+            with graph.inserting_after(last):
+                last = found[id(value)] = graph.placeholder(f"constant_{len(constants)}")
+            constants.append(value)
+        node.replace_all_uses_with(found[id(value)])
+        graph.erase_node(node)
+    module.recompile()
+    return constants
