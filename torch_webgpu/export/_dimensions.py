@@ -121,10 +121,8 @@ def _dimension(where: str, own_name: str, what: Any, size: int) -> Dimension | N
     else:
         raise TypeError(f"{where} needs a torch.export.Dim or a name, not {what!r}")
     # torch.export's ranges start at 0, which no size of a graph file is.
-    least = max(int(what.min or 0), 1)
-    most = size
-    if what.max is not None and int(what.max) < 1 << 31:
-        most = int(what.max)
+    least = max(what.min, 1) if isinstance(what.min, int) else 1
+    most = what.max if isinstance(what.max, int) else size
     if not least <= size <= most:
         raise ValueError(f"{where}: the example has {size}, and the range is {least} to {most}")
     return Dimension(name, least, most, inferred)

@@ -19,6 +19,7 @@ from torch.optim.optimizer import (
 
 from torch_webgpu import _C, wgsl
 from torch_webgpu.export._dimensions import Dimension, Shapes, dimensions_of
+from torch_webgpu.export._lines import Line, SizedError, innermost
 from torch_webgpu.export._optimizers import PreparedOptimizer, prepared
 from torch_webgpu.export._types import declarations
 from torch_webgpu.graphs._graph import Graph, checked_optimizers, graph
@@ -327,17 +328,12 @@ def _explained(name: str) -> Iterator[None]:
     """Adds the caller's line to what went wrong in a capture."""
     try:
         yield
+    except SizedError as error:  # which has it
+        raise RuntimeError(f"cannot export {name}: {error}") from error
     except RuntimeError as error:
-        here = pathlib.Path(torch.__file__).parent, pathlib.Path(__file__).parents[1]
-        frames = [
-            frame
-            for frame in traceback.extract_tb(error.__traceback__)
-            if not any(folder in pathlib.Path(frame.filename).parents for folder in here)
-        ]
-        where = ""
-        if frames:
-            frame = frames[-1]
-            where = f"\n{frame.filename}:{frame.lineno}: {frame.line}"
+        frames = traceback.extract_tb(error.__traceback__)
+        line = innermost(Line(frame.filename, frame.lineno or 0) for frame in frames)
+        where = "" if line is None else f"\n{line}"
         raise RuntimeError(f"cannot export {name}: {error}{where}") from error
 
 

@@ -10,8 +10,10 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import sympy
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from torch_webgpu import _C
 from torch_webgpu.export._sizes import Size, Symbols, largest, smallest
@@ -21,6 +23,7 @@ from torch_webgpu.graphs._save import SizedLaunch
 from torch_webgpu.inductor.runtime import float_bits, high_word, low_word
 
 _MOST_WORKGROUPS = 65535  # of a dimension, in a browser
+_VECTOR_BYTES = 16  # of the widest access
 _ALLOCATIONS = ("empty_strided", "empty_strided_webgpu", "empty_strided_cpu")
 # What the code asserts of its inputs, which players check of theirs.
 _ASSERTIONS = ("assert_size_stride", "assert_alignment")
@@ -30,7 +33,7 @@ class Launch(NamedTuple):
     """A launch of a generated kernel."""
 
     kernel: str
-    integers: tuple[Any, ...]
+    words: tuple[Any, ...]  # the first parameters: integers, then where operands start
     groups: Any
 
 
@@ -49,6 +52,8 @@ class Recorder:
         self.symbols = symbols
         self.launches: list[Launch] = []
         self.sized: set[int] = set()  # the memory of tensors with dynamic sizes
+        # Where tensors start in their storages, in elements, if sizes decide that.
+        self.starts = WeakTensorKeyDictionary()
 
     def run(self, call: Any, arguments: Sequence[Any], sizes: Sequence[Any]) -> Any:
         """Runs `call`, a method of the compiler's module.
@@ -88,7 +93,7 @@ class Recorder:
     def _checked(self, launch: Launch, command: Any) -> SizedLaunch:
         """The expressions of a launch, which must have the values of the capture there."""
         symbols = self.symbols
-        words = [symbols.word(_expr(integer)) for integer in launch.integers]
+        words = [symbols.word(_expr(value)) for value in launch.words]
         grid = self._grid(_expr(launch.groups))
         largest: Values = {name: symbols.most[s] for s, name in symbols.names.items()}
         data = command.params
@@ -174,14 +179,35 @@ class Recorder:
     def _reinterpret(
         self, tensor: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any], offset: Any
     ) -> torch.Tensor:
-        if isinstance(offset, Size):
-            raise RuntimeError(f"a tensor starts {offset!r} elements into another one")
         shape, steps = [self._at_most(n) for n in sizes], [self._at_most(n) for n in strides]
         view: torch.Tensor = torch._C._dynamo.guards._reinterpret_tensor(
-            tensor, shape, steps, offset
+            tensor, shape, steps, self._at_most(offset)
         )
         self._note(view, sizes)
+        start = self._start_of(tensor) + offset
+        if isinstance(start, Size):
+            self.starts[view] = start
         return view
+
+    def _start_of(self, tensor: torch.Tensor) -> Any:
+        return self.starts.get(tensor, tensor.storage_offset())
+
+    def _starts(self, kernel: str, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        """The parameters that say where operands start in their bindings."""
+        starts = []
+        for tensor in tensors:
+            on_host = tensor.device.type == "cpu"
+            start = 0 if on_host else self._start_of(tensor)
+            if isinstance(start, Size) and not _is_multiple(
+                start.expr * tensor.itemsize, _VECTOR_BYTES
+            ):
+                # The kernel's text depends on whether it may move vectors.
+                raise RuntimeError(
+                    f"an operand of {kernel} starts {start!r} elements into a tensor, which is "
+                    f"not a multiple of {_VECTOR_BYTES} bytes for all sizes"
+                )
+            starts.append(start)
+        return starts
 
     def _float_bits(self, value: Any) -> Any:
         if isinstance(value, Size):
@@ -200,9 +226,11 @@ class Recorder:
         def launch(*arguments: Any) -> None:
             first = next(k for k, x in enumerate(arguments) if not isinstance(x, torch.Tensor))
             *integers, groups = arguments[first:]
-            kernel(*arguments[:first], *map(self._at_most, integers), self._at_most(groups))
+            tensors = arguments[:first]
+            kernel(*tensors, *map(self._at_most, integers), self._at_most(groups))
             if self._at_most(groups):
-                self.launches.append(Launch(kernel.name, tuple(integers), groups))
+                words = (*integers, *self._starts(kernel.name, tensors))
+                self.launches.append(Launch(kernel.name, words, groups))
             elif isinstance(groups, Size):
                 raise RuntimeError(f"{kernel.name} has no workgroups for the largest sizes")
 
@@ -237,6 +265,12 @@ def _fixed(recorder: Recorder, name: str, value: Any) -> Any:
 
 def _assert_nothing(*_: Any) -> None:
     """Players check the inputs of a call."""
+
+
+def _is_multiple(expr: sympy.Expr, factor: int) -> bool:
+    """Whether each term of the expression is a multiple, which it need not be to be one."""
+    terms = sympy.Add.make_args(sympy.expand(expr))
+    return all(term.as_coeff_Mul()[0] % factor == 0 for term in terms)
 
 
 def _expr(value: Any) -> Any:

@@ -41,7 +41,7 @@ class Symbols:
 
     def bounds(self, expr: sympy.Expr) -> tuple[int, int] | None:
         """Between which integers the expression lies for all sizes. None: that is not known."""
-        found = bound_sympy(expr, self.ranges)
+        found = bound_sympy(sympy.sympify(expr), self.ranges)
         low, high = found.lower, found.upper
         return (int(low), int(high)) if low.is_Integer and high.is_Integer else None
 

@@ -7,7 +7,6 @@ makes kernels whose parameters are computed from sizes.
 """
 
 import contextlib
-import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from torch import fx
 
 from torch_webgpu import wgsl
 from torch_webgpu.export._dimensions import Dimension, Shapes
+from torch_webgpu.export._lines import Line, NotedLines, SizedError, innermost
 from torch_webgpu.export._record import Recorder, RefusedError
 from torch_webgpu.export._sizes import Symbols
 from torch_webgpu.graphs import _format as form
@@ -167,7 +167,8 @@ class _Trace:
 
         def traced(*given: Any) -> list[torch.Tensor]:
             inputs = dict(zip(self.inputs, given[len(self.sizes) :], strict=True))
-            outputs = self.outputs_of(self.function(**inputs))
+            with NotedLines():
+                outputs = self.outputs_of(self.function(**inputs))
             names[:] = outputs
             # Memory of their own, which no input and no other output shares.
             made = [
@@ -180,8 +181,9 @@ class _Trace:
             ]
             return made
 
-        trace = make_fx(traced, _allow_non_fake_inputs=True, record_stack_traces=True)
+        trace = make_fx(traced, _allow_non_fake_inputs=True)
         with (
+            fx.traceback.preserve_node_meta(),
             self.mode,
             enable_python_dispatcher(),
             # Of attention only this form consists of what the compiler makes kernels of.
@@ -191,6 +193,9 @@ class _Trace:
             self._explained(),
         ):
             graph = trace(*self.sizes.values(), *self.fakes)
+        for node in graph.graph.nodes:
+            if node.meta.get("unbacked_bindings"):
+                raise SizedError(f"{_name_of(node)} makes sizes or numbers of data", _line_of(node))
         return graph, names, shapes
 
     def _compiled(
@@ -235,7 +240,7 @@ class _Trace:
                 f"what is done depends on {condition}, which is not the same for all sizes"
             ).with_traceback(error.__traceback__) from error
         except InductorError as error:
-            raise RuntimeError(self._text(error)).with_traceback(error.__traceback__) from error
+            raise SizedError(self._text(error)) from error
 
     def _text(self, text: object) -> str:
         found = str(text)
@@ -245,34 +250,55 @@ class _Trace:
 
     def _check_relations(self) -> None:
         """Raises for what was found to hold for some sizes only."""
+        relations: list[tuple[Any, Any]] = [
+            (sympy.Eq(symbol, value, evaluate=False), None)
+            for symbol, value in self.env.replacements.items()
+            if symbol in self.names
+        ]
+        relations += [
+            (one.expr, one.stack)
+            for asserts in self.env.deferred_runtime_asserts.values()
+            for one in asserts
+        ]
+        relations += [(guard.expr, None) for guard in self.env.guards]
         same: dict[str, str | int] = {}
-        for symbol, value in self.env.replacements.items():
-            if symbol not in self.names:
-                continue
-            name = self.names[symbol]
-            fixed = sympy.sympify(value)
-            is_known = fixed.is_Integer or fixed in self.names
-            if not is_known or not self.dimensions[name].is_inferred:
-                raise RuntimeError(
-                    f"the size {name!r} has to be {self._text(value)}, so state that in "
-                    "dynamic_shapes"
-                )
-            same[name] = int(fixed) if fixed.is_Integer else self.names[fixed]
+        for relation, stack in relations:
+            equal = self._equal(relation)
+            if equal is None or not self.dimensions[equal[0]].is_inferred:
+                hint = "" if equal is None else ": state that in dynamic_shapes"
+                line = None
+                if stack is not None:
+                    line = innermost(Line(f.filename, f.lineno or 0) for f in stack.summary())
+                raise SizedError(f"what is done needs {self._text(relation)}{hint}", line)
+            same.setdefault(*equal)
         if same:
             raise _SameError(self._replaced(same))
-        for asserts in self.env.deferred_runtime_asserts.values():
-            for one in asserts:
-                raise RuntimeError(f"what is done needs {self._text(one.expr)} of the sizes")
-        for guard in self.env.guards:
-            raise RuntimeError(f"what is done needs {self._text(guard.expr)} of the sizes")
         for name, size in self.sizes.items():
             bounds = self.env.var_to_range[size.node.expr]
             wanted = self.dimensions[name]
             if bounds.lower > wanted.min or bounds.upper < wanted.max:
-                raise RuntimeError(
+                raise SizedError(
                     f"the size {name!r} can be {bounds.lower} to {bounds.upper} only, and "
                     f"dynamic_shapes says {wanted.min} to {wanted.max}"
                 )
+
+    def _equal(self, relation: Any) -> tuple[str, str | int] | None:
+        """A size that has to be fixed, or to be another one, and that. An inferred one if there is
+        one."""
+        if not isinstance(relation, sympy.Eq):
+            return None
+        sides = sorted(
+            (self.names.get(side, side) for side in relation.args),
+            key=lambda side: not (side in self.dimensions and self.dimensions[side].is_inferred),
+        )
+        if not isinstance(sides[0], str):
+            sides.reverse()
+        first, other = sides
+        if not isinstance(first, str):
+            return None
+        if isinstance(other, str):
+            return first, other
+        return (first, int(other)) if other.is_Integer else None
 
     def _replaced(self, same: Mapping[str, str | int]) -> dict[str, dict[int, Dimension]]:
         found: dict[str, dict[int, Dimension]] = {}
@@ -282,7 +308,7 @@ class _Trace:
                 if isinstance(other, str):
                     found.setdefault(label, {})[k] = self.dimensions[other]
                 elif self.inputs[label].shape[k] != other:
-                    raise RuntimeError(
+                    raise SizedError(
                         f"dimension {k} of {label!r} has to be {other}, and the example has "
                         f"{self.inputs[label].shape[k]}"
                     )
@@ -323,24 +349,24 @@ class _Inner:
         try:
             yield
         except RefusedError as error:
-            raise RuntimeError(self._explained(error.operator)) from error
+            raise self._explained(error.operator) from error
         finally:
             self.code.current_callable = self.call
 
-    def _explained(self, operator: str) -> str:
-        """What depends on sizes, with the line that called it."""
-        words = [part for part in operator.split(".") if part not in ("torch", "ops", "default")]
-        if words[0] in ("aten", "extern_kernels"):
-            words = ["aten", *words[1:]]
-        name = ".".join(words)
+    def _explained(self, operator: str) -> SizedError:
+        """The error for an operator that depends on sizes, with the line that called it."""
+        # As in torch.ops.aten.sort.stable, aten.cumsum and extern_kernels.mm.
+        words = [word for word in operator.split(".") if word not in ("torch", "ops")]
+        name = ".".join(["aten" if words[0] == "extern_kernels" else words[0], *words[1:2]])
         text = f"{name} depends on sizes that a call decides, and its kernels are chosen by size"
         for node in self.nodes:
-            packet = getattr(node.target, "overloadpacket", None)
-            if packet is None or str(packet) != ".".join(words[:2]):
-                continue
-            if any(isinstance(n, torch.SymInt) for n in _sizes_of(node)):
-                return text + _line_of(node)
-        return text
+            if _name_of(node) == name and any(isinstance(n, torch.SymInt) for n in _sizes_of(node)):
+                return SizedError(text, _line_of(node))
+        return SizedError(text)
+
+
+def _name_of(node: fx.Node) -> str:
+    return str(getattr(node.target, "overloadpacket", node.target))
 
 
 def _sizes_of(node: fx.Node) -> list[Any]:
@@ -351,13 +377,9 @@ def _sizes_of(node: fx.Node) -> list[Any]:
     return [n for x in tensors if isinstance(x, torch.Tensor) for n in x.shape]
 
 
-def _line_of(node: fx.Node) -> str:
-    """The innermost line that is not PyTorch's, or the innermost one."""
-    trace = node.meta.get("stack_trace") or ""
-    entries = re.findall(r'File "(.*?)", line (\d+), in .*?\n\s*(.*)', trace)
-    home = str(pathlib.Path(torch.__file__).parent)
-    own = [entry for entry in entries if not entry[0].startswith(home)] or entries
-    return "\n{}:{}: {}".format(*own[-1]) if own else ""
+def _line_of(node: fx.Node) -> Line | None:
+    entries = re.findall(r'File "(.*?)", line (\d+),', node.meta.get("stack_trace") or "")
+    return innermost(Line(file, int(number)) for file, number in entries)
 
 
 def _shape(value: Any) -> Any:

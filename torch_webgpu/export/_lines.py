@@ -1,0 +1,68 @@
+"""Lines of the user's code, for errors."""
+
+import linecache
+import pathlib
+import sys
+import sysconfig
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_FOREIGN = tuple(
+    str(folder)
+    for folder in (
+        pathlib.Path(torch.__file__).parent,
+        pathlib.Path(__file__).parents[1],
+        sysconfig.get_path("stdlib"),
+    )
+)
+
+
+class Line(NamedTuple):
+    file: str
+    number: int
+
+    def __str__(self) -> str:
+        code = linecache.getline(self.file, self.number).strip()
+        return f"{self.file}:{self.number}: {code}"
+
+
+class SizedError(RuntimeError):
+    """What a function does depends on sizes. Its text has the line, where that is known."""
+
+    def __init__(self, text: str, line: Line | None = None) -> None:
+        super().__init__(text if line is None else f"{text}\n{line}")
+
+
+def is_users(file: str) -> bool:
+    """Whether a file is neither PyTorch's, nor this package's, nor Python's, nor generated."""
+    in_packages = "site-packages" in file.removeprefix(str(_FOREIGN[0]))
+    return not file.startswith("<") and (in_packages or not file.startswith(_FOREIGN))
+
+
+def innermost(lines: Iterable[Line]) -> Line | None:
+    """The last line, from the outermost to the innermost, that is the user's."""
+    return next((line for line in reversed(list(lines)) if is_users(line.file)), None)
+
+
+class NotedLines(TorchDispatchMode):
+    """In the block, the nodes of a traced graph get the line that called the operator."""
+
+    supports_higher_order_operators = True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        frame: Any = sys._getframe(1)
+        while frame is not None and not is_users(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is not None:
+            line = Line(frame.f_code.co_filename, frame.f_lineno)
+            name = frame.f_code.co_name
+            code = linecache.getline(*line).strip()
+            torch.fx.traceback.set_stack_trace(
+                [f'  File "{line.file}", line {line.number}, in {name}\n    {code}\n']
+            )
+        return func(*args, **(kwargs or {}))
