@@ -8,7 +8,7 @@ import pathlib
 import re
 import traceback
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -95,7 +95,7 @@ def export(
     with _kept_gradients(), prepared(holders) as optimizers, _no_first_steps():
         holders.update(optimizers)
         recorded = {
-            name: _recorded(name, function, samples[name], shapes[name])
+            name: _recorded(name, function, samples[name], shapes[name], optimizers.values())
             for name, function in functions.items()
         }
         rates = _rates(optimizers)
@@ -231,7 +231,11 @@ def _targets() -> list[_Target]:
 
 
 def _recorded(
-    name: str, function: Callable[..., Any], inputs: Tensors, shapes: Shapes
+    name: str,
+    function: Callable[..., Any],
+    inputs: Tensors,
+    shapes: Shapes,
+    optimizers: Iterable[PreparedOptimizer],
 ) -> SavedFunction:
     if not shapes:
         return SavedFunction(
@@ -239,7 +243,11 @@ def _recorded(
         )
     from torch_webgpu.export._trace import compiled
 
-    with _explained(name), _kept_gradients(), checked_optimizers():
+    with contextlib.ExitStack() as stack:
+        for one in (_explained(name), _kept_gradients(), checked_optimizers()):
+            stack.enter_context(one)
+        for optimizer in optimizers:
+            stack.enter_context(optimizer.parts())
         made = compiled(function, inputs, shapes, _outputs)
         recordings = _recordings(lambda target: _sized_capture(made, target))
     return SavedFunction(made.inputs, recordings, sized=made.shapes)

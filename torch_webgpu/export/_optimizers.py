@@ -17,6 +17,7 @@ _START_WITH_ZEROS = (
     optim.RMSprop,
     optim.SGD,
 )
+_FORMS = ("fused", "foreach")
 
 
 class PreparedOptimizer:
@@ -70,6 +71,22 @@ class PreparedOptimizer:
         return type(self.optimizer) in (optim.Adam, optim.AdamW) and (
             plain and not group["differentiable"]
         )
+
+    @contextlib.contextmanager
+    def parts(self) -> Iterator[None]:
+        """In the block, a step consists of operators that the compiler has, on lists of tensors."""
+        groups = self.optimizer.param_groups
+        before = [{name: group.get(name) for name in _FORMS} for group in groups]
+        for group in groups:
+            if "foreach" in group and not group.get("differentiable"):
+                group["foreach"] = True
+            if "fused" in group:
+                group["fused"] = False
+        try:
+            yield
+        finally:
+            for group, forms in zip(groups, before, strict=True):
+                group.update({name: form for name, form in forms.items() if name in group})
 
     def _start(self) -> None:
         """Makes the states that the first step would make, as they are before it."""

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from torch_webgpu import _C
-from torch_webgpu.export._sizes import Size, Symbols, largest, smallest
+from torch_webgpu.export._sizes import Real, Size, Symbols, largest, smallest
 from torch_webgpu.graphs._expressions import Values, word
 from torch_webgpu.graphs._format import Expression
 from torch_webgpu.graphs._save import SizedLaunch
@@ -93,7 +93,10 @@ class Recorder:
     def _checked(self, launch: Launch, command: Any) -> SizedLaunch:
         """The expressions of a launch, which must have the values of the capture there."""
         symbols = self.symbols
-        words = [symbols.word(_expr(value)) for value in launch.words]
+        words = [
+            symbols.real(value.expr) if isinstance(value, Real) else symbols.word(_expr(value))
+            for value in launch.words
+        ]
         grid = self._grid(_expr(launch.groups))
         largest: Values = {name: symbols.most[s] for s, name in symbols.names.items()}
         data = command.params
@@ -152,6 +155,11 @@ class Recorder:
             self.sized.add(_C.allocation_of(tensor))
 
     def _at_most(self, value: Any) -> int:
+        """A parameter for the largest sizes."""
+        if isinstance(value, Real):
+            largest = {s: sympy.Integer(n) for s, n in self.symbols.most.items()}
+            numerator, denominator = sympy.fraction(value.expr.xreplace(largest))
+            return float_bits(int(numerator) / int(denominator))
         return self.symbols.at_most(value.expr) if isinstance(value, Size) else int(value)
 
     def _allocate(
@@ -211,8 +219,8 @@ class Recorder:
 
     def _float_bits(self, value: Any) -> Any:
         if isinstance(value, Size):
-            raise RuntimeError(f"a real number is computed from the sizes {value!r}")
-        return float_bits(value)
+            value = value / 1
+        return value if isinstance(value, Real) else float_bits(value)
 
     def _high_word(self, value: Any) -> Any:
         """Zero: expressions of sizes are checked to have no more than 31 bits."""
@@ -249,7 +257,7 @@ class _Fixed:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for part in pytree.tree_leaves((args, kwargs)):
-            if isinstance(part, Size) or (
+            if isinstance(part, (Size, Real)) or (
                 isinstance(part, torch.Tensor) and self._recorder._is_sized(part)
             ):
                 raise RefusedError(self._name)

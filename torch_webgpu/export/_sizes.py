@@ -6,6 +6,7 @@ expression of the graph file.
 """
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -62,6 +63,12 @@ class Symbols:
         if bounds is None or not -(1 << 31) <= bounds[0] <= bounds[1] < 1 << 31:
             raise RuntimeError(f"{self.text(expr)} may need more than 31 bits")
         return self._modular(expr)
+
+    def real(self, expr: Any) -> Expression:
+        """The expression of a parameter that is an f32, a quotient of integers."""
+        numerator, denominator = sympy.fraction(sympy.together(sympy.sympify(expr)))
+        self._check_divisors(denominator)
+        return ["f32", self._exact(numerator), self._exact(denominator)]
 
     def count(self, expr: Any) -> Expression:
         """The expression of an integer that is not negative for any size."""
@@ -173,11 +180,16 @@ class Size:
         return self.symbols.text(self.expr)
 
     def _with(self, other: Any, compute: Callable[[Any, Any], Any]) -> Any:
+        if isinstance(other, float):
+            return self._real()._with(other, compute)
         if isinstance(other, Size):
             return self.symbols.size(compute(self.expr, other.expr))
         if isinstance(other, int) and not isinstance(other, bool):
             return self.symbols.size(compute(self.expr, sympy.Integer(other)))
-        raise RuntimeError(f"a real number is computed from the sizes {self!r}")
+        return NotImplemented
+
+    def _real(self) -> "Real":
+        return Real(self.expr, self.symbols)
 
     __add__, __radd__ = _binary(lambda a, b: a + b)
     __sub__, __rsub__ = _binary(lambda a, b: a - b)
@@ -189,10 +201,11 @@ class Size:
     def __neg__(self) -> Any:
         return self * -1
 
-    def __truediv__(self, other: Any) -> NoReturn:
-        raise RuntimeError(f"a real number is computed from the sizes {self!r}")
+    def __truediv__(self, other: Any) -> Any:
+        return self._real() / other
 
-    __rtruediv__ = __truediv__
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / self._real()
 
     def _difference(self, other: Any) -> tuple[int, int]:
         """Between which integers self - other lies for all sizes."""
@@ -242,6 +255,47 @@ class Size:
     __index__ = __int__ = __float__ = __bool__ = _fixed
 
 
+class Real:
+    """A quotient of integers that depend on sizes, which stands for a real number."""
+
+    def __init__(self, expr: sympy.Expr, symbols: Symbols) -> None:
+        self.expr = expr
+        self.symbols = symbols
+
+    def __repr__(self) -> str:
+        return self.symbols.text(self.expr)
+
+    def _with(self, other: Any, compute: Callable[[Any, Any], Any]) -> Any:
+        if isinstance(other, (Size, Real)):
+            number = other.expr
+        elif isinstance(other, (int, float)) and math.isfinite(other):
+            number = sympy.Rational(other)
+        else:
+            raise self._refused()
+        return Real(compute(self.expr, number), self.symbols)
+
+    def _refused(self, *_: Any) -> RuntimeError:
+        return RuntimeError(
+            f"a real number is computed from {self!r}, and a graph file has quotients only"
+        )
+
+    __add__, __radd__ = _binary(lambda a, b: a + b)
+    __sub__, __rsub__ = _binary(lambda a, b: a - b)
+    __mul__, __rmul__ = _binary(lambda a, b: a * b)
+    __truediv__, __rtruediv__ = _binary(lambda a, b: a / b)
+
+    def __neg__(self) -> Any:
+        return self * -1
+
+    def _other(self, *_: Any) -> NoReturn:
+        raise self._refused()
+
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _other
+    __lt__ = __le__ = __gt__ = __ge__ = __index__ = __int__ = __float__ = __bool__ = _other
+    __eq__ = __ne__ = _other  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
+
+
 def largest(*values: Any) -> Any:
     """Python's max() of sizes and integers."""
     return _extreme(Max, max, values)
@@ -252,10 +306,26 @@ def smallest(*values: Any) -> Any:
     return _extreme(Min, min, values)
 
 
-def _extreme(of_sizes: Any, of_integers: Any, values: Sequence[Any]) -> Any:
+def _extreme(of_sizes: Any, of_numbers: Any, values: Sequence[Any]) -> Any:
     if len(values) == 1:
         values = list(values[0])
     sizes = [value for value in values if isinstance(value, Size)]
     if not sizes:
-        return of_integers(values)
-    return functools.reduce(lambda a, b: a._with(b, of_sizes), [sizes[0], *values])
+        return of_numbers(values)
+    # A real number, such as 0.0, that is certainly not the result makes the result real only.
+    reals = [value for value in values if isinstance(value, float)]
+    found = functools.reduce(
+        lambda a, b: a._with(b, of_sizes),
+        [sizes[0], *(value for value in values if not isinstance(value, float))],
+    )
+    for value in reals:
+        bounds = found.symbols.bounds(_expr_of(found))
+        if bounds is None or of_numbers(bounds[0], value) == value != bounds[0]:
+            raise RuntimeError(f"a real number is computed from {found!r} and {value!r}")
+        if of_numbers(bounds[1], value) == value != bounds[1]:
+            raise RuntimeError(f"a real number is computed from {found!r} and {value!r}")
+    return found._real() if reals and isinstance(found, Size) else found
+
+
+def _expr_of(value: Any) -> Any:
+    return value.expr if isinstance(value, Size) else value

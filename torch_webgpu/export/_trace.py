@@ -25,6 +25,8 @@ from torch_webgpu.graphs._save import SizedShapes
 
 Tensors = Mapping[str, torch.Tensor]
 
+_SQUEEZES = ("aten.squeeze", "aten.squeeze_")
+
 
 class Compiled(NamedTuple):
     """A function that is compiled for all sizes."""
@@ -170,16 +172,10 @@ class _Trace:
             with NotedLines():
                 outputs = self.outputs_of(self.function(**inputs))
             names[:] = outputs
-            # Memory of their own, which no input and no other output shares.
-            made = [
-                value.detach().clone(memory_format=torch.contiguous_format)
-                for value in outputs.values()
-            ]
-            shapes[:] = [
-                [n.node.expr if isinstance(n, torch.SymInt) else n for n in value.shape]
-                for value in made
-            ]
-            return made
+            shapes[:] = [[_expr(n) for n in value.shape] for value in outputs.values()]
+            # Memory of their own, which no input shares. The compiler lays out tensors of several
+            # dimensions as it likes.
+            return [value.detach().reshape(-1).clone() for value in outputs.values()]
 
         trace = make_fx(traced, _allow_non_fake_inputs=True)
         with (
@@ -190,18 +186,40 @@ class _Trace:
             sdpa_kernel(SDPBackend.MATH),
             # The engine's own threads would not see the modes.
             torch.autograd.set_multithreading_enabled(False),
+            _compiling(),
             self._explained(),
         ):
             graph = trace(*self.sizes.values(), *self.fakes)
         for node in graph.graph.nodes:
             if node.meta.get("unbacked_bindings"):
                 raise SizedError(f"{_name_of(node)} makes sizes or numbers of data", _line_of(node))
+            self._check_squeezed(node)
         return graph, names, shapes
+
+    def _check_squeezed(self, node: fx.Node) -> None:
+        """Raises for a squeeze of what may have size 1: it is traced as if it had not."""
+        if _name_of(node) not in _SQUEEZES:
+            return
+        x: Any = node.args[0]
+        shape = x.meta["val"].shape
+        dims = node.args[1] if len(node.args) > 1 else range(len(shape))
+        for d in dims if isinstance(dims, (list, tuple, range)) else [dims]:
+            size = _expr(shape[d]) if shape else 1  # type: ignore[index]
+            if isinstance(size, int):
+                continue
+            bounds = self.env.bound_sympy(size)
+            if bounds.lower <= 1 <= bounds.upper:
+                raise SizedError(
+                    f"{_name_of(node)} removes a dimension of {self._text(size)} elements if that "
+                    "is 1",
+                    _line_of(node),
+                )
 
     def _compiled(
         self, graph: fx.GraphModule, constants: Sequence[Any]
     ) -> tuple[Callable[..., Any], "_Inner"]:
         from torch._inductor import compile_fx, config
+        from torch.nn.attention import SDPBackend, sdpa_kernel
 
         from torch_webgpu.inductor.sized_products import sized_products
 
@@ -217,6 +235,8 @@ class _Trace:
             torch.no_grad(),
             # The key of the compiler's cache does not tell these kernels from others.
             config.patch(fx_graph_cache=False, fx_graph_remote_cache=False),
+            # The compiler finds attention in its parts, and would make it whole again.
+            sdpa_kernel(SDPBackend.MATH),
             self._explained(),
         ):
             call = compile_fx.compile_fx(
@@ -391,6 +411,17 @@ def _shape(value: Any) -> Any:
 
 def _expr(value: Any) -> Any:
     return value.node.expr if isinstance(value, torch.SymInt) else value
+
+
+@contextlib.contextmanager
+def _compiling() -> Iterator[None]:
+    """Has optimizers take the forms that they have for compilers, and Python know of one."""
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before
 
 
 def _lifted(module: fx.GraphModule) -> list[Any]:

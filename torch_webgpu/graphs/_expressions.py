@@ -16,6 +16,11 @@ def _quotient_up(a: int, b: int) -> int:
     return -(-a // b)
 
 
+def _bits_of_quotient(a: int, b: int) -> int:
+    """The bits of an f32, by way of f64."""
+    return int.from_bytes(struct.pack("<f", float(a) / float(b)), "little")
+
+
 _OPERATORS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -26,6 +31,7 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
     "min": min,
     "max": max,
     ">>": operator.rshift,
+    "f32": _bits_of_quotient,
 }
 
 
@@ -60,7 +66,7 @@ def evaluate(expression: Expression, values: Values) -> int:
         return values[expression]
     sign, *operands = expression
     a, b = (evaluate(operand, values) for operand in operands)
-    if (b == 0 and sign in ("/", "ceil/", "%")) or (sign == ">>" and b > 63):
+    if (b == 0 and sign in ("/", "ceil/", "%", "f32")) or (sign == ">>" and b > 63):
         raise ValueError(f"[{sign!r}, {a}, {b}] has no value")
     result = _OPERATORS[sign](a, b)
     if sign in ("+", "*"):

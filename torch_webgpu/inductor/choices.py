@@ -101,8 +101,12 @@ def _chosen_when_lowered(original: Callable[..., Any]) -> Callable[..., Any]:
         "triton.autotune_cublasLt",
     )
     patches = {name: False for name in options if hasattr(config, name)}
+    from torch_webgpu.inductor import sized_products  # which imports this module
 
     def lowered(a: Any, *args: Any, **kwargs: Any) -> Any:
+        if sized_products.is_active() and a.get_device().type == "webgpu":
+            with sized_products.hinted_strides():
+                return original(a, *args, **kwargs)
         if not _tunes() or a.get_device().type != "webgpu":
             return original(a, *args, **kwargs)
         with config.patch(patches):

@@ -23,6 +23,7 @@ from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 from torch_webgpu.inductor import registers
 from torch_webgpu.inductor.choices import Product, geometry_of
 from torch_webgpu.inductor.epilogues import Epilogue, Place, added_input
+from torch_webgpu.inductor.lanes import size_hint
 from torch_webgpu.inductor.module import Access, Module, Operand
 from torch_webgpu.inductor.text import indented
 
@@ -51,6 +52,21 @@ def sized_products() -> Iterator[None]:
 def is_active() -> bool:
     """Whether a `sized_products` block is open."""
     return _active.get()
+
+
+@contextlib.contextmanager
+def hinted_strides() -> Iterator[None]:
+    """In the block, where a convolution is lowered, the order of its operands' strides follows from
+    their usual sizes. It decides how they are laid out, which the kernel takes as it comes."""
+    sizes = V.graph.sizevars
+    names = [name for name in ("guarding_hints_or_throw", "size_hints") if hasattr(sizes, name)]
+    for name in names:
+        setattr(sizes, name, lambda values, **_: tuple(map(size_hint, values)))
+    try:
+        yield
+    finally:
+        for name in names:
+            delattr(sizes, name)  # the class has its own
 
 
 def is_sized(product: Any) -> bool:

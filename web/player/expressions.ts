@@ -6,7 +6,7 @@ import type { Json } from "./json";
 export type Expression = bigint | string | readonly [Operator, Expression, Expression];
 export type Values = ReadonlyMap<string, bigint>;
 
-const OPERATORS = ["+", "-", "*", "/", "ceil/", "%", "min", "max", ">>"] as const;
+const OPERATORS = ["+", "-", "*", "/", "ceil/", "%", "min", "max", ">>", "f32"] as const;
 type Operator = (typeof OPERATORS)[number];
 
 const MOST = (1n << 64n) - 1n;
@@ -86,8 +86,14 @@ export function evaluate(expression: Expression, values: Values): bigint {
       return a > b ? a : b;
     case ">>":
       return b > 63n ? fail() : a >> b;
+    case "f32":
+      return b === 0n ? fail() : bitsOf(Number(a) / Number(b));
   }
 }
+
+/** The bits of the nearest f32. */
+const bitsOf = (value: number): bigint =>
+  BigInt(new Uint32Array(new Float32Array([value]).buffer)[0]!);
 
 /** The low 32 bits: a parameter, or a number of workgroups. */
 export function word(expression: Expression, values: Values): number {
