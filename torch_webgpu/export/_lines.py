@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 _FOREIGN = tuple(
     str(folder)
@@ -47,22 +46,11 @@ def innermost(lines: Iterable[Line]) -> Line | None:
     return next((line for line in reversed(list(lines)) if is_users(line.file)), None)
 
 
-class NotedLines(TorchDispatchMode):
-    """In the block, the nodes of a traced graph get the line that called the operator."""
-
-    supports_higher_order_operators = True
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        frame: Any = sys._getframe(1)
-        while frame is not None and not is_users(frame.f_code.co_filename):
-            frame = frame.f_back
-        if frame is not None:
-            line = Line(frame.f_code.co_filename, frame.f_lineno)
-            name = frame.f_code.co_name
-            code = linecache.getline(*line).strip()
-            torch.fx.traceback.set_stack_trace(
-                [f'  File "{line.file}", line {line.number}, in {name}\n    {code}\n']
-            )
-        return func(*args, **(kwargs or {}))
+def current() -> tuple[Line, str] | None:
+    """The line of the user's that is being executed, and the name of its function."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    return Line(frame.f_code.co_filename, frame.f_lineno), frame.f_code.co_name

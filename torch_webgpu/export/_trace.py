@@ -7,6 +7,7 @@ makes kernels whose parameters are computed from sizes.
 """
 
 import contextlib
+import linecache
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,10 +15,14 @@ from typing import Any, NamedTuple
 import sympy
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_webgpu import wgsl
 from torch_webgpu.export._dimensions import Dimension, Shapes
-from torch_webgpu.export._lines import Line, NotedLines, SizedError, innermost
+from torch_webgpu.export._gradients import decompositions
+from torch_webgpu.export._lines import Line, SizedError, current, innermost
 from torch_webgpu.export._record import Recorder, RefusedError
 from torch_webgpu.export._sizes import Symbols
 from torch_webgpu.graphs import _format as form
@@ -25,6 +30,7 @@ from torch_webgpu.graphs._save import SizedShapes
 
 Tensors = Mapping[str, torch.Tensor]
 
+_FRESH = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 _SQUEEZES = ("aten.squeeze", "aten.squeeze_")
 
 
@@ -71,7 +77,6 @@ class _Trace:
         shapes: Shapes,
         outputs_of: Callable[[object], dict[str, torch.Tensor]],
     ) -> None:
-        from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
         self.function = function
@@ -104,7 +109,7 @@ class _Trace:
         with torch._guards.tracing(torch._guards.TracingContext(self.mode)):
             graph, names, shapes = self._traced()
             self._check_relations()
-            constants = _lifted(graph)
+            constants = self._lifted(graph)
             call, inner = self._compiled(graph, constants)
         self._check_relations()
         ranges = {name: (d.min, d.max) for name, d in self.dimensions.items()}
@@ -164,12 +169,13 @@ class _Trace:
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         self.fakes = self._fakes()
+        self.outside = _Outside(self.mode)
         names: list[str] = []
         shapes: list[list[Any]] = []
 
         def traced(*given: Any) -> list[torch.Tensor]:
             inputs = dict(zip(self.inputs, given[len(self.sizes) :], strict=True))
-            with NotedLines():
+            with self.outside:
                 outputs = self.outputs_of(self.function(**inputs))
             names[:] = outputs
             shapes[:] = [[_expr(n) for n in value.shape] for value in outputs.values()]
@@ -177,7 +183,7 @@ class _Trace:
             # dimensions as it likes.
             return [value.detach().reshape(-1).clone() for value in outputs.values()]
 
-        trace = make_fx(traced, _allow_non_fake_inputs=True)
+        trace = make_fx(traced, decompositions(), _allow_non_fake_inputs=True)
         with (
             fx.traceback.preserve_node_meta(),
             self.mode,
@@ -243,6 +249,35 @@ class _Trace:
                 graph, [*self.sizes.values(), *self.fakes, *fakes], inner_compile=inner.compile
             )
         return call, inner
+
+    def _lifted(self, module: fx.GraphModule) -> list[torch.Tensor]:
+        """Makes the tensors that the function found outside of its inputs further inputs."""
+        graph = module.graph
+        last = graph.find_nodes(op="placeholder")[-1]
+        found: dict[int, fx.Node] = {}
+        constants = []
+        for node in graph.find_nodes(op="get_attr"):
+            value = getattr(module, str(node.target))
+            if not isinstance(value, torch.Tensor):
+                continue
+            tensor = self.outside.tensors.get(str(node.target), value)
+            if tensor.device.type == "cpu" and tensor.numel() == 1 and value is tensor:
+                with graph.inserting_before(node):
+                    number = graph.call_function(
+                        torch.ops.aten.full.default,
+                        (list(tensor.shape), tensor.item()),
+                        {"dtype": tensor.dtype, "device": tensor.device},
+                    )
+                node.replace_all_uses_with(number)
+            else:
+                if id(tensor) not in found:
+                    with graph.inserting_after(last):
+                        last = found[id(tensor)] = graph.placeholder(f"constant_{len(constants)}")
+                    constants.append(tensor)
+                node.replace_all_uses_with(found[id(tensor)])
+            graph.erase_node(node)
+        module.recompile()
+        return constants
 
     # ---- Errors
 
@@ -424,21 +459,62 @@ def _compiling() -> Iterator[None]:
         torch.compiler._is_compiling_flag = before
 
 
-def _lifted(module: fx.GraphModule) -> list[Any]:
-    """Makes the tensors that the graph found outside of its inputs further inputs."""
-    graph = module.graph
-    last = graph.find_nodes(op="placeholder")[-1]
-    found: dict[int, fx.Node] = {}
-    constants = []
-    for node in graph.find_nodes(op="get_attr"):
-        value = getattr(module, str(node.target))
-        if not isinstance(value, torch.Tensor):
-            continue
-        if id(value) not in found:
-            with graph.inserting_after(last):
-                last = found[id(value)] = graph.placeholder(f"constant_{len(constants)}")
-            constants.append(value)
-        node.replace_all_uses_with(found[id(value)])
-        graph.erase_node(node)
-    module.recompile()
-    return constants
+class _Outside(TorchDispatchMode):
+    """Replaces the tensors that a function finds outside of its inputs, such as parameters, by fake
+    ones: operators would compute with them, and change them, where no other operand is fake. And
+    gives each node the line that called the operator."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, mode: Any) -> None:
+        super().__init__()
+        self.mode = mode
+        self.fakes: dict[int, torch.Tensor] = {}  # by the identity of a tensor
+        self.tensors: dict[str, torch.Tensor] = {}  # by the attribute of the graph
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        _note_line()
+        if func in _FRESH:  # a tensor that Python makes of numbers
+            return func(*args, **(kwargs or {}))
+        real: dict[int, torch.Tensor] = {}  # by the identity of the fake one
+
+        def fake(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
+                return value
+            found = self._fake(value)
+            real[id(found)] = value
+            return found
+
+        args, kwargs = pytree.tree_map(fake, (args, kwargs or {}))
+        results = func(*args, **kwargs)
+        # What changes a tensor in place returns it.
+        return pytree.tree_map(lambda value: real.get(id(value), value), results)
+
+    def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor_tree
+
+        if id(tensor) not in self.fakes:
+            if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+                raise RuntimeError(
+                    f"a {type(tensor).__name__} cannot be part of a function with dynamic sizes"
+                )
+            proxies = get_proxy_mode()
+            assert proxies is not None
+            tracer = proxies.tracer
+            fake = self.mode.from_tensor(tensor, static_shapes=True)
+            node = tracer.create_arg(tensor)
+            track_tensor_tree(fake, fx.Proxy(node, tracer), constant=None, tracer=tracer)
+            self.fakes[id(tensor)] = fake
+            self.tensors[str(node.target)] = tensor
+        return self.fakes[id(tensor)]
+
+
+def _note_line() -> None:
+    found = current()
+    if found is not None:
+        line, name = found
+        code = linecache.getline(*line).strip()
+        entry = f'  File "{line.file}", line {line.number}, in {name}\n    {code}\n'
+        fx.traceback.set_stack_trace([entry])

@@ -105,7 +105,7 @@ def _chosen_when_lowered(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def lowered(a: Any, *args: Any, **kwargs: Any) -> Any:
         if sized_products.is_active() and a.get_device().type == "webgpu":
-            with sized_products.hinted_strides():
+            with sized_products.lowered_convolution():
                 return original(a, *args, **kwargs)
         if not _tunes() or a.get_device().type != "webgpu":
             return original(a, *args, **kwargs)

@@ -55,17 +55,25 @@ def is_active() -> bool:
 
 
 @contextlib.contextmanager
-def hinted_strides() -> Iterator[None]:
-    """In the block, where a convolution is lowered, the order of its operands' strides follows from
-    their usual sizes. It decides how they are laid out, which the kernel takes as it comes."""
+def lowered_convolution() -> Iterator[None]:
+    """In the block, where Inductor lowers a convolution, no size becomes a fixed number. It asks
+    for those of the weight, which is an image in the convolution of a gradient. The order of the
+    operands' strides follows from usual sizes: it decides how they are laid out, which the kernel
+    takes as it comes."""
     sizes = V.graph.sizevars
-    names = [name for name in ("guarding_hints_or_throw", "size_hints") if hasattr(sizes, name)]
-    for name in names:
-        setattr(sizes, name, lambda values, **_: tuple(map(size_hint, values)))
+    replaced = {
+        "guard_int_seq": lambda values: [
+            int(n) if sympy.sympify(n).is_Integer else n for n in values
+        ]
+    }
+    for name in ("guarding_hints_or_throw", "size_hints"):  # of one version each
+        replaced[name] = lambda values, **_: [size_hint(n) for n in values]
+    replaced = {name: function for name, function in replaced.items() if hasattr(sizes, name)}
+    vars(sizes).update(replaced)
     try:
         yield
     finally:
-        for name in names:
+        for name in replaced:
             delattr(sizes, name)  # the class has its own
 
 
