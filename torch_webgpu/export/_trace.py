@@ -318,6 +318,8 @@ class _Trace:
         relations += [(guard.expr, None) for guard in self.env.guards]
         same: dict[str, str | int] = {}
         for relation, stack in relations:
+            if self._always_holds(relation):
+                continue
             equal = self._equal(relation)
             if equal is None or not self.dimensions[equal[0]].is_inferred:
                 hint = "" if equal is None else ": state that in dynamic_shapes"
@@ -336,6 +338,16 @@ class _Trace:
                     f"the size {name!r} can be {bounds.lower} to {bounds.upper} only, and "
                     f"dynamic_shapes says {wanted.min} to {wanted.max}"
                 )
+
+    def _always_holds(self, relation: Any) -> bool:
+        """Whether a relation holds for all sizes that are stated. False: that is not known."""
+        from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+        ranges = {
+            size.node.expr: ValueRanges(self.dimensions[name].min, self.dimensions[name].max)
+            for name, size in self.sizes.items()
+        }
+        return bound_sympy(relation, ranges).lower is sympy.true
 
     def _equal(self, relation: Any) -> tuple[str, str | int] | None:
         """A size that has to be fixed, or to be another one, and that. An inferred one if there is

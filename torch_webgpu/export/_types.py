@@ -21,13 +21,13 @@ def declarations(program: form.Program, file: str) -> str:
         lines.append(f"    inputs{'' if required else '?'}: {{")
         for label, view in function.inputs.items():
             optional = "?" if view.optional else ""
-            lines.append(f"      /** {_shape(view)} */")
+            lines.append(f"      /** {_shape(program, view)} */")
             lines.append(f"      {label}{optional}: InputOf<{_quoted(view.dtype)}>;")
         for label in _settable(program, function):
             lines.append(f"      {label}?: {_NUMBERS[program.numbers[label].type]};")
         lines += ["    },", "    options?: RunOptions,", "  ): Promise<{"]
         for label, output in function.outputs.items():
-            lines.append(f"    /** {_shape(output)} */")
+            lines.append(f"    /** {_shape(program, output)} */")
             lines.append(f"    {label}: OutputOf<{_quoted(output.dtype)}>;")
         lines.append("  }>;")
     states = " | ".join(_quoted(name) for name in program.state) or "never"
@@ -45,8 +45,23 @@ def _settable(program: form.Program, function: form.Function) -> list[str]:
     return [name for name, number in program.numbers.items() if number.input and name in used]
 
 
-def _shape(view: form.View) -> str:
-    return f"{view.dtype}[{', '.join(map(str, view.shape))}]"
+def _shape(program: form.Program, view: form.View) -> str:
+    names = sorted(set().union(*map(names_in, view.shape)))
+    ranges = [
+        f"; {name} is {program.dimensions[name].min} to {program.dimensions[name].max}"
+        for name in names
+    ]
+    return f"{view.dtype}[{', '.join(map(_size, view.shape))}]{''.join(ranges)}"
+
+
+def _size(size: form.Expression) -> str:
+    if not isinstance(size, list):
+        return str(size)
+    sign, *operands = size
+    a, b = (f"({_size(part)})" if isinstance(part, list) else _size(part) for part in operands)
+    if sign in ("min", "max"):
+        return f"{sign}({a}, {b})"
+    return f"ceil({a} / {b})" if sign == "ceil/" else f"{a} {sign} {b}"
 
 
 def _quoted(text: str) -> str:

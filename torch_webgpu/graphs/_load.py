@@ -475,19 +475,35 @@ class LoadedGraph:
             raise TypeError(f"{name} must be a tensor, not a {type(value).__name__}")
         if value.dtype != form.DTYPES[view.dtype]:
             raise TypeError(f"{name} must be of {form.DTYPES[view.dtype]}, not {value.dtype}")
-        fits = value.dim() == len(view.shape)
-        for wanted, size in zip(view.shape, value.shape, strict=False):
-            if isinstance(wanted, str):
-                limits = self._file_program.dimensions[wanted]
-                fits &= limits.min <= size <= limits.max and sizes.setdefault(wanted, size) == size
-            else:
-                fits &= wanted == size
-        if not fits:
-            raise ValueError(f"{name} must have the shape {view.shape}, not {list(value.shape)}")
+        if value.dim() != len(view.shape):
+            raise self._wrong_shape(name, view, value)
+        for wanted, size in zip(view.shape, value.shape, strict=True):
+            if not isinstance(wanted, str):
+                if wanted != size:
+                    raise self._wrong_shape(name, view, value)
+                continue
+            limits = self._file_program.dimensions[wanted]
+            if not limits.min <= size <= limits.max:
+                raise self._wrong_shape(name, view, value)
+            if sizes.setdefault(wanted, size) != size:
+                raise ValueError(
+                    f"{name} has {size} for {wanted}, which is {sizes[wanted]} in this call"
+                )
         tensor = value.detach().resolve_conj().resolve_neg().contiguous()
         near = tensor.device == self._device and self._is_near
         aligned = near and _C.byte_offset(tensor) % 4 == 0 and tensor.nbytes % 4 == 0
         return tensor if aligned else tensor.cpu()
+
+    def _wrong_shape(self, name: str, view: form.InputView, value: torch.Tensor) -> ValueError:
+        dimensions = self._file_program.dimensions
+        ranges = [
+            f"{size} from {dimensions[size].min} to {dimensions[size].max}"
+            for size in dict.fromkeys(view.shape)
+            if isinstance(size, str)
+        ]
+        having = f" with {' and '.join(ranges)}" if ranges else ""
+        shape = ", ".join(map(str, view.shape))
+        return ValueError(f"{name} must have the shape [{shape}]{having}, not {list(value.shape)}")
 
     def _read(self, view: form.View) -> torch.Tensor:
         dtype = form.DTYPES[view.dtype]

@@ -1,0 +1,382 @@
+"""torch.webgpu.export with sizes that a call decides, compared with PyTorch on the CPU."""
+
+import copy
+import pathlib
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.export import Dim
+
+from torch_webgpu.graphs import _expressions as expressions
+
+DEVICE = "webgpu"
+
+
+def exported(path, function, inputs, shapes, **options):
+    torch.webgpu.export(function, inputs, path, dynamic_shapes=shapes, **options)
+    return torch.webgpu.Graph.load(path)
+
+
+def compare(path, module, make, shapes, example, sizes, tolerance=1e-4):
+    """Exports a module, or a function, at the sizes `example` and plays it at `sizes`."""
+    torch.manual_seed(0)
+    near = copy.deepcopy(module).to(DEVICE) if isinstance(module, nn.Module) else module
+
+    def forward(**inputs):
+        with torch.no_grad():
+            return near(*inputs.values())
+
+    graph = exported(path, forward, make(*example), shapes)
+    for size in sizes:
+        inputs = make(*size)
+        with torch.no_grad():
+            wanted = module(*inputs.values())
+        for name, value in (wanted if isinstance(wanted, dict) else {"output": wanted}).items():
+            result = graph(**inputs)[name].cpu()
+            torch.testing.assert_close(result, value, rtol=tolerance, atol=tolerance)
+    return graph
+
+
+def batch_of(*shape):
+    return lambda n: {"x": torch.randn(n, *shape)}
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(40, 32)
+        self.places = nn.Parameter(torch.randn(70, 32))
+        self.qkv = nn.Linear(32, 96)
+
+    def forward(self, tokens):
+        x = self.table(tokens) + self.places[: tokens.shape[1]]
+        q, k, v = self.qkv(x).view(*tokens.shape, 3, 4, 8).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+
+
+def test_a_batch_of_a_perceptron(tmp_path):
+    model = nn.Sequential(nn.Linear(20, 64), nn.GELU(), nn.Linear(64, 7), nn.LayerNorm(7))
+    sizes = [(1,), (2,), (5,), (64,), (65,), (70,)]
+    shapes = {"x": {0: Dim("batch", max=70)}}
+    graph = compare(tmp_path / "m", model, batch_of(20), shapes, (3,), sizes)
+    assert graph.inputs == {"x": (torch.float32, ("batch", 20))}
+    message = "x must have the shape [batch, 20] with batch from 1 to 70, not"
+    for rows in (0, 71):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            graph(x=torch.randn(rows, 20))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        graph(x=torch.randn(5, 21))
+
+
+def test_images_of_a_convolutional_network(tmp_path):
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 8, 3, groups=8, padding=1),
+        nn.ConvTranspose2d(8, 6, 3, stride=2, padding=1, output_padding=1, groups=2),
+        nn.ReLU(),
+        nn.Conv2d(6, 16, 3, stride=2, dilation=2),
+    ).eval()
+    shapes = {"x": {0: "batch", 2: Dim("height", min=6), 3: Dim("width", min=6)}}
+    make = lambda n, h, w: {"x": torch.randn(n, 3, h, w)}  # noqa: E731
+    sizes = [(1, 6, 6), (4, 9, 8), (2, 20, 17), (4, 22, 24)]
+    compare(tmp_path / "m", model, make, shapes, (4, 22, 24), sizes)
+
+
+def test_a_series_of_one_dimension(tmp_path):
+    model = nn.Sequential(nn.Conv1d(6, 12, 5, padding=2, stride=2, groups=3), nn.Conv1d(12, 7, 3))
+    shapes = {"x": {0: "batch", 2: Dim("length", min=5)}}
+    make = lambda n, length: {"x": torch.randn(n, 6, length)}  # noqa: E731
+    compare(tmp_path / "m", model, make, shapes, (4, 90), [(1, 5), (4, 9), (2, 31), (4, 90)])
+
+
+def test_batches_and_lengths_of_attention(tmp_path):
+    shapes = {"tokens": {0: Dim("batch", max=4), 1: Dim("length", max=70)}}
+    make = lambda n, length: {"tokens": torch.randint(0, 40, (n, length))}  # noqa: E731
+    sizes = [(1, 1), (4, 9), (3, 65), (2, 70)]
+    graph = compare(tmp_path / "m", Attention(), make, shapes, (2, 7), sizes)
+    with pytest.raises(ValueError, match="batch from 1 to 4 and length from 1 to 70"):
+        graph(tokens=torch.zeros(5, 5, dtype=torch.long))
+
+
+def test_a_layer_of_a_transformer(tmp_path):
+    model = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    shapes = {"x": {0: "batch", 1: "length"}}
+    make = lambda n, length: {"x": torch.randn(n, length, 16)}  # noqa: E731
+    compare(tmp_path / "m", model, make, shapes, (4, 9), [(1, 1), (3, 1), (1, 9), (4, 7)])
+
+
+def test_a_recurrent_network(tmp_path):
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cells = nn.GRU(8, 8, batch_first=True)
+
+        def forward(self, x):
+            return self.cells(x)[0]
+
+    compare(tmp_path / "m", Last(), batch_of(3, 8), {"x": {0: "batch"}}, (4,), [(1,), (4,)])
+
+
+FUNCTIONS = {
+    "mean": lambda x: x.mean(0),
+    "softmax": lambda x: x.softmax(0),
+    "deviation": lambda x: (x - x.mean(0)) * (1 / x.shape[0]),
+    "quotient": lambda x: x * ((x.shape[0] + 1) / (2 * x.shape[0])),
+    "halves": lambda x: x[: (x.shape[0] + 1) // 2].sum(0),
+    "differences": lambda x: F.pad(x[1:] - x[:-1], (0, 0, 0, 1)),
+    "parts": lambda x: torch.cat([x, 2 * x, x[:1]]),
+    "numbers": lambda x: x + torch.arange(x.shape[0], device=x.device)[:, None],
+    "products": lambda x: (x @ x.T).tril().softmax(-1) @ x,
+    "columns": lambda x: (x.T @ x).tanh(),
+    "truth": lambda x: x > 0,
+    "integers": lambda x: (100 * x).long() // 3,
+    "places": lambda x: x.argmax(0),
+    "flat": lambda x: x.view(-1, 4).sum(1),
+    "several": lambda x: {"all": x + 1, "one": x[-1], "again": x + 1},
+    "constant": lambda x: x * torch.tensor(0.5, device=x.device),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_operators_over_a_dynamic_dimension(tmp_path, name):
+    sizes = [(1,), (2,), (7,), (300,)]
+    compare(tmp_path / "m", FUNCTIONS[name], batch_of(12), {"x": {0: "n"}}, (300,), sizes, 1e-3)
+
+
+def test_more_workgroups_than_one_dimension_has(tmp_path):
+    make = lambda n: {"x": torch.randn(n, 2, 2)}  # noqa: E731
+    sizes = [(2,), (65536,), (70000,)]
+    shapes = {"x": {0: Dim("n", max=70000)}}
+    compare(tmp_path / "m", lambda x: x @ x.mT, make, shapes, (5,), sizes)
+
+
+def test_halves(tmp_path):
+    make = lambda n, k: {"x": torch.randn(n, k).half(), "y": torch.randn(k, 5).half()}  # noqa: E731
+    shapes = {"x": {0: "n", 1: "k"}, "y": {0: "k"}}
+    f = lambda x, y: (x @ y).relu()  # noqa: E731
+    compare(tmp_path / "m", f, make, shapes, (70, 40), [(1, 1), (70, 40), (9, 33)], 2e-2)
+
+
+def test_sizes_of_one_name_are_the_same(tmp_path):
+    graph = exported(
+        tmp_path / "m",
+        lambda x, y: x + y,
+        {"x": torch.zeros(9, 4), "y": torch.zeros(9, 4)},
+        {"x": {0: Dim("n", max=20)}, "y": {0: Dim("n", max=20)}},
+    )
+    x = torch.randn(20, 4)
+    assert torch.equal(graph(x=x, y=x)["output"].cpu(), x + x)
+    with pytest.raises(ValueError, match="y has 3 for n, which is 20 in this call"):
+        graph(x=x, y=x[:3])
+
+
+def test_inferred_sizes(tmp_path):
+    given = {"x": torch.zeros(9, 4), "y": torch.zeros(9, 4), "w": torch.randn(4, 3)}
+    every = {0: Dim.AUTO, 1: Dim.AUTO}
+    graph = exported(
+        tmp_path / "m",
+        lambda x, y, w: (x + y) @ w,
+        given,
+        {"x": every, "y": every, "w": {0: Dim.AUTO, 1: Dim.STATIC}},
+    )
+    shapes = {name: shape for name, (_, shape) in graph.inputs.items()}
+    assert shapes["x"] == shapes["y"] and shapes["w"] == (shapes["x"][1], 3)
+    assert isinstance(shapes["x"][0], str) and isinstance(shapes["x"][1], str)
+    with pytest.raises(RuntimeError, match=r"needs Eq\(x_0, y_0\): state that"):
+        exported(
+            tmp_path / "m",
+            lambda x, y: x + y,
+            {"x": given["x"], "y": given["y"]},
+            {"x": {0: Dim.DYNAMIC}, "y": {0: Dim.DYNAMIC}},
+        )
+
+
+def branch(x):
+    if x.shape[0] > 3:
+        return x + 1
+    return x
+
+
+REFUSED = {
+    "sort": (lambda x: x.sort(0).values, "aten.sort depends on sizes"),
+    "cumsum": (lambda x: x.cumsum(0), "aten.cumsum depends on sizes"),
+    "branch": (branch, "depends on n > 3"),
+    "number": (lambda x: x + float(x.shape[0]), "depends on n"),
+    "loop": (lambda x: sum(x[k] for k in range(x.shape[0])), "depends on n"),
+    "chunks": (lambda x: x.chunk(2)[0], "what is done depends on"),
+    "row": (lambda x: x[5], "5 < n"),
+    "pairs": (lambda x: x.view(-1, 24), "what is done needs"),
+    "squeeze": (lambda x: x[:, :1].squeeze(), "aten.squeeze removes a dimension of n"),
+    "values": (lambda x: x.nonzero(), "aten.nonzero makes sizes"),
+    "item": (lambda x: x * x.sum().item(), "makes sizes or numbers of data"),
+    "root": (lambda x: x * x.shape[0] ** 0.5, "real number"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_depends_on_sizes_otherwise_raises(tmp_path, name):
+    function, message = REFUSED[name]
+    with pytest.raises(RuntimeError, match=message) as caught:
+        exported(tmp_path / "m", function, {"x": torch.randn(8, 12)}, {"x": {0: "n"}})
+    assert str(caught.value).startswith("cannot export ")
+    if name not in ("root",):  # which the compiler finds
+        assert re.search(rf"{re.escape(pathlib.Path(__file__).name)}:\d+: ", str(caught.value))
+    assert not (tmp_path / "m").exists()
+
+
+def test_what_is_stated_wrongly_raises(tmp_path):
+    def export(shapes, error, message):
+        with pytest.raises(error, match=message):
+            exported(tmp_path / "m", lambda x, y: x + y.sum(), given, shapes)
+
+    given = {"x": torch.zeros(4, 4), "y": torch.zeros(4)}
+    export({"z": {0: "n"}}, ValueError, "has no input 'z'")
+    export({"x": {2: "n"}}, ValueError, "has no dimension 2")
+    export({"x": {0: "y"}}, ValueError, "name of an input")
+    export({"x": {0: "1n"}}, ValueError, "no identifier")
+    export({"x": {0: 5}}, ValueError, "the example has 4")
+    export({"x": {0: Dim("n", min=5)}}, ValueError, "the range is 5")
+    export({"x": {0: 2 * Dim("n")}}, ValueError, "computed from another one")
+    export({"x": {0: 1.5}}, TypeError, "needs a torch.export.Dim")
+    export({"x": {0: Dim("n", max=8)}, "y": {0: Dim("n", max=9)}}, ValueError, "elsewhere")
+    export([{0: "n"}], TypeError, "an entry for each input")
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(2, 6, 3, padding=1),
+        nn.BatchNorm2d(6),
+        nn.ReLU(),
+        nn.Conv2d(6, 8, 3, stride=2, groups=2),
+        nn.Flatten(),
+        nn.Linear(72, 5),
+    )
+
+
+OPTIMIZERS = {
+    "AdamW": lambda p: torch.optim.AdamW(p, lr=1e-2, weight_decay=0.1),
+    "SGD": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9),
+}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_training_steps_with_batches_of_any_size(tmp_path, kind):
+    reference, model = network(), network().to(DEVICE)
+    wanted, optimizer = (OPTIMIZERS[kind](m.parameters()) for m in (reference, model))
+
+    def step_of(model, optimizer):
+        def step(x, target):
+            model.train()
+            loss = F.cross_entropy(model(x), target)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return {"loss": loss}
+
+        return step
+
+    def classify(x):
+        model.eval()
+        with torch.no_grad():
+            return model(x).argmax(1)
+
+    def batch(n):
+        return {"x": torch.randn(n, 2, 7, 8), "target": torch.randint(0, 5, (n,))}
+
+    dim = Dim("batch", min=2, max=12)
+    x, target = batch(3).values()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    options = [dict(group) for group in optimizer.param_groups]
+    graph = exported(
+        tmp_path / "m",
+        {"step": step_of(model, optimizer), "classify": classify},
+        {"step": {"x": x, "target": target}, "classify": {"x": x}},
+        {"step": {"x": {0: dim}, "target": {0: dim}}, "classify": {"x": {0: dim}}},
+        state={"model": model, "optimizer": optimizer},
+        types=True,
+    )
+    # Nothing was executed, and all is as it was.
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+    assert optimizer.state == {}
+    assert [dict(group) for group in optimizer.param_groups] == options
+    types = (tmp_path / "m.d.ts").read_text()
+    assert "/** F32[batch, 2, 7, 8]; batch is 2 to 12 */" in types
+    assert "/** I64[batch]; batch is 2 to 12 */" in types
+
+    step = step_of(reference, wanted)
+    for k, size in enumerate((12, 2, 5, 12, 7)):
+        given = batch(size)
+        rate = {}
+        if k == 3:
+            rate = {"lr": torch.tensor(1e-3)}
+            for group in wanted.param_groups:
+                group["lr"] = 1e-3
+        loss = graph["step"](**given, **rate)["loss"].cpu()
+        torch.testing.assert_close(loss, step(**given)["loss"], rtol=1e-3, atol=1e-4)
+        reference.eval()
+        predicted = reference(given["x"]).argmax(1)
+        assert torch.equal(graph["classify"](x=given["x"])["output"].cpu(), predicted)
+    for name, value in graph.state()["model"].items():
+        torch.testing.assert_close(
+            value.cpu(), reference.state_dict()[name], rtol=5e-3, atol=1e-3, msg=name
+        )
+
+
+def test_random_numbers_go_on(tmp_path):
+    graph = exported(
+        tmp_path / "m", lambda x: F.dropout(x, 0.5), {"x": torch.ones(50)}, {"x": {0: "n"}}
+    )
+    x = torch.ones(40)
+    first = graph(x=x, seed0=3, offset0=0)["output"]
+    second = graph(x=x)["output"]
+    assert set(first.tolist()) == {0.0, 2.0}
+    assert not torch.equal(first, second)
+    assert torch.equal(graph(x=x, seed0=3, offset0=0)["output"], first)
+    short = graph(x=x[:7], seed0=3, offset0=0)["output"]
+    assert torch.equal(short, first[:7])
+
+
+def test_one_function_may_be_dynamic_and_another_not(tmp_path):
+    model = nn.Linear(6, 3).to(DEVICE)
+    graph = exported(
+        tmp_path / "m",
+        {"any": lambda x: model(x), "two": lambda x: model(x).sort(0).values},
+        {"any": torch.zeros(4, 6), "two": torch.zeros(2, 6)},
+        {"any": {"x": {0: "n"}}},
+        state={"model": model},
+    )
+    x = torch.randn(3, 6)
+    wanted = model(x.to(DEVICE))
+    torch.testing.assert_close(graph["any"](x=x)["output"], wanted)
+    torch.testing.assert_close(graph["two"](x=x[:2])["output"], wanted[:2].sort(0).values)
+    with pytest.raises(ValueError, match="must have the shape"):
+        graph["two"](x=x)
+
+
+def test_state_of_any_size_is_kept(tmp_path):
+    total = torch.zeros(6, device=DEVICE)
+
+    def add(x):
+        total.add_(x.sum(0))
+        return total
+
+    graph = exported(tmp_path / "m", add, {"x": torch.ones(5, 6)}, {"x": {0: "n"}})
+    assert not total.any()
+    for size, wanted in ((5, 5.0), (1, 6.0), (4, 10.0)):
+        assert graph(x=torch.ones(size, 6))["output"].tolist() == [wanted] * 6
+
+
+def test_quotients_are_expressions():
+    values = {"n": 3}
+    bits = expressions.evaluate(["f32", 1, "n"], values)
+    assert bits == int.from_bytes(torch.tensor(1 / 3).view(torch.int32).numpy().tobytes(), "little")
+    with pytest.raises(ValueError, match="has no value"):
+        expressions.evaluate(["f32", 1, ["-", "n", 3]], values)
