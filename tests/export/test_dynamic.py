@@ -128,6 +128,7 @@ FUNCTIONS = {
     "softmax": lambda x: x.softmax(0),
     "deviation": lambda x: (x - x.mean(0)) * (1 / x.shape[0]),
     "quotient": lambda x: x * ((x.shape[0] + 1) / (2 * x.shape[0])),
+    "root": lambda x: x * x.shape[0] ** 0.5,
     "halves": lambda x: x[: (x.shape[0] + 1) // 2].sum(0),
     "differences": lambda x: F.pad(x[1:] - x[:-1], (0, 0, 0, 1)),
     "parts": lambda x: torch.cat([x, 2 * x, x[:1]]),
@@ -215,7 +216,6 @@ REFUSED = {
     "squeeze": (lambda x: x[:, :1].squeeze(), "aten.squeeze removes a dimension of n"),
     "values": (lambda x: x.nonzero(), "aten.nonzero makes sizes"),
     "item": (lambda x: x * x.sum().item(), "makes sizes or numbers of data"),
-    "root": (lambda x: x * x.shape[0] ** 0.5, "real number"),
 }
 
 
@@ -225,8 +225,7 @@ def test_what_depends_on_sizes_otherwise_raises(tmp_path, name):
     with pytest.raises(RuntimeError, match=message) as caught:
         exported(tmp_path / "m", function, {"x": torch.randn(8, 12)}, {"x": {0: "n"}})
     assert str(caught.value).startswith("cannot export ")
-    if name not in ("root",):  # which the compiler finds
-        assert re.search(rf"{re.escape(pathlib.Path(__file__).name)}:\d+: ", str(caught.value))
+    assert re.search(rf"{re.escape(pathlib.Path(__file__).name)}:\d+: ", str(caught.value))
     assert not (tmp_path / "m").exists()
 
 
@@ -251,7 +250,7 @@ def test_what_is_stated_wrongly_raises(tmp_path):
 def network():
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(2, 6, 3, padding=1),
+        nn.Conv2d(2, 6, 3, padding=1, bias=False),
         nn.BatchNorm2d(6),
         nn.ReLU(),
         nn.Conv2d(6, 8, 3, stride=2, groups=2),

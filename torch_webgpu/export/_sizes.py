@@ -40,9 +40,20 @@ class Symbols:
         expr = sympy.sympify(expr)
         return int(expr) if expr.is_Integer else Size(expr, self)
 
-    def bounds(self, expr: sympy.Expr) -> tuple[int, int] | None:
+    def bounds(self, expr: Any) -> tuple[int, int] | None:
         """Between which integers the expression lies for all sizes. None: that is not known."""
-        found = bound_sympy(sympy.sympify(expr), self.ranges)
+        expr = sympy.sympify(expr)
+        found = self._interval(expr)
+        if found is not None and found[0] < 0:
+            # A product of differences is not negative where its parts are not; multiplied out, its
+            # terms are.
+            better = self._interval(_factored(expr))
+            if better is not None:
+                found = max(found[0], better[0]), min(found[1], better[1])
+        return found
+
+    def _interval(self, expr: sympy.Expr) -> tuple[int, int] | None:
+        found = bound_sympy(expr, self.ranges)
         low, high = found.lower, found.upper
         return (int(low), int(high)) if low.is_Integer and high.is_Integer else None
 
@@ -90,24 +101,17 @@ class Symbols:
 
     def _exact(self, expr: sympy.Expr) -> Expression:
         """Every part of it has a value that is not negative, and is computed without wrapping."""
+        if expr.is_Integer and expr >= 0:
+            return int(expr)
+        if isinstance(expr, sympy.Symbol) and expr in self.names:
+            return self.names[expr]
         bounds = self.bounds(expr)
         if bounds is None or bounds[0] < 0:
             raise _NegativeError(f"{self.text(expr)} may be negative")
         if bounds[1] >= 1 << 63:
             raise RuntimeError(f"{self.text(expr)} may need more than 63 bits")
-        if expr.is_Integer:
-            return int(expr)
-        if isinstance(expr, sympy.Symbol) and expr in self.names:
-            return self.names[expr]
         if isinstance(expr, sympy.Add):
-            plus, minus = [], []
-            for part in expr.args:
-                if part.could_extract_minus_sign():
-                    minus.append(self._exact(-part))
-                else:
-                    plus.append(self._exact(part))
-            total = _joined("+", plus) if plus else 0
-            return ["-", total, _joined("+", minus)] if minus else total
+            return self._exact_sum(expr)
         if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and 0 < expr.exp <= 8:
             return _joined("*", [self._exact(expr.base)] * int(expr.exp))
         if isinstance(expr, sympy.Mul):
@@ -124,6 +128,22 @@ class Symbols:
                     lambda a, b: [sign, a, b], [self._exact(part) for part in expr.args]
                 )
         raise RuntimeError(f"a graph file cannot express {self.text(expr)}")
+
+    def _exact_sum(self, expr: sympy.Expr) -> Expression:
+        """A difference of two sums, each of which is not negative."""
+        sums: tuple[list[Expression], list[Expression]] = ([], [])
+        try:
+            for part in expr.args:
+                is_minus = part.could_extract_minus_sign()
+                sums[is_minus].append(self._exact(-part if is_minus else part))
+        except _NegativeError:
+            factored = _factored(expr)
+            if factored == expr:
+                raise
+            return self._exact(factored)
+        plus, minus = sums
+        total = _joined("+", plus) if plus else 0
+        return ["-", total, _joined("+", minus)] if minus else total
 
     def _check_divisors(self, *divisors: sympy.Expr) -> None:
         for divisor in divisors:
@@ -142,6 +162,17 @@ _SIGNS: list[tuple[Any, str]] = [
     (Max, "max"),
     (Min, "min"),
 ]
+
+
+def _factored(expr: sympy.Expr) -> sympy.Expr:
+    """The same with sums as products, but for what is added to them."""
+
+    def product(total: sympy.Expr) -> sympy.Expr:
+        constant, rest = total.as_coeff_Add()
+        return constant + sympy.factor(rest)
+
+    found: sympy.Expr = expr.replace(lambda part: isinstance(part, sympy.Add), product)
+    return found
 
 
 def _is_polynomial(expr: Any) -> bool:
