@@ -31,7 +31,7 @@ def _convolution_backward(
         return NotImplemented
     of_x, of_weight, of_bias = output_mask
     stride, padding, dilation = (
-        [*values, *values * (x.dim() - 3)] if len(values) == 1 else list(values)
+        list(values) * (x.dim() - 2) if len(values) == 1 else values
         for values in (stride, padding, dilation)
     )
     results: list[torch.Tensor | None] = [None, None, None]

@@ -54,6 +54,7 @@ class Recorder:
         self.sized: set[int] = set()  # the memory of tensors with dynamic sizes
         # Where tensors start in their storages, in elements, if sizes decide that.
         self.starts = WeakTensorKeyDictionary()
+        self.reinterpret: Callable[..., torch.Tensor]  # the module's function
 
     def run(self, call: Any, arguments: Sequence[Any], sizes: Sequence[Any]) -> Any:
         """Runs `call`, a method of the compiler's module.
@@ -122,6 +123,7 @@ class Recorder:
     # ---- What the code finds under its names
 
     def _globals(self, module: Mapping[str, Any]) -> dict[str, Any]:
+        self.reinterpret = module["reinterpret_tensor"]
         known: dict[str, Any] = {
             "reinterpret_tensor": self._reinterpret,
             "float_bits": self._float_bits,
@@ -188,9 +190,7 @@ class Recorder:
         self, tensor: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any], offset: Any
     ) -> torch.Tensor:
         shape, steps = [self._at_most(n) for n in sizes], [self._at_most(n) for n in strides]
-        view: torch.Tensor = torch._C._dynamo.guards._reinterpret_tensor(
-            tensor, shape, steps, self._at_most(offset)
-        )
+        view = self.reinterpret(tensor, shape, steps, self._at_most(offset))
         self._note(view, sizes)
         start = self._start_of(tensor) + offset
         if isinstance(start, Size):

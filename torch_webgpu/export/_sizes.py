@@ -323,7 +323,7 @@ class Real:
 
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _other
     __lt__ = __le__ = __gt__ = __ge__ = __index__ = __int__ = __float__ = __bool__ = _other
-    __eq__ = __ne__ = _other  # type: ignore[assignment]
+    __eq__ = __ne__ = _other
     __hash__ = None  # type: ignore[assignment]
 
 

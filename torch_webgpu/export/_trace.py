@@ -210,7 +210,7 @@ class _Trace:
         shape = x.meta["val"].shape
         dims = node.args[1] if len(node.args) > 1 else range(len(shape))
         for d in dims if isinstance(dims, (list, tuple, range)) else [dims]:
-            size = _expr(shape[d]) if shape else 1  # type: ignore[index]
+            size = _expr(shape[d]) if shape else 1
             if isinstance(size, int):
                 continue
             bounds = self.env.bound_sympy(size)
@@ -255,7 +255,7 @@ class _Trace:
         graph = module.graph
         last = graph.find_nodes(op="placeholder")[-1]
         found: dict[int, fx.Node] = {}
-        constants = []
+        constants: list[torch.Tensor] = []
         for node in graph.find_nodes(op="get_attr"):
             value = getattr(module, str(node.target))
             if not isinstance(value, torch.Tensor):
@@ -516,7 +516,7 @@ class _Outside(TorchDispatchMode):
             assert proxies is not None
             tracer = proxies.tracer
             fake = self.mode.from_tensor(tensor, static_shapes=True)
-            node = tracer.create_arg(tensor)
+            node: Any = tracer.create_arg(tensor)
             track_tensor_tree(fake, fx.Proxy(node, tracer), constant=None, tracer=tracer)
             self.fakes[id(tensor)] = fake
             self.tensors[str(node.target)] = tensor

@@ -494,7 +494,7 @@ class LoadedGraph:
         aligned = near and _C.byte_offset(tensor) % 4 == 0 and tensor.nbytes % 4 == 0
         return tensor if aligned else tensor.cpu()
 
-    def _wrong_shape(self, name: str, view: form.InputView, value: torch.Tensor) -> ValueError:
+    def _wrong_shape(self, name: str, view: form.View, value: torch.Tensor) -> ValueError:
         dimensions = self._file_program.dimensions
         ranges = [
             f"{size} from {dimensions[size].min} to {dimensions[size].max}"

@@ -24,8 +24,9 @@ DEVICE = "webgpu"
 index: list[dict[str, object]] = []
 
 
-def record(name, calls, rtol=1e-4, atol=1e-5):
-    """Lists a file with its calls: (function, inputs, outputs) with tensors on any device."""
+def record(name, calls, rtol=1e-4, atol=1e-5, placed=False):
+    """Lists a file with its calls: (function, inputs, outputs) with tensors on any device. `placed`:
+    calls state the shapes of inputs, which nothing else tells."""
     tensors = {}
     for k, (_, inputs, outputs) in enumerate(calls):
         for kind, values in (("in", inputs), ("out", outputs)):
@@ -37,6 +38,7 @@ def record(name, calls, rtol=1e-4, atol=1e-5):
             "name": name,
             "rtol": rtol,
             "atol": atol,
+            "placed": placed,
             "calls": [
                 {"function": f, "inputs": list(inputs), "outputs": list(outputs)}
                 for f, inputs, outputs in calls
@@ -104,6 +106,46 @@ def models():
     inference("attention", Attention(), [[torch.randn(2, 9, 32)] for _ in range(2)])
 
 
+def dynamic_sizes():
+    """Files whose calls decide sizes; Dim's ranges are what errors.ts expects."""
+    model = nn.Sequential(nn.Linear(20, 64), nn.GELU(), nn.Linear(64, 7), nn.LayerNorm(7))
+    dynamic_inference(
+        "sized",
+        model,
+        {"x": {0: torch.export.Dim("batch", max=70)}},
+        [[torch.randn(n, 20)] for n in (3, 1, 70, 65)],
+    )
+    dynamic_inference(
+        "sized_images",
+        Convolutions(),
+        {"x": {0: torch.export.Dim("batch", max=4)}},
+        [[torch.randn(n, 3, 15, 17)] for n in (2, 1, 4)],
+    )
+    dynamic_inference(
+        "sized_attention",
+        Attention(),
+        {"x": {0: torch.export.Dim("batch", max=3), 1: torch.export.Dim("length", max=40)}},
+        [[torch.randn(*shape, 32)] for shape in ((2, 9), (1, 1), (3, 40), (1, 33))],
+        placed=True,
+    )
+
+
+def dynamic_inference(name, model, shapes, examples, **options):
+    model = model.eval()
+    near = copy.deepcopy(model).to(DEVICE)
+
+    def forward(x):
+        with torch.no_grad():
+            return near(x)
+
+    torch.webgpu.export(
+        forward, {"x": examples[0][0]}, FILES / name, dynamic_shapes=shapes, types=True
+    )
+    with torch.no_grad():
+        calls = [("forward", {"x": x}, {"output": model(x)}) for (x,) in examples]
+    record(name, calls, **options)
+
+
 class Network(nn.Module):
     def __init__(self, dropout):
         super().__init__()
@@ -123,8 +165,9 @@ def sgd(parameters):
     return torch.optim.SGD(parameters, lr=1e-2, momentum=0.9)
 
 
-def training(name, dropout, make_optimizer, device):
-    """Training steps and inference in one file; the results are those of `device`."""
+def training(name, dropout, make_optimizer, device, sizes=(12,) * 6, dim=None):
+    """Training steps and inference in one file; the results are those of `device`. With `dim`, calls
+    decide how many rows a batch has."""
     torch.manual_seed(3)
     model = Network(dropout).to(DEVICE)
     optimizer = make_optimizer(model.parameters())
@@ -150,12 +193,14 @@ def training(name, dropout, make_optimizer, device):
 
         return classify
 
-    batches = [(torch.randn(12, 16), torch.randint(0, 4, (12,))) for _ in range(6)]
+    batches = [(torch.randn(n, 16), torch.randint(0, 4, (n,))) for n in sizes]
     x, target = batches[0]
     torch.webgpu.export(
         {"step": step_of(model, optimizer), "classify": classify_of(model)},
         {"step": {"x": x, "target": target}, "classify": {"x": x}},
         FILES / name,
+        dynamic_shapes=dim
+        and {"step": {"x": {0: dim}, "target": {0: dim}}, "classify": {"x": {0: dim}}},
         state={"model": model, "optimizer": optimizer},
         types=True,
     )
@@ -267,6 +312,9 @@ def main() -> None:
     models()
     training("training", 0.0, adamw, "cpu")
     training("dropout", 0.25, sgd, DEVICE)
+    dynamic_sizes()
+    batch = torch.export.Dim("batch", max=12)
+    training("sized_training", 0.0, adamw, "cpu", (12, 1, 7, 12, 3, 11), batch)
     dtypes()
     random_numbers()
     captured()

@@ -21,8 +21,9 @@ async function play(environment: Environment, name: string, address: boolean): P
   for (const [k, call] of listed.calls.entries()) {
     const inputs: Record<string, Input> = {};
     for (const label of call.inputs) {
-      const { dtype, data, bytes } = expected.get(`${k}.in.${label}`)!;
-      inputs[label] = dtype === "F16" ? new Uint16Array(bytes) : data;
+      const { dtype, data, bytes, shape } = expected.get(`${k}.in.${label}`)!;
+      const given = dtype === "F16" ? new Uint16Array(bytes) : data;
+      inputs[label] = listed.placed ? { data: given, shape } : given;
     }
     const results = await player.run(call.function, inputs);
     equal(Object.keys(results).sort(), [...call.outputs].sort(), "the outputs");
@@ -40,6 +41,10 @@ async function play(environment: Environment, name: string, address: boolean): P
 
 for (const name of ["mlp", "conv", "attention", "dtypes", "random", "captured", "wide"]) {
   cases[`equals PyTorch: ${name}`] = (environment) => play(environment, name, true);
+}
+for (const name of ["sized", "sized_images", "sized_attention", "sized_training"]) {
+  cases[`equals PyTorch at sizes of a call: ${name}`] = (environment) =>
+    play(environment, name, false);
 }
 for (const name of ["training", "dropout"]) {
   cases[`equals PyTorch: ${name}`] = (environment) => play(environment, name, false);
@@ -77,6 +82,45 @@ cases["the example of the page, with dimensions and numbers"] = async (environme
   const { count } = await player.run("run", { x: { data: [1, 2], shape: [2] } });
   equal(count, new Int32Array([5]), "refused calls change nothing: count");
   player.dispose();
+};
+
+cases["quotients of sizes"] = async (environment) => {
+  const text = JSON.stringify(await example(environment));
+  const quotient = ["f32", ["+", "n", 1], ["-", "n", 3]];
+  const words = `"words": ["n", ${JSON.stringify(quotient)}, "replays"]`;
+  const program = JSON.parse(text.replace(/"words":\s*\["n","a","replays"\]/, words)) as Program;
+  check(JSON.stringify(program).includes("f32"), "the program has a quotient");
+  const player = await load(fileOf(program), environment);
+  const { y } = await player.run("run", { x: [1, 2, 3, 4, 5, 6] });
+  const factor = Math.fround(7 / 3);
+  equal(
+    [...(y as Float32Array)],
+    [1, 2, 3, 4, 5, 6].map((x) => Math.fround(factor * x)),
+  );
+  await rejects(player.run("run", { x: [1, 2, 3] }), /no value/, "RangeError");
+  player.dispose();
+};
+
+cases["sizes out of their range"] = async (environment) => {
+  const one = await load(environment.url("sized"), environment);
+  equal(one.functions["forward"]!.inputs["x"]!.shape, ["batch", 20]);
+  const batch = /x takes 1 to 70 for batch/;
+  await rejects(one.run("forward", { x: [] }), batch, "RangeError");
+  await rejects(one.run("forward", { x: new Float32Array(71 * 20) }), batch, "RangeError");
+  await rejects(one.run("forward", { x: new Float32Array(30) }), batch, "RangeError");
+  const { output } = await one.run("forward", { x: new Float32Array(40) });
+  equal((output as Output).shape, [2, 7]);
+  one.dispose();
+  const two = await load(environment.url("sized_attention"), environment);
+  const data = new Float32Array(3 * 41 * 32);
+  await rejects(two.run("forward", { x: data }), /batch,length,32.*\{data, shape\}/, "TypeError");
+  const long = two.run("forward", { x: { data, shape: [3, 41, 32] } });
+  await rejects(long, /1 to 40 for length, not 41/, "RangeError");
+  two.dispose();
+  const step = await load(environment.url("sized_training"), environment);
+  const target = new BigInt64Array(3);
+  await rejects(step.run("step", { x: new Float32Array(32), target }), /target/, "RangeError");
+  step.dispose();
 };
 
 cases["inputs and outputs that stay on the device"] = async (environment) => {

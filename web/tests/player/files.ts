@@ -8,6 +8,7 @@ export interface Listed {
   readonly name: string;
   readonly rtol: number;
   readonly atol: number;
+  readonly placed: boolean;
   readonly calls: readonly { function: string; inputs: string[]; outputs: string[] }[];
 }
 
