@@ -135,6 +135,7 @@ FUNCTIONS = {
     "numbers": lambda x: x + torch.arange(x.shape[0], device=x.device)[:, None],
     "products": lambda x: (x @ x.T).tril().softmax(-1) @ x,
     "columns": lambda x: (x.T @ x).tanh(),
+    "running sums": lambda x: {"rows": x.cumsum(0), "truths": (x > 0).cumsum(1)},
     "truth": lambda x: x > 0,
     "integers": lambda x: (100 * x).long() // 3,
     "places": lambda x: x.argmax(0),
@@ -206,7 +207,7 @@ def branch(x):
 
 REFUSED = {
     "sort": (lambda x: x.sort(0).values, "aten.sort depends on sizes"),
-    "cumsum": (lambda x: x.cumsum(0), "aten.cumsum depends on sizes"),
+    "topk": (lambda x: x.topk(3, 0).values, "aten.topk depends on sizes"),
     "branch": (branch, "depends on n > 3"),
     "number": (lambda x: x + float(x.shape[0]), "depends on n"),
     "loop": (lambda x: sum(x[k] for k in range(x.shape[0])), "depends on n"),

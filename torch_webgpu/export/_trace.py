@@ -20,8 +20,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_webgpu import wgsl
+from torch_webgpu.export._decompositions import decompositions
 from torch_webgpu.export._dimensions import Dimension, Shapes
-from torch_webgpu.export._gradients import decompositions
 from torch_webgpu.export._lines import Line, SizedError, current, innermost
 from torch_webgpu.export._record import Recorder, RefusedError
 from torch_webgpu.export._sizes import Symbols

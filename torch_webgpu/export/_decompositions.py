@@ -1,4 +1,4 @@
-"""The gradients of convolutions as convolutions, which the compiler has for dynamic sizes."""
+"""Operators with dynamic sizes, by others that the compiler makes kernels of for any size."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +9,25 @@ aten = torch.ops.aten
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    return {aten.convolution_backward.default: _convolution_backward}
+    """By operator. They return NotImplemented, which leaves the operator, if no size is dynamic."""
+    return {
+        aten.convolution_backward.default: _convolution_backward,
+        aten.cumsum.default: _cumsum,
+    }
+
+
+def _is_sized(*tensors: torch.Tensor) -> bool:
+    return not all(isinstance(n, int) for tensor in tensors for n in tensor.shape)
+
+
+def _cumsum(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    """Each element sums what precedes it: work that is quadratic in the length, but no memory."""
+    if not _is_sized(x) or x.dim() == 0:
+        return NotImplemented
+    row = x.movedim(dim, -1)
+    places = torch.arange(row.shape[-1], device=x.device)
+    precedes = places[:, None] >= places
+    return torch.where(precedes, row.unsqueeze(-2), 0).sum(-1, dtype=dtype).movedim(-1, dim)
 
 
 def _convolution_backward(
@@ -25,9 +43,8 @@ def _convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> Any:
-    """For a convolution with dynamic sizes; else NotImplemented, which leaves the operator."""
-    tensors = (gradient, x, weight)
-    if all(isinstance(n, int) for tensor in tensors for n in tensor.shape):
+    """A convolution's gradients are convolutions."""
+    if not _is_sized(gradient, x, weight):
         return NotImplemented
     of_x, of_weight, of_bias = output_mask
     stride, padding, dilation = (
