@@ -190,6 +190,9 @@ def test_inferred_sizes(tmp_path):
     shapes = {name: shape for name, (_, shape) in graph.inputs.items()}
     assert shapes["x"] == shapes["y"] and shapes["w"] == (shapes["x"][1], 3)
     assert isinstance(shapes["x"][0], str) and isinstance(shapes["x"][1], str)
+    weight = torch.randn(4, 3, device=DEVICE)
+    graph = exported(tmp_path / "m", lambda x: x @ weight, {"x": given["x"]}, {"x": every})
+    assert graph.inputs["x"][1] == ("x_0", 4)
     with pytest.raises(RuntimeError, match=r"needs Eq\(x_0, y_0\): state that"):
         exported(
             tmp_path / "m",
@@ -235,7 +238,8 @@ def test_what_is_stated_wrongly_raises(tmp_path):
         with pytest.raises(error, match=message):
             exported(tmp_path / "m", lambda x, y: x + y.sum(), given, shapes)
 
-    given = {"x": torch.zeros(4, 4), "y": torch.zeros(4)}
+    given = {"x": torch.zeros(4, 5), "y": torch.zeros(4)}
+    export({"x": {0: "n", 1: "n"}}, ValueError, "the examples have 4 and 5 for 'n'")
     export({"z": {0: "n"}}, ValueError, "has no input 'z'")
     export({"x": {2: "n"}}, ValueError, "has no dimension 2")
     export({"x": {0: "y"}}, ValueError, "name of an input")
@@ -244,6 +248,7 @@ def test_what_is_stated_wrongly_raises(tmp_path):
     export({"x": {0: Dim("n", min=5)}}, ValueError, "the range is 5")
     export({"x": {0: 2 * Dim("n")}}, ValueError, "computed from another one")
     export({"x": {0: 1.5}}, TypeError, "needs a torch.export.Dim")
+    export({"x": {0: "n"}, "y": {0: "m"}, "z": {}}, ValueError, "has no input 'z'")
     export({"x": {0: Dim("n", max=8)}, "y": {0: Dim("n", max=9)}}, ValueError, "elsewhere")
     export([{0: "n"}], TypeError, "an entry for each input")
 
@@ -348,13 +353,18 @@ def test_one_function_may_be_dynamic_and_another_not(tmp_path):
     model = nn.Linear(6, 3).to(DEVICE)
     graph = exported(
         tmp_path / "m",
-        {"any": lambda x: model(x), "two": lambda x: model(x).sort(0).values},
-        {"any": torch.zeros(4, 6), "two": torch.zeros(2, 6)},
-        {"any": {"x": {0: "n"}}},
+        {
+            "any": lambda x: model(x),
+            "two": lambda x: model(x).sort(0).values,
+            "more": lambda x: model(x) + 1,
+        },
+        {"any": torch.zeros(4, 6), "two": torch.zeros(2, 6), "more": torch.zeros(9, 6)},
+        {"any": {"x": {0: Dim("n")}}, "more": {"x": {0: Dim("n")}}},
         state={"model": model},
     )
-    x = torch.randn(3, 6)
+    x = torch.randn(9, 6)  # without a largest size, that of all examples is the largest
     wanted = model(x.to(DEVICE))
+    torch.testing.assert_close(graph["more"](x=x)["output"], wanted + 1)
     torch.testing.assert_close(graph["any"](x=x)["output"], wanted)
     torch.testing.assert_close(graph["two"](x=x[:2])["output"], wanted[:2].sort(0).values)
     with pytest.raises(ValueError, match="must have the shape"):

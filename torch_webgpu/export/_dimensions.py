@@ -21,18 +21,32 @@ class Dimension(NamedTuple):
     is_inferred: bool = False
 
 
-class Unknown(Exception):
-    """What `dynamic_shapes` says is of no known form."""
-
-
-def dimensions_of(
-    function: str, inputs: Mapping[str, torch.Tensor], stated: Any, known: dict[str, Dimension]
-) -> dict[str, dict[int, Dimension]]:
-    """The dimensions of a function that are not fixed. Adds them to `known`, those of all
-    functions, by name.
+def all_dimensions(
+    samples: Mapping[str, Mapping[str, torch.Tensor]], stated: Mapping[str, Any]
+) -> dict[str, Shapes]:
+    """The dimensions of functions that are not fixed, by function: what `stated` says of their
+    inputs `samples`.
 
     Raises TypeError or ValueError for what is stated wrongly.
     """
+    known: dict[str, Dimension] = {}
+    found = {
+        name: _dimensions(name, inputs, stated.get(name), known) for name, inputs in samples.items()
+    }
+    # As all functions have left them.
+    return {
+        name: {
+            label: {d: known[dimension] for d, dimension in shape.items()}
+            for label, shape in shapes.items()
+        }
+        for name, shapes in found.items()
+    }
+
+
+def _dimensions(
+    function: str, inputs: Mapping[str, torch.Tensor], stated: Any, known: dict[str, Dimension]
+) -> dict[str, dict[int, str]]:
+    """The names of the dimensions of a function. Adds them to `known`."""
     if stated is None:
         return {}
     if not isinstance(stated, Mapping):
@@ -44,34 +58,39 @@ def dimensions_of(
         stated = dict(zip(inputs, stated, strict=True))
     if unknown := stated.keys() - inputs.keys():
         raise ValueError(f"dynamic_shapes: {function} has no input {min(map(str, unknown))!r}")
-    found: dict[str, dict[int, Dimension]] = {}
+    found: dict[str, dict[int, str]] = {}
+    sizes: dict[str, int] = {}  # of the examples
     for label, shape in stated.items():
         for d, what in _entries(label, inputs[label], shape):
             where = f"dynamic_shapes: dimension {d} of {label!r}"
-            dimension = _dimension(where, f"{label}_{d}", what, inputs[label].shape[d])
+            size = inputs[label].shape[d]
+            dimension = _dimension(where, f"{label}_{d}", what, size)
             if dimension is None:
                 continue
-            if dimension.is_inferred or not isinstance(what, (str, torch.export.Dim)):
+            if not isinstance(what, (str, torch.export.Dim)):  # which give it a name
                 while dimension.name in known or dimension.name in inputs:
                     dimension = dimension._replace(name=f"{dimension.name}_")
-            if not _NAME.fullmatch(dimension.name):
-                raise ValueError(f"{where}: {dimension.name!r} is no identifier")
-            if dimension.name in inputs:
-                raise ValueError(f"{where}: {dimension.name!r} is the name of an input as well")
-            before = known.setdefault(dimension.name, dimension)
-            if isinstance(what, str):
-                dimension = before._replace(max=max(before.max, dimension.max))
-                known[dimension.name] = dimension
-            elif before != dimension:
+            name = dimension.name
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{where}: {name!r} is no identifier")
+            if name in inputs:
+                raise ValueError(f"{where}: {name!r} is the name of an input as well")
+            if sizes.setdefault(name, size) != size:
                 raise ValueError(
-                    f"{where}: {dimension.name!r} is from {dimension.min} to {dimension.max} here "
+                    f"{where}: the examples have {sizes[name]} and {size} for {name!r}"
+                )
+            before = known.get(name, dimension)
+            if not isinstance(getattr(what, "max", None), int):
+                largest = max(before.max, dimension.max)
+                before, dimension = (x._replace(max=largest) for x in (before, dimension))
+            if before != dimension:
+                raise ValueError(
+                    f"{where}: {name!r} is from {dimension.min} to {dimension.max} here "
                     f"and from {before.min} to {before.max} elsewhere"
                 )
-            found.setdefault(label, {})[d] = dimension
-    return {
-        label: {d: known[dimension.name] for d, dimension in shape.items()}
-        for label, shape in found.items()
-    }
+            known[name] = dimension
+            found.setdefault(label, {})[d] = name
+    return found
 
 
 def _entries(label: str, tensor: torch.Tensor, shape: Any) -> list[tuple[int, Any]]:

@@ -18,7 +18,7 @@ from torch.optim.optimizer import (
 )
 
 from torch_webgpu import _C, wgsl
-from torch_webgpu.export._dimensions import Dimension, Shapes, dimensions_of
+from torch_webgpu.export._dimensions import Shapes, all_dimensions
 from torch_webgpu.export._lines import Line, SizedError, innermost
 from torch_webgpu.export._optimizers import PreparedOptimizer, prepared
 from torch_webgpu.export._types import declarations
@@ -166,7 +166,6 @@ def _inputs(name: str, function: Callable[..., Any], given: Any) -> Tensors:
 def _shapes(
     functions: Mapping[str, Callable[..., Any]], samples: Mapping[str, Tensors], stated: Any
 ) -> dict[str, Shapes]:
-    known: dict[str, Dimension] = {}
     if len(functions) > 1:
         if stated is not None and (
             not isinstance(stated, Mapping) or not stated.keys() <= functions.keys()
@@ -179,10 +178,7 @@ def _shapes(
         ((name, inputs),) = samples.items()
         if not (isinstance(stated, Mapping) and stated.keys() == {name} - inputs.keys()):
             stated = {name: stated}
-    return {
-        name: dimensions_of(name, inputs, (stated or {}).get(name), known)
-        for name, inputs in samples.items()
-    }
+    return all_dimensions(samples, stated or {})
 
 
 def _outputs(result: object) -> dict[str, torch.Tensor]:

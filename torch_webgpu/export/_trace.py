@@ -330,8 +330,8 @@ class _Trace:
             same.setdefault(*equal)
         if same:
             raise _SameError(self._replaced(same))
-        for name, size in self.sizes.items():
-            bounds = self.env.var_to_range[size.node.expr]
+        for symbol, name in self.names.items():
+            bounds = self.env.var_to_range[symbol]
             wanted = self.dimensions[name]
             if bounds.lower > wanted.min or bounds.upper < wanted.max:
                 raise SizedError(
@@ -344,8 +344,8 @@ class _Trace:
         from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
         ranges = {
-            size.node.expr: ValueRanges(self.dimensions[name].min, self.dimensions[name].max)
-            for name, size in self.sizes.items()
+            symbol: ValueRanges(self.dimensions[name].min, self.dimensions[name].max)
+            for symbol, name in self.names.items()
         }
         return bound_sympy(relation, ranges).lower is sympy.true
 

@@ -18,6 +18,7 @@ Inductor, so they are imported when Dynamo or Inductor are.
 `kernel`           loads, stores and loops of one kernel
 `vectors`          products of a vector, as reductions
 `products`         products that compute what follows them
+`sized_products`   products whose sizes are parameters, for export
 `epilogues`        what these compute, as statements of their kernels
 `choices`          the kernels of a product, timed by max_autotune
 `combo`            several kernels in one dispatch
