@@ -165,9 +165,17 @@ _SIGNS: list[tuple[Any, str]] = [
 
 
 def _factored(expr: sympy.Expr) -> sympy.Expr:
-    """The same with sums as products, but for what is added to them."""
+    """The same with sums as products, but for what is added to them. What is added to an extreme is
+    added to its operands, as n - max(0, n - 3) is min(n, 3)."""
 
     def product(total: sympy.Expr) -> sympy.Expr:
+        extremes = [part for part in total.args if part.as_coeff_Mul()[1].func in (Max, Min)]
+        if len(extremes) == 1:
+            factor, extreme = extremes[0].as_coeff_Mul()
+            rest = total - extremes[0]
+            kinds = (Max, Min) if factor > 0 else (Min, Max)
+            kind = kinds[extreme.func is Min]
+            return kind(*(sympy.expand(rest + factor * part) for part in extreme.args))
         constant, rest = total.as_coeff_Add()
         return constant + sympy.factor(rest)
 
