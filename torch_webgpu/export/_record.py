@@ -94,11 +94,14 @@ class Recorder:
     def _checked(self, launch: Launch, command: Any) -> SizedLaunch:
         """The expressions of a launch, which must have the values of the capture there."""
         symbols = self.symbols
-        words = [
-            symbols.real(value.expr) if isinstance(value, Real) else symbols.word(_expr(value))
-            for value in launch.words
-        ]
-        grid = self._grid(_expr(launch.groups))
+        try:
+            words = [
+                symbols.real(value.expr) if isinstance(value, Real) else symbols.word(_expr(value))
+                for value in launch.words
+            ]
+            grid = self._grid(_expr(launch.groups))
+        except RuntimeError as error:
+            raise RuntimeError(f"{launch.kernel}: {error}") from error
         largest: Values = {name: symbols.most[s] for s, name in symbols.names.items()}
         data = command.params
         recorded = [

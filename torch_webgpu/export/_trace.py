@@ -141,7 +141,7 @@ class _Trace:
                 for name, tensor in self.inputs.items()
             },
             {
-                name: [symbols.count(n) for n in shape]
+                name: _output_shape(name, shape, symbols)
                 for name, shape in zip(names, shapes, strict=True)
             },
         )
@@ -316,7 +316,6 @@ class _Trace:
             for one in asserts
         ]
         relations += [(guard.expr, None) for guard in self.env.guards]
-        same: dict[str, str | int] = {}
         for relation, stack in relations:
             if self._always_holds(relation):
                 continue
@@ -327,9 +326,7 @@ class _Trace:
                 if stack is not None:
                     line = innermost(Line(f.filename, f.lineno or 0) for f in stack.summary())
                 raise SizedError(f"what is done needs {self._text(relation)}{hint}", line)
-            same.setdefault(*equal)
-        if same:
-            raise _SameError(self._replaced(same))
+            raise _SameError(self._replaced(*equal))
         for symbol, name in self.names.items():
             bounds = self.env.var_to_range[symbol]
             wanted = self.dimensions[name]
@@ -367,19 +364,27 @@ class _Trace:
             return first, other
         return (first, int(other)) if other.is_Integer else None
 
-    def _replaced(self, same: Mapping[str, str | int]) -> dict[str, dict[int, Dimension]]:
+    def _replaced(self, name: str, other: str | int) -> dict[str, dict[int, Dimension]]:
+        """The dimensions with a fixed size, or with another one, in place of one."""
         found: dict[str, dict[int, Dimension]] = {}
         for label, shape in self.shapes.items():
             for k, dimension in shape.items():
-                other = same.get(dimension.name, dimension.name)
-                if isinstance(other, str):
-                    found.setdefault(label, {})[k] = self.dimensions[other]
+                if dimension.name != name or isinstance(other, str):
+                    kept = dimension.name if dimension.name != name else str(other)
+                    found.setdefault(label, {})[k] = self.dimensions[kept]
                 elif self.inputs[label].shape[k] != other:
                     raise SizedError(
                         f"dimension {k} of {label!r} has to be {other}, and the example has "
                         f"{self.inputs[label].shape[k]}"
                     )
         return found
+
+
+def _output_shape(name: str, shape: Sequence[Any], symbols: Symbols) -> list[form.Expression]:
+    try:
+        return [symbols.count(n) for n in shape]
+    except RuntimeError as error:
+        raise SizedError(f"the shape of the output {name!r}: {error}") from error
 
 
 class _Inner:
