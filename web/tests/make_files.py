@@ -25,8 +25,9 @@ index: list[dict[str, object]] = []
 
 
 def record(name, calls, rtol=1e-4, atol=1e-5, placed=False):
-    """Lists a file with its calls: (function, inputs, outputs) with tensors on any device. `placed`:
-    calls state the shapes of inputs, which nothing else tells."""
+    """Lists a file with its calls: (function, inputs, outputs) with tensors on any device.
+
+    placed: calls state the shapes of inputs, which nothing else tells."""
     tensors = {}
     for k, (_, inputs, outputs) in enumerate(calls):
         for kind, values in (("in", inputs), ("out", outputs)):
@@ -166,8 +167,9 @@ def sgd(parameters):
 
 
 def training(name, dropout, make_optimizer, device, sizes=(12,) * 6, dim=None):
-    """Training steps and inference in one file; the results are those of `device`. With `dim`, calls
-    decide how many rows a batch has."""
+    """Training steps and inference in one file; the results are those of `device`.
+
+    dim: calls decide how many rows a batch has."""
     torch.manual_seed(3)
     model = Network(dropout).to(DEVICE)
     optimizer = make_optimizer(model.parameters())
