@@ -384,7 +384,8 @@ def test_convolutions_as_on_a_large_gpu():
 
 
 WINOGRAD = "convolution_winograd"  # see ../conv/test_winograd.py
-OTHERS = {*PLAIN, *GROUPS, FEW, TAPS, WINOGRAD, HIGH}
+STAGED = "convolution_rows_f16"  # tests/ops/conv/test_rows.py
+OTHERS = {*PLAIN, *GROUPS, FEW, TAPS, WINOGRAD, HIGH, STAGED}
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row not in OTHERS])
