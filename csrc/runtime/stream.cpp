@@ -14,6 +14,17 @@ void check_process() {
   }
 }
 
+// Before the host waits for a stream, without its lock: commands of other devices that wait to be
+// submitted would otherwise wait as long, and those devices with them.
+void submit_elsewhere(const Stream& waited) {
+  for (uint32_t index = 0; index < kMostDevices; ++index) {
+    Context* other = context_if_initialized(index);
+    if (other != nullptr && &other->stream != &waited) {
+      other->stream.flush_if_free();
+    }
+  }
+}
+
 } // namespace
 
 Stream::Stream(Device& device, std::recursive_mutex& mutex)
@@ -199,6 +210,7 @@ std::unique_ptr<Readback> Stream::read_async(const Buffer& source, uint64_t offs
 
 void Stream::read(const Buffer& source, uint64_t offset, void* data, uint64_t bytes) {
   check_process();
+  submit_elsewhere(*this);
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   device_.throw_pending_error();
   check_executing("values cannot be read");
@@ -213,12 +225,20 @@ uint64_t Stream::flush() {
   return encoder_.flush();
 }
 
+void Stream::flush_if_free() {
+  const std::unique_lock<std::recursive_mutex> lock(mutex_, std::try_to_lock);
+  if (lock.owns_lock()) {
+    encoder_.flush();
+  }
+}
+
 bool Stream::is_complete(uint64_t serial) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   return submissions_.is_complete(serial);
 }
 
 void Stream::wait(uint64_t serial) {
+  submit_elsewhere(*this);
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   submissions_.wait(serial);
 }
@@ -236,6 +256,7 @@ void Stream::drain() {
 }
 
 void Stream::synchronize() {
+  submit_elsewhere(*this);
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   submissions_.wait(encoder_.flush());
   device_.process_events();

@@ -91,6 +91,8 @@ public:
 
   /// Submits what is open, if anything. Returns the serial of the last submission.
   uint64_t flush();
+  /// The same, unless another thread has the stream's lock.
+  void flush_if_free();
   /// Whether the submission has finished on the device.
   bool is_complete(uint64_t serial);
   void wait(uint64_t serial);

@@ -361,6 +361,18 @@ def check_the_report():
     assert "used as webgpu:0, webgpu:1" in _environment.summary()
 
 
+def check_a_wait_submits_what_waits_elsewhere():
+    """Else the other device would start its work when the first has finished."""
+    x = torch.ones(8, device="webgpu:1")
+    torch.webgpu.synchronize(1)
+    before = torch.webgpu.profiler.stats(1)["submits"]
+    y = x + 1
+    assert torch.webgpu.profiler.stats(1)["submits"] == before
+    torch.webgpu.synchronize(0)
+    assert torch.webgpu.profiler.stats(1)["submits"] == before + 1
+    assert y.tolist() == [2] * 8
+
+
 CHECKS = {name.removeprefix("check_"): f for name, f in globals().items() if name[:6] == "check_"}
 
 
