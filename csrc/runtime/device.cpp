@@ -331,6 +331,13 @@ Device::Device(const RuntimeSource& source, const std::string& adapters_wanted, 
         release(found);
       }
     }
+    if (own.handle == nullptr || !order.happened()) {
+      raise(ErrorKind::kRuntime, "webgpu:" + std::to_string(position) + ", one of several equal '" +
+                                     own.info.name +
+                                     "', cannot be had: Vulkan's loader did not take the layer in "
+                                     "share/vulkan/torch_webgpu_layer.json. "
+                                     "TORCH_WEBGPU_ADAPTER chooses other devices");
+    }
   }
   info_ = own.info;
   create_device(own.handle);

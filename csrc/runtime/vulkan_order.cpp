@@ -62,7 +62,7 @@ struct NegotiateLayerInterface {
   void* physical_device_proc_addr;
 };
 
-struct PhysicalDeviceProperties {
+struct alignas(8) PhysicalDeviceProperties {
   uint32_t numbers[5]; // versions, vendor, device, type
   char name[256];
   unsigned char others[1024]; // 548 bytes in Vulkan 1.0
@@ -93,6 +93,7 @@ std::vector<VkPhysicalDevice> all_devices(EnumeratePhysicalDevices enumerate, Vk
 // ---- The layer
 
 std::atomic<size_t> first_device = 0;
+std::atomic<bool> was_listed_first = false;
 
 // Functions of the next layer, or of the loader. They are asked for while the instance is made:
 // later the loader answers with those of the first layer.
@@ -168,6 +169,7 @@ VkResult enumerate_physical_devices(VkInstance instance, uint32_t* count,
     const auto begin = all.begin();
     std::rotate(begin, begin + static_cast<std::ptrdiff_t>(first),
                 begin + static_cast<std::ptrdiff_t>(first) + 1);
+    was_listed_first = true;
   }
   const bool fits = all.size() <= *count;
   *count = std::min(*count, static_cast<uint32_t>(all.size()));
@@ -260,17 +262,20 @@ std::vector<std::string> vulkan_devices() {
   return names;
 }
 
-VulkanDeviceFirst::VulkanDeviceFirst(size_t index) {
-  order_lock.lock();
+VulkanDeviceFirst::VulkanDeviceFirst(size_t index) : lock_(order_lock) {
   first_device = index;
-  const auto append = [&](const char* name, const std::string& value) {
+  was_listed_first = false;
+  const auto append = [&](const char* name, const std::string& value, const char* otherwise) {
     const char* before = std::getenv(name);
     const bool was_set = before != nullptr && *before != 0;
     variables_.push_back({name, was_set ? before : "", was_set});
-    platform::set_environment(name, was_set ? before + (":" + value) : value);
+    platform::set_environment(name, value + (was_set ? std::string(":") + before : otherwise));
   };
-  append("VK_ADD_LAYER_PATH", layer_folder());
-  append("VK_INSTANCE_LAYERS", kLayer);
+  // A path that is set takes the place of the usual ones, where layers may lie that the user wants.
+  append("VK_LAYER_PATH", layer_folder(),
+         ":/etc/vulkan/explicit_layer.d:/usr/local/share/vulkan/explicit_layer.d"
+         ":/usr/share/vulkan/explicit_layer.d");
+  append("VK_INSTANCE_LAYERS", kLayer, "");
 }
 
 VulkanDeviceFirst::~VulkanDeviceFirst() {
@@ -282,7 +287,8 @@ VulkanDeviceFirst::~VulkanDeviceFirst() {
     }
   }
   first_device = 0;
-  order_lock.unlock();
 }
+
+bool VulkanDeviceFirst::happened() const { return was_listed_first; }
 
 } // namespace torch_webgpu

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ public:
   ~VulkanDeviceFirst();
   VulkanDeviceFirst(const VulkanDeviceFirst&) = delete;
   VulkanDeviceFirst& operator=(const VulkanDeviceFirst&) = delete;
+  /// Whether an instance has listed the device first since then.
+  bool happened() const;
 
 private:
   struct Variable {
@@ -31,6 +34,7 @@ private:
     std::string before;
     bool was_set;
   };
+  std::unique_lock<std::mutex> lock_;
   std::vector<Variable> variables_;
 };
 

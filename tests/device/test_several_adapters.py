@@ -79,7 +79,7 @@ assert first == second
 a, b = torch.ones(3, device="webgpu:0"), torch.ones(3, device="webgpu:1")
 assert (a + 1).tolist() == [2] * 3 and (b * 3).tolist() == [3] * 3
 assert (a.to("webgpu:1") + b).tolist() == [2] * 3
-assert "VK_INSTANCE_LAYERS" not in os.environ and "VK_ADD_LAYER_PATH" not in os.environ
+assert "VK_INSTANCE_LAYERS" not in os.environ and "VK_LAYER_PATH" not in os.environ
 """
 
 
