@@ -41,7 +41,15 @@ def is_planned(kernel: str, form: Form, source: str) -> bool:
         return False  # structured_cat_out joins fewer tensors at once
     if kernel == "conv_product":
         return form.consts["tile"] == 8 or form.operands["a"].dtype != "c64"  # fits_tiles
-    large = ("gemm_f32", "gemm_f32_small", "gemm_matrix", "gemm_high", "conv_f32", "conv_matrix")
+    large = (
+        "gemm_f32",
+        "gemm_f32_small",
+        "gemm_matrix",
+        "gemm_high",
+        "conv_f32",
+        "conv_matrix",
+        "conv_rows",
+    )
     if kernel in large:
         return False  # grouped::fits, matrix::fits
     if kernel.startswith("attention_"):

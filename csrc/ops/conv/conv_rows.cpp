@@ -240,8 +240,8 @@ int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
   // have no columns between lines.
   constexpr int64_t kShortestSum = 1024;
   const Gemm& g = product.gemm;
-  if (product.dtype != DType::kF16 || g.conv == nullptr || g.conv->grouped || g.m < kFewestRows ||
-      g.k < kShortestSum) {
+  if (!product_launch::has_matrices(product, DType::kF16, target) || g.conv == nullptr ||
+      g.conv->grouped || g.m < kFewestRows || g.k < kShortestSum) {
     return kNever;
   }
   const std::optional<Plan>& plan = plan_for(g, target);

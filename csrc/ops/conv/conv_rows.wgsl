@@ -20,7 +20,7 @@
 // @operand i: in float optional
 // @const   invocations: u32 in {128, 224, 256}
 
-import package::matmul::gemm_store::{store_group};
+import package::matmul::gemm_store::{store_group, store_element};
 import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_place, banded_tile};
 import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_levels, tap, place_of_c, place_of_further};
 import package::conv::conv_places::{position};
@@ -215,11 +215,17 @@ fn store_rows(s0: Sum, s1: Sum, subgroup: u32, t: u32, here: BandedTile, m: u32)
     let groups = (count + 3u) / 4u;
     for (var g = t; g < 16u * groups; g += invocations) {
       let row = g / groups;
-      // The last group may overlap the one before it: both store the same.
-      let at = min((g - row * groups) * 4u, p.columns - 4u);
-      store_group(here, here.m0 + m + row, here.n0 + at,
-                  vec4<f32>(sum_at(row, columns[at].x), sum_at(row, columns[at + 1u].x), sum_at(row, columns[at + 2u].x),
-                            sum_at(row, columns[at + 3u].x)));
+      let at = (g - row * groups) * 4u;
+      if (at + 4u <= count) {
+        store_group(here, here.m0 + m + row, here.n0 + at,
+                    vec4<f32>(sum_at(row, columns[at].x), sum_at(row, columns[at + 1u].x),
+                              sum_at(row, columns[at + 2u].x), sum_at(row, columns[at + 3u].x)));
+      } else {
+        for (var i = at; i < count; i++) {
+          let sum = without_missing(sum_at(row, columns[i].x), here, here.m0 + m + row, here.n0 + i);
+          store_element(here.c_batch * p.c_batch, here.batch, here.m0 + m + row, here.n0 + i, sum);
+        }
+      }
     }
   }
 }
