@@ -234,6 +234,22 @@ def test_what_depends_on_sizes_otherwise_raises(tmp_path, name):
     assert not (tmp_path / "m").exists()
 
 
+def test_kernels_that_sizes_choose_are_refused(tmp_path):
+    """Also where only the place of a factor depends on sizes, or the recording has no command."""
+    rows, square = torch.randn(40, 12, device=DEVICE), torch.randn(12, 12, device=DEVICE)
+
+    def moved(x):
+        return rows.narrow(0, x.shape[0], 4) @ square + x.sum()
+
+    def empty_at_the_most(x):
+        rest = rows[: x.shape[1] - 4][x.shape[0] :]
+        return (rest @ square + rest).sum() + x.sum()
+
+    for function in (moved, empty_at_the_most):
+        with pytest.raises(RuntimeError, match=r"aten\.addmm depends on sizes"):
+            exported(tmp_path / "m", function, {"x": torch.randn(8, 12)}, {"x": {0: "n"}})
+
+
 def test_what_is_stated_wrongly_raises(tmp_path):
     def export(shapes, error, message):
         with pytest.raises(error, match=message):
@@ -391,3 +407,34 @@ def test_quotients_are_expressions():
     assert bits == int.from_bytes(torch.tensor(1 / 3).view(torch.int32).numpy().tobytes(), "little")
     with pytest.raises(ValueError, match="has no value"):
         expressions.evaluate(["f32", 1, ["-", "n", 3]], values)
+
+
+class Running(nn.Module):
+    def __init__(self, in_place):
+        super().__init__()
+        self.in_place, self.last = in_place, None
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x):
+        mean = self.mean * 0.9 + x.mean(0)
+        if self.in_place:
+            self.mean.copy_(mean)
+        else:
+            self.mean = mean
+        self.last = x * 2
+        return x - self.mean
+
+
+@pytest.mark.parametrize("shapes", [None, {"x": {0: "n"}}], ids=["fixed", "dynamic"])
+def test_modules_keep_their_tensors(tmp_path, shapes):
+    for in_place in (True, False):
+        module = Running(in_place).to(DEVICE)
+        mean = module.mean
+        given = {"x": torch.ones(4, 3, device=DEVICE)}
+        if in_place:
+            exported(tmp_path / "m", module, given, shapes)
+        else:
+            with pytest.raises(RuntimeError, match=r"the buffer Running\.mean is assigned"):
+                exported(tmp_path / "m", module, given, shapes)
+        assert module.mean is mean and module.last is None
+        assert mean.tolist() == [0] * 3

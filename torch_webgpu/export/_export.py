@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch import nn
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -94,10 +95,11 @@ def export(
     holders = dict(state or {})
     with _kept_gradients(), prepared(holders) as optimizers, _no_first_steps():
         holders.update(optimizers)
-        recorded = {
-            name: _recorded(name, function, samples[name], shapes[name], optimizers.values())
-            for name, function in functions.items()
-        }
+        with _kept_attributes():
+            recorded = {
+                name: _recorded(name, function, samples[name], shapes[name], optimizers.values())
+                for name, function in functions.items()
+            }
         rates = _rates(optimizers)
         saved = {name: _with_rates(name, one, rates) for name, one in recorded.items()}
         program = save_functions(path, saved, holders)
@@ -291,6 +293,40 @@ def _kept_gradients() -> Iterator[None]:
     finally:
         for parameter, gradient in gradients:
             parameter.grad = gradient
+
+
+@contextlib.contextmanager
+def _kept_attributes() -> Iterator[None]:
+    """Modules have the tensors of before: those that a function assigns are the recording's.
+
+    Raises RuntimeError for a buffer that was assigned. Each call of the file would start from the
+    first one, and never from what the call before has computed.
+    """
+    before = [
+        (module, dict(vars(module)), dict(module._buffers))
+        for module in _alive(nn.Module)
+        if "_buffers" in vars(module)
+    ]
+    assigned = ""
+    try:
+        yield
+    finally:
+        for module, attributes, buffers in before:
+            for name, value in list(vars(module).items()):
+                if isinstance(value, torch.Tensor) and value is not attributes.get(name):
+                    if name in attributes:
+                        vars(module)[name] = attributes[name]
+                    else:
+                        del vars(module)[name]
+            for name, buffer in buffers.items():
+                if module._buffers.get(name) is not buffer:
+                    module._buffers[name] = buffer
+                    assigned = f"{type(module).__name__}.{name}"
+    if assigned:
+        raise RuntimeError(
+            f"cannot export: the buffer {assigned} is assigned. A file keeps what is changed in "
+            "place, as by copy_() or add_()"
+        )
 
 
 @contextlib.contextmanager

@@ -153,6 +153,10 @@ class Recorder:
     def _is_sized(self, tensor: torch.Tensor) -> bool:
         return tensor.device.type == "webgpu" and _C.allocation_of(tensor) in self.sized
 
+    def _depends(self, tensor: torch.Tensor) -> bool:
+        """Whether its sizes depend on what a call decides, or where it starts."""
+        return self._is_sized(tensor) or tensor in self.starts
+
     def _note(self, tensor: torch.Tensor, shape: Sequence[Any]) -> None:
         if any(isinstance(self.symbols.size(_expr(n)), Size) for n in shape):
             if tensor.device.type != "webgpu":
@@ -261,7 +265,7 @@ class _Fixed:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for part in pytree.tree_leaves((args, kwargs)):
             if isinstance(part, (Size, Real)) or (
-                isinstance(part, torch.Tensor) and self._recorder._is_sized(part)
+                isinstance(part, torch.Tensor) and self._recorder._depends(part)
             ):
                 raise RefusedError(self._name)
         if self._name.startswith("cpp_"):
@@ -269,9 +273,15 @@ class _Fixed:
         return self._value(*args, **kwargs)
 
 
+# What cannot call anything. Inductor keeps functions in objects of classes of its own as well.
+_PLAIN: tuple[type, ...] = (
+    *(int, float, complex, str, bytes, tuple, type(None)),
+    *(torch.Tensor, torch.dtype, torch.device, torch.layout, torch.memory_format),
+)
+
+
 def _fixed(recorder: Recorder, name: str, value: Any) -> Any:
-    reaches_more = callable(value) or isinstance(value, types.ModuleType)
-    return _Fixed(recorder, name, value) if reaches_more else value
+    return value if isinstance(value, _PLAIN) else _Fixed(recorder, name, value)
 
 
 def _assert_nothing(*_: Any) -> None:
