@@ -167,6 +167,12 @@ struct FoundAdapter {
   size_t vulkan_index = 0; // in vulkan_devices(), where the handle is null
 };
 
+void release(const Api& api, const FoundAdapter& found) {
+  if (found.handle != nullptr) {
+    api.AdapterRelease(found.handle);
+  }
+}
+
 // All adapters of wgpu-native's first choice of drivers, so that none is there twice; two of a kind
 // are two.
 std::vector<FoundAdapter> enumerate_adapters(const Api& api, WGPUInstance instance) {
@@ -248,7 +254,8 @@ std::vector<FoundAdapter> with_equal_adapters(std::vector<FoundAdapter> given) {
   if (std::none_of(given.begin(), given.end(), is_vulkan)) {
     return given;
   }
-  const std::vector<std::string> names = vulkan_devices();
+  // Kept, because to ask makes an instance of Vulkan.
+  static const std::vector<std::string> names = vulkan_devices();
   std::vector<FoundAdapter> all;
   for (FoundAdapter& found : given) {
     all.push_back(found);
@@ -300,11 +307,6 @@ Device::Device(const RuntimeSource& source, const std::string& adapters_wanted, 
     : api_(std::make_unique<Api>(load_api(source))), debug_(debug) {
   instance_ = create_instance(*api_);
   std::vector<FoundAdapter> adapters = find_adapters(*api_, instance_);
-  const auto release = [&](const FoundAdapter& found) {
-    if (found.handle != nullptr) {
-      api_->AdapterRelease(found.handle);
-    }
-  };
   std::vector<AdapterInfo> infos;
   for (const FoundAdapter& found : adapters) {
     infos.push_back(found.info);
@@ -314,7 +316,7 @@ Device::Device(const RuntimeSource& source, const std::string& adapters_wanted, 
   const size_t index = position < chosen.size() ? chosen[position] : adapters.size();
   for (size_t i = 0; i < adapters.size(); ++i) {
     if (i != index) {
-      release(adapters[i]);
+      release(*api_, adapters[i]);
     }
   }
   if (index == adapters.size()) {
@@ -328,7 +330,7 @@ Device::Device(const RuntimeSource& source, const std::string& adapters_wanted, 
       if (own.handle == nullptr && found.info.name == own.info.name) {
         own.handle = found.handle;
       } else {
-        release(found);
+        release(*api_, found);
       }
     }
     if (own.handle == nullptr || !order.happened()) {
@@ -462,9 +464,7 @@ std::vector<AdapterInfo> Device::list_adapters(const RuntimeSource& source) {
   std::vector<AdapterInfo> infos;
   for (FoundAdapter& adapter : find_adapters(api, instance)) {
     infos.push_back(std::move(adapter.info));
-    if (adapter.handle != nullptr) {
-      api.AdapterRelease(adapter.handle);
-    }
+    release(api, adapter);
   }
   return infos;
 }

@@ -208,8 +208,8 @@ def _binary(compute: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
     return forward, reverse
 
 
-class Size:
-    """An integer that depends on sizes."""
+class _OfSizes:
+    """What is computed from sizes."""
 
     def __init__(self, expr: sympy.Expr, symbols: Symbols) -> None:
         self.expr = expr
@@ -217,6 +217,10 @@ class Size:
 
     def __repr__(self) -> str:
         return self.symbols.text(self.expr)
+
+
+class Size(_OfSizes):
+    """An integer that depends on sizes."""
 
     def _with(self, other: Any, compute: Callable[[Any, Any], Any]) -> Any:
         if isinstance(other, float):
@@ -294,15 +298,8 @@ class Size:
     __index__ = __int__ = __float__ = __bool__ = _fixed
 
 
-class Real:
+class Real(_OfSizes):
     """A quotient of integers that depend on sizes, which stands for a real number."""
-
-    def __init__(self, expr: sympy.Expr, symbols: Symbols) -> None:
-        self.expr = expr
-        self.symbols = symbols
-
-    def __repr__(self) -> str:
-        return self.symbols.text(self.expr)
 
     def _with(self, other: Any, compute: Callable[[Any, Any], Any]) -> Any:
         if isinstance(other, (Size, Real)):

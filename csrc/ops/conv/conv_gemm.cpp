@@ -680,6 +680,12 @@ int64_t reach_of(const Tensor& tensor) {
   return last;
 }
 
+MatrixView::Range range_of(const Tensor& tensor) {
+  const MatrixView view{
+      .tensor = &tensor, .offset = tensor.storage_offset(), .reach = reach_of(tensor)};
+  return view.range(1, 1, 1);
+}
+
 bool lie_in_bindings(const Gemm& g, const ShaderTarget& target) {
   const auto fits = [&](const MatrixView& view) {
     return view.tensor == nullptr ||
@@ -904,6 +910,7 @@ void conv_weight(const Tensor& w, const Tensor& x, const Tensor& y, const ConvGe
     return;
   }
   case Way::general:
+  case Way::laid_out:
     if (!w.is_contiguous()) {
       const Tensor contiguous = at::empty_like(w, at::MemoryFormat::Contiguous);
       WeightProduct product(contiguous, x, gradient, geometry);
@@ -912,9 +919,6 @@ void conv_weight(const Tensor& w, const Tensor& x, const Tensor& y, const ConvGe
       return;
     }
     run(general.gemm);
-    return;
-  case Way::laid_out: // no row lays out the operands of such products
-    return;
   }
 }
 

@@ -67,6 +67,8 @@ int64_t position_stride(const at::Tensor& tensor);
 bool has_one_stride(const at::Tensor& tensor);
 /// The distance from a tensor's first element to its last.
 int64_t reach_of(const at::Tensor& tensor);
+/// The bytes that the tensor's elements lie in.
+MatrixView::Range range_of(const at::Tensor& tensor);
 /// Whether the spatial dimensions can be viewed as one dimension with one stride, which may be 0.
 bool has_position_stride(const at::Tensor& tensor);
 

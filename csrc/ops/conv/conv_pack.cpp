@@ -30,9 +30,7 @@ struct Source {
 // `out` has rows of `padded` elements.
 void pack(const Tensor& out, const Tensor& tensor, const Source& from, int64_t padded) {
   const bool narrow = tensor.element_size() == 2;
-  const MatrixView in{
-      .tensor = &tensor, .offset = tensor.storage_offset(), .reach = reach_of(tensor)};
-  const MatrixView::Range bytes = in.range(1, 1, 1);
+  const MatrixView::Range bytes = range_of(tensor);
   kernel::Params params;
   params.images = u32(from.images);
   params.positions = u32(from.positions);

@@ -22,6 +22,7 @@ namespace {
 
 using at::ceil_div;
 using at::Tensor;
+using product_launch::processors;
 using product_launch::u32;
 using Form = kernels::conv_product::Form;
 using ConvParams = kernels::conv_product::Params;
@@ -54,10 +55,6 @@ struct Plan {
   int64_t invocations = 0, columns = 0; // of a workgroup, and of C in its tile
   int64_t line = 0, plane = 0, lead = 0, reach = 0, to_next_line = 0;
 };
-
-int64_t processors(const ShaderTarget& target) {
-  return std::max<int64_t>(target.workgroups_to_fill * 33 / 512, 1);
-}
 
 int64_t tiles_of(const Gemm& g, int64_t columns) {
   return g.batch * ceil_div(g.m, kRows) * ceil_div(g.n, columns);
@@ -177,9 +174,7 @@ Tensor copy_of_weight(const Gemm& g) {
                             weight.device());
   kernels::conv_weights::Launch launch(g.op);
   launch.out_as(DType::kBits32, out);
-  const MatrixView view{
-      .tensor = &weight, .offset = weight.storage_offset(), .reach = reach_of(weight)};
-  const MatrixView::Range range = view.range(1, 1, 1);
+  const MatrixView::Range range = range_of(weight);
   launch.in_range(range.buffer, range.begin, range.end, DType::kBits16);
   launch.run(p);
   return out;
@@ -268,9 +263,7 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   kernel::Launch launch(g.op);
   bind_c(launch, dispatch, bits_of_c(dispatch));
   launch.a_as(DType::kBits128, weight);
-  const MatrixView view{
-      .tensor = &images, .offset = images.storage_offset(), .reach = reach_of(images)};
-  const MatrixView::Range range = view.range(1, 1, 1);
+  const MatrixView::Range range = range_of(images);
   launch.b_range(range.buffer, range.begin, range.end, DType::kBits128);
   launch.invocations(u32(plan.invocations)).c_along_m(is_along_m(dispatch));
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(false);

@@ -19,6 +19,11 @@ namespace torch_webgpu::product_launch {
 
 inline uint32_t u32(int64_t value) { return static_cast<uint32_t>(value); }
 
+/// Each discrete GPU is taken to have as many processors as an H200.
+inline int64_t processors(const ShaderTarget& target) {
+  return std::max<int64_t>(target.workgroups_to_fill * 33 / 512, 1);
+}
+
 inline bool is_one(const c10::Scalar& value) { return value.equal(1); }
 
 inline bool in_units(int64_t unit, std::initializer_list<int64_t> values) {

@@ -366,8 +366,7 @@ struct Cut {
   int64_t duration = std::numeric_limits<int64_t>::max();
 };
 
-// What the choice depends on. `at_once` are processors: each discrete GPU is taken to have as many
-// as an H200.
+// What the choice depends on. `at_once` are processors.
 struct Shape {
   int64_t m = 0, n = 0, k = 0, batch = 0, phases = 1, at_once = 1;
   bool is_convolution = false;
@@ -430,7 +429,7 @@ public:
                       .k = g.blocks * g.k,
                       .batch = g.batch,
                       .phases = g.conv != nullptr ? g.conv->phases.count : 1,
-                      .at_once = std::max<int64_t>(target.workgroups_to_fill * 33 / 512, 1),
+                      .at_once = processors(target),
                       .is_convolution = g.conv != nullptr};
     if (shape != last.shape_) {
       last = Choice(shape);
