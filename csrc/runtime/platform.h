@@ -35,7 +35,8 @@ public:
 
 private:
   const std::string unwanted_;
-  int before_ = -1, kept_ = -1; // file descriptors
+  [[maybe_unused]] int before_ = -1; // file descriptors, where the system has such
+  [[maybe_unused]] int kept_ = -1;
 };
 
 /// `size` bytes of addresses that nothing else gets and that hold no memory: an access ends the
