@@ -36,18 +36,35 @@ Tensors CollectiveWork::result() {
   return outputs_.empty() ? Tensors() : outputs_.front();
 }
 
+bool CollectiveWork::isCompleted() { return future_->completed(); }
+
+bool CollectiveWork::isSuccess() const { return future_->completed() && !future_->hasError(); }
+
+bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
+  try {
+    Work::wait(timeout);
+  } catch (...) {
+    if (Work::isCompleted()) { // if not, the time is over
+      future_->wait();
+    }
+    throw;
+  }
+  future_->wait();
+  return true;
+}
+
 void CollectiveWork::succeed() {
+  finish();
   if (outputs_.size() > 1) {
     future_->markCompleted(c10::IValue(outputs_));
   } else {
     future_->markCompleted(c10::IValue(outputs_.empty() ? Tensors() : outputs_.front()));
   }
-  finish();
 }
 
 void CollectiveWork::fail(const std::exception_ptr& error) {
-  future_->setError(error);
   finish(error);
+  future_->setError(error);
 }
 
 SendWork::SendWork(const Tensors& tensors, std::shared_future<Sent> sent)

@@ -22,6 +22,12 @@ public:
   CollectiveWork(c10d::OpType op, const char* title, const Tensors& inputs,
                  std::vector<Tensors> outputs);
 
+  // The work and its future are complete at the same moment, the one of the future. Whoever waits
+  // for either may then ask the other. Callbacks of the future run after it, and may wait for the
+  // work.
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   Tensors result() override;
   /// Its value is a list of tensors, for several lists of outputs a list of those.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }

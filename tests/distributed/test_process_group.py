@@ -265,6 +265,16 @@ def order():
     (result,) = work.get_future().then(lambda future: [future.value()[0] / 2]).wait()
     assert_close(result.cpu(), torch.full((1000,), 31.5))
     assert work.is_completed() and work.is_success()
+    work = dist.all_reduce(x, async_op=True)
+    # A callback may wait for the work that it belongs to.
+    assert work.get_future().then(lambda future: work.wait() and work.is_success()).wait()
+    for _ in range(20):
+        work = dist.all_reduce(x, async_op=True)
+        work.wait()
+        assert work.get_future().done() and work.is_completed()
+        work = dist.all_reduce(x, async_op=True)
+        work.get_future().wait()
+        assert work.is_completed() and work.is_success()
     assert work.result()[0].data_ptr() == x.data_ptr()
 
 
