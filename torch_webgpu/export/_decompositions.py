@@ -1,5 +1,6 @@
 """Operators with dynamic sizes, by others that the compiler makes kernels of for any size."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,11 +14,33 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return {
         aten.convolution_backward.default: _convolution_backward,
         aten.cumsum.default: _cumsum,
+        aten.addmm.default: functools.partial(_added_product, aten.mm),
+        aten.baddbmm.default: functools.partial(_added_product, aten.bmm),
     }
 
 
 def _is_sized(*tensors: torch.Tensor) -> bool:
     return not all(isinstance(n, int) for tensor in tensors for n in tensor.shape)
+
+
+def _added_product(
+    multiply: Callable[..., torch.Tensor],
+    added: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+) -> Any:
+    """With factors, which no generated kernel of a product has."""
+    if (beta == 1 and alpha == 1) or not _is_sized(added, a, b):
+        return NotImplemented
+    product = multiply(a, b)
+    if alpha != 1:
+        product = product * alpha
+    if beta == 0:  # what is added may be NaN
+        return product
+    return product + (added if beta == 1 else added * beta)
 
 
 def _cumsum(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
@@ -57,9 +80,15 @@ def _convolution_backward(
         left_over = (
             none if transposed else _left_over(gradient, x, weight, stride, padding, dilation)
         )
-        results[0] = aten.convolution(
-            gradient, weight, None, stride, padding, dilation, not transposed, left_over, groups
+        # Where sizes decide how many are left over: as many as there can be, and then fewer.
+        ends = [n if isinstance(n, int) else s - 1 for n, s in zip(left_over, stride, strict=True)]
+        found = aten.convolution(
+            gradient, weight, None, stride, padding, dilation, not transposed, ends, groups
         )
+        for d, n in enumerate(left_over):
+            if not isinstance(n, int):
+                found = found.narrow(d + 2, 0, x.shape[d + 2])
+        results[0] = found
     if of_weight:
         # The larger image is the input, the smaller one the weight.
         large, small = (gradient, x) if transposed else (x, gradient)

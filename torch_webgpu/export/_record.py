@@ -280,7 +280,17 @@ _PLAIN: tuple[type, ...] = (
 )
 
 
+def _real(value: Any) -> Any:
+    return value / 1 if isinstance(value, Size) else torch.sym_float(value)
+
+
+# Functions that the code calls by the names of modules, and that take sizes.
+_OF_SIZES = {"torch.sym_float": _real}
+
+
 def _fixed(recorder: Recorder, name: str, value: Any) -> Any:
+    if name in _OF_SIZES:
+        return _OF_SIZES[name]
     return value if isinstance(value, _PLAIN) else _Fixed(recorder, name, value)
 
 

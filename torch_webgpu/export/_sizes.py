@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import sympy
+import torch
 from torch.utils._sympy.functions import (
     CleanDiv,
     FloorDiv,
@@ -20,11 +21,17 @@ from torch.utils._sympy.functions import (
     ModularIndexing,
     PythonMod,
 )
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import TensorReferenceAnalysis
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from torch_webgpu.graphs._format import Expression
 
 _MODULUS = 1 << 64
+# Combinations of sizes for which an expression is computed, where intervals say too little, and the
+# values with which that is exact.
+_MOST_VALUES = 1 << 16
+_LARGEST = 1 << 62
 
 
 class Symbols:
@@ -35,6 +42,7 @@ class Symbols:
         self.names = dict(names)
         self.ranges = {s: ValueRanges(*ranges[name]) for s, name in names.items()}
         self.most = {s: int(bounds.upper) for s, bounds in self.ranges.items()}
+        self._bounds: dict[sympy.Expr, tuple[int, int] | None] = {}
 
     def size(self, expr: Any) -> "int | Size":
         expr = sympy.sympify(expr)
@@ -43,6 +51,11 @@ class Symbols:
     def bounds(self, expr: Any) -> tuple[int, int] | None:
         """Between which integers the expression lies for all sizes. None: that is not known."""
         expr = sympy.sympify(expr)
+        if expr not in self._bounds:
+            self._bounds[expr] = self._found_bounds(expr)
+        return self._bounds[expr]
+
+    def _found_bounds(self, expr: sympy.Expr) -> tuple[int, int] | None:
         found = self._interval(expr)
         if found is not None and found[0] < 0:
             # A product of differences is not negative where its parts are not; multiplied out, its
@@ -50,12 +63,45 @@ class Symbols:
             better = self._interval(_factored(expr))
             if better is not None:
                 found = max(found[0], better[0]), min(found[1], better[1])
+        if found is None or found[0] < 0:
+            values = self._values(expr)
+            if values is not None:
+                return int(values.min()), int(values.max())
         return found
 
     def _interval(self, expr: sympy.Expr) -> tuple[int, int] | None:
         found = bound_sympy(expr, self.ranges)
         low, high = found.lower, found.upper
         return (int(low), int(high)) if low.is_Integer and high.is_Integer else None
+
+    def always(self, relation: Any) -> bool:
+        """Whether a relation holds for all sizes. False: that is not known."""
+        if bound_sympy(relation, self.ranges).lower is sympy.true:
+            return True
+        values = self._values(relation)
+        return values is not None and bool(values.all())
+
+    def _values(self, expr: Any) -> torch.Tensor | None:
+        """The values for all sizes. None if these are too many, or if a value may be too large."""
+        symbols = sorted(expr.free_symbols, key=str)
+        if not symbols or not all(symbol in self.ranges for symbol in symbols):
+            return None
+        ranges = [(int(self.ranges[s].lower), int(self.ranges[s].upper)) for s in symbols]
+        if math.prod(high - low + 1 for low, high in ranges) > _MOST_VALUES:
+            return None
+        for part in sympy.preorder_traversal(expr):
+            if isinstance(part, sympy.Expr):
+                bounds = self._interval(part)
+                if bounds is None or bounds[0] < -_LARGEST or bounds[1] > _LARGEST:
+                    return None
+        sizes = torch.meshgrid(
+            *(torch.arange(low, high + 1) for low, high in ranges), indexing="ij"
+        )
+        try:
+            values = sympy_interp(_OfTensors, dict(zip(symbols, sizes, strict=True)), expr)
+        except (AttributeError, NotImplementedError, RuntimeError):  # an operation that it lacks
+            return None
+        return values if values.dtype in (torch.int64, torch.bool) else None
 
     def at_most(self, expr: sympy.Expr) -> int:
         """The value for the largest sizes."""
@@ -150,6 +196,19 @@ class Symbols:
             bounds = self.bounds(divisor)
             if bounds is None or bounds[0] < 1:
                 raise RuntimeError(f"the divisor {self.text(divisor)} may be 0")
+
+
+class _OfTensors(TensorReferenceAnalysis):  # type: ignore[misc]
+    """Computes an expression of tensors, with PyTorch's remainders of integers that are not
+    negative, and Python's."""
+
+    @staticmethod
+    def modular_indexing(
+        x: torch.Tensor, divisor: torch.Tensor, modulus: torch.Tensor
+    ) -> torch.Tensor:
+        return torch.remainder(torch.div(x, divisor, rounding_mode="floor"), modulus)
+
+    mod = python_mod = staticmethod(torch.remainder)
 
 
 class _NegativeError(RuntimeError):

@@ -91,6 +91,8 @@ class _Trace:
             for dimension in shape.values():
                 self._add(dimension)
         self.names = {size.node.expr: name for name, size in self.sizes.items()}
+        ranges = {name: (d.min, d.max) for name, d in self.dimensions.items()}
+        self.symbols = Symbols(self.names, ranges)
 
     def _add(self, dimension: Dimension) -> None:
         from torch.utils._sympy.value_ranges import ValueRanges
@@ -112,8 +114,7 @@ class _Trace:
             constants = self._lifted(graph)
             call, inner = self._compiled(graph, constants)
         self._check_relations()
-        ranges = {name: (d.min, d.max) for name, d in self.dimensions.items()}
-        symbols = Symbols(self.names, ranges)
+        symbols = self.symbols
         inputs = {
             name: torch.zeros(
                 [
@@ -239,8 +240,15 @@ class _Trace:
             wgsl.target("browser"),
             sized_products(),
             torch.no_grad(),
-            # The key of the compiler's cache does not tell these kernels from others.
-            config.patch(fx_graph_cache=False, fx_graph_remote_cache=False),
+            config.patch(
+                {
+                    # The key of the compiler's cache does not tell these kernels from others.
+                    "fx_graph_cache": False,
+                    "fx_graph_remote_cache": False,
+                    # It needs a number for each size, for tiles that kernels here do not have.
+                    "triton.coalesce_tiling_analysis": False,
+                }
+            ),
             # The compiler finds attention in its parts, and would make it whole again.
             sdpa_kernel(SDPBackend.MATH),
             self._explained(),
@@ -317,7 +325,7 @@ class _Trace:
         ]
         relations += [(guard.expr, None) for guard in self.env.guards]
         for relation, stack in relations:
-            if self._always_holds(relation):
+            if self.symbols.always(relation):
                 continue
             equal = self._equal(relation)
             if equal is None or not self.dimensions[equal[0]].is_inferred:
@@ -335,16 +343,6 @@ class _Trace:
                     f"the size {name!r} can be {bounds.lower} to {bounds.upper} only, and "
                     f"dynamic_shapes says {wanted.min} to {wanted.max}"
                 )
-
-    def _always_holds(self, relation: Any) -> bool:
-        """Whether a relation holds for all sizes that are stated. False: that is not known."""
-        from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
-
-        ranges = {
-            symbol: ValueRanges(self.dimensions[name].min, self.dimensions[name].max)
-            for symbol, name in self.names.items()
-        }
-        return bound_sympy(relation, ranges).lower is sympy.true
 
     def _equal(self, relation: Any) -> tuple[str, str | int] | None:
         """A size that has to be fixed, or to be another one, and that. An inferred one if there is

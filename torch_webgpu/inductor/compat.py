@@ -43,7 +43,16 @@ def apply() -> None:
         if hasattr(module, "is_gpu"):
             module.is_gpu = is_gpu
 
-    from torch._inductor import choices, compile_fx, cudagraph_utils, graph, ir, lowering, scheduler
+    from torch._inductor import (
+        choices,
+        compile_fx,
+        cudagraph_utils,
+        graph,
+        ir,
+        lowering,
+        scheduler,
+        sizevars,
+    )
 
     from torch_webgpu.inductor import choices as product_choices
     from torch_webgpu.inductor import vectors
@@ -56,6 +65,9 @@ def apply() -> None:
     _replace(graph.GraphLowering, "decide_layout_opt", _decide_layout_opt)
     _replace(ir.StorageBox, "has_exceeded_max_reads", _has_exceeded_max_reads)
     _replace(ir.View, "dynamic_reshape_indexer", _dynamic_reshape_indexer)
+    _replace(ir, "get_stride_order", _stride_order)
+    if hasattr(sizevars.SizeVarAllocator, "guard_or_false"):  # where it is asked for strides
+        _replace(sizevars.SizeVarAllocator, "guard_or_false", _guard_or_false)
     _replace(choices.InductorChoices, "reduction_split_factor", _split_factor)
     _replace(ir.Reduction, "num_splits", _num_splits)
     _replace(lowering, "pointwise_cat", _pointwise_cat)
@@ -157,6 +169,32 @@ def _dynamic_reshape_indexer(
     if dense_dim is not None or not sized_products.is_active():
         return original(old_size, new_size, dense_dim)
     return sized_products.reshape_indexer(old_size, new_size)
+
+
+def _stride_order(original: Callable[..., Any], seq: Any, shape_env: Any = None) -> Any:
+    """Without a ShapeEnv, Inductor's function compares strides as numbers. Of dynamic ones it then
+    demands that the order is the same for all sizes, but strides are equal where a size is 1."""
+    from torch._inductor.virtualized import V
+
+    from torch_webgpu.inductor import sized_products
+
+    if shape_env is None and sized_products.is_active():
+        shape_env = V.graph.sizevars.shape_env
+    return original(seq, shape_env)
+
+
+def _guard_or_false(original: Callable[..., bool], self: Any, condition: Any) -> bool:
+    """Inductor cannot compute the range of every remainder that it asks for, such as of strides."""
+    from torch.utils._sympy.value_ranges import ValueRangeError
+
+    from torch_webgpu.inductor import sized_products
+
+    try:
+        return original(self, condition)
+    except ValueRangeError:
+        if not sized_products.is_active():
+            raise
+        return False
 
 
 def _split_factor(original: Callable[..., int], *args: Any, **kwargs: Any) -> int:

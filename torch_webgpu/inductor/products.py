@@ -141,7 +141,7 @@ def fuse_products(scheduler: Any, nodes: list[Any]) -> list[Any]:
             continue
         alone: list[tuple[dict[str, SchedulerNode], Any]] = []
         if is_sized(product.node):
-            if not is_fit(product.node, kind):
+            if not is_fit(product.node):
                 continue
             alone.append(({}, None))
         for sources, reader in [*_neighbours(scheduler, product, kind), *alone]:

@@ -1,12 +1,17 @@
 """What is fused into one kernel, and which kernels share a dispatch."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import sympy
 from torch._inductor import config
 from torch._inductor.codegen.common import BackendFeature
 from torch._inductor.codegen.simd import SIMDScheduling
-from torch._inductor.codegen.simd_kernel_features import SIMDKernelFeatures
+from torch._inductor.codegen.simd_kernel_features import (
+    DisableReduction,
+    EnableReduction,
+    SIMDKernelFeatures,
+)
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
@@ -48,8 +53,29 @@ class WgslScheduling(SIMDScheduling):
         operations = OrderedSet(name for node in nodes for name in node.get_operation_names())
         removable = self.scheduler.can_buffer_be_removed_through_fusion
         gone = {name for name in inner if removable(name, operations)}
+        gone -= self._read_in_later_loops(nodes, gone)
         real_name = self.scheduler.mutation_real_name
         return {real_name.get(name, name) for name in names - gone}
+
+    def _read_in_later_loops(self, nodes: Sequence[Any], names: set[str]) -> set[str]:
+        """Those of the buffers that a kernel stores in one loop over its rows and reads in another.
+        Results of reductions are not read again."""
+        loops = [each for node in nodes for each in node.get_nodes()]
+        reduction = next((each for each in loops if each.is_reduction()), None)
+        if reduction is None or not names:
+            return set()
+        found: set[str] = set()
+        stored_in: dict[str, int] = {}
+        number = 0
+        for each in self.generate_node_schedule(loops, *reduction.group[1]):
+            if each in (EnableReduction, DisableReduction):
+                number += 1
+                continue
+            read = {dependency.name for dependency in each.read_writes.reads} & names
+            found |= {name for name in read if stored_in.get(name, number) != number}
+            if not each.is_reduction():
+                stored_in.update(dict.fromkeys(each.get_buffer_names(), number))
+        return found
 
     def _fits(self, node1: Any, node2: Any) -> bool:
         if node1.is_foreach() or node2.is_foreach():

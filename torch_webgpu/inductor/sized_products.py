@@ -22,7 +22,7 @@ from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 from torch_webgpu.inductor import registers
 from torch_webgpu.inductor.choices import Product, geometry_of
-from torch_webgpu.inductor.epilogues import Epilogue, Place, added_input
+from torch_webgpu.inductor.epilogues import Epilogue, Place
 from torch_webgpu.inductor.lanes import size_hint
 from torch_webgpu.inductor.module import Access, Module, Operand
 from torch_webgpu.inductor.text import indented
@@ -86,11 +86,8 @@ def is_sized(product: Any) -> bool:
     return any(sympy.sympify(n).free_symbols for n in lengths)
 
 
-def is_fit(product: Any, kind: Product) -> bool:
-    """Whether the generated kernel can compute it."""
-    if kind.adds and added_input(product, kind) is None:
-        return False  # the added operand is a factor as well
-    # Not of views in another dtype.
+def is_fit(product: Any) -> bool:
+    """Whether the generated kernel can compute it. Not of views in another dtype."""
     return all(V.graph.get_dtype(x.get_name()) == x.get_dtype() for x in product.inputs)
 
 
