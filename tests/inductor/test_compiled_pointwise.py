@@ -278,3 +278,27 @@ def test_writes_that_wait_for_eager_kernels(function):
     own, others = x.to(DEVICE), x.to(DEVICE)
     assert_equal(compile(function)(own), function(others))
     assert_equal(own, others)
+
+
+@pytest.mark.parametrize("kind", ["convolution", "addmm"])
+def test_lists_change_in_place_after_their_readers(kind):
+    """The sum with the bias is computed where it is read, unless the bias changes before."""
+
+    def function(x, weight, bias, other):
+        if kind == "convolution":
+            y = torch.nn.functional.conv2d(x, weight, bias)
+        else:
+            y = torch.addmm(bias, x[0, 0], weight[:, 0].reshape(5, -1)[:, :4])
+        change = y.reshape(-1, 4).sum(0)
+        torch._foreach_add_([bias, other], [change, change])
+        return 2 * y
+
+    torch.manual_seed(0)
+    inputs = [torch.randn(shape) for shape in ((2, 3, 5, 5), (4, 3, 3, 3), (4,), (4,))]
+    if kind == "addmm":
+        inputs[1] = torch.randn(5, 1, 4)
+    near = [x.to(DEVICE) for x in inputs]
+    wanted = function(*inputs)
+    torch.testing.assert_close(compile(function)(*near).cpu(), wanted, rtol=1e-4, atol=1e-4)
+    for x, other in zip(near, inputs, strict=True):
+        torch.testing.assert_close(x.cpu(), other, rtol=1e-4, atol=1e-4)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from sympy import Integer
+from sympy import Integer, Pow
 
 from torch_webgpu.inductor.interface import buffer_budget
 from torch_webgpu.inductor.registers import EAGER_ONLY
@@ -63,7 +63,9 @@ def apply() -> None:
     if hasattr(scheduler.BaseSchedulerNode, "get_tiling"):
         _replace(scheduler.BaseSchedulerNode, "get_tiling", _get_tiling)
     _replace(graph.GraphLowering, "decide_layout_opt", _decide_layout_opt)
+    _replace(graph.GraphLowering, "call_function", _call_function)
     _replace(ir.StorageBox, "has_exceeded_max_reads", _has_exceeded_max_reads)
+    _replace(ir.ConcatKernel, "can_realize_into_without_copy", _may_lie_in_concatenation)
     _replace(ir.View, "dynamic_reshape_indexer", _dynamic_reshape_indexer)
     _replace(ir, "get_stride_order", _stride_order)
     if hasattr(sizevars.SizeVarAllocator, "guard_or_false"):  # where it is asked for strides
@@ -82,7 +84,8 @@ def apply() -> None:
 
 def _replace(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
     original = getattr(owner, name)
-    is_static = isinstance(inspect.getattr_static(owner, name), staticmethod)
+    # A method of the class is replaced as it is bound to it.
+    is_static = isinstance(inspect.getattr_static(owner, name), (staticmethod, classmethod))
 
     @functools.wraps(original)
     def replaced(*args: Any, **kwargs: Any) -> Any:
@@ -134,6 +137,28 @@ def _decide_layout_opt(original: Callable[..., bool], gm: Any, *args: Any, **kwa
     return original(gm, *args, **kwargs)
 
 
+def _call_function(
+    original: Callable[..., Any], self: Any, target: Any, args: Any, kwargs: Any
+) -> Any:
+    """Before an operator changes tensors, what was computed from their old values is stored.
+    Inductor's lowerings of foreach operators do that too late: after the new values have their place
+    in the order of operations."""
+    from torch._inductor.ir import IRNode
+
+    if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
+        names = [argument.name for argument in target._schema.arguments]
+        given: dict[str, Any] = {**dict(zip(names, args, strict=False)), **kwargs}
+        for argument in target._schema.arguments:
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            value: Any = given.get(argument.name)
+            for x in value if isinstance(value, (list, tuple)) else [value]:
+                name = x.maybe_get_name() if isinstance(x, IRNode) else None
+                if name is not None and x.get_device().type == "webgpu":
+                    self.mark_buffer_mutated(name)
+    return original(self, target, args, kwargs)
+
+
 def _device_type(node: Any) -> str | None:
     value = node.meta.get("val")
     return value.device.type if isinstance(value, torch.Tensor) else None
@@ -157,6 +182,15 @@ def _has_exceeded_max_reads(original: Callable[..., bool], self: Any) -> bool:
     if not isinstance(self.data, Pointwise) or self.get_device().type != "webgpu":
         return original(self)
     return original(self) or self.num_reads() > (buffer_budget() - 1) // 3
+
+
+def _may_lie_in_concatenation(original: Callable[..., bool], src: Any, dst: Any = None) -> bool:
+    """A product with dynamic sizes has a tensor of its own, as generated kernels of products store
+    one. What copies it can be fused into it."""
+    from torch_webgpu.inductor import sized_products
+
+    is_product = sized_products.is_active() and sized_products.is_product(src)
+    return not is_product and original(src, dst)
 
 
 def _dynamic_reshape_indexer(
@@ -184,17 +218,14 @@ def _stride_order(original: Callable[..., Any], seq: Any, shape_env: Any = None)
 
 
 def _guard_or_false(original: Callable[..., bool], self: Any, condition: Any) -> bool:
-    """Inductor cannot compute the range of every remainder that it asks for, such as of strides."""
-    from torch.utils._sympy.value_ranges import ValueRangeError
-
+    """Inductor asks whether a stride is a multiple of another one. The remainder may have a quotient
+    in it, of which Inductor cannot compute the range."""
     from torch_webgpu.inductor import sized_products
 
-    try:
-        return original(self, condition)
-    except ValueRangeError:
-        if not sized_products.is_active():
-            raise
+    has_quotient = any(power.exp.could_extract_minus_sign() for power in condition.atoms(Pow))
+    if has_quotient and sized_products.is_active():
         return False
+    return original(self, condition)
 
 
 def _split_factor(original: Callable[..., int], *args: Any, **kwargs: Any) -> int:
