@@ -90,6 +90,15 @@ CompiledKernel::CompiledKernel(std::string label, std::vector<CompiledOperand> o
                     label_, ": too many operands and parameters for one kernel");
 }
 
+CompiledKernel CompiledKernel::by_elements(const std::vector<uint32_t>& operands) const {
+  CompiledKernel made(label_, operands_, num_integers_, checks_, make_text_);
+  for (uint32_t k : operands) {
+    TORCH_CHECK_INDEX(k < made.operands_.size(), label_, " has no operand ", k);
+    made.operands_[k].vector_bytes = 0;
+  }
+  return made;
+}
+
 // Such stores are atomic, so the slot is declared as atomic words.
 bool CompiledKernel::stores_parts_of_words(uint32_t k) const {
   const CompiledOperand& operand = operands_[k];

@@ -63,6 +63,8 @@ public:
   /// Appends a dispatch of `groups` workgroups. Raises for a tensor on another device or of another
   /// dtype, and for sizes beyond 31 bits, in which kernels count.
   void launch(const at::TensorBase* const* tensors, const int64_t* integers, int64_t groups);
+  /// The same kernel, but these operands move elements only, wherever they start.
+  CompiledKernel by_elements(const std::vector<uint32_t>& operands) const;
   /// Builds the pipeline of the usual case, each operand in a buffer of its own and aligned, ahead
   /// of the first launch.
   void prepare();

@@ -89,6 +89,8 @@ void register_compiled_kernel(py::module_& m) {
       .def("__call__", torch::wrap_pybind_function(&call))
       .def("prepare",
            torch::wrap_pybind_function_no_gil([](CompiledKernel& kernel) { kernel.prepare(); }))
+      .def("by_elements", torch::wrap_pybind_function(&CompiledKernel::by_elements),
+           py::arg("operands"))
       .def("source", &CompiledKernel::source)
       .def_property_readonly("name", &CompiledKernel::label);
 }

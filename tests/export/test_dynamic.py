@@ -135,6 +135,38 @@ FUNCTIONS = {
     "numbers": lambda x: x + torch.arange(x.shape[0], device=x.device)[:, None],
     "products": lambda x: (x @ x.T).tril().softmax(-1) @ x,
     "columns": lambda x: (x.T @ x).tanh(),
+    "residual": lambda x: torch.relu(x + (x @ x[:1].expand(12, 12))),
+    "factors": lambda x: torch.baddbmm(x[None], x[None], (x.T @ x)[None], beta=0.5, alpha=2),
+    "factor of nothing": lambda x: torch.addmm(x / 0, x, x.T @ x, beta=0),
+    "stacked": lambda x: torch.stack([x[:, :7], 2 * x[:, 5:], x @ (x.T @ x)[:, :7]]),
+    "reductions in a row": lambda x: torch.cat([x.sum(1), x.softmax(0).amax(1), x[-1]]),
+    "halves in a row": lambda x: torch.cat([x[:, :1].half(), x[:1, :1].half(), x[:, 2:3].half()]),
+    "truths in a row": lambda x: torch.cat([x[:, 0] > 0, x[:1, 0] > 1, x[:, 1] > 0]),
+    "sorted": lambda x: dict(
+        zip(("values", "places"), x.round().sort(stable=True, dim=0), strict=True)
+    ),
+    "sorted down": lambda x: x.log().sort(stable=True, dim=0, descending=True).indices,
+    "sorted truths": lambda x: (x > 0).sort(stable=True, dim=0).indices,
+    "largest of a row": lambda x: dict(zip(("values", "places"), x.topk(3), strict=True)),
+    "smallest of a row": lambda x: x.topk(3, largest=False).values,
+    "running products": lambda x: x.cumprod(0),
+    "running integers": lambda x: (3 * x).int().cumsum(0),
+    "running logarithms": lambda x: (4 * x).logcumsumexp(0),
+    "buckets": lambda x: {
+        "left": torch.bucketize(x.round(), torch.arange(-1.0, 2, device=x.device)),
+        "right": torch.bucketize(
+            x.round(), torch.arange(-1.0, 2, device=x.device), right=True, out_int32=True
+        ),
+    },
+    "even steps": lambda x: {
+        "sum": x[:, 0] + torch.linspace(-1, 0.3, x.shape[0], device=x.device),
+        "steps": torch.linspace(5, 1, 2 * x.shape[0], device=x.device),
+    },
+    "averages": lambda x: {
+        "one": F.adaptive_avg_pool1d(x.T, 1),
+        "three": F.adaptive_avg_pool1d(x.T, 3),
+        "plane": F.adaptive_avg_pool2d(x[None], (5, None)),
+    },
     "running sums": lambda x: {"rows": x.cumsum(0), "truths": (x > 0).cumsum(1)},
     "last rows": lambda x: x[-3:].sum(0),
     "truth": lambda x: x > 0,
@@ -210,8 +242,9 @@ def branch(x):
 
 
 REFUSED = {
-    "sort": (lambda x: x.sort(0).values, "aten.sort depends on sizes"),
-    "topk": (lambda x: x.topk(3, 0).values, "aten.topk depends on sizes"),
+    "median": (lambda x: x.median(0).values, "aten.median depends on sizes"),
+    "transform": (lambda x: torch.fft.rfft(x).real, "aten._fft_r2c depends on sizes"),
+    "topk": (lambda x: x.topk(3, 0).values, "3 <= n"),
     "branch": (branch, "depends on n > 3"),
     "number": (lambda x: x + float(x.shape[0]), "depends on n"),
     "loop": (lambda x: sum(x[k] for k in range(x.shape[0])), "depends on n"),
@@ -235,7 +268,7 @@ def test_what_depends_on_sizes_otherwise_raises(tmp_path, name):
 
 
 def test_kernels_that_sizes_choose_are_refused(tmp_path):
-    """Also where only the place of a factor depends on sizes, or the recording has no command."""
+    """Also where only the place of a factor depends on sizes."""
     rows, square = torch.randn(40, 12, device=DEVICE), torch.randn(12, 12, device=DEVICE)
 
     def moved(x):
@@ -245,8 +278,11 @@ def test_kernels_that_sizes_choose_are_refused(tmp_path):
         rest = rows[: x.shape[1] - 4][x.shape[0] :]
         return (rest @ square + rest).sum() + x.sum()
 
-    for function in (moved, empty_at_the_most):
-        with pytest.raises(RuntimeError, match=r"aten\.addmm depends on sizes"):
+    for function, message in (
+        (moved, r"aten\.addmm depends on sizes"),
+        (empty_at_the_most, "has no workgroups for the largest sizes"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
             exported(tmp_path / "m", function, {"x": torch.randn(8, 12)}, {"x": {0: "n"}})
 
 
@@ -349,6 +385,127 @@ def test_training_steps_with_batches_of_any_size(tmp_path, kind):
     for name, value in graph.state()["model"].items():
         torch.testing.assert_close(
             value.cpu(), reference.state_dict()[name], rtol=5e-3, atol=1e-3, msg=name
+        )
+
+
+def planes(channels, least=8):
+    return (
+        lambda n, h: {"x": torch.randn(n, channels, h, h)},
+        {"x": {0: "n", 2: Dim("h", min=least), 3: Dim("h", min=least)}},
+    )
+
+
+def rows(width):
+    return lambda n: {"x": torch.randn(n, width)}, {"x": {0: Dim("n", min=2)}}
+
+
+def norms(activation):
+    return nn.Sequential(
+        nn.Linear(12, 32), nn.LayerNorm(32), activation, nn.Linear(32, 32), nn.LayerNorm(32)
+    )
+
+
+class Of(nn.Module):
+    def __init__(self, module, function):
+        super().__init__()
+        self.module, self.function = module, function
+
+    def forward(self, x):
+        return self.function(self.module(x))
+
+
+TRAINED = {
+    "layer norms and ReLU": (lambda: norms(nn.ReLU()), *rows(12), [(9,), (2,), (5,)]),
+    "layer norms and GELU": (lambda: norms(nn.GELU()), *rows(12), [(9,), (2,), (5,)]),
+    "layers of a transformer": (
+        lambda: nn.Sequential(
+            *(nn.TransformerEncoderLayer(16, 2, 32, 0, batch_first=True) for _ in range(2))
+        ),
+        lambda n, length: {"x": torch.randn(n, length, 16)},
+        {"x": {0: "n", 1: "length"}},
+        [(3, 9), (1, 1), (2, 5)],
+    ),
+    "strided convolutions": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(8, 6, 3, stride=(2, 3))
+        ),
+        *planes(3),
+        [(2, 17), (1, 8), (2, 9), (1, 12)],
+    ),
+    "transposed convolutions": (
+        lambda: nn.Sequential(
+            nn.ConvTranspose2d(3, 6, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 3)
+        ),
+        *planes(3),
+        [(2, 12), (1, 8), (2, 9)],
+    ),
+    "group norms of planes": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.SiLU(), nn.Conv2d(8, 4, 3)
+        ),
+        *planes(3),
+        [(2, 12), (1, 8), (2, 9)],
+    ),
+    "batch norms and maxima of planes": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 4, 3)
+        ),
+        *planes(3),
+        [(2, 15), (1, 8), (2, 9)],
+    ),
+    "averages of planes": (
+        lambda: nn.Sequential(nn.Conv2d(3, 6, 3), nn.AdaptiveAvgPool2d((2, 3)), nn.Flatten()),
+        *planes(3),
+        [(2, 12), (1, 8), (2, 9)],
+    ),
+    "deviations": (lambda: Of(nn.Linear(6, 7), lambda x: x.std(0)), *rows(6), [(9,), (2,), (5,)]),
+    "parts of odd rows": (
+        lambda: Of(nn.Linear(6, 7), lambda x: torch.cat([x.tanh(), x[:1], x])),
+        *rows(6),
+        [(9,), (2,), (5,)],
+    ),
+    "sorted rows": (
+        lambda: Of(nn.Linear(6, 7), lambda x: x.sort(0).values[:2] * x.topk(2, 0).values),
+        *rows(6),
+        [(9,), (2,), (5,)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_of_networks(tmp_path, name):
+    """The first size is the largest, and the example's."""
+    make_model, make, shapes, sizes = TRAINED[name]
+    torch.manual_seed(1)
+    reference = make_model()
+    model = copy.deepcopy(reference).to(DEVICE)
+    wanted, optimizer = (
+        torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9) for m in (reference, model)
+    )
+
+    def step_of(model, optimizer):
+        def step(x):
+            loss = model(x).pow(2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return {"loss": loss}
+
+        return step
+
+    state = {"model": model, "optimizer": optimizer}
+    graph = exported(
+        tmp_path / "m", step_of(model, optimizer), make(*sizes[0]), shapes, state=state
+    )
+    step = step_of(reference, wanted)
+    for size in sizes:
+        given = make(*size)
+        torch.testing.assert_close(
+            graph(**given)["loss"].cpu(), step(**given)["loss"], rtol=1e-3, atol=1e-5
+        )
+    for name, value in graph.state()["model"].items():
+        torch.testing.assert_close(
+            value.cpu(), reference.state_dict()[name], rtol=1e-3, atol=1e-4, msg=name
         )
 
 

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 
 aten = torch.ops.aten
 
@@ -13,10 +15,82 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     """By operator. They return NotImplemented, which leaves the operator, if no size is dynamic."""
     return {
         aten.convolution_backward.default: _convolution_backward,
-        aten.cumsum.default: _cumsum,
+        aten.cumsum.default: functools.partial(_scan, torch.sum, 0),
+        aten.cumprod.default: functools.partial(_scan, torch.prod, 1),
+        aten.logcumsumexp.default: _logcumsumexp,
+        aten.sort.default: _sort,
+        aten.sort.stable: _stable_sort,
+        aten.topk.default: _topk,
+        aten.bucketize.Tensor: _bucketize,
         aten.addmm.default: functools.partial(_added_product, aten.mm),
         aten.baddbmm.default: functools.partial(_added_product, aten.bmm),
     }
+
+
+class SizedFunctions(TorchFunctionMode):
+    """Replaces functions of which PyTorch's own form asks for sizes on its way."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        replaced = _functions().get(func)
+        found = replaced(*args, **(kwargs or {})) if replaced else NotImplemented
+        return func(*args, **(kwargs or {})) if found is NotImplemented else found
+
+
+@functools.cache
+def _functions() -> dict[Any, Callable[..., Any]]:
+    """By the function of PyTorch's. They return NotImplemented as decompositions do."""
+    return {
+        torch.linspace: _linspace,
+        **{
+            function: functools.partial(_adaptive_pool, dims)
+            for dims, function in enumerate(
+                (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d), 1
+            )
+        },
+    }
+
+
+def _linspace(start: Any, end: Any, steps: Any, **options: Any) -> Any:
+    if isinstance(steps, int) or any(isinstance(x, torch.Tensor) for x in (start, end)):
+        return NotImplemented
+    if (
+        options.get("out") is not None
+        or not (options.get("dtype") or torch.float32).is_floating_point
+    ):
+        return NotImplemented
+    requires_grad = options.pop("requires_grad", False)
+    options.setdefault("dtype", torch.get_default_dtype())
+    places = torch.arange(steps, **options)
+    # From both ends, as PyTorch does, so that the last element is `end`.
+    to_end, from_end = places, places - (steps - 1)
+    if start > end:  # a file's quotients of sizes are not negative
+        to_end, from_end = -to_end, -from_end
+    step = abs(end - start) / torch.sym_max(steps - 1, 1)
+    found = torch.where(2 * places < steps, start + to_end * step, end + from_end * step)
+    return found.requires_grad_(requires_grad)
+
+
+def _adaptive_pool(dims: int, x: torch.Tensor, output_size: Any) -> Any:
+    """A product with a matrix for each dimension: the columns have the weights of the results."""
+    if not _is_sized(x):
+        return NotImplemented
+    sizes = list(output_size) if isinstance(output_size, (list, tuple)) else [output_size] * dims
+    for d, size in enumerate(sizes, x.dim() - dims):
+        length = x.shape[d]
+        if size is None:
+            continue
+        if size == 1:
+            x = x.mean(d, keepdim=True)
+            continue
+        results = torch.arange(size, device=x.device)
+        first, end = results * length // size, ((results + 1) * length + size - 1) // size
+        places = torch.arange(length, device=x.device)[:, None]
+        is_part = (places >= first) & (places < end)
+        weights = is_part.to(x.dtype) / (end - first).to(x.dtype)
+        x = (x.movedim(d, -1) @ weights).movedim(-1, d)
+    return x
 
 
 def _is_sized(*tensors: torch.Tensor) -> bool:
@@ -43,14 +117,78 @@ def _added_product(
     return product + (added if beta == 1 else added * beta)
 
 
-def _cumsum(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
-    """Each element sums what precedes it: work that is quadratic in the length, but no memory."""
+# An element of what follows is computed from all elements of its row. That is work which is
+# quadratic in the length, but no memory, and one kernel for all lengths.
+
+
+def _preceding(row: torch.Tensor) -> torch.Tensor:
+    """Whether an element of a row, the second index, precedes another one or is that."""
+    places = torch.arange(row.shape[-1], device=row.device)
+    return places[:, None] >= places
+
+
+def _scan(
+    reduce: Callable[..., torch.Tensor],
+    start: int,
+    x: torch.Tensor,
+    dim: int,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Any:
     if not _is_sized(x) or x.dim() == 0:
         return NotImplemented
     row = x.movedim(dim, -1)
+    before = torch.where(_preceding(row), row.unsqueeze(-2), start)
+    return reduce(before, -1, dtype=dtype).movedim(-1, dim)
+
+
+def _logcumsumexp(x: torch.Tensor, dim: int) -> Any:
+    if not _is_sized(x) or x.dim() == 0:
+        return NotImplemented
+    row = x.movedim(dim, -1)
+    before = torch.where(_preceding(row), row.unsqueeze(-2), -torch.inf)
+    return before.logsumexp(-1).movedim(-1, dim)
+
+
+def _sort(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Any:
+    return _stable_sort(x, stable=False, dim=dim, descending=descending)
+
+
+def _stable_sort(
+    x: torch.Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False
+) -> Any:
+    """Each element goes to the place of which the number is how many come before it."""
+    if not _is_sized(x) or x.dim() == 0:
+        return NotImplemented
+    row = x.movedim(dim, -1)
+    keys = row.int() if row.dtype == torch.bool else row
+    one, other = keys.unsqueeze(-1), keys.unsqueeze(-2)
+    is_before, is_equal = (other > one if descending else other < one), other == one
+    if keys.is_floating_point():  # NaN is the largest
+        nans = one.isnan(), other.isnan()
+        largest, smaller = reversed(nans) if descending else nans
+        is_before = is_before | (largest & ~smaller)
+        is_equal = is_equal | (nans[0] & nans[1])
     places = torch.arange(row.shape[-1], device=x.device)
-    precedes = places[:, None] >= places
-    return torch.where(precedes, row.unsqueeze(-2), 0).sum(-1, dtype=dtype).movedim(-1, dim)
+    is_before = is_before | (is_equal & (places < places[:, None]))
+    indices = torch.empty_like(row, dtype=torch.int64, memory_format=torch.contiguous_format)
+    indices = indices.scatter(-1, is_before.sum(-1), places.expand(row.shape))
+    return row.gather(-1, indices).movedim(-1, dim), indices.movedim(-1, dim)
+
+
+def _topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    found = _stable_sort(x, stable=False, dim=dim, descending=largest)
+    return found if found is NotImplemented else tuple(each.narrow(dim, 0, k) for each in found)
+
+
+def _bucketize(
+    x: torch.Tensor, boundaries: torch.Tensor, *, out_int32: bool = False, right: bool = False
+) -> Any:
+    if not _is_sized(x, boundaries):
+        return NotImplemented
+    value = x.unsqueeze(-1)
+    is_left = ~(value < boundaries) if right else ~(value <= boundaries)
+    return is_left.sum(-1, dtype=torch.int32 if out_int32 else torch.int64)
 
 
 def _convolution_backward(

@@ -6,6 +6,7 @@ it launches is recorded as by any capture; beside each launch, the expressions o
 of its grid are noted. Everything else that the code does must not depend on sizes.
 """
 
+import functools
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -207,22 +208,9 @@ class Recorder:
     def _start_of(self, tensor: torch.Tensor) -> Any:
         return self.starts.get(tensor, tensor.storage_offset())
 
-    def _starts(self, kernel: str, tensors: Sequence[torch.Tensor]) -> list[Any]:
+    def _starts(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
         """The parameters that say where operands start in their bindings."""
-        starts = []
-        for tensor in tensors:
-            on_host = tensor.device.type == "cpu"
-            start = 0 if on_host else self._start_of(tensor)
-            if isinstance(start, Size) and not _is_multiple(
-                start.expr * tensor.itemsize, _VECTOR_BYTES
-            ):
-                # The kernel's text depends on whether it may move vectors.
-                raise RuntimeError(
-                    f"an operand of {kernel} starts {start!r} elements into a tensor, which is "
-                    f"not a multiple of {_VECTOR_BYTES} bytes for all sizes"
-                )
-            starts.append(start)
-        return starts
+        return [0 if x.device.type == "cpu" else self._start_of(x) for x in tensors]
 
     def _float_bits(self, value: Any) -> Any:
         if isinstance(value, Size):
@@ -237,14 +225,22 @@ class Recorder:
             return -1
         return 0
 
-    def _launcher(self, kernel: Any) -> Callable[..., None]:
+    def _launcher(self, kernel: _C.CompiledKernel) -> Callable[..., None]:
+        by_elements = functools.cache(kernel.by_elements)
+
         def launch(*arguments: Any) -> None:
             first = next(k for k, x in enumerate(arguments) if not isinstance(x, torch.Tensor))
             *integers, groups = arguments[first:]
             tensors = arguments[:first]
-            kernel(*tensors, *map(self._at_most, integers), self._at_most(groups))
+            starts = self._starts(tensors)
+            # The kernel's text depends on whether it may move vectors.
+            apart = tuple(
+                k for k, start in enumerate(starts) if _may_be_unaligned(start, tensors[k].itemsize)
+            )
+            launched = by_elements(apart) if apart else kernel
+            launched(*tensors, *map(self._at_most, integers), self._at_most(groups))
             if self._at_most(groups):
-                words = (*integers, *self._starts(kernel.name, tensors))
+                words = (*integers, *starts)
                 self.launches.append(Launch(kernel.name, words, groups))
             elif isinstance(groups, Size):
                 raise RuntimeError(f"{kernel.name} has no workgroups for the largest sizes")
@@ -298,10 +294,13 @@ def _assert_nothing(*_: Any) -> None:
     """Players check the inputs of a call."""
 
 
-def _is_multiple(expr: sympy.Expr, factor: int) -> bool:
-    """Whether each term of the expression is a multiple, which it need not be to be one."""
-    terms = sympy.Add.make_args(sympy.expand(expr))
-    return all(term.as_coeff_Mul()[0] % factor == 0 for term in terms)
+def _may_be_unaligned(start: Any, itemsize: int) -> bool:
+    """Whether an operand that starts at an element which sizes decide may be unaligned for vectors.
+    It is not, where each term of the expression is a multiple."""
+    if not isinstance(start, Size):
+        return False
+    terms = sympy.Add.make_args(sympy.expand(start.expr * itemsize))
+    return any(term.as_coeff_Mul()[0] % _VECTOR_BYTES != 0 for term in terms)
 
 
 def _expr(value: Any) -> Any:

@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_webgpu import wgsl
-from torch_webgpu.export._decompositions import decompositions
+from torch_webgpu.export._decompositions import SizedFunctions, decompositions
 from torch_webgpu.export._dimensions import Dimension, Shapes
 from torch_webgpu.export._lines import Line, SizedError, current, innermost
 from torch_webgpu.export._record import Recorder, RefusedError
@@ -176,7 +176,7 @@ class _Trace:
 
         def traced(*given: Any) -> list[torch.Tensor]:
             inputs = dict(zip(self.inputs, given[len(self.sizes) :], strict=True))
-            with self.outside:
+            with self.outside, SizedFunctions():
                 outputs = self.outputs_of(self.function(**inputs))
             names[:] = outputs
             shapes[:] = [[_expr(n) for n in value.shape] for value in outputs.values()]

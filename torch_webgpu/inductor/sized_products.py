@@ -21,7 +21,7 @@ from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 from torch_webgpu.inductor import registers
-from torch_webgpu.inductor.choices import Product, geometry_of
+from torch_webgpu.inductor.choices import geometry_of, product_of
 from torch_webgpu.inductor.epilogues import Epilogue, Place
 from torch_webgpu.inductor.lanes import size_hint
 from torch_webgpu.inductor.module import Access, Module, Operand
@@ -75,6 +75,13 @@ def lowered_convolution() -> Iterator[None]:
     finally:
         for name in replaced:
             delattr(sizes, name)  # the class has its own
+
+
+def is_product(node: Any) -> bool:
+    """Whether a node of Inductor's IR, or what a box or a view is of, is a product."""
+    while hasattr(node, "data"):
+        node = node.data
+    return product_of(getattr(node, "python_kernel_name", None)) is not None
 
 
 def is_sized(product: Any) -> bool:
