@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
+from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 _FOREIGN = tuple(
     str(folder)
@@ -38,7 +39,8 @@ class SizedError(RuntimeError):
 def is_users(file: str) -> bool:
     """Whether a file is neither PyTorch's, nor this package's, nor Python's, nor generated."""
     in_packages = "site-packages" in file.removeprefix(str(_FOREIGN[0]))
-    return not file.startswith("<") and (in_packages or not file.startswith(_FOREIGN))
+    is_generated = file.startswith(("<", cache_dir()))
+    return not is_generated and (in_packages or not file.startswith(_FOREIGN))
 
 
 def innermost(lines: Iterable[Line]) -> Line | None:

@@ -141,7 +141,7 @@ def _call_function(
     original: Callable[..., Any], self: Any, target: Any, args: Any, kwargs: Any
 ) -> Any:
     """Before an operator changes tensors, what was computed from their old values is stored.
-    Inductor's lowerings of foreach operators do that too late: after the new values have their place
+    Inductor does that too late for lists: after the new values have their place
     in the order of operations."""
     from torch._inductor.ir import IRNode
 
@@ -218,8 +218,8 @@ def _stride_order(original: Callable[..., Any], seq: Any, shape_env: Any = None)
 
 
 def _guard_or_false(original: Callable[..., bool], self: Any, condition: Any) -> bool:
-    """Inductor asks whether a stride is a multiple of another one. The remainder may have a quotient
-    in it, of which Inductor cannot compute the range."""
+    """Inductor asks whether a stride is a multiple of another one. The remainder may have a
+    quotient in it, of which Inductor cannot compute the range."""
     from torch_webgpu.inductor import sized_products
 
     has_quotient = any(power.exp.could_extract_minus_sign() for power in condition.atoms(Pow))
