@@ -1,5 +1,6 @@
 """Lines of the user's code, for errors."""
 
+import functools
 import linecache
 import pathlib
 import sys
@@ -8,7 +9,6 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
-from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 _FOREIGN = tuple(
     str(folder)
@@ -39,8 +39,15 @@ class SizedError(RuntimeError):
 def is_users(file: str) -> bool:
     """Whether a file is neither PyTorch's, nor this package's, nor Python's, nor generated."""
     in_packages = "site-packages" in file.removeprefix(str(_FOREIGN[0]))
-    is_generated = file.startswith(("<", cache_dir()))
+    is_generated = file.startswith(("<", _generated_files()))
     return not is_generated and (in_packages or not file.startswith(_FOREIGN))
+
+
+@functools.cache
+def _generated_files() -> str:
+    from torch._inductor.runtime.cache_dir_utils import cache_dir  # which takes a second
+
+    return cache_dir()
 
 
 def innermost(lines: Iterable[Line]) -> Line | None:
