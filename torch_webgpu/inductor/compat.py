@@ -140,14 +140,15 @@ def _decide_layout_opt(original: Callable[..., bool], gm: Any, *args: Any, **kwa
 def _call_function(
     original: Callable[..., Any], self: Any, target: Any, args: Any, kwargs: Any
 ) -> Any:
-    """Before an operator changes tensors, what was computed from their old values is stored.
-    Inductor does that too late for lists: after the new values have their place
+    """Before an operator changes tensors, what was computed from their old values and is used
+    later is stored. Inductor does that too late for lists: after the new values have their place
     in the order of operations."""
     from torch._inductor.ir import IRNode
 
     if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
         names = [argument.name for argument in target._schema.arguments]
         given: dict[str, Any] = {**dict(zip(names, args, strict=False)), **kwargs}
+        changed: set[str] = set()
         for argument in target._schema.arguments:
             if argument.alias_info is None or not argument.alias_info.is_write:
                 continue
@@ -155,7 +156,13 @@ def _call_function(
             for x in value if isinstance(value, (list, tuple)) else [value]:
                 name = x.maybe_get_name() if isinstance(x, IRNode) else None
                 if name is not None and x.get_device().type == "webgpu":
-                    self.mark_buffer_mutated(name)
+                    changed.add(name)
+        readers = {id(x) for name in changed for x in self.name_to_users.get(name, ())}
+        used_here_last = self.user_to_last_uses.get(self.current_node, [])
+        for node, value in list(self.env.items()) if readers else ():
+            for x in value if isinstance(value, (list, tuple)) else [value]:
+                if id(x) in readers and node not in used_here_last:
+                    x.realize()
     return original(self, target, args, kwargs)
 
 
