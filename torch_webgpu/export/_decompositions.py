@@ -73,7 +73,7 @@ def _linspace(start: Any, end: Any, steps: Any, **options: Any) -> Any:
 
 
 def _adaptive_pool(dims: int, x: torch.Tensor, output_size: Any) -> Any:
-    """A product with a matrix for each dimension: the columns have the weights of the results."""
+    """For each dimension, a result sums those of all elements that are its part."""
     if not _is_sized(x):
         return NotImplemented
     sizes = list(output_size) if isinstance(output_size, (list, tuple)) else [output_size] * dims
@@ -84,12 +84,12 @@ def _adaptive_pool(dims: int, x: torch.Tensor, output_size: Any) -> Any:
         if size == 1:
             x = x.mean(d, keepdim=True)
             continue
-        results = torch.arange(size, device=x.device)
+        results = torch.arange(size, device=x.device)[:, None]
         first, end = results * length // size, ((results + 1) * length + size - 1) // size
-        places = torch.arange(length, device=x.device)[:, None]
+        places = torch.arange(length, device=x.device)
         is_part = (places >= first) & (places < end)
-        weights = is_part.to(x.dtype) / (end - first).to(x.dtype)
-        x = (x.movedim(d, -1) @ weights).movedim(-1, d)
+        sums = torch.where(is_part, x.movedim(d, -1).unsqueeze(-2), 0).sum(-1)
+        x = (sums / (end - first).squeeze(1)).movedim(-1, d)
     return x
 
 

@@ -68,8 +68,7 @@ def apply() -> None:
     _replace(ir.ConcatKernel, "can_realize_into_without_copy", _may_lie_in_concatenation)
     _replace(ir.View, "dynamic_reshape_indexer", _dynamic_reshape_indexer)
     _replace(ir, "get_stride_order", _stride_order)
-    if hasattr(sizevars.SizeVarAllocator, "guard_or_false"):  # where it is asked for strides
-        _replace(sizevars.SizeVarAllocator, "guard_or_false", _guard_or_false)
+    _replace(sizevars.SizeVarAllocator, "guard_or_false", _guard_or_false)
     _replace(choices.InductorChoices, "reduction_split_factor", _split_factor)
     _replace(ir.Reduction, "num_splits", _num_splits)
     _replace(lowering, "pointwise_cat", _pointwise_cat)
