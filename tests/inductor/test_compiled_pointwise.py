@@ -3,6 +3,7 @@
 import pytest
 import torch
 from compiled import DEVICE, assert_equal, check, compile, dispatches
+from torch.utils._pytree import tree_leaves
 
 from torch_webgpu import wgsl
 from torch_webgpu.inductor import lanes
@@ -302,3 +303,79 @@ def test_lists_change_in_place_after_their_readers(kind):
     torch.testing.assert_close(compile(function)(*near).cpu(), wanted, rtol=1e-4, atol=1e-4)
     for x, other in zip(near, inputs, strict=True):
         torch.testing.assert_close(x.cpu(), other, rtol=1e-4, atol=1e-4)
+
+
+def swap(a, b):
+    before = a.clone()
+    a.copy_(b)
+    b.copy_(before)
+
+
+def swap_lists(a, b):
+    torch._foreach_copy_([a, b], [b.clone(), a.clone()])
+
+
+def swap_computed_lists(a, b):
+    torch._foreach_copy_([a, b], [2 * b, 2 * a])
+    return 3 * a
+
+
+def add_to_the_first(a, b):
+    before = a.clone()
+    a.add_(b)
+    b.copy_(before)
+
+
+def return_what_was(a, b):
+    before, other = torch.cat([a]), a.to(a.dtype, copy=True)
+    torch._foreach_add_([a, b], [b, b])
+    return before, 2 * other
+
+
+def multiply_by_an_own_element(a, b):
+    torch._foreach_mul_([a, b], a[0, 0] * 1)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        swap,
+        swap_lists,
+        swap_computed_lists,
+        add_to_the_first,
+        return_what_was,
+        multiply_by_an_own_element,
+    ],
+)
+def test_copies_keep_what_changes(function, dynamic):
+    torch.manual_seed(0)
+    inputs = [torch.randn(5, 6), torch.randn(5, 6)]
+    near = [x.to(DEVICE) for x in inputs]
+    results = compile(function, dynamic=dynamic)(*near)
+    assert_close_on_cpu((results, near), (function(*inputs), inputs))
+
+
+def assert_close_on_cpu(actual, expected):
+    for one, other in zip(tree_leaves(actual), tree_leaves(expected), strict=True):
+        if other is not None:
+            torch.testing.assert_close(one.cpu(), other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: (x @ w).add(x, alpha=0.1),
+        lambda x, w: x.add(x @ w, alpha=0.1),
+        lambda x, w: (x @ w).add(w[0], alpha=3),
+        lambda x, w: torch.sub(x / 2.0, (x / 2.0).amax(1, keepdim=True), alpha=3),
+        lambda x, w: x.half().add((3 * w[:5]).int(), alpha=0.5),
+        lambda x, w: x.int().add((3 * w[:5]).int(), alpha=2),
+        lambda x, w: torch.add(x, 2, alpha=3),
+    ],
+)
+def test_factors_of_sums(function):
+    torch.manual_seed(0)
+    inputs = [torch.randn(5, 6), torch.randn(6, 6)]
+    result = compile(function)(*(x.to(DEVICE) for x in inputs))
+    torch.testing.assert_close(result.cpu(), function(*inputs), rtol=1e-3, atol=1e-3)

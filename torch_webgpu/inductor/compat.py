@@ -47,12 +47,14 @@ def apply() -> None:
         choices,
         compile_fx,
         cudagraph_utils,
+        decomposition,
         graph,
         ir,
         lowering,
         scheduler,
         sizevars,
     )
+    from torch._inductor.fx_passes import post_grad
 
     from torch_webgpu.inductor import choices as product_choices
     from torch_webgpu.inductor import vectors
@@ -64,6 +66,11 @@ def apply() -> None:
         _replace(scheduler.BaseSchedulerNode, "get_tiling", _get_tiling)
     _replace(graph.GraphLowering, "decide_layout_opt", _decide_layout_opt)
     _replace(graph.GraphLowering, "call_function", _call_function)
+    _replace(post_grad, "remove_noop_ops", _remove_noop_ops)
+    for op in (torch.ops.aten.add, torch.ops.aten.sub):
+        for overload in (op.Tensor, op.Scalar):
+            table = decomposition.decompositions
+            table[overload] = functools.partial(_scaled, overload, table.get(overload))
     _replace(ir.StorageBox, "has_exceeded_max_reads", _has_exceeded_max_reads)
     _replace(ir.ConcatKernel, "can_realize_into_without_copy", _may_lie_in_concatenation)
     _replace(ir.View, "dynamic_reshape_indexer", _dynamic_reshape_indexer)
@@ -145,24 +152,90 @@ def _call_function(
     from torch._inductor.ir import IRNode
 
     if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
-        names = [argument.name for argument in target._schema.arguments]
-        given: dict[str, Any] = {**dict(zip(names, args, strict=False)), **kwargs}
-        changed: set[str] = set()
-        for argument in target._schema.arguments:
-            if argument.alias_info is None or not argument.alias_info.is_write:
-                continue
-            value: Any = given.get(argument.name)
-            for x in value if isinstance(value, (list, tuple)) else [value]:
-                name = x.maybe_get_name() if isinstance(x, IRNode) else None
-                if name is not None and x.get_device().type == "webgpu":
-                    changed.add(name)
+        targets = [
+            x.maybe_get_name() if isinstance(x, IRNode) and _is_on_device(x) else None
+            for x in _changed_arguments(target, args, kwargs)
+        ]
+        changed = set(targets) - {None}
         readers = {id(x) for name in changed for x in self.name_to_users.get(name, ())}
         used_here_last = self.user_to_last_uses.get(self.current_node, [])
         for node, value in list(self.env.items()) if readers else ():
             for x in value if isinstance(value, (list, tuple)) else [value]:
                 if id(x) in readers and node not in used_here_last:
                     x.realize()
+        # Operands of a list's tensor are computed with its new value. They may read its old one,
+        # but not that of another tensor.
+        for value in (*args, *kwargs.values()):
+            if not isinstance(value, (list, tuple)):
+                continue
+            for x, own in zip(value, targets, strict=False):
+                if id(x) in readers and x.get_read_names() & changed - {own}:
+                    x.realize()
     return original(self, target, args, kwargs)
+
+
+def _scaled(
+    op: Any, original: Callable[..., Any] | None, x: torch.Tensor, other: Any, alpha: Any = 1
+) -> Any:
+    """Sums with a factor as a sum and a product. Inductor's patterns, such as the one that makes a
+    product of matrices and a sum one operator, do not look at the factor, and lose it."""
+    tensors = [y for y in (x, other) if isinstance(y, torch.Tensor)]
+    if alpha == 1 or all(y.device.type != "webgpu" for y in tensors):
+        return original(x, other, alpha=alpha) if original else NotImplemented
+    if isinstance(other, torch.Tensor) and not other.is_floating_point():
+        other = other.to(torch.result_type(x, other))  # which the factor is multiplied in
+    return op(x, other * alpha)
+
+
+def _remove_noop_ops(original: Callable[..., None], graph: torch.fx.Graph) -> None:
+    """Inductor drops copies that are read only, also of a tensor that changes before its copy is
+    read, as in a swap. These stay."""
+    from torch._inductor.fx_passes.post_grad import noop_registry
+    from torch._inductor.fx_utils import get_node_storage
+
+    changed = {
+        get_node_storage(x)
+        for node in graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+        for x in _changed_arguments(node.target, node.args, node.kwargs)
+        if isinstance(x, torch.fx.Node) and _device_type(x) == "webgpu"
+    }
+    changed.discard(None)
+    kept = {
+        node: node.target
+        for node in (graph.nodes if changed else ())
+        if node.target in noop_registry
+        and get_node_storage(node) not in changed
+        and any(get_node_storage(x) in changed for x in node.all_input_nodes)
+    }
+    for node in kept:
+        node.target = _kept_copy  # which is no operator that would be removed
+    try:
+        original(graph)
+    finally:
+        for node, target in kept.items():
+            node.target = target
+
+
+def _kept_copy(*_: Any) -> None:
+    """Never called."""
+
+
+def _changed_arguments(op: torch._ops.OpOverload, args: Any, kwargs: Any) -> list[Any]:
+    """What an operator changes in place, with the elements of lists."""
+    names = [argument.name for argument in op._schema.arguments]
+    given: dict[str, Any] = {**dict(zip(names, args, strict=False)), **kwargs}
+    found: list[Any] = []
+    for argument in op._schema.arguments:
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value: Any = given.get(argument.name)
+            found += value if isinstance(value, (list, tuple)) else [value]
+    return found
+
+
+def _is_on_device(x: Any) -> bool:
+    device = x.get_device()
+    return device is not None and device.type == "webgpu"
 
 
 def _device_type(node: Any) -> str | None:

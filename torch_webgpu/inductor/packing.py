@@ -62,6 +62,7 @@ def _filled(waiting: list[Part]) -> list[list[Part]]:
                 may_raise |= part.may_raise
             else:
                 rest.append(part)
+        assert dispatch, "parts of a dispatch wait for each other"
         dispatches.append(dispatch)
         waiting = rest
     return dispatches

@@ -1,5 +1,6 @@
 """What is fused into one kernel, and which kernels share a dispatch."""
 
+import graphlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,7 +80,7 @@ class WgslScheduling(SIMDScheduling):
 
     def _fits(self, node1: Any, node2: Any) -> bool:
         if node1.is_foreach() or node2.is_foreach():
-            return True  # the scheduler asks about their parts
+            return _has_order(node1, node2)  # the scheduler asks about the budget of their parts
         may_raise = _may_raise(node1) or _may_raise(node2)
         return len(self.buffers_of(node1, node2)) <= buffer_budget(may_raise)
 
@@ -143,6 +144,35 @@ class WgslScheduling(SIMDScheduling):
             gpu=False,
         )
         return name
+
+
+def _has_order(node1: Any, node2: Any) -> bool:
+    """Whether the parts of two nodes, of which one is a list of parts at least, can run one after
+    the other once they are joined. In a swap of two tensors, each would have to come first."""
+    if node1.is_foreach() and node2.is_foreach():
+        joined = list(zip(node1.snodes, node2.snodes, strict=True))
+    elif node1.is_foreach():
+        producer = node1.get_producer_subnode_for(node2)
+        joined = [(each, node2) if each is producer else (each,) for each in node1.snodes]
+    else:
+        consumer = node2.get_consumer_subnode_for(node1)
+        joined = [(node1, each) if each is consumer else (each,) for each in node2.snodes]
+    part_of = {
+        name: part
+        for part, nodes in enumerate(joined)
+        for node in nodes
+        for name in node.get_operation_names()
+    }
+    before = {
+        part: {part_of[name] for node in nodes for name in node.ancestors if name in part_of}
+        - {part}
+        for part, nodes in enumerate(joined)
+    }
+    try:
+        graphlib.TopologicalSorter(before).prepare()
+    except graphlib.CycleError:
+        return False
+    return True
 
 
 def _may_raise(node: Any) -> bool:
