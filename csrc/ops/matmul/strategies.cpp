@@ -934,7 +934,8 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   launch.form(static_cast<kernel::Form>(conv.form)).strided(conv.strided);
   launch.single(rows(g) == 1).two(count >= 2).four(count == 4);
   const bool along = is_along(g, plan_target(*g.a.tensor));
-  launch.along(along);
+  const bool is_output = conv.form == kernels::conv_product::Form::output;
+  launch.along(along).alone(is_output && !along && is_software(plan_target(*g.a.tensor)));
   if (along && has_words_along(g)) {
     launch.own_words_of_c();
   }
