@@ -1,7 +1,7 @@
 /** What the player does, in Node and in Chromium alike. */
 
 import { chooseVariants, type Has } from "../../player/device";
-import type { Program as Checked } from "../../player/format";
+import type { Program as Checked, Requirements } from "../../player/format";
 import { DeviceLostError, type GpuTensor, type Input, load, type Output } from "../../player";
 import { check, close, type Environment, equal, rejects } from "./environment";
 import {
@@ -69,8 +69,8 @@ for (const name of ["training", "dropout"]) {
 cases["equals PyTorch: training, on a software adapter as on any other"] = (environment) =>
   play(environment, "training", false, (file) => {
     const program = programOf(file);
-    for (const f of Object.values<any>(program.functions)) {
-      f.variants = f.variants.filter((variant: any) => variant.requires.software !== true);
+    for (const f of Object.values<{ variants: { requires: Requirements }[] }>(program.functions)) {
+      f.variants = f.variants.filter(({ requires }) => requires.software !== true);
     }
     return withProgram(file, program);
   });
