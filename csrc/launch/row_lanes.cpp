@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "backend/tensor.h"
+#include "launch/target_scope.h"
 
 namespace torch_webgpu {
 
@@ -16,6 +17,11 @@ RowLanes::RowLanes(uint32_t length, uint32_t inner, uint32_t elements_per_lane) 
   const uint32_t wanted =
       std::bit_ceil(std::max((length + elements_per_lane - 1) / elements_per_lane, 1u));
   lanes_log2 = static_cast<uint32_t>(std::countr_zero(std::min(wanted, limit)));
+}
+
+bool RowLanes::suits_one(uint32_t length, const ShaderTarget& target) {
+  constexpr uint32_t kLongest = 1024; // beyond that, the lanes' loads cost more than barriers
+  return is_software(target) && length <= kLongest;
 }
 
 uint32_t RowLanes::items(uint32_t length, uint32_t unit, uint32_t limit) const {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "wgsl/target.h"
+
 namespace torch_webgpu {
 
 /// A kernel in which `lanes` invocations of a workgroup of 256 work on a row together.
@@ -17,6 +19,10 @@ struct RowLanes {
   /// For rows of `length` elements, `inner` of which lie interleaved. A row gets a lane for each
   /// `elements_per_lane` elements, as far as the workgroup reaches.
   RowLanes(uint32_t length, uint32_t inner, uint32_t elements_per_lane = 4);
+  /// Whether a row of that length better has one lane, which needs no barriers (`alone` of
+  /// ops/norm/row.wgsl).
+  static bool suits_one(uint32_t length, const ShaderTarget& target);
+  static RowLanes one() { return {1, 1}; }
   uint32_t lanes() const { return 1u << lanes_log2; }
   /// Elements of a row of that length that an invocation keeps in registers: enough for the whole
   /// row if that is at most `limit`, a power of two, and at least `unit`.

@@ -11,6 +11,7 @@ import safetensors
 import torch
 import torch.nn.functional as F
 from common import DEVICE
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from torch_webgpu.graphs._format import PROGRAM_KEY
@@ -140,6 +141,31 @@ def test_what_every_browser_can_play(tmp_path):
     has = torch.webgpu.get_device_properties().features
     asked = [set(variant["requires"].get("features", [])) for variant in variants]
     assert ({"subgroups"} in asked) == ("subgroups" in has)
+
+
+def test_software_adapters_have_a_variant(tmp_path):
+    """A file plays the same with that variant, which others decline, and without it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(96, 64), nn.LayerNorm(64), nn.Linear(64, 10), nn.Softmax(-1))
+    model.to(DEVICE).requires_grad_(False)
+    x = torch.randn(5, 96)
+    torch.webgpu.export(model, [x], tmp_path / "m.twg")
+    program = program_of(tmp_path / "m.twg")
+    (function,) = program["functions"].values()
+    asked = [variant["requires"].get("software", False) for variant in function["variants"]]
+    assert asked[0] and not any(asked[1:])
+    used = {c["shader"] for c in function["variants"][0]["commands"] if c["do"] == "dispatch"}
+    assert not any("workgroupBarrier" in program["shaders"][k]["wgsl"] for k in used)
+    wanted = model(x.to(DEVICE))
+    software = torch.webgpu.Graph.load(tmp_path / "m.twg")(input=x)["output"]
+    torch.testing.assert_close(software, wanted)
+    function["variants"] = function["variants"][1:]
+    with safetensors.safe_open(tmp_path / "m.twg", framework="pt") as file:
+        metadata = {**file.metadata(), PROGRAM_KEY: json.dumps(program)}
+    tensors = load_file(tmp_path / "m.twg")
+    save_file(tensors, tmp_path / "others.twg", metadata=metadata)
+    others = torch.webgpu.Graph.load(tmp_path / "others.twg")(input=x)["output"]
+    torch.testing.assert_close(others, wanted)
 
 
 def test_half_floats_on_devices_without_them(tmp_path):

@@ -148,6 +148,7 @@ class LanguageRequirements(Requirements):
     """What a device must have, in a file of version 2."""
 
     language_features: list[str] = []  # of WGSL
+    software: bool = False  # whether the adapter must be one that computes on cores of a CPU
 
 
 class Variant(_Strict):

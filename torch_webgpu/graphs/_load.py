@@ -551,7 +551,7 @@ def _bytes(view: form.View, sizes: dict[str, int]) -> int:
 
 def _missing(requires: form.LanguageRequirements) -> list[str]:
     """What the device does not have."""
-    _, features, limits = _C.properties()
+    adapter, features, limits = _C.properties()
     missing = [
         f"the feature {name!r}"
         for name in requires.features
@@ -570,6 +570,8 @@ def _missing(requires: form.LanguageRequirements) -> list[str]:
             missing.append(f"the limit {name!r}, which is not known here")
         elif limits[_LIMITS[name]] < value:
             missing.append(f"{name} of {value}, and the device has {limits[_LIMITS[name]]}")
+    if requires.software and adapter["type"] != "software":
+        missing.append("an adapter that computes on cores of a CPU")
     if requires.subgroup_size is not None:
         least, most = requires.subgroup_size
         if not least <= limits["subgroup_min_size"] <= limits["subgroup_max_size"] <= most:

@@ -40,6 +40,7 @@ class Recording(NamedTuple):
     captured: Any  # the runtime's graph
     outputs: Mapping[str, torch.Tensor]
     launches: Mapping[int, SizedLaunch] = {}  # by the number of the command
+    software: bool = False  # for adapters that compute on cores of a CPU only
 
 
 class SizedShapes(NamedTuple):
@@ -113,6 +114,7 @@ class _Capture:
         self.listing = _C.list_graph(recording.captured)
         self.outputs = recording.outputs
         self.launches = recording.launches
+        self.software = recording.software
         self.number: dict[int, int] = {}  # of a listed tensor: its buffer
         self.shader: list[int] = []  # of a listed shader: its number in the file
 
@@ -540,6 +542,7 @@ class _Writer:
                 else None
             ),
             language_features=sorted(language),
+            software=capture.software,
         )
 
 

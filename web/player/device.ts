@@ -39,6 +39,9 @@ function missing(requires: Requirements, has: Has): string[] {
       lacks.push(`${name} of ${wanted} (the device has ${value})`);
     }
   }
+  if (requires.software === true && has.info?.isFallbackAdapter !== true) {
+    lacks.push("an adapter that computes on cores of a CPU");
+  }
   if (requires.subgroup_size !== undefined) {
     const [least, most] = requires.subgroup_size;
     const { subgroupMinSize = 0, subgroupMaxSize = Infinity } = has.info ?? {};

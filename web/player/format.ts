@@ -90,6 +90,8 @@ export interface Requirements {
   limits?: Map<string, number>;
   subgroup_size?: [number, number];
   language_features?: string[];
+  /** Whether the adapter must be one that computes on cores of a CPU. */
+  software?: boolean;
 }
 
 export interface Variant {
@@ -286,7 +288,7 @@ const variant = (version: string): Parse<Variant> =>
       requires:
         version === "1"
           ? struct({}, requirements)
-          : struct({}, { ...requirements, language_features: list(text) }),
+          : struct({}, { ...requirements, language_features: list(text), software: truth }),
       scratch: list(scratch),
       commands: list(command),
     },

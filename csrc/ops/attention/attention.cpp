@@ -646,7 +646,7 @@ Tensor pairs_of(const Gradients& to, const Dropout& dropout) {
   const Tensor& out = to.out;
   Tensor pairs = empty_webgpu({2 * (to.lse.numel() + 1)}, at::kLong, out.device());
   kernel::Launch launch(kBackwardOp);
-  launch.pairs_as(DType::kBits64, pairs).out(out).g(to.g).lse(to.lse);
+  launch.pairs_as(DType::kBits64, pairs).out(out).g(to.g).lse(to.lse).alone(false);
   bind_draws(launch, dropout);
   launch.run({.out_strides = strides_of(out),
               .g_strides = strides_of(to.g),

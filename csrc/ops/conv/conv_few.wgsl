@@ -7,7 +7,9 @@
 // rows; of a convolution with stride 2 at two neighbours in a row of x (`two`), or at four in two rows (`four`). They are
 // one in each phase (see conv_groups.wgsl), and all of their taps meet the same elements of y. p.n counts these pairs or
 // squares. `single`: there is one row in place of four, and with `along` an invocation computes it at four neighbours along
-// the width. Then p.n counts these groups, of which the last in a line may be partly beyond the edge.
+// the width. Then p.n counts these groups, of which the last in a line may be partly beyond the edge. `alone`, for software
+// adapters: nothing is staged, because invocations that meet at barriers cost more there, and what stores elements is in the
+// text once, because much text compiles slowly.
 //
 // @operand c: words float akin a
 // @operand a: in float
@@ -17,6 +19,7 @@
 // @const   two: bool
 // @const   four: bool
 // @const   along: bool
+// @const   alone: bool
 
 import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue, epilogue4};
 import package::conv::conv_places::{Params, divide_by, digits_of, two_levels, place_of_c, place_of_further};
@@ -25,6 +28,7 @@ import package::conv::conv_places::{Params, divide_by, digits_of, two_levels, pl
 // @require !two || output || strided
 // @require !along || (single && !two)
 // @require !owns_c || along
+// @require !alone || (output && !along)
 
 struct Params {
   grid_volume: vec4<u32>, // divisors for columns: positions of y, or pairs or squares of x
@@ -53,7 +57,7 @@ struct Params {
 
 const capacity = 512u; // kCapacity of strategies.cpp
 
-var<workgroup> weights: array<weights_t, capacity>;
+@if(!alone) var<workgroup> weights: array<weights_t, capacity>;
 
 // Whether a weight is NaN or infinity. Its product with a missing element, which is loaded as zero, must add nothing.
 @if(along) var<workgroup> has_special: atomic<u32>;
@@ -71,6 +75,18 @@ fn load_weights(at: u32, m: u32) -> weights_t {
   return found;
 }
 
+// Those of element `at` of A and the rows from m on, or those that are staged at `place`.
+fn weights_at(place: u32, at: u32, m: u32) -> weights_t {
+  @if(!alone) return weights[place];
+  @elif(single) return load_a(at + m * p.a_row);
+  @else {
+    // Rows beyond the edge repeat the last one: they are read, but never stored.
+    let row = min(vec4<u32>(m) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(p.m - 1u)) * p.a_row + at;
+    return vec4<f32>(load_a(row.x), load_a(row.y), load_a(row.z), load_a(row.w));
+  }
+}
+
+@if(!alone)
 fn stage(batch: u32, m0: u32, first: u32, t: u32) {
   let base = p.a_at + batch * p.a_batch;
   let count = min(p.chunk, p.summed - first) * p.tap_volume.x * row_groups;
@@ -97,6 +113,11 @@ fn store_sum(batch: u32, m: u32, n: u32, sum: f32) {
 @if(!along)
 fn store_sums(batch: u32, m: u32, n: u32, sums: sums_t) {
   @if(single) store_sum(batch, m, n, sums);
+  @elif(alone) {
+    for (var j = 0u; j < rows; j++) {
+      store_sum(batch, m + j, n, sums[j]);
+    }
+  }
   @else {
     store_sum(batch, m, n, sums.x);
     store_sum(batch, m + 1u, n, sums.y);
@@ -201,9 +222,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   @if(four) var sums2 = sums_t();
   @if(four) var sums3 = sums_t();
   for (var k0 = 0u; k0 < p.summed; k0 += p.chunk) {
-    workgroupBarrier();
-    stage(batch, m0, k0, t);
-    workgroupBarrier();
+    @if(!alone) {
+      workgroupBarrier();
+      stage(batch, m0, k0, t);
+      workgroupBarrier();
+    }
     // Sums of what is staged are added up apart: one chain over a long K would lose digits.
     var part0 = sums_t();
     @if(two) var part1 = sums_t();
@@ -222,15 +245,19 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
           @else let tap_y = height;
           @if(along) let at = ((k * p.taps.x + depth) * p.taps.y + tap_y) * p.taps.z;
           @else var at = ((k * p.taps.x + depth) * p.taps.y + tap_y) * p.taps.z * row_groups;
+          @if(alone) let line_of_a = p.a_at + batch * p.a_batch + (k0 + k) * p.a_channel +
+                                     (depth * p.taps.y + tap_y) * p.taps.z * p.a_column;
           @if(along) part0 = add_line(line, first.z, sizes.z, at, part0);
           @else for (var width = 0u; width < ends.z; width++) {
             let z = bitcast<u32>(first.z + i32(width) * step.z);
             if (z < sizes.z) {
               let b = load_b(line + z * p.b_strides.z);
-              part0 = fma(sums_t(b), weights[at], part0);
-              @if(two && !input) part1 = fma(sums_t(b), weights[at + 1u], part1);
-              @if(four && !input) part2 = fma(sums_t(b), weights[at + 2u], part2);
-              @if(four && !input) part3 = fma(sums_t(b), weights[at + 3u], part3);
+              @if(alone) let of_a = line_of_a + width * p.a_column;
+              @else let of_a = 0u;
+              part0 = fma(sums_t(b), weights_at(at, of_a, m0), part0);
+              @if(two && !input) part1 = fma(sums_t(b), weights_at(at + 1u, of_a, m0 + rows), part1);
+              @if(four && !input) part2 = fma(sums_t(b), weights_at(at + 2u, of_a, m0 + 2u * rows), part2);
+              @if(four && !input) part3 = fma(sums_t(b), weights_at(at + 3u, of_a, m0 + 3u * rows), part3);
               @if(two && input) {
                 let has_next = width * 2u + 1u < p.taps.z;
                 if (has_next) {
@@ -260,6 +287,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   if (column >= p.n) {
     return;
   }
+  @if(four && alone) let all_sums = array<sums_t, 4>(sums0, sums1, sums2, sums3);
   @if(input && two) {
     let corner = digits.xyz * p.stride.xyz - p.padding.xyz % p.stride.xyz;
     store_at(batch, m0, digits.w, corner, sums0);
@@ -268,6 +296,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     @if(four) store_at(batch, m0, digits.w, corner + vec3<u32>(0u, 1u, 1u), sums3);
   }
   @elif(along) store_along(batch, m0, digits.w, digits.xyz, sums0);
+  @elif(four && alone) {
+    for (var i = 0u; i < 4u; i++) {
+      store_sums(batch, m0 + i * rows, column, all_sums[i]);
+    }
+  }
   @else {
     store_sums(batch, m0, column, sums0);
     @if(two) store_sums(batch, m0 + rows, column, sums1);

@@ -199,6 +199,7 @@ void finish(const ProductDispatch& dispatch, const Plan& plan, const Points& sum
   launch.sums(sums.values);
   launch.form(static_cast<kernel::Form>(plan.form)).strided(false);
   launch.rows_inner(sums.channels_inner);
+  launch.rolled(!plan.is_weight && is_software(plan_target(*g.a.tensor)));
   kernel::Params p;
   product_launch::set_places(p, g.conv->params);
   product_launch::set_matrices(p, dispatch);

@@ -11,6 +11,7 @@
 // @operand d: in {f32} optional
 // @operand sums: in {f32}
 // @const   rows_inner: bool // rows of C are neighbours in `sums`, else columns
+// @const   rolled: bool // what stores elements is in the text once, for software adapters, which compile much text slowly
 // @grid groups ceil_div(p.m * p.tiles, p.at_once)
 
 import package::matmul::product::{Params, acc_t, acc_scalar, acc_add, acc_mul, epilogue, epilogue4};
@@ -99,6 +100,24 @@ fn store_line(m: u32, n: u32, count: u32, line: line_t) {
   }
 }
 
+// The same in loops. A line's elements behind the edge are not looked at.
+@if(!weight)
+fn store_line_rolled(m: u32, n: u32, count: u32, line: vec4<f32>) {
+  var values = array<acc_t, 4>(line.x, line.y, line.z, line.w);
+  for (var j = 0u; j < min(count, 4u); j++) {
+    values[j] = checked(values[j], m, n + j);
+    @if(c_is_f32) store_sum(m, n + j, values[j]);
+  }
+  @if(c_is_bits128) {
+    let c = epilogue4(values, 0u, m, n, vec2<u32>(0u, 1u));
+    store_c((p.c_at * 4u + m * p.c_row + column_of_c(n)) >> 2u, bitcast<vec4<u32>>(vec4<f32>(c[0], c[1], c[2], c[3])));
+  }
+}
+
+fn line_of_four(line: line_t) -> vec4<f32> {
+  return vec4<f32>(line[0], line[1].x);
+}
+
 // The row and column of invocation i.
 fn place_of(i: u32) -> vec2<u32> {
   @if(rows_inner) return vec2<u32>(i % p.m, i / p.m);
@@ -123,10 +142,19 @@ fn store_tile(place: vec2<u32>) {
   let n = (image * p.height + top) * p.width + left;
   let rows = p.height - top;
   let count = p.width - left;
-  store_line(place.x, n, count, results.r0);
-  if (rows > 1u) { store_line(place.x, n + p.width, count, results.r1); }
-  if (rows > 2u) { store_line(place.x, n + 2u * p.width, count, results.r2); }
-  if (rows > 3u) { store_line(place.x, n + 3u * p.width, count, results.r3); }
+  @if(rolled) {
+    let lines = array<vec4<f32>, 4>(line_of_four(results.r0), line_of_four(results.r1), line_of_four(results.r2),
+                                    line_of_four(results.r3));
+    for (var i = 0u; i < min(rows, 4u); i++) {
+      store_line_rolled(place.x, n + i * p.width, count, lines[i]);
+    }
+  }
+  @else {
+    store_line(place.x, n, count, results.r0);
+    if (rows > 1u) { store_line(place.x, n + p.width, count, results.r1); }
+    if (rows > 2u) { store_line(place.x, n + 2u * p.width, count, results.r2); }
+    if (rows > 3u) { store_line(place.x, n + 3u * p.width, count, results.r3); }
+  }
 }
 
 // In form `weight` a workgroup finishes the taps of so many channels. They are stored by way of workgroup memory, so that

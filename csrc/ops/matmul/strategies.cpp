@@ -25,6 +25,7 @@
 #include "kernels/gemm_ranges.h"
 #include "kernels/gemm_reduce.h"
 #include "kernels/gemm_scale.h"
+#include "kernels/gemm_strips.h"
 #include "kernels/gemm_thin.h"
 #include "kernels/gemv.h"
 #include "launch/binding_list.h"
@@ -226,6 +227,72 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
 }
 
 } // namespace thin
+
+// float32 where cores of a CPU compute: an invocation computes a strip of C alone.
+namespace strips {
+
+int64_t columns(const Gemm& g) { return g.n == 1 ? 1 : 4; }
+
+// A column of B has no groups across K.
+bool b_along_k(const Product& product) { return product.gemm.n == 1 || product.b_along_k; }
+
+bool a_is_grouped(const Product& product) { return a_has_groups(product, 4); }
+
+bool b_is_grouped(const Product& product) {
+  const Gemm& g = product.gemm;
+  return has_groups(g, g.b.transposed(), g.n, b_along_k(product), 4);
+}
+
+bool accepts(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  return is_plain(product, row, target) && product.dtype == DType::kF32 &&
+         product.gemm.c.tensor->scalar_type() == at::kFloat;
+}
+
+int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
+  constexpr int kNever = 101;      // but where it is forced
+  constexpr int64_t kLongest = 64; // products of a sum for each sum that there is
+  constexpr int64_t kShort = 4096; // of any number of sums
+  const Gemm& g = product.gemm;
+  const bool is_shared = g.k > std::max(kShort, kLongest * g.m * g.n * g.batch);
+  return is_software(target) && !is_shared ? 4 : kNever;
+}
+
+// The most rows with which there are enough workgroups.
+int64_t rows(const Product& product) {
+  constexpr int64_t kEnough = 4 * kernels::gemm_strips::kWorkgroup;
+  const Gemm& g = product.gemm;
+  const int64_t strips = ceil_div(g.n, columns(g)) * g.batch;
+  for (const int64_t count : {8, 4}) {
+    if (g.m > count / 2 && ceil_div(g.m, count) * strips >= kEnough) {
+      return count;
+    }
+  }
+  return a_is_grouped(product) && !product.a_along_k ? 4 : 1; // groups across K are of four rows
+}
+
+Strategy::Division divide(const Product& product, const Strategy&, const ShaderTarget&) {
+  const int64_t count = rows(product);
+  return {.tile = {count, columns(product.gemm), 4}, .enough_workgroups = 1, .rows = count};
+}
+
+void launch(const ProductDispatch& dispatch, const Strategy&) {
+  namespace kernel = kernels::gemm_strips;
+  const Product& product = dispatch.product;
+  const Gemm& g = product.gemm;
+  kernel::Launch launch(g.op);
+  bind_operands(launch, dispatch, {}, a_is_grouped(product) ? DType::kBits128 : DType::kF32,
+                b_is_grouped(product) ? DType::kBits128 : DType::kF32);
+  launch.height(dispatch.rows == 8   ? kernel::Height::rows_8
+                : dispatch.rows == 4 ? kernel::Height::rows_4
+                                     : kernel::Height::rows_1);
+  launch.width(columns(g) == 4 ? kernel::Width::columns_4 : kernel::Width::columns_1);
+  launch.a_along_k(product.a_along_k).b_along_k(b_along_k(product)).whole_k(g.k % 4 == 0);
+  kernel::Params p;
+  set_matrices(p, dispatch);
+  run<kernel::Regions>(launch, p, dispatch);
+}
+
+} // namespace strips
 
 // Tiles of any type and strides, of plain products and of convolutions.
 bool fits_tiles(const Product& product, const Strategy& row, const ShaderTarget& target) {
@@ -867,7 +934,8 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   launch.form(static_cast<kernel::Form>(conv.form)).strided(conv.strided);
   launch.single(rows(g) == 1).two(count >= 2).four(count == 4);
   const bool along = is_along(g, plan_target(*g.a.tensor));
-  launch.along(along);
+  const bool is_output = conv.form == kernels::conv_product::Form::output;
+  launch.along(along).alone(is_output && !along && is_software(plan_target(*g.a.tensor)));
   if (along && has_words_along(g)) {
     launch.own_words_of_c();
   }
@@ -945,6 +1013,14 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
 constexpr Strategy kStrategies[] = {
     // name, tile {m, n, k}, tiles per workgroup, longest K, accepts, cost, launch, divide
     {"direct", {1, 1, 1}, 64, 2048, is_plain, cost_of_direct, launch_direct},
+    {"strips",
+     {8, 4, 4},
+     kernels::gemm_strips::kWorkgroup,
+     0,
+     strips::accepts,
+     strips::cost,
+     strips::launch,
+     strips::divide},
     {"thin", {4, 8, 16}, 1, 0, thin::accepts, thin::cost, thin::launch, thin::divide},
     {"vector_32", {32, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},
     {"vector_16", {16, 1, 16}, 1, 0, is_vector, cost_of_vector, launch_vector},

@@ -17,6 +17,7 @@
 #include "kernels/norm_vectors_backward.h"
 #include "launch/dtypes.h"
 #include "launch/row_lanes.h"
+#include "launch/target_scope.h"
 #include "ops/reduce/reduce.h"
 
 namespace torch_webgpu {
@@ -88,7 +89,7 @@ struct VectorPlan {
       launch.weight_as(DType::kBits128, weight);
     }
     launch.dtype(vector_dtype<Dtype>(y));
-    launch.centered(mean.defined()).items(lanes.items(vectors, 1));
+    launch.centered(mean.defined()).items(lanes.items(vectors, 1)).alone(false);
     launch.run(params);
   }
 };
@@ -150,17 +151,23 @@ void gradient_of_vectors(const char* op, const Rows& rows, const Tensor& gradien
   }
 }
 
+bool has_one_lane(const Rows& rows, const Tensor& y) {
+  return RowLanes::suits_one(static_cast<uint32_t>(rows.length), plan_target(y));
+}
+
 // How a kernel shares rows among invocations, and the parameters that say so.
 template <class Params>
 struct RowPlan {
   Params params{};
+  bool alone;
   RowLanes lanes;
   bool pairs;
 
   // `operands`: the tensors with one element per element of y, and the weights.
   RowPlan(const char* op, const Rows& rows, const Tensor& y,
           std::initializer_list<const Tensor*> operands)
-      : lanes(static_cast<uint32_t>(rows.length), 1),
+      : alone(has_one_lane(rows, y)),
+        lanes(alone ? RowLanes::one() : RowLanes(static_cast<uint32_t>(rows.length), 1)),
         pairs(y.itemsize() == 2 && rows.length % 2 == 0 && starts_word(y) &&
               std::ranges::all_of(operands, [](const Tensor* operand) {
                 return !operand->defined() || starts_word(*operand);
@@ -188,7 +195,9 @@ struct RowPlan {
       launch.own_words_of_y();
     }
     launch.centered(mean.defined()).per_element(rows.inner == 1);
-    launch.items(lanes.items(params.length, pairs ? 2 : 1));
+    // One lane reads its row again: it would not keep much of it in registers.
+    launch.alone(alone);
+    launch.items(lanes.items(params.length, pairs ? 2 : 1, alone ? 2 : RowLanes::kMaxItems));
     launch.run(params);
   }
 };
@@ -198,7 +207,7 @@ struct RowPlan {
 void normalize_rows(const char* op, const Rows& rows, const Tensor& x, const Tensor& weight,
                     const Tensor& bias, double eps, const Tensor& y, const Tensor& mean,
                     const Tensor& rstd) {
-  if (rows.inner == 1 &&
+  if (rows.inner == 1 && !has_one_lane(rows, y) &&
       are_row_vectors(rows.rows, rows.length, y, {&x, &weight, &bias}, kMaxVectors)) {
     normalize_vectors(op, rows, x, weight, bias, eps, y, mean, rstd);
     return;

@@ -33,6 +33,12 @@ fn load(i: u32) -> unit_t {
   @else return load_x(p.x_at + i);
 }
 
+// One long sum would lose the digits of a large mean, so that of one lane is of distances from the row's first element.
+fn from_origin(v: unit_t, origin: f32) -> unit_t {
+  @if(alone) return v - origin;
+  @else return v;
+}
+
 // Weight and bias of element e of a row, and of its neighbour, applied to normalized values.
 fn affine(first_channel: u32, e: u32, v: unit_t) -> unit_t {
   var result = v;
@@ -66,22 +72,28 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let first_channel = row % p.groups * p.channels;
   let rest_begin = items / unit * lanes + lane; // in units
 
+  var origin = 0.0;
+  @if(alone && centered) {
+    if (length > 0u && is_finite_f(load_x(p.x_at + base))) {
+      origin = load_x(p.x_at + base);
+    }
+  }
   var values = array<unit_t, items / unit>();
   var sums = unit_t();
   for (var k = 0u; k < items / unit; k++) {
     let e = (k * lanes + lane) * unit;
     if (e < length) {
       values[k] = load(base + e);
-      sums += values[k];
+      sums += from_origin(values[k], origin);
     }
   }
 
   var mean = 0.0;
   @if(centered) {
     for (var u = rest_begin; u * unit < length; u += lanes) {
-      sums += load(base + u * unit);
+      sums += from_origin(load(base + u * unit), origin);
     }
-    mean = row_sum(total(sums), lid, 1u, lane, lanes) / f32(p.length);
+    mean = origin + row_sum(total(sums), lid, 1u, lane, lanes) / f32(p.length);
   }
 
   // Squared distances from the mean. The mean of squares less the squared mean would lose digits.

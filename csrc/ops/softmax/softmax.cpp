@@ -19,6 +19,7 @@
 #include "launch/dtypes.h"
 #include "launch/halves.h"
 #include "launch/row_lanes.h"
+#include "launch/target_scope.h"
 #include "structured_ops.h"
 
 namespace torch_webgpu {
@@ -60,7 +61,7 @@ void run_vectors(const char* op, kernel::Math math, const Tensor& y, const Tenso
     launch.w_as(DType::kBits128, w);
   }
   launch.dtype(vector_dtype<vectors_kernel::Dtype>(y));
-  launch.math(static_cast<vectors_kernel::Math>(math)).items(lanes.items(vectors, 1));
+  launch.math(static_cast<vectors_kernel::Math>(math)).items(lanes.items(vectors, 1)).alone(false);
   launch.run({.rows = rows, .vectors = vectors, .lanes_log2 = lanes.lanes_log2});
 }
 
@@ -93,13 +94,14 @@ void run(const char* op, kernel::Math math, const Tensor& y, const Tensor& x, co
   const auto inner =
       static_cast<uint32_t>(x.dim() == 0 ? 1 : c10::multiply_integers(x.sizes().slice(d + 1)));
   const auto rows = static_cast<uint32_t>(x.numel() / length);
-  const RowLanes lanes(length, inner);
+  const bool alone = RowLanes::suits_one(length, plan_target(x));
+  const RowLanes lanes = alone ? RowLanes::one() : RowLanes(length, inner);
   const bool pairs = y.itemsize() == 2 && inner == 1 && length % 2 == 0 && byte_offset(y) % 4 == 0;
 
   const Tensor from = x.contiguous();
   const Tensor output = w != nullptr ? w->contiguous() : Tensor();
   if (const auto limit = static_cast<uint32_t>(kMaxVectorElements * y.itemsize() / kVectorBytes);
-      inner == 1 && are_row_vectors(rows, length, y, {&from, &output}, limit)) {
+      inner == 1 && !alone && are_row_vectors(rows, length, y, {&from, &output}, limit)) {
     run_vectors(op, math, y, from, output, rows, length);
     return;
   }
@@ -111,9 +113,11 @@ void run(const char* op, kernel::Math math, const Tensor& y, const Tensor& x, co
   if (pairs) {
     launch.own_words_of_y();
   }
-  launch.math(math);
-  // Gradients keep elements of two inputs in registers, so half as many of each.
-  launch.items(lanes.items(length, pairs ? 2 : 1, RowLanes::kMaxItems / (w != nullptr ? 2 : 1)));
+  launch.math(math).alone(alone);
+  // Gradients keep elements of two inputs in registers, so half as many of each. One lane reads
+  // its row again: it would not keep much of it.
+  const uint32_t most = alone ? 2 : RowLanes::kMaxItems / (w != nullptr ? 2 : 1);
+  launch.items(lanes.items(length, pairs ? 2 : 1, most));
   launch.run({.rows = rows,
               .length = length,
               .inner = inner,

@@ -1,8 +1,18 @@
 /** What the player does, in Node and in Chromium alike. */
 
+import { chooseVariants, type Has } from "../../player/device";
+import type { Program as Checked, Requirements } from "../../player/format";
 import { DeviceLostError, type GpuTensor, type Input, load, type Output } from "../../player";
 import { check, close, type Environment, equal, rejects } from "./environment";
-import { bytesOf, fileOf, jsonOf, type Listed, parseTensors, programOf } from "./files";
+import {
+  bytesOf,
+  fileOf,
+  jsonOf,
+  type Listed,
+  parseTensors,
+  programOf,
+  withProgram,
+} from "./files";
 
 type Case = (environment: Environment) => Promise<void>;
 type Program = Record<string, unknown>;
@@ -12,11 +22,17 @@ const example = (environment: Environment) => jsonOf<Program>(environment, "exam
 
 // ---- Results
 
-async function play(environment: Environment, name: string, address: boolean): Promise<void> {
+async function play(
+  environment: Environment,
+  name: string,
+  address: boolean,
+  change?: (file: ArrayBuffer) => Uint8Array<ArrayBuffer>,
+): Promise<void> {
   const listed = (await jsonOf<Listed[]>(environment, "index.json")).find((l) => l.name === name)!;
   const expected = parseTensors(await bytesOf(environment, `${name}.expected`));
   const { gpu } = environment;
-  const file = address ? environment.url(name) : await bytesOf(environment, name);
+  const bytes = address ? null : await bytesOf(environment, name);
+  const file = bytes === null ? environment.url(name) : (change?.(bytes) ?? bytes);
   const player = await load(file, { gpu });
   for (const [k, call] of listed.calls.entries()) {
     const inputs: Record<string, Input> = {};
@@ -49,6 +65,29 @@ for (const name of ["sized", "sized_images", "sized_attention", "sized_training"
 for (const name of ["training", "dropout"]) {
   cases[`equals PyTorch: ${name}`] = (environment) => play(environment, name, false);
 }
+
+cases["equals PyTorch: training, on a software adapter as on any other"] = (environment) =>
+  play(environment, "training", false, (file) => {
+    const program = programOf(file);
+    for (const f of Object.values<{ variants: { requires: Requirements }[] }>(program.functions)) {
+      f.variants = f.variants.filter(({ requires }) => requires.software !== true);
+    }
+    return withProgram(file, program);
+  });
+
+cases["a variant for software adapters is taken on these only"] = async (environment) => {
+  const program = programOf(await bytesOf(environment, "training"));
+  const { variants } = program.functions.step;
+  equal(variants[0].requires.software, true);
+  const chosen = (isFallbackAdapter: boolean) => {
+    const has = { features: new Set(), limits: {}, info: { isFallbackAdapter } };
+    const f = { variants: [{ requires: { software: true } }, { requires: {} }] };
+    const checked = { functions: new Map([["f", f]]) } as unknown as Checked;
+    return chooseVariants(checked, has as unknown as Has).get("f")!.requires;
+  };
+  equal(chosen(true), { software: true });
+  equal(chosen(false), {});
+};
 
 cases["the example of the page, with dimensions and numbers"] = async (environment) => {
   const { gpu } = environment;

@@ -60,3 +60,16 @@ export function programOf(file: ArrayBuffer): any {
   const { metadata } = parseHeader(new Uint8Array(file, 8, length));
   return JSON.parse(metadata.get("torch_webgpu.program")!);
 }
+
+/** The file with another program, which has the same tensors. */
+export function withProgram(file: ArrayBuffer, program: unknown): Uint8Array<ArrayBuffer> {
+  const start = 8 + headerLength(new Uint8Array(file));
+  const header = JSON.parse(new TextDecoder().decode(file.slice(8, start))) as Record<string, any>;
+  header["__metadata__"]["torch_webgpu.program"] = JSON.stringify(program);
+  const text = new TextEncoder().encode(JSON.stringify(header));
+  const changed = new Uint8Array(8 + text.length + file.byteLength - start);
+  new DataView(changed.buffer).setBigUint64(0, BigInt(text.length), true);
+  changed.set(text, 8);
+  changed.set(new Uint8Array(file, start), 8 + text.length);
+  return changed;
+}
