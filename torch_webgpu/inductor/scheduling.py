@@ -150,7 +150,7 @@ def _has_order(node1: Any, node2: Any) -> bool:
     """Whether the parts of two nodes, of which one is a list of parts at least, can run one after
     the other once they are joined. In a swap of two tensors, each would have to come first."""
     if node1.is_foreach() and node2.is_foreach():
-        joined = list(zip(node1.snodes, node2.snodes, strict=True))
+        joined: list[tuple[Any, ...]] = list(zip(node1.snodes, node2.snodes, strict=True))
     elif node1.is_foreach():
         producer = node1.get_producer_subnode_for(node2)
         joined = [(each, node2) if each is producer else (each,) for each in node1.snodes]
