@@ -1,3 +1,4 @@
+import contextlib
 import os
 import subprocess
 import sys
@@ -22,6 +23,18 @@ def seeded():
     import torch
 
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module", params=["for this adapter", "for a GPU"])
+def planned(request):
+    """For modules whose kernels differ on software adapters, such as those of CI: what large GPUs
+    run is tested, too."""
+    from torch_webgpu import wgsl
+
+    with contextlib.ExitStack() as stack:
+        if request.param == "for a GPU":
+            stack.enter_context(wgsl.target(limits={"workgroups_to_fill": 2048}))
+        yield
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from common import DEVICE, check, check_error, check_gradients, error_text, to_d
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.usefixtures("planned")
+
 
 @pytest.fixture(autouse=True)
 def seed():

@@ -7,6 +7,8 @@ from common import DEVICE, FLOATS, check, check_error, check_gradients, to_devic
 from torch import nn
 from torch.nn import functional as F
 
+pytestmark = pytest.mark.usefixtures("planned")
+
 NEAR = {
     torch.float32: {"rtol": 1e-4, "atol": 1e-5},
     torch.float16: {"rtol": 5e-3, "atol": 5e-3},

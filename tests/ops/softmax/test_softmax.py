@@ -3,6 +3,8 @@ import torch
 from common import DEVICE, FLOATS, check, check_error, check_gradients, to_device
 from torch.nn import functional as F
 
+pytestmark = pytest.mark.usefixtures("planned")
+
 OPS = [F.softmax, F.log_softmax]
 NEAR = {
     torch.float32: {"rtol": 1e-5, "atol": 1e-6},
