@@ -147,6 +147,8 @@ def test_more_operands_than_storage_buffers():
     check(lambda *many: sum(x * k for k, x in enumerate(many)), *many)
     check(lambda *many: torch.cat(many), *many, exact=True)
     check(lambda *many: [x + 1 for x in many], *many, exact=True)
+    check(lambda *many: sum((x * x).sum() for x in many), *many)
+    check(lambda *numbers: sum(numbers), *(x[0] for x in many))
 
 
 @pytest.mark.parametrize("buffers", [16, 12, 8])
@@ -372,9 +374,12 @@ def assert_close_on_cpu(actual, expected):
         lambda x, w: x.half().add((3 * w[:5]).int(), alpha=0.5),
         lambda x, w: x.int().add((3 * w[:5]).int(), alpha=2),
         lambda x, w: torch.add(x, 2, alpha=3),
+        lambda x, w: torch.addmm(w[0], x, w, beta=0.5, alpha=2).relu(),
+        lambda x, w: torch.baddbmm(x[None], x[None], w[None], beta=0.5).relu(),
+        lambda x, w: torch.full_like(x, 1.9).cumsum(0, dtype=torch.int64) + x,
     ],
 )
-def test_factors_of_sums(function):
+def test_factors_and_dtypes_of_operators(function):
     torch.manual_seed(0)
     inputs = [torch.randn(5, 6), torch.randn(6, 6)]
     result = compile(function)(*(x.to(DEVICE) for x in inputs))

@@ -47,10 +47,10 @@ def apply() -> None:
         choices,
         compile_fx,
         cudagraph_utils,
-        decomposition,
         graph,
         ir,
         lowering,
+        pattern_matcher,
         scheduler,
         sizevars,
     )
@@ -67,11 +67,9 @@ def apply() -> None:
     _replace(graph.GraphLowering, "decide_layout_opt", _decide_layout_opt)
     _replace(graph.GraphLowering, "call_function", _call_function)
     _replace(post_grad, "remove_noop_ops", _remove_noop_ops)
-    for op in (torch.ops.aten.add, torch.ops.aten.sub):
-        for overload in (op.Tensor, op.Scalar):
-            table = decomposition.decompositions
-            table[overload] = functools.partial(_scaled, overload, table.get(overload))
+    _replace(pattern_matcher._TargetArgsExpr, "_match", _match)
     _replace(ir.StorageBox, "has_exceeded_max_reads", _has_exceeded_max_reads)
+    _replace(ir.StorageBox, "realize_hint", _realize_hint)
     _replace(ir.ConcatKernel, "can_realize_into_without_copy", _may_lie_in_concatenation)
     _replace(ir.View, "dynamic_reshape_indexer", _dynamic_reshape_indexer)
     _replace(ir, "get_stride_order", _stride_order)
@@ -174,17 +172,20 @@ def _call_function(
     return original(self, target, args, kwargs)
 
 
-def _scaled(
-    op: Any, original: Callable[..., Any] | None, x: torch.Tensor, other: Any, alpha: Any = 1
-) -> Any:
-    """Sums with a factor as a sum and a product. Inductor's patterns, such as the one that makes a
-    product of matrices and a sum one operator, do not look at the factor, and lose it."""
-    tensors = [y for y in (x, other) if isinstance(y, torch.Tensor)]
-    if alpha == 1 or all(y.device.type != "webgpu" for y in tensors):
-        return original(x, other, alpha=alpha) if original else NotImplemented
-    if isinstance(other, torch.Tensor) and not other.is_floating_point():
-        other = other.to(torch.result_type(x, other))  # which the factor is multiplied in
-    return op(x, other * alpha)
+# Keyword arguments that decide values, and their defaults.
+_DECISIVE = {"alpha": 1, "beta": 1, "dtype": None}
+
+
+def _match(original: Callable[..., Any], self: Any, node: torch.fx.Node, ctx: Any) -> Any:
+    """Inductor's patterns match operators with keyword arguments that they do not name, and lose
+    them: x @ w + 0.1 * x became addmm(x, x, w)."""
+    if isinstance(node, torch.fx.Node) and _device_type(node) == "webgpu":
+        for name, default in _DECISIVE.items():
+            if name not in self.kwargs and node.kwargs.get(name, default) != default:
+                from torch._inductor.pattern_matcher import FailedMatch
+
+                return FailedMatch("{} would lose {}", self, name)
+    return original(self, node, ctx)
 
 
 def _remove_noop_ops(original: Callable[..., None], graph: torch.fx.Graph) -> None:
@@ -256,11 +257,24 @@ def _is_unsupported_tensor(
 def _has_exceeded_max_reads(original: Callable[..., bool], self: Any) -> bool:
     """An expression that reads many buffers is stored to a buffer: an op of three such operands
     must still fit a kernel's storage buffers. The scheduler fuses it again where it fits."""
+    return _reads_much(self) or original(self)
+
+
+def _realize_hint(original: Callable[..., None], self: Any) -> None:
+    """Inductor does not count single elements among reads, but each is a storage buffer, as where
+    the squares of all gradients are added up."""
+    if _reads_much(self):
+        self.realize()
+    else:
+        original(self)
+
+
+def _reads_much(box: Any) -> bool:
     from torch._inductor.ir import Pointwise
 
-    if not isinstance(self.data, Pointwise) or self.get_device().type != "webgpu":
-        return original(self)
-    return original(self) or self.num_reads() > (buffer_budget() - 1) // 3
+    if not isinstance(box.data, Pointwise) or not _is_on_device(box):
+        return False
+    return bool(box.num_reads() > (buffer_budget() - 1) // 3)
 
 
 def _may_lie_in_concatenation(original: Callable[..., bool], src: Any, dst: Any = None) -> bool:
