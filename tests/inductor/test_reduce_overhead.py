@@ -236,7 +236,8 @@ def test_training_equals_eager(dropout):
         statistics = [b.cpu() for b in model.buffers()]
         return out, statistics
 
-    torch.testing.assert_close(losses(True), losses(False))
+    # Kernels of the compiler add up in another order.
+    torch.testing.assert_close(losses(True), losses(False), rtol=1e-5, atol=1e-6)
     assert replays() >= 8
 
 

@@ -315,9 +315,10 @@ def _guard_or_false(original: Callable[..., bool], self: Any, condition: Any) ->
     quotient in it, of which Inductor cannot compute the range."""
     from torch_webgpu.inductor import sized_products
 
-    has_quotient = any(power.exp.could_extract_minus_sign() for power in condition.atoms(Pow))
-    if has_quotient and sized_products.is_active():
-        return False
+    if sized_products.is_active():
+        powers = condition.atoms(Pow)
+        if any(power.exp.could_extract_minus_sign() for power in powers):
+            return False
     return original(self, condition)
 
 
