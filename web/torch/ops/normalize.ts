@@ -15,7 +15,7 @@ function softmaxRows(label: "softmax" | "log_softmax", self: Tensor, d: number):
   const lanes = rowLanes(length, inner);
   launch({
     ...{ label, kernel: "softmax_rows", operands: { y, x } },
-    consts: { math: label, items: lanes.items },
+    consts: { math: label, alone: false, items: lanes.items },
     params: {
       ...{ rows, length, inner },
       ...{ lanes_log2: lanes.lanesLog2, lanes_first: lanes.lanesFirst ? 1 : 0 },
@@ -126,7 +126,7 @@ function normalized(
       weight: weight?.detach().contiguous(),
       bias: bias?.detach().contiguous(),
     },
-    consts: { centered, per_element: true, items: lanes.items },
+    consts: { centered, per_element: true, alone: false, items: lanes.items },
     params: {
       ...{ rows, length, lanes_log2: lanes.lanesLog2, groups: 1, channels: length, inner: 1, eps },
     },
