@@ -94,9 +94,8 @@ class Symbols:
                 bounds = self._interval(part)
                 if bounds is None or bounds[0] < -_LARGEST or bounds[1] > _LARGEST:
                     return None
-        sizes = torch.meshgrid(
-            *(torch.arange(low, high + 1) for low, high in ranges), indexing="ij"
-        )
+        numbers = [torch.arange(low, high + 1, device="cpu") for low, high in ranges]
+        sizes = torch.meshgrid(*numbers, indexing="ij")
         try:
             values = sympy_interp(_OfTensors, dict(zip(symbols, sizes, strict=True)), expr)
         except (AttributeError, NotImplementedError, RuntimeError):  # an operation that it lacks
