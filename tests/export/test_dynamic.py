@@ -319,6 +319,17 @@ def network():
     )
 
 
+def step_of(loss_of, optimizer):
+    def step(**inputs):
+        loss = loss_of(**inputs)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss}
+
+    return step
+
+
 OPTIMIZERS = {
     "AdamW": lambda p: torch.optim.AdamW(p, lr=1e-2, weight_decay=0.1),
     "SGD": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9),
@@ -330,16 +341,12 @@ def test_training_steps_with_batches_of_any_size(tmp_path, kind):
     reference, model = network(), network().to(DEVICE)
     wanted, optimizer = (OPTIMIZERS[kind](m.parameters()) for m in (reference, model))
 
-    def step_of(model, optimizer):
-        def step(x, target):
+    def step_with(model, optimizer):
+        def loss_of(x, target):
             model.train()
-            loss = F.cross_entropy(model(x), target)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            return {"loss": loss}
+            return F.cross_entropy(model(x), target)
 
-        return step
+        return step_of(loss_of, optimizer)
 
     def classify(x):
         model.eval()
@@ -355,7 +362,7 @@ def test_training_steps_with_batches_of_any_size(tmp_path, kind):
     options = [dict(group) for group in optimizer.param_groups]
     graph = exported(
         tmp_path / "m",
-        {"step": step_of(model, optimizer), "classify": classify},
+        {"step": step_with(model, optimizer), "classify": classify},
         {"step": {"x": x, "target": target}, "classify": {"x": x}},
         {"step": {"x": {0: dim}, "target": {0: dim}}, "classify": {"x": {0: dim}}},
         state={"model": model, "optimizer": optimizer},
@@ -370,7 +377,7 @@ def test_training_steps_with_batches_of_any_size(tmp_path, kind):
     assert "/** F32[batch, 2, 7, 8]; batch is 2 to 12 */" in types
     assert "/** I64[batch]; batch is 2 to 12 */" in types
 
-    step = step_of(reference, wanted)
+    step = step_with(reference, wanted)
     for k, size in enumerate((12, 2, 5, 12, 7)):
         given = batch(size)
         rate = {}
@@ -484,21 +491,14 @@ def test_training_of_networks(tmp_path, name):
         torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9) for m in (reference, model)
     )
 
-    def step_of(model, optimizer):
-        def step(x):
-            loss = model(x).pow(2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            return {"loss": loss}
-
-        return step
+    def step_with(model, optimizer):
+        return step_of(lambda x: model(x).pow(2).mean(), optimizer)
 
     state = {"model": model, "optimizer": optimizer}
     graph = exported(
-        tmp_path / "m", step_of(model, optimizer), make(*sizes[0]), shapes, state=state
+        tmp_path / "m", step_with(model, optimizer), make(*sizes[0]), shapes, state=state
     )
-    step = step_of(reference, wanted)
+    step = step_with(reference, wanted)
     for size in sizes:
         given = make(*size)
         torch.testing.assert_close(

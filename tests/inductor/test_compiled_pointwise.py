@@ -283,6 +283,12 @@ def test_writes_that_wait_for_eager_kernels(function):
     assert_equal(own, others)
 
 
+def assert_close_on_cpu(actual, expected):
+    for one, other in zip(tree_leaves(actual), tree_leaves(expected), strict=True):
+        if other is not None:
+            torch.testing.assert_close(one.cpu(), other, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["convolution", "addmm"])
 def test_lists_change_in_place_after_their_readers(kind):
     """The sum with the bias is computed where it is read, unless the bias changes before."""
@@ -301,10 +307,8 @@ def test_lists_change_in_place_after_their_readers(kind):
     if kind == "addmm":
         inputs[1] = torch.randn(5, 1, 4)
     near = [x.to(DEVICE) for x in inputs]
-    wanted = function(*inputs)
-    torch.testing.assert_close(compile(function)(*near).cpu(), wanted, rtol=1e-4, atol=1e-4)
-    for x, other in zip(near, inputs, strict=True):
-        torch.testing.assert_close(x.cpu(), other, rtol=1e-4, atol=1e-4)
+    result = compile(function)(*near)
+    assert_close_on_cpu((result, near), (function(*inputs), inputs))
 
 
 def swap(a, b):
@@ -356,12 +360,6 @@ def test_copies_keep_what_changes(function, dynamic):
     near = [x.to(DEVICE) for x in inputs]
     results = compile(function, dynamic=dynamic)(*near)
     assert_close_on_cpu((results, near), (function(*inputs), inputs))
-
-
-def assert_close_on_cpu(actual, expected):
-    for one, other in zip(tree_leaves(actual), tree_leaves(expected), strict=True):
-        if other is not None:
-            torch.testing.assert_close(one.cpu(), other, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.convolution_backward.default: _convolution_backward,
         aten.cumsum.default: functools.partial(_scan, torch.sum, 0),
         aten.cumprod.default: functools.partial(_scan, torch.prod, 1),
-        aten.logcumsumexp.default: _logcumsumexp,
+        aten.logcumsumexp.default: functools.partial(_scan, torch.logsumexp, -torch.inf),
         aten.sort.default: _sort,
         aten.sort.stable: _stable_sort,
         aten.topk.default: _topk,
@@ -53,16 +53,13 @@ def _functions() -> dict[Any, Callable[..., Any]]:
 
 
 def _linspace(start: Any, end: Any, steps: Any, **options: Any) -> Any:
+    dtype = options.get("dtype") or torch.get_default_dtype()
     if isinstance(steps, int) or any(isinstance(x, torch.Tensor) for x in (start, end)):
         return NotImplemented
-    if (
-        options.get("out") is not None
-        or not (options.get("dtype") or torch.float32).is_floating_point
-    ):
+    if options.get("out") is not None or not dtype.is_floating_point:
         return NotImplemented
     requires_grad = options.pop("requires_grad", False)
-    options.setdefault("dtype", torch.get_default_dtype())
-    places = torch.arange(steps, **options)
+    places = torch.arange(steps, **{**options, "dtype": dtype})
     # From both ends, as PyTorch does, so that the last element is `end`.
     to_end, from_end = places, places - (steps - 1)
     if start > end:  # a file's quotients of sizes are not negative
@@ -121,33 +118,16 @@ def _added_product(
 # quadratic in the length, but no memory, and one kernel for all lengths.
 
 
-def _preceding(row: torch.Tensor) -> torch.Tensor:
-    """Whether an element of a row, the second index, precedes another one or is that."""
-    places = torch.arange(row.shape[-1], device=row.device)
-    return places[:, None] >= places
-
-
 def _scan(
-    reduce: Callable[..., torch.Tensor],
-    start: int,
-    x: torch.Tensor,
-    dim: int,
-    *,
-    dtype: torch.dtype | None = None,
+    reduce: Callable[..., torch.Tensor], start: float, x: torch.Tensor, dim: int, **options: Any
 ) -> Any:
+    """Each element reduces what precedes it, and itself. Others count as `start`."""
     if not _is_sized(x) or x.dim() == 0:
         return NotImplemented
     row = x.movedim(dim, -1)
-    before = torch.where(_preceding(row), row.unsqueeze(-2), start)
-    return reduce(before, -1, dtype=dtype).movedim(-1, dim)
-
-
-def _logcumsumexp(x: torch.Tensor, dim: int) -> Any:
-    if not _is_sized(x) or x.dim() == 0:
-        return NotImplemented
-    row = x.movedim(dim, -1)
-    before = torch.where(_preceding(row), row.unsqueeze(-2), -torch.inf)
-    return before.logsumexp(-1).movedim(-1, dim)
+    places = torch.arange(row.shape[-1], device=row.device)
+    before = torch.where(places[:, None] >= places, row.unsqueeze(-2), start)
+    return reduce(before, -1, **options).movedim(-1, dim)
 
 
 def _sort(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Any:
