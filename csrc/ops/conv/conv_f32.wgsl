@@ -49,7 +49,7 @@ fn a_place(batch: u32, m0: u32, t: u32) -> u32 {
 
 fn load_group_a(place: u32, step: StepPlace, t: u32) -> vec4<f32> {
   let k = step.k + k_of_group(t, a_along_k, tile_rows);
-  if (k < step.end) {
+  if (whole || k < step.end) {
     return load4_a((place + column_of_weight(k)) >> 2u);
   }
   return vec4<f32>();

@@ -4,6 +4,7 @@
 //
 // @operand c: out {bits128, f32}
 // @const   tile_rows: u32 in {64, 128}
+// @const   whole: bool // K, and each piece of it, is a multiple of 16: every step exists as a whole
 
 import package::matmul::blocks::{StepPlace, step_place};
 import package::matmul::grouped::{last_group, load4_a, load4_b, store_groups};
@@ -49,7 +50,7 @@ fn a_place(batch: u32, m0: u32, t: u32) -> u32 {
 }
 
 fn load_group_a(place: u32, step: StepPlace, t: u32) -> vec4<f32> {
-  if (step.k + k_of_group(t, a_along_k, tile_rows) < step.end) {
+  if (whole || step.k + k_of_group(t, a_along_k, tile_rows) < step.end) {
     return load4_a(place + (step.a >> 2u) + groups_to_step(step.k, p.a_column, a_along_k));
   }
   return vec4<f32>();
@@ -69,7 +70,7 @@ fn b_step(step: StepPlace, t: u32) -> b_step_t {
 }
 
 fn load_group_b(place: b_place_t, step: b_step_t, t: u32) -> vec4<f32> {
-  if (step.k + k_of_group(t, b_along_k, tile_columns) < step.end) {
+  if (whole || step.k + k_of_group(t, b_along_k, tile_columns) < step.end) {
     return load4_b(place + (step.b >> 2u) + groups_to_step(step.k, p.b_row, b_along_k));
   }
   return vec4<f32>();
@@ -169,7 +170,8 @@ fn load_step(places: LoadPlaces, k: u32, end: u32, t: u32) -> Loaded {
   loaded.a = load_group_a(places.a, step, t);
   loaded.b = load_group_b(places.b, b_step(step, t), t);
   if (tile_rows == 64u) {
-    loaded.b_second = load_group_b(places.b_second, b_step(step, t + invocations), t + invocations);
+    let second = t + invocations;
+    loaded.b_second = load_group_b(places.b_second, b_step(step, second), second);
   }
   return loaded;
 }
@@ -180,6 +182,23 @@ fn store_step(a: u32, b: u32, t: u32, loaded: Loaded) {
   if (tile_rows == 64u) {
     store_group_b(b, t + invocations, loaded.b_second);
   }
+}
+
+// Adds the products of the steps at k0, which is staged, and behind it, and stages the next one, if `has_next`. Two steps at
+// a time: then the addresses of both tiles are constants.
+fn add_two_steps(sums: Sums, places: LoadPlaces, k0: u32, end: u32, t: u32, row: u32, column: u32, has_next: bool) -> Sums {
+  let odd = load_step(places, k0 + step_k, end, t);
+  let half = add_step(sums, 0u, 0u, row, column);
+  store_step(size_a, size_b, t, odd);
+  workgroupBarrier();
+  if (!has_next) {
+    return add_step(half, size_a, size_b, row, column);
+  }
+  let even = load_step(places, k0 + 2u * step_k, end, t);
+  let added = add_step(half, size_a, size_b, row, column);
+  store_step(0u, 0u, t, even);
+  workgroupBarrier();
+  return added;
 }
 
 // The tile of a workgroup.
@@ -197,16 +216,19 @@ fn large_product(workgroup: u32, t: u32) {
   var sums = Sums();
   store_step(0u, 0u, t, load_step(places, here.k_begin, here.k_end, t));
   workgroupBarrier();
-  // Two steps at a time: then the addresses of both tiles are constants. What lies behind the end is zero.
-  for (var k0 = here.k_begin; k0 < here.k_end; k0 += 2u * step_k) {
-    let odd = load_step(places, k0 + step_k, here.k_end, t);
-    sums = add_step(sums, 0u, 0u, row, column);
-    store_step(size_a, size_b, t, odd);
-    workgroupBarrier();
-    let even = load_step(places, k0 + 2u * step_k, here.k_end, t);
-    sums = add_step(sums, size_a, size_b, row, column);
-    store_step(0u, 0u, t, even);
-    workgroupBarrier();
+  var k0 = here.k_begin;
+  // Loads without a test move in between the products. A loop that tests the last steps only, behind this one, would cost what
+  // that gains.
+  @if(whole) {
+    for (; k0 + 2u * step_k < here.k_end; k0 += 2u * step_k) {
+      sums = add_two_steps(sums, places, k0, here.k_end, t, row, column, true);
+    }
+    sums = add_two_steps(sums, places, k0, here.k_end, t, row, column, false);
+  }
+  @else {
+    for (; k0 < here.k_end; k0 += 2u * step_k) {
+      sums = add_two_steps(sums, places, k0, here.k_end, t, row, column, true);
+    }
   }
 
   const half_rows = tile_rows / 2u;

@@ -504,12 +504,9 @@ public:
     return last;
   }
 
-  // That of a row of the table, of the two of gemm_f32.wgsl the better one. Convolutions have no
-  // other rows, so that these are taken whether their tiles are filled or not.
+  // That of a row of the table, of the two of gemm_f32.wgsl the better one.
   size_t of_row(const Strategy& row) const {
-    const bool is_half = cuts_[kHalf].duration < cuts_[kFull].duration ||
-                         (!is_considered(kFull) && shape_.m <= kLargest / 2);
-    const size_t large = is_half ? kHalf : kFull;
+    const size_t large = cuts_[kHalf].duration < cuts_[kFull].duration ? kHalf : kFull;
     return row.tile.m == kLargest ? large : row.tile.m == kSmallest ? kSmall : kMiddle;
   }
   bool is_considered(size_t candidate) const { return cuts_[candidate].duration != Cut().duration; }
@@ -525,7 +522,8 @@ private:
     for (size_t i = 0; i < kCount; ++i) {
       const Strategy::Tile& tile = kCandidates[i].tile;
       const bool is_filled = shape.m * 4 >= tile.m * 3 && shape.n * 4 >= tile.n * 3;
-      if (is_filled || i == kSmall) {
+      // Convolutions take these whether they are filled or not: no row has smaller ones for them.
+      if (is_filled || i == kSmall || shape.is_convolution) {
         cuts_[i] = best_cut(shape, kCandidates[i]);
       }
     }
@@ -568,10 +566,20 @@ void launch(Launch& launch, const ProductDispatch& dispatch) {
   run<Regions>(launch, p, dispatch, {.d_in_c = d_in_c, .in_fours = has_groups_of_c(dispatch, 4)});
 }
 
+// Whether each piece of K is a whole number of gemm_f32.wgsl's loops, which are two steps each.
+bool has_whole_steps(const ProductDispatch& dispatch) {
+  constexpr int64_t kLoop = 16;
+  const Gemm& g = dispatch.product.gemm;
+  // Phases of a convolution have a K of their own each.
+  const bool is_one = g.blocks == 1 && (g.conv == nullptr || g.conv->phases.count == 1);
+  return is_one && g.k > 0 && g.k % kLoop == 0 && dispatch.k_piece % kLoop == 0 &&
+         !is_software(plan_target(*g.a.tensor));
+}
+
 void launch_large(const ProductDispatch& dispatch, const Strategy&) {
   namespace kernel = kernels::gemm_f32;
   kernel::Launch command(dispatch.product.gemm.op);
-  command.tile_rows(u32(dispatch.rows));
+  command.tile_rows(u32(dispatch.rows)).whole(has_whole_steps(dispatch));
   launch<kernel::Params, kernel::Regions>(command, dispatch);
 }
 
@@ -830,7 +838,7 @@ void launch_convolution_groups_f32(const ProductDispatch& dispatch, const Strate
   launch.c_along_m(is_along_m(dispatch));
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
   launch.phased(g.conv->phases.count > 1).rolled(is_software(plan_target(*g.a.tensor)));
-  launch.tile_rows(u32(dispatch.rows));
+  launch.tile_rows(u32(dispatch.rows)).whole(grouped::has_whole_steps(dispatch));
   kernel::Params p;
   set_groups(p, dispatch);
   set_matrices(p, dispatch);

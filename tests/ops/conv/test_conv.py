@@ -1,6 +1,7 @@
 """Convolutions and their gradients against the CPU."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -8,6 +9,8 @@ import torch.nn.functional as F
 from common import DEVICE, check, check_error, check_gradients, error_text, to_device
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+
+from torch_webgpu import wgsl
 
 pytestmark = pytest.mark.usefixtures("planned")
 
@@ -471,3 +474,19 @@ def test_gradients_of_one_tap_with_strides_in_three_dimensions():
         F.conv3d(*moved, stride=(2, 3, 2)).sum().backward()
         for one, other in zip(moved, wide, strict=True):
             torch.testing.assert_close(one.grad.cpu().double(), other.grad, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_single_small_images_use_a_whole_gpu(stride):
+    """Fewer positions than a tile has columns: K is cut, or a few workgroups compute all of it."""
+    x, w = torch.randn(1, 256, 8, 8), torch.randn(512, 256, 3, 3)
+    expected = F.conv2d(x.double(), w.double(), None, stride, 1)
+    tensors = to_device([x, w])
+    with (
+        wgsl.target(limits={"workgroups_to_fill": 2048}),
+        wgsl.record() as dispatches,
+    ):
+        actual = F.conv2d(*tensors, None, stride, 1)
+    sums = [d for d in dispatches if len(d.bindings) >= 3]
+    assert max(math.prod(d.grid) for d in sums) >= 40
+    torch.testing.assert_close(actual.cpu().double(), expected, rtol=1e-4, atol=1e-3)
