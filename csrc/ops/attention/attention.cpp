@@ -34,6 +34,7 @@
 #include "kernels/attention_forward.h"
 #include "kernels/attention_gradient_keys.h"
 #include "kernels/attention_gradient_queries.h"
+#include "kernels/attention_halves.h"
 #include "kernels/attention_matrix.h"
 #include "kernels/attention_matrix_keys.h"
 #include "kernels/attention_matrix_queries.h"
@@ -436,6 +437,41 @@ Tensor scales_of(const char* op, const Attention& a, const Tensor& g = {},
   return scales;
 }
 
+// Whether bfloat16 operands are converted once, and not by each workgroup that stages them.
+bool converts_once(const Tensor& scales, const AttentionShape& shape) {
+  constexpr int64_t kFewest = 256; // queries: two workgroups
+  return scales.defined() && shape.queries > kFewest;
+}
+
+// An operand as attention_halves.wgsl describes it, with a dtype of its size. `operand`: its byte
+// in the scales. With `pairs`, queries get powers of two of their own.
+Tensor converted(const char* op, const Tensor& given, uint32_t operand, const Tensor& scales,
+                 int64_t heads, const Tensor& pairs = {}) {
+  const Tensor copy = empty_webgpu(given.sizes(), given.scalar_type(), given.device());
+  kernels::attention_halves::Launch launch(op);
+  launch.out_as(DType::kBits128, copy).scales_as(DType::kBits64, scales);
+  Grouping(DType::kBits128).bind(given, [&](auto&&... range) { launch.a_range(range...); });
+  if (pairs.defined()) {
+    launch.pairs_as(DType::kBits64, pairs);
+  }
+  launch.run({.a_strides = strides_of(given),
+              .batches = u32(given.size(0)),
+              .heads = u32(given.size(1)),
+              .rows = u32(given.size(2)),
+              .groups = u32(given.size(3) / 8),
+              .scaled_heads = u32(heads),
+              .operand = operand});
+  return copy;
+}
+
+Attention converted(const char* op, const Attention& a, const Tensor& scales) {
+  Attention copy = a;
+  copy.q = converted(op, a.q, 0, scales, a.q.size(1));
+  copy.k = converted(op, a.k, 1, scales, a.q.size(1));
+  copy.v = converted(op, a.v, 2, scales, a.q.size(1));
+  return copy;
+}
+
 template <class Launch>
 void bind_scales(Launch& launch, const Tensor& scales) {
   if (scales.defined()) {
@@ -471,16 +507,21 @@ void run_matrices(Launch& launch, Params& p, bool wide, int64_t rows, int64_t le
 // Whether heads do not fit in the narrow form of these kernels.
 bool is_wide(const AttentionShape& shape) { return shape.widest() > 64; }
 
-void run_forward_matrix(const Attention& a, const Outputs& to, const Tensor& scales = {}) {
+void run_forward_matrix(const Attention& given, const Outputs& to, const Tensor& scales = {}) {
   namespace kernel = kernels::attention_matrix;
   constexpr int64_t kRows = 128;
-  const AttentionShape shape = a.shape();
+  const AttentionShape shape = given.shape();
+  const bool once = converts_once(scales, shape);
+  const Attention a = once ? converted(kForwardOp, given, scales) : given;
   kernel::Launch launch(kForwardOp);
+  launch.converted(once);
   bind_scales(launch, scales);
   kernel::Params p;
   bind_outputs(launch, p, to);
   bind_operands(launch, p, a, Grouping(DType::kBits128));
   bind_draws(launch, a.dropout);
+  constexpr int64_t kWide = 128;
+  launch.full(shape.dims == kWide && shape.value_dims == kWide);
   run_matrices(launch, p, is_wide(shape), kRows, shape.queries, shape.heads * shape.batches);
 }
 
@@ -768,21 +809,34 @@ Tensor in_groups_of_eight(const Tensor& g) {
   return has_groups(g, 8) ? g : g.clone(at::MemoryFormat::Contiguous);
 }
 
-void run_backward_matrix(const Attention& a, const Gradients& to, const Tensor& pairs,
+void run_backward_matrix(const Attention& given, const Gradients& wanted, const Tensor& pairs,
                          const Tensor& scales = {}) {
   namespace queries = kernels::attention_matrix_queries;
   namespace keys = kernels::attention_matrix_keys;
-  const AttentionShape shape = a.shape();
+  const AttentionShape shape = given.shape();
   const bool wide = is_wide(shape);
   const Grouping grouping(DType::kBits128);
+  const bool once = converts_once(scales, shape);
+  const Attention a = once ? converted(kBackwardOp, given, scales) : given;
+  Gradients to = wanted;
+  if (once) {
+    to.g = converted(kBackwardOp, wanted.g, 3, scales, shape.heads);
+  }
   run_dq<queries::Launch, queries::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
     bind_scales(launch, scales);
+    launch.converted(once);
     run_matrices(launch, p, wide, wide ? 64 : 128, shape.queries, shape.heads * shape.batches);
   });
-  run_dk_and_dv<keys::Launch, keys::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
-    bind_scales(launch, scales);
-    run_matrices(launch, p, wide, 64, shape.keys, a.k.size(1) * shape.batches);
-  });
+  Attention of_keys = a;
+  if (once) {
+    of_keys.q = converted(kBackwardOp, given.q, 0, scales, shape.heads, pairs);
+  }
+  run_dk_and_dv<keys::Launch, keys::Params>(
+      of_keys, to, pairs, grouping, [&](auto& launch, auto& p) {
+        bind_scales(launch, scales);
+        launch.converted(once);
+        run_matrices(launch, p, wide, 64, shape.keys, a.k.size(1) * shape.batches);
+      });
 }
 
 void run_backward_scaled(const Attention& a, const Gradients& to, const Tensor& pairs,

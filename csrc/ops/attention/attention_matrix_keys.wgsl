@@ -26,9 +26,9 @@ import package::attention::matrix::{row_groups};
 import package::attention::matrix::{four_from, are_seen, scores_of, weights_of, is_masked, stage_results, results_of};
 import package::attention::matrix::{q_factor, k_factor, v_factor, g_factor, staged_group, score_unit};
 import package::attention::matrix::{take_scales, q_top, k_top, v_top, g_top};
-import package::attention::matrix_gradient::{change_top, row_word, row_top_of};
+import package::attention::matrix_gradient::{change_top, row_word};
 import package::attention::matrix_gradient::{bounded, change_of};
-import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, halves_from};
+import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, shift_of, halves_from};
 // @require has_scales == bfloat
 
 struct Params {
@@ -68,13 +68,6 @@ fn four_units(c: u32) -> vec4<f32> {
 fn four_z_units(c: u32) -> vec4<f32> {
   @if(bfloat) return vec4<f32>(z_units[c], z_units[c + 1u], z_units[c + 2u], z_units[c + 3u]);
   @else return vec4<f32>(1.0);
-}
-
-// The power of two between a row of the head and its queries as they are staged.
-@if(bfloat)
-fn shift_of(word: u32) -> i32 {
-  let room = i32((word >> 8u) & 0xffu) - 127 - (q_top - 29);
-  return clamp(min(g_top - row_top_of(word), room), 0, 30);
 }
 
 fn four_levels(c: u32) -> vec4<f32> {
@@ -197,12 +190,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     @if(bfloat && wide) var more_word = row_word(batch, head, begin + (t + threads) / row_groups);
     for (var first = begin; first < p.queries; first += columns * p.one) {
       workgroupBarrier();
-      @if(bfloat) let factor = q_factor * power_of_two(-shift_of(next_word));
+      @if(bfloat) let factor = q_factor * power_of_two(-shift_of(next_word, q_top, g_top));
       @else let factor = 1.0;
       steps[staged_at(t)] = staged_group(next_queries, factor);
       steps[staged + staged_at(t)] = staged_group(next_gradients, g_factor);
       @if(wide) {
-        @if(bfloat) let more_factor = q_factor * power_of_two(-shift_of(more_word));
+        @if(bfloat) let more_factor = q_factor * power_of_two(-shift_of(more_word, q_top, g_top));
         @else let more_factor = 1.0;
         steps[staged_at(t + threads)] = staged_group(more_queries, more_factor);
         steps[staged + staged_at(t + threads)] = staged_group(more_gradients, g_factor);
@@ -215,7 +208,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
           total = load_pairs(total_at(batch, head, first + t));
         }
         @if(bfloat) {
-          let shift = shift_of(total.y);
+          let shift = shift_of(total.y, q_top, g_top);
           units[t] = score_unit().x * power_of_two(shift);
           z_units[t] = power_of_two(g_top + v_top - 30 + change_exponent + shift);
           deltas[t] = pair.y * power_of_two(change_exponent + shift);

@@ -21,9 +21,9 @@ import package::attention::matrix::{weight_pitch, step_group, staged_at, stage_r
 import package::attention::matrix::{four_from, are_seen, scores_of, weights_of, is_masked, stage_results, results_of};
 import package::attention::matrix::{q_factor, k_factor, v_factor, g_factor, staged_group, score_unit};
 import package::attention::matrix::{take_scales, q_top, k_top, v_top, g_top};
-import package::attention::matrix_gradient::{change_top, row_word, row_top_of};
+import package::attention::matrix_gradient::{change_top, row_word};
 import package::attention::matrix_gradient::{bounded, change_of};
-import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, halves_from};
+import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, row_top_of, halves_from};
 // @require has_scales == bfloat
 
 struct Params {
@@ -113,7 +113,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   // A query that saw no key has no weights.
   let level = vec4<f32>(select(pair.x, inf_f(), is_neginf_f(pair.x)));
   @if(bfloat) let of_row = row_word(batch, head, query);
-  @if(bfloat) let change_exponent = 15 - change_top(row_top_of(of_row));
+  @if(bfloat) let change_exponent = 15 - change_top(row_top_of(of_row, g_top));
   @if(bfloat) let z_unit = vec4<f32>(power_of_two(g_top + v_top - 30 + change_exponent));
   @else let z_unit = vec4<f32>(1.0);
   @if(bfloat) let delta = vec4<f32>(pair.y * power_of_two(change_exponent));

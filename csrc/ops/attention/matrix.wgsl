@@ -10,6 +10,7 @@
 //   var<workgroup> products: array<vec4<u32>>, of at least 576 elements: 4 subgroups * 16 rows * part_pitch.
 //
 // @const   wide: bool // heads of up to 128 dimensions, else of up to 64
+// @const   converted: bool // operands of bfloat16 are what attention_halves.wgsl made of them
 
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 
@@ -61,7 +62,7 @@ fn take_scales(batch: u32, head: u32) {
 
 // What is staged of a group.
 fn staged_group(group: vec4<u32>, factor: f32) -> vec4<u32> {
-  @if(bfloat) return halves_from(group, factor, with_subnormals);
+  @if(bfloat && !converted) return halves_from(group, factor, with_subnormals);
   @else return group;
 }
 

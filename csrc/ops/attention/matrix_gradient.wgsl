@@ -58,13 +58,6 @@ fn row_word(batch: u32, head: u32, query: u32) -> u32 {
   return word;
 }
 
-// The exponent of the largest magnitude in the row of g. Of a row of zeros: that of the head.
-@if(bfloat)
-fn row_top_of(word: u32) -> i32 {
-  let top = i32(word & 0xffu) - 127;
-  return select(top, g_top, top == -127);
-}
-
 // Weights, which a rounded score may have made large. What is NaN stays NaN.
 fn bounded(weights: vec4<f32>, most: f32) -> vec4<f32> {
   @if(bfloat && has_bias) {

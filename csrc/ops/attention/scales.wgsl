@@ -42,6 +42,22 @@ fn top_of(scales: vec2<u32>, operand: u32) -> i32 {
   return i32(extractBits(scales.y, 8u * operand, 8u)) - 127;
 }
 
+// The exponent of the largest magnitude in a row of g; of a row of zeros: that of the head. `word` is what
+// attention_ranges.wgsl wrote of the row.
+@if(has_scales)
+fn row_top_of(word: u32, g_top: i32) -> i32 {
+  let top = i32(word & 0xffu) - 127;
+  return select(top, g_top, top == -127);
+}
+
+// For the gradients of keys, queries of a row are staged times a power of two of its own, beside that of the head: its negative
+// exponent.
+@if(has_scales)
+fn shift_of(word: u32, q_top: i32, g_top: i32) -> i32 {
+  let room = i32((word >> 8u) & 0xffu) - 127 - (q_top - 29);
+  return clamp(min(g_top - row_top_of(word, g_top), room), 0, 30);
+}
+
 // Eight bfloat16 as float16. pack2x16float may flush subnormal results.
 @if(has_scales)
 fn halves_from(group: vec4<u32>, factor: f32, with_subnormals: bool) -> vec4<u32> {

@@ -16,11 +16,14 @@ namespace {
 using Pass = AttentionPass;
 using Kernel = AttentionKernel;
 
-// {invocations, lanes, row blocks, column blocks}: 64 rows of 64 columns, and 32 of 64. On an H200
-// kTall is the faster one forward, for heads of up to 64 dimensions. Backward it takes five times
-// as long as kFlat.
-constexpr AttentionBlocks kTall = {128, 16, 2, 1};
+// {invocations, lanes, row blocks, column blocks}: 32 rows of 64 columns, 64 of 64 twice, and 64 of
+// 128. On an H100 kTall is the fastest one forward for heads of up to 64 dimensions, kBroad
+// backward, and kWide in both directions for wider heads. Where two blocks meet one they take five
+// times as long, but for kTall forward; so does kWide for heads of up to 64 dimensions.
 constexpr AttentionBlocks kFlat = {128, 16, 1, 1};
+constexpr AttentionBlocks kBroad = {256, 16, 1, 1};
+constexpr AttentionBlocks kTall = {128, 16, 2, 1};
+constexpr AttentionBlocks kWide = {128, 16, 2, 2};
 
 // The first row that fits is taken. Wide heads take more registers for each row, so an invocation
 // has fewer rows of them.
@@ -34,11 +37,14 @@ constexpr AttentionStrategy kStrategies[] = {
     {"forward_matrix_bf16", Pass::kForward, Kernel::kScaled, 0, 128, false, {}, kFlat},
     {"forward_software", Pass::kForward, Kernel::kTiles, 0, 128, true, {64, 1, 1, 16, 16, true}},
     {"forward_blocks_64", Pass::kForward, Kernel::kBlocks, 0, 64, false, {}, kTall, 8},
+    {"forward_blocks_128", Pass::kForward, Kernel::kBlocks, 0, 128, false, {}, kWide, 8},
     {"forward_blocks_32", Pass::kForward, Kernel::kBlocks, 0, 128, false, {}, kFlat},
     {"forward_32", Pass::kForward, Kernel::kTiles, 0, 256, false, {32, 4, 1, 8, 4, false}},
     {"backward_matrix", Pass::kBackward, Kernel::kMatrix, 0, 128, false, {}},
     {"backward_matrix_bf16", Pass::kBackward, Kernel::kScaled, 0, 128, false, {}, kFlat, 0, kFlat},
     {"backward_software", Pass::kBackward, Kernel::kTiles, 0, 128, true, {64, 1, 1, 8, 16, true}},
+    {"backward_blocks_64", Pass::kBackward, Kernel::kBlocks, 0, 64, false, {}, kBroad, 8, kBroad},
+    {"backward_blocks_128", Pass::kBackward, Kernel::kBlocks, 0, 128, false, {}, kWide, 8, kWide},
     {"backward_blocks_32", Pass::kBackward, Kernel::kBlocks, 0, 128, false, {}, kFlat, 0, kFlat},
     {"backward_64", Pass::kBackward, Kernel::kTiles, 0, 64, false, {32, 4, 2, 4, 4, false}},
     {"backward_32", Pass::kBackward, Kernel::kTiles, 0, 256, false, {32, 4, 1, 4, 4, false}},

@@ -78,7 +78,7 @@ def compare(tensors, mask=None, *, near=NEAR, **options):
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("dims", "value_dims"), [(64, 64), (80, 80), (128, 128), (24, 104)])
-@pytest.mark.parametrize(("queries", "keys"), [(3, 5), (33, 70), (131, 150)])
+@pytest.mark.parametrize(("queries", "keys"), [(3, 5), (33, 70), (131, 150), (300, 257)])
 def test_sizes(queries, keys, dims, value_dims, causal):
     # With few keys, gradients of scores cancel down to the rounding of the result, in all kernels.
     near = (NEAR[0], 2e-2) if keys < 10 else NEAR
@@ -87,11 +87,12 @@ def test_sizes(queries, keys, dims, value_dims, causal):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_groups_of_heads(causal):
-    tensors = inputs(2, 6, 70, 75, 64, key_heads=2)
+@pytest.mark.parametrize("queries", [70, 270])
+def test_groups_of_heads(queries, causal):
+    tensors = inputs(2, 6, queries, 75, 64, key_heads=2)
     # The heads that share keys have magnitudes of their own.
     tensors[0] *= torch.tensor([1, 2**-5, 1.5, 2, 1, 2**-9])[:, None, None]
-    weights = torch.randn(2, 6, 70, 64) * torch.tensor([1, 1, 2**-9, 1, 32, 1])[:, None, None]
+    weights = torch.randn(2, 6, queries, 64) * torch.tensor([1, 1, 2**-9, 1, 32, 1])[:, None, None]
     compare(tensors, weights=weights.bfloat16(), enable_gqa=True, is_causal=causal)
 
 
@@ -212,12 +213,13 @@ def test_small_keys_and_queries_count_in_gradients():
         assert_near(one, other, 2 * NEAR[1], -2)  # each column
 
 
-def test_rows_of_small_gradients():
-    tensors = inputs(1, 2, 70, 75, 64)
-    scale = torch.ones(70, 1)
+@pytest.mark.parametrize("queries", [70, 330])
+def test_rows_of_small_gradients(queries):
+    tensors = inputs(1, 2, queries, queries + 5, 64)
+    scale = torch.ones(queries, 1)
     scale[::3] = 2.0**-12
     scale[40] = scale[64:] = 2.0**-20
-    weights = (torch.randn(1, 2, 70, 64) * scale).bfloat16()
+    weights = (torch.randn(1, 2, queries, 64) * scale).bfloat16()
     for causal in (False, True):
         actual, expected = both(tensors, weights=weights, is_causal=causal)
         first = 1 if causal else 0  # the gradient of a single weight of 1 is all rounding
@@ -226,7 +228,7 @@ def test_rows_of_small_gradients():
             assert_near(one, other, NEAR[1])
     # Keys that only rows of small gradients see.
     actual, expected = both(
-        [tensors[0], tensors[1][:, :, :70], tensors[2][:, :, :70]], weights=weights, is_causal=True
+        [tensors[0], *(t[:, :, :queries] for t in tensors[1:])], weights=weights, is_causal=True
     )
     for one, other in zip(actual[2:], expected[2:], strict=True):
         assert_near(one, other, 10 * NEAR[1], -1)
@@ -354,9 +356,10 @@ def test_graphs():
 
 
 def test_which_calls_take_it():
-    """Large ones: two dispatches more find out which heads fit, and both kernels run."""
+    """Large ones: two dispatches more find out which heads fit, three convert them, and both
+    kernels run."""
     _C._force_attention_strategy("")
-    for length, count in ((64, 1), (1536, 4)):
+    for length, count in ((64, 1), (256, 1), (1536, 7)):
         tensors = to_device(inputs(1, 2, length, length, 64))
         with sdpa_kernel(SDPBackend.OVERRIDEABLE):
             before = torch.webgpu.stats()["dispatches"]
