@@ -82,9 +82,9 @@ def export(
 
     The function is captured as `torch.webgpu.graph` does, without being executed: parameters,
     optimizers, gradients and generators are afterwards as they were. Recordings are made for a
-    browser that was asked for nothing more than the standard's smallest limits, and for one with
-    half floats and subgroups if those change anything. Random numbers come from the inputs
-    ``seed0`` and ``offset0``, which count on by themselves.
+    browser that was asked for nothing more than the standard's smallest limits, and for those with
+    32 KiB of workgroup memory, half floats and subgroups if these change anything. Random numbers
+    come from the inputs ``seed0`` and ``offset0``, which count on by themselves.
 
     Raises RuntimeError for what cannot be captured, naming the line, and for the first step of an
     optimizer that is not among `state`, and for an operator whose kernels a size chooses where a
@@ -221,13 +221,18 @@ def _targets() -> list[_Target]:
     """For whom to record, those that a player prefers first; the last one plays everywhere."""
     _, has, limits = _C.properties()
     sizes = {name: limits[name] for name in ("subgroup_min_size", "subgroup_max_size")}
+    # The fastest products take more workgroup memory than the standard's smallest limit of 16 KiB.
+    # Nearly all GPUs have so much.
+    memory = {"max_workgroup_storage": 32768}
+    has_memory = memory["max_workgroup_storage"] <= limits["max_workgroup_storage"]
+    room = _Target((), memory if has_memory else {})
     # Not every browser converts pairs of halves by bitcast.
-    halves = _Target(("shader-f16",), {"f16-bitcast": 0})
-    subgroups = _Target(("subgroups",), sizes)
+    halves = _Target(("shader-f16",), {**room.limits, "f16-bitcast": 0})
+    subgroups = _Target(("subgroups",), {**room.limits, **sizes})
     both = _Target(("shader-f16", "subgroups"), {**halves.limits, **sizes})
     # So few workgroups keep it busy that launches are planned as for cores.
     software = _Target((), {"workgroups_to_fill": 16}, software=True)
-    wanted = [software, both, subgroups, halves, _Target()]
+    wanted = [software, both, subgroups, halves, room, _Target()]
     return [target for target in wanted if set(target.features) <= set(has)]
 
 
