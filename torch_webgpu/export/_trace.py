@@ -247,6 +247,8 @@ class _Trace:
                     "fx_graph_remote_cache": False,
                     # It needs a number for each size, for tiles that kernels here do not have.
                     "triton.coalesce_tiling_analysis": False,
+                    # It asks of each constant whether it is contiguous, which some sizes decide.
+                    "joint_graph_constant_folding": False,
                 }
             ),
             # The compiler finds attention in its parts, and would make it whole again.
