@@ -168,6 +168,8 @@ FUNCTIONS = {
         "plane": F.adaptive_avg_pool2d(x[None], (5, None)),
         "infinite": F.adaptive_avg_pool1d(1 / x.round().abs().T, 4),
     },
+    "windows": lambda x: x.unfold(1, 3, 2).amax(-1) + x.unfold(0, 1, 1)[:, :5, 0],
+    "a constant diagonal": lambda x: torch.diag(torch.ones_like(x[:, 0])) * x[:, :1],
     "running sums": lambda x: {"rows": x.cumsum(0), "truths": (x > 0).cumsum(1)},
     "last rows": lambda x: x[-3:].sum(0),
     "truth": lambda x: x > 0,
@@ -243,7 +245,7 @@ def branch(x):
 
 
 REFUSED = {
-    "median": (lambda x: x.median(0).values, "aten.median depends on sizes"),
+    "histogram": (lambda x: x.histc(5, -2, 2), "aten.histc depends on sizes"),
     "transform": (lambda x: torch.fft.rfft(x).real, "aten._fft_r2c depends on sizes"),
     "topk": (lambda x: x.topk(3, 0).values, "3 <= n"),
     "branch": (branch, "depends on n > 3"),

@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.overrides import TorchFunctionMode
+
+from torch_webgpu.export import _order
+from torch_webgpu.export._sizes import is_sized
 
 aten = torch.ops.aten
 
@@ -15,83 +17,33 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     """By operator. They return NotImplemented, which leaves the operator, if no size is dynamic."""
     return {
         aten.convolution_backward.default: _convolution_backward,
-        aten.cumsum.default: functools.partial(_scan, torch.sum, 0),
-        aten.cumprod.default: functools.partial(_scan, torch.prod, 1),
-        aten.logcumsumexp.default: functools.partial(_scan, torch.logsumexp, -torch.inf),
-        aten.sort.default: _sort,
-        aten.sort.stable: _stable_sort,
-        aten.topk.default: _topk,
-        aten.bucketize.Tensor: _bucketize,
         aten.addmm.default: functools.partial(_added_product, aten.mm),
         aten.baddbmm.default: functools.partial(_added_product, aten.bmm),
+        aten._trilinear.default: _trilinear,
+        aten.isin.Tensor_Tensor: _isin,
+        aten.replication_pad1d_backward.default: _replication_backward,
+        aten.replication_pad2d_backward.default: _replication_backward,
+        aten.replication_pad3d_backward.default: _replication_backward,
+        aten._cdist_forward.default: _distances,
+        aten._cdist_backward.default: _distances_backward,
+        aten.cumsum.default: functools.partial(_order.scan, torch.sum, 0),
+        aten.cumprod.default: functools.partial(_order.scan, torch.prod, 1),
+        aten.logcumsumexp.default: functools.partial(_order.scan, torch.logsumexp, -torch.inf),
+        aten.cummax.default: functools.partial(_order.running_extreme, True),
+        aten.cummin.default: functools.partial(_order.running_extreme, False),
+        aten.sort.default: _order.sort,
+        aten.sort.stable: _order.stable_sort,
+        aten.topk.default: _order.topk,
+        aten.kthvalue.default: _order.kthvalue,
+        aten.median.default: functools.partial(_order.median_of_all, False),
+        aten.median.dim: functools.partial(_order.median, False),
+        aten.nanmedian.default: functools.partial(_order.median_of_all, True),
+        aten.nanmedian.dim: functools.partial(_order.median, True),
+        aten.mode.default: _order.mode,
+        aten.bucketize.Tensor: _order.bucketize,
+        aten.searchsorted.Tensor: _order.searchsorted,
+        aten.searchsorted.Scalar: _order.searchsorted_of_number,
     }
-
-
-class SizedFunctions(TorchFunctionMode):
-    """Replaces functions of which PyTorch's own form asks for sizes on its way."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        replaced = _functions().get(func)
-        found = replaced(*args, **(kwargs or {})) if replaced else NotImplemented
-        return func(*args, **(kwargs or {})) if found is NotImplemented else found
-
-
-@functools.cache
-def _functions() -> dict[Any, Callable[..., Any]]:
-    """By the function of PyTorch's. They return NotImplemented as decompositions do."""
-    return {
-        torch.linspace: _linspace,
-        **{
-            function: functools.partial(_adaptive_pool, dims)
-            for dims, function in enumerate(
-                (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d), 1
-            )
-        },
-    }
-
-
-def _linspace(start: Any, end: Any, steps: Any, **options: Any) -> Any:
-    dtype = options.get("dtype") or torch.get_default_dtype()
-    if isinstance(steps, int) or any(isinstance(x, torch.Tensor) for x in (start, end)):
-        return NotImplemented
-    if options.get("out") is not None or not dtype.is_floating_point:
-        return NotImplemented
-    requires_grad = options.pop("requires_grad", False)
-    places = torch.arange(steps, **{**options, "dtype": dtype})
-    # From both ends, as PyTorch does, so that the last element is `end`.
-    to_end, from_end = places, places - (steps - 1)
-    if start > end:  # a file's quotients of sizes are not negative
-        to_end, from_end = -to_end, -from_end
-    step = abs(end - start) / torch.sym_max(steps - 1, 1)
-    found = torch.where(2 * places < steps, start + to_end * step, end + from_end * step)
-    return found.requires_grad_(requires_grad)
-
-
-def _adaptive_pool(dims: int, x: torch.Tensor, output_size: Any) -> Any:
-    """For each dimension, a result sums those of all elements that are its part."""
-    if not _is_sized(x):
-        return NotImplemented
-    sizes = list(output_size) if isinstance(output_size, (list, tuple)) else [output_size] * dims
-    for d, size in enumerate(sizes, x.dim() - dims):
-        length = x.shape[d]
-        if size is None:
-            continue
-        if size == 1:
-            x = x.mean(d, keepdim=True)
-            continue
-        results = torch.arange(size, device=x.device)[:, None]
-        first, end = results * length // size, ((results + 1) * length + size - 1) // size
-        places = torch.arange(length, device=x.device)
-        is_part = (places >= first) & (places < end)
-        sums = torch.where(is_part, x.movedim(d, -1).unsqueeze(-2), 0).sum(-1)
-        x = (sums / (end - first).squeeze(1)).movedim(-1, d)
-    return x
-
-
-def _is_sized(*tensors: torch.Tensor) -> bool:
-    return not all(isinstance(n, int) for tensor in tensors for n in tensor.shape)
 
 
 def _added_product(
@@ -104,7 +56,7 @@ def _added_product(
     alpha: float = 1,
 ) -> Any:
     """With factors, which no generated kernel of a product has."""
-    if (beta == 1 and alpha == 1) or not _is_sized(added, a, b):
+    if (beta == 1 and alpha == 1) or not is_sized(added, a, b):
         return NotImplemented
     product = multiply(a, b)
     if alpha != 1:
@@ -114,61 +66,93 @@ def _added_product(
     return product + (added if beta == 1 else added * beta)
 
 
-# An element of what follows is computed from all elements of its row. That is work which is
-# quadratic in the length, but no memory, and one kernel for all lengths.
-
-
-def _scan(
-    reduce: Callable[..., torch.Tensor], start: float, x: torch.Tensor, dim: int, **options: Any
+def _trilinear(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
 ) -> Any:
-    """Each element reduces what precedes it, and itself. Others count as `start`."""
-    if not _is_sized(x) or x.dim() == 0:
+    if not is_sized(a, b, c):
         return NotImplemented
-    row = x.movedim(dim, -1)
-    places = torch.arange(row.shape[-1], device=row.device)
-    before = torch.where(places[:, None] >= places, row.unsqueeze(-2), start)
-    return reduce(before, -1, **options).movedim(-1, dim)
+    for d in expand1:
+        a = a.unsqueeze(d)
+    for d in expand2:
+        b = b.unsqueeze(d)
+    for d in expand3:
+        c = c.unsqueeze(d)
+    product = a * b * c
+    return product.sum(list(sumdim)) if sumdim else product
 
 
-def _sort(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Any:
-    return _stable_sort(x, stable=False, dim=dim, descending=descending)
-
-
-def _stable_sort(
-    x: torch.Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False
+def _isin(
+    elements: torch.Tensor,
+    others: torch.Tensor,
+    *,
+    assume_unique: bool = False,
+    invert: bool = False,
 ) -> Any:
-    """Each element goes to the place of which the number is how many come before it."""
-    if not _is_sized(x) or x.dim() == 0:
+    if not is_sized(elements, others):
         return NotImplemented
-    row = x.movedim(dim, -1)
-    keys = row.int() if row.dtype == torch.bool else row
-    one, other = keys.unsqueeze(-1), keys.unsqueeze(-2)
-    is_before, is_equal = (other > one if descending else other < one), other == one
-    if keys.is_floating_point():  # NaN is the largest
-        nans = one.isnan(), other.isnan()
-        largest, smaller = reversed(nans) if descending else nans
-        is_before = is_before | (largest & ~smaller)
-        is_equal = is_equal | (nans[0] & nans[1])
-    places = torch.arange(row.shape[-1], device=x.device)
-    is_before = is_before | (is_equal & (places < places[:, None]))
-    indices = torch.empty_like(row, dtype=torch.int64, memory_format=torch.contiguous_format)
-    indices = indices.scatter(-1, is_before.sum(-1), places.expand(row.shape))
-    return row.gather(-1, indices).movedim(-1, dim), indices.movedim(-1, dim)
+    found = (elements.unsqueeze(-1) == others.reshape(-1)).any(-1)
+    return ~found if invert else found
 
 
-def _topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    found = _stable_sort(x, stable=False, dim=dim, descending=largest)
-    return found if found is NotImplemented else tuple(each.narrow(dim, 0, k) for each in found)
+def _replication_backward(gradient: torch.Tensor, x: torch.Tensor, padding: Sequence[int]) -> Any:
+    """Elements at an edge have the gradients of their copies as well."""
+    if not is_sized(gradient, x):
+        return NotImplemented
+    for k in range(len(padding) // 2):
+        d, (left, right) = gradient.dim() - 1 - k, padding[2 * k : 2 * k + 2]
+        inner = F.pad(gradient, [*[0, 0] * k, -left, -right])
+        places = torch.arange(x.shape[d], device=x.device).reshape([-1, *[1] * k])
+        if left > 0:
+            copies = gradient.narrow(d, 0, left).sum(d, keepdim=True)
+            inner = inner + torch.where(places == 0, copies, 0)
+        if right > 0:
+            copies = gradient.narrow(d, gradient.shape[d] - right, right).sum(d, keepdim=True)
+            inner = inner + torch.where(places == x.shape[d] - 1, copies, 0)
+        gradient = inner
+    return gradient
 
 
-def _bucketize(
-    x: torch.Tensor, boundaries: torch.Tensor, *, out_int32: bool = False, right: bool = False
+def _distances(a: torch.Tensor, b: torch.Tensor, p: float, compute_mode: int | None) -> Any:
+    if not is_sized(a, b):
+        return NotImplemented
+    apart = (a.unsqueeze(-2) - b.unsqueeze(-3)).abs()
+    if p == 0:
+        return (apart != 0).sum(-1).to(a.dtype)
+    if p == 1:
+        return apart.sum(-1)
+    if p == 2:
+        return (apart * apart).sum(-1).sqrt()
+    if p == torch.inf:
+        return apart.amax(-1)
+    return (apart**p).sum(-1) ** (1 / p)
+
+
+def _distances_backward(
+    gradient: torch.Tensor, a: torch.Tensor, b: torch.Tensor, p: float, distances: torch.Tensor
 ) -> Any:
-    if not _is_sized(x, boundaries):
+    """That of `a`. As PyTorch has it, which is 0 where two vectors are the same."""
+    if not is_sized(a, b):
         return NotImplemented
-    value = x.unsqueeze(-1)
-    is_left = ~(value < boundaries) if right else ~(value <= boundaries)
-    return is_left.sum(-1, dtype=torch.int32 if out_int32 else torch.int64)
+    apart = a.unsqueeze(-2) - b.unsqueeze(-3)
+    gradient, distances = gradient.unsqueeze(-1), distances.unsqueeze(-1)
+    if p == 0:
+        return torch.zeros_like(a)
+    if p == 1:
+        parts = apart.sign()
+    elif p == torch.inf:
+        parts = torch.where(apart.abs() == distances, apart.sign(), 0)
+    else:
+        same = (distances == 0) | (apart == 0) if p < 1 else distances == 0
+        parts = apart.sign() * apart.abs() ** (p - 1) / distances ** (p - 1)
+        parts = torch.where(same, 0, parts)
+    return (gradient * parts).sum(-2)
 
 
 def _convolution_backward(
@@ -185,7 +169,7 @@ def _convolution_backward(
     output_mask: Sequence[bool],
 ) -> Any:
     """A convolution's gradients are convolutions."""
-    if not _is_sized(gradient, x, weight):
+    if not is_sized(gradient, x, weight):
         return NotImplemented
     of_x, of_weight, of_bias = output_mask
     stride, padding, dilation = (

@@ -34,6 +34,11 @@ _MOST_VALUES = 1 << 16
 _LARGEST = 1 << 62
 
 
+def is_sized(*tensors: torch.Tensor) -> bool:
+    """Whether a size of the tensors is one that a call decides, while a function is traced."""
+    return not all(isinstance(n, int) for tensor in tensors for n in tensor.shape)
+
+
 class Symbols:
     """The sizes of a function, by the symbols that the compiler has for them."""
 

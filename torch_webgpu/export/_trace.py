@@ -20,8 +20,10 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_webgpu import wgsl
-from torch_webgpu.export._decompositions import SizedFunctions, decompositions
+from torch_webgpu.export._composites import sized_composites
+from torch_webgpu.export._decompositions import decompositions
 from torch_webgpu.export._dimensions import Dimension, Shapes
+from torch_webgpu.export._functions import SizedFunctions
 from torch_webgpu.export._lines import Line, SizedError, current, innermost
 from torch_webgpu.export._record import Recorder, RefusedError
 from torch_webgpu.export._sizes import Symbols
@@ -189,6 +191,7 @@ class _Trace:
             fx.traceback.preserve_node_meta(),
             self.mode,
             enable_python_dispatcher(),
+            sized_composites(),
             # Of attention only this form consists of what the compiler makes kernels of.
             sdpa_kernel(SDPBackend.MATH),
             # The engine's own threads would not see the modes.
@@ -247,6 +250,8 @@ class _Trace:
                     "fx_graph_remote_cache": False,
                     # It needs a number for each size, for tiles that kernels here do not have.
                     "triton.coalesce_tiling_analysis": False,
+                    # It asks of each constant whether it is contiguous, which some sizes decide.
+                    "joint_graph_constant_folding": False,
                 }
             ),
             # The compiler finds attention in its parts, and would make it whole again.

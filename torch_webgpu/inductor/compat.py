@@ -54,6 +54,7 @@ def apply() -> None:
         scheduler,
         sizevars,
     )
+    from torch._inductor.codegen import simd
     from torch._inductor.fx_passes import post_grad
 
     from torch_webgpu.inductor import choices as product_choices
@@ -73,10 +74,14 @@ def apply() -> None:
     _replace(ir.ConcatKernel, "can_realize_into_without_copy", _may_lie_in_concatenation)
     _replace(ir.View, "dynamic_reshape_indexer", _dynamic_reshape_indexer)
     _replace(ir, "get_stride_order", _stride_order)
+    _replace(ir.FlexibleLayout, "same_ordered", _same_ordered)
+    _replace(simd.SIMDKernel, "_split_iteration_ranges", _split_ranges)
     _replace(sizevars.SizeVarAllocator, "guard_or_false", _guard_or_false)
     _replace(choices.InductorChoices, "reduction_split_factor", _split_factor)
     _replace(ir.Reduction, "num_splits", _num_splits)
     _replace(lowering, "pointwise_cat", _pointwise_cat)
+    lowered = lowering.lowerings[torch.ops.aten.unfold.default]
+    lowering.lowerings[torch.ops.aten.unfold.default] = functools.partial(_unfold, lowered)
     _replace(lowering, "get_constant_value", _constant_divisor)
     _replace(cudagraph_utils, "check_multiple_devices_or_any_cpu_nodes", _reason_against_graphs)
     _replace(compile_fx, "cudagraphify", _graphify)
@@ -310,6 +315,27 @@ def _stride_order(original: Callable[..., Any], seq: Any, shape_env: Any = None)
     return original(seq, shape_env)
 
 
+def _same_ordered(original: Callable[..., Any], sizes: Any, stride: Any) -> Any:
+    """Inductor's function asks for the strides' numbers. Usual ones tell the order: it decides how
+    a tensor is laid out, and what reads it takes it as it lies."""
+    from torch_webgpu.inductor import sized_products
+    from torch_webgpu.inductor.lanes import size_hint
+
+    if sized_products.is_active():
+        stride = [size_hint(n) for n in stride]
+    return original(sizes, stride)
+
+
+def _split_ranges(original: Callable[..., Any], groups: Any, lengths: Any) -> Any:
+    """Inductor's function wants to know that n * m is more than n, which it is not where m is 1,
+    and that nothing is left of n * n after n twice."""
+    from torch_webgpu.inductor import sized_products
+
+    if not sized_products.is_active():
+        return original(groups, lengths)
+    return sized_products.split_ranges(groups, lengths)
+
+
 def _guard_or_false(original: Callable[..., bool], self: Any, condition: Any) -> bool:
     """Inductor asks whether a stride is a multiple of another one. The remainder may have a
     quotient in it, of which Inductor cannot compute the range."""
@@ -375,6 +401,16 @@ def _pointwise_cat(original: Callable[..., Any], inputs: Any, dim: int = 0) -> A
     if inputs[0].get_device().type == "webgpu" and len(reads) >= buffer_budget():
         return ir.TensorBox(ir.ConcatKernel.create(inputs, dim))
     return original(inputs, dim)
+
+
+def _unfold(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Inductor asks for a number in place of a size, to tell how often an element is read."""
+    from torch_webgpu.inductor import sized_products
+
+    if not sized_products.is_active():
+        return original(*args, **kwargs)
+    with sized_products.lowered_windows():
+        return original(*args, **kwargs)
 
 
 def _reason_against_graphs(original: Callable[..., str | None], devices: dict[Any, Any]) -> Any:

@@ -230,6 +230,29 @@ class LongPrinter(ExprPrinter):
 
     _print_Pow = _print_PowByNatural
 
+    def _print_Where(self, expr: sympy.Expr) -> str:
+        condition, true, false = map(self._print, expr.args)
+        return f"select({false}, {true}, {condition})"
+
+    def _print_Relational(self, expr: sympy.Expr) -> str:
+        a, b = map(self._print, expr.args)
+        if isinstance(expr, sympy.Eq):
+            return f"all({a} == {b})"
+        if isinstance(expr, sympy.Ne):
+            return f"any({a} != {b})"
+        if isinstance(expr, (sympy.Gt, sympy.Ge)):
+            a, b = b, a
+        return f"{'lt_l' if isinstance(expr, (sympy.Lt, sympy.Gt)) else 'le_l'}({a}, {b})"
+
+    def _print_And(self, expr: sympy.Expr) -> str:
+        return "(" + " && ".join(map(self._print, expr.args)) + ")"
+
+    def _print_Or(self, expr: sympy.Expr) -> str:
+        return "(" + " || ".join(map(self._print, expr.args)) + ")"
+
+    def _print_Not(self, expr: sympy.Expr) -> str:
+        return f"!({self._print(expr.args[0])})"
+
     def _print_Identity(self, expr: sympy.Expr) -> str:
         return self._print(expr.args[0])
 

@@ -8,6 +8,8 @@ stay those of eager mode.
 """
 
 import contextlib
+import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
@@ -75,6 +77,22 @@ def lowered_convolution() -> Iterator[None]:
     finally:
         for name in replaced:
             delattr(sizes, name)  # the class has its own
+
+
+@contextlib.contextmanager
+def lowered_windows() -> Iterator[None]:
+    """In the block, where Inductor lowers views of windows, a usual size answers how often elements
+    are read. That decides whether they are computed again for each."""
+    sizes = V.graph.sizevars
+    name = "guarding_hint_or_throw"
+    if not hasattr(sizes, name):  # of one version
+        yield
+        return
+    vars(sizes)[name] = lambda value, **_: size_hint(value)
+    try:
+        yield
+    finally:
+        delattr(sizes, name)
 
 
 def is_product(node: Any) -> bool:
@@ -422,3 +440,65 @@ def _reshape_groups(
         groups.insert(0, (range(i, a), range(j, b)))
         a, b = i, j
     return groups
+
+
+def split_ranges(groups: Sequence[sympy.Expr], lengths: Sequence[Sequence[sympy.Expr]]) -> Any:
+    """The ranges of a kernel's groups that a node with other lengths needs, and for each length the
+    function from an index of all ranges to the node's. Whatever the sizes are: only what is divided
+    without a rest is split.
+
+    Raises CantSplit if there are none.
+    """
+    from torch._inductor.codegen.simd import CantSplit
+
+    if not any(len(each) for each in lengths):
+        return [[] for _ in groups], []
+    is_one = functools.partial(V.graph.sizevars.statically_known_equals, right=1)
+    left = [V.graph.sizevars.simplify(group) for group in groups]
+    ranges: list[list[sympy.Expr]] = [[] for _ in left]
+    numbers = itertools.count()
+    current = 0
+
+    def parts_of(size: sympy.Expr) -> list[tuple[sympy.Expr, int]]:
+        """The ranges that a length is made of, the outermost first, with their numbers."""
+        nonlocal current
+        parts: list[tuple[sympy.Expr, int]] = []
+        while not is_one(size):
+            while current < len(left) and is_one(left[current]):
+                current += 1
+            if current == len(left):
+                raise CantSplit(size, 0)
+            part, rest, size = size, _quotient(left[current], size), sympy.S.One
+            if rest is None:  # the group is a part of the length
+                part, rest, size = left[current], sympy.S.One, _quotient(part, left[current])
+                if size is None:
+                    raise CantSplit(part, left[current])
+            left[current] = rest
+            ranges[current].append(part)
+            parts.append((part, next(numbers)))
+        return parts
+
+    getters = [
+        [functools.partial(_combined, parts_of(V.graph.sizevars.simplify(n))) for n in each]
+        for each in lengths
+    ]
+    if not all(map(is_one, left)):
+        raise CantSplit(left, lengths)
+    return ranges, getters
+
+
+def _combined(parts: Sequence[tuple[sympy.Expr, int]], index: Sequence[sympy.Expr]) -> sympy.Expr:
+    """The number that the parts of an index make."""
+    number = sympy.S.Zero
+    for size, k in parts:
+        number = number * size + index[k]
+    return number
+
+
+def _quotient(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
+    """a / b, if that is an integer for all sizes."""
+    quotient = sympy.cancel(a / b)
+    numerator, denominator = sympy.fraction(quotient)
+    if denominator == 1 and all(n.is_Integer for n in numerator.atoms(sympy.Number)):
+        return quotient
+    return FloorDiv(a, b) if V.graph.sizevars.statically_known_multiple_of(a, b) else None
