@@ -251,7 +251,7 @@ REFUSED = {
     "branch": (branch, "depends on n > 3"),
     "number": (lambda x: x + float(x.shape[0]), "depends on n"),
     "loop": (lambda x: sum(x[k] for k in range(x.shape[0])), "depends on n"),
-    "chunks": (lambda x: x.chunk(2)[0], "what is done depends on"),
+    "chunks": (lambda x: x.chunk(2)[0], "torch.Tensor.chunk depends on"),
     "row": (lambda x: x[5], "5 < n"),
     "pairs": (lambda x: x.view(-1, 24), "what is done needs"),
     "squeeze": (lambda x: x[:, :1].squeeze(), "aten.squeeze removes a dimension of n"),

@@ -1,6 +1,9 @@
 """Operators over sizes that a call decides, in a file, compared with PyTorch on the CPU: their
 results, and the gradients of the function's inputs."""
 
+import pathlib
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -449,3 +452,48 @@ def test_attention_of_halves(tmp_path):
         [(2, 3, 17, 16), (1, 1, 1, 1), (2, 2, 5, 3)],
         2e-2,
     )
+
+
+# ---- Errors
+
+REFUSED = {
+    "transform": (lambda x: torch.fft.rfft(x).real, "aten._fft_r2c depends on sizes"),
+    "histogram": (lambda x: x.histc(5, -2, 2), "aten.histc depends on sizes"),
+    "scattered means": (
+        lambda x: torch.zeros_like(x[:3]).scatter_reduce(0, (x > 0).long(), x, "mean"),
+        "aten.scatter_reduce_ depends on sizes",
+    ),
+    "gradient": (
+        lambda x: torch.autograd.grad((y := x.requires_grad_()).cumprod(0).sum(), y)[0],
+        r"torch\.autograd\.grad depends on",
+    ),
+    "padding of more": (
+        lambda x: F.pad(x[None], (0, 0, 3, 0), mode="circular"),
+        r"torch\.nn\.functional\.pad depends on n >= 3",
+    ),
+    "reflections of more": (
+        lambda x: F.pad(x.T[None], (3, 0), mode="reflect"),
+        r"what is done needs \(0 < n\) & \(3 < n\)",
+    ),
+    "no window": (
+        lambda x: F.max_pool1d(x.T[None], 5, 1, ceil_mode=True),
+        r"what is done needs 1 <= Min\(n, n - 4\)",
+    ),
+    "less than one": (
+        lambda x: F.interpolate(x.T[None], scale_factor=0.5),
+        r"what is done needs 1 <= \(\(n//2\)\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_one_error_names_operator_and_line(tmp_path, name, caplog, capfd):
+    function, message = REFUSED[name]
+    with pytest.raises(RuntimeError, match=message) as caught:
+        torch.webgpu.export(
+            function, {"x": torch.randn(8, 12)}, tmp_path / "m", dynamic_shapes={"x": {0: "n"}}
+        )
+    text = str(caught.value)
+    assert text.startswith("cannot export ") and len(text.splitlines()) <= 2
+    assert re.search(rf"{re.escape(pathlib.Path(__file__).name)}:\d+: ", text)
+    assert not caplog.records and "Traceback" not in capfd.readouterr().err

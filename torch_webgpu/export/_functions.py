@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.overrides import TorchFunctionMode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.overrides import TorchFunctionMode, resolve_name
 
 from torch_webgpu.export._composites import scaled_size
 from torch_webgpu.export._sizes import is_sized
@@ -15,12 +16,22 @@ from torch_webgpu.export._sizes import is_sized
 class SizedFunctions(TorchFunctionMode):
     """Replaces functions of which PyTorch's own form asks for sizes on its way."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        # The last error about a size that was asked for, and the function that asked.
+        self.refused: tuple[Exception, str] | None = None
+
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         replaced = _functions().get(func)
-        found = replaced(*args, **(kwargs or {})) if replaced else NotImplemented
-        return func(*args, **(kwargs or {})) if found is NotImplemented else found
+        try:
+            found = replaced(*args, **(kwargs or {})) if replaced else NotImplemented
+            return func(*args, **(kwargs or {})) if found is NotImplemented else found
+        except GuardOnDataDependentSymNode as error:
+            if self.refused is None or self.refused[0] is not error:  # the innermost function
+                self.refused = error, resolve_name(func) or f"{func.__module__}.{func.__name__}"
+            raise
 
 
 @functools.cache

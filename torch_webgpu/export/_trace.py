@@ -8,6 +8,7 @@ makes kernels whose parameters are computed from sizes.
 
 import contextlib
 import linecache
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -173,12 +174,13 @@ class _Trace:
 
         self.fakes = self._fakes()
         self.outside = _Outside(self.mode)
+        self.functions = SizedFunctions()
         names: list[str] = []
         shapes: list[list[Any]] = []
 
         def traced(*given: Any) -> list[torch.Tensor]:
             inputs = dict(zip(self.inputs, given[len(self.sizes) :], strict=True))
-            with self.outside, SizedFunctions():
+            with self.outside, self.functions:
                 outputs = self.outputs_of(self.function(**inputs))
             names[:] = outputs
             shapes[:] = [[_expr(n) for n in value.shape] for value in outputs.values()]
@@ -197,6 +199,7 @@ class _Trace:
             # The engine's own threads would not see the modes.
             torch.autograd.set_multithreading_enabled(False),
             _compiling(),
+            _quiet(),
             self._explained(),
         ):
             graph = trace(*self.sizes.values(), *self.fakes)
@@ -256,6 +259,7 @@ class _Trace:
             ),
             # The compiler finds attention in its parts, and would make it whole again.
             sdpa_kernel(SDPBackend.MATH),
+            _quiet(),
             self._explained(),
         ):
             call = compile_fx.compile_fx(
@@ -296,19 +300,29 @@ class _Trace:
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Has errors name dimensions in place of the compiler's symbols."""
+        """Has errors name operators, and dimensions in place of the compiler's symbols."""
         from torch._inductor.exc import InductorError
         from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
         try:
             yield
-        except GuardOnDataDependentSymNode as error:
-            condition = self._text(error.cond)
-            raise RuntimeError(
-                f"what is done depends on {condition}, which is not the same for all sizes"
-            ).with_traceback(error.__traceback__) from error
-        except InductorError as error:
-            raise SizedError(self._text(error)) from error
+        except (GuardOnDataDependentSymNode, InductorError) as error:
+            found = str(error)
+            operator, line = _operator_in(found), _line_in(found)
+            asked = _cause(error, GuardOnDataDependentSymNode)
+            if asked is None:
+                text = self._text(found.partition("\n")[0])
+                raise SizedError(f"{operator}: {text}" if operator else text, line) from error
+            refused = self.functions.refused
+            if refused is not None and refused[0] is asked:
+                operator = refused[1]
+            text = (
+                f"{operator or 'what is done'} depends on {self._text(asked.cond)}, which is not "
+                "the same for all sizes"
+            )
+            if line is not None:
+                raise SizedError(text, line) from error
+            raise RuntimeError(text).with_traceback(error.__traceback__) from error
 
     def _text(self, text: object) -> str:
         found = str(text)
@@ -435,7 +449,9 @@ class _Inner:
         name = ".".join(["aten" if words[0] == "extern_kernels" else words[0], *words[1:2]])
         text = f"{name} depends on sizes that a call decides, and its kernels are chosen by size"
         for node in self.nodes:
-            if _name_of(node) == name and any(isinstance(n, torch.SymInt) for n in _sizes_of(node)):
+            # The code may have the form that changes a tensor in place.
+            is_named = _name_of(node).rstrip("_") == name.rstrip("_")
+            if is_named and any(isinstance(n, torch.SymInt) for n in _sizes_of(node)):
                 return SizedError(text, _line_of(node))
         return SizedError(text)
 
@@ -453,8 +469,25 @@ def _sizes_of(node: fx.Node) -> list[Any]:
 
 
 def _line_of(node: fx.Node) -> Line | None:
-    entries = re.findall(r'File "(.*?)", line (\d+),', node.meta.get("stack_trace") or "")
+    return _line_in(node.meta.get("stack_trace") or "")
+
+
+def _line_in(text: str) -> Line | None:
+    """The user's line in a text with a traceback."""
+    entries = re.findall(r'File "(.*?)", line (\d+),', text)
     return innermost(Line(file, int(number)) for file, number in entries)
+
+
+def _operator_in(text: str) -> str | None:
+    """The operator in an error of the compiler's, or of what executes a graph."""
+    found = re.search(r"(?:^  target: |\[target=torch\.ops\.)([\w.]+)", text, re.MULTILINE)
+    return None if found is None else ".".join(found[1].split(".")[:2])
+
+
+def _cause(error: BaseException | None, kind: type) -> Any:
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _shape(value: Any) -> Any:
@@ -477,6 +510,27 @@ def _compiling() -> Iterator[None]:
         yield
     finally:
         torch.compiler._is_compiling_flag = before
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the logs of PyTorch's that have what the error says, and a traceback or a graph."""
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith(_LOGGED)
+
+    logs = [logging.getLogger(f"torch.{name}") for name in _LOGGERS]
+    for log in logs:
+        log.addFilter(is_other)
+    try:
+        yield
+    finally:
+        for log in logs:
+            log.removeFilter(is_other)
+
+
+_LOGGERS = ("_subclasses.fake_tensor", "_inductor.scheduler")
+_LOGGED = ("failed while attempting to run meta", "Error in codegen")
 
 
 class _Outside(TorchDispatchMode):
