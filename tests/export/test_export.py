@@ -143,6 +143,16 @@ def test_what_every_browser_can_play(tmp_path):
     assert ({"subgroups"} in asked) == ("subgroups" in has)
 
 
+def test_a_variant_for_more_workgroup_memory(tmp_path):
+    """Nearly all GPUs have more than the least, which the fastest products do not fit."""
+    a, b = (torch.randn(256, 256, device=DEVICE) for _ in range(2))
+    torch.webgpu.export(lambda a, b: a @ b, [a, b], tmp_path / "m.twg")
+    (function,) = program_of(tmp_path / "m.twg")["functions"].values()
+    limits = [variant["requires"]["limits"] for variant in function["variants"]]
+    memory = [each["maxComputeWorkgroupStorageSize"] for each in limits]
+    assert memory[-1] <= 16384 < memory[-2] <= 32768
+
+
 def test_software_adapters_have_a_variant(tmp_path):
     """A file plays the same with that variant, which others decline, and without it."""
     torch.manual_seed(0)

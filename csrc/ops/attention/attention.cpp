@@ -437,10 +437,13 @@ Tensor scales_of(const char* op, const Attention& a, const Tensor& g = {},
   return scales;
 }
 
-// Whether bfloat16 operands are converted once, and not by each workgroup that stages them.
-bool converts_once(const Tensor& scales, const AttentionShape& shape) {
-  constexpr int64_t kFewest = 256; // queries: two workgroups
-  return scales.defined() && shape.queries > kFewest;
+// Whether bfloat16 operands are converted once, and not by each workgroup that stages them. Copies
+// of what repeats, such as an expanded head of keys, would be larger than what is given.
+bool converts_once(const Attention& a, const Tensor& scales, const Tensor& g = {}) {
+  constexpr int64_t kMostStaged = 256; // queries: of two workgroups forward
+  const auto repeats = [](const Tensor& tensor) { return tensor.numel() > extent(tensor); };
+  return scales.defined() && a.q.size(2) > kMostStaged && !repeats(a.q) && !repeats(a.k) &&
+         !repeats(a.v) && !(g.defined() && repeats(g));
 }
 
 // An operand as attention_halves.wgsl describes it, with a dtype of its size. `operand`: its byte
@@ -511,7 +514,7 @@ void run_forward_matrix(const Attention& given, const Outputs& to, const Tensor&
   namespace kernel = kernels::attention_matrix;
   constexpr int64_t kRows = 128;
   const AttentionShape shape = given.shape();
-  const bool once = converts_once(scales, shape);
+  const bool once = converts_once(given, scales);
   const Attention a = once ? converted(kForwardOp, given, scales) : given;
   kernel::Launch launch(kForwardOp);
   launch.converted(once);
@@ -816,8 +819,8 @@ void run_backward_matrix(const Attention& given, const Gradients& wanted, const 
   const AttentionShape shape = given.shape();
   const bool wide = is_wide(shape);
   const Grouping grouping(DType::kBits128);
-  const bool once = converts_once(scales, shape);
-  const Attention a = once ? converted(kBackwardOp, given, scales) : given;
+  const bool once = converts_once(given, scales, wanted.g);
+  Attention a = once ? converted(kBackwardOp, given, scales) : given;
   Gradients to = wanted;
   if (once) {
     to.g = converted(kBackwardOp, wanted.g, 3, scales, shape.heads);
@@ -827,16 +830,14 @@ void run_backward_matrix(const Attention& given, const Gradients& wanted, const 
     launch.converted(once);
     run_matrices(launch, p, wide, wide ? 64 : 128, shape.queries, shape.heads * shape.batches);
   });
-  Attention of_keys = a;
-  if (once) {
-    of_keys.q = converted(kBackwardOp, given.q, 0, scales, shape.heads, pairs);
+  if (once && (to.dk.defined() || to.dv.defined())) {
+    a.q = converted(kBackwardOp, given.q, 0, scales, shape.heads, pairs);
   }
-  run_dk_and_dv<keys::Launch, keys::Params>(
-      of_keys, to, pairs, grouping, [&](auto& launch, auto& p) {
-        bind_scales(launch, scales);
-        launch.converted(once);
-        run_matrices(launch, p, wide, 64, shape.keys, a.k.size(1) * shape.batches);
-      });
+  run_dk_and_dv<keys::Launch, keys::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
+    bind_scales(launch, scales);
+    launch.converted(once);
+    run_matrices(launch, p, wide, 64, shape.keys, a.k.size(1) * shape.batches);
+  });
 }
 
 void run_backward_scaled(const Attention& a, const Gradients& to, const Tensor& pairs,

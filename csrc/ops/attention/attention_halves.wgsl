@@ -16,8 +16,13 @@ struct Params {
   rows: u32,
   groups: u32,          // of a row
   scaled_heads: u32,    // those of queries, which have the scales
-  operand: u32,         // 0 to 3: q, k, v or g
+  operand: u32,         // operand_q and so on of operands.wgsl
 }
+
+// operand_q and operand_g, without the operands that operands.wgsl declares.
+const of_q = 0u;
+
+const of_g = 3u;
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -34,7 +39,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   var factor = factor_of(top_of(words, p.operand));
   @if(has_pairs) {
     let of_row = load_pairs(p.pairs_at + p.batches * p.heads * p.rows + 2u + row).y;
-    factor *= power_of_two(-shift_of(of_row, top_of(words, 0u), top_of(words, 3u)));
+    factor *= power_of_two(-shift_of(of_row, top_of(words, of_q), top_of(words, of_g)));
   }
   store_out(p.out_at + id, halves_from(load_a(p.a_at + at / 8u), factor, true));
 }

@@ -24,10 +24,11 @@ import package::attention::matrix::{Left, Right, Sum, threads, columns, log2_e, 
 import package::attention::matrix::{weight_pitch, step_group, staged_at, stage_rows, row_matrix, products_of, halves_of};
 import package::attention::matrix::{four_from, are_seen, scores_of, is_masked, stage_results, results_of};
 import package::attention::matrix::{q_factor, k_factor, v_factor, v_top, staged_group, product_scale, score_unit};
-import package::attention::matrix::{take_scales};
+import package::attention::matrix::{take_scales, row_groups};
 @if(!full) import package::attention::matrix::{group_or_zero};
 import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, halves_from};
 // @require has_seed == dropped && has_offset == dropped && has_scales == bfloat && (wide || !full)
+// @require bfloat || !converted
 
 struct Params {
   out_strides: vec4<u32>,
@@ -66,11 +67,22 @@ fn group_of(operand: u32, at: u32) -> vec4<u32> {
   return load_v(p.v_at + at / 8u);
 }
 
-// Behind the last row it gives that row, not zero: queries behind the last are not stored, and weights of keys behind the last are
-// zero. Wide heads take a fifth less time without a test.
+// Behind the last row it gives that row, not zero: queries behind the last are not stored, and scores with keys behind the last are
+// replaced. Values are, see value_group(). Wide heads take a fifth less time without a test.
 @if(full)
 fn group_or_zero(m: Matrix, row: u32, d: u32) -> vec4<u32> {
   return group_of(m.operand, m.at + min(row, max(m.rows, 1u) - 1u) * m.stride + d);
+}
+
+// What is staged of a group of the values of the step that starts at key `first`. Behind the last key it is zero: infinite values
+// times weights of zero would be NaN.
+fn value_group(group: vec4<u32>, first: u32, n: u32) -> vec4<u32> {
+  @if(full) {
+    if (first + columns > p.keys && first + n / row_groups >= p.keys) {
+      return vec4<u32>();
+    }
+  }
+  return staged_group(group, v_factor);
 }
 
 fn key_matrix(d: u32) -> Left {
@@ -303,8 +315,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
         maximum = most;
       }
       if (walk != find_maxima) {
-        value_part[staged_at(t)] = staged_group(next_values, v_factor);
-        @if(wide) value_part[staged_at(t + threads)] = staged_group(more_values, v_factor);
+        value_part[staged_at(t)] = value_group(next_values, first, t);
+        @if(wide) value_part[staged_at(t + threads)] = value_group(more_values, first, t + threads);
         next_values = step_group(v, first + columns, t);
         @if(wide) more_values = step_group(v, first + columns, t + threads);
         var w0 = exp2((l0 - maximum) * level_step());

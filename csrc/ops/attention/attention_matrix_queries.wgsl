@@ -25,6 +25,7 @@ import package::attention::matrix_gradient::{change_top, row_word};
 import package::attention::matrix_gradient::{bounded, change_of};
 import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, row_top_of, halves_from};
 // @require has_scales == bfloat
+// @require bfloat || !converted
 
 struct Params {
   dq_strides: vec4<u32>,

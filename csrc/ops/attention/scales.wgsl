@@ -50,8 +50,7 @@ fn row_top_of(word: u32, g_top: i32) -> i32 {
   return select(top, g_top, top == -127);
 }
 
-// For the gradients of keys, queries of a row are staged times a power of two of its own, beside that of the head: its negative
-// exponent.
+// For the gradients of keys, queries of a row are staged times 2^-n, beside the power of two of their head. This is n.
 @if(has_scales)
 fn shift_of(word: u32, q_top: i32, g_top: i32) -> i32 {
   let room = i32((word >> 8u) & 0xffu) - 127 - (q_top - 29);

@@ -25,8 +25,7 @@ constexpr AttentionBlocks kBroad = {256, 16, 1, 1};
 constexpr AttentionBlocks kTall = {128, 16, 2, 1};
 constexpr AttentionBlocks kWide = {128, 16, 2, 2};
 
-// The first row that fits is taken. Wide heads take more registers for each row, so an invocation
-// has fewer rows of them.
+// The first row that fits is taken.
 constexpr AttentionStrategy kStrategies[] = {
     // name, pass, kernel, most queries, widest head, few groups,
     // {lanes, ways, rows each, columns each, chunk, rolled},
@@ -78,12 +77,18 @@ std::array<const AttentionStrategy*, 2> forced = {}; // of each pass
 // nothing to do, are not worth it. An estimate from what the kernels take in large calls.
 constexpr int64_t kFewestProducts = int64_t{1} << 29;
 
-// Whether the call has enough work, or enough workgroups of the row's size.
+// Whether the row is not too large for the call: it has enough work, or enough workgroups of the
+// row's size, and its heads fill the row's blocks.
 bool fills(const AttentionStrategy& row, const AttentionShape& shape, const ShaderTarget& target) {
   if (row.kernel == Kernel::kScaled) {
     return shape.batches * shape.heads * shape.queries * shape.keys *
                (shape.dims + shape.value_dims) >=
            kFewestProducts;
+  }
+  // Two blocks of columns want two of dimensions, of every result.
+  if (row.blocks.column_blocks > 1 &&
+      row.blocks.dim_blocks(std::min(shape.dims, shape.value_dims)) == 1) {
+    return false;
   }
   if (row.fill == 0) {
     return true;

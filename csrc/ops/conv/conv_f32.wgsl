@@ -6,8 +6,8 @@
 // @operand b: in {bits128}
 
 import package::matmul::blocks::{StepPlace, step_place};
-import package::matmul::gemm_f32::{large_product, k_of_group, row_of_group, tile_columns};
 import package::matmul::grouped::{last_group, load4_a, store_groups};
+import package::matmul::gemm_f32::{large_product, k_of_group, row_of_group, tile_columns};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_place};
 import package::matmul::product::{store_second, store4_second};
 @if(!phased) import package::matmul::product::{banded_tile};
@@ -16,6 +16,7 @@ import package::conv::conv_groups::{Params, row_of_groups, column_of_groups, col
 import package::conv::conv_groups::{place_in_image, tile_in_phase};
 // @require !d_in_c
 // @require !blocked
+// @require !whole || !(phased || rolled)
 
 alias b_place_t = Gathered;
 

@@ -10,6 +10,7 @@ import package::matmul::blocks::{StepPlace, step_place};
 import package::matmul::grouped::{last_group, load4_a, load4_b, store_groups};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_tile, column_of_c};
 import package::matmul::product::{store_second, store4_second};
+// @require !whole || !(blocked || rolled)
 
 const tile_columns = 128u;
 const step_k = 8u;
@@ -217,8 +218,8 @@ fn large_product(workgroup: u32, t: u32) {
   store_step(0u, 0u, t, load_step(places, here.k_begin, here.k_end, t));
   workgroupBarrier();
   var k0 = here.k_begin;
-  // Loads without a test move in between the products. A loop that tests the last steps only, behind this one, would cost what
-  // that gains.
+  // Without tests the compiler moves loads in between the products. A second loop, with tests, for the last steps would cost as
+  // much as that gains.
   @if(whole) {
     for (; k0 + 2u * step_k < here.k_end; k0 += 2u * step_k) {
       sums = add_two_steps(sums, places, k0, here.k_end, t, row, column, true);
@@ -226,6 +227,7 @@ fn large_product(workgroup: u32, t: u32) {
     sums = add_two_steps(sums, places, k0, here.k_end, t, row, column, false);
   }
   @else {
+    // What lies behind the end is zero.
     for (; k0 < here.k_end; k0 += 2u * step_k) {
       sums = add_two_steps(sums, places, k0, here.k_end, t, row, column, true);
     }

@@ -93,6 +93,15 @@ def test_head_dimensions(dims, value_dims, dtype):
     compare(inputs(1, 2, 20, 41, dims, value_dims=value_dims, dtype=dtype))
 
 
+@pytest.mark.parametrize("dims", [64, 128])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_the_last_value_is_infinite(dims, dtype):
+    """What lies behind it in a step of the keys adds nothing."""
+    query, key, value = inputs(1, 2, 40, 41, dims, dtype=dtype)
+    value[0, 0, 40, 3], value[0, 1, 40, 5] = INF, NAN
+    compare([query, key, value], gradients=False)
+
+
 @pytest.mark.parametrize("dims", [32, 100, 256])
 def test_few_queries(dims):
     for queries, keys in ((1, 1), (1, 700), (3, 65), (8, 129)):
@@ -508,16 +517,18 @@ def test_gradients_of_causal_blocks(row, dims, force):
         compare(tensors, is_causal=True, enable_gqa=True)
 
 
-def test_gradients_of_layouts_of_blocks(force):
-    force(BLOCKS[1][0])
+@pytest.mark.parametrize("row", BLOCKS[1])
+def test_gradients_of_layouts_of_blocks(row, force):
+    force(row)
     for _, layout in layouts():
         compare([layout(n) for n in (21, 33, 33)])
 
 
+@pytest.mark.parametrize("row", BLOCKS[1])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_gradients_of_masked_blocks(dtype, force):
+def test_gradients_of_masked_blocks(dtype, row, force):
     """Some queries see nothing."""
-    force(BLOCKS[1][0])
+    force(row)
     tensors = inputs(2, 3, 70, 90, 20, dtype=dtype)
     mask = torch.rand(70, 90) > 0.3
     mask[::3] = False

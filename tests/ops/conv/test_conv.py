@@ -476,10 +476,10 @@ def test_gradients_of_one_tap_with_strides_in_three_dimensions():
             torch.testing.assert_close(one.grad.cpu().double(), other.grad, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("stride", [1, 2])
-def test_single_small_images_use_a_whole_gpu(stride):
+@pytest.mark.parametrize(("size", "stride"), [(8, 1), (14, 2)])
+def test_single_small_images_use_a_whole_gpu(size, stride):
     """Fewer positions than a tile has columns: K is cut, or a few workgroups compute all of it."""
-    x, w = torch.randn(1, 256, 8, 8), torch.randn(512, 256, 3, 3)
+    x, w = torch.randn(1, 256, size, size), torch.randn(512, 256, 3, 3)
     expected = F.conv2d(x.double(), w.double(), None, stride, 1)
     tensors = to_device([x, w])
     with (
