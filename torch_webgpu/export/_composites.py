@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch._C import DispatchKey
 
+from torch_webgpu.export._order import end_of
 from torch_webgpu.export._sizes import is_sized
 
 aten = torch.ops.aten
@@ -269,18 +270,21 @@ def _adaptive_average(dims: int, x: torch.Tensor, output_size: Sequence[Any]) ->
         if _is_one(size):
             x = x.mean(d, keepdim=True)
             continue
-        first, end = _adaptive_parts(x, d, size)
-        places = torch.arange(x.shape[d], device=x.device)
-        is_part = (places >= first) & (places < end)
+        _, is_part, counts = _adaptive_parts(x, d, size)
         sums = torch.where(is_part, x.movedim(d, -1).unsqueeze(-2), 0).sum(-1)
-        x = (sums / (end - first).squeeze(1)).movedim(-1, d)
+        x = (sums / counts).movedim(-1, d)
     return x
 
 
-def _adaptive_parts(x: torch.Tensor, d: int, size: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where the part of each result starts and ends."""
+def _adaptive_parts(
+    x: torch.Tensor, d: int, size: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """For each result all places along a dimension, which of them are its part, and how many."""
     results, length = torch.arange(size, device=x.device)[:, None], x.shape[d]
-    return results * length // size, ((results + 1) * length + size - 1) // size
+    first, end = results * length // size, ((results + 1) * length + size - 1) // size
+    places = torch.arange(length, device=x.device)
+    is_part = (places >= first) & (places < end)
+    return places.expand(first.shape[0], length), is_part, (end - first).squeeze(1)
 
 
 def _adaptive_maximum(dims: int, x: torch.Tensor, output_size: Sequence[Any]) -> Any:
@@ -288,9 +292,8 @@ def _adaptive_maximum(dims: int, x: torch.Tensor, output_size: Sequence[Any]) ->
         return NotImplemented
 
     def places_of(d: int) -> tuple[torch.Tensor, torch.Tensor]:
-        first, end = _adaptive_parts(x, d, output_size[d - x.dim() + dims])
-        places = torch.arange(x.shape[d], device=x.device)
-        return places.expand(first.shape[0], x.shape[d]), (places >= first) & (places < end)
+        places, is_part, _ = _adaptive_parts(x, d, output_size[d - x.dim() + dims])
+        return places, is_part
 
     return _maxima(x, dims, places_of)
 
@@ -325,8 +328,7 @@ def _largest(
     """Along a dimension the largest of the elements at each row of places, and its place."""
     length = x.shape[d]
     windows = x.movedim(d, -1)[..., places.clamp(0, length - 1)]
-    lowest = -torch.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
-    windows = torch.where(counts, windows, lowest)
+    windows = torch.where(counts, windows, end_of(x.dtype, False))
     values = windows.amax(-1, keepdim=True)
     is_largest = windows == values
     if x.is_floating_point():
@@ -337,9 +339,8 @@ def _largest(
 
 def _windows(
     x: torch.Tensor, d: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
-) -> tuple[torch.Tensor, Any]:
-    """The places of each window along a dimension, of which some may be in the padding or beyond,
-    and the number of windows."""
+) -> torch.Tensor:
+    """The places of each window along a dimension. Some may be in the padding or beyond."""
     length = x.shape[d]
     left_over = length + 2 * padding - dilation * (kernel - 1) - 1
     count = (left_over + (stride - 1 if ceil_mode else 0)) // stride + 1
@@ -347,10 +348,11 @@ def _windows(
         count = torch.sym_min(count, (length + padding - 1) // stride + 1)
     torch._check(count >= 1)
     starts = torch.arange(count, device=x.device)[:, None] * stride - padding
-    return starts + torch.arange(kernel, device=x.device) * dilation, count
+    return starts + torch.arange(kernel, device=x.device) * dilation
 
 
-def _each(dims: int, values: Any, default: Any = None) -> list[int]:
+def for_each(dims: int, values: Any, default: Any = None) -> list[Any]:
+    """A value for each dimension, of one for all or one each; `default` if there are none."""
     values = list(values) if isinstance(values, (list, tuple)) else [values]
     values = values or default
     return list(values) * dims if len(values) == 1 else list(values)
@@ -365,15 +367,15 @@ def _maximum(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Any:
-    kernel, padding, dilation = (_each(dims, values) for values in (kernel, padding, dilation))
-    stride = _each(dims, stride, kernel)
+    kernel, padding, dilation = (for_each(dims, values) for values in (kernel, padding, dilation))
+    stride = for_each(dims, stride, kernel)
     if not is_sized(x) or not (ceil_mode or math.prod(kernel) > _MOST_OF_A_WINDOW):
         return NotImplemented
     first = x.dim() - dims
 
     def places_of(d: int) -> tuple[torch.Tensor, torch.Tensor]:
         k = d - first
-        places, _ = _windows(x, d, kernel[k], stride[k], padding[k], dilation[k], ceil_mode)
+        places = _windows(x, d, kernel[k], stride[k], padding[k], dilation[k], ceil_mode)
         return places, (places >= 0) & (places < x.shape[d])
 
     return _maxima(x, dims, places_of)
@@ -393,8 +395,8 @@ def _maximum_of_rows(
 ) -> Any:
     if not is_sized(x):
         return NotImplemented
-    kernel, padding, dilation = (_each(1, values) for values in (kernel, padding, dilation))
-    (stride,) = _each(1, stride, kernel)
+    kernel, padding, dilation = (for_each(1, values) for values in (kernel, padding, dilation))
+    (stride,) = for_each(1, stride, kernel)
     found = aten.max_pool2d(
         x.unsqueeze(-2), [1, *kernel], [1, stride], [0, *padding], [1, *dilation], ceil_mode
     )
@@ -411,15 +413,15 @@ def _average(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Any:
-    kernel, padding = (_each(dims, values) for values in (kernel, padding))
-    stride = _each(dims, stride, kernel)
+    kernel, padding = (for_each(dims, values) for values in (kernel, padding))
+    stride = for_each(dims, stride, kernel)
     if not is_sized(x) or not (ceil_mode or math.prod(kernel) > _MOST_OF_A_WINDOW):
         return NotImplemented
     for k, d in enumerate(range(x.dim() - dims, x.dim())):
         length = x.shape[d]
         if dims == 3:
             torch._check(length >= kernel[k])
-        places, _ = _windows(x, d, kernel[k], stride[k], padding[k], 1, ceil_mode)
+        places = _windows(x, d, kernel[k], stride[k], padding[k], 1, ceil_mode)
         is_inside = (places >= 0) & (places < length)
         windows = x.movedim(d, -1)[..., places.clamp(0, length - 1)]
         sums = torch.where(is_inside, windows, 0).sum(-1)

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from torch_webgpu.export import _order
+from torch_webgpu.export._composites import for_each
 from torch_webgpu.export._sizes import is_sized
 
 aten = torch.ops.aten
@@ -173,8 +174,7 @@ def _convolution_backward(
         return NotImplemented
     of_x, of_weight, of_bias = output_mask
     stride, padding, dilation = (
-        list(values) * (x.dim() - 2) if len(values) == 1 else values
-        for values in (stride, padding, dilation)
+        for_each(x.dim() - 2, values) for values in (stride, padding, dilation)
     )
     results: list[torch.Tensor | None] = [None, None, None]
     if of_x:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from torch_webgpu.export._composites import scaled_size
+from torch_webgpu.export._composites import for_each, scaled_size
 from torch_webgpu.export._sizes import is_sized
 
 
@@ -83,7 +83,6 @@ def _interpolate(
     if not is_sized(x) or scale_factor is None or not (recompute_scale_factor or mode == "area"):
         return NotImplemented
     lengths = x.shape[2:]
-    factors = scale_factor if isinstance(scale_factor, (list, tuple)) else [scale_factor]
-    factors = list(factors) * len(lengths) if len(factors) == 1 else factors
+    factors = for_each(len(lengths), scale_factor)
     sizes = [scaled_size(n, float(factor)) for n, factor in zip(lengths, factors, strict=True)]
     return F.interpolate(x, sizes, None, mode, align_corners, antialias=antialias)

@@ -32,7 +32,7 @@ def running_extreme(is_largest: bool, x: torch.Tensor, dim: int) -> Any:
     keys = row.int() if row.dtype == torch.bool else row
     places = torch.arange(row.shape[-1], device=x.device)
     precedes = places[:, None] >= places
-    before = torch.where(precedes, keys.unsqueeze(-2), _end_of(keys.dtype, not is_largest))
+    before = torch.where(precedes, keys.unsqueeze(-2), end_of(keys.dtype, not is_largest))
     extremes = before.amax(-1) if is_largest else before.amin(-1)
     is_found = keys.unsqueeze(-2) == extremes.unsqueeze(-1)
     if keys.is_floating_point():  # NaN is both
@@ -41,7 +41,7 @@ def running_extreme(is_largest: bool, x: torch.Tensor, dim: int) -> Any:
     return row.gather(-1, indices).movedim(-1, dim), indices.movedim(-1, dim)
 
 
-def _end_of(dtype: torch.dtype, is_largest: bool) -> Any:
+def end_of(dtype: torch.dtype, is_largest: bool) -> Any:
     """What no value of the dtype is beyond."""
     if dtype.is_floating_point:
         return torch.inf if is_largest else -torch.inf

@@ -61,7 +61,26 @@ def _computes_reals(expr: sympy.Expr) -> bool:
     return any(isinstance(part, sympy.Expr) and not is_integer(part) for part in parts)
 
 
-class IndexPrinter(ExprPrinter):
+class _ConditionPrinter(ExprPrinter):
+    """What is WGSL's bool, whatever the numbers are."""
+
+    def _print_And(self, expr: sympy.Expr) -> str:
+        return "(" + " && ".join(map(self._print, expr.args)) + ")"
+
+    def _print_Or(self, expr: sympy.Expr) -> str:
+        return "(" + " || ".join(map(self._print, expr.args)) + ")"
+
+    def _print_Not(self, expr: sympy.Expr) -> str:
+        return f"!({self._print(expr.args[0])})"
+
+    def _print_BooleanTrue(self, expr: sympy.Expr) -> str:
+        return "true"
+
+    def _print_BooleanFalse(self, expr: sympy.Expr) -> str:
+        return "false"
+
+
+class IndexPrinter(_ConditionPrinter):
     """On i32, in which kernels count elements."""
 
     def _call(self, name: str, *args: sympy.Expr) -> str:
@@ -116,23 +135,8 @@ class IndexPrinter(ExprPrinter):
         condition, yes, no = expr.args
         return self._call("select", no, yes, condition)
 
-    def _print_And(self, expr: sympy.Expr) -> str:
-        return "(" + " && ".join(map(self._print, expr.args)) + ")"
-
-    def _print_Or(self, expr: sympy.Expr) -> str:
-        return "(" + " || ".join(map(self._print, expr.args)) + ")"
-
-    def _print_Not(self, expr: sympy.Expr) -> str:
-        return f"!({self._print(expr.args[0])})"
-
     def _print_Relational(self, expr: sympy.Expr) -> str:
         return f"(({self._print(expr.lhs)}) {expr.rel_op} ({self._print(expr.rhs)}))"
-
-    def _print_BooleanTrue(self, expr: sympy.Expr) -> str:
-        return "true"
-
-    def _print_BooleanFalse(self, expr: sympy.Expr) -> str:
-        return "false"
 
     def _print_Identity(self, expr: sympy.Expr) -> str:
         return f"({self._print(expr.args[0])})"
@@ -180,7 +184,7 @@ class IndexPrinter(ExprPrinter):
     _print_ceiling = _print_CeilToInt
 
 
-class LongPrinter(ExprPrinter):
+class LongPrinter(_ConditionPrinter):
     """On int64: integer values that may pass 32 bits. Symbols are i32 still."""
 
     def _fold(self, name: str, args: tuple[sympy.Expr, ...]) -> str:
@@ -243,15 +247,6 @@ class LongPrinter(ExprPrinter):
         if isinstance(expr, (sympy.Gt, sympy.Ge)):
             a, b = b, a
         return f"{'lt_l' if isinstance(expr, (sympy.Lt, sympy.Gt)) else 'le_l'}({a}, {b})"
-
-    def _print_And(self, expr: sympy.Expr) -> str:
-        return "(" + " && ".join(map(self._print, expr.args)) + ")"
-
-    def _print_Or(self, expr: sympy.Expr) -> str:
-        return "(" + " || ".join(map(self._print, expr.args)) + ")"
-
-    def _print_Not(self, expr: sympy.Expr) -> str:
-        return f"!({self._print(expr.args[0])})"
 
     def _print_Identity(self, expr: sympy.Expr) -> str:
         return self._print(expr.args[0])

@@ -62,37 +62,37 @@ def lowered_convolution() -> Iterator[None]:
     for those of the weight, which is an image in the convolution of a gradient. The order of the
     operands' strides follows from usual sizes: it decides how they are laid out, which the kernel
     takes as it comes."""
-    sizes = V.graph.sizevars
-    replaced = {
-        "guard_int_seq": lambda values: [
-            int(n) if sympy.sympify(n).is_Integer else n for n in values
-        ]
-    }
-    for name in ("guarding_hints_or_throw", "size_hints"):  # of one version each
-        replaced[name] = lambda values, **_: [size_hint(n) for n in values]
-    replaced = {name: function for name, function in replaced.items() if hasattr(sizes, name)}
-    vars(sizes).update(replaced)
-    try:
+
+    def hints(values: Any, **_: Any) -> list[int]:
+        return [size_hint(n) for n in values]
+
+    with _answered(
+        guard_int_seq=lambda values: [int(n) if sympy.sympify(n).is_Integer else n for n in values],
+        guarding_hints_or_throw=hints,
+        size_hints=hints,
+    ):
         yield
-    finally:
-        for name in replaced:
-            delattr(sizes, name)  # the class has its own
 
 
 @contextlib.contextmanager
 def lowered_windows() -> Iterator[None]:
     """In the block, where Inductor lowers views of windows, a usual size answers how often elements
     are read. That decides whether they are computed again for each."""
-    sizes = V.graph.sizevars
-    name = "guarding_hint_or_throw"
-    if not hasattr(sizes, name):  # of one version
+    with _answered(guarding_hint_or_throw=lambda value, **_: size_hint(value)):
         yield
-        return
-    vars(sizes)[name] = lambda value, **_: size_hint(value)
+
+
+@contextlib.contextmanager
+def _answered(**functions: Callable[..., Any]) -> Iterator[None]:
+    """In the block these stand for methods of the graph's sizes, those that this version has."""
+    sizes = V.graph.sizevars
+    replaced = {name: function for name, function in functions.items() if hasattr(sizes, name)}
+    vars(sizes).update(replaced)
     try:
         yield
     finally:
-        delattr(sizes, name)
+        for name in replaced:
+            delattr(sizes, name)  # the class has its own
 
 
 def is_product(node: Any) -> bool:
