@@ -2,6 +2,7 @@
  *
  * Arguments: names of programs and of players, to run only these; --seconds N, which a program's
  * runs may take (one is made in any case); --firsts N, how often a page is opened anew at most;
+ * --patience N, seconds within which a page has its first result and a run its own, or is given up;
  * --in Chromium or Node; --json PATH. */
 
 import { type ChildProcess, fork } from "node:child_process";
@@ -46,8 +47,6 @@ const PROGRAMS: Record<string, { firsts: number; warm: number; runs: number }> =
 };
 /** Timed rounds that are made however long they take. */
 const LEAST = 1;
-/** Seconds within which a page has its first result and a run its own, or is given up. */
-const PATIENCE = 180;
 
 /** A player with its program, in a page or in a process. */
 interface Session {
@@ -63,12 +62,12 @@ interface Environment {
   open(player: string, program: string): Promise<Session>;
 }
 
-/** What `work` gives, unless it takes too long. */
-async function within<T>(work: Promise<T>): Promise<T> {
+/** What `work` gives, unless it takes longer than so many seconds. */
+async function within<T>(patience: number, work: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout;
   const late = new Promise<never>((_, fail) => {
-    const error = new Error(`there was no result within ${PATIENCE} s`);
-    timer = setTimeout(() => fail(error), 1000 * PATIENCE);
+    const error = new Error(`there was no result within ${patience} s`);
+    timer = setTimeout(() => fail(error), 1000 * patience);
   });
   return Promise.race([work, late]).finally(() => clearTimeout(timer));
 }
@@ -79,7 +78,7 @@ const messageOf = (error: unknown) =>
     "",
   );
 
-function inChromium(browser: Browser, base: string): Environment {
+function inChromium(browser: Browser, base: string, patience: number): Environment {
   return {
     name: "Chromium",
     open: async (player, program) => {
@@ -96,11 +95,11 @@ function inChromium(browser: Browser, base: string): Environment {
         });
         await page.goto(`${base}/pages/${player}/?program=${program}`);
         await page.waitForFunction("globalThis.bench !== undefined");
-        const first: Timed = await within(page.evaluate("bench.first"));
+        const first: Timed = await within(patience, page.evaluate("bench.first"));
         return {
           first,
           fetched: new Set(fetched),
-          run: (k) => within(page.evaluate(`bench.run(${k})`)),
+          run: (k) => within(patience, page.evaluate(`bench.run(${k})`)),
           close: () => context.close(),
         };
       } catch (error) {
@@ -111,7 +110,7 @@ function inChromium(browser: Browser, base: string): Environment {
   };
 }
 
-function inNode(base: string): Environment {
+function inNode(base: string, patience: number): Environment {
   const ask = (child: ChildProcess, message?: number) =>
     new Promise<Timed>((done, fail) => {
       const leave = (code: number | null) => fail(new Error(`the process ended with ${code}`));
@@ -137,8 +136,8 @@ function inNode(base: string): Environment {
         child.kill();
       };
       try {
-        const first = await within(ask(child));
-        return { first, fetched: new Set(), run: (k) => within(ask(child, k)), close };
+        const first = await within(patience, ask(child));
+        return { first, fetched: new Set(), run: (k) => within(patience, ask(child, k)), close };
       } catch (error) {
         await close();
         throw error;
@@ -263,6 +262,7 @@ async function main(): Promise<void> {
       json: { type: "string" },
       in: { type: "string" },
       firsts: { type: "string", default: "3" },
+      patience: { type: "string", default: "180" },
     },
     allowPositionals: true,
   });
@@ -275,6 +275,7 @@ async function main(): Promise<void> {
     throw new Error(`unknown: ${unknown.join(", ")}`);
   }
   const limits = { firsts: Number(values.firsts), seconds: Number(values.seconds) };
+  const patience = Number(values.patience);
   const programs = pick(Object.keys(PROGRAMS));
   const players = pick(PLAYERS);
   const server = await serve(DIST);
@@ -313,7 +314,11 @@ async function main(): Promise<void> {
         return `${adapter?.info.vendor} ${adapter?.info.architecture}`;
       });
       await page.close();
-      await show(inChromium(browser, base), `Chromium ${browser.version()}, ${adapter}`, players);
+      await show(
+        inChromium(browser, base, patience),
+        `Chromium ${browser.version()}, ${adapter}`,
+        players,
+      );
     } finally {
       await browser.close();
     }
@@ -321,7 +326,7 @@ async function main(): Promise<void> {
   if (wanted("Node")) {
     // The peers' packages for pages gave no result there.
     const here = players.filter((player) => player === OURS);
-    await show(inNode(base), `Node ${process.version}, Dawn`, here);
+    await show(inNode(base, patience), `Node ${process.version}, Dawn`, here);
   }
   console.log(`${versions}; ${cpus().length} x ${cpus()[0]?.model}`);
   server.closeAllConnections();
