@@ -510,29 +510,42 @@ void run_matrices(Launch& launch, Params& p, bool wide, int64_t rows, int64_t le
 // Whether heads do not fit in the narrow form of these kernels.
 bool is_wide(const AttentionShape& shape) { return shape.widest() > 64; }
 
-void run_forward_matrix(const Attention& given, const Outputs& to, const Tensor& scales = {}) {
+// `apart`: a second dispatch repeats what failed.
+void run_forward_matrix(const Attention& given, const Outputs& to, bool apart,
+                        const Tensor& scales = {}) {
   namespace kernel = kernels::attention_matrix;
   constexpr int64_t kRows = 128;
   const AttentionShape shape = given.shape();
   const bool once = converts_once(given, scales);
   const Attention a = once ? converted(kForwardOp, given, scales) : given;
-  kernel::Launch launch(kForwardOp);
-  launch.converted(once);
-  bind_scales(launch, scales);
-  kernel::Params p;
-  bind_outputs(launch, p, to);
-  bind_operands(launch, p, a, Grouping(DType::kBits128));
-  bind_draws(launch, a.dropout);
-  constexpr int64_t kWide = 128;
-  launch.full(shape.dims == kWide && shape.value_dims == kWide);
-  run_matrices(launch, p, is_wide(shape), kRows, shape.queries, shape.heads * shape.batches);
+  const auto run = [&](auto&& bind_walks) {
+    kernel::Launch launch(kForwardOp);
+    launch.converted(once);
+    bind_scales(launch, scales);
+    kernel::Params p;
+    bind_outputs(launch, p, to);
+    bind_operands(launch, p, a, Grouping(DType::kBits128));
+    bind_draws(launch, a.dropout);
+    constexpr int64_t kWide = 128;
+    launch.full(shape.dims == kWide && shape.value_dims == kWide);
+    bind_walks(launch);
+    run_matrices(launch, p, is_wide(shape), kRows, shape.queries, shape.heads * shape.batches);
+  };
+  if (!apart) {
+    run([](auto&) {});
+    return;
+  }
+  const int64_t workgroups = ceil_div(shape.queries, kRows) * shape.heads * shape.batches;
+  const Tensor failed = empty_webgpu({workgroups}, at::kInt, a.q.device());
+  run([&](auto& launch) { launch.failed(failed); });
+  run([&](auto& launch) { launch.redo(failed); });
 }
 
 // Each head is computed by one of two kernels, and the other one leaves it out.
-void run_forward_scaled(const Attention& a, const Outputs& to, const AttentionBlocks& blocks) {
+void run_forward_scaled(const Attention& a, const Outputs& to, const AttentionStrategy& row) {
   const Tensor scales = scales_of(kForwardOp, a);
-  run_forward_matrix(a, to, scales);
-  run_forward_blocks(a, to, blocks, scales);
+  run_forward_matrix(a, to, row.walks_apart, scales);
+  run_forward_blocks(a, to, row.blocks, scales);
 }
 
 uint32_t power_of_two(int64_t least) { return std::bit_ceil(u32(std::max<int64_t>(least, 1))); }
@@ -670,10 +683,10 @@ void run_forward(const Attention& a, const Outputs& to) {
     run_decode(a, to);
     break;
   case AttentionKernel::kMatrix:
-    run_forward_matrix(a, to);
+    run_forward_matrix(a, to, row.walks_apart);
     break;
   case AttentionKernel::kScaled:
-    run_forward_scaled(a, to, row.blocks);
+    run_forward_scaled(a, to, row);
     break;
   case AttentionKernel::kBlocks:
     run_forward_blocks(a, to, row.blocks);
@@ -690,7 +703,10 @@ Tensor pairs_of(const Gradients& to, const Dropout& dropout) {
   const Tensor& out = to.out;
   Tensor pairs = empty_webgpu({2 * (to.lse.numel() + 1)}, at::kLong, out.device());
   kernel::Launch launch(kBackwardOp);
-  launch.pairs_as(DType::kBits64, pairs).out(out).g(to.g).lse(to.lse).alone(false);
+  launch.pairs_as(DType::kBits64, pairs).lse(to.lse).bfloat(out.scalar_type() == at::kBFloat16);
+  const Grouping grouping({&out, &to.g});
+  grouping.bind(out, [&](auto&&... range) { launch.out_range(range...); });
+  grouping.bind(to.g, [&](auto&&... range) { launch.g_range(range...); });
   bind_draws(launch, dropout);
   launch.run({.out_strides = strides_of(out),
               .g_strides = strides_of(to.g),

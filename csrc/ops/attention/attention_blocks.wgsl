@@ -6,7 +6,8 @@
 // @operand offset: in {i64} optional
 
 import package::attention::operands::{Draws, draws_of, factors_of};
-import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group, from_halves};
+import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group};
+import package::attention::groups::{from_halves};
 import package::attention::operands::{operand_q, operand_k, Matrix};
 import package::attention::results::{store_group};
 import package::attention::scales::{head_fits};

@@ -3,7 +3,8 @@
 // @operand pairs: out {bits64} // also read
 // @operand dq: words {f32, f16, bf16}
 
-import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group, from_halves};
+import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group};
+import package::attention::groups::{from_halves};
 import package::attention::operands::{operand_q, operand_k, operand_v, operand_g, Matrix, Draws, draws_of, factors_of};
 import package::attention::scales::{head_fits};
 import package::attention::blocks::{Params, Blocks, Share, result_share_of, Place, place_of, rows, columns, height};

@@ -10,7 +10,8 @@
 // @const   rows: u32 in {1, 2, 4, 8}
 
 import package::attention::operands::{Draws, draws_of, factors_of};
-import package::attention::operands::{Params, from_halves, q_group, k_group, v_group, score_of};
+import package::attention::operands::{Params, q_group, k_group, v_group, score_of};
+import package::attention::groups::{from_halves};
 @if(has_out) import package::attention::results::{store_group};
 import package::attention::decode::{Params, Row, lowest, store_row_group};
 // @require has_out == has_lse && has_out != has_parts

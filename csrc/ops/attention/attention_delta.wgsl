@@ -1,16 +1,18 @@
 // What the gradients of attention need of each query: the pair (lse, delta), where delta is the sum of the products of
-// the result and its gradient. 16 invocations share a row. Behind the pairs: seed and offset of dropout.
+// the result and its gradient. Eight invocations share four rows, whose loads are all under way at once. Behind the pairs: seed
+// and offset of dropout.
 //
 // @operand pairs: out {bits64}
-// @operand out: in {f32, f16, bf16}
+// @operand out: in {f32, f16, bf16, bits64, bits128} // raw bits: groups of four elements
 // @operand g: in like out // gradient of the result
 // @operand lse: in {f32}
 // @operand seed: in {i64} optional
 // @operand offset: in {i64} optional
+// @const   bfloat: bool // halves in raw bits are bfloat16
 // @require has_seed == has_offset
-// @grid groups ceil_div(p.queries, 16) * p.heads * p.batches
+// @grid groups ceil_div(p.queries, 128) * p.heads * p.batches
 
-import package::norm::row::{row_sum};
+import package::attention::groups::{from_halves};
 
 struct Params {
   out_strides: vec4<u32>, // of batch, head, row and dimension
@@ -23,25 +25,61 @@ struct Params {
   value_dims: u32,
 }
 
+const rows = 128u;
+const lanes = 8u;
+const teams = 32u;
+const rows_each = rows / teams;
+const pitch = lanes + 1u; // one is padding, against bank conflicts
+
+var<workgroup> parts: array<f32, rows * pitch>;
+
+// Four products of a row, from dimension d on. Behind the row's end they are zero.
+fn products_of(out_at: u32, g_at: u32, d: u32) -> vec4<f32> {
+  @if(out_is_bits128) {
+    return bitcast<vec4<f32>>(load_out(p.out_at + (out_at + d) / 4u)) * bitcast<vec4<f32>>(load_g(p.g_at + (g_at + d) / 4u));
+  }
+  @elif(out_is_bits64) {
+    return from_halves(load_out(p.out_at + (out_at + d) / 4u)) * from_halves(load_g(p.g_at + (g_at + d) / 4u));
+  }
+  @else {
+    var products = vec4<f32>();
+    for (var i = 0u; i < min(p.value_dims - d, 4u); i++) {
+      products[i] = load_out(p.out_at + out_at + (d + i) * p.out_strides.w) * load_g(p.g_at + g_at + (d + i) * p.g_strides.w);
+    }
+    return products;
+  }
+}
+
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgroups: vec3<u32>,
         @builtin(local_invocation_index) t: u32) {
   let id = wid.y * workgroups.x + wid.x;
-  let tiles = (p.queries + 15u) / 16u;
-  let row = id % tiles * 16u + t / 16u;
+  let tiles = (p.queries + rows - 1u) / rows;
+  let first = id % tiles * rows;
   let head = id / tiles % p.heads;
   let batch = id / tiles / p.heads;
-  let is_row = row < p.queries && batch < p.batches;
-  var sum = 0.0;
-  if (is_row) {
-    let out_at = p.out_at + batch * p.out_strides.x + head * p.out_strides.y + row * p.out_strides.z;
-    let g_at = p.g_at + batch * p.g_strides.x + head * p.g_strides.y + row * p.g_strides.z;
-    for (var d = t % 16u; d < p.value_dims; d += 16u) {
-      sum = fma(load_out(out_at + d * p.out_strides.w), load_g(g_at + d * p.g_strides.w), sum);
+  if (batch < p.batches) {
+    var sums = array<vec4<f32>, rows_each>();
+    for (var d = t % lanes * 4u; d < p.value_dims; d += lanes * 4u) {
+      for (var i = 0u; i < rows_each; i++) {
+        // Behind the last row, that row again.
+        let row = min(first + i * teams + t / lanes, p.queries - 1u);
+        sums[i] += products_of(batch * p.out_strides.x + head * p.out_strides.y + row * p.out_strides.z,
+                               batch * p.g_strides.x + head * p.g_strides.y + row * p.g_strides.z, d);
+      }
+    }
+    for (var i = 0u; i < rows_each; i++) {
+      let sum = sums[i];
+      parts[(i * teams + t / lanes) * pitch + t % lanes] = (sum.x + sum.y) + (sum.z + sum.w);
     }
   }
-  let delta = row_sum(sum, t, 1u, t % 16u, 16u);
-  if (is_row && t % 16u == 0u) {
+  workgroupBarrier();
+  let row = first + t;
+  if (t < rows && row < p.queries && batch < p.batches) {
+    var delta = 0.0;
+    for (var i = 0u; i < lanes; i++) {
+      delta += parts[t * pitch + i];
+    }
     let pair = vec2<f32>(load_lse(p.lse_at + batch * p.lse_batch + head * p.lse_head + row), delta);
     store_pairs(p.pairs_at + (batch * p.heads + head) * p.queries + row, bitcast<vec2<u32>>(pair));
   }

@@ -9,7 +9,8 @@
 
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group, score_of};
-import package::attention::operands::{operand_q, operand_k, from_halves, Matrix};
+import package::attention::operands::{operand_q, operand_k, Matrix};
+import package::attention::groups::{from_halves};
 import package::attention::results::{store_group};
 import package::attention::tile::{Params, bound, scores_t, results_t, rows, columns, add_scores, add_results, weights};
 // @require has_seed == dropped && has_offset == dropped

@@ -5,7 +5,8 @@
 // @operand dq: words {f32, f16, bf16}
 // @operand ds: out {f32} optional // [batch, heads, queries, keys], contiguous
 
-import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group, from_halves};
+import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group};
+import package::attention::groups::{from_halves};
 import package::attention::operands::{sees, score_of, operand_q, operand_k, operand_v, operand_g, Matrix};
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::tile::{Params, bound, scores_t, results_t, rows, columns, add_scores, add_results, weights};

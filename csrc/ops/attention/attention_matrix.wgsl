@@ -7,11 +7,16 @@
 // 60000, one might not be a float16. The workgroup then walks the keys twice more: for the true maxima, and for the
 // results with them.
 //
+// In large calls the two more walks are those of a second dispatch: code for one walk takes a tenth less time. The first one
+// writes to `failed`, and the second one reads from `redo`, whether a workgroup's first walk was not enough.
+//
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
 // @operand out: words {f16, bf16}
 // @operand lse: out {f32}
+// @operand failed: out {i32} optional // of each workgroup: 1 or 0
 // @operand seed: in {i64} optional // of dropout
 // @operand offset: in {i64} optional
+// @operand redo: in {i32} optional // what the dispatch before wrote to failed
 // @operand q: in {bits128}         // groups of eight elements
 // @operand k: in {bits128}
 // @operand v: in {bits128}
@@ -19,16 +24,16 @@
 
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, Matrix, matrix_q, matrix_k, matrix_v, operand_q, operand_k, operand_v};
-import package::attention::operands::{operand_g, sees, score_of};
+import package::attention::operands::{operand_g, sees, score_of, keys_seen};
 import package::attention::matrix::{Left, Right, Sum, threads, columns, log2_e, pitch, staged, product_pitch};
 import package::attention::matrix::{weight_pitch, step_group, staged_at, stage_rows, row_matrix, products_of, halves_of};
-import package::attention::matrix::{four_from, are_seen, scores_of, is_masked, stage_results, results_of};
+import package::attention::matrix::{four_from, scores_of, is_masked, stage_results, results_of};
 import package::attention::matrix::{q_factor, k_factor, v_factor, v_top, staged_group, product_scale, score_unit};
 import package::attention::matrix::{take_scales, row_groups};
 @if(!full) import package::attention::matrix::{group_or_zero};
 import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, halves_from};
 // @require has_seed == dropped && has_offset == dropped && has_scales == bfloat && (wide || !full)
-// @require bfloat || !converted
+// @require (bfloat || !converted) && !(has_failed && has_redo)
 
 struct Params {
   out_strides: vec4<u32>,
@@ -45,6 +50,10 @@ const rows = 128u;
 const first_try = 0u;
 const find_maxima = 1u;
 const with_maxima = 2u;
+@if(has_redo) const first_walk = find_maxima;
+@else const first_walk = first_try;
+@if(has_failed) const last_walk = first_try;
+@else const last_walk = with_maxima;
 
 // The lowest finite number. A query that saw no key has this maximum.
 const lowest = -0x1.fffffep127f;
@@ -68,21 +77,18 @@ fn group_of(operand: u32, at: u32) -> vec4<u32> {
 }
 
 // Behind the last row it gives that row, not zero: queries behind the last are not stored, and scores with keys behind the last are
-// replaced. Values are, see value_group(). Wide heads take a fifth less time without a test.
+// replaced. Values are, see clear_values(). Wide heads take a fifth less time without a test.
 @if(full)
 fn group_or_zero(m: Matrix, row: u32, d: u32) -> vec4<u32> {
   return group_of(m.operand, m.at + min(row, max(m.rows, 1u) - 1u) * m.stride + d);
 }
 
-// What is staged of a group of the values of the step that starts at key `first`. Behind the last key it is zero: infinite values
-// times weights of zero would be NaN.
-fn value_group(group: vec4<u32>, first: u32, n: u32) -> vec4<u32> {
-  @if(full) {
-    if (first + columns > p.keys && first + n / row_groups >= p.keys) {
-      return vec4<u32>();
-    }
+// Values behind the last key are zero: infinite ones times weights of zero would be NaN. An invocation clears what it staged.
+@if(full)
+fn clear_values(first: u32, n: u32) {
+  if (first + n / row_groups >= p.keys) {
+    value_part[staged_at(n)] = vec4<u32>();
   }
-  return staged_group(group, v_factor);
 }
 
 fn key_matrix(d: u32) -> Left {
@@ -113,23 +119,52 @@ fn keep_weights(row: u32, column: u32, a: vec4<f32>, b: vec4<f32>) {
   @else products[row * weight_pitch + column / 8u] = halves_of(a, b);
 }
 
-// Levels: numbers that grow with the scores. Their differences times level_step() are those of scores in units of log(2).
-// Without a bias they are the products with their scale's sign. So the difference of equal scores is exactly 0, however
-// large they are.
+// Levels: scores, or without a bias the products that become scores by their scale. Their differences times level_step() are
+// those of scores in units of log(2). So the difference of equal scores is exactly 0, however large they are.
 fn levels_of(x: vec4<f32>, batch: u32, head: u32, query: u32, keys: vec4<u32>) -> vec4<f32> {
   @if(has_bias) return scores_of(x, score_unit(), batch, head, vec4<u32>(query), keys);
-  @else return select(x, -x, vec4<bool>(p.scale < 0.0));
+  @else return x;
 }
 
 fn level_step() -> f32 {
   @if(has_bias) return log2_e;
-  @else return abs(product_scale()) * log2_e;
+  @else return product_scale() * log2_e;
 }
 
-// The largest of a maximum and of four levels.
+// Levels times the scale's sign: they grow with the scores.
+fn rising(levels: vec4<f32>) -> vec4<f32> {
+  @if(has_bias) return levels;
+  @else return select(levels, -levels, vec4<bool>(p.scale < 0.0));
+}
+
+// The largest of a maximum and of four levels, times the scale's sign.
 fn largest(maximum: f32, levels: vec4<f32>, seen: vec4<bool>) -> f32 {
-  let finite = select(vec4<f32>(lowest), levels, seen);
+  let finite = select(vec4<f32>(lowest), rising(levels), seen);
   return max_flat_f(max_flat_f(max_flat_f(max_flat_f(maximum, finite.x), finite.y), finite.z), finite.w);
+}
+
+// The weight of the maximum is 1. `top` is the maximum's level, and `shift` is shift_of_weights() of it.
+fn weights_at(levels: vec4<f32>, top: f32, shift: f32) -> vec4<f32> {
+  @if(has_failed) return exp2(fma(levels, vec4<f32>(level_step()), vec4<f32>(shift)));
+  @else return exp2((levels - top) * level_step());
+}
+
+// What is added to a score in units of log(2). It is rounded, by the same for all weights of a query, so up to most_shift that
+// cancels out in results. Above, and where only a bias of the lowest number was seen, the walk fails.
+fn shift_of_weights(top: f32) -> f32 {
+  @if(has_failed) return min(-top * level_step(), -lowest);
+  @else return 0.0;
+}
+
+const most_shift = 65536.0;
+
+fn is_too_large(maximum: f32, query: u32) -> bool {
+  @if(has_failed) {
+    @if(has_bias) let of_lowest_bias = query < p.queries;
+    @else let of_lowest_bias = false;
+    return select(abs(maximum * level_step()) > most_shift, of_lowest_bias, maximum == lowest);
+  }
+  @else return false;
 }
 
 fn store_group(row_at: u32, d: u32, group: vec4<f32>) {
@@ -172,6 +207,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       return;
     }
     take_scales(batch, head);
+  }
+  @if(has_redo) {
+    if (t == 0u) {
+      atomicStore(&overflowed, u32(load_redo(p.redo_at + id)));
+    }
+    if (workgroupUniformLoad(&overflowed) == 0u) {
+      return;
+    }
   }
   let query = first_row + t;
   let lane = t % 32u;
@@ -222,8 +265,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   if (t == 0u) {
     atomicStore(&overflowed, 0u);
   }
+  let limit = keys_seen(query);
   let end = select(p.keys, min(p.keys, first_row + rows), causal);
-  for (var walk = first_try; walk <= with_maxima; walk++) {
+  for (var walk = first_walk; walk <= last_walk; walk++) {
     r00 = Sum();
     r01 = Sum();
     r02 = Sum();
@@ -295,7 +339,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       let x1 = products_of(0u, t, 4u);
       let x2 = products_of(0u, t, 8u);
       let x3 = products_of(0u, t, 12u);
-      let queries = vec4<u32>(query);
       let keys0 = four_from(first);
       let keys1 = four_from(first + 4u);
       let keys2 = four_from(first + 8u);
@@ -305,29 +348,37 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       let l2 = levels_of(x2, batch, head, query, keys2);
       let l3 = levels_of(x3, batch, head, query, keys3);
       if (walk == find_maxima || maximum == lowest) {
-        var most = largest(maximum, l0, are_seen(queries, keys0));
-        most = largest(most, l1, are_seen(queries, keys1));
-        most = largest(most, l2, are_seen(queries, keys2));
-        most = largest(most, l3, are_seen(queries, keys3));
+        var most = largest(maximum, l0, keys0 < vec4<u32>(limit));
+        most = largest(most, l1, keys1 < vec4<u32>(limit));
+        most = largest(most, l2, keys2 < vec4<u32>(limit));
+        most = largest(most, l3, keys3 < vec4<u32>(limit));
         // A sum above 0 while the maximum is the lowest number: a bias set scores to it, and they have weights of 1. Now
         // a larger score came, so these weights are wrong. An infinite sum makes the workgroup walk again.
         sum = select(sum, inf_f(), sum > 0.0 && most > maximum);
         maximum = most;
       }
       if (walk != find_maxima) {
-        value_part[staged_at(t)] = value_group(next_values, first, t);
-        @if(wide) value_part[staged_at(t + threads)] = value_group(more_values, first, t + threads);
+        value_part[staged_at(t)] = staged_group(next_values, v_factor);
+        @if(wide) value_part[staged_at(t + threads)] = staged_group(more_values, v_factor);
+        @if(full) {
+          if (first + columns > p.keys) {
+            clear_values(first, t);
+            clear_values(first, t + threads);
+          }
+        }
         next_values = step_group(v, first + columns, t);
         @if(wide) more_values = step_group(v, first + columns, t + threads);
-        var w0 = exp2((l0 - maximum) * level_step());
-        var w1 = exp2((l1 - maximum) * level_step());
-        var w2 = exp2((l2 - maximum) * level_step());
-        var w3 = exp2((l3 - maximum) * level_step());
+        let top = rising(vec4<f32>(maximum)).x;
+        let shift = shift_of_weights(top);
+        var w0 = weights_at(l0, top, shift);
+        var w1 = weights_at(l1, top, shift);
+        var w2 = weights_at(l2, top, shift);
+        var w3 = weights_at(l3, top, shift);
         if (masked) {
-          w0 = select(vec4<f32>(), w0, are_seen(queries, keys0));
-          w1 = select(vec4<f32>(), w1, are_seen(queries, keys1));
-          w2 = select(vec4<f32>(), w2, are_seen(queries, keys2));
-          w3 = select(vec4<f32>(), w3, are_seen(queries, keys3));
+          w0 = select(vec4<f32>(), w0, keys0 < vec4<u32>(limit));
+          w1 = select(vec4<f32>(), w1, keys1 < vec4<u32>(limit));
+          w2 = select(vec4<f32>(), w2, keys2 < vec4<u32>(limit));
+          w3 = select(vec4<f32>(), w3, keys3 < vec4<u32>(limit));
         }
         let w = (w0 + w1) + (w2 + w3);
         sum += (w.x + w.y) + (w.z + w.w);
@@ -380,12 +431,19 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
 
     if (walk == first_try) {
       // A sum is never negative. As bits, infinity and NaN of either sign are larger than 60000.
-      if (bitcast<u32>(sum) > bitcast<u32>(60000.0)) {
+      if (bitcast<u32>(sum) > bitcast<u32>(60000.0) || is_too_large(maximum, query)) {
         atomicStore(&overflowed, 1u);
       }
       workgroupBarrier();
-      if (workgroupUniformLoad(&overflowed) == 0u) {
-        break;
+      @if(has_failed) {
+        if (t == 0u) {
+          store_failed(p.failed_at + id, i32(atomicLoad(&overflowed)));
+        }
+      }
+      @else {
+        if (workgroupUniformLoad(&overflowed) == 0u) {
+          break;
+        }
       }
     }
   }

@@ -12,13 +12,13 @@
 
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, Matrix, matrix_q, matrix_k, matrix_v, operand_q, operand_k, operand_v};
-import package::attention::operands::{operand_g, sees, score_of};
+import package::attention::operands::{operand_g, sees, score_of, keys_seen};
 import package::attention::gradient::{Params, draws_of_call, matrix_g, pair_of, total_at};
 import package::attention::gradient::{store_group_of_dq};
 import package::attention::matrix_gradient::{rows_each, second, group_of, step_matrix, step_columns, weight_matrix};
 import package::attention::matrix::{Left, Right, Sum, threads, columns, log2_e, pitch, staged, product_pitch};
 import package::attention::matrix::{weight_pitch, step_group, staged_at, stage_rows, row_matrix, products_of, halves_of};
-import package::attention::matrix::{four_from, are_seen, scores_of, weights_of, is_masked, stage_results, results_of};
+import package::attention::matrix::{four_from, scores_of, weights_of, is_masked, stage_results, results_of};
 import package::attention::matrix::{q_factor, k_factor, v_factor, g_factor, staged_group, score_unit};
 import package::attention::matrix::{take_scales, q_top, k_top, v_top, g_top};
 import package::attention::matrix_gradient::{change_top, row_word};
@@ -134,6 +134,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   @if(wide) var r05 = Sum();
   @if(wide) var r06 = Sum();
   @if(wide) var r07 = Sum();
+  let limit = keys_seen(query);
   let end = select(p.keys, min(p.keys, first_row + rows), causal);
 
   var next_keys = step_group(k, 0u, t);
@@ -219,14 +220,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     let keys0 = four_from(first + c0);
     var w_0 = bounded(weights_of(x0, unit, level, batch, head, queries, keys0), 2.0);
     if (masked) {
-      w_0 = select(vec4<f32>(), w_0, are_seen(queries, keys0));
+      w_0 = select(vec4<f32>(), w_0, keys0 < vec4<u32>(limit));
     }
     @if(dropped) let change_0 = change_of(w_0, z0 * factors_of(draws, batch, head, query, first + c0), z_unit, delta);
     @else let change_0 = change_of(w_0, z0, z_unit, delta);
     let keys1 = four_from(first + c0 + 4u);
     var w_1 = bounded(weights_of(x1, unit, level, batch, head, queries, keys1), 2.0);
     if (masked) {
-      w_1 = select(vec4<f32>(), w_1, are_seen(queries, keys1));
+      w_1 = select(vec4<f32>(), w_1, keys1 < vec4<u32>(limit));
     }
     @if(dropped) let change_1 = change_of(w_1, z1 * factors_of(draws, batch, head, query, first + c0 + 4u), z_unit, delta);
     @else let change_1 = change_of(w_1, z1, z_unit, delta);
@@ -237,14 +238,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       let keys2 = four_from(first + 8u);
       var w_2 = bounded(weights_of(x2, unit, level, batch, head, queries, keys2), 2.0);
       if (masked) {
-        w_2 = select(vec4<f32>(), w_2, are_seen(queries, keys2));
+        w_2 = select(vec4<f32>(), w_2, keys2 < vec4<u32>(limit));
       }
       @if(dropped) let change_2 = change_of(w_2, z2 * factors_of(draws, batch, head, query, first + 8u), z_unit, delta);
       @else let change_2 = change_of(w_2, z2, z_unit, delta);
       let keys3 = four_from(first + 12u);
       var w_3 = bounded(weights_of(x3, unit, level, batch, head, queries, keys3), 2.0);
       if (masked) {
-        w_3 = select(vec4<f32>(), w_3, are_seen(queries, keys3));
+        w_3 = select(vec4<f32>(), w_3, keys3 < vec4<u32>(limit));
       }
       @if(dropped) let change_3 = change_of(w_3, z3 * factors_of(draws, batch, head, query, first + 12u), z_unit, delta);
       @else let change_3 = change_of(w_3, z3, z_unit, delta);

@@ -28,7 +28,8 @@
 // @require !four_groups || threads * width <= 32 * lanes
 
 import package::attention::operands::{Draws, draws_of, factors_of};
-import package::attention::operands::{Params, from_halves, score_of};
+import package::attention::operands::{Params, score_of};
+import package::attention::groups::{from_halves};
 @if(has_out) import package::attention::results::{store_group};
 import package::attention::decode::{Params, Row, lowest, store_row_group};
 // @require has_out == has_lse && has_out != has_parts

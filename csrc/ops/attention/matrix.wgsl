@@ -127,7 +127,7 @@ fn are_seen(queries: vec4<u32>, keys: vec4<u32>) -> vec4<bool> {
 
 // Scores from products. `unit`: what the products are multiplied with first, if there is a bias, else product_scale() or
 // a vector that has it as a factor. With a bias, pairs that do not see each other get -infinity. Without one nothing is
-// masked here: callers use are_seen().
+// masked here: callers do, by keys_seen() or are_seen().
 fn scores_of(x: vec4<f32>, unit: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>,
              keys: vec4<u32>) -> vec4<f32> {
   @if(has_bias) {

@@ -58,14 +58,6 @@ fn matrix_v(batch: u32, head: u32) -> Matrix {
   return Matrix(operand_v, batch * p.v_strides.x + head * p.v_strides.y, p.v_strides.z, p.keys, p.value_dims);
 }
 
-fn from_halves(words: vec2<u32>) -> vec4<f32> {
-  @if(bfloat) {
-    return vec4<f32>(bitcast<f32>(words.x << 16u), bitcast<f32>(words.x & 0xffff0000u), bitcast<f32>(words.y << 16u),
-                     bitcast<f32>(words.y & 0xffff0000u));
-  }
-  @else return vec4<f32>(f2_from_f16(words.x), f2_from_f16(words.y));
-}
-
 // Four elements of a row, from dimension d on. Behind the row's end they are zero.
 @if(q_is_bits128)
 fn q_group(row_at: u32, d: u32) -> vec4<f32> {
@@ -121,6 +113,11 @@ fn v_group(row_at: u32, d: u32) -> vec4<f32> {
 // Whether a query sees a key.
 fn sees(query: u32, key: u32) -> bool {
   return query < p.queries && key < p.keys && (!causal || key <= query);
+}
+
+// How many keys a query sees: the first ones.
+fn keys_seen(query: u32) -> u32 {
+  return select(0u, select(p.keys, min(p.keys, query + 1u), causal), query < p.queries);
 }
 
 fn score_of(product: f32, batch: u32, head: u32, query: u32, key: u32) -> f32 {

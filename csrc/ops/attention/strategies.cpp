@@ -25,22 +25,75 @@ constexpr AttentionBlocks kBroad = {256, 16, 1, 1};
 constexpr AttentionBlocks kTall = {128, 16, 2, 1};
 constexpr AttentionBlocks kWide = {128, 16, 2, 2};
 
+// Below so many products, the passes of kScaled over the operands, and its second kernel that may
+// find nothing to do, are not worth it. An estimate from what the kernels take in large calls.
+constexpr int64_t kFewestScaled = int64_t{1} << 29;
+// From so many on, the code for more walks takes longer than a dispatch whose workgroups mostly end
+// at once. Measured on an H100, where narrow heads of bfloat16 gain nothing.
+constexpr int64_t kFewestApart = int64_t{1} << 35;
+
 // The first row that fits is taken.
 constexpr AttentionStrategy kStrategies[] = {
     // name, pass, kernel, most queries, widest head, few groups,
     // {lanes, ways, rows each, columns each, chunk, rolled},
-    // blocks, fill, blocks of the keys
+    // blocks, fill, blocks of the keys, fewest products, narrowest head, walks apart
     {"stream", Pass::kForward, Kernel::kStream, 8, 256, false, {}},
     {"decode", Pass::kForward, Kernel::kDecode, 8, 256, false, {}},
+    {"forward_matrix_large",
+     Pass::kForward,
+     Kernel::kMatrix,
+     0,
+     128,
+     false,
+     {},
+     {},
+     0,
+     {},
+     kFewestApart,
+     0,
+     true},
     {"forward_matrix", Pass::kForward, Kernel::kMatrix, 0, 128, false, {}},
-    {"forward_matrix_bf16", Pass::kForward, Kernel::kScaled, 0, 128, false, {}, kFlat},
+    {"forward_matrix_bf16_large",
+     Pass::kForward,
+     Kernel::kScaled,
+     0,
+     128,
+     false,
+     {},
+     kFlat,
+     0,
+     {},
+     kFewestApart,
+     65,
+     true},
+    {"forward_matrix_bf16",
+     Pass::kForward,
+     Kernel::kScaled,
+     0,
+     128,
+     false,
+     {},
+     kFlat,
+     0,
+     {},
+     kFewestScaled},
     {"forward_software", Pass::kForward, Kernel::kTiles, 0, 128, true, {64, 1, 1, 16, 16, true}},
     {"forward_blocks_64", Pass::kForward, Kernel::kBlocks, 0, 64, false, {}, kTall, 8},
     {"forward_blocks_128", Pass::kForward, Kernel::kBlocks, 0, 128, false, {}, kWide, 8},
     {"forward_blocks_32", Pass::kForward, Kernel::kBlocks, 0, 128, false, {}, kFlat},
     {"forward_32", Pass::kForward, Kernel::kTiles, 0, 256, false, {32, 4, 1, 8, 4, false}},
     {"backward_matrix", Pass::kBackward, Kernel::kMatrix, 0, 128, false, {}},
-    {"backward_matrix_bf16", Pass::kBackward, Kernel::kScaled, 0, 128, false, {}, kFlat, 0, kFlat},
+    {"backward_matrix_bf16",
+     Pass::kBackward,
+     Kernel::kScaled,
+     0,
+     128,
+     false,
+     {},
+     kFlat,
+     0,
+     kFlat,
+     kFewestScaled},
     {"backward_software", Pass::kBackward, Kernel::kTiles, 0, 128, true, {64, 1, 1, 8, 16, true}},
     {"backward_blocks_64", Pass::kBackward, Kernel::kBlocks, 0, 64, false, {}, kBroad, 8, kBroad},
     {"backward_blocks_128", Pass::kBackward, Kernel::kBlocks, 0, 128, false, {}, kWide, 8, kWide},
@@ -64,26 +117,23 @@ bool fits_blocks(const AttentionBlocks& blocks, const AttentionShape& shape,
          blocks.storage(shape.widest(), column_bytes) <= target.max_workgroup_storage;
 }
 
-// With the scales, kernels bind more buffers than other calls do.
-bool has_buffers_for_scales(const AttentionShape& shape, Pass pass, const ShaderTarget& target) {
-  uint32_t buffers = shape.biased ? 1 : 0;
-  buffers += pass == Pass::kBackward ? 8 : (shape.dropped ? 8 : 6);
+// With scales, or which walks failed, kernels bind more buffers than other calls do.
+bool has_buffers(const AttentionStrategy& row, const AttentionShape& shape,
+                 const ShaderTarget& target) {
+  uint32_t buffers = row.pass == Pass::kBackward ? 7 : (shape.dropped ? 7 : 5);
+  buffers += shape.biased ? 1 : 0;
+  buffers += row.kernel == Kernel::kScaled ? 1 : 0;
+  buffers += row.walks_apart ? 1 : 0;
   return buffers <= target.max_storage_buffers;
 }
 
 std::array<const AttentionStrategy*, 2> forced = {}; // of each pass
 
-// Below so many products, kScaled's passes over the operands, and its second kernel that may find
-// nothing to do, are not worth it. An estimate from what the kernels take in large calls.
-constexpr int64_t kFewestProducts = int64_t{1} << 29;
-
 // Whether the row is not too large for the call: it has enough work, or enough workgroups of the
 // row's size, and its heads fill the row's blocks.
 bool fills(const AttentionStrategy& row, const AttentionShape& shape, const ShaderTarget& target) {
-  if (row.kernel == Kernel::kScaled) {
-    return shape.batches * shape.heads * shape.queries * shape.keys *
-               (shape.dims + shape.value_dims) >=
-           kFewestProducts;
+  if (shape.products() < row.fewest_products || shape.widest() < row.narrowest) {
+    return false;
   }
   // Two blocks of columns want two of dimensions, of every result.
   if (row.blocks.column_blocks > 1 &&
@@ -190,10 +240,11 @@ const AttentionStrategy* find_attention(const AttentionShape& shape, AttentionPa
     case Kernel::kDecode:
       return true; // keeps to what every device has
     case Kernel::kMatrix:
-      return fits_matrices(shape, DType::kF16, target);
+      return fits_matrices(shape, DType::kF16, target) &&
+             (!row.walks_apart || has_buffers(row, shape, target));
     case Kernel::kScaled: // its blocks take less memory than its matrices
       return fits_matrices(shape, DType::kBF16, target) && has_blocks &&
-             has_buffers_for_scales(shape, pass, target);
+             has_buffers(row, shape, target);
     case Kernel::kBlocks:
       return has_blocks;
     case Kernel::kTiles:

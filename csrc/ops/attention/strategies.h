@@ -22,6 +22,8 @@ struct AttentionShape {
   bool biased = false, dropped = false; // there is a mask, or dropout
 
   int64_t widest() const { return dims > value_dims ? dims : value_dims; }
+  /// Multiplications of the forward pass, if every query sees every key.
+  int64_t products() const { return batches * heads * queries * keys * (dims + value_dims); }
 };
 
 /// How a workgroup of the tiled kernels divides its work: the constants of attention/tile.wgsl.
@@ -94,6 +96,10 @@ struct AttentionStrategy {
   // A call needs at least workgroups_to_fill / fill workgroups to take the row; 0: any number.
   uint32_t fill = 0;
   AttentionBlocks key_blocks = {}; // of these: the gradients of keys and values
+  int64_t fewest_products = 0;     // AttentionShape::products() that a call needs
+  int64_t narrowest = 0;           // head dimension that a call needs
+  // Of kMatrix and kScaled, forward: a second dispatch repeats what failed (attention_matrix.wgsl).
+  bool walks_apart = false;
 };
 
 /// Storage buffers that a kernel binds at most.

@@ -326,6 +326,19 @@ def test_groups_of_heads_that_do_not_fit(operand):
     compare(tensors, weights=weights, enable_gqa=True, is_causal=True)
 
 
+@pytest.mark.parametrize("dims", [64, 128])
+def test_walks_apart(dims):
+    """A second dispatch repeats the tiles of queries that failed: here the second, of some heads."""
+    _C._force_attention_strategy("forward_matrix_bf16_large")
+    query, key, value = inputs(1, 5, 300, 270, dims)
+    query[:, :3, 128:256] *= 40
+    key *= torch.linspace(0.1, 3, 270)[:, None].bfloat16()
+    unfit(("wide", INF), value)
+    for options in ({}, {"is_causal": True}):
+        actual, expected = both([query, key, value], **options)
+        assert_near(actual[0][:, [0, 2, 4]], expected[0][:, [0, 2, 4]], NEAR[0])
+
+
 # ---- The world around
 
 

@@ -345,6 +345,11 @@ def test_same_bits_every_time(shape):
         assert all(torch.equal(a, b) for a, b in zip(run, runs[0], strict=True))
 
 
+def needs_matrices():
+    if "subgroup-matrix" not in _C.properties()[1]:
+        pytest.skip("the device has no subgroup matrices")
+
+
 @pytest.fixture
 def force():
     """Sets the row of strategies.cpp that a pass takes."""
@@ -363,6 +368,7 @@ def force():
         (75, torch.float32, ("forward_blocks_32", "backward_blocks_32")),
         (40, torch.float32, ("forward_blocks_32", "backward_software")),
         (75, torch.float32, ("forward_blocks_128", "backward_blocks_128")),
+        (75, torch.float16, ("forward_matrix_large",)),
     ],
 )
 def test_dropout(queries, dtype, rows, force):
@@ -370,6 +376,8 @@ def test_dropout(queries, dtype, rows, force):
     the same seed drops the same ones, and so does its backward pass, also if it takes another
     kernel."""
     for row in rows:
+        if "matrix" in row:
+            needs_matrices()
         force(row)
     p = 0.3
     query, key, value = inputs(2, 4, queries, 96, 16, key_heads=2, dtype=dtype)
@@ -397,6 +405,42 @@ def test_dropout(queries, dtype, rows, force):
         actual, torch.autograd.grad(expected, exact, weights.double()), strict=True
     ):
         torch.testing.assert_close(one.cpu().double(), other, **of_gradients)
+
+
+@pytest.mark.parametrize("dims", [64, 80, 128])
+def test_walks_apart(dims, force):
+    """Large calls on subgroup matrices: a second dispatch repeats the tiles of queries that failed."""
+    needs_matrices()
+    force("forward_matrix_large")
+    query, key, value = inputs(1, 2, 300, 150, dims, dtype=torch.float16)
+    for options in ({}, {"is_causal": True}, {"scale": -0.7}, {"scale": 0.0}):
+        compare([query, key, value], gradients=False, **options)
+    # The gradients show that the log-sum-exp is right. They are sums over many queries.
+    near = (NEAR[torch.float16][0], {"rtol": 1e-2, "atol": 2e-2})
+    for options in ({}, {"is_causal": True}):
+        compare([query, key, value], near=near, **options)
+    # The largest scores of the second tile of queries come last. Those of the first do not overflow.
+    growing = query.clone()
+    growing[:, :, 128:256] *= 40
+    later = (key.float() * torch.linspace(0.1, 3, 150)[:, None]).half()
+    for options in ({}, {"is_causal": True}):
+        compare([growing, later, value], gradients=False, **options)
+    equal = torch.full_like(query, 30000.0)
+    compare([equal, equal[:, :, :150], value], gradients=False)
+    mask = torch.zeros(300, 150, dtype=torch.float16)
+    mask[:, :20], mask[3], mask[200, 20:] = -INF, -INF, torch.finfo(torch.float16).min
+    compare([query, key, value], mask, gradients=False)
+    compare([query, key, value], mask == 0, gradients=False)
+    lowest = torch.where(mask == 0, 0.0, torch.finfo(torch.float32).min)
+    compare([query, key, value], lowest, gradients=False)
+    for of, at, number in (
+        (0, (0, 0, 2, 3), NAN),
+        (1, (0, 1, 149, 5), INF),
+        (2, (0, 0, 149, 7), INF),
+    ):
+        bad = [query.clone(), key.clone(), value.clone()]
+        bad[of][at] = number
+        compare(bad, gradients=False)
 
 
 def test_dropout_draws_anew_and_may_drop_all():
