@@ -39,7 +39,11 @@ def assert_equal(actual, expected, **tolerances):
 
 
 def check(function, *args, backward=False, exact=False, dynamic=False, **options):
-    """function(*args) compiled gives what it gives in eager mode, and the same gradients."""
+    """function(*args) compiled gives what it gives in eager mode, and the same gradients.
+
+    `exact`: every bit. Not for a product that is added to something: a GPU's compiler may make one
+    rounding of the two.
+    """
     tolerances = {"rtol": 0, "atol": 0} if exact else options.pop("tolerances", {})
     expected = function(*args)
     compiled = compile(function, dynamic=dynamic, **options)

@@ -19,7 +19,7 @@ def make(*shape, dtype=torch.float32, low=-5, high=5):
 
 @pytest.mark.parametrize("size", [1, 3, 1023, 1025, 4096, 70001])
 def test_sizes(size):
-    check(lambda x, y: x * y + 1, make(size), make(size), exact=True)
+    check(lambda x, y: x * y + 1, make(size), make(size))
 
 
 def test_broadcast_and_strided_inputs():
@@ -28,7 +28,7 @@ def test_broadcast_and_strided_inputs():
 
     a, b = make(32, 48, 40), make(40)
     c, d = make(48, 40, 32).permute(2, 0, 1), make(32, 96, 40)[:, ::2]
-    check(mix, a, b, c, d, exact=True)
+    check(mix, a, b, c, d)
     assert dispatches(compile(mix), a, b, c, d) == 1
 
 
@@ -144,7 +144,9 @@ def test_concatenation_and_padding():
 
 def test_more_operands_than_storage_buffers():
     many = [make(256) for _ in range(40)]
-    check(lambda *many: sum(x * k for k, x in enumerate(many)), *many)
+    # The sums that are rounded are as large as 40 products of up to 195.
+    rounding = {"rtol": 0, "atol": 40 * 195 * 2**-23}
+    check(lambda *many: sum(x * k for k, x in enumerate(many)), *many, tolerances=rounding)
     check(lambda *many: torch.cat(many), *many, exact=True)
     check(lambda *many: [x + 1 for x in many], *many, exact=True)
     check(lambda *many: sum((x * x).sum() for x in many), *many)
