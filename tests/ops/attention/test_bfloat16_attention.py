@@ -328,7 +328,7 @@ def test_groups_of_heads_that_do_not_fit(operand):
 
 @pytest.mark.parametrize("dims", [64, 128])
 def test_walks_apart(dims):
-    """A second dispatch repeats the tiles of queries that failed: here the second, of some heads."""
+    """A second dispatch repeats the tiles of queries that failed: here one of some heads."""
     _C._force_attention_strategy("forward_matrix_bf16_large")
     query, key, value = inputs(1, 5, 300, 270, dims)
     query[:, :3, 128:256] *= 40

@@ -409,7 +409,7 @@ def test_dropout(queries, dtype, rows, force):
 
 @pytest.mark.parametrize("dims", [64, 80, 128])
 def test_walks_apart(dims, force):
-    """Large calls on subgroup matrices: a second dispatch repeats the tiles of queries that failed."""
+    """In large calls on matrices, a second dispatch repeats the tiles of queries that failed."""
     needs_matrices()
     force("forward_matrix_large")
     query, key, value = inputs(1, 2, 300, 150, dims, dtype=torch.float16)
@@ -419,7 +419,7 @@ def test_walks_apart(dims, force):
     near = (NEAR[torch.float16][0], {"rtol": 1e-2, "atol": 2e-2})
     for options in ({}, {"is_causal": True}):
         compare([query, key, value], near=near, **options)
-    # The largest scores of the second tile of queries come last. Those of the first do not overflow.
+    # The largest scores of the second tile of queries come last. The first does not overflow.
     growing = query.clone()
     growing[:, :, 128:256] *= 40
     later = (key.float() * torch.linspace(0.1, 3, 150)[:, None]).half()
