@@ -21,9 +21,9 @@
 namespace torch_webgpu {
 namespace {
 
-// Buffers by address, for DataPtrs that only have one. Entered when a buffer is new, so the pool's
-// recycling costs nothing; a released buffer's entry stays until its addresses are used again,
-// which is harmless, because a caller that asks for an address keeps its buffer alive.
+// Buffers by address, for DataPtrs that only have one. Entered when one is first a tensor's, so the
+// pool's recycling costs nothing; a released buffer's entry stays until its addresses are used
+// again, which is harmless, because a caller that asks for an address keeps its buffer alive.
 class AddressTable {
 public:
   void add(const Buffer& buffer) {
@@ -103,8 +103,9 @@ public:
       return {nullptr, device};
     }
     Buffer* buffer = context(static_cast<uint32_t>(device.index())).allocator.allocate(bytes);
-    if (buffer->last_use == 0) { // never freed, so new
+    if (!buffer->listed) { // new, or a graph's until now
       AddressTable::instance().add(*buffer);
+      buffer->listed = true;
     }
     tell_profiler(*buffer->context, buffer->address, static_cast<int64_t>(bytes));
     return {reinterpret_cast<void*>(buffer->address), buffer, &free_buffer, device};

@@ -60,7 +60,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     if (kept != 0) {
       // Whole words: both buffers are padded to them, and what is behind `kept` is undefined
       // anyway.
-      const Buffer& target = *find_position(grown).buffer;
+      const auto& target = *static_cast<const Buffer*>(grown.get_context());
       target.context->stream.copy(buffer_of(storage), 0, target, 0, (kept + 3) / 4 * 4);
     }
     replace_memory(*impl, std::move(grown));

@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from torch_webgpu import _C
+
 DEVICE = "webgpu"
 
 is_shared = torch._C._is_cow_tensor
@@ -287,6 +289,18 @@ def test_storages_that_borrow_memory_are_refused():
     with pytest.raises(RuntimeError):
         torch._lazy_clone(borrowed)
     assert values(borrowed) == [1] * 3
+
+
+def test_memory_that_a_graph_file_had_before():
+    size = 3 << 20
+    program = _C.Program(False)
+    program.add_buffer(size)
+    del program
+    x = torch.zeros(size // 4, device=DEVICE)
+    clone = torch._lazy_clone(x)
+    clone.add_(1)
+    assert clone.sum().item() == size // 4 and x.sum().item() == 0
+    assert torch.from_dlpack(x).data_ptr() == x.data_ptr()
 
 
 class TestGraphs:
