@@ -21,9 +21,9 @@
 namespace torch_webgpu {
 namespace {
 
-// Buffers by address, for DataPtrs that only have one. Entered when a buffer is new, so the pool's
-// recycling costs nothing; a released buffer's entry stays until its addresses are used again,
-// which is harmless, because a caller that asks for an address keeps its buffer alive.
+// Buffers by address, for DataPtrs that only have one. Entered when one is first a tensor's, so the
+// pool's recycling costs nothing; a released buffer's entry stays until its addresses are used
+// again, which is harmless, because a caller that asks for an address keeps its buffer alive.
 class AddressTable {
 public:
   void add(const Buffer& buffer) {
@@ -103,16 +103,24 @@ public:
       return {nullptr, device};
     }
     Buffer* buffer = context(static_cast<uint32_t>(device.index())).allocator.allocate(bytes);
-    if (buffer->last_use == 0) { // never freed, so new
+    if (!buffer->listed) { // new, or a graph's until now
       AddressTable::instance().add(*buffer);
+      buffer->listed = true;
     }
     tell_profiler(*buffer->context, buffer->address, static_cast<int64_t>(bytes));
     return {reinterpret_cast<void*>(buffer->address), buffer, &free_buffer, device};
   }
 
   void copy_data(void* target, const void* source, size_t bytes) const override {
-    // Called by c10::Allocator::clone only, which passes addresses instead of DataPtrs.
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "webgpu storage cannot be cloned by address");
+    // Called by c10::Allocator::clone only, which has just allocated the target.
+    if (bytes != 0) {
+      const BufferPosition from = find_position(source);
+      const BufferPosition to = find_position(target);
+      TORCH_INTERNAL_ASSERT(from.buffer != nullptr && to.buffer != nullptr);
+      // Whole words, to which buffers are padded.
+      to.buffer->context->stream.copy(*from.buffer, from.offset, *to.buffer, to.offset,
+                                      (bytes + 3) / 4 * 4);
+    }
   }
 
   bool initialized() override { return !initialized_contexts().empty(); }
@@ -311,7 +319,7 @@ BufferPosition find_position(const c10::DataPtr& data) {
     const auto index = static_cast<uint32_t>(resolve_ordinal(data.device().index()));
     return {empty_buffers.of(context(index)).buffer, 0};
   }
-  const BufferPosition place = AddressTable::instance().find(data.get());
+  const BufferPosition place = find_position(data.get());
   TORCH_CHECK(place.buffer != nullptr, "address ", data.get(),
               " is in no allocation of torch_webgpu, though its storage has the device webgpu");
   return place;
@@ -341,8 +349,10 @@ c10::Allocator* device_allocator(c10::Device device) {
   return device.index() < 0 ? of_current : of_index->at(static_cast<size_t>(device.index()));
 }
 
+BufferPosition find_position(const void* data) { return AddressTable::instance().find(data); }
+
 std::optional<c10::Device> find_device(const void* data) {
-  const BufferPosition place = AddressTable::instance().find(data);
+  const BufferPosition place = find_position(data);
   return place.buffer == nullptr ? std::nullopt : std::optional(device_of(*place.buffer->context));
 }
 

@@ -6,6 +6,8 @@
 
 #include <optional>
 
+#include "backend/tensor.h"
+
 namespace torch_webgpu {
 
 /// The allocator of a webgpu device, or without an index of the current one, which is what c10
@@ -13,6 +15,8 @@ namespace torch_webgpu {
 /// Buffer. Allocating starts the device; zero bytes do not.
 c10::Allocator* device_allocator(c10::Device device);
 
+/// The place of an address of a tensor's memory; no buffer if it is none of ours.
+BufferPosition find_position(const void* data);
 /// The device that an address of a tensor's memory belongs to; nothing if it is none of ours.
 std::optional<c10::Device> find_device(const void* data);
 

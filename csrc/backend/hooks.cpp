@@ -9,6 +9,7 @@
 #include "backend/allocator.h"
 #include "backend/generator.h"
 #include "backend/tensor.h"
+#include "backend/torch_versions.h"
 #include "runtime/context.h"
 #include "runtime/error.h"
 
@@ -59,10 +60,10 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     if (kept != 0) {
       // Whole words: both buffers are padded to them, and what is behind `kept` is undefined
       // anyway.
-      const Buffer& target = buffer_of(grown);
-      target.context->stream.copy(buffer_of(impl->data_ptr()), 0, target, 0, (kept + 3) / 4 * 4);
+      const auto& target = *static_cast<const Buffer*>(grown.get_context());
+      target.context->stream.copy(buffer_of(storage), 0, target, 0, (kept + 3) / 4 * 4);
     }
-    impl->set_data_ptr_noswap(std::move(grown));
+    replace_memory(*impl, std::move(grown));
     impl->set_nbytes(bytes);
   }
 };

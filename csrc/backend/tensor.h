@@ -28,11 +28,19 @@ struct BufferPosition {
 /// outside of the pool's buffers.
 BufferPosition find_position(const c10::DataPtr& data);
 
-inline const Buffer& buffer_of(const c10::DataPtr& data) {
+/// What is done to the memory of a storage. Lazy clones share memory; one that is written, or that
+/// a captured graph names, first gets memory of its own.
+enum class Use : uint8_t { kRead, kWrite };
+
+/// The slow way to the buffer of a storage: it shares memory, borrows it, or has none.
+const Buffer& find_buffer(const c10::Storage& storage, Use use);
+
+inline const Buffer& buffer_of(const c10::Storage& storage, Use use = Use::kRead) {
+  const c10::DataPtr& data = storage.data_ptr();
   if (C10_LIKELY(data.get_deleter() == &free_buffer)) {
     return *static_cast<const Buffer*>(data.get_context());
   }
-  return *find_position(data).buffer;
+  return find_buffer(storage, use);
 }
 
 /// Raises as set_() does if the storage ends before the tensor's last element, which it does after
@@ -61,10 +69,23 @@ inline void check_in_storage(const at::TensorBase& tensor) {
 
 /// The buffer that holds the tensor's storage. Every operand of every launch and copy comes through
 /// here, so here its elements are checked to lie in the storage.
-inline const Buffer& buffer_of(const at::TensorBase& tensor) {
+inline const Buffer& buffer_of(const at::TensorBase& tensor, Use use = Use::kRead) {
   check_in_storage(tensor);
-  return buffer_of(tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr());
+  return buffer_of(tensor.unsafeGetTensorImpl()->unsafe_storage(), use);
 }
+
+/// The buffer of a tensor that is going to be written. What writes takes this type, so that nothing
+/// writes to memory that lazy clones share.
+class WrittenBuffer {
+public:
+  WrittenBuffer() = default;
+  explicit WrittenBuffer(const at::TensorBase& tensor) : buffer_(&buffer_of(tensor, Use::kWrite)) {}
+  const Buffer& operator*() const { return *buffer_; }
+  const Buffer* operator->() const { return buffer_; }
+
+private:
+  const Buffer* buffer_ = nullptr;
+};
 
 /// Where the tensor's first element lies in buffer_of(tensor), in bytes.
 inline uint64_t byte_offset(const at::TensorBase& tensor) {

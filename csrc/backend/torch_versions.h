@@ -6,6 +6,7 @@
 #include <torch/version.h>
 
 #include <string>
+#include <utility>
 
 /// Whether PyTorch has this version or a later one.
 #define TORCH_WEBGPU_TORCH_AT_LEAST(major, minor)                                                  \
@@ -24,6 +25,16 @@
   } while (false)
 
 namespace torch_webgpu {
+
+/// Gives the storage other memory, and ends that it shares what it had. Since torch 2.13 a storage
+/// says so itself, before that its memory does.
+template <class StorageImpl>
+void replace_memory(StorageImpl& storage, c10::DataPtr&& memory) {
+  storage.set_data_ptr_noswap(std::move(memory));
+  if constexpr (requires { storage.clear_materializer(); }) {
+    storage.clear_materializer();
+  }
+}
 
 /// ATen's check of a tensor that is padded along its last `dims` dimensions.
 template <int dims>

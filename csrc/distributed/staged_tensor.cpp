@@ -52,7 +52,7 @@ void upload(const at::Tensor& target, const at::Tensor& host) {
   const uint64_t bytes = target.nbytes();
   for (uint64_t at = 0; at < bytes; at += kPartBytes) {
     const Uncaptured outside(context);
-    context.stream.upload(buffer_of(target), byte_offset(target) + at, data + at,
+    context.stream.upload(*WrittenBuffer(target), byte_offset(target) + at, data + at,
                           std::min(kPartBytes, bytes - at));
   }
 }

@@ -126,7 +126,8 @@ void CompiledKernel::place(const at::TensorBase* const* tensors, Places& places,
     }
     TORCH_CHECK(is_webgpu(tensor), label_, ": operand ", operands_[k].name, " is on ",
                 tensor.device(), ", not on webgpu");
-    buffers[k] = &buffer_of(tensor);
+    const bool written = operands_[k].writable || operands_[k].atomic_add;
+    buffers[k] = &buffer_of(tensor, written ? Use::kWrite : Use::kRead);
     windowed |= buffers[k]->size > bindings.target_with(*buffers[k]).max_storage_binding_size;
     TORCH_CHECK_NOT_IMPLEMENTED(
         buffers[k]->size / tensor.itemsize() <= std::numeric_limits<int32_t>::max(), label_,

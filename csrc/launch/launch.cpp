@@ -35,7 +35,7 @@ void Launch::bind_as(uint32_t k, const at::TensorBase& tensor, DType dtype) {
                         kernel_.operands[k].name, "' of ", tensor.scalar_type(),
                         " cannot be read as ", info(dtype).name);
   check_operand(k, dtype, begin);
-  put(k, dtype, buffer_of(tensor), begin, [&] { return extent_of(tensor); });
+  put(k, dtype, buffer_of(tensor, use(k)), begin, [&] { return extent_of(tensor); });
 }
 
 void Launch::bind_range(uint32_t k, const Buffer& buffer, uint64_t begin, uint64_t end,

@@ -40,6 +40,11 @@ protected:
   /// Adds the elements of `dtype` in bytes [begin, end) of the buffer; `begin` is a multiple of
   /// their size. For ops that have no tensor of them: the elements' dtype is not checked.
   void bind_range(uint32_t k, const Buffer& buffer, uint64_t begin, uint64_t end, DType dtype);
+  /// The same for an operand that the kernel writes.
+  void bind_written_range(uint32_t k, WrittenBuffer buffer, uint64_t begin, uint64_t end,
+                          DType dtype) {
+    bind_range(k, *buffer, begin, end, dtype);
+  }
   /// Says that operand `k` (Access::kWords) starts at a word, and that nothing but the kernel's
   /// stores of several neighbours together writes to its words.
   void own_words(uint32_t k);
@@ -96,6 +101,9 @@ private:
   // words.
   static constexpr uint32_t kConstBits = 64 - kMaxOperands; // tools/contract/parse.py checks this
 
+  Use use(uint32_t k) const {
+    return is_written(kernel_.operands[k].access) ? Use::kWrite : Use::kRead;
+  }
   void check_operand(uint32_t k, DType dtype, uint64_t begin);
   [[noreturn]] void raise_incomplete() const;
 

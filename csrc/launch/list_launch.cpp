@@ -90,7 +90,7 @@ void ListLaunch::bind_list(uint32_t k, at::TensorList tensors) {
               ": tensor lists must have the same number of tensors");
   List& list = lists_[num_lists_++];
   list.tensors = tensors;
-  list.written = operand.access == Access::kOut || operand.access == Access::kWords;
+  list.written = torch_webgpu::is_written(operand.access);
   list.numbers = operand.access == Access::kNumbers;
   list.operand = k;
   const auto operands = kernel().operands;
@@ -264,7 +264,7 @@ bool ListLaunch::fill(std::array<uint32_t, 4>* entries) {
       const uint32_t unit = lists_[k].numbers ? 4 : kVectorBytes;
       entry[1 + lists_[k].place / 4][lists_[k].place % 4] =
           static_cast<uint32_t>(byte_offset(of) / unit);
-      const Buffer& buffer = buffer_of(of);
+      const Buffer& buffer = buffer_of(of, lists_[k].written ? Use::kWrite : Use::kRead);
       list_bindings_[filled_ * num_lists_ + k] = {&buffer, 0, 0};
     }
     const uint64_t vectors = (count + lanes - 1) / lanes;

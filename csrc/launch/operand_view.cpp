@@ -31,8 +31,7 @@ Extent extent_of(const at::TensorBase& tensor) {
 }
 
 Extent extent_of(const at::TensorIteratorBase& iter, int operand) {
-  const uint64_t start = reinterpret_cast<uintptr_t>(iter.data_ptr(operand)) -
-                         buffer_of(iter.tensor_base(operand)).address;
+  const uint64_t start = start_of(iter, operand, buffer_of(iter.tensor_base(operand)));
   return extent_of(start, iter.element_size(operand), iter.shape(), iter.strides(operand), 1);
 }
 
@@ -49,8 +48,8 @@ at::Tensor operand_view(const at::TensorIteratorBase& iter, int operand) {
     sizes.push_back(stride == 0 ? 1 : iter.shape()[d]);
     strides.push_back(stride / bytes);
   }
-  const int64_t moved = static_cast<const char*>(iter.data_ptr(operand)) -
-                        static_cast<const char*>(tensor.const_data_ptr());
+  const auto moved =
+      static_cast<int64_t>(start_of(iter, operand, buffer_of(tensor)) - byte_offset(tensor));
   return at::as_strided(tensor, sizes, strides, tensor.storage_offset() + moved / bytes);
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
 
+#include "backend/allocator.h"
 #include "launch/binding_list.h"
 
 namespace torch_webgpu {
@@ -13,6 +14,17 @@ namespace torch_webgpu {
 /// dimensions in row-major order; dimensions of stride 0 have size 1. Raises for negative strides,
 /// which tensors do not have.
 at::Tensor operand_view(const at::TensorIteratorBase& iter, int operand);
+
+/// Where an iterator's operand starts in `buffer`, which is its tensor's, in bytes. A captured
+/// graph may have given the tensor this buffer after the iterator was made.
+inline uint64_t start_of(const at::TensorIteratorBase& iter, int operand, const Buffer& buffer) {
+  const void* data = iter.data_ptr(operand);
+  const uint64_t start = reinterpret_cast<uintptr_t>(data) - buffer.address;
+  if (C10_LIKELY(start <= buffer.size)) {
+    return start;
+  }
+  return find_position(data).offset;
+}
 
 /// The bytes of its buffer that lie between the first and the last element, both included. None
 /// for a tensor without elements.

@@ -94,6 +94,11 @@ void UserKernel::launch(const std::vector<at::Tensor>& tensors, const std::strin
   const auto count = static_cast<uint32_t>(tensors.size());
   TORCH_CHECK_TYPE(count == spec_.operands.size(), spec_.name, "() takes ", spec_.operands.size(),
                    " tensors, got ", count);
+  for (uint32_t k = 0; k < count; ++k) {
+    if (is_written(k) && is_webgpu(tensors[k])) {
+      buffer_of(tensors[k], Use::kWrite); // before the operands' buffers are compared
+    }
+  }
   std::vector<bool> direct(count);
   for (uint32_t k = 0; k < count; ++k) {
     direct[k] = check(tensors, k);

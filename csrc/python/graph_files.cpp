@@ -254,7 +254,7 @@ void read(Program& program, uint32_t number, uint64_t offset, const at::Tensor& 
   if (tensor.is_cpu()) {
     stream.read(source, offset, tensor.mutable_data_ptr(), tensor.nbytes());
   } else {
-    stream.copy(source, offset, buffer_of(tensor), byte_offset(tensor),
+    stream.copy(source, offset, *WrittenBuffer(tensor), byte_offset(tensor),
                 whole_words(tensor.nbytes()));
   }
 }

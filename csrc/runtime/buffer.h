@@ -23,6 +23,7 @@ struct Buffer {
   MemoryPool* pool = nullptr; // null: the allocator's general pool
   uint32_t pins = 0;          // see Allocator::pin
   bool parked = false;        // freed while pinned
+  bool listed = false;        // found by its address: for who owns a table of addresses
 };
 
 /// Raises kRuntime for bytes that copies cannot move: those outside of the buffer, and those that

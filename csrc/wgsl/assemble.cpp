@@ -243,7 +243,7 @@ PipelineSpec assemble(std::string label, const KernelInfo& kernel, const KernelF
         {.name = operand.name,
          .dtype = given.dtype,
          .slot = lists.bindings() + given.slot,
-         .writable = operand.access != Access::kIn,
+         .writable = is_written(operand.access),
          .atomic_add = operand.access == Access::kSum,
          .owns_words = given.whole_words,
          .atomic_update = operand.access == Access::kUpdate,

@@ -21,6 +21,10 @@ enum class Access : uint8_t {
   kNumbers, // of a list: NAME_of(tensor)
 };
 
+constexpr bool is_written(Access access) {
+  return access != Access::kIn && access != Access::kVectors && access != Access::kNumbers;
+}
+
 struct OperandInfo {
   std::string_view name;
   Access access = Access::kIn;

@@ -75,6 +75,10 @@ class Operand:
     # The operand whose register type this one has.
     akin: str = ""
 
+    @property
+    def is_written(self) -> bool:
+        return self.access not in ("in", "vectors", "numbers")
+
 
 @dataclass(frozen=True)
 class Const:

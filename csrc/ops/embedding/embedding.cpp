@@ -23,7 +23,7 @@ void add_rows(const char* name, const Tensor& rows, const Tensor& indices, const
   IndexMove move(name, StoreMode::kAdd);
   move.message = kOutOfSelf;
   move.sizes.assign({values.size(0), values.size(1)});
-  move.out = move_operand(rows, dtype, {0, 1});
+  move.out = move_target(rows, dtype, {0, 1});
   move.in = move_operand(values, dtype, {values.stride(0), values.stride(1)});
   move.indices.push_back(move_index(indices, {1, 0}, rows.size(0)));
   move.indices[0].out_stride = rows.size(1);

@@ -69,7 +69,7 @@ void index(TensorIteratorBase& all, at::IntArrayRef all_sizes, at::IntArrayRef a
   with_few_indices(all, all_sizes, all_strides, [](auto& iter, auto sizes, auto strides) {
     IndexMove move = move_over("index", iter);
     const DType bits = raw_dtype(iter.dtype(0));
-    move.out = move_operand(iter, 0, bits);
+    move.out = move_target(iter, 0, bits);
     move.in = move_operand(iter, 1, bits);
     add_indices(move, iter, sizes, strides, &MoveIndex::in_stride);
     run_index_move(std::move(move));
@@ -84,7 +84,7 @@ void index_put(TensorIterator& all, at::IntArrayRef all_sizes, at::IntArrayRef a
     IndexMove move = move_over("index_put_", iter);
     move.mode = accumulate ? StoreMode::kAdd : StoreMode::kCopy;
     const DType dtype = accumulate ? *native_dtype(iter.dtype(0)) : raw_dtype(iter.dtype(0));
-    move.out = move_operand(iter, 0, dtype);
+    move.out = move_target(iter, 0, dtype);
     move.in = move_operand(iter, 1, dtype);
     add_indices(move, iter, sizes, strides, &MoveIndex::out_stride);
     keep_order_if_deterministic(move);
@@ -102,7 +102,7 @@ void take(TensorIterator& iter, const at::TensorBase& input) {
   move.message = kOutOfTensor;
   const DType bits = raw_dtype(iter.dtype(0));
   const c10::SmallVector<int64_t, 8> still(iter.ndim(), 0);
-  move.out = move_operand(iter, 0, bits);
+  move.out = move_target(iter, 0, bits);
   move.in = move_operand(in, bits, still);
   move.indices.push_back(iterator_index(iter, 1, in.numel()));
   move.indices[0].in_stride = 1;
@@ -121,7 +121,7 @@ void put(TensorIterator& iter, const at::TensorBase& self, bool accumulate) {
   IndexMove move = move_over("put_", iter);
   move.message = kOutOfTensor;
   move.mode = accumulate ? StoreMode::kAdd : StoreMode::kCopy;
-  move.out = move_operand(out, dtype, still);
+  move.out = move_target(out, dtype, still);
   move.in = move_operand(iter, 0, dtype);
   move.indices.push_back(iterator_index(iter, 1, out.numel()));
   move.indices[0].out_stride = 1;
@@ -138,7 +138,7 @@ void index_copy(TensorIterator& iter, int64_t dim, int64_t size, int64_t stride)
   IndexMove move = move_over("index_copy_", iter);
   move.dim = dim;
   const DType bits = raw_dtype(iter.dtype(0));
-  move.out = move_operand(iter, 0, bits);
+  move.out = move_target(iter, 0, bits);
   move.in = move_operand(iter, 2, bits);
   move.indices.push_back(iterator_index(iter, 1, size));
   move.indices[0].out_stride = stride;
@@ -152,7 +152,7 @@ void index_fill(TensorIterator& iter, int64_t dim, int64_t size, int64_t stride,
   IndexMove move = move_over("index_fill_", iter);
   move.dim = dim;
   move.mode = StoreMode::kFill;
-  move.out = move_operand(iter, 0, raw_dtype(iter.dtype(0)));
+  move.out = move_target(iter, 0, raw_dtype(iter.dtype(0)));
   move.value = element_bits(value, iter.dtype(0));
   move.indices.push_back(iterator_index(iter, 1, size));
   move.indices[0].out_stride = stride;

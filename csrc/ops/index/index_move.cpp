@@ -17,6 +17,7 @@
 #include "kernels/index_copy.h"
 #include "kernels/index_fill.h"
 #include "launch/dtypes.h"
+#include "launch/operand_view.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
@@ -101,7 +102,7 @@ void widen(IndexMove& move) {
   auto divides = [&](int64_t value) { return value % factor == 0; };
   auto fits = [&] {
     bool ok = divides(move.sizes[0]);
-    for (MoveOperand* operand : {&move.out, &move.in}) {
+    for (MoveOperand* operand : {static_cast<MoveOperand*>(&move.out), &move.in}) {
       ok &= operand->begin % (factor * bytes) == 0;
       for (size_t d = 1; d < move.sizes.size(); ++d) {
         ok &= divides(operand->strides[d]);
@@ -116,7 +117,7 @@ void widen(IndexMove& move) {
     factor /= 2;
   }
   move.sizes[0] /= factor;
-  for (MoveOperand* operand : {&move.out, &move.in}) {
+  for (MoveOperand* operand : {static_cast<MoveOperand*>(&move.out), &move.in}) {
     operand->dtype = bits_dtype(static_cast<uint32_t>(bytes * factor));
     for (size_t d = 1; d < move.sizes.size(); ++d) {
       operand->strides[d] /= factor;
@@ -211,18 +212,18 @@ void launch_copy(const IndexMove& move, uint32_t parallel, bool ordered) {
   kernels::index_copy::Launch launch(move.name);
   const DType dtype = bits_dtype(info(move.out.dtype).bytes);
   launch.in_range(*move.in.buffer, move.in.begin, move.in.buffer->size, dtype);
-  const MoveOperand& out = move.out;
+  const MoveTarget& out = move.out;
   if (!ordered && info(dtype).bytes < 4) {
-    launch.shared_range(*out.buffer, out.begin, out.buffer->size, dtype);
+    launch.shared_range(out.written, out.begin, out.buffer->size, dtype);
   } else {
-    launch.out_range(*out.buffer, out.begin, out.buffer->size, dtype);
+    launch.out_range(out.written, out.begin, out.buffer->size, dtype);
   }
   launch_walk<kernels::index_copy::Params>(move, parallel, launch);
 }
 
 void launch_fill(const IndexMove& move, uint32_t parallel) {
   kernels::index_fill::Launch launch(move.name);
-  launch.out_range(*move.out.buffer, move.out.begin, move.out.buffer->size,
+  launch.out_range(move.out.written, move.out.begin, move.out.buffer->size,
                    bits_dtype(info(move.out.dtype).bytes));
   launch_walk<kernels::index_fill::Params>(move, parallel, launch);
 }
@@ -234,14 +235,14 @@ void launch_combine(const IndexMove& move, uint32_t parallel, bool ordered) {
              : move.mode == StoreMode::kMultiply ? How::multiply
              : move.mode == StoreMode::kMinimum  ? How::minimum
                                                  : How::maximum);
-  const MoveOperand& out = move.out;
+  const MoveTarget& out = move.out;
   launch.in_range(*move.in.buffer, move.in.begin, move.in.buffer->size, move.in.dtype);
   if (ordered) {
-    launch.out_range(*out.buffer, out.begin, out.buffer->size, out.dtype);
+    launch.out_range(out.written, out.begin, out.buffer->size, out.dtype);
   } else if (move.mode == StoreMode::kAdd) {
-    launch.sum_range(*out.buffer, out.begin, out.buffer->size, out.dtype);
+    launch.sum_range(out.written, out.begin, out.buffer->size, out.dtype);
   } else {
-    launch.result_range(*out.buffer, out.begin, out.buffer->size, out.dtype);
+    launch.result_range(out.written, out.begin, out.buffer->size, out.dtype);
   }
   launch_walk<kernels::index_combine::Params>(move, parallel, launch);
 }
@@ -259,13 +260,23 @@ MoveOperand move_operand(const at::TensorBase& tensor, DType dtype, at::IntArray
 MoveOperand move_operand(const at::TensorIteratorBase& iter, int operand, DType dtype) {
   MoveOperand result;
   result.buffer = &buffer_of(iter.tensor_base(operand));
-  result.begin = reinterpret_cast<uintptr_t>(iter.data_ptr(operand)) - result.buffer->address;
+  result.begin = start_of(iter, operand, *result.buffer);
   result.type = iter.dtype(operand);
   result.dtype = dtype;
   for (const int64_t stride : iter.strides(operand)) {
     result.strides.push_back(stride / iter.element_size(operand));
   }
   return result;
+}
+
+MoveTarget move_target(const at::TensorBase& tensor, DType dtype, at::IntArrayRef strides) {
+  const WrittenBuffer written(tensor);
+  return {move_operand(tensor, dtype, strides), written};
+}
+
+MoveTarget move_target(const at::TensorIteratorBase& iter, int operand, DType dtype) {
+  const WrittenBuffer written(iter.tensor_base(operand));
+  return {move_operand(iter, operand, dtype), written};
 }
 
 MoveIndex move_index(const at::TensorBase& tensor, at::IntArrayRef strides, int64_t size) {

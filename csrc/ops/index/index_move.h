@@ -10,7 +10,7 @@
 #include <array>
 #include <vector>
 
-#include "runtime/buffer.h"
+#include "backend/tensor.h"
 #include "runtime/error.h"
 #include "wgsl/dtype.h"
 
@@ -35,6 +35,11 @@ struct MoveOperand {
   c10::SmallVector<int64_t, 8> strides;
 };
 
+/// What a move writes to.
+struct MoveTarget : MoveOperand {
+  WrittenBuffer written;
+};
+
 struct MoveIndex {
   MoveOperand tensor; // int64 or int32
   int64_t size;       // indices must be below it
@@ -53,7 +58,7 @@ struct IndexMove {
   int64_t dim = 0; // of the first index; those of others follow it
   StoreMode mode;
   c10::SmallVector<int64_t, 8> sizes;
-  MoveOperand out;
+  MoveTarget out;
   MoveOperand in; // not used by kFill
   c10::SmallVector<MoveIndex, 5> indices;
   bool wrap_negative = false;
@@ -84,6 +89,9 @@ inline constexpr char kOutOfSelf[] =
 /// position).
 MoveOperand move_operand(const at::TensorBase& tensor, DType dtype, at::IntArrayRef strides);
 MoveOperand move_operand(const at::TensorIteratorBase& iter, int operand, DType dtype);
+/// The same of a tensor that is written.
+MoveTarget move_target(const at::TensorBase& tensor, DType dtype, at::IntArrayRef strides);
+MoveTarget move_target(const at::TensorIteratorBase& iter, int operand, DType dtype);
 MoveIndex move_index(const at::TensorBase& tensor, at::IntArrayRef strides, int64_t size);
 
 /// The dimensions along which some index tensor varies. Elements along these dimensions may have

@@ -90,7 +90,7 @@ void index_put_in_order(Tensor& self, const c10::List<std::optional<Tensor>>& or
               "shape mismatch: value tensor of shape ", value.sizes(),
               " cannot be broadcast to indexing result of shape ", at::IntArrayRef(move.sizes));
   const Tensor in = value.expand(move.sizes);
-  move.out = move_operand(out, dtype, out_strides);
+  move.out = move_target(out, dtype, out_strides);
   move.in = move_operand(in, dtype, in.strides());
   move.wrap_negative = true;
   keep_order_if_deterministic(move);

@@ -46,7 +46,7 @@ void check_range(const char* name, int64_t dim, const Tensor& index, int64_t siz
   move.message = kOutOfSelf;
   move.dim = dim;
   move.sizes.assign(scratch.sizes().begin(), scratch.sizes().end());
-  move.out = move_operand(scratch, raw_dtype(at::kFloat), scratch.strides());
+  move.out = move_target(scratch, raw_dtype(at::kFloat), scratch.strides());
   move.indices.push_back(move_index(index, along(index, 0, 1), size));
   move.indices[0].out_stride = 0;
   run_index_move(std::move(move));
@@ -83,7 +83,7 @@ Tensor& index_select_out(const Tensor& self, int64_t dim, const Tensor& index, T
   move.message = kOutOfSelf;
   move.dim = dim;
   move.sizes.assign(out.sizes().begin(), out.sizes().end());
-  move.out = move_operand(out, bits, out.strides());
+  move.out = move_target(out, bits, out.strides());
   move.in = move_operand(in, bits, strides_but(in, dim));
   move.indices.push_back(move_index(index, along(index, dim, out.dim()), in.size(dim)));
   move.indices[0].in_stride = in.stride(dim);
@@ -147,7 +147,7 @@ void index_combine(const char* name, StoreMode mode, const Tensor& result, int64
   move.message = kOutOfSelf;
   move.dim = dim;
   move.sizes.assign(in.sizes().begin(), in.sizes().end());
-  move.out = move_operand(out, dtype, strides_but(out, dim));
+  move.out = move_target(out, dtype, strides_but(out, dim));
   move.in = move_operand(in, dtype, in.strides());
   move.indices.push_back(move_index(index, along(index, dim, in.dim()), out.size(dim)));
   move.indices[0].out_stride = out.stride(dim);

@@ -34,7 +34,7 @@ void gather(const Tensor& result, const Tensor& self, int64_t dim, const Tensor&
   move.error = ErrorKind::kRuntime;
   move.dim = dim;
   move.sizes.assign(at.sizes().begin(), at.sizes().end());
-  move.out = move_operand(out, bits, out.strides());
+  move.out = move_target(out, bits, out.strides());
   move.in = move_operand(in, bits, strides_but(in, dim));
   move.indices.push_back(move_index(at, at.strides(), in.size(dim)));
   move.indices[0].in_stride = in.stride(dim);
@@ -53,7 +53,7 @@ void scatter_move(const char* name, StoreMode mode, const Tensor& self, int64_t 
   move.error = ErrorKind::kRuntime;
   move.dim = dim;
   move.sizes.assign(at.sizes().begin(), at.sizes().end());
-  move.out = move_operand(out, dtype, strides_but(out, dim));
+  move.out = move_target(out, dtype, strides_but(out, dim));
   if (mode != StoreMode::kFill) {
     const Tensor in = at_least_1d(src);
     move.in = move_operand(in, dtype, in.strides());

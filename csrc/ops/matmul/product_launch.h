@@ -82,7 +82,7 @@ template <class Launch>
 void bind_c(Launch& launch, const ProductDispatch& dispatch, std::optional<DType> bits = {}) {
   const Gemm& g = dispatch.product.gemm;
   const auto c = dispatch.c.range(g.batch * (dispatch.pieces ? dispatch.splits : 1), g.m, g.n);
-  launch.c_range(c.buffer, c.begin, c.end,
+  launch.c_range(WrittenBuffer(*dispatch.c.tensor), c.begin, c.end,
                  bits ? *bits : operand_dtype(g.op, "c", dispatch.c.tensor->scalar_type()));
 }
 
@@ -197,7 +197,9 @@ void run(Launch& launch, Params& p, const ProductDispatch& dispatch,
     p.g_strides = bind(operands[2], "g", [&](const auto&... of) { launch.g_range(of...); });
     p.h_strides = bind(operands[3], "h", [&](const auto&... of) { launch.h_range(of...); });
     p.i_strides = bind(operands[4], "i", [&](const auto&... of) { launch.i_range(of...); });
-    p.s_strides = bind(fusion->second, "s", [&](const auto&... of) { launch.s_range(of...); });
+    p.s_strides = bind(fusion->second, "s", [&](const Buffer&, const auto&... of) {
+      launch.s_range(WrittenBuffer(*fusion->second.tensor), of...);
+    });
     if (fusion->second.tensor != nullptr && kernel.in_fours &&
         is_second_packed(at_origin(fusion->second, g), g)) {
       launch.own_words_of_s();

@@ -653,11 +653,6 @@ DType bits(bool grouped) { return grouped ? DType::kBits128 : DType::kBits16; }
 DType bits_of_a(const Product& product) { return bits(a_has_groups(product, 8)); }
 DType bits_of_b(const Product& product) { return bits(b_has_groups(product, 8)); }
 
-template <class Launch>
-void bind_ranges(Launch& launch, const at::Tensor& ranges) {
-  launch.ranges_range(buffer_of(ranges), 0, ranges.nbytes(), DType::kBits8);
-}
-
 void launch(const ProductDispatch& dispatch, const Strategy&) {
   namespace kernel = kernels::gemm_matrix;
   const Product& product = dispatch.product;
@@ -669,7 +664,7 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   bind_operands(launch, dispatch, bits_of_c(dispatch), bits_of_a(product), bits_of_b(product));
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(product.gemm.blocks > 1);
   if (ranges.defined()) {
-    bind_ranges(launch, ranges);
+    launch.ranges_range(buffer_of(ranges), 0, ranges.nbytes(), DType::kBits8);
   }
   launch.tall(dispatch.rows == 128).c_along_m(false);
   if (is_packed(dispatch)) {
@@ -1246,7 +1241,7 @@ at::Tensor product_ranges(const Product& product) {
   const int64_t of_b = blocks(g.b, g.n);
   const at::Tensor ranges = empty_webgpu({of_a + of_b}, at::kInt, g.a.tensor->device());
   kernel::Launch launch(g.op);
-  matrix::bind_ranges(launch, ranges);
+  launch.ranges_range(WrittenBuffer(ranges), 0, ranges.nbytes(), DType::kBits8);
   const auto a = g.a.range(g.batch, g.m, g.k);
   const auto b = g.b.range(g.batch, g.k, g.n);
   launch.a_range(a.buffer, a.begin, a.end, matrix::bits_of_a(product));

@@ -118,7 +118,7 @@ void unfold_backward(Tensor& grad_in, const Tensor& grad, int64_t dim, int64_t s
   IndexMove move("unfold_backward", step >= size ? StoreMode::kCopy : StoreMode::kAdd);
   const DType type = step >= size ? raw_dtype(grad.scalar_type()) : *dtype;
   move.sizes.assign(grad.sizes().begin(), grad.sizes().end());
-  move.out = move_operand(windows, type, windows.strides());
+  move.out = move_target(windows, type, windows.strides());
   move.in = move_operand(grad, type, grad.strides());
   if (step < size && at::globalContext().deterministicAlgorithms()) {
     move.serial_dims = uint64_t{1} << dim | uint64_t{1} << (grad.dim() - 1);

@@ -114,9 +114,8 @@ private:
       return;
     }
     check_operand_dtype(op(), kPointwiseOperands[k], iter_.dtype(operand), variant_.dtypes[k]);
-    const Buffer& buffer = buffer_of(iter_.tensor_base(operand));
-    put(k, variant_.dtypes[k], buffer,
-        reinterpret_cast<uintptr_t>(iter_.data_ptr(operand)) - buffer.address,
+    const Buffer& buffer = buffer_of(iter_.tensor_base(operand), k == 0 ? Use::kWrite : Use::kRead);
+    put(k, variant_.dtypes[k], buffer, start_of(iter_, operand, buffer),
         [&] { return extent_of(iter_, operand); });
   }
 

@@ -325,10 +325,10 @@ private:
 
   void bind_results(kernel::Launch& launch) const {
     const Extent y = extent_of(iter_, 0);
-    launch.y_range(buffer_of(iter_.tensor_base(0)), y.begin, y.end, outputs_[0]);
+    launch.y_range(WrittenBuffer(iter_.tensor_base(0)), y.begin, y.end, outputs_[0]);
     if (input() > 1) {
       const Extent z = extent_of(iter_, 1);
-      launch.z_range(buffer_of(iter_.tensor_base(1)), z.begin, z.end, outputs_[1]);
+      launch.z_range(WrittenBuffer(iter_.tensor_base(1)), z.begin, z.end, outputs_[1]);
     }
   }
 

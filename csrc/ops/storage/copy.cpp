@@ -174,7 +174,7 @@ void copy_from_host(const Tensor& dst, const Tensor& src) {
       host.neg_();
     }
   }
-  context_of(dst).stream.upload(buffer_of(dst), byte_offset(dst), host.const_data_ptr(),
+  context_of(dst).stream.upload(*WrittenBuffer(dst), byte_offset(dst), host.const_data_ptr(),
                                 dst.nbytes());
 }
 
