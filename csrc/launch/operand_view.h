@@ -20,10 +20,12 @@ at::Tensor operand_view(const at::TensorIteratorBase& iter, int operand);
 inline uint64_t start_of(const at::TensorIteratorBase& iter, int operand, const Buffer& buffer) {
   const void* data = iter.data_ptr(operand);
   const uint64_t start = reinterpret_cast<uintptr_t>(data) - buffer.address;
-  if (C10_LIKELY(start <= buffer.size)) {
+  if (C10_LIKELY(start < buffer.size)) {
     return start;
   }
-  return find_position(data).offset;
+  // No elements at the end of the buffer, or the address of another one.
+  const BufferPosition place = find_position(data);
+  return place.buffer == nullptr ? start : place.offset;
 }
 
 /// The bytes of its buffer that lie between the first and the last element, both included. None

@@ -306,6 +306,21 @@ def test_memory_that_a_graph_file_had_before():
 class TestGraphs:
     """A captured graph names memory, so what it uses is not shared."""
 
+    @pytest.mark.parametrize("size", [1 << 16, 1 << 18])
+    def test_its_memory_may_lie_right_before_what_was_shared(self, size):
+        """New memory often does: an address behind its end is then the one of the old memory."""
+        numbers = torch.arange(size, dtype=torch.float32)
+        out = torch.empty(size, device=DEVICE)
+        for _ in range(4):
+            x = numbers.to(DEVICE)
+            clone = torch._lazy_clone(x)
+            graph = torch.webgpu.Graph()
+            with torch.webgpu.graph(graph):
+                torch.add(x, 1, out=out)
+            graph.replay()
+            assert torch.equal(out.cpu(), numbers + 1)
+            assert torch.equal(clone.cpu(), numbers)
+
     def capture(self, function):
         graph = torch.webgpu.Graph()
         with torch.webgpu.graph(graph):
