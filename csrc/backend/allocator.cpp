@@ -21,9 +21,9 @@
 namespace torch_webgpu {
 namespace {
 
-// Buffers by address, for DataPtrs that only have one. Entered when one is first a tensor's, so the
-// pool's recycling costs nothing; a released buffer's entry stays until its addresses are used
-// again, which is harmless, because a caller that asks for an address keeps its buffer alive.
+// Buffers by address, for DataPtrs that only have one. One is entered when it is first a tensor's,
+// so the pool's recycling costs nothing; a released buffer's entry stays until its addresses are
+// used again, which is harmless, because a caller that asks for an address keeps its buffer alive.
 class AddressTable {
 public:
   void add(const Buffer& buffer) {
@@ -103,7 +103,7 @@ public:
       return {nullptr, device};
     }
     Buffer* buffer = context(static_cast<uint32_t>(device.index())).allocator.allocate(bytes);
-    if (!buffer->listed) { // new, or a graph's until now
+    if (!buffer->listed) { // new, or used by a loaded program until now
       AddressTable::instance().add(*buffer);
       buffer->listed = true;
     }
@@ -112,7 +112,7 @@ public:
   }
 
   void copy_data(void* target, const void* source, size_t bytes) const override {
-    // Called by c10::Allocator::clone only, which has just allocated the target.
+    // Only c10::Allocator::clone calls this, and the target is new.
     if (bytes != 0) {
       const BufferPosition from = find_position(source);
       const BufferPosition to = find_position(target);

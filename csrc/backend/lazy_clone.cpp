@@ -16,16 +16,16 @@
 namespace torch_webgpu {
 namespace {
 
-// c10 lends out memory only whose context is its address. So the memory of a storage changes its
-// form when it is cloned lazily, and back when the storage is written.
+// c10 shares only memory whose DataPtr has its address as context, and ours has the Buffer. So the
+// DataPtr is rewritten when a storage is cloned lazily, and back when the storage is written.
 void free_address(void* address) {
   if (!in_bad_fork()) {
     free_buffer(const_cast<Buffer*>(find_position(address).buffer));
   }
 }
 
-// Where c10 copies memory for a storage that is written. Who shares it did so before a capture, so
-// that a replay must not copy again: the copy is made at once, outside of the graph.
+// Where c10 copies memory for a storage that is written. During a capture the copy is executed at
+// once and not recorded: the clone was made before, and a replay must not copy it again.
 class SharedAllocator final : public c10::Allocator {
 public:
   explicit SharedAllocator(c10::Device device) : device_(device) {}
@@ -58,18 +58,18 @@ bool is_shared(const c10::StorageImpl& storage) {
   return c10::impl::cow::is_cow_data_ptr(storage.data_ptr());
 }
 
-// Makes the memory one that c10 can lend out.
+// Gives the storage the form of DataPtr that c10 can share.
 void make_shareable(c10::StorageImpl& storage) {
   c10::DataPtr& memory = storage._mutable_data_ptr_no_checks();
   const c10::Device device = memory.device();
   if (memory.get_deleter() == &free_buffer) {
     memory.release_context();
     memory = {memory.get(), memory.get(), &free_address, device};
+    storage.set_allocator(SharedAllocator::of(device));
   }
-  storage.set_allocator(SharedAllocator::of(device));
 }
 
-// Makes the memory of a storage that alone has it what the allocator gave.
+// Gives a storage that shares nothing the form that the allocator gives.
 void make_own(c10::StorageImpl& storage) {
   c10::DataPtr& memory = storage._mutable_data_ptr_no_checks();
   const c10::Device device = memory.device();
@@ -77,6 +77,8 @@ void make_own(c10::StorageImpl& storage) {
     memory.release_context();
     auto* buffer = const_cast<Buffer*>(find_position(memory.get()).buffer);
     memory = {memory.get(), buffer, &free_buffer, device};
+  }
+  if (memory.get_deleter() == &free_buffer) {
     storage.set_allocator(device_allocator(device));
   }
 }

@@ -28,8 +28,8 @@ struct BufferPosition {
 /// outside of the pool's buffers.
 BufferPosition find_position(const c10::DataPtr& data);
 
-/// What is done to the memory of a storage. Lazy clones share memory; one that is written, or that
-/// a captured graph names, first gets memory of its own.
+/// What a caller does with the memory of a storage. What lazy clones share is copied before a
+/// write, and before a captured graph uses it.
 enum class Use : uint8_t { kRead, kWrite };
 
 /// The slow way to the buffer of a storage: it shares memory, borrows it, or has none.
@@ -74,8 +74,9 @@ inline const Buffer& buffer_of(const at::TensorBase& tensor, Use use = Use::kRea
   return buffer_of(tensor.unsafeGetTensorImpl()->unsafe_storage(), use);
 }
 
-/// The buffer of a tensor that is going to be written. What writes takes this type, so that nothing
-/// writes to memory that lazy clones share.
+/// The buffer of a tensor that is going to be written. Making one ends the sharing with lazy
+/// clones: it is the target of every upload and copy to a tensor, and of a range that a kernel
+/// writes.
 class WrittenBuffer {
 public:
   WrittenBuffer() = default;

@@ -102,6 +102,9 @@ void ListLaunch::bind_number(uint32_t k, const at::Tensor& number) {
   TORCH_INTERNAL_ASSERT(num_numbers_ < kMaxNumbers);
   TORCH_CHECK(number.numel() == 1, op(), ": expected ", kernel().operands[k].name,
               " to be one number, but got a tensor of sizes ", number.sizes());
+  if (torch_webgpu::is_written(kernel().operands[k].access)) {
+    buffer_of(number, Use::kWrite); // before buffers are compared
+  }
   numbers_[num_numbers_++] = {k, number};
 }
 

@@ -15,8 +15,8 @@ namespace torch_webgpu {
 /// which tensors do not have.
 at::Tensor operand_view(const at::TensorIteratorBase& iter, int operand);
 
-/// Where an iterator's operand starts in `buffer`, which is its tensor's, in bytes. A captured
-/// graph may have given the tensor this buffer after the iterator was made.
+/// Where an iterator's operand starts in `buffer`, which is its tensor's, in bytes. The iterator
+/// may hold an older address: a capture moves a shared tensor to new memory.
 inline uint64_t start_of(const at::TensorIteratorBase& iter, int operand, const Buffer& buffer) {
   const void* data = iter.data_ptr(operand);
   const uint64_t start = reinterpret_cast<uintptr_t>(data) - buffer.address;

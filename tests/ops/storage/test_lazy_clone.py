@@ -65,7 +65,7 @@ def test_reading_keeps_the_memory_shared(name):
     assert values(x) == values(clone) == list(range(8))
 
 
-INDEX = [1, 3]
+INDEX, INF = [1, 3], float("inf")
 WRITERS = {
     "add_": lambda x: x.add_(1),
     "add_ to itself": lambda x: x.add_(x),
@@ -103,6 +103,9 @@ WRITERS = {
     "a detached alias": lambda x: x.detach().sub_(1),
     "set_, then a write": lambda x: torch.empty(0, device=x.device).set_(x).add_(1),
     "foreach": lambda x: torch._foreach_mul_([x, torch.ones(3, device=x.device)], 2.0),
+    "found_inf of unscaling": lambda x: torch._amp_foreach_non_finite_check_and_unscale_(
+        [torch.full((4,), INF, device=x.device)], x[:1], torch.ones(1, device=x.device)
+    ),
     "untyped storage": lambda x: x.untyped_storage().fill_(0),
     "sgd": lambda x: torch._fused_sgd_(
         [x], [torch.ones(8, device=x.device)], [], weight_decay=0, momentum=0, lr=0.5,
