@@ -222,8 +222,8 @@ def _targets() -> list[_Target]:
     _, has, limits = _C.properties()
     sizes = {name: limits[name] for name in ("subgroup_min_size", "subgroup_max_size")}
     # The fastest products take more workgroup memory than the standard's smallest limit of 16 KiB.
-    # Nearly all GPUs have so much. These variants are planned for 64 processors, between integrated
-    # and large GPUs; those without the memory for 16.
+    # Nearly all GPUs have so much. These variants are planned for 64 processors, a middle between
+    # integrated and large GPUs. The others are planned for 16.
     memory = {"max_workgroup_storage": 32768, "workgroups_to_fill": 1024}
     has_memory = memory["max_workgroup_storage"] <= limits["max_workgroup_storage"]
     room = _Target((), memory if has_memory else {})

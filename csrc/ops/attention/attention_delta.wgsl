@@ -1,6 +1,6 @@
 // What the gradients of attention need of each query: the pair (lse, delta), where delta is the sum of the products of
-// the result and its gradient. Eight invocations share four rows, whose loads are all under way at once. Behind the pairs: seed
-// and offset of dropout.
+// the result and its gradient. Eight invocations compute four rows together. They start the loads of all four before they use
+// one. Behind the pairs: seed and offset of dropout.
 //
 // @operand pairs: out {bits64}
 // @operand out: in {f32, f16, bf16, bits64, bits128} // raw bits: groups of four elements
@@ -62,7 +62,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     var sums = array<vec4<f32>, rows_each>();
     for (var d = t % lanes * 4u; d < p.value_dims; d += lanes * 4u) {
       for (var i = 0u; i < rows_each; i++) {
-        // Behind the last row, that row again.
+        // Rows behind the last one read the last one, and are not stored.
         let row = min(first + i * teams + t / lanes, p.queries - 1u);
         sums[i] += products_of(batch * p.out_strides.x + head * p.out_strides.y + row * p.out_strides.z,
                                batch * p.g_strides.x + head * p.g_strides.y + row * p.g_strides.z, d);

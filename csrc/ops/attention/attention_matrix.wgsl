@@ -7,8 +7,9 @@
 // 60000, one might not be a float16. The workgroup then walks the keys twice more: for the true maxima, and for the
 // results with them.
 //
-// In large calls the two more walks are those of a second dispatch: code for one walk takes a tenth less time. The first one
-// writes to `failed`, and the second one reads from `redo`, whether a workgroup's first walk was not enough.
+// In large calls a second dispatch makes the two more walks: a kernel with the code of one walk takes a tenth less time. The
+// first dispatch stores in `failed` which of its workgroups must walk again. The second one reads that as `redo`, and its other
+// workgroups end at once.
 //
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
 // @operand out: words {f16, bf16}
@@ -77,13 +78,14 @@ fn group_of(operand: u32, at: u32) -> vec4<u32> {
 }
 
 // Behind the last row it gives that row, not zero: queries behind the last are not stored, and scores with keys behind the last are
-// replaced. Values are, see clear_values(). Wide heads take a fifth less time without a test.
+// replaced. Values behind the last key must be zero: clear_values(). Wide heads take a fifth less time without a test.
 @if(full)
 fn group_or_zero(m: Matrix, row: u32, d: u32) -> vec4<u32> {
   return group_of(m.operand, m.at + min(row, max(m.rows, 1u) - 1u) * m.stride + d);
 }
 
-// Values behind the last key are zero: infinite ones times weights of zero would be NaN. An invocation clears what it staged.
+// Values behind the last key become zero: infinite ones times weights of zero would be NaN. Each invocation clears a group that
+// it staged itself, so no barrier is needed.
 @if(full)
 fn clear_values(first: u32, n: u32) {
   if (first + n / row_groups >= p.keys) {
@@ -119,8 +121,8 @@ fn keep_weights(row: u32, column: u32, a: vec4<f32>, b: vec4<f32>) {
   @else products[row * weight_pitch + column / 8u] = halves_of(a, b);
 }
 
-// Levels: scores, or without a bias the products that become scores by their scale. Their differences times level_step() are
-// those of scores in units of log(2). So the difference of equal scores is exactly 0, however large they are.
+// A level is a score. Without a bias it is the product of a query and a key, not yet scaled. Differences of levels times
+// level_step() are those of scores in units of log(2). So the difference of equal scores is exactly 0, however large they are.
 fn levels_of(x: vec4<f32>, batch: u32, head: u32, query: u32, keys: vec4<u32>) -> vec4<f32> {
   @if(has_bias) return scores_of(x, score_unit(), batch, head, vec4<u32>(query), keys);
   @else return x;
@@ -131,26 +133,28 @@ fn level_step() -> f32 {
   @else return product_scale() * log2_e;
 }
 
-// Levels times the scale's sign: they grow with the scores.
+// Levels, negated where the scale is negative: they grow with the scores.
 fn rising(levels: vec4<f32>) -> vec4<f32> {
   @if(has_bias) return levels;
   @else return select(levels, -levels, vec4<bool>(p.scale < 0.0));
 }
 
-// The largest of a maximum and of four levels, times the scale's sign.
+// The largest of a maximum and of four such levels.
 fn largest(maximum: f32, levels: vec4<f32>, seen: vec4<bool>) -> f32 {
   let finite = select(vec4<f32>(lowest), rising(levels), seen);
   return max_flat_f(max_flat_f(max_flat_f(max_flat_f(maximum, finite.x), finite.y), finite.z), finite.w);
 }
 
-// The weight of the maximum is 1. `top` is the maximum's level, and `shift` is shift_of_weights() of it.
+// Weights relative to the one of the maximum. `top` is the maximum's level, and `shift` is shift_of_weights(top).
 fn weights_at(levels: vec4<f32>, top: f32, shift: f32) -> vec4<f32> {
   @if(has_failed) return exp2(fma(levels, vec4<f32>(level_step()), vec4<f32>(shift)));
   @else return exp2((levels - top) * level_step());
 }
 
-// What is added to a score in units of log(2). It is rounded, by the same for all weights of a query, so up to most_shift that
-// cancels out in results. Above, and where only a bias of the lowest number was seen, the walk fails.
+// The exponent of a weight is its level times level_step() plus this shift. All weights of a query have the same shift, so its
+// rounding is a factor that the division by their sum removes. Where fma() rounds the product too, weights at most_shift are
+// off by 0.3 %, about as much as by the rounding of such scores. The walk fails for queries whose shift is above most_shift, and
+// for those whose scores were all the lowest number or unseen.
 fn shift_of_weights(top: f32) -> f32 {
   @if(has_failed) return min(-top * level_step(), -lowest);
   @else return 0.0;

@@ -28,8 +28,8 @@ constexpr AttentionBlocks kWide = {128, 16, 2, 2};
 // Below so many products, the passes of kScaled over the operands, and its second kernel that may
 // find nothing to do, are not worth it. An estimate from what the kernels take in large calls.
 constexpr int64_t kFewestScaled = int64_t{1} << 29;
-// From so many on, the code for more walks takes longer than a dispatch whose workgroups mostly end
-// at once. Measured on an H100, where narrow heads of bfloat16 gain nothing.
+// From so many on, two dispatches take less time than one kernel with all walks. Most workgroups of
+// the second one end at once. Measured on an H100, where narrow heads of bfloat16 gain nothing.
 constexpr int64_t kFewestApart = int64_t{1} << 35;
 
 // The first row that fits is taken.

@@ -97,8 +97,9 @@ struct AttentionStrategy {
   uint32_t fill = 0;
   AttentionBlocks key_blocks = {}; // of these: the gradients of keys and values
   int64_t fewest_products = 0;     // AttentionShape::products() that a call needs
-  int64_t narrowest = 0;           // head dimension that a call needs
-  // Of kMatrix and kScaled, forward: a second dispatch repeats what failed (attention_matrix.wgsl).
+  int64_t narrowest = 0;           // the least head dimension that a call needs
+  // Of kMatrix and kScaled, forward: a second dispatch repeats the workgroups whose first walk over
+  // the keys failed (attention_matrix.wgsl).
   bool walks_apart = false;
 };
 
