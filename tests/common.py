@@ -1,12 +1,25 @@
 """Running an operation on the device and on the CPU, and comparing."""
 
+import pytest
 import torch
 from torch.testing import assert_close
+
+from torch_webgpu import _C
 
 DEVICE = "webgpu"
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def has_matrices():
+    """Whether the device has subgroup matrices."""
+    return "subgroup-matrix" in _C.properties()[1]
+
+
+def needs_matrices():
+    if not has_matrices():
+        pytest.skip("the device has no subgroup matrices")
 
 
 def to_device(value):

@@ -3,11 +3,10 @@ float64 on the CPU."""
 
 import pytest
 import torch
-from common import DEVICE, to_device
+from common import DEVICE, needs_matrices, to_device
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-import torch_webgpu
 from torch_webgpu import _C
 
 INF, NAN = float("inf"), float("nan")
@@ -19,8 +18,7 @@ NEAR = (2.5e-3, 4e-3)
 
 @pytest.fixture(autouse=True)
 def matrices():
-    if "subgroup-matrix" not in torch_webgpu._C.properties()[1]:
-        pytest.skip("the device has no subgroup matrices")
+    needs_matrices()
     torch.manual_seed(0)
     for row in ROWS:
         _C._force_attention_strategy(row)

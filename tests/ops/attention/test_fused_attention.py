@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from common import DEVICE, FLOATS, to_device
+from common import DEVICE, FLOATS, needs_matrices, to_device
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
@@ -343,11 +343,6 @@ def test_same_bits_every_time(shape):
         runs.append([out, *torch.autograd.grad(out.square().sum(), tensors)])
     for run in runs[1:]:
         assert all(torch.equal(a, b) for a, b in zip(run, runs[0], strict=True))
-
-
-def needs_matrices():
-    if "subgroup-matrix" not in _C.properties()[1]:
-        pytest.skip("the device has no subgroup matrices")
 
 
 @pytest.fixture

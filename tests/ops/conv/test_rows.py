@@ -3,12 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from common import DEVICE
-
-import torch_webgpu
+from common import DEVICE, has_matrices
 
 ROW = "convolution_rows_f16"
-HAS_MATRICES = "subgroup-matrix" in torch_webgpu._C.properties()[1]
+HAS_MATRICES = has_matrices()
 needs_matrices = pytest.mark.skipif(not HAS_MATRICES, reason="the adapter has no subgroup matrices")
 # Images, channels, height, width, filters, taps; options.
 CASES = [

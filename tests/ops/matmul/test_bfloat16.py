@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from common import DEVICE
+from common import DEVICE, needs_matrices
 
 import torch_webgpu
 
@@ -108,8 +108,8 @@ ROWS = ["", "matrix_bf16", "tiles_64"]
 
 @pytest.fixture(params=ROWS)
 def row(request):
-    if request.param == "matrix_bf16" and "subgroup-matrix" not in torch_webgpu._C.properties()[1]:
-        pytest.skip("the device has no subgroup matrices")
+    if request.param == "matrix_bf16":
+        needs_matrices()
     torch.manual_seed(0)
     torch_webgpu._C._force_product_strategy(request.param)
     yield request.param

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
-from common import DEVICE, to_device
+from common import DEVICE, has_matrices, to_device
 
 import torch_webgpu
 from torch_webgpu.wgsl import target
@@ -152,7 +152,7 @@ def accepted(function, *args):
 
 
 def needs_missing_feature(row):
-    return "matrix_" in row and "subgroup-matrix" not in torch_webgpu._C.properties()[1]
+    return "matrix_" in row and not has_matrices()
 
 
 @pytest.mark.parametrize("row", PLAIN)
