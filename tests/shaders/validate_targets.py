@@ -36,7 +36,7 @@ TARGETS: dict[str, tuple[str, list[str]]] = {
 
 def is_planned(kernel: str, form: Form, source: str) -> bool:
     """Whether operations planned for such targets use the form. The others need more than 8 storage
-    buffers or 16 KiB of workgroup memory; they only have to be valid WGSL."""
+    buffers, 16 KiB of workgroup memory or 256 invocations; they only have to be valid WGSL."""
     if len({operand.slot for operand in form.operands.values()}) > 8:
         return False  # structured_cat_out joins fewer tensors at once
     if kernel == "conv_product":
@@ -56,6 +56,8 @@ def is_planned(kernel: str, form: Form, source: str) -> bool:
         return _C.workgroup_memory(source) <= 16384  # find_attention
     if kernel == "fft":
         return form.consts["capacity"] <= 1024  # fft_capacity
+    if kernel == "norm_vectors_backward":
+        return form.consts["row_slots"] <= 256  # gradient_workgroup
     if kernel == "linalg_triangular":
         return form.consts["block"] == 16 or form.operands["a"].dtype != "c64"  # linalg_block
     return True

@@ -49,7 +49,8 @@ at::TensorIterator reduction(std::initializer_list<Tensor> outputs,
   return config.build();
 }
 
-constexpr uint32_t kMaxVectors = 8; // of a row that an invocation keeps in registers
+// Vectors of a row that an invocation keeps in registers, at most.
+constexpr uint32_t kMaxVectors = 8;
 constexpr uint32_t kMaxGradientVectors = 4;
 // Workgroups of a kernel that sums over rows: enough to fill any GPU, but far fewer than the rows
 // of a large tensor, because each workgroup writes rows of sums.
@@ -62,9 +63,9 @@ struct VectorPlan {
   uint32_t vectors; // of a row
   RowLanes lanes;
 
-  VectorPlan(const Rows& rows, const Tensor& y)
+  VectorPlan(const Rows& rows, const Tensor& y, uint32_t workgroup = RowLanes::kWorkgroup)
       : vectors(static_cast<uint32_t>(rows.length * y.itemsize() / kVectorBytes)),
-        lanes(vectors, 1, 2) {}
+        lanes(vectors, 1, 2, workgroup) {}
 
   template <class Params>
   Params params(const Rows& rows) const {
@@ -116,13 +117,13 @@ void sum_of_rows(const Tensor& sum, const Tensor& rows) {
 void gradient_of_vectors(const char* op, const Rows& rows, const Tensor& gradient, const Tensor& x,
                          const Tensor& mean, const Tensor& rstd, const Tensor& weight,
                          const Tensor& y, const Tensor& weight_gradient,
-                         const Tensor& bias_gradient) {
+                         const Tensor& bias_gradient, uint32_t workgroup) {
   namespace kernel = kernels::norm_vectors_backward;
-  const VectorPlan plan(rows, y);
+  const VectorPlan plan(rows, y, workgroup);
   auto params = plan.params<kernel::Params>(rows);
   kernel::Launch launch(op);
-  launch.gradient_as(DType::kBits128, gradient);
-  const int64_t at_once = RowLanes::kWorkgroup / plan.lanes.lanes();
+  launch.gradient_as(DType::kBits128, gradient).row_slots(workgroup);
+  const int64_t at_once = workgroup / plan.lanes.lanes();
   auto workgroups = static_cast<int64_t>(plan.lanes.workgroups(params.rows));
   Tensor weight_sums;
   Tensor bias_sums;
@@ -149,6 +150,16 @@ void gradient_of_vectors(const char* op, const Rows& rows, const Tensor& gradien
   if (bias_sums.defined()) {
     sum_of_rows(bias_gradient, bias_sums);
   }
+}
+
+// How many invocations compute the gradient of a row of vectors: twice as many where the row is too
+// long for the registers of the usual ones.
+uint32_t gradient_workgroup(const Rows& rows, const Tensor& y) {
+  constexpr uint32_t kWide = 2 * RowLanes::kWorkgroup;
+  const int64_t bytes = rows.length * static_cast<int64_t>(y.itemsize());
+  const bool is_long = bytes > kVectorBytes * kMaxGradientVectors * RowLanes::kWorkgroup;
+  return is_long && plan_target(y).max_workgroup_invocations >= kWide ? kWide
+                                                                      : RowLanes::kWorkgroup;
 }
 
 bool has_one_lane(const Rows& rows, const Tensor& y) {
@@ -208,7 +219,8 @@ void normalize_rows(const char* op, const Rows& rows, const Tensor& x, const Ten
                     const Tensor& bias, double eps, const Tensor& y, const Tensor& mean,
                     const Tensor& rstd) {
   if (rows.inner == 1 && !has_one_lane(rows, y) &&
-      are_row_vectors(rows.rows, rows.length, y, {&x, &weight, &bias}, kMaxVectors)) {
+      are_row_vectors(rows.rows, rows.length, y, {&x, &weight, &bias},
+                      kMaxVectors * RowLanes::kWorkgroup)) {
     normalize_vectors(op, rows, x, weight, bias, eps, y, mean, rstd);
     return;
   }
@@ -226,10 +238,11 @@ void normalize_rows(const char* op, const Rows& rows, const Tensor& x, const Ten
 void gradient_of_rows(const char* op, const Rows& rows, const Tensor& gradient, const Tensor& x,
                       const Tensor& mean, const Tensor& rstd, const Tensor& weight, const Tensor& y,
                       const Tensor& weight_gradient, const Tensor& bias_gradient) {
-  if (rows.inner == 1 &&
-      are_row_vectors(rows.rows, rows.length, y, {&gradient, &x, &weight}, kMaxGradientVectors)) {
+  const uint32_t workgroup = gradient_workgroup(rows, y);
+  if (rows.inner == 1 && are_row_vectors(rows.rows, rows.length, y, {&gradient, &x, &weight},
+                                         kMaxGradientVectors * workgroup)) {
     gradient_of_vectors(op, rows, gradient, x, mean, rstd, weight, y, weight_gradient,
-                        bias_gradient);
+                        bias_gradient, workgroup);
     return;
   }
   if (weight_gradient.defined() || bias_gradient.defined()) {

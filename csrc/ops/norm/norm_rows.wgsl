@@ -18,6 +18,8 @@
 import package::norm::row::{row_sum};
 import package::norm::unit::{unit, unit_t, store_unit, total};
 
+const row_slots = 256u;
+
 struct Params {
   rows: u32,
   length: u32,

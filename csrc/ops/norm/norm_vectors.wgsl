@@ -15,6 +15,8 @@
 import package::norm::row::{row_sum};
 import package::norm::vectors::{kParts, unpack, pack, total};
 
+const row_slots = 256u;
+
 struct Params {
   rows: u32,
   vectors: u32, // of a row, at most items * lanes

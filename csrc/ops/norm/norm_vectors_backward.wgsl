@@ -12,7 +12,8 @@
 // @operand rstd: in f32
 // @operand weight: in {bits128} optional
 // @const   centered: bool
-// @const   items: u32 in {1, 2, 4, 8}
+// @const   items: u32 in {1, 2, 4}
+// @const   row_slots: u32 in {256, 512} // invocations of a workgroup
 // @require centered == has_mean
 // @grid groups p.workgroups
 
@@ -62,12 +63,12 @@ fn normalized(v: vec4<u32>, mean: f32, rstd: f32) -> Parts {
   return h;
 }
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(row_slots)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgroups: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
   let lanes = 1u << p.lanes_log2;
   let lane = lid & (lanes - 1u);
-  let at_once = 256u >> p.lanes_log2; // rows
+  let at_once = row_slots >> p.lanes_log2; // rows
   let group = wid.y * workgroups.x + wid.x;
   let slot = group * at_once + (lid >> p.lanes_log2);
   let rows = select(0u, p.rows, group < p.workgroups);

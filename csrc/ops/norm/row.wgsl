@@ -1,5 +1,5 @@
-// Rows whose elements several invocations of a workgroup of 256 share: `lanes` of them (a power of two)
-// combine a value each. Invocation `lane` of a row keeps its value in `slot`; neighbouring lanes of a row are
+// Rows whose elements several invocations of a workgroup share: `lanes` of them (a power of two) combine a value each.
+// A kernel that imports this declares const row_slots: the invocations of its workgroup. Invocation `lane` of a row keeps its value in `slot`; neighbouring lanes of a row are
 // `stride` slots apart. The first kHeads lanes combine their share of the values, then each lane combines
 // what these have: a tree of two levels, because a barrier costs more than the reads. A call may follow another
 // without a barrier: each array is read before the barrier behind which it is next written.
@@ -8,10 +8,10 @@
 
 const kHeads = 16u;
 
-@if(!alone) var<workgroup> row_values: array<f32, 256>;
-@if(!alone) var<workgroup> row_heads: array<f32, 256>;
-@if(!alone) var<workgroup> row_pairs: array<vec2<f32>, 256>;
-@if(!alone) var<workgroup> row_pair_heads: array<vec2<f32>, 256>;
+@if(!alone) var<workgroup> row_values: array<f32, row_slots>;
+@if(!alone) var<workgroup> row_heads: array<f32, row_slots>;
+@if(!alone) var<workgroup> row_pairs: array<vec2<f32>, row_slots>;
+@if(!alone) var<workgroup> row_pair_heads: array<vec2<f32>, row_slots>;
 
 fn row_max(v: f32, slot: u32, stride: u32, lane: u32, lanes: u32) -> f32 {
   @if(alone) return v;

@@ -101,7 +101,8 @@ void run(const char* op, kernel::Math math, const Tensor& y, const Tensor& x, co
   const Tensor from = x.contiguous();
   const Tensor output = w != nullptr ? w->contiguous() : Tensor();
   if (const auto limit = static_cast<uint32_t>(kMaxVectorElements * y.itemsize() / kVectorBytes);
-      inner == 1 && !alone && are_row_vectors(rows, length, y, {&from, &output}, limit)) {
+      inner == 1 && !alone &&
+      are_row_vectors(rows, length, y, {&from, &output}, limit * RowLanes::kWorkgroup)) {
     run_vectors(op, math, y, from, output, rows, length);
     return;
   }

@@ -17,6 +17,8 @@
 import package::norm::row::{row_max, row_sum};
 import package::softmax::math::{value_t, shifted, term, of_sum, result, checked_maximum};
 
+const row_slots = 256u;
+
 struct Params {
   rows: u32,
   length: u32,

@@ -13,6 +13,8 @@ import package::norm::row::{row_max, row_sum};
 import package::norm::vectors::{kParts, Parts, unpack, pack, total};
 import package::softmax::math::{value_t, shifted, term, of_sum, result, checked_maximum};
 
+const row_slots = 256u;
+
 struct Params {
   rows: u32,
   vectors: u32, // of a row, at most items * lanes

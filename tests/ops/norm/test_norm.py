@@ -3,9 +3,11 @@ import itertools
 
 import pytest
 import torch
-from common import DEVICE, FLOATS, check, check_error, check_gradients, to_device
+from common import DEVICE, FLOATS, assert_same, check, check_error, check_gradients, to_device
 from torch import nn
 from torch.nn import functional as F
+
+from torch_webgpu import wgsl
 
 pytestmark = pytest.mark.usefixtures("planned")
 
@@ -304,7 +306,18 @@ def test_rms_norm_is_one_dispatch():
     assert torch.webgpu.stats()["dispatches"] - before == 1
 
 
-VECTOR_ROWS = [(1, 8), (3, 16), (300, 96), (7, 768), (600, 1024), (2, 8192), (3, 4096), (9, 30)]
+VECTOR_ROWS = [
+    (1, 8),
+    (3, 16),
+    (300, 96),
+    (7, 768),
+    (600, 1024),
+    (3, 4096),
+    (300, 8192),
+    (2, 6004),
+    (3, 16384),
+    (9, 30),
+]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -344,3 +357,18 @@ def test_layer_norm_of_vectors(rows, length, dtype, mask):
             continue
         scale = max(1.0, want.abs().max().item())
         assert (got.cpu().double() - want).abs().max() <= (2 * unit + 4e-6) * scale
+
+
+@pytest.mark.parametrize("invocations", [256, 512])
+def test_gradients_of_rows_longer_than_registers(invocations):
+    """32 KiB a row: one kernel computes both gradients with 512 invocations; with 256, two do."""
+    torch.manual_seed(0)
+    x, w, g = torch.randn(20, 8192), torch.randn(8192), torch.randn(20, 8192)
+    wanted = [t.double().requires_grad_() for t in (x, w)]
+    F.rms_norm(wanted[0], (8192,), wanted[1], 1e-5).backward(g.double())
+    x, w, g = (to_device(t) for t in (x, w, g))
+    with wgsl.target(limits={"max_workgroup_invocations": invocations}):
+        results = [t.requires_grad_() for t in (x, w)]
+        F.rms_norm(x, (8192,), w, 1e-5).backward(g)
+    for result, want in zip(results, wanted, strict=True):
+        assert_same(result.grad, want.grad.float(), rtol=1e-4, atol=1e-4)
