@@ -165,14 +165,18 @@ public:
   }
 };
 
-// Of bfloat16 matrices or batches of them.
-Tensor ranges(const Tensor& a, const Tensor& b) {
+// Of bfloat16 matrices or batches of them: their ranges, and their copies in float16.
+std::tuple<Tensor, Tensor, Tensor> halves(const Tensor& a, const Tensor& b) {
   TORCH_CHECK(is_webgpu(a) && is_webgpu(b) && a.scalar_type() == at::kBFloat16,
               "ranges are of bfloat16 webgpu tensors");
   std::vector<int64_t> sizes = a.sizes().vec();
   sizes.back() = b.size(-1);
   const Tensor out = at::empty(sizes, a.options().device(at::kMeta));
-  return product_ranges(Product(FusedProduct::product_of(out, a, b)));
+  const Gemm gemm = FusedProduct::product_of(out, a, b);
+  const Product product(gemm);
+  const Tensor ranges = product_ranges(product);
+  const auto [of_a, of_b] = product_halves(product, ranges);
+  return {ranges, of_a, of_b};
 }
 
 // out = result.value, by statements, of value = convolution(x, weight, bias).
@@ -215,7 +219,7 @@ private:
 void register_products(pybind11::module_& m) {
   namespace py = pybind11;
   m.def("_product_strategies", &strategies);
-  m.def("_product_ranges", &ranges, py::arg("a"), py::arg("b"),
+  m.def("_product_halves", &halves, py::arg("a"), py::arg("b"),
         py::call_guard<py::gil_scoped_release>());
   m.def("_force_product_strategy", [](const std::string& name) { force_strategy(name); });
   m.def("_attention_strategies", [] {

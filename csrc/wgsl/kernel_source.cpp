@@ -167,29 +167,59 @@ std::string store_function(const Operand& operand, const Place& place, bool atom
   return "fn store_" + name + place.suffix + "(i: u32, v: " + name + "_t) { " + body + " }\n";
 }
 
-// Stores `count` neighbours: as whole words where the operand owns them, else one by one.
-std::string store_neighbours_function(const Operand& operand, const Place& place, uint32_t count) {
+// The text of a word of elements named v0, v1, ... from `first` up to `end`.
+std::string word_of_neighbours(DType dtype, uint32_t first, uint32_t end) {
+  std::string word;
+  for (uint32_t e = first; e < end; ++e) {
+    word += (e > first ? " | (" : "(") + to_word(dtype, "v" + str(e)) + " << " +
+            str((e - first) * 8 * info(dtype).bytes) + "u)";
+  }
+  return word;
+}
+
+// Stores neighbours of 2 bytes that may start in the middle of a word. A word of which both are
+// stored here is nobody else's. Of the other ones, at both ends, another invocation may write half.
+std::string store_across_words(const Operand& operand, const Place& place, uint32_t count) {
+  const std::string name = str(operand.name);
+  const auto from = [&](uint32_t first) { // the rest in whole words, and the last one alone
+    std::string text;
+    uint32_t e = first;
+    for (; e + 2 <= count; e += 2) {
+      text += write_word_text(place.buffer, true, "((i + " + str(e) + "u) >> 1u)",
+                              word_of_neighbours(operand.dtype, e, e + 2)) +
+              " ";
+    }
+    return e < count ? text + "store_" + name + "(i + " + str(e) + "u, v" + str(e) + "); " : text;
+  };
+  return "if ((i & 1u) == 0u) { " + from(0) + "} else { store_" + name + "(i, v0); " + from(1) +
+         "} ";
+}
+
+// Stores `count` neighbours: as whole words where the operand owns them, or where elements of 2
+// bytes fill words; else one by one.
+std::string store_neighbours_function(const Operand& operand, const Place& place, uint32_t count,
+                                      bool windows) {
   const std::string name = str(operand.name);
   const uint32_t bytes = info(operand.dtype).bytes;
   const bool packs = operand.owns_words && bytes < 4;
+  const bool may_fill = !packs && bytes == 2 && !windows;
   std::string parameters;
   std::string body;
   for (uint32_t e = 0; e < count; ++e) {
     const std::string value = "v" + str(e);
     parameters += ", " + value + ": " + name + "_t";
-    if (!packs) {
+    if (!packs && !may_fill) {
       body += "store_" + name + "(i + " + str(e) + "u, " + value + "); ";
     }
   }
   const uint32_t per_word = packs ? 4 / bytes : 1;
   for (uint32_t first = 0; packs && first < count; first += per_word) {
-    std::string word;
-    for (uint32_t e = first; e < std::min(first + per_word, count); ++e) {
-      word += (e > first ? " | (" : "(") + to_word(operand.dtype, "v" + str(e)) + " << " +
-              str((e - first) * 8 * bytes) + "u)";
-    }
     body += place.buffer + "[i / " + str(per_word) + "u + " + str(first / per_word) +
-            "u] = " + word + "; ";
+            "u] = " + word_of_neighbours(operand.dtype, first, std::min(first + per_word, count)) +
+            "; ";
+  }
+  if (may_fill) {
+    body += store_across_words(operand, place, count);
   }
   return "fn store" + str(count) + "_" + name + "(i: u32" + parameters + ") { " + body + "}\n";
 }
@@ -433,7 +463,8 @@ std::string operand_declarations(const std::vector<Operand>& operands, const Slo
       // Of 1-byte types, two neighbours are half a word.
       for (uint32_t count : {2u, 4u}) {
         if (!operand.owns_words || info(operand.dtype).bytes * count >= 4) {
-          text += store_neighbours_function(operand, place_of(operand.slot, slot, 0), count);
+          text += store_neighbours_function(operand, place_of(operand.slot, slot, 0), count,
+                                            slot.windows > 1);
         }
       }
     }

@@ -45,6 +45,7 @@ def is_planned(kernel: str, form: Form, source: str) -> bool:
         "gemm_f32",
         "gemm_f32_small",
         "gemm_matrix",
+        "gemm_bf16",
         "gemm_high",
         "conv_f32",
         "conv_matrix",

@@ -130,11 +130,14 @@ fn store_sums(batch: u32, m: u32, n: u32, sums: sums_t) {
 @if(along)
 fn store_along(batch: u32, m: u32, image: u32, at: vec3<u32>, sums: sums_t) {
   let n = image * p.position_volume.x + (at.x * p.sizes.y + at.y) * p.sizes.z + at.z;
-  @if(owns_c) {
+  @if(owns_c) let fills_words = true;
+  @else let fills_words = at.z + 4u <= p.sizes.z && column_of_c(n + 3u) - column_of_c(n) == 3u;
+  if (fills_words) {
     let c = epilogue4(array<f32, 4>(sums.x, sums.y, sums.z, sums.w), batch, m, n, vec2<u32>(0u, 1u));
     store4_c(p.c_at + batch * p.c_batch + m * p.c_row + column_of_c(n), c[0], c[1], c[2], c[3]);
+    return;
   }
-  @else {
+  @if(!owns_c) {
     for (var j = 0u; j < min(4u, p.sizes.z - at.z); j++) {
       store_sum(batch, m, n + j, sums[j]);
     }

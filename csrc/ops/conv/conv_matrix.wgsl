@@ -16,7 +16,6 @@ import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_
 import package::conv::conv_groups::{Params, row_of_groups, column_of_groups, column_of_weight, place_in_groups, missing};
 import package::conv::conv_groups::{place_in_image, tile_in_phase};
 // @require !blocked
-// @require !has_ranges
 
 alias b_place_t = Gathered;
 

@@ -1,14 +1,11 @@
-// gemm.wgsl for float16 and bfloat16 on subgroup matrices, with sums in float32: 128 x 128 elements a workgroup of four
+// gemm.wgsl for float16 on subgroup matrices, with sums in float32: 128 x 128 elements a workgroup of four
 // subgroups, which compute 64 x 64 each, in 16 matrices. (64 x 128 and 32 x 64 if not `tall`.) Steps of K are staged in
 // workgroup memory in groups of eight elements; what lies beyond an edge is staged as zero. The next step is loaded while
 // this one is computed.
 //
-// A and B are bfloat16 if there are ranges. They are staged as float16: gemm_windows.wgsl says how.
-//
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
 // @operand a: in {bits128, bits16} // bits128: groups of eight are aligned; behind the edges they are zero
 // @operand b: in {bits128, bits16}
-// @operand ranges: in of u32 optional // of gemm_ranges.wgsl
 // @operand d: in {f16, bf16} optional
 // @operand e: in float optional
 // @operand f: in float optional
@@ -17,15 +14,10 @@
 // @operand i: in float optional
 // @const   tall: bool // tiles of 128 rows, else of 64
 
-import package::matmul::gemm_store::{store_group, without_missing};
-@if(!has_ranges) import package::matmul::gemm_store::{in_units_of_c};
+import package::matmul::gemm_store::{store_group, without_missing, in_units_of_c};
 import package::matmul::blocks::{StepPlace, step_place};
 import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_tile, column_of_c};
 import package::matmul::gemm_groups::{step_k, place_in_tile, load_group_a, load_group_b, base_of_a, base_of_b};
-@if(has_ranges) import package::matmul::gemm_windows::{find_windows, find_step, top_in_a, top_in_b, is_windowed};
-@if(has_ranges) import package::matmul::gemm_windows::{scaled_group, windowed_group, converted_a, converted_b};
-@if(has_ranges) import package::matmul::gemm_windows::{Step, block_k, level_down, unit_of};
-// @require !has_ranges || (tall && !blocked && !c_along_m)
 
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 
@@ -90,19 +82,6 @@ fn stage_b(g: u32, group: vec4<u32>) {
   tile[place_of_b(g)] = group;
 }
 
-// Converts what this invocation staged as bfloat16, where no faster function does it.
-@if(has_ranges)
-fn convert_staged(step: Step, t: u32) {
-  let a_end = select(512u, 0u, step.a_factor != 0.0 || is_windowed(step, top_in_a(step)));
-  for (var g = t; g < a_end; g += 128u) {
-    stage_a(g, converted_a(tile[place_of_a(g)], step));
-  }
-  let b_end = select(512u, 0u, step.b_factor != 0.0 || is_windowed(step, top_in_b(step)));
-  for (var g = t; g < b_end; g += 128u) {
-    stage_b(g, converted_b(tile[place_of_b(g)], step));
-  }
-}
-
 // The 16 x 16 matrix at row m and column k of the tile of A.
 fn left(m: u32, k: u32) -> Left {
   @if(a_along_k) return subgroupMatrixLoad<Left, row_major>(&tile, m * a_pitch + k / 8u, a_pitch);
@@ -112,14 +91,6 @@ fn left(m: u32, k: u32) -> Left {
 fn right(k: u32, n: u32) -> Right {
   @if(b_along_k) return subgroupMatrixLoad<Right, col_major>(&tile, b_start + n * b_pitch + k / 8u, b_pitch);
   @else return subgroupMatrixLoad<Right, row_major>(&tile, b_start + k * b_pitch + n / 8u, b_pitch);
-}
-
-// The unit of the sums, in two factors.
-@if(has_ranges) var<private> unit: vec2<f32>;
-
-@if(has_ranges)
-fn in_units_of_c(sums: vec4<f32>, here: BandedTile, m: u32, n: u32) -> vec4<f32> {
-  return sums * unit.x * unit.y;
 }
 
 // Stores 16 rows of each subgroup's sums, from row m of its own, by way of workgroup memory: 16 x 64 elements per subgroup.
@@ -171,23 +142,6 @@ fn matrix_product(workgroup: u32, t: u32, subgroup: u32) {
   var b1 = load_step_b(b_place1, b_first, here.n0, t + 128u);
   var b2 = load_step_b(b_place2, b_first, here.n0, t + 256u);
   var b3 = load_step_b(b_place3, b_first, here.n0, t + 384u);
-  @if(has_ranges) var step = find_windows(here.batch, here.m0, here.n0, here.k_begin, here.k_end, t);
-  @if(has_ranges) let has_one_pass = step.is_only_pass;
-  @if(has_ranges) {
-    if (!has_one_pass && step.k != here.k_begin) {
-      a0 = load_group_a(a_base, here.m0, step.k, here.k_end, t);
-      a1 = load_group_a(a_base, here.m0, step.k, here.k_end, t + 128u);
-      a2 = load_group_a(a_base, here.m0, step.k, here.k_end, t + 256u);
-      a3 = load_group_a(a_base, here.m0, step.k, here.k_end, t + 384u);
-      b0 = load_group_b(b_place0, here.n0, step.k, here.k_end, t);
-      b1 = load_group_b(b_place1, here.n0, step.k, here.k_end, t + 128u);
-      b2 = load_group_b(b_place2, here.n0, step.k, here.k_end, t + 256u);
-      b3 = load_group_b(b_place3, here.n0, step.k, here.k_end, t + 384u);
-    }
-  }
-  @if(has_ranges) var level = step.level; // of the sums
-  @if(has_ranges) var k0 = step.k;
-  @else var k0 = here.k_begin;
   var s00 = Sum();
   var s01 = Sum();
   var s02 = Sum();
@@ -204,44 +158,7 @@ fn matrix_product(workgroup: u32, t: u32, subgroup: u32) {
   @if(tall) var s31 = Sum();
   @if(tall) var s32 = Sum();
   @if(tall) var s33 = Sum();
-  while (k0 < here.k_end) {
-    @if(has_ranges) {
-      if (has_one_pass) {
-        a0 = scaled_group(a0, step.a_factor);
-        a1 = scaled_group(a1, step.a_factor);
-        a2 = scaled_group(a2, step.a_factor);
-        a3 = scaled_group(a3, step.a_factor);
-        b0 = scaled_group(b0, step.b_factor);
-        b1 = scaled_group(b1, step.b_factor);
-        b2 = scaled_group(b2, step.b_factor);
-        b3 = scaled_group(b3, step.b_factor);
-      } else {
-        if (step.a_factor != 0.0) {
-          a0 = scaled_group(a0, step.a_factor);
-          a1 = scaled_group(a1, step.a_factor);
-          a2 = scaled_group(a2, step.a_factor);
-          a3 = scaled_group(a3, step.a_factor);
-        } else if (is_windowed(step, top_in_a(step))) {
-          let a_top = top_in_a(step);
-          a0 = windowed_group(a0, a_top);
-          a1 = windowed_group(a1, a_top);
-          a2 = windowed_group(a2, a_top);
-          a3 = windowed_group(a3, a_top);
-        }
-        if (step.b_factor != 0.0) {
-          b0 = scaled_group(b0, step.b_factor);
-          b1 = scaled_group(b1, step.b_factor);
-          b2 = scaled_group(b2, step.b_factor);
-          b3 = scaled_group(b3, step.b_factor);
-        } else if (is_windowed(step, top_in_b(step))) {
-          let b_top = top_in_b(step);
-          b0 = windowed_group(b0, b_top);
-          b1 = windowed_group(b1, b_top);
-          b2 = windowed_group(b2, b_top);
-          b3 = windowed_group(b3, b_top);
-        }
-      }
-    }
+  for (var k0 = here.k_begin; k0 < here.k_end; k0 += step_k) {
     workgroupBarrier();
     stage_a(t, a0);
     stage_a(t + 128u, a1);
@@ -251,40 +168,8 @@ fn matrix_product(workgroup: u32, t: u32, subgroup: u32) {
     stage_b(t + 128u, b1);
     stage_b(t + 256u, b2);
     stage_b(t + 384u, b3);
-    @if(has_ranges) {
-      if (!has_one_pass) {
-        convert_staged(step, t);
-      }
-    }
     workgroupBarrier();
-    @if(has_ranges) {
-      step.k += step_k;
-      if (!has_one_pass) {
-        for (; level > step.level; level--) {
-          s00 = subgroupMatrixScalarMultiply(s00, level_down);
-          s01 = subgroupMatrixScalarMultiply(s01, level_down);
-          s02 = subgroupMatrixScalarMultiply(s02, level_down);
-          s03 = subgroupMatrixScalarMultiply(s03, level_down);
-          s10 = subgroupMatrixScalarMultiply(s10, level_down);
-          s11 = subgroupMatrixScalarMultiply(s11, level_down);
-          s12 = subgroupMatrixScalarMultiply(s12, level_down);
-          s13 = subgroupMatrixScalarMultiply(s13, level_down);
-          s20 = subgroupMatrixScalarMultiply(s20, level_down);
-          s21 = subgroupMatrixScalarMultiply(s21, level_down);
-          s22 = subgroupMatrixScalarMultiply(s22, level_down);
-          s23 = subgroupMatrixScalarMultiply(s23, level_down);
-          s30 = subgroupMatrixScalarMultiply(s30, level_down);
-          s31 = subgroupMatrixScalarMultiply(s31, level_down);
-          s32 = subgroupMatrixScalarMultiply(s32, level_down);
-          s33 = subgroupMatrixScalarMultiply(s33, level_down);
-        }
-        if (step.k % block_k == 0u || step.k >= here.k_end) {
-          step = find_step(step);
-        }
-      }
-    }
-    @if(has_ranges) let next = step_place(step.k, here.k_end);
-    @else let next = step_place(k0 + step_k, here.k_end);
+    let next = step_place(k0 + step_k, here.k_end);
     let b_next = b_step(next, t);
     a0 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t);
     a1 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t + 128u);
@@ -320,10 +205,7 @@ fn matrix_product(workgroup: u32, t: u32, subgroup: u32) {
       @if(tall) s32 = subgroupMatrixMultiplyAccumulate(x3, y2, s32);
       @if(tall) s33 = subgroupMatrixMultiplyAccumulate(x3, y3, s33);
     }
-    @if(has_ranges) k0 = step.k;
-    @else k0 += step_k;
   }
-  @if(has_ranges) unit = unit_of(level);
   store_rows(s00, s01, s02, s03, subgroup, t, here, 0u);
   store_rows(s10, s11, s12, s13, subgroup, t, here, 16u);
   @if(tall) store_rows(s20, s21, s22, s23, subgroup, t, here, 32u);

@@ -5,7 +5,7 @@
 // @grid groups p.a_blocks + p.b_blocks
 
 import package::matmul::gemm_groups::{step_k, load_group_a, load_group_b, base_of_a, base_of_b};
-import package::matmul::gemm_windows::{block_k, range_word, Seen, nothing_seen, see_group};
+import package::matmul::gemm_windows::{Block, block_of, range_word, Seen, nothing_seen, see_group};
 
 const rows = 128u;
 
@@ -71,18 +71,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     atomicStore(&special, 0u);
   }
   workgroupBarrier();
-  let is_a = id < p.a_blocks;
-  let block = select(id - p.a_blocks, id, is_a);
-  let along = (p.k + block_k - 1u) / block_k;
-  let across = (select(p.n, p.m, is_a) + 127u) / 128u;
-  let batch = block / along / across;
-  let first = block / along % across * 128u;
-  let k_begin = block % along * block_k;
+  let here = block_of(id);
   var seen = Seen();
-  if (is_a) {
-    seen = see_block_a(base_of_a(batch), first, k_begin, t);
+  if (here.is_a) {
+    seen = see_block_a(base_of_a(here.batch), here.first, here.k, t);
   } else {
-    seen = see_block_b(base_of_b(batch), first, k_begin, t);
+    seen = see_block_b(base_of_b(here.batch), here.first, here.k, t);
   }
   if (seen.largest != 0u) {
     atomicMax(&largest, seen.largest);

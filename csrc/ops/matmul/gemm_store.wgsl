@@ -36,13 +36,22 @@ fn store_group(here: BandedTile, m: u32, n: u32, given: vec4<f32>) {
     }
   }
   let c = here.c_batch * p.c_batch;
-  @if(c_is_bits128 || owns_c) let values = epilogue4(array<f32, 4>(sums.x, sums.y, sums.z, sums.w), batch, m, n, next);
+  let four = array<f32, 4>(sums.x, sums.y, sums.z, sums.w);
+  @if(c_is_bits128 || owns_c) let values = epilogue4(four, batch, m, n, next);
   @if(c_is_bits128) {
     store_c((p.c_at * 4u + c + m * p.c_row + column_of_c(n)) >> 2u,
             bitcast<vec4<u32>>(vec4<f32>(values[0], values[1], values[2], values[3])));
   }
   @elif(owns_c) store4_c(p.c_at + c + m * p.c_row + column_of_c(n), values[0], values[1], values[2], values[3]);
   @else {
+    // Rows of halves that are no whole words: only the ends of such groups may share words with others.
+    @if(!c_is_f32 && !c_along_m) {
+      if (n + 3u < p.n && column_of_c(n + 3u) - column_of_c(n) == 3u) {
+        let values = epilogue4(four, batch, m, n, next);
+        store4_c(p.c_at + c + m * p.c_row + column_of_c(n), values[0], values[1], values[2], values[3]);
+        return;
+      }
+    }
     store_element(c, batch, m, n, sums.x);
     store_element(c, batch, m + next.x, n + next.y, sums.y);
     store_element(c, batch, m + 2u * next.x, n + 2u * next.y, sums.z);

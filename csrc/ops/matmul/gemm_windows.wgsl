@@ -109,6 +109,24 @@ fn power_of_two(exponent: i32) -> vec2<f32> {
   return bitcast<vec2<f32>>(vec2<u32>(vec2<i32>(half, bounded - half) + 127) << vec2<u32>(23u));
 }
 
+// A block of 128 rows of A, or columns of B, by block_k of K, as gemm_ranges.wgsl numbers them.
+struct Block {
+  is_a: bool,
+  batch: u32,
+  first: u32, // row of A, or column of B
+  k: u32,
+  row: u32,   // the number of the first block of the same rows or columns
+}
+
+// Of p.a_blocks of A, then p.b_blocks of B.
+fn block_of(id: u32) -> Block {
+  let is_a = id < p.a_blocks;
+  let block = select(id - p.a_blocks, id, is_a);
+  let along = (p.k + block_k - 1u) / block_k;
+  let across = (select(p.n, p.m, is_a) + 127u) / 128u;
+  return Block(is_a, block / along / across, block / along % across * 128u, block % along * block_k, id - block % along);
+}
+
 // ---- What a workgroup multiplies.
 
 struct Windows {
@@ -156,7 +174,7 @@ fn range_of(which: u32) -> u32 {
 }
 
 // Of 128 rows of A from m0, and 128 columns of B from n0. Finds the first step of the first pass. It is at k_begin if
-// there is one pass.
+// there is one pass. Where there are copies, windows are theirs: those of all of K.
 fn find_windows(batch: u32, m0: u32, n0: u32, k_begin: u32, k_end: u32, t: u32) -> Step {
   let along = (p.k + block_k - 1u) / block_k;
   let a_batch = select(0u, batch, p.a_batch != 0u);
@@ -170,7 +188,9 @@ fn find_windows(batch: u32, m0: u32, n0: u32, k_begin: u32, k_end: u32, t: u32) 
     atomicStore(&special[t], 0u);
   }
   workgroupBarrier();
-  for (var block = k_begin / block_k + t; block * block_k < k_end; block += 128u) {
+  @if(has_a_halves) let blocks = vec2<u32>(0u, along);
+  @else let blocks = vec2<u32>(k_begin / block_k, (k_end + block_k - 1u) / block_k);
+  for (var block = blocks.x + t; block < blocks.y; block += 128u) {
     add_range(0u, load_ranges(a_ranges + block));
     add_range(1u, load_ranges(b_ranges + block));
   }

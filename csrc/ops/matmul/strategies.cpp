@@ -17,9 +17,11 @@
 #include "kernels/conv_matrix.h"
 #include "kernels/conv_taps.h"
 #include "kernels/gemm.h"
+#include "kernels/gemm_bf16.h"
 #include "kernels/gemm_direct.h"
 #include "kernels/gemm_f32.h"
 #include "kernels/gemm_f32_small.h"
+#include "kernels/gemm_halves.h"
 #include "kernels/gemm_high.h"
 #include "kernels/gemm_matrix.h"
 #include "kernels/gemm_ranges.h"
@@ -596,6 +598,7 @@ void launch_small(const ProductDispatch& dispatch, const Strategy& row) {
 namespace matrix {
 
 constexpr int64_t kBlock = 128; // the rows of a block of gemm_ranges.wgsl, and its part of K
+constexpr int64_t kGroup = 8;   // 2-byte elements in 16 bytes
 
 bool fits(const Product& product, DType dtype, const ShaderTarget& target) {
   constexpr uint32_t kStorage = (128 * 5 + 128 * 5) * 16; // of gemm_matrix.wgsl
@@ -609,15 +612,19 @@ bool accepts_f16(const Product& product, const Strategy&, const ShaderTarget& ta
   return product.gemm.conv == nullptr && fits(product, DType::kF16, target);
 }
 
-// The ranges take a storage buffer.
-bool accepts_bf16(const Product& product, const Strategy&, const ShaderTarget& target) {
+// The ranges take a storage buffer, and copies so many.
+bool accepts_bf16(const Product& product, uint32_t copies, const ShaderTarget& target) {
   const Gemm& g = product.gemm;
-  uint32_t buffers = g.d.tensor != nullptr ? 5 : 4;
+  uint32_t buffers = copies + (g.d.tensor != nullptr ? 5 : 4);
   if (g.fusion != nullptr) {
     buffers += g.fusion->buffers();
   }
   return g.conv == nullptr && fits(product, DType::kBF16, target) && g.blocks == 1 && g.k > 0 &&
          buffers <= target.max_storage_buffers;
+}
+
+bool accepts_bf16(const Product& product, const Strategy&, const ShaderTarget& target) {
+  return accepts_bf16(product, 0, target);
 }
 
 // What does not lie in groups of eight is loaded element by element.
@@ -653,27 +660,140 @@ DType bits(bool grouped) { return grouped ? DType::kBits128 : DType::kBits16; }
 DType bits_of_a(const Product& product) { return bits(a_has_groups(product, 8)); }
 DType bits_of_b(const Product& product) { return bits(b_has_groups(product, 8)); }
 
-void launch(const ProductDispatch& dispatch, const Strategy&) {
-  namespace kernel = kernels::gemm_matrix;
-  const Product& product = dispatch.product;
-  at::Tensor ranges;
-  if (product.dtype == DType::kBF16) {
-    ranges = product_ranges(product);
-  }
-  kernel::Launch launch(product.gemm.op);
-  bind_operands(launch, dispatch, bits_of_c(dispatch), bits_of_a(product), bits_of_b(product));
-  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(product.gemm.blocks > 1);
-  if (ranges.defined()) {
-    launch.ranges_range(buffer_of(ranges), 0, ranges.nbytes(), DType::kBits8);
-  }
+// Binds A and B for a kernel that reads blocks of 128 rows or columns by 128 of K, and gives its
+// parameters for them.
+template <class Params, class Launch>
+Params blocks_of(Launch& launch, const Product& product) {
+  const Gemm& g = product.gemm;
+  const auto blocks = [&](const MatrixView& view, int64_t rows) {
+    return u32(g.batches_of(view) * ceil_div(rows, kBlock) * ceil_div(g.k, kBlock));
+  };
+  const auto a = g.a.range(g.batch, g.m, g.k);
+  const auto b = g.b.range(g.batch, g.k, g.n);
+  launch.a_range(a.buffer, a.begin, a.end, bits_of_a(product));
+  launch.b_range(b.buffer, b.begin, b.end, bits_of_b(product));
+  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k);
+  return {.m = u32(g.m),
+          .n = u32(g.n),
+          .k = u32(g.k),
+          .a_blocks = blocks(g.a, g.m),
+          .b_blocks = blocks(g.b, g.n),
+          .a_batch = u32(g.a.batch),
+          .a_row = u32(g.a.row),
+          .a_column = u32(g.a.column),
+          .b_batch = u32(g.b.batch),
+          .b_row = u32(g.b.row),
+          .b_column = u32(g.b.column)};
+}
+
+// The constants that both kernels take, and the dispatch.
+template <class Regions, class Launch, class Params>
+void run_tiles(Launch& launch, Params& p, const ProductDispatch& dispatch) {
   launch.tall(dispatch.rows == 128).c_along_m(false);
   if (is_packed(dispatch)) {
     launch.own_words_of_c();
   }
+  const bool in_fours = bits_of_c(dispatch).has_value() || is_packed(dispatch);
+  run<Regions>(launch, p, dispatch, {.in_fours = in_fours});
+}
+
+void launch_f16(const ProductDispatch& dispatch, const Strategy&) {
+  namespace kernel = kernels::gemm_matrix;
+  const Product& product = dispatch.product;
+  kernel::Launch launch(product.gemm.op);
+  bind_operands(launch, dispatch, bits_of_c(dispatch), bits_of_a(product), bits_of_b(product));
+  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(product.gemm.blocks > 1);
   kernel::Params p;
   set_matrices(p, dispatch);
-  const bool in_fours = bits_of_c(dispatch).has_value() || is_packed(dispatch);
-  run<kernel::Regions>(launch, p, dispatch, {.in_fours = in_fours});
+  run_tiles<kernel::Regions>(launch, p, dispatch);
+}
+
+void launch_f16_copies(const ProductDispatch& dispatch, const Strategy&) {
+  namespace kernel = kernels::gemm_matrix;
+  const Gemm& g = dispatch.product.gemm;
+  const auto [a, b] = product_halves(dispatch.product, {});
+  kernel::Launch launch(g.op);
+  bind_c(launch, dispatch, bits_of_c(dispatch));
+  launch.a_as(DType::kBits128, a).b_as(DType::kBits128, b);
+  launch.a_along_k(false).b_along_k(false).blocked(false);
+  kernel::Params p;
+  set_matrices(p, dispatch);
+  p.a_row = p.b_column = 1;
+  p.a_column = u32(a.size(-1));
+  p.b_row = u32(b.size(-1));
+  p.a_batch = g.a.batch != 0 ? p.a_column * p.k : 0;
+  p.b_batch = g.b.batch != 0 ? p.b_row * p.k : 0;
+  run_tiles<kernel::Regions>(launch, p, dispatch);
+}
+
+// Copies, if there are some, hold what lies in windows 0.
+void launch_bf16(const ProductDispatch& dispatch, bool copies) {
+  namespace kernel = kernels::gemm_bf16;
+  const Product& product = dispatch.product;
+  const at::Tensor ranges = product_ranges(product);
+  kernel::Launch launch(product.gemm.op);
+  bind_operands(launch, dispatch, bits_of_c(dispatch), bits_of_a(product), bits_of_b(product));
+  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k);
+  launch.ranges_range(buffer_of(ranges), 0, ranges.nbytes(), DType::kBits8);
+  if (copies) {
+    const auto [a, b] = product_halves(product, ranges);
+    launch.a_halves_as(DType::kBits128, a).b_halves_as(DType::kBits128, b);
+  }
+  kernel::Params p;
+  set_matrices(p, dispatch);
+  run_tiles<kernel::Regions>(launch, p, dispatch);
+}
+
+void launch_bf16(const ProductDispatch& dispatch, const Strategy&) { launch_bf16(dispatch, false); }
+
+void launch_bf16_copies(const ProductDispatch& dispatch, const Strategy&) {
+  launch_bf16(dispatch, true);
+}
+
+// The sizes of an operand's copy in float16, with so many rows across K.
+std::array<int64_t, 3> sizes_of_halves(const Gemm& g, const MatrixView& view, int64_t rows) {
+  return {g.batches_of(view), g.k, ceil_div(rows, kGroup) * kGroup};
+}
+
+// Whether both operands have copies that fit a binding. Rows that overlap, such as those of a
+// sliding window, would multiply the memory.
+bool have_copies(const Gemm& g, const ShaderTarget& target) {
+  const auto fits = [&](const MatrixView& view, int64_t rows) {
+    const auto [batches, k, pitch] = sizes_of_halves(g, view, rows);
+    const int64_t reach =
+        (batches - 1) * view.batch + (rows - 1) * view.row + (g.k - 1) * view.column;
+    return batches * k * pitch <= 2 * (reach + kGroup) &&
+           static_cast<uint64_t>(batches * k * pitch * 2) <= BindingList::safe_reach(target);
+  };
+  return g.blocks == 1 && g.k > 0 && fits(g.a, g.m) && fits(g.b.transposed(), g.n);
+}
+
+bool accepts_f16_copies(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  return accepts_f16(product, row, target) && have_copies(product.gemm, target);
+}
+
+bool accepts_bf16_copies(const Product& product, const Strategy&, const ShaderTarget& target) {
+  return accepts_bf16(product, 2, target) && have_copies(product.gemm, target);
+}
+
+constexpr int kCostOfCopies = 15;
+constexpr int kNoCopies = 60;
+
+// A workgroup stores a step's matrices in its memory as they lie in the operands, and loads those
+// along K slower. A copy pays for itself where its numbers are used in so many products.
+int cost_f16_copies(const Product& product, const Strategy&, const ShaderTarget&) {
+  constexpr int64_t kFewest = int64_t{1} << 35;
+  const Gemm& g = product.gemm;
+  const bool pays = g.batch * g.m * g.n * g.k >= kFewest && std::min(g.m, g.n) >= 2048;
+  return pays && product.a_along_k && product.b_along_k ? kCostOfCopies : kNoCopies;
+}
+
+// Copies save the conversions of a number in each tile that reads it.
+int cost_bf16_copies(const Product& product, const Strategy&, const ShaderTarget&) {
+  constexpr int64_t kFewest = int64_t{1} << 33;
+  const Gemm& g = product.gemm;
+  const bool pays = g.batch * g.m * g.n * g.k >= kFewest && std::min(g.m, g.n) >= 512;
+  return pays ? kCostOfCopies : kNoCopies;
 }
 
 } // namespace matrix
@@ -1037,7 +1157,7 @@ constexpr Strategy kStrategies[] = {
      0,
      matrix::accepts_f16,
      matrix::cost_f16,
-     matrix::launch,
+     matrix::launch_f16,
      matrix::divide_f16,
      8},
     {"matrix_bf16",
@@ -1046,7 +1166,25 @@ constexpr Strategy kStrategies[] = {
      0,
      matrix::accepts_bf16,
      matrix::cost_bf16,
-     matrix::launch,
+     matrix::launch_bf16,
+     divide_large,
+     8},
+    {"matrix_bf16_copies",
+     {128, 128, 32},
+     1,
+     0,
+     matrix::accepts_bf16_copies,
+     matrix::cost_bf16_copies,
+     matrix::launch_bf16_copies,
+     divide_large,
+     8},
+    {"matrix_f16_copies",
+     {128, 128, 32},
+     1,
+     0,
+     matrix::accepts_f16_copies,
+     matrix::cost_f16_copies,
+     matrix::launch_f16_copies,
      divide_large,
      8},
     {"matrix_f32",
@@ -1234,31 +1372,31 @@ void force_strategy(std::string_view name) {
 at::Tensor product_ranges(const Product& product) {
   namespace kernel = kernels::gemm_ranges;
   const Gemm& g = product.gemm;
-  const auto blocks = [&](const MatrixView& view, int64_t rows) {
-    return g.batches_of(view) * ceil_div(rows, matrix::kBlock) * ceil_div(g.k, matrix::kBlock);
-  };
-  const int64_t of_a = blocks(g.a, g.m);
-  const int64_t of_b = blocks(g.b, g.n);
-  const at::Tensor ranges = empty_webgpu({of_a + of_b}, at::kInt, g.a.tensor->device());
   kernel::Launch launch(g.op);
+  const auto params = matrix::blocks_of<kernel::Params>(launch, product);
+  const at::Tensor ranges =
+      empty_webgpu({int64_t{params.a_blocks} + params.b_blocks}, at::kInt, g.a.tensor->device());
   launch.ranges_range(WrittenBuffer(ranges), 0, ranges.nbytes(), DType::kBits8);
-  const auto a = g.a.range(g.batch, g.m, g.k);
-  const auto b = g.b.range(g.batch, g.k, g.n);
-  launch.a_range(a.buffer, a.begin, a.end, matrix::bits_of_a(product));
-  launch.b_range(b.buffer, b.begin, b.end, matrix::bits_of_b(product));
-  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k);
-  launch.run({.m = u32(g.m),
-              .n = u32(g.n),
-              .k = u32(g.k),
-              .a_blocks = u32(of_a),
-              .b_blocks = u32(of_b),
-              .a_batch = u32(g.a.batch),
-              .a_row = u32(g.a.row),
-              .a_column = u32(g.a.column),
-              .b_batch = u32(g.b.batch),
-              .b_row = u32(g.b.row),
-              .b_column = u32(g.b.column)});
+  launch.run(params);
   return ranges;
+}
+
+std::pair<at::Tensor, at::Tensor> product_halves(const Product& product, const at::Tensor& ranges) {
+  namespace kernel = kernels::gemm_halves;
+  const Gemm& g = product.gemm;
+  const at::Device device = g.a.tensor->device();
+  at::Tensor a = empty_webgpu(matrix::sizes_of_halves(g, g.a, g.m), at::kHalf, device);
+  at::Tensor b = empty_webgpu(matrix::sizes_of_halves(g, g.b, g.n), at::kHalf, device);
+  kernel::Launch launch(g.op);
+  launch.a_out_as(DType::kBits128, a).b_out_as(DType::kBits128, b);
+  if (ranges.defined()) {
+    launch.ranges_range(buffer_of(ranges), 0, ranges.nbytes(), DType::kBits8);
+  }
+  auto params = matrix::blocks_of<kernel::Params>(launch, product);
+  params.a_groups = u32(a.size(-1) / matrix::kGroup);
+  params.b_groups = u32(b.size(-1) / matrix::kGroup);
+  launch.run(params);
+  return {std::move(a), std::move(b)};
 }
 
 void launch_reduce(const Product& product, const at::Tensor& pieces) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "ops/matmul/matmul_gemm.h"
 #include "wgsl/dtype.h"
@@ -102,6 +103,10 @@ void force_strategy(std::string_view name);
 
 /// The magnitudes of a product's bfloat16 matrices: the words that gemm_ranges.wgsl finds.
 at::Tensor product_ranges(const Product& product);
+/// Copies of a product's matrices of 2-byte elements (gemm_halves.wgsl): A's as [batch][K][row],
+/// B's as [batch][K][column]. With the ranges of bfloat16 matrices, they are float16 numbers times
+/// powers of two.
+std::pair<at::Tensor, at::Tensor> product_halves(const Product& product, const at::Tensor& ranges);
 
 /// Adds up the pieces of K, which lie in `pieces` as [piece][batch][m][n], and finishes C.
 void launch_reduce(const Product& product, const at::Tensor& pieces);

@@ -25,7 +25,7 @@ def with_special(x, *given):
     return x
 
 
-# ---- Ranges
+# ---- Ranges, and the copies of what lies in one window
 
 
 def word(block):
@@ -52,8 +52,24 @@ def words(rows):
 
 def check_ranges(a, b, *, on_device=None):
     x, y = on_device or (a.to(DEVICE), b.to(DEVICE))
-    found = torch_webgpu._C._product_ranges(x, y).cpu().long() & 0xFFFFFFFF
-    assert found.tolist() == words(a) + words(b.mT)
+    ranges, *halves = torch_webgpu._C._product_halves(x, y)
+    assert (ranges.cpu().long() & 0xFFFFFFFF).tolist() == words(a) + words(b.mT)
+    for rows, copy in zip((a, b.mT), halves, strict=True):
+        check_halves(rows if rows.dim() == 3 else rows[None], copy.cpu())
+
+
+def check_halves(rows, copy):
+    """A copy has K first. What lies within 30 binades of a band's largest finite magnitude is exact,
+    times a power of two, and the rest is zero."""
+    assert copy.shape == (rows.shape[0], rows.shape[2], -(-rows.shape[1] // 8) * 8)
+    bands = zip(rows.split(BLOCK, dim=1), copy.split(BLOCK, dim=2), strict=True)
+    for band, half in ((x, y) for pair in bands for x, y in zip(*pair, strict=True)):
+        finite = torch.where(band.isfinite(), band, 0).double()
+        exponents = torch.frexp(finite).exponent - 1
+        top = exponents[finite != 0].max().item() if finite.any() else 0
+        expected = torch.where(exponents > top - 30, finite, 0) * 2.0 ** (15 - top)
+        assert torch.equal(half[:, : band.shape[0]].double(), expected.mT)
+        assert not half[:, band.shape[0] :].any()
 
 
 @pytest.mark.parametrize("size", [(1, 1, 1), (128, 128, 128), (130, 257, 40), (33, 300, 129)])
@@ -64,6 +80,7 @@ def test_ranges(size):
     check_ranges(a, b)
     check_ranges(a.mT.contiguous().mT, b.mT.contiguous().mT)
     check_ranges(torch.zeros_like(a), b)
+    check_ranges(wide(m, k, binades=20), wide(k, n, binades=25, top=90))
 
 
 def test_ranges_of_views():
@@ -87,8 +104,9 @@ def test_a_matrix_for_the_whole_batch_has_one_range():
     torch.manual_seed(0)
     a, b = wide(140, 70, binades=20), wide(4, 70, 30, binades=20)
     x = a.to(DEVICE).expand(4, 140, 70)
-    found = torch_webgpu._C._product_ranges(x, b.to(DEVICE)).cpu().long() & 0xFFFFFFFF
-    assert found.tolist() == words(a) + words(b.mT)
+    ranges, half, _ = torch_webgpu._C._product_halves(x, b.to(DEVICE))
+    assert (ranges.cpu().long() & 0xFFFFFFFF).tolist() == words(a) + words(b.mT)
+    check_halves(a[None], half.cpu())
 
 
 def test_ranges_of_special_values():
@@ -103,12 +121,12 @@ def test_ranges_of_special_values():
 # ---- Products
 
 SIZES = [(130, 200, 72), (64, 520, 96), (33, 71, 17)]
-ROWS = ["", "matrix_bf16", "tiles_64"]
+ROWS = ["", "matrix_bf16", "matrix_bf16_copies", "tiles_64"]
 
 
 @pytest.fixture(params=ROWS)
 def row(request):
-    if request.param == "matrix_bf16":
+    if request.param.startswith("matrix_"):
         needs_matrices()
     torch.manual_seed(0)
     torch_webgpu._C._force_product_strategy(request.param)

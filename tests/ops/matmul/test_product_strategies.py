@@ -24,6 +24,8 @@ LEAST = {
     **{row: 8 for row in ROWS if row.startswith("grouped_f32")},
     "matrix_f16": 20,
     "matrix_bf16": 20,
+    "matrix_bf16_copies": 10,
+    "matrix_f16_copies": 10,
     "strips": 80,
     "thin": 40,
     **{row: 4 for row in ROWS if row.startswith("vector")},

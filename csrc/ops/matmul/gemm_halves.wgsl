@@ -1,0 +1,138 @@
+// Copies of matrices for gemm_matrix.wgsl, which is fastest where neighbours lie across K. Those of bfloat16 become float16
+// times powers of two, one for each 128 rows of A, or columns of B: what lies in window 0 of gemm_windows.wgsl is copied,
+// the rest is zero in the copies. A workgroup copies a block of 128 rows of A by 128 of K, or of 128 columns of B by 128 of K.
+//
+// @operand a_out: out {bits128} // [batch][K][row], rows padded with zeros to groups of eight
+// @operand b_out: out {bits128} // [batch][K][column], likewise
+// @operand ranges: in of u32 optional // of gemm_ranges.wgsl, of bfloat16; without, bits are copied as they are
+// @grid groups p.a_blocks + p.b_blocks
+
+import package::matmul::gemm_groups::{place_in_tile, load_group_a, load_group_b, base_of_a, base_of_b};
+import package::matmul::gemm_windows::{Block, block_of, block_k, window, add_range, range_of, factor_of, top_of};
+import package::matmul::gemm_windows::{largest, smallest, special, scaled_group, windowed_group, converted};
+
+const rows = 128u;
+
+struct Params {
+  m: u32,
+  n: u32,
+  k: u32,
+  a_blocks: u32, // A matrix that the whole batch shares has the blocks of one.
+  b_blocks: u32,
+  a_batch: u32,  // strides, in elements
+  a_row: u32,
+  a_column: u32,
+  b_batch: u32,
+  b_row: u32,
+  b_column: u32,
+  a_groups: u32, // of a row of the copies
+  b_groups: u32,
+}
+
+// 8 x 8 elements, in groups.
+alias Square = array<vec4<u32>, 8>;
+
+// Two groups of the transpose: elements 2 * pair and 2 * pair + 1 of each group of x.
+fn pair_of(x: Square, pair: u32) -> array<vec4<u32>, 2> {
+  let low = vec4<u32>(x[0][pair], x[2][pair], x[4][pair], x[6][pair]);
+  let high = vec4<u32>(x[1][pair], x[3][pair], x[5][pair], x[7][pair]);
+  return array<vec4<u32>, 2>((low & vec4<u32>(0xffffu)) | (high << vec4<u32>(16u)),
+                             (low >> vec4<u32>(16u)) | (high & vec4<u32>(0xffff0000u)));
+}
+
+fn transposed(x: Square) -> Square {
+  let p0 = pair_of(x, 0u);
+  let p1 = pair_of(x, 1u);
+  let p2 = pair_of(x, 2u);
+  let p3 = pair_of(x, 3u);
+  return Square(p0[0], p0[1], p1[0], p1[1], p2[0], p2[1], p3[0], p3[1]);
+}
+
+// What is to be done with each group of a block.
+struct Copying {
+  top: i32,    // of window 0
+  factor: f32, // of a block that lies in it; else 0
+}
+
+@if(has_ranges)
+fn copied(group: vec4<u32>, how: Copying) -> vec4<u32> {
+  if (how.factor != 0.0) {
+    return scaled_group(group, how.factor);
+  }
+  // windowed_group() knows no subnormal numbers.
+  if (how.top >= window) {
+    return windowed_group(group, how.top);
+  }
+  return converted(group, how.top, 0u);
+}
+@else
+fn copied(group: vec4<u32>, how: Copying) -> vec4<u32> {
+  return group;
+}
+
+// Finds it for block `id`, from the ranges of all blocks of the same rows or columns.
+fn copying_of(here: Block, id: u32, t: u32) -> Copying {
+  @if(has_ranges) {
+    if (t == 0u) {
+      atomicStore(&largest[0], 0u);
+      atomicStore(&smallest[0], 0x7fffu);
+      atomicStore(&special[0], 0u);
+    }
+    workgroupBarrier();
+    for (var block = t; block * block_k < p.k; block += 256u) {
+      add_range(0u, load_ranges(here.row + block));
+    }
+    workgroupBarrier();
+    let top = top_of(range_of(0u));
+    return Copying(top, factor_of(load_ranges(id), top));
+  }
+  @else return Copying();
+}
+
+// The first element of an invocation's square of a block, across K and along it. Neighbouring invocations load
+// neighbouring groups. Where these run along K, four squares side by side across K store 64 bytes together.
+fn square_of(along_k: bool, t: u32) -> vec2<u32> {
+  if (along_k) {
+    return vec2<u32>(t / 64u * 4u + t / 8u % 4u, t / 32u % 2u * 8u + t % 8u) * 8u;
+  }
+  return vec2<u32>(t % 16u, t / 16u) * 8u;
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) t: u32) {
+  let id = wid.y * groups.x + wid.x;
+  if (id >= p.a_blocks + p.b_blocks) {
+    return;
+  }
+  let here = block_of(id);
+  let how = copying_of(here, id, t);
+  var square = Square();
+  if (here.is_a) {
+    let at = square_of(a_along_k, t) + vec2<u32>(here.first, here.k);
+    let base = base_of_a(here.batch);
+    for (var j = 0u; j < 8u; j++) {
+      @if(a_along_k) square[j] = copied(load_group_a(base, at.x + j, at.y, p.k, 0u), how);
+      @else square[j] = copied(load_group_a(base, at.x, at.y + j, p.k, 0u), how);
+    }
+    @if(a_along_k) square = transposed(square);
+    for (var j = 0u; j < 8u; j++) {
+      if (at.x / 8u < p.a_groups && at.y + j < p.k) {
+        store_a_out(p.a_out_at + (here.batch * p.k + at.y + j) * p.a_groups + at.x / 8u, square[j]);
+      }
+    }
+  } else {
+    let at = square_of(b_along_k, t) + vec2<u32>(here.first, here.k);
+    let base = base_of_b(here.batch);
+    for (var j = 0u; j < 8u; j++) {
+      @if(b_along_k) square[j] = copied(load_group_b(base, at.x + j, at.y, p.k, 0u), how);
+      @else square[j] = copied(load_group_b(base, at.x, at.y + j, p.k, 0u), how);
+    }
+    @if(b_along_k) square = transposed(square);
+    for (var j = 0u; j < 8u; j++) {
+      if (at.x / 8u < p.b_groups && at.y + j < p.k) {
+        store_b_out(p.b_out_at + (here.batch * p.k + at.y + j) * p.b_groups + at.x / 8u, square[j]);
+      }
+    }
+  }
+}
