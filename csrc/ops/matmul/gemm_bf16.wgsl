@@ -41,22 +41,33 @@ fn convert_staged(step: Step, t: u32) {
 
 // ---- The copies, whose groups of eight run across K. They are staged so, whatever order A and B have.
 
+// Where an invocation's groups of a step lie: four, eight rows of K apart.
+struct Halves {
+  first: u32, // of the step at K = 0
+  pitch: u32, // of a row of K
+  k_end: u32, // 0 if the groups lie beyond an edge
+}
+
 @if(has_a_halves)
-fn half_of_a(here: BandedTile, k: u32, g: u32) -> vec4<u32> {
-  let at = place_in_tile(g, false, 16u) + vec2<u32>(here.m0, k);
-  if (at.x < p.m && at.y < here.k_end) {
-    let batch = select(0u, here.batch, p.a_batch != 0u);
-    return load_a_halves(p.a_halves_at + (batch * p.k + at.y) * ((p.m + 7u) / 8u) + at.x / 8u);
+fn halves_at(start: u32, batch: u32, across: u32, size: u32, k_end: u32, t: u32) -> Halves {
+  let pitch = (size + 7u) / 8u;
+  let at = place_in_tile(t, false, 16u) + vec2<u32>(across, 0u);
+  return Halves(start + (batch * p.k + at.y) * pitch + at.x / 8u, pitch, select(0u, k_end, at.x < size));
+}
+
+// Group j of the step at k.
+@if(has_a_halves)
+fn half_of_a(at: Halves, k: u32, t: u32, j: u32) -> vec4<u32> {
+  if (k + j * 8u + t / 16u < at.k_end) {
+    return load_a_halves(at.first + (k + j * 8u) * at.pitch);
   }
   return vec4<u32>();
 }
 
 @if(has_a_halves)
-fn half_of_b(here: BandedTile, k: u32, g: u32) -> vec4<u32> {
-  let at = place_in_tile(g, false, 16u) + vec2<u32>(here.n0, k);
-  if (at.x < p.n && at.y < here.k_end) {
-    let batch = select(0u, here.batch, p.b_batch != 0u);
-    return load_b_halves(p.b_halves_at + (batch * p.k + at.y) * ((p.n + 7u) / 8u) + at.x / 8u);
+fn half_of_b(at: Halves, k: u32, t: u32, j: u32) -> vec4<u32> {
+  if (k + j * 8u + t / 16u < at.k_end) {
+    return load_b_halves(at.first + (k + j * 8u) * at.pitch);
   }
   return vec4<u32>();
 }
@@ -87,6 +98,12 @@ fn in_units_of_c(sums: vec4<f32>, here: BandedTile, m: u32, n: u32) -> vec4<f32>
   return sums * unit.x * unit.y;
 }
 
+// The copies hold what it multiplies.
+@if(has_a_halves)
+fn is_last_pass(step: Step) -> bool {
+  return step.level == 0 && step.special == 0u;
+}
+
 // The tile of a workgroup.
 fn bf16_product(workgroup: u32, t: u32, subgroup: u32) {
   let here = banded_tile(workgroup, vec2<u32>(rows, 128u));
@@ -108,8 +125,11 @@ fn bf16_product(workgroup: u32, t: u32, subgroup: u32) {
   var b2 = load_group_b(b_base, here.n0, loaded, here.k_end, t + 256u);
   var b3 = load_group_b(b_base, here.n0, loaded, here.k_end, t + 384u);
   var step = find_windows(here.batch, here.m0, here.n0, here.k_begin, here.k_end, t);
-  let has_one_pass = step.is_only_pass;
-  if (!has_one_pass && step.k != loaded) {
+  @if(has_a_halves) let has_one_pass = false; // before the copies'
+  @else let has_one_pass = step.is_only_pass;
+  @if(has_a_halves) let is_elsewhere = !is_last_pass(step);
+  @else let is_elsewhere = !has_one_pass && step.k != loaded;
+  if (is_elsewhere) {
     a0 = load_group_a(a_base, here.m0, step.k, here.k_end, t);
     a1 = load_group_a(a_base, here.m0, step.k, here.k_end, t + 128u);
     a2 = load_group_a(a_base, here.m0, step.k, here.k_end, t + 256u);
@@ -136,25 +156,19 @@ fn bf16_product(workgroup: u32, t: u32, subgroup: u32) {
   var s31 = Sum();
   var s32 = Sum();
   var s33 = Sum();
-  while (step.k < here.k_end) {
-    @if(has_a_halves) {
-      if (step.level == 0 && step.special == 0u) {
-        break;
-      }
-    }
-    @if(!has_a_halves) {
-      if (has_one_pass) {
-        a0 = scaled_group(a0, step.a_factor);
-        a1 = scaled_group(a1, step.a_factor);
-        a2 = scaled_group(a2, step.a_factor);
-        a3 = scaled_group(a3, step.a_factor);
-        b0 = scaled_group(b0, step.b_factor);
-        b1 = scaled_group(b1, step.b_factor);
-        b2 = scaled_group(b2, step.b_factor);
-        b3 = scaled_group(b3, step.b_factor);
-      }
-    }
-    if (!has_one_pass) {
+  var k0 = step.k;
+  @if(has_a_halves) k0 = select(k0, here.k_end, is_last_pass(step));
+  while (k0 < here.k_end) {
+    if (has_one_pass) {
+      a0 = scaled_group(a0, step.a_factor);
+      a1 = scaled_group(a1, step.a_factor);
+      a2 = scaled_group(a2, step.a_factor);
+      a3 = scaled_group(a3, step.a_factor);
+      b0 = scaled_group(b0, step.b_factor);
+      b1 = scaled_group(b1, step.b_factor);
+      b2 = scaled_group(b2, step.b_factor);
+      b3 = scaled_group(b3, step.b_factor);
+    } else {
       if (step.a_factor != 0.0) {
         a0 = scaled_group(a0, step.a_factor);
         a1 = scaled_group(a1, step.a_factor);
@@ -251,6 +265,8 @@ fn bf16_product(workgroup: u32, t: u32, subgroup: u32) {
       s32 = subgroupMatrixMultiplyAccumulate(x3, y2, s32);
       s33 = subgroupMatrixMultiplyAccumulate(x3, y3, s33);
     }
+    k0 = step.k;
+    @if(has_a_halves) k0 = select(k0, here.k_end, is_last_pass(step));
   }
   @if(has_a_halves) {
     for (; level > 0; level--) {
@@ -271,14 +287,16 @@ fn bf16_product(workgroup: u32, t: u32, subgroup: u32) {
       s32 = subgroupMatrixScalarMultiply(s32, level_down);
       s33 = subgroupMatrixScalarMultiply(s33, level_down);
     }
-    a0 = half_of_a(here, here.k_begin, t);
-    a1 = half_of_a(here, here.k_begin, t + 128u);
-    a2 = half_of_a(here, here.k_begin, t + 256u);
-    a3 = half_of_a(here, here.k_begin, t + 384u);
-    b0 = half_of_b(here, here.k_begin, t);
-    b1 = half_of_b(here, here.k_begin, t + 128u);
-    b2 = half_of_b(here, here.k_begin, t + 256u);
-    b3 = half_of_b(here, here.k_begin, t + 384u);
+    let a_at = halves_at(p.a_halves_at, select(0u, here.batch, p.a_batch != 0u), here.m0, p.m, here.k_end, t);
+    let b_at = halves_at(p.b_halves_at, select(0u, here.batch, p.b_batch != 0u), here.n0, p.n, here.k_end, t);
+    a0 = half_of_a(a_at, here.k_begin, t, 0u);
+    a1 = half_of_a(a_at, here.k_begin, t, 1u);
+    a2 = half_of_a(a_at, here.k_begin, t, 2u);
+    a3 = half_of_a(a_at, here.k_begin, t, 3u);
+    b0 = half_of_b(b_at, here.k_begin, t, 0u);
+    b1 = half_of_b(b_at, here.k_begin, t, 1u);
+    b2 = half_of_b(b_at, here.k_begin, t, 2u);
+    b3 = half_of_b(b_at, here.k_begin, t, 3u);
     for (var k0 = here.k_begin; k0 < here.k_end; k0 += step_k) {
       workgroupBarrier();
       tile[place_across(0u, t)] = a0;
@@ -290,14 +308,14 @@ fn bf16_product(workgroup: u32, t: u32, subgroup: u32) {
       tile[place_across(across_b, t + 256u)] = b2;
       tile[place_across(across_b, t + 384u)] = b3;
       workgroupBarrier();
-      a0 = half_of_a(here, k0 + step_k, t);
-      a1 = half_of_a(here, k0 + step_k, t + 128u);
-      a2 = half_of_a(here, k0 + step_k, t + 256u);
-      a3 = half_of_a(here, k0 + step_k, t + 384u);
-      b0 = half_of_b(here, k0 + step_k, t);
-      b1 = half_of_b(here, k0 + step_k, t + 128u);
-      b2 = half_of_b(here, k0 + step_k, t + 256u);
-      b3 = half_of_b(here, k0 + step_k, t + 384u);
+      a0 = half_of_a(a_at, k0 + step_k, t, 0u);
+      a1 = half_of_a(a_at, k0 + step_k, t, 1u);
+      a2 = half_of_a(a_at, k0 + step_k, t, 2u);
+      a3 = half_of_a(a_at, k0 + step_k, t, 3u);
+      b0 = half_of_b(b_at, k0 + step_k, t, 0u);
+      b1 = half_of_b(b_at, k0 + step_k, t, 1u);
+      b2 = half_of_b(b_at, k0 + step_k, t, 2u);
+      b3 = half_of_b(b_at, k0 + step_k, t, 3u);
       for (var k = 0u; k < step_k; k += 16u) {
         let x0 = left_across(m_own, k);
         let x1 = left_across(m_own + 16u, k);

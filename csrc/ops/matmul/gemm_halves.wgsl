@@ -54,20 +54,32 @@ struct Copying {
   factor: f32, // of a block that lies in it; else 0
 }
 
+// windowed_group() knows no subnormal numbers.
 @if(has_ranges)
-fn copied(group: vec4<u32>, how: Copying) -> vec4<u32> {
+fn in_window(group: vec4<u32>, top: i32) -> vec4<u32> {
+  if (top >= window) {
+    return windowed_group(group, top);
+  }
+  return converted(group, top, 0u);
+}
+
+@if(has_ranges)
+fn copied(x: Square, how: Copying) -> Square {
   if (how.factor != 0.0) {
-    return scaled_group(group, how.factor);
+    return Square(scaled_group(x[0], how.factor), scaled_group(x[1], how.factor), scaled_group(x[2], how.factor),
+                  scaled_group(x[3], how.factor), scaled_group(x[4], how.factor), scaled_group(x[5], how.factor),
+                  scaled_group(x[6], how.factor), scaled_group(x[7], how.factor));
   }
-  // windowed_group() knows no subnormal numbers.
-  if (how.top >= window) {
-    return windowed_group(group, how.top);
+  // Only here, because an array that a loop indexes may leave the registers.
+  var square = x;
+  for (var j = 0u; j < 8u; j++) {
+    square[j] = in_window(square[j], how.top);
   }
-  return converted(group, how.top, 0u);
+  return square;
 }
 @else
-fn copied(group: vec4<u32>, how: Copying) -> vec4<u32> {
-  return group;
+fn copied(x: Square, how: Copying) -> Square {
+  return x;
 }
 
 // Finds it for block `id`, from the ranges of all blocks of the same rows or columns.
@@ -112,9 +124,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     let at = square_of(a_along_k, t) + vec2<u32>(here.first, here.k);
     let base = base_of_a(here.batch);
     for (var j = 0u; j < 8u; j++) {
-      @if(a_along_k) square[j] = copied(load_group_a(base, at.x + j, at.y, p.k, 0u), how);
-      @else square[j] = copied(load_group_a(base, at.x, at.y + j, p.k, 0u), how);
+      @if(a_along_k) square[j] = load_group_a(base, at.x + j, at.y, p.k, 0u);
+      @else square[j] = load_group_a(base, at.x, at.y + j, p.k, 0u);
     }
+    square = copied(square, how);
     @if(a_along_k) square = transposed(square);
     for (var j = 0u; j < 8u; j++) {
       if (at.x / 8u < p.a_groups && at.y + j < p.k) {
@@ -125,9 +138,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     let at = square_of(b_along_k, t) + vec2<u32>(here.first, here.k);
     let base = base_of_b(here.batch);
     for (var j = 0u; j < 8u; j++) {
-      @if(b_along_k) square[j] = copied(load_group_b(base, at.x + j, at.y, p.k, 0u), how);
-      @else square[j] = copied(load_group_b(base, at.x, at.y + j, p.k, 0u), how);
+      @if(b_along_k) square[j] = load_group_b(base, at.x + j, at.y, p.k, 0u);
+      @else square[j] = load_group_b(base, at.x, at.y + j, p.k, 0u);
     }
+    square = copied(square, how);
     @if(b_along_k) square = transposed(square);
     for (var j = 0u; j < 8u; j++) {
       if (at.x / 8u < p.b_groups && at.y + j < p.k) {

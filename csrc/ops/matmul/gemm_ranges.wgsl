@@ -1,4 +1,4 @@
-// Which magnitudes bfloat16 matrices hold, for gemm_matrix.wgsl: a word for each block of 128 rows of A by 128 of K,
+// Which magnitudes bfloat16 matrices hold, for gemm_bf16.wgsl and gemm_halves.wgsl: a word for each block of 128 rows of A by 128 of K,
 // and of 128 columns of B by 128 of K. A workgroup reads one block. gemm_windows.wgsl says what a word holds.
 //
 // @operand ranges: out of u32 // of A as [batch][block of rows][block of K], then of B likewise

@@ -44,11 +44,12 @@ fn store_group(here: BandedTile, m: u32, n: u32, given: vec4<f32>) {
   }
   @elif(owns_c) store4_c(p.c_at + c + m * p.c_row + column_of_c(n), values[0], values[1], values[2], values[3]);
   @else {
-    // Rows of halves that are no whole words: only the ends of such groups may share words with others.
+    // Rows of halves that are no whole words: only the ends of four neighbours may share words with others.
     @if(!c_is_f32 && !c_along_m) {
-      if (n + 3u < p.n && column_of_c(n + 3u) - column_of_c(n) == 3u) {
+      let columns = vec4<u32>(column_of_c(n), column_of_c(n + 1u), column_of_c(n + 2u), column_of_c(n + 3u));
+      if (n + 3u < p.n && all(columns == columns.x + vec4<u32>(0u, 1u, 2u, 3u))) {
         let values = epilogue4(four, batch, m, n, next);
-        store4_c(p.c_at + c + m * p.c_row + column_of_c(n), values[0], values[1], values[2], values[3]);
+        store4_c(p.c_at + c + m * p.c_row + columns.x, values[0], values[1], values[2], values[3]);
         return;
       }
     }

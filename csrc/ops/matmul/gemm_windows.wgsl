@@ -1,4 +1,4 @@
-// How gemm_matrix.wgsl multiplies bfloat16 matrices as float16 ones, with the exact products.
+// How gemm_bf16.wgsl multiplies bfloat16 matrices as float16 ones, with the exact products.
 //
 // Windows. The normal numbers of float16 span 30 binades, a window. A bfloat16 in the window is exactly a float16
 // times a power of two. Window 0 of a workgroup ends at the largest finite magnitude in its rows of A, or columns of
