@@ -6,8 +6,7 @@
 // With form `output` an invocation computes four rows, or eight (`two`), or 16 (`four`). With form `input` it computes four
 // rows; of a convolution with stride 2 at two neighbours in a row of x (`two`), or at four in two rows (`four`). They are
 // one in each phase (see conv_groups.wgsl), and all of their taps meet the same elements of y. p.n counts these pairs or
-// squares. `beside`: an invocation computes two such squares side by side, which a weight serves both, and p.n counts these,
-// of which the last in a line may be partly beyond the edge. `single`: there is one row in place of four, and with `along` an invocation computes it at four neighbours along
+// squares. `single`: there is one row in place of four, and with `along` an invocation computes it at four neighbours along
 // the width. Then p.n counts these groups, of which the last in a line may be partly beyond the edge. `alone`, for software
 // adapters: nothing is staged, because invocations that meet at barriers cost more there, and what stores elements is in the
 // text once, because much text compiles slowly.
@@ -20,7 +19,6 @@
 // @const   two: bool
 // @const   four: bool
 // @const   along: bool
-// @const   beside: bool
 // @const   alone: bool
 
 import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue, epilogue4};
@@ -30,7 +28,6 @@ import package::conv::conv_places::{Params, divide_by, digits_of, two_levels, pl
 // @require !two || output || strided
 // @require !along || (single && !two)
 // @require !owns_c || along
-// @require !beside || (four && input)
 // @require !alone || (output && !along)
 
 struct Params {
@@ -63,7 +60,7 @@ const capacity = 512u; // kCapacity of strategies.cpp
 @if(!alone) var<workgroup> weights: array<weights_t, capacity>;
 
 // Whether a weight is NaN or infinity. Its product with a missing element, which is loaded as zero, must add nothing.
-@if(along || beside) var<workgroup> has_special: atomic<u32>;
+@if(along) var<workgroup> has_special: atomic<u32>;
 
 fn load_weights(at: u32, m: u32) -> weights_t {
   var found = weights_t();
@@ -89,15 +86,6 @@ fn weights_at(place: u32, at: u32, m: u32) -> weights_t {
   }
 }
 
-@if(single)
-fn is_special(weight: weights_t) -> bool {
-  return !is_finite_f(weight);
-}
-@else
-fn is_special(weight: weights_t) -> bool {
-  return any((bitcast<vec4<u32>>(weight) & vec4<u32>(0x7f800000u)) == vec4<u32>(0x7f800000u));
-}
-
 @if(!alone)
 fn stage(batch: u32, m0: u32, first: u32, t: u32) {
   let base = p.a_at + batch * p.a_batch;
@@ -107,8 +95,8 @@ fn stage(batch: u32, m0: u32, first: u32, t: u32) {
     let channel = divide_by(place, p.tap_volume);
     let at = base + (first + channel) * p.a_channel + (place - channel * p.tap_volume.x) * p.a_column;
     weights[i] = load_weights(at, m0 + i % row_groups * rows);
-    @if(along || beside) {
-      if (is_special(weights[i])) {
+    @if(along) {
+      if (!is_finite_f(weights[i])) {
         atomicStore(&has_special, 1u);
       }
     }
@@ -157,7 +145,7 @@ fn store_along(batch: u32, m: u32, image: u32, at: vec3<u32>, sums: sums_t) {
 }
 
 // The element at place z of a line of B, zero beyond its edges.
-@if(along || beside)
+@if(along)
 fn in_line(line: u32, z: i32, size: u32) -> f32 {
   if (bitcast<u32>(z) < size) {
     return load_b(line + bitcast<u32>(z) * p.b_strides.z);
@@ -189,49 +177,12 @@ fn add_line(line: u32, z: i32, size: u32, at: u32, sums: vec4<f32>) -> vec4<f32>
   return result;
 }
 
-// The sums of a square's positions.
-struct Square {
-  s0: sums_t,
-  s1: sums_t,
-  s2: sums_t,
-  s3: sums_t,
-}
-
-// Adds the products of an element with the weights that are staged at `at`, beside it, and in the next line of taps.
-@if(beside)
-fn add_square(sums: Square, b: f32, at: u32, has_next: bool, has_below: bool) -> Square {
-  var result = sums;
-  result.s0 = fma(sums_t(b), weights[at], result.s0);
-  if (has_next) {
-    result.s1 = fma(sums_t(b), weights[at + 1u], result.s1);
-  }
-  if (has_below) {
-    result.s2 = fma(sums_t(b), weights[at + p.taps.z], result.s2);
-    if (has_next) {
-      result.s3 = fma(sums_t(b), weights[at + p.taps.z + 1u], result.s3);
-    }
-  }
-  return result;
-}
-
-fn sum_of(a: Square, b: Square) -> Square {
-  return Square(a.s0 + b.s0, a.s1 + b.s1, a.s2 + b.s2, a.s3 + b.s3);
-}
-
 // At a position of x, which may lie beyond its edges.
 @if(input && two)
 fn store_at(batch: u32, m: u32, image: u32, at: vec3<u32>, sums: sums_t) {
   if (all(at < p.sizes.xyz)) {
     store_sums(batch, m, image * p.position_volume.x + (at.x * p.sizes.y + at.y) * p.sizes.z + at.z, sums);
   }
-}
-
-@if(beside)
-fn store_square(batch: u32, m: u32, image: u32, corner: vec3<u32>, sums: Square) {
-  store_at(batch, m, image, corner, sums.s0);
-  store_at(batch, m, image, corner + vec3<u32>(0u, 0u, 1u), sums.s1);
-  store_at(batch, m, image, corner + vec3<u32>(0u, 1u, 0u), sums.s2);
-  store_at(batch, m, image, corner + vec3<u32>(0u, 1u, 1u), sums.s3);
 }
 
 fn column_of_c(n: u32) -> u32 {
@@ -255,9 +206,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
 
   // Where tap 0 meets B, and how far the next one lies from it.
   @if(along) let digits = digits_of(column, p.grid_volume, p.grid_plane, p.grid_row) * vec4<u32>(1u, 1u, 4u, 1u);
-  @elif(beside) let digits = digits_of(column, p.grid_volume, p.grid_plane, p.grid_row) * vec4<u32>(1u, 1u, 2u, 1u);
   @else let digits = digits_of(column, p.grid_volume, p.grid_plane, p.grid_row);
-  @if(along || beside) {
+  @if(along) {
     if (t == 0u) {
       atomicStore(&has_special, 0u);
     }
@@ -270,8 +220,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   @else let ends = p.taps.xyz;
   let sizes = select(vec3<u32>(0u), p.b_sizes.xyz, column < p.n);
   let image = p.b_at + batch * p.b_batch + digits.w * p.b_image;
-  @if(beside) var left_sums = Square();
-  @if(beside) var right_sums = Square();
   var sums0 = sums_t();
   @if(two) var sums1 = sums_t();
   @if(four) var sums2 = sums_t();
@@ -283,9 +231,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
       workgroupBarrier();
     }
     // Sums of what is staged are added up apart: one chain over a long K would lose digits.
-    @if(beside) var left_part = Square();
-    @if(beside) var right_part = Square();
-    @if(beside) let careful = atomicLoad(&has_special) != 0u;
     var part0 = sums_t();
     @if(two) var part1 = sums_t();
     @if(four) var part2 = sums_t();
@@ -305,24 +250,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
           @else var at = ((k * p.taps.x + depth) * p.taps.y + tap_y) * p.taps.z * row_groups;
           @if(alone) let line_of_a = p.a_at + batch * p.a_batch + (k0 + k) * p.a_channel +
                                      (depth * p.taps.y + tap_y) * p.taps.z * p.a_column;
-          @if(beside) {
-            let has_below = tap_y + 1u < p.taps.y;
-            var right = in_line(line, first.z + 1, sizes.z);
-            for (var width = 0u; width < ends.z; width++) {
-              let z = first.z - i32(width);
-              let left = in_line(line, z, sizes.z);
-              let has_next = width * 2u + 1u < p.taps.z;
-              if (!careful || bitcast<u32>(z) < sizes.z) {
-                left_part = add_square(left_part, left, at, has_next, has_below);
-              }
-              if (!careful || bitcast<u32>(z + 1) < sizes.z) {
-                right_part = add_square(right_part, right, at, has_next, has_below);
-              }
-              right = left;
-              at += 2u;
-            }
-          }
-          @elif(along) part0 = add_line(line, first.z, sizes.z, at, part0);
+          @if(along) part0 = add_line(line, first.z, sizes.z, at, part0);
           @else for (var width = 0u; width < ends.z; width++) {
             let z = bitcast<u32>(first.z + i32(width) * step.z);
             if (z < sizes.z) {
@@ -354,8 +282,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         }
       }
     }
-    @if(beside) left_sums = sum_of(left_sums, left_part);
-    @if(beside) right_sums = sum_of(right_sums, right_part);
     sums0 += part0;
     @if(two) sums1 += part1;
     @if(four) sums2 += part2;
@@ -365,12 +291,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     return;
   }
   @if(four && alone) let all_sums = array<sums_t, 4>(sums0, sums1, sums2, sums3);
-  @if(beside) {
-    let corner = digits.xyz * p.stride.xyz - p.padding.xyz % p.stride.xyz;
-    store_square(batch, m0, digits.w, corner, left_sums);
-    store_square(batch, m0, digits.w, corner + vec3<u32>(0u, 0u, 2u), right_sums);
-  }
-  @elif(input && two) {
+  @if(input && two) {
     let corner = digits.xyz * p.stride.xyz - p.padding.xyz % p.stride.xyz;
     store_at(batch, m0, digits.w, corner, sums0);
     store_at(batch, m0, digits.w, corner + vec3<u32>(0u, 0u, 1u), sums1);

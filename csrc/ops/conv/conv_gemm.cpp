@@ -104,14 +104,10 @@ void set_few(Convolution& conv, const Tensor& w, const Tensor& c, at::IntArrayRe
   set(few.taps, spatial_sizes(w), 1);
   set(few.sizes, spatial_sizes(c), 1);
   few.columns = c.size(0) * numel(grid);
-  const auto set_groups = [&](Convolution::Few::Groups& groups, int64_t size) {
-    std::vector<int64_t> counts = grid.vec();
-    counts.back() = at::ceil_div<int64_t>(counts.back(), size);
-    set_divisors(counts, groups.volume, groups.plane, groups.row);
-    groups.columns = c.size(0) * numel(counts);
-  };
-  set_groups(few.along, 4);
-  set_groups(few.beside, 2);
+  std::vector<int64_t> groups = grid.vec();
+  groups.back() = at::ceil_div<int64_t>(groups.back(), 4);
+  set_divisors(groups, few.along.volume, few.along.plane, few.along.row);
+  few.along.columns = c.size(0) * numel(groups);
 }
 
 void add_bias(Gemm& problem, const Tensor& bias, int64_t groups) {

@@ -1042,12 +1042,6 @@ bool has_words_along(const Gemm& g) {
          in_units(2, {g.conv->params.c_outer, g.c.offset, g.c.row, g.c.batch});
 }
 
-// Whether an invocation computes two squares of x side by side.
-bool is_beside(const Gemm& g, const ShaderTarget& target) {
-  const int64_t workgroups = ceil_div(g.conv->few.beside.columns, kInvocations) * g.batch;
-  return is_input(g) && groups(g) == 4 && workgroups >= target.workgroups_to_fill / 8;
-}
-
 Strategy::Division divide(const Product& product, const Strategy&, const ShaderTarget&) {
   return {.tile = {rows_of_workgroup(product.gemm), kInvocations, 1}, .enough_workgroups = 1};
 }
@@ -1064,31 +1058,22 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   launch.single(rows(g) == 1).two(count >= 2).four(count == 4);
   const bool along = is_along(g, plan_target(*g.a.tensor));
   const bool is_output = conv.form == kernels::conv_product::Form::output;
-  const bool beside = is_beside(g, plan_target(*g.a.tensor));
-  launch.along(along).beside(beside).alone(is_output && !along &&
-                                           is_software(plan_target(*g.a.tensor)));
+  launch.along(along).alone(is_output && !along && is_software(plan_target(*g.a.tensor)));
   if (along && has_words_along(g)) {
     launch.own_words_of_c();
   }
   kernel::Params p;
   set_places(p, conv.params);
   set_matrices(p, dispatch);
-  p.grid_volume = conv.few.volume;
-  p.grid_plane = conv.few.plane;
-  p.grid_row = conv.few.row;
-  int64_t columns = conv.few.columns;
-  if (along || beside) {
-    const Convolution::Few::Groups& groups = along ? conv.few.along : conv.few.beside;
-    p.grid_volume = groups.volume;
-    p.grid_plane = groups.plane;
-    p.grid_row = groups.row;
-    columns = groups.columns;
-  }
+  p.grid_volume = along ? conv.few.along.volume : conv.few.volume;
+  p.grid_plane = along ? conv.few.along.plane : conv.few.plane;
+  p.grid_row = along ? conv.few.along.row : conv.few.row;
   p.sizes = conv.few.sizes;
   p.taps = conv.few.taps;
   p.summed = u32(conv.few.channels);
   p.chunk = u32(kCapacity / staged(g));
   p.a_channel = u32(conv.few.channel_stride);
+  const int64_t columns = along ? conv.few.along.columns : conv.few.columns;
   p.n = u32(columns);
   p.tiles_n = u32(ceil_div(columns, kInvocations));
   p.c_outer = conv.params.c_outer;

@@ -277,29 +277,6 @@ def test_missing_elements_of_depthwise_convolutions(force):
         torch.testing.assert_close(actual, expected, equal_nan=True, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("squares", [1, 2])
-def test_gradients_of_pictures(squares, force):
-    """Of few channels, with stride 2: an invocation computes one square of positions, or two if
-    there are enough of them for the device. A missing element adds nothing, whatever its weight."""
-    force(FEW)
-    fill = {1: 1 << 20, 2: 8}[squares]
-    cases = [
-        ((5, 9), 3, (7, 7), 3, 1), ((8, 17), 1, (3, 2), 0, 0), ((9, 6), 4, (4, 5), (2, 1), 1),
-        ((6, 7), 5, (2, 3), (0, 1), 0),
-    ]  # fmt: skip
-    for (size, channels, kernel, padding, more), special in itertools.product(
-        cases, (0.0, torch.inf)
-    ):
-        x, w = torch.randn(3, 6, *size), torch.randn(6, channels, *kernel)
-        w[2, 0, 1, 1] += special
-        options = {"stride": 2, "padding": padding, "output_padding": more}
-        with target(limits={"workgroups_to_fill": fill}):
-            actual = F.conv_transpose2d(x.to(DEVICE), w.to(DEVICE), **options)
-        expected = F.conv_transpose2d(x.double(), w.double(), **options).float()
-        torch.testing.assert_close(actual.cpu(), expected, equal_nan=True, rtol=1e-4, atol=1e-4)
-        assert special == 0 or 0 < expected.isfinite().sum() < expected.numel()
-
-
 # A row that computes gradients of weights only.
 TAPS = "convolution_taps"
 # Sizes of images, channels, filters and kernel; options.
