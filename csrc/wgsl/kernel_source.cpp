@@ -177,8 +177,9 @@ std::string word_of_neighbours(DType dtype, uint32_t first, uint32_t end) {
   return word;
 }
 
-// Stores neighbours of 2 bytes that may start in the middle of a word. A word of which both are
-// stored here is nobody else's. Of the other ones, at both ends, another invocation may write half.
+// Stores neighbours of 2 bytes that may start in the middle of a word. A word whose two elements
+// are both stored here is written by no other invocation, so it is stored as a whole. At each end,
+// another invocation may own the other half.
 std::string store_across_words(const Operand& operand, const Place& place, uint32_t count) {
   const std::string name = str(operand.name);
   const auto from = [&](uint32_t first) { // the rest in whole words, and the last one alone

@@ -34,8 +34,9 @@ struct Operand {
   // The kernel writes whole words itself: plain words in the slot, no store accessor.
   bool owns_words = false;
   bool atomic_update = false;
-  // store2_NAME(i, a, b) and store4_NAME(i, a, b, c, d) store neighbours; with owns_words as whole
-  // words: i is then a multiple of 2 or 4.
+  // store2_NAME(i, a, b) and store4_NAME(i, a, b, c, d) store neighbours. With owns_words as whole
+  // words: i is then a multiple of 2 or 4. Without, i is any number, and elements of 2 bytes that
+  // fill a word are stored together.
   bool stores_neighbours = false;
   // Words in each vector of the binding: 1, 2 or 4. 0: bound as words. With 4, an operand that is
   // read has load_vector_NAME(i), NAME_in_vector(vector, lane) and NAME_lanes.

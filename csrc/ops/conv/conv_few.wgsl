@@ -131,6 +131,7 @@ fn store_sums(batch: u32, m: u32, n: u32, sums: sums_t) {
 fn store_along(batch: u32, m: u32, image: u32, at: vec3<u32>, sums: sums_t) {
   let n = image * p.position_volume.x + (at.x * p.sizes.y + at.y) * p.sizes.z + at.z;
   @if(owns_c) let fills_words = true;
+  @elif(c_is_f32) let fills_words = false;
   @else let fills_words = at.z + 4u <= p.sizes.z && column_of_c(n + 3u) - column_of_c(n) == 3u;
   if (fills_words) {
     let c = epilogue4(array<f32, 4>(sums.x, sums.y, sums.z, sums.w), batch, m, n, vec2<u32>(0u, 1u));

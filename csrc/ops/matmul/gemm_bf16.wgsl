@@ -23,7 +23,8 @@ import package::matmul::gemm_matrix::{Left, Right, Sum, tile, rows, left, right,
 import package::matmul::gemm_matrix::{store_rows};
 import package::matmul::gemm_windows::{find_windows, find_step, top_in_a, top_in_b, is_windowed};
 import package::matmul::gemm_windows::{scaled_group, windowed_group, converted_a, converted_b};
-import package::matmul::gemm_windows::{Step, block_k, level_down, unit_of};
+import package::matmul::gemm_windows::{Step, level_down, unit_of};
+import package::matmul::gemm_blocks::{block_k};
 // @require tall && !c_along_m
 // @require has_a_halves == has_b_halves
 
@@ -98,7 +99,7 @@ fn in_units_of_c(sums: vec4<f32>, here: BandedTile, m: u32, n: u32) -> vec4<f32>
   return sums * unit.x * unit.y;
 }
 
-// The copies hold what it multiplies.
+// Whether only the pass over windows 0 is left, which the copies hold.
 @if(has_a_halves)
 fn is_last_pass(step: Step) -> bool {
   return step.level == 0 && step.special == 0u;
@@ -114,21 +115,27 @@ fn bf16_product(workgroup: u32, t: u32, subgroup: u32) {
   let b_base = base_of_b(here.batch);
   let m_own = subgroup / 2u * (rows / 2u);
   let n_own = subgroup % 2u * 64u;
-  @if(has_a_halves) let loaded = here.k_end; // nothing
-  @else let loaded = here.k_begin;
-  var a0 = load_group_a(a_base, here.m0, loaded, here.k_end, t);
-  var a1 = load_group_a(a_base, here.m0, loaded, here.k_end, t + 128u);
-  var a2 = load_group_a(a_base, here.m0, loaded, here.k_end, t + 256u);
-  var a3 = load_group_a(a_base, here.m0, loaded, here.k_end, t + 384u);
-  var b0 = load_group_b(b_base, here.n0, loaded, here.k_end, t);
-  var b1 = load_group_b(b_base, here.n0, loaded, here.k_end, t + 128u);
-  var b2 = load_group_b(b_base, here.n0, loaded, here.k_end, t + 256u);
-  var b3 = load_group_b(b_base, here.n0, loaded, here.k_end, t + 384u);
+  @if(has_a_halves) var a0 = vec4<u32>();
+  @else var a0 = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t);
+  @if(has_a_halves) var a1 = vec4<u32>();
+  @else var a1 = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t + 128u);
+  @if(has_a_halves) var a2 = vec4<u32>();
+  @else var a2 = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t + 256u);
+  @if(has_a_halves) var a3 = vec4<u32>();
+  @else var a3 = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t + 384u);
+  @if(has_a_halves) var b0 = vec4<u32>();
+  @else var b0 = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t);
+  @if(has_a_halves) var b1 = vec4<u32>();
+  @else var b1 = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t + 128u);
+  @if(has_a_halves) var b2 = vec4<u32>();
+  @else var b2 = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t + 256u);
+  @if(has_a_halves) var b3 = vec4<u32>();
+  @else var b3 = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t + 384u);
   var step = find_windows(here.batch, here.m0, here.n0, here.k_begin, here.k_end, t);
   @if(has_a_halves) let has_one_pass = false; // before the copies'
   @else let has_one_pass = step.is_only_pass;
   @if(has_a_halves) let is_elsewhere = !is_last_pass(step);
-  @else let is_elsewhere = !has_one_pass && step.k != loaded;
+  @else let is_elsewhere = !has_one_pass && step.k != here.k_begin;
   if (is_elsewhere) {
     a0 = load_group_a(a_base, here.m0, step.k, here.k_end, t);
     a1 = load_group_a(a_base, here.m0, step.k, here.k_end, t + 128u);

@@ -1,30 +1,18 @@
-// Copies of matrices for gemm_matrix.wgsl, which is fastest where neighbours lie across K. Those of bfloat16 become float16
-// times powers of two, one for each 128 rows of A, or columns of B: what lies in window 0 of gemm_windows.wgsl is copied,
-// the rest is zero in the copies. A workgroup copies a block of 128 rows of A by 128 of K, or of 128 columns of B by 128 of K.
+// Copies of A and B as [batch][K][row or column], for gemm_matrix.wgsl and gemm_bf16.wgsl, which load matrices fastest where
+// neighbours lie across K. bfloat16 becomes float16 times a power of two, one for each 128 rows of A, or columns of B: what
+// lies in window 0 (gemm_windows.wgsl) is copied, and the rest is zero. A workgroup copies a block of 128 by 128 elements.
 //
-// @operand a_out: out {bits128} // [batch][K][row], rows padded with zeros to groups of eight
-// @operand b_out: out {bits128} // [batch][K][column], likewise
+// @operand a_out: out {bits128} // its lines are padded with zeros to groups of eight
+// @operand b_out: out {bits128} // likewise
 // @operand ranges: in of u32 optional // of gemm_ranges.wgsl, of bfloat16; without, bits are copied as they are
 // @grid groups p.a_blocks + p.b_blocks
 
 import package::matmul::gemm_groups::{place_in_tile, load_group_a, load_group_b, base_of_a, base_of_b};
-import package::matmul::gemm_windows::{Block, block_of, block_k, window, add_range, range_of, factor_of, top_of};
+import package::matmul::gemm_blocks::{Params, rows, block_k, Block, block_of};
+import package::matmul::gemm_windows::{window, add_range, range_of, factor_of, top_of};
 import package::matmul::gemm_windows::{largest, smallest, special, scaled_group, windowed_group, converted};
 
-const rows = 128u;
-
 struct Params {
-  m: u32,
-  n: u32,
-  k: u32,
-  a_blocks: u32, // A matrix that the whole batch shares has the blocks of one.
-  b_blocks: u32,
-  a_batch: u32,  // strides, in elements
-  a_row: u32,
-  a_column: u32,
-  b_batch: u32,
-  b_row: u32,
-  b_column: u32,
   a_groups: u32, // of a row of the copies
   b_groups: u32,
 }

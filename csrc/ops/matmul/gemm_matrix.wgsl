@@ -1,12 +1,13 @@
 // gemm.wgsl for float16 on subgroup matrices, with sums in float32: 128 x 128 elements a workgroup of four
 // subgroups, which compute 64 x 64 each, in 16 matrices. (64 x 128 and 32 x 64 if not `tall`.) Steps of K are staged in
 // workgroup memory in groups of eight elements; what lies beyond an edge is staged as zero. The next step is loaded while
-// this one is computed.
+// this one is computed. gemm_bf16.wgsl, gemm_high.wgsl and conv_matrix.wgsl import what they share.
 //
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
+// @operand c: words {f16, f32, bits128} // bits128: of float32, where groups of four are aligned and end at the edge
 // @operand a: in {bits128, bits16} // bits128: groups of eight are aligned; behind the edges they are zero
 // @operand b: in {bits128, bits16}
-// @operand d: in {f16, bf16} optional
+// @operand d: in {f16} optional
 // @operand e: in float optional
 // @operand f: in float optional
 // @operand g: in float optional

@@ -1,27 +1,12 @@
-// Which magnitudes bfloat16 matrices hold, for gemm_bf16.wgsl and gemm_halves.wgsl: a word for each block of 128 rows of A by 128 of K,
-// and of 128 columns of B by 128 of K. A workgroup reads one block. gemm_windows.wgsl says what a word holds.
+// Which magnitudes bfloat16 matrices hold, for gemm_bf16.wgsl and gemm_halves.wgsl: a word for each block of 128 rows of A by
+// 128 of K, and of 128 columns of B by 128 of K. A workgroup reads one block. gemm_windows.wgsl says what a word holds.
 //
 // @operand ranges: out of u32 // of A as [batch][block of rows][block of K], then of B likewise
 // @grid groups p.a_blocks + p.b_blocks
 
 import package::matmul::gemm_groups::{step_k, load_group_a, load_group_b, base_of_a, base_of_b};
-import package::matmul::gemm_windows::{Block, block_of, range_word, Seen, nothing_seen, see_group};
-
-const rows = 128u;
-
-struct Params {
-  m: u32,
-  n: u32,
-  k: u32,
-  a_blocks: u32, // A matrix that the whole batch shares has the blocks of one.
-  b_blocks: u32,
-  a_batch: u32,  // strides, in elements
-  a_row: u32,
-  a_column: u32,
-  b_batch: u32,
-  b_row: u32,
-  b_column: u32,
-}
+import package::matmul::gemm_blocks::{Params, rows, Block, block_of};
+import package::matmul::gemm_windows::{range_word, Seen, nothing_seen, see_group};
 
 var<workgroup> largest: atomic<u32>;
 

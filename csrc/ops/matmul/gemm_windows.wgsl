@@ -6,7 +6,8 @@
 //
 // Passes. A pass over K multiplies what lies in window i of A with what lies in window j of B. The rest is zero there.
 // One pass is enough where both operands lie in window 0. A pass leaves out the blocks of K that have nothing in its
-// windows.
+// windows. Where gemm_halves.wgsl made copies, the pass over windows 0 comes last and reads these. Windows then end at the
+// largest magnitudes in all of K, else at those in the workgroup's piece of K.
 //
 // Levels. The sums of a pass have the unit 2^(-30 * level), with level = i + j. Passes go from the deepest level to
 // level 0. Before a level is left, the sums are multiplied by 2^-30. Nothing overflows: a sum stays below K * 2^35. A
@@ -23,8 +24,6 @@
 // to 14, and bit 31 if there is an infinity or NaN. Without finite numbers other than zero, the former is 0.
 //
 // @operand ranges: in of u32
-
-const block_k = 128u;
 
 const window = 30;
 
@@ -109,24 +108,6 @@ fn power_of_two(exponent: i32) -> vec2<f32> {
   return bitcast<vec2<f32>>(vec2<u32>(vec2<i32>(half, bounded - half) + 127) << vec2<u32>(23u));
 }
 
-// A block of 128 rows of A, or columns of B, by block_k of K, as gemm_ranges.wgsl numbers them.
-struct Block {
-  is_a: bool,
-  batch: u32,
-  first: u32, // row of A, or column of B
-  k: u32,
-  row: u32,   // the number of the first block of the same rows or columns
-}
-
-// Of p.a_blocks of A, then p.b_blocks of B.
-fn block_of(id: u32) -> Block {
-  let is_a = id < p.a_blocks;
-  let block = select(id - p.a_blocks, id, is_a);
-  let along = (p.k + block_k - 1u) / block_k;
-  let across = (select(p.n, p.m, is_a) + 127u) / 128u;
-  return Block(is_a, block / along / across, block / along % across * 128u, block % along * block_k, id - block % along);
-}
-
 // ---- What a workgroup multiplies.
 
 struct Windows {
@@ -174,7 +155,7 @@ fn range_of(which: u32) -> u32 {
 }
 
 // Of 128 rows of A from m0, and 128 columns of B from n0. Finds the first step of the first pass. It is at k_begin if
-// there is one pass. Where there are copies, windows are theirs: those of all of K.
+// there is one pass. With copies, windows are found from all of K, as gemm_halves.wgsl finds them.
 fn find_windows(batch: u32, m0: u32, n0: u32, k_begin: u32, k_end: u32, t: u32) -> Step {
   let along = (p.k + block_k - 1u) / block_k;
   let a_batch = select(0u, batch, p.a_batch != 0u);

@@ -612,7 +612,7 @@ bool accepts_f16(const Product& product, const Strategy&, const ShaderTarget& ta
   return product.gemm.conv == nullptr && fits(product, DType::kF16, target);
 }
 
-// The ranges take a storage buffer, and copies so many.
+// Its storage buffers are C, A, B, the ranges, D, the epilogue's, and so many copies.
 bool accepts_bf16(const Product& product, uint32_t copies, const ShaderTarget& target) {
   const Gemm& g = product.gemm;
   uint32_t buffers = copies + (g.d.tensor != nullptr ? 5 : 4);
@@ -686,7 +686,7 @@ Params blocks_of(Launch& launch, const Product& product) {
           .b_column = u32(g.b.column)};
 }
 
-// The constants that both kernels take, and the dispatch.
+// What the launches of gemm_matrix.wgsl and gemm_bf16.wgsl have in common, and the dispatch.
 template <class Regions, class Launch, class Params>
 void run_tiles(Launch& launch, Params& p, const ProductDispatch& dispatch) {
   launch.tall(dispatch.rows == 128).c_along_m(false);
@@ -735,9 +735,12 @@ void launch_bf16(const ProductDispatch& dispatch, bool copies) {
   bind_operands(launch, dispatch, bits_of_c(dispatch), bits_of_a(product), bits_of_b(product));
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k);
   launch.ranges_range(buffer_of(ranges), 0, ranges.nbytes(), DType::kBits8);
+  std::pair<at::Tensor, at::Tensor>
+      halves; // Until the dispatch is appended, nobody else may write them.
   if (copies) {
-    const auto [a, b] = product_halves(product, ranges);
-    launch.a_halves_as(DType::kBits128, a).b_halves_as(DType::kBits128, b);
+    halves = product_halves(product, ranges);
+    launch.a_halves_as(DType::kBits128, halves.first);
+    launch.b_halves_as(DType::kBits128, halves.second);
   }
   kernel::Params p;
   set_matrices(p, dispatch);
@@ -755,17 +758,10 @@ std::array<int64_t, 3> sizes_of_halves(const Gemm& g, const MatrixView& view, in
   return {g.batches_of(view), g.k, ceil_div(rows, kGroup) * kGroup};
 }
 
-// Whether both operands have copies that fit a binding. Rows that overlap, such as those of a
-// sliding window, would multiply the memory.
+// Whether both operands have copies.
 bool have_copies(const Gemm& g, const ShaderTarget& target) {
-  const auto fits = [&](const MatrixView& view, int64_t rows) {
-    const auto [batches, k, pitch] = sizes_of_halves(g, view, rows);
-    const int64_t reach =
-        (batches - 1) * view.batch + (rows - 1) * view.row + (g.k - 1) * view.column;
-    return batches * k * pitch <= 2 * (reach + kGroup) &&
-           static_cast<uint64_t>(batches * k * pitch * 2) <= BindingList::safe_reach(target);
-  };
-  return g.blocks == 1 && g.k > 0 && fits(g.a, g.m) && fits(g.b.transposed(), g.n);
+  return g.k > 0 && may_be_padded(g, g.a, g.m, /*along_k=*/false, kGroup, target) &&
+         may_be_padded(g, g.b.transposed(), g.n, /*along_k=*/false, kGroup, target);
 }
 
 bool accepts_f16_copies(const Product& product, const Strategy& row, const ShaderTarget& target) {
@@ -784,7 +780,7 @@ constexpr int kNoCopies = 60;
 int cost_f16_copies(const Product& product, const Strategy&, const ShaderTarget&) {
   constexpr int64_t kFewest = int64_t{1} << 35;
   const Gemm& g = product.gemm;
-  const bool pays = g.batch * g.m * g.n * g.k >= kFewest && std::min(g.m, g.n) >= 2048;
+  const bool pays = g.m * g.n * g.k >= kFewest && std::min(g.m, g.n) >= 2048;
   return pays && product.a_along_k && product.b_along_k ? kCostOfCopies : kNoCopies;
 }
 
@@ -792,7 +788,7 @@ int cost_f16_copies(const Product& product, const Strategy&, const ShaderTarget&
 int cost_bf16_copies(const Product& product, const Strategy&, const ShaderTarget&) {
   constexpr int64_t kFewest = int64_t{1} << 33;
   const Gemm& g = product.gemm;
-  const bool pays = g.batch * g.m * g.n * g.k >= kFewest && std::min(g.m, g.n) >= 512;
+  const bool pays = g.m * g.n * g.k >= kFewest && std::min(g.m, g.n) >= 512;
   return pays ? kCostOfCopies : kNoCopies;
 }
 
@@ -1313,7 +1309,7 @@ bool may_be_padded(const Gemm& g, const MatrixView& view, int64_t rows, bool alo
   const int64_t reach =
       (batches - 1) * view.batch + (rows - 1) * view.row + (g.k - 1) * view.column;
   const auto bytes = static_cast<int64_t>(view.tensor->element_size());
-  return g.blocks == 1 && padded <= 2 * (reach + 1) &&
+  return g.blocks == 1 && padded <= 2 * (reach + unit) &&
          static_cast<uint64_t>(padded * bytes) <= BindingList::safe_reach(target);
 }
 

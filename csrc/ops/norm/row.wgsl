@@ -1,8 +1,8 @@
-// Rows whose elements several invocations of a workgroup share: `lanes` of them (a power of two) combine a value each.
-// A kernel that imports this declares const row_slots: the invocations of its workgroup. Invocation `lane` of a row keeps its value in `slot`; neighbouring lanes of a row are
-// `stride` slots apart. The first kHeads lanes combine their share of the values, then each lane combines
-// what these have: a tree of two levels, because a barrier costs more than the reads. A call may follow another
-// without a barrier: each array is read before the barrier behind which it is next written.
+// Rows whose elements several invocations of a workgroup share: `lanes` of them (a power of two) combine a value each. A
+// kernel that imports this declares const row_slots, the invocations of its workgroup. Invocation `lane` of a row keeps its
+// value in `slot`; neighbouring lanes of a row are `stride` slots apart. The first kHeads lanes combine their share of the
+// values, then each lane combines what these have: a tree of two levels, because a barrier costs more than the reads. A call
+// may follow another without a barrier: each array is read before the barrier behind which it is next written.
 //
 // @const alone: bool // each row has one lane, and invocations do not meet
 

@@ -10,6 +10,7 @@ from common import DEVICE, check, check_error, check_gradients, error_text, to_d
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import torch_webgpu
 from torch_webgpu import wgsl
 
 pytestmark = pytest.mark.usefixtures("planned")
@@ -490,3 +491,24 @@ def test_single_small_images_use_a_whole_gpu(size, stride):
     sums = [d for d in dispatches if len(d.bindings) >= 3]
     assert max(math.prod(d.grid) for d in sums) >= 40
     torch.testing.assert_close(actual.cpu().double(), expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("width", [5, 7, 10, 11, 13])
+def test_lines_of_halves_that_start_inside_words(width, dtype):
+    """Neighbouring lines share words, whose halves different invocations store."""
+    torch.manual_seed(0)
+    x, w = torch.randn(2, 5, 7, width).to(dtype), torch.randn(5, 1, 3, 3).to(dtype)
+    room = torch.full((x.numel() + 3,), 7.0, dtype=dtype, device=DEVICE)
+    out = room[1:-2].view(x.shape)
+    options = {"stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "transposed": False}
+    torch_webgpu._C._force_product_strategy("convolution_few")
+    try:
+        torch.ops.aten.convolution.out(
+            x.to(DEVICE), w.to(DEVICE), None, **options, output_padding=[0, 0], groups=5, out=out
+        )
+    finally:
+        torch_webgpu._C._force_product_strategy("")
+    expected = F.conv2d(x.double(), w.double(), padding=1, groups=5)
+    torch.testing.assert_close(out.cpu().double(), expected, rtol=2e-2, atol=2e-2)
+    assert (room[[0, -2, -1]].cpu() == 7).all()

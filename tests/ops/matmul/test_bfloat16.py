@@ -59,8 +59,8 @@ def check_ranges(a, b, *, on_device=None):
 
 
 def check_halves(rows, copy):
-    """A copy has K first. What lies within 30 binades of a band's largest finite magnitude is exact,
-    times a power of two, and the rest is zero."""
+    """A copy has K first. Numbers within 30 binades of a band's largest finite magnitude are exact,
+    times a power of two. The rest is zero."""
     assert copy.shape == (rows.shape[0], rows.shape[2], -(-rows.shape[1] // 8) * 8)
     bands = zip(rows.split(BLOCK, dim=1), copy.split(BLOCK, dim=2), strict=True)
     for band, half in ((x, y) for pair in bands for x, y in zip(*pair, strict=True)):
@@ -120,6 +120,7 @@ def test_ranges_of_special_values():
 
 # ---- Products
 
+# K of 520 is cut into pieces, of which the second starts inside a block of 128.
 SIZES = [(130, 200, 72), (64, 520, 96), (33, 71, 17)]
 ROWS = ["", "matrix_bf16", "matrix_bf16_copies", "tiles_64"]
 
