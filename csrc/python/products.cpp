@@ -22,6 +22,7 @@
 #include "ops/attention/strategies.h"
 #include "ops/conv/conv.h"
 #include "ops/matmul/strategies.h"
+#include "ops/matmul/tuning.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
@@ -214,6 +215,35 @@ private:
   ConvArguments arguments_;
 };
 
+using TunedResult = std::tuple<int64_t, std::string, std::string, int64_t, int64_t, int64_t,
+                               int64_t, int64_t, std::string, double>;
+
+std::vector<TunedResult> tuned_results() {
+  std::vector<TunedResult> all;
+  for (const auto& [key, row, milliseconds] : tuning::results()) {
+    all.emplace_back(key.device, c10::toString(key.type), c10::toString(key.out_type), key.batch,
+                     key.m, key.n, key.k, key.traits, std::string(row->name), milliseconds);
+  }
+  return all;
+}
+
+at::ScalarType type_named(const std::string& name) {
+  for (int8_t i = 0; i < static_cast<int8_t>(at::ScalarType::NumOptions); ++i) {
+    const auto type = static_cast<at::ScalarType>(i);
+    if (name == c10::toString(type)) {
+      return type;
+    }
+  }
+  TORCH_CHECK_VALUE(false, "there is no dtype ", name);
+}
+
+void add_tuned_result(const TunedResult& given) {
+  const auto& [device, type, out_type, batch, m, n, k, traits, row, milliseconds] = given;
+  tuning::add({{device, type_named(type), type_named(out_type), batch, m, n, k, traits},
+               &strategy_named(row),
+               milliseconds});
+}
+
 } // namespace
 
 void register_products(pybind11::module_& m) {
@@ -221,6 +251,20 @@ void register_products(pybind11::module_& m) {
   m.def("_product_strategies", &strategies);
   m.def("_product_halves", &halves, py::arg("a"), py::arg("b"),
         py::call_guard<py::gil_scoped_release>());
+  m.def("_tuning_enable", &tuning::enable, py::arg("value"));
+  m.def("_tuning_is_enabled", &tuning::is_enabled);
+  m.def("_tuning_settings", [] {
+    const tuning::Settings now = tuning::settings();
+    return std::tuple(now.tunes, now.milliseconds, now.iterations);
+  });
+  m.def(
+      "_set_tuning_settings",
+      [](bool tunes, double milliseconds, int64_t iterations) {
+        tuning::set_settings({tunes, milliseconds, iterations});
+      },
+      py::arg("tunes"), py::arg("milliseconds"), py::arg("iterations"));
+  m.def("_tuned_results", &tuned_results);
+  m.def("_add_tuned_result", &add_tuned_result, py::arg("result"));
   m.def("_force_product_strategy", [](const std::string& name) { force_strategy(name); });
   m.def("_attention_strategies", [] {
     return std::pair(attention_names(AttentionPass::kForward),

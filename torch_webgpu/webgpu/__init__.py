@@ -243,7 +243,7 @@ _LATER = {
     }.items()
     for name in names
 }
-MODULES_IMPORTED_LATER = ("profiler", "properties", "shaders")
+MODULES_IMPORTED_LATER = ("profiler", "properties", "shaders", "tunable")
 
 
 def __getattr__(name: str) -> object:

@@ -15,6 +15,7 @@
 #include "launch/target_scope.h"
 #include "ops/matmul/matmul_split.h"
 #include "ops/matmul/strategies.h"
+#include "ops/matmul/tuning.h"
 
 namespace torch_webgpu {
 namespace {
@@ -211,6 +212,10 @@ void run(const Gemm& g, const Strategy& row, const ShaderTarget& target) {
 
 void run(const Gemm& g) {
   const ShaderTarget& target = plan_target(*g.a.tensor);
+  if (C10_UNLIKELY(tuning::is_enabled())) {
+    tuning::measure(g, target,
+                    [&](const Gemm& problem, const Strategy& row) { run(problem, row, target); });
+  }
   const Choice choice = choose_or_raise(g, target);
   if (choice.flips) {
     run(transposed(g), *choice.row, target);

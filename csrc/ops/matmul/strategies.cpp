@@ -37,6 +37,7 @@
 #include "ops/conv/conv_rows.h"
 #include "ops/conv/conv_winograd.h"
 #include "ops/matmul/product_launch.h"
+#include "ops/matmul/tuning.h"
 
 namespace torch_webgpu {
 namespace {
@@ -1334,6 +1335,12 @@ StrategyChoice find_strategy(const Product& product, const ShaderTarget& target)
   if (wanted != nullptr && wanted->accepts(product, *wanted, target)) {
     return {wanted, -1};
   }
+  if (C10_UNLIKELY(tuning::is_enabled())) {
+    const Strategy* tuned = tuning::chosen(product);
+    if (tuned != nullptr && tuned->accepts(product, *tuned, target)) {
+      return {tuned, -1};
+    }
+  }
   // The costs first, because they take less time. No cost is below 0.
   StrategyChoice best = {nullptr, std::numeric_limits<int>::max()};
   for (const Strategy& row : kStrategies) {
@@ -1364,6 +1371,8 @@ const Strategy& strategy_named(std::string_view name) {
 void force_strategy(std::string_view name) {
   forced = name.empty() ? nullptr : &strategy_named(name);
 }
+
+bool is_strategy_forced() { return forced.load(std::memory_order_relaxed) != nullptr; }
 
 at::Tensor product_ranges(const Product& product) {
   namespace kernel = kernels::gemm_ranges;

@@ -100,6 +100,7 @@ StrategyChoice find_strategy(const Product& product, const ShaderTarget& target)
 /// Takes the row of this name for every product, in this process, until it is called with an empty
 /// name. For tests and measurements. Raises ValueError if there is none.
 void force_strategy(std::string_view name);
+bool is_strategy_forced();
 
 /// The magnitudes of a product's bfloat16 matrices: the words that gemm_ranges.wgsl finds.
 at::Tensor product_ranges(const Product& product);
