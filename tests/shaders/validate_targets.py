@@ -34,6 +34,11 @@ TARGETS: dict[str, tuple[str, list[str]]] = {
 }
 
 
+def has_few_invocations(form: Form) -> bool:
+    """Whether a workgroup has no more than the 256 invocations that the adapter grants."""
+    return form.consts.get("row_slots", 0) <= 256
+
+
 def is_planned(kernel: str, form: Form, source: str) -> bool:
     """Whether operations planned for such targets use the form. The others need more than 8 storage
     buffers, 16 KiB of workgroup memory or 256 invocations; they only have to be valid WGSL."""
@@ -57,8 +62,8 @@ def is_planned(kernel: str, form: Form, source: str) -> bool:
         return _C.workgroup_memory(source) <= 16384  # find_attention
     if kernel == "fft":
         return form.consts["capacity"] <= 1024  # fft_capacity
-    if kernel == "norm_vectors_backward":
-        return form.consts["row_slots"] <= 256  # gradient_workgroup
+    if not has_few_invocations(form):
+        return False  # gradient_workgroup of norm_rows.cpp
     if kernel == "linalg_triangular":
         return form.consts["block"] == 16 or form.operands["a"].dtype != "c64"  # linalg_block
     return True

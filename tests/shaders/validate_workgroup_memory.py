@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from tests.shaders.forms import forms, kernels_with_text
 from tests.shaders.row_forms import row_forms
-from tests.shaders.validate_targets import TARGETS, gpu, set_instance_extras  # sets the backend
+from tests.shaders.validate_targets import TARGETS, gpu, has_few_invocations, set_instance_extras  # sets the backend
 from torch_webgpu import _C, wgsl
 
 BASE, FEATURES = TARGETS["h200"]
@@ -32,6 +32,8 @@ def shaders() -> Iterator[tuple[str, str]]:
         for form in forms(contract):
             if len({operand.slot for operand in form.operands.values()}) > 8:
                 continue  # more storage buffers than the adapter grants
+            if not has_few_invocations(form):
+                continue
             source = wgsl.assemble(
                 kernel, form.consts, form.operands, form.regions, FEATURES, target=BASE
             )
