@@ -15,7 +15,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from tests.shaders.forms import forms, kernels_with_text
 from tests.shaders.row_forms import row_forms
-from tests.shaders.validate_targets import TARGETS, gpu, has_few_invocations, set_instance_extras  # sets the backend
+from tests.shaders.validate_targets import (  # sets the backend
+    TARGETS,
+    gpu,
+    has_few_invocations,
+    set_instance_extras,
+)
 from torch_webgpu import _C, wgsl
 
 BASE, FEATURES = TARGETS["h200"]

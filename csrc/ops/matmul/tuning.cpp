@@ -161,7 +161,8 @@ void measure(const Gemm& problem, const ShaderTarget& target,
   Context& context = context_of(scratch);
   context.stream.drain();
 
-  // A row with an invocation for each element takes long for large products, and is never the fastest.
+  // A row with an invocation for each element takes long for large products, and is never the
+  // fastest.
   constexpr int64_t kLarge = int64_t{1} << 26;
   const bool is_large = g.batch * g.m * g.n * g.k > kLarge;
   Choice best = {nullptr, std::numeric_limits<double>::max()};

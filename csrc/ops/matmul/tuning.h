@@ -1,4 +1,5 @@
-// Which rows of the table of products are the fastest on this adapter, by measurement, for torch.webgpu.tunable. Off at first.
+// Which rows of the table of products are the fastest on this adapter, by measurement, for
+// torch.webgpu.tunable. Off at first.
 #pragma once
 
 #include <array>
@@ -29,9 +30,9 @@ struct Result {
 };
 
 struct Settings {
-  bool tunes = true;         // Products that are not known yet are measured.
-  double milliseconds = 30;  // for each row, about
-  int64_t iterations = 100;  // for each row, at most
+  bool tunes = true;        // Products that are not known yet are measured.
+  double milliseconds = 30; // for each row, about
+  int64_t iterations = 100; // for each row, at most
 };
 
 namespace detail {
@@ -47,9 +48,10 @@ void set_settings(const Settings& settings);
 /// The row that is known for this product on the adapter in use; null if none is.
 const Strategy* chosen(const Product& product);
 
-/// Measures the rows that take a product which is not known yet, with `run`, and remembers the fastest.
-/// Products that cannot be measured are left alone: parts of others, those with a wanted or forced
-/// row, a second result or a convolution, and all while a graph is captured or for another target.
+/// Measures the rows that take a product which is not known yet, with `run`, and remembers the
+/// fastest. Products that cannot be measured are left alone: parts of others, those with a wanted
+/// or forced row, a second result or a convolution, and all while a graph is captured or for
+/// another target.
 void measure(const Gemm& problem, const ShaderTarget& target,
              const std::function<void(const Gemm&, const Strategy&)>& run);
 
