@@ -1,13 +1,14 @@
-"""``torch.webgpu.tunable``: products of matrices by the kernels that are measured to be the fastest.
+"""``torch.webgpu.tunable``: products of matrices by the kernels that are measured to be fastest.
 
-The names and files of `torch.cuda.tunable`. A product that is met for the first time while tuning is
-enabled is computed by each kernel that takes it. The fastest is remembered, for this process and in a
-file for each device, which later processes read. Kernels add in different orders, so results may differ
-by roundings. No choice makes them wrong: a product that its kernel does not take is computed by the
-kernel that the built-in estimates choose.
+The names and files of `torch.cuda.tunable`. A product that is met for the first time while tuning
+is enabled is computed by each kernel that takes it. The fastest is remembered, for this process and
+in a file for each device, which later processes read. Kernels add in different orders, so results
+may differ by roundings. No choice makes them wrong: a product that its kernel does not take is
+computed by the kernel that the built-in estimates choose.
 
-Off until `enable()`; CUDA's environment variables are not read. Convolutions, products of up to eight rows,
-and what a graph captures are not measured. A captured product takes the kernel that is known for it.
+Off until `enable()`; CUDA's environment variables are not read. Convolutions, products of up to
+eight rows, and what a graph captures are not measured. A captured product takes the kernel that is
+known for it.
 """
 
 import atexit
@@ -63,7 +64,10 @@ _files = _Files()
 
 
 def enable(val: bool = True) -> None:
-    """Turns choices by measurement on or off. Reads the device's file the first time, if there is one."""
+    """Turns choices by measurement on or off.
+
+    Reads the current device's file the first time, if there is one.
+    """
     if val:
         device = _C.current_device()
         if device not in _files.read and _files.of(device).exists():
@@ -112,7 +116,7 @@ def get_max_tuning_iterations() -> int:
 
 
 def set_filename(filename: str, insert_device_ordinal: bool = False) -> None:
-    """Where results are read and written; with `insert_device_ordinal` in a file for each device."""
+    """Where results are kept; with `insert_device_ordinal` in a file for each device."""
     _files.name, _files.has_ordinal = str(filename), insert_device_ordinal
     _files.read.clear()
 
@@ -123,7 +127,7 @@ def get_filename() -> str:
 
 
 def get_validators() -> tuple[tuple[str, str], ...]:
-    """Name and value of what a file must have been written with to be read, on the current device."""
+    """Name and value of what the current device's file must have been written with to be read."""
     return _validators(_C.current_device())
 
 
@@ -137,12 +141,12 @@ def _validators(device: int) -> tuple[tuple[str, str], ...]:
 
 
 def get_results() -> tuple[tuple[str, str, str, float], ...]:
-    """Operator, parameters, kernel and milliseconds of each product that is known, on any device."""
+    """Operator, parameters, kernel and milliseconds of all known products, on any device."""
     return tuple(_row_of(result) for result in sorted(_C._tuned_results()))
 
 
 def write_file(filename: str | None = None) -> bool:
-    """Writes the current device's results, to `filename` or its own file. Whether that was possible."""
+    """Writes the current device's results, to `filename` or its own file. False if it cannot."""
     device = _C.current_device()
     return _write(device, Path(filename or _files.of(device)))
 
