@@ -218,11 +218,15 @@ private:
 using TunedResult = std::tuple<int64_t, std::string, std::string, int64_t, int64_t, int64_t,
                                int64_t, int64_t, std::string, double>;
 
+// In files, a product that takes the row of the lowest cost.
+const std::string kDefaultRow = "Default";
+
 std::vector<TunedResult> tuned_results() {
   std::vector<TunedResult> all;
   for (const auto& [key, row, milliseconds] : tuning::results()) {
     all.emplace_back(key.device, c10::toString(key.type), c10::toString(key.out_type), key.batch,
-                     key.m, key.n, key.k, key.traits, std::string(row->name), milliseconds);
+                     key.m, key.n, key.k, key.traits,
+                     row == nullptr ? kDefaultRow : std::string(row->name), milliseconds);
   }
   return all;
 }
@@ -237,11 +241,17 @@ at::ScalarType type_named(const std::string& name) {
   TORCH_CHECK_VALUE(false, "there is no dtype ", name);
 }
 
-void add_tuned_result(const TunedResult& given) {
-  const auto& [device, type, out_type, batch, m, n, k, traits, row, milliseconds] = given;
-  tuning::add({{device, type_named(type), type_named(out_type), batch, m, n, k, traits},
-               &strategy_named(row),
-               milliseconds});
+// All or, if one has an unknown dtype or row, none of them. Raises ValueError then.
+void add_tuned_results(const std::vector<TunedResult>& given) {
+  std::vector<tuning::Result> results;
+  for (const auto& [device, type, out_type, batch, m, n, k, traits, row, milliseconds] : given) {
+    results.push_back({{device, type_named(type), type_named(out_type), batch, m, n, k, traits},
+                       row == kDefaultRow ? nullptr : &strategy_named(row),
+                       milliseconds});
+  }
+  for (const tuning::Result& result : results) {
+    tuning::add(result);
+  }
 }
 
 } // namespace
@@ -264,7 +274,7 @@ void register_products(pybind11::module_& m) {
       },
       py::arg("tunes"), py::arg("milliseconds"), py::arg("iterations"));
   m.def("_tuned_results", &tuned_results);
-  m.def("_add_tuned_result", &add_tuned_result, py::arg("result"));
+  m.def("_add_tuned_results", &add_tuned_results, py::arg("results"));
   m.def("_force_product_strategy", [](const std::string& name) { force_strategy(name); });
   m.def("_attention_strategies", [] {
     return std::pair(attention_names(AttentionPass::kForward),

@@ -66,7 +66,7 @@ def test_a_known_kernel_is_taken():
     (device, *key, _, _) = next(each for each in _C._tuned_results() if each[3:7] == (1, m, n, k))
     found = {}
     for row in ("direct", "grouped_f32_32"):
-        _C._add_tuned_result((device, *key, row, 1.0))
+        _C._add_tuned_results([(device, *key, row, 1.0)])
         tuned = (x @ y).cpu()
         _C._force_product_strategy(row)
         forced = (x @ y).cpu()
@@ -134,19 +134,77 @@ def test_files(tmp_path):
     path.write_text(text.replace(",".join(row[:3]), ",".join([*row[:2], tiles])))
     assert tunable.read_file(str(path))
     assert results_for(m, k, n)[0][2] == tiles
+    parts = row[1].split("_")
     for damaged in (
         text.replace(torch.__version__, "0.0.1"),
         text.replace(",".join(row[:3]), ",".join([*row[:2], "no kernel"])),
         text.replace(row[1], "nonsense"),
         text.replace(row[0], "Other_Float_NN"),
+        text.replace(row[0], row[0].replace("Float", "Flaot")),
+        text.replace(row[1], "_".join([parts[0], "9" * 23, *parts[2:]])),
         text + "one,two\n",
+        "\N{GREEK SMALL LETTER ALPHA}" * 10,
+        "x" * 200_000,
+        "",
     ):
-        path.write_text(damaged)
+        path.write_text(damaged, encoding="utf-8")
         assert not tunable.read_file(str(path))
         assert results_for(m, k, n)[0][2] == tiles
+    path.write_bytes(bytes(range(256)))
+    assert not tunable.read_file(str(path))
+    assert not tunable.read_file(str(tmp_path))  # a folder
     with pytest.raises(FileNotFoundError):
         tunable.read_file(str(tmp_path / "none.csv"))
     assert not tunable.write_file(str(tmp_path / "no folder" / "file.csv"))
+    # The kernel of the estimates, and no time.
+    path.write_text(text.replace(",".join(map(str, row)), ",".join([*row[:2], "Default"])))
+    assert tunable.read_file(str(path))
+    assert results_for(m, k, n)[0][2:] == ("Default", 0.0)
+    assert torch.equal((a.to(DEVICE) @ b.to(DEVICE)).cpu(), untuned(a, b))
+
+
+def untuned(a, b):
+    tunable.enable(False)
+    result = (a.to(DEVICE) @ b.to(DEVICE)).cpu()
+    tunable.enable()
+    return result
+
+
+def test_what_files_hold_is_not_lost(tmp_path):
+    path = tmp_path / "shared.csv"
+    a, b, _ = product(61, 30, 50)
+    a.to(DEVICE) @ b.to(DEVICE)
+    (row,) = results_for(61, 30, 50)
+    assert tunable.write_file(str(path))
+    # A result that another process has added stays.
+    other = ",".join(map(str, [row[0], row[1].replace("_61_", "_62_"), *row[2:]]))
+    path.write_text(path.read_text() + other + "\n")
+    assert tunable.write_file(str(path))
+    text = path.read_text()
+    assert other in text
+    assert ",".join(row[:3]) in text
+    # A file of another version is kept beside the new one, and enable() says that it is not read.
+    old = text.replace(torch.__version__, "0.0.1")
+    path.write_text(old)
+    with pytest.warns(UserWarning, match="it is not read"):
+        tunable.set_filename(str(path))
+    assert tunable.write_file()
+    assert (tmp_path / "shared.csv.bak").read_text() == old
+    assert other not in path.read_text()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["shared.csv", "shared.csv.bak"]
+
+
+def test_less_precision_is_measured_by_itself():
+    a, b, expected = product(63, 30, 50)
+    x, y = a.to(DEVICE), b.to(DEVICE)
+    x @ y
+    torch.set_float32_matmul_precision("high")
+    try:
+        actual = x @ y
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    torch.testing.assert_close(actual.cpu().double(), expected, rtol=1e-2, atol=1e-2)
+    assert len(results_for(63, 30, 50)) == 2
 
 
 def test_names_and_settings(tmp_path):
@@ -160,8 +218,11 @@ def test_names_and_settings(tmp_path):
     assert tunable.get_max_tuning_duration() == 5
     tunable.set_max_tuning_duration(before)
     for setter in (tunable.set_max_tuning_duration, tunable.set_max_tuning_iterations):
-        with pytest.raises(ValueError, match="must not be negative"):
-            setter(-1)
+        for number in (-1, 2**70):
+            with pytest.raises(ValueError, match="must be from 0"):
+                setter(number)
+    with pytest.raises(ValueError, match="is empty"):
+        tunable.set_filename("", insert_device_ordinal=True)
 
 
 PROGRAM = """

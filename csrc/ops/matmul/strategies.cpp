@@ -1338,7 +1338,7 @@ StrategyChoice find_strategy(const Product& product, const ShaderTarget& target)
   if (C10_UNLIKELY(tuning::is_enabled())) {
     const Strategy* tuned = tuning::chosen(product);
     if (tuned != nullptr && tuned->accepts(product, *tuned, target)) {
-      return {tuned, -1};
+      return {tuned, std::max(tuned->cost(product, *tuned, target), 0)};
     }
   }
   // The costs first, because they take less time. No cost is below 0.
@@ -1370,6 +1370,10 @@ const Strategy& strategy_named(std::string_view name) {
 
 void force_strategy(std::string_view name) {
   forced = name.empty() ? nullptr : &strategy_named(name);
+}
+
+bool allows_less_precision(const Product& product) {
+  return product.gemm.is_matmul && product.dtype == DType::kF32 && high::is_allowed();
 }
 
 bool is_strategy_forced() { return forced.load(std::memory_order_relaxed) != nullptr; }

@@ -102,6 +102,10 @@ StrategyChoice find_strategy(const Product& product, const ShaderTarget& target)
 void force_strategy(std::string_view name);
 bool is_strategy_forced();
 
+/// Whether rows with less precision than float32's may compute it, by
+/// torch.set_float32_matmul_precision or its relatives.
+bool allows_less_precision(const Product& product);
+
 /// The magnitudes of a product's bfloat16 matrices: the words that gemm_ranges.wgsl finds.
 at::Tensor product_ranges(const Product& product);
 /// Copies of a product's matrices of 2-byte elements (gemm_halves.wgsl): A's as [batch][K][row],

@@ -62,7 +62,7 @@ int64_t traits_of(const Product& product) {
       aligned(g.c, 4),
       g.d.tensor != nullptr,
       g.fusion != nullptr,
-      g.is_matmul, // less precision may be allowed for these
+      allows_less_precision(product),
   };
   int64_t traits = 0;
   for (size_t i = 0; i < bits.size(); ++i) {
@@ -83,7 +83,7 @@ Key key_of(const Product& product) {
           .traits = traits_of(product)};
 }
 
-// Of a few columns or rows, the transposed product may have the fastest row.
+// The fastest row of a product of few rows may be one for its transpose, which a Result cannot say.
 bool may_flip(const Gemm& g) { return g.m <= kFewColumns && g.m < g.n; }
 
 bool is_measurable(const Gemm& g) {
@@ -143,7 +143,9 @@ void measure(const Gemm& problem, const ShaderTarget& target,
       return;
     }
   }
-  // Results go elsewhere, because C may be D. Its strides and alignment stay.
+  // The rows write to scratch memory, because C may be D and would be added several times. The
+  // scratch has C's strides and alignment. A C that is spread over more than so many times its
+  // elements is not measured.
   constexpr int64_t kAlignment = 8;
   constexpr int64_t kMostRoom = 4;
   Gemm g = problem;
@@ -153,8 +155,12 @@ void measure(const Gemm& problem, const ShaderTarget& target,
     return;
   }
   const int64_t offset = c.offset % kAlignment;
-  const at::Tensor scratch =
-      empty_webgpu({offset + reach + 1}, c.tensor->scalar_type(), c.tensor->device());
+  at::Tensor scratch;
+  try {
+    scratch = empty_webgpu({offset + reach + 1}, c.tensor->scalar_type(), c.tensor->device());
+  } catch (const c10::OutOfMemoryError&) {
+    return; // The product itself may still have room.
+  }
   g.c.tensor = &scratch;
   g.c.offset = offset;
   const Product judged(g);

@@ -25,7 +25,7 @@ struct Key {
 
 struct Result {
   Key key;
-  const Strategy* row;
+  const Strategy* row; // null: the one of the lowest cost
   double milliseconds; // 0: unknown
 };
 
@@ -39,19 +39,19 @@ namespace detail {
 inline std::atomic<bool> enabled{false};
 } // namespace detail
 
-/// Whether choices that are known hold.
+/// Whether products take remembered rows.
 inline bool is_enabled() { return detail::enabled.load(std::memory_order_relaxed); }
 void enable(bool value);
 Settings settings();
 void set_settings(const Settings& settings);
 
-/// The row that is known for this product on the adapter in use; null if none is.
+/// The row that is remembered for this product on the device of its operands; null if none is.
 const Strategy* chosen(const Product& product);
 
-/// Measures the rows that take a product which is not known yet, with `run`, and remembers the
-/// fastest. Products that cannot be measured are left alone: parts of others, those with a wanted
-/// or forced row, a second result or a convolution, and all while a graph is captured or for
-/// another target.
+/// Measures the rows that take a product without a remembered one, with `run`, and remembers the
+/// fastest. Left alone are parts of other products, convolutions, sums of no products, those of few
+/// rows, with a wanted or forced row, a fusion with a second result, or a C that is spread wide,
+/// and all while a graph is captured or for another target.
 void measure(const Gemm& problem, const ShaderTarget& target,
              const std::function<void(const Gemm&, const Strategy&)>& run);
 
