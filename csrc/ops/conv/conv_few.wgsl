@@ -134,7 +134,7 @@ fn store_along(batch: u32, m: u32, image: u32, at: vec3<u32>, sums: sums_t) {
   @elif(c_is_f32) let fills_words = false;
   @else let fills_words = at.z + 4u <= p.sizes.z && column_of_c(n + 3u) - column_of_c(n) == 3u;
   if (fills_words) {
-    let c = epilogue4(array<f32, 4>(sums.x, sums.y, sums.z, sums.w), batch, m, n, vec2<u32>(0u, 1u));
+    let c = epilogue4(array<acc_t, 4>(sums.x, sums.y, sums.z, sums.w), batch, m, n, vec2<u32>(0u, 1u));
     store4_c(p.c_at + batch * p.c_batch + m * p.c_row + column_of_c(n), c[0], c[1], c[2], c[3]);
     return;
   }

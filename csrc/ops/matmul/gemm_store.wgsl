@@ -36,7 +36,7 @@ fn store_group(here: BandedTile, m: u32, n: u32, given: vec4<f32>) {
     }
   }
   let c = here.c_batch * p.c_batch;
-  let four = array<f32, 4>(sums.x, sums.y, sums.z, sums.w);
+  let four = array<acc_t, 4>(sums.x, sums.y, sums.z, sums.w);
   @if(c_is_bits128 || owns_c) let values = epilogue4(four, batch, m, n, next);
   @if(c_is_bits128) {
     store_c((p.c_at * 4u + c + m * p.c_row + column_of_c(n)) >> 2u,
