@@ -20,6 +20,7 @@ time may be missing, and the kernel `Default` is the one that the estimates choo
 import atexit
 import contextlib
 import csv
+import functools
 import math
 import os
 import warnings
@@ -163,9 +164,18 @@ def _validators(device: int) -> tuple[tuple[str, str], ...]:
     return (
         ("PT_VERSION", torch.__version__),
         ("TORCH_WEBGPU_VERSION", f"{torch_webgpu.__version__} {_FORMAT}"),
-        ("TORCH_WEBGPU_KERNELS", " ".join(name for name, *_ in _C._product_strategies())),
+        ("TORCH_WEBGPU_KERNELS", " ".join(_kernels())),
         ("WEBGPU_ADAPTER", f"{properties.name} {properties.driver}"),
     )
+
+
+@functools.cache
+def _kernels() -> tuple[str, ...]:
+    return tuple(name for name, *_ in _C._product_strategies())
+
+
+def _results_for(device: int) -> set[_Result]:
+    return {each for each in _C._tuned_results() if each[0] == device}
 
 
 def get_results() -> tuple[tuple[str, str, str, float], ...]:
@@ -184,7 +194,7 @@ def write_file(filename: str | None = None) -> bool:
 
 
 def _write(device: int, path: Path) -> bool:
-    current = {each for each in _C._tuned_results() if each[0] == device}
+    current = _results_for(device)
     new = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         if path.exists():
@@ -247,8 +257,8 @@ def _write_what_is_new() -> None:
         return
     for device in {each[0] for each in _C._tuned_results()}:
         path = _files.of(device)
-        known = {each for each in _C._tuned_results() if each[0] == device}
-        if known - _files.kept.get(path, set()) and not _write(device, path):
+        is_new = _results_for(device) - _files.kept.get(path, set())
+        if is_new and not _write(device, path):
             warnings.warn(f"{path} cannot be written: what was measured is lost", stacklevel=2)
 
 
@@ -278,7 +288,7 @@ def _result_of(line: list[str], device: int) -> _Result:
     is_number = math.isfinite(milliseconds) and all(
         0 <= x < 1 << 63 for x in (m, n, k, count, traits)
     )
-    names = {_DEFAULT_KERNEL, *(row for row, *_ in _C._product_strategies())}
-    if name != "GemmTunableOp" or len(rest) > 1 or not is_number or kernel not in names:
+    is_known = kernel == _DEFAULT_KERNEL or kernel in _kernels()
+    if name != "GemmTunableOp" or len(rest) > 1 or not is_number or not is_known:
         raise ValueError(f"no result: {','.join(line)}")
     return device, dtype, out, count, m, n, k, traits, kernel, milliseconds

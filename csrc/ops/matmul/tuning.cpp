@@ -4,6 +4,7 @@
 #include <c10/util/hash.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <limits>
 #include <mutex>
@@ -131,15 +132,15 @@ const Strategy* chosen(const Product& product) {
 
 void measure(const Gemm& problem, const ShaderTarget& target,
              const std::function<void(const Gemm&, const Strategy&)>& run) {
-  const Settings how = settings();
-  if (!how.tunes || !is_measurable(problem)) {
+  if (!is_measurable(problem)) {
     return;
   }
-  const Product product(problem);
-  const Key key = key_of(product);
+  const Key key = key_of(Product(problem));
+  Settings how;
   {
     const std::lock_guard lock(state().mutex);
-    if (state().choices.contains(key)) {
+    how = state().settings;
+    if (!how.tunes || state().choices.contains(key)) {
       return;
     }
   }
@@ -167,8 +168,8 @@ void measure(const Gemm& problem, const ShaderTarget& target,
   Context& context = context_of(scratch);
   context.stream.drain();
 
-  // A row with an invocation for each element takes long for large products, and is never the
-  // fastest.
+  // A row with an invocation for each element takes long for large products, and is not the fastest
+  // there.
   constexpr int64_t kLarge = int64_t{1} << 26;
   const bool is_large = g.batch * g.m * g.n * g.k > kLarge;
   Choice best = {nullptr, std::numeric_limits<double>::max()};

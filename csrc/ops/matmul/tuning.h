@@ -2,12 +2,9 @@
 // torch.webgpu.tunable. Off at first.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <optional>
-#include <string_view>
 #include <vector>
 
 #include "ops/matmul/strategies.h"
