@@ -538,10 +538,13 @@ private:
 
 // The tiles that take the shortest time, of equal ones the largest.
 int cost(const Product& product, const Strategy& row, const ShaderTarget& target) {
-  if (product.gemm.conv != nullptr || (row.tile.m < kLargest && is_software(target))) {
+  const Gemm& g = product.gemm;
+  // A step of the smallest tile is 64 of K. gemm.wgsl's steps are shorter.
+  const bool is_tiny = std::max(g.m, g.n) <= kSmallest && g.k <= kSmallest;
+  if (g.conv != nullptr || is_tiny || (row.tile.m < kLargest && is_software(target))) {
     return 60;
   }
-  const Choice& choice = Choice::of(product.gemm, target);
+  const Choice& choice = Choice::of(g, target);
   const size_t own = choice.of_row(row);
   return choice.is_considered(own) ? 30 + choice.better(own) : 60;
 }
@@ -628,19 +631,33 @@ bool accepts_bf16(const Product& product, const Strategy&, const ShaderTarget& t
   return accepts_bf16(product, 0, target);
 }
 
+// The fewest rows and columns of C that fill a tile of these kernels well. With fewer, matrices beside
+// tiles without them (H200): equal with a K of 64, 1.5 times as fast with 512, 3 to 7 times with
+// 1024 and more.
+constexpr int64_t kFewRows = 64;
+
+bool has_many_rows(const Gemm& g) { return std::min(g.m, g.n) >= kFewRows; }
+
 // What does not lie in groups of eight is loaded element by element.
 int cost_f16(const Product& product, const Strategy&, const ShaderTarget&) {
-  const int cost = product.gemm.m >= 64 && product.gemm.n >= 64 ? 20 : 55;
+  constexpr int64_t kLongK = 128; // pays for the part of a tile that lies beyond the edges
+  const Gemm& g = product.gemm;
+  const int cost = has_many_rows(g) || g.blocks * g.k >= kLongK ? 20 : 55;
   return a_has_groups(product, 8) && b_has_groups(product, 8) ? cost : cost + 10;
 }
 
-// Tiles are faster than a pass over both operands and a product on matrices below that.
-constexpr int64_t kFewestProducts = int64_t{1} << 27;
-
+// Tiles without matrices are faster than a pass over both operands and a product on matrices where
+// there is less to compute.
 int cost_bf16(const Product& product, const Strategy&, const ShaderTarget&) {
+  constexpr int64_t kFewest = int64_t{1} << 27, kShortestK = 128;
+  constexpr int64_t kFewestOfFewRows = int64_t{1} << 25, kShortestOfFewRows = 512;
   const Gemm& g = product.gemm;
-  const bool pays = g.batch * g.m * g.n * g.k >= kFewestProducts;
-  return pays && g.m >= 64 && g.n >= 64 ? 20 : 55;
+  const int64_t products = g.batch * g.m * g.n * g.k;
+  const bool pays = has_many_rows(g)
+                        ? products >= kFewest && g.k >= kShortestK
+                        : products >= kFewestOfFewRows && g.k >= kShortestOfFewRows &&
+                              std::max(g.m, g.n) >= kFewRows;
+  return pays ? 20 : 55;
 }
 
 // Tiles of half the rows where there are no more rows, or where large tiles leave a part of the
@@ -779,7 +796,7 @@ constexpr int kNoCopies = 60;
 // A workgroup stores a step's matrices in its memory as they lie in the operands, and loads those
 // along K slower. A copy pays for itself where its numbers are used in so many products.
 int cost_f16_copies(const Product& product, const Strategy&, const ShaderTarget&) {
-  constexpr int64_t kFewest = int64_t{1} << 35;
+  constexpr int64_t kFewest = int64_t{1} << 33;
   const Gemm& g = product.gemm;
   const bool pays = g.m * g.n * g.k >= kFewest && std::min(g.m, g.n) >= 2048;
   return pays && product.a_along_k && product.b_along_k ? kCostOfCopies : kNoCopies;
@@ -787,7 +804,7 @@ int cost_f16_copies(const Product& product, const Strategy&, const ShaderTarget&
 
 // Copies save the conversions of a number in each tile that reads it.
 int cost_bf16_copies(const Product& product, const Strategy&, const ShaderTarget&) {
-  constexpr int64_t kFewest = int64_t{1} << 33;
+  constexpr int64_t kFewest = int64_t{1} << 32;
   const Gemm& g = product.gemm;
   const bool pays = g.m * g.n * g.k >= kFewest && std::min(g.m, g.n) >= 512;
   return pays ? kCostOfCopies : kNoCopies;
