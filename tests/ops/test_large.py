@@ -257,6 +257,19 @@ def test_copies_inside_a_buffer():
     assert torch.equal(y.cpu(), x)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.int8], ids=str)
+def test_random_numbers_of_many_bindings(dtype):
+    def draw():
+        torch.manual_seed(5)
+        x = torch.empty(LIMIT * 4 // dtype.itemsize + 3, dtype=dtype, device=DEVICE)
+        return x.normal_() if dtype.is_floating_point else x.random_()
+
+    expected = draw().cpu()
+    with target(limits={"max_storage_binding_size": LIMIT}):
+        found = draw().cpu()
+    assert torch.equal(found, expected)
+
+
 @pytest.mark.usefixtures("small_bindings")
 def test_what_does_not_fit_all_bindings_is_refused():
     x = torch.zeros(100_000, device=DEVICE)

@@ -5,6 +5,7 @@
 
 #include "backend/empty.h"
 #include "backend/tensor.h"
+#include "launch/binding_list.h"
 #include "launch/dtypes.h"
 #include "launch/target_scope.h"
 #include "ops/random/philox.h"
@@ -71,8 +72,8 @@ void generate(const at::TensorBase& out, const GenerateSpec& spec, const at::Ten
   const uint64_t widest =
       std::max<uint64_t>(out.itemsize(), input.defined() ? input.itemsize() : 1);
   const ShaderTarget& target = plan_target(out);
-  const uint64_t chunk = (target.max_storage_binding_size - target.storage_offset_alignment) /
-                         widest / kBlock * kBlock;
+  // Bindings start at the alignment of windows, which may be wider than the device's own.
+  const uint64_t chunk = BindingList::safe_reach(target) / widest / kBlock * kBlock;
   const auto total = static_cast<uint64_t>(out.numel());
   TORCH_CHECK_NOT_IMPLEMENTED(total / kBlock < uint64_t{1} << 32, spec.name, ": too many elements");
   uint64_t count = 0;
