@@ -76,13 +76,15 @@ void Launch::read_vectors(uint32_t k) {
 
 void Launch::set(uint32_t constant, uint32_t value) {
   const ConstInfo& declared = kernel_.consts[constant];
-  // A larger value would change its neighbours in the key. assemble() refuses the other values that
-  // the kernel does not declare.
-  TORCH_INTERNAL_ASSERT(value <= declared.values.back(), op(), "(): constant ", declared.name,
-                        " of kernel ", kernel_.name, " cannot be ", value);
+  // A larger value would change its neighbours in the key, and one with other low bits would have
+  // the key of another one. assemble() refuses the other values that the kernel does not declare.
+  const uint32_t in_key = value >> declared.zero_bits;
+  TORCH_INTERNAL_ASSERT(value <= declared.values.back() && in_key << declared.zero_bits == value,
+                        op(), "(): constant ", declared.name, " of kernel ", kernel_.name,
+                        " cannot be ", value);
   TORCH_INTERNAL_ASSERT((consts_set_ >> constant & 1) == 0, op(), "(): ", declared.name,
                         " is given twice");
-  const_key_ |= static_cast<uint64_t>(value) << declared.key_shift;
+  const_key_ |= static_cast<uint64_t>(in_key) << declared.key_shift;
   consts_set_ |= 1u << constant;
 }
 

@@ -56,8 +56,9 @@ protected:
   /// What a constant was set to.
   uint64_t value(uint32_t constant) const {
     const ConstInfo& declared = kernel_.consts[constant];
-    const int bits = std::bit_width(declared.values.back());
-    return const_key_ >> declared.key_shift & ((uint64_t{1} << bits) - 1);
+    const int bits = std::bit_width(declared.values.back() >> declared.zero_bits);
+    const uint64_t in_key = const_key_ >> declared.key_shift & ((uint64_t{1} << bits) - 1);
+    return in_key << declared.zero_bits;
   }
 
   /// The code that the kernel writes to the error words to say that `message` happened.

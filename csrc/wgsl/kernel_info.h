@@ -44,7 +44,8 @@ struct ConstInfo {
   ConstKind kind = ConstKind::kNumber;
   std::span<const uint32_t> values;        // all that it may have, ascending
   std::span<const std::string_view> names; // of an enumeration's values
-  uint8_t key_shift = 0;                   // its bits in the key
+  uint8_t key_shift = 0;                   // where its bits in the key start
+  uint8_t zero_bits = 0; // low bits that are 0 in all values, and left out of the key
 };
 
 struct KernelInfo {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from dataclasses import dataclass, field
 
 # Access of an operand -> the accessors that the assembler writes for it, besides load_NAME.
@@ -94,9 +96,15 @@ class Const:
     names: tuple[str, ...] = ()
 
     @property
+    def zero_bits(self) -> int:
+        """Low bits that are 0 in all values, and left out of the pipeline key."""
+        union = functools.reduce(operator.or_, self.values)
+        return (union & -union).bit_length() - 1 if union else 0
+
+    @property
     def key_bits(self) -> int:
         """Bits that its value takes in the pipeline key."""
-        return max(self.values).bit_length() or 1
+        return (max(self.values) >> self.zero_bits).bit_length() or 1
 
 
 @dataclass(frozen=True)
