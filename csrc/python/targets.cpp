@@ -135,6 +135,8 @@ void register_targets(pybind11::module_& m) {
   m.def("target_storage_buffers", torch::wrap_pybind_function_no_gil([] {
           return plan_target(current_context()).max_storage_buffers;
         }));
+  m.def("target_is_software", torch::wrap_pybind_function_no_gil(
+                                  [] { return is_software(plan_target(current_context())); }));
   m.def("target_enables", torch::wrap_pybind_function_no_gil(
                               [](const std::string& base, const TargetChanges& changes) {
                                 return python_target(base, changes).enables();

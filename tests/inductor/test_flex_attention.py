@@ -11,6 +11,9 @@ from torch.nn.attention.flex_attention import (
 )
 from torch.testing import assert_close
 
+import torch_webgpu
+from torch_webgpu.inductor import flex
+
 DEVICE = "webgpu"
 BATCH, HEADS, QUERIES, KEYS, DIMS = 2, 4, 96, 80, 16
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -101,6 +104,27 @@ def reference(*args, **kwargs):
         return flex_attention(*args, **kwargs)
 
 
+@pytest.fixture
+def kernels(monkeypatch):
+    """Compiled calls take the kernels, as on a GPU. The result counts them."""
+    taken = []
+    original = flex._with_kernels
+
+    def with_kernels(*args):
+        taken.append(original(*args))
+        return taken[-1]
+
+    monkeypatch.setattr(flex, "_prefers_kernels", lambda: True)
+    monkeypatch.setattr(flex, "_with_kernels", with_kernels)
+    torch._dynamo.reset()
+    yield taken
+    torch._dynamo.reset()
+
+
+def compiled(**options):
+    return torch.compile(flex_attention, fullgraph=True, **options)
+
+
 @pytest.mark.parametrize(
     ("case", "mode"),
     [
@@ -110,9 +134,25 @@ def reference(*args, **kwargs):
     ],
 )
 def test_results_and_gradients(case, mode):
-    call = flex_attention if mode == "eager" else torch.compile(flex_attention, fullgraph=True)
-    actual = attend(case, "webgpu", torch.float32, call)
-    expected = attend(case, "cpu", torch.float64, reference)
+    check(case, flex_attention if mode == "eager" else compiled())
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_results_and_gradients_of_kernels(kernels, case, dynamic):
+    check(case, compiled(dynamic=dynamic), needs=())
+    assert len(kernels) == 2 and None not in kernels
+
+
+def test_gradients_of_captured_tensors_need_the_scores(kernels):
+    check("table", compiled())
+    forward, backward = kernels
+    assert forward is not None and backward is None
+
+
+def check(case, call, **options):
+    actual = attend(case, "webgpu", torch.float32, call, **options)
+    expected = attend(case, "cpu", torch.float64, reference, **options)
     for one, other in zip(actual, expected, strict=True):
         assert (one is None) == (other is None)
         if one is not None:
@@ -246,3 +286,114 @@ def test_a_mask_of_another_device_is_refused():
     mask = create_block_mask(noop_mask, None, None, 128, 128, device="cpu")
     with pytest.raises(RuntimeError, match="same device"):
         flex_attention(q, q, q, block_mask=mask)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_shared_heads_of_kernels(kernels, dtype):
+    actual = attend("soft cap, causal", "webgpu", dtype, compiled(), shared=2, needs=())
+    expected = attend("soft cap, causal", "cpu", torch.float64, reference, shared=2, needs=())
+    limit = 8 * torch.finfo(dtype).eps
+    for one, other in zip(actual, expected, strict=True):
+        assert_close(one.cpu().double(), other, rtol=limit, atol=limit * other.abs().max().item())
+    assert len(kernels) == 2 and None not in kernels
+
+
+# Blocks that tiles fit in, those that they do not, and a mask whose blocks say more than mask_mod.
+@pytest.mark.parametrize("size", [128, 48, (16, 80)])
+def test_blocks_decide_in_kernels(kernels, size):
+    rows, columns = size if isinstance(size, tuple) else (size, size)
+    shape = 2, 1, -(-200 // rows), -(-230 // columns)
+    torch.manual_seed(0)
+    state = torch.randint(0, 3, shape)
+    counts, indices = lists(state == 1)
+    mask = BlockMask.from_kv_blocks(counts, indices, *lists(state == 2), size, causal, (200, 230))
+    q, g = torch.randn(2, 2, 200, 40), torch.randn(2, 2, 200, 40)
+    k, v = torch.randn(2, 2, 230, 40), torch.randn(2, 2, 230, 40)
+    given = [x.to(DEVICE).requires_grad_() for x in (q, k, v)]
+    out = compiled()(*given, block_mask=mask)
+    out.backward(g.to(DEVICE))
+    spread = state.repeat_interleave(rows, 2).repeat_interleave(columns, 3)[..., :200, :230]
+    seen = torch.arange(200)[:, None] >= torch.arange(230)
+    seen = (spread == 2) | ((spread == 1) & seen)
+    exact = [x.double().requires_grad_() for x in (q, k, v)]
+    scores = (exact[0] @ exact[1].mT / 40**0.5).masked_fill(~seen, -torch.inf)
+    unseen = ~seen.any(-1, keepdim=True)
+    expected = scores.masked_fill(unseen, 0).softmax(-1).masked_fill(unseen, 0) @ exact[2]
+    expected.backward(g.double())
+    assert_close(out.cpu().double(), expected, rtol=1e-4, atol=1e-5)
+    for one, other in zip(given, exact, strict=True):
+        assert_close(one.grad.cpu().double(), other.grad, rtol=1e-4, atol=1e-4)
+    assert len(kernels) == 2 and None not in kernels
+
+
+def lists(listed):
+    """The counts and indices of a block mask, for those that are true."""
+    indices = listed.to(torch.int8).argsort(dim=-1, descending=True, stable=True)
+    return listed.sum(-1).int().to(DEVICE), indices.int().to(DEVICE)
+
+
+STRIPS = ["forward_32", "forward_blocks_32", "forward_blocks_64", "forward_software"]
+
+
+@pytest.mark.parametrize("row", [*STRIPS, "backward_32", "backward_64", "backward_blocks_64"])
+def test_each_way_takes_programs(kernels, row):
+    """The kernels of a software adapter besides those that a GPU takes."""
+    torch_webgpu._C._force_attention_strategy(row)
+    try:
+        check("slopes, documents", compiled(), needs=())
+    finally:
+        torch_webgpu._C._force_attention_strategy("")
+    assert len(kernels) == 2 and None not in kernels
+
+
+def test_captured_tensors_of_every_size(kernels):
+    def score(score, b, h, q, k):
+        return score * halves[h, q] + torch.where(flags[k], bytes_[q], -bytes_[k])
+
+    def mask(b, h, q, k):
+        return q + 3 * k >= offset
+
+    halves = (torch.rand(3, 71).half() + 1).to(DEVICE)[1:, 1:]  # starts within a word
+    flags = (torch.rand(90) > 0.5).to(DEVICE)[7:]
+    bytes_ = torch.randint(-4, 4, (201,), dtype=torch.int8).to(DEVICE)[1::2]
+    offset = 40
+    q, k, v = (torch.randn(1, 2, n, 16, device=DEVICE) for n in (70, 80, 80))
+    blocks = create_block_mask(mask, None, None, 70, 80, device=DEVICE, BLOCK_SIZE=32)
+    out = compiled()(q, k, v, score_mod=score, block_mask=blocks)
+    expected = flex_attention(q, k, v, score_mod=score, block_mask=blocks)
+    assert_close(out, expected, rtol=1e-4, atol=1e-5)
+    assert len(kernels) == 1 and None not in kernels
+
+
+def test_what_kernels_do_not_take(kernels):
+    tables = [torch.randn(32, device=DEVICE) for _ in range(4)]
+
+    def score(score, b, h, q, k):
+        return score + tables[0][q] + tables[1][k] + tables[2][q] * tables[3][k]
+
+    q, k, v = (torch.randn(1, 2, 32, 16, device=DEVICE) for _ in range(3))
+    out = compiled()(q, k, v, score_mod=score)
+    assert_close(out, flex_attention(q, k, v, score_mod=score), rtol=1e-4, atol=1e-5)
+    few = compiled()(q[:, :, :4], k, v, score_mod=relative)
+    assert_close(few, flex_attention(q[:, :, :4], k, v, score_mod=relative), rtol=1e-4, atol=1e-5)
+    assert kernels == [None, None]
+
+
+def test_arguments_that_do_not_fit_are_refused():
+    op = torch.ops.torch_webgpu.flex_attention
+    q, k, v = (torch.randn(1, 2, 32, 16, device=DEVICE) for _ in range(3))
+    blocks = torch.ones(1, 1, 1, 2, dtype=torch.int32, device=DEVICE)
+    for captured, numbers, block_mask, size in (
+        ([torch.ones(2)], [], None, 16),  # of another device
+        ([q] * 4, [], None, 16),
+        ([torch.empty(0, device=DEVICE)], [], None, 16),
+        ([], [1 << 31], None, 16),
+        ([], [1] * 9, None, 16),
+        ([], [], blocks, 16),  # covers 16 queries
+        ([], [], blocks, 0),
+        ([], [], blocks.float(), 32),
+    ):
+        with pytest.raises(RuntimeError, match="flex_attention"):
+            op(q, k, v, captured, numbers, block_mask, size, size, "", "result = q >= k;", 1.0)
+    with pytest.raises(NotImplementedError, match="batch, heads"):
+        op(q, k[:, :, :8], v, [], [], None, 1, 1, "", "", 1.0)

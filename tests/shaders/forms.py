@@ -17,7 +17,15 @@ DTYPES = {
 ABSENT = ""
 # For a region with a default, whose text a constant numbers: one that is no default.
 SELECTION = "result.value = select(value, e + f, row + batch > column);"
-TEXTS = {"fused": ("fused_text", SELECTION + " result.second = f32(row);")}
+TEXTS = {
+    "fused": ("fused_text", SELECTION + " result.second = f32(row);"),
+    "score": (
+        "score_text",
+        "result = score + bitcast<f32>(captured_32(0u, h)) + f_from_l(captured_64(1u, q - k));",
+    ),
+    "mask": ("score_text", "result = captured_8(2u, b) != 0u && captured_16(0u, k) < 9u;"),
+    "gradient": ("score_text", "result = given * score;"),
+}
 
 
 class Form(NamedTuple):
@@ -74,6 +82,15 @@ def choices(contract: dict[str, Any]) -> list[tuple[str, list]]:
         (name, [value for value in values if _is_form(contract, requirements, {name: value})])
         for name, values in found
     ]
+    # What no requirement names comes last: a row that fails is left before these are tried.
+    required = set().union(*(requirement.names for requirement in requirements))
+
+    def is_free(choice: tuple[str, list]) -> bool:
+        kind, _, name = choice[0].partition(" ")
+        prefix = {"has": "has_", "words": "owns_"}.get(kind, "")
+        return kind in ("const", "has", "words") and prefix + name not in required
+
+    found.sort(key=is_free)
     return [(name, values if len(values) else [None]) for name, values in found]
 
 

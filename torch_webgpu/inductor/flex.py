@@ -1,17 +1,24 @@
 """FlexAttention under torch.compile.
 
 PyTorch keeps ``flex_attention`` and its gradient as higher-order operators, which Inductor lowers
-by templates for CUDA, the CPU and MPS. Here a graph gets the operators that PyTorch's own eager
-implementation consists of in their place. Inductor fuses score_mod, mask_mod and the softmax's
-steps into kernels, and captured tensors have gradients as in eager mode. The scores lie in memory,
-[batch, heads, queries, keys] in float32, so a block mask saves no work.
+by templates for CUDA, the CPU and MPS. Here a graph gets other operators in their place.
+
+``torch_webgpu::flex_attention`` and its backward are the kernels of
+``scaled_dot_product_attention`` with score_mod and mask_mod inside, as text (`score_texts`). They
+keep no scores in memory, and leave out what a block mask leaves out.
+
+Calls that these do not take get the operators that PyTorch's own eager implementation consists of.
+Inductor fuses score_mod, mask_mod and the softmax's steps into kernels, and captured tensors have
+gradients as in eager mode. The scores lie in memory, [batch, heads, queries, keys] in float32, and
+a block mask saves no work.
 """
 
 import contextlib
 import importlib
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
@@ -19,9 +26,19 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import detect_fake_mode
 from torch._inductor.decomposition import select_decomp_table
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 from torch.utils import _pytree as pytree
 
+from torch_webgpu import _C
+from torch_webgpu.inductor.score_texts import Reads, UnfitError, text_of
+
 aten = torch.ops.aten
+# The storage buffers that the kernels bind, forward or not, besides what a program reads:
+# csrc/ops/attention/strategies.cpp.
+_BUFFERS = {True: 5, False: 7}
+_WIDEST_HEAD = 256
+# With so few queries the scores take little memory, and most of a workgroup would be idle.
+_FEW_QUERIES = 16
 # A block of this size is all there is: what PyTorch makes where no mask is given.
 _ALL = 1 << 30
 
@@ -38,7 +55,7 @@ def expand(graph: fx.Graph) -> None:
         if node.op == "call_function" and node.target in eager:
             query: Any = node.args[0]
             if query.meta["val"].device.type == "webgpu":
-                _expand(graph, node, eager[node.target])
+                _expand(graph, node, _with_kernels(graph, node) or _composed(eager[node.target]))
 
 
 def _expand(graph: fx.Graph, node: fx.Node, function: Callable[..., Any]) -> None:
@@ -47,7 +64,7 @@ def _expand(graph: fx.Graph, node: fx.Node, function: Callable[..., Any]) -> Non
     inputs = list(
         dict.fromkeys(a for a in arguments if isinstance(a, fx.Node) and a.op != "get_attr")
     )
-    modules = {
+    modules: dict[fx.Node, Any] = {
         a: _with_batching_rules(getattr(owner, str(a.target)))
         for a in arguments
         if isinstance(a, fx.Node) and a.op == "get_attr"
@@ -59,10 +76,6 @@ def _expand(graph: fx.Graph, node: fx.Node, function: Callable[..., Any]) -> Non
         args, kwargs = pytree.tree_unflatten(
             [known[a] if isinstance(a, fx.Node) else a for a in arguments], spec
         )
-        args = [
-            _with_blocks(a, args[1]) if isinstance(a, tuple) and a and callable(a[-1]) else a
-            for a in args
-        ]
         with torch.no_grad():
             return function(*args, **kwargs)
 
@@ -82,6 +95,210 @@ def _expand(graph: fx.Graph, node: fx.Node, function: Callable[..., Any]) -> Non
     for unused in modules:
         if not unused.users:
             graph.erase_node(unused)
+
+
+def _with_kernels(graph: fx.Graph, node: fx.Node) -> Callable[..., Any] | None:
+    """A function with the arguments of PyTorch's eager implementation that calls the kernels; None
+    if they do not take the call."""
+    given = _arguments(node)
+    is_forward = "joint_graph" not in given
+    if is_forward:
+        wants_more = _is_read(node, 2)  # the maxima of the scores
+    else:
+        wants_more = any(
+            _is_read(captured, i)
+            for captured in node.users
+            if captured.args[1] == 3
+            for i, gradient in enumerate(node.meta["val"][3])
+            if gradient is not None
+        )
+    if wants_more or not _prefers_kernels() or not _fits(given):
+        return None
+    try:
+        program = _program_of(graph, given)
+    except UnfitError:
+        return None
+    buffers = _BUFFERS[is_forward] + len(program.reads.tensors) + (not _is_all(given["block_mask"]))
+    if buffers > _C.target_storage_buffers():
+        return None
+    return program.forward if is_forward else program.backward
+
+
+def _arguments(node: fx.Node) -> dict[str, Any]:
+    """By their names in PyTorch's eager implementation. The gradient's has a joint_graph."""
+    names = ["query", "key", "value", "score_mod", "block_mask", "scale", "kernel_options"]
+    names += ["score_mod_other_buffers", "mask_mod_other_buffers"]
+    of_forward: Any = importlib.import_module("torch._higher_order_ops.flex_attention")
+    if node.target is not of_forward.flex_attention:
+        names[3:4] = ["out", "logsumexp", "grad_out", "grad_logsumexp", "score_mod", "joint_graph"]
+    captured = {"score_mod_other_buffers": (), "mask_mod_other_buffers": ()}
+    return {**captured, **dict(zip(names, node.args, strict=False)), **node.kwargs}
+
+
+def _is_read(node: fx.Node, place: int) -> bool:
+    """Whether something reads that part of the node's value."""
+    return any(part.args[1] == place and part.users for part in node.users)
+
+
+def _prefers_kernels() -> bool:
+    """Software adapters take longer for the kernels than for what they replace."""
+    return not _C.target_is_software()
+
+
+def _fits(given: dict[str, Any]) -> bool:
+    query, key, value = (given[name].meta["val"] for name in ("query", "key", "value"))
+    return (
+        query.dtype == key.dtype == value.dtype
+        and query.dtype in (torch.float32, torch.float16, torch.bfloat16)
+        and guard_or_false(query.shape[0] == key.shape[0])
+        and guard_or_false(query.shape[0] == value.shape[0])
+        and all(guard_or_false(x.shape[3] <= _WIDEST_HEAD) for x in (query, value))
+        and not guard_or_false(query.shape[2] <= _FEW_QUERIES)
+    )
+
+
+class _Program(NamedTuple):
+    """A call's functions as texts, and what these read. The methods have the arguments of PyTorch's
+    eager implementation, and are traced."""
+
+    reads: Reads
+    nodes: tuple[Any, ...]  # what score_mod and mask_mod capture
+    score: str
+    mask: str
+    gradient: str
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        score_mod: Any,
+        block_mask: tuple[Any, ...],
+        scale: float,
+        kernel_options: Any,
+        of_score: Sequence[Any] = (),
+        of_mask: Sequence[Any] = (),
+    ) -> tuple[torch.Tensor, ...]:
+        reads = self._values((*of_score, *of_mask))
+        out, lse = torch.ops.torch_webgpu.flex_attention(
+            *(query, key, value, *reads, *_states(block_mask, key), self.score, self.mask, scale)
+        )
+        # The operator's logarithms have base 2. Nothing reads the maxima.
+        return out, lse / math.log(2), lse
+
+    def backward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        out: torch.Tensor,
+        logsumexp: torch.Tensor,
+        grad_out: torch.Tensor | None,
+        grad_logsumexp: torch.Tensor | None,
+        score_mod: Any,
+        joint_graph: Any,
+        block_mask: tuple[Any, ...],
+        scale: float,
+        kernel_options: Any,
+        of_score: Sequence[Any] = (),
+        of_mask: Sequence[Any] = (),
+    ) -> tuple[Any, ...]:
+        reads = self._values((*of_score, *of_mask))
+        if grad_out is None:
+            grad_out = torch.zeros_like(out)
+        if grad_logsumexp is not None:
+            grad_logsumexp = grad_logsumexp / math.log(2)
+        gradients = torch.ops.torch_webgpu.flex_attention_backward(
+            *(grad_out.to(query.dtype), grad_logsumexp, query, key, value, out),
+            *(logsumexp * math.log(2), *reads, *_states(block_mask, key)),
+            *(self.score, self.mask, self.gradient, scale),
+        )
+        return (*gradients, [None] * len(of_score))
+
+    def _values(self, captured: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        values = dict(zip(self.nodes, captured, strict=True))
+        numbers = [
+            values[node] if dim is None else values[node].size(dim)
+            for node, dim in self.reads.numbers
+        ]
+        return [values[node] for node in self.reads.tensors], numbers
+
+
+def _program_of(graph: fx.Graph, given: dict[str, Any]) -> _Program:
+    owner: Any = graph.owning_module
+    query = given["query"].meta["val"]
+    mode: Any = detect_fake_mode([query])
+    reads = Reads(mode.shape_env)
+
+    def text(function: fx.Node, parameters: str, captured: Sequence[Any]) -> str:
+        module = getattr(owner, str(function.target))
+        return text_of(module, parameters.split(), query, captured, reads)
+
+    of_score, of_mask = given["score_mod_other_buffers"], given["mask_mod_other_buffers"]
+    score = text(given["score_mod"], "score b h q k", of_score)
+    mask = text(given["block_mask"][-1], "b h q k", of_mask)
+    joint = given.get("joint_graph")
+    gradient = text(joint, "score b h q k given", of_score) if joint is not None else ""
+    return _Program(reads, (*of_score, *of_mask), score, mask, gradient)
+
+
+def _fake_forward(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *program: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    out = torch.empty_like(query)
+    if not guard_or_false(query.size(3) == value.size(3)):
+        order = sorted(range(4), key=query.stride, reverse=True)  # the queries' in memory
+        sizes = [(*query.shape[:3], value.size(3))[d] for d in order]
+        out = query.new_empty(sizes).permute([order.index(d) for d in range(4)])
+    return out, query.new_empty(query.shape[:3], dtype=torch.float32)
+
+
+def _fake_backward(
+    grad_out: torch.Tensor,
+    grad_lse: torch.Tensor | None,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *others: Any,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+
+
+torch.library.register_fake("torch_webgpu::flex_attention", _fake_forward)
+torch.library.register_fake("torch_webgpu::flex_attention_backward", _fake_backward)
+
+
+def _is_all(block_mask: tuple[Any, ...]) -> bool:
+    """Whether the mask is one block."""
+    columns = block_mask[-2]
+    return isinstance(columns, int) and columns >= _ALL
+
+
+def _states(block_mask: tuple[Any, ...], key: torch.Tensor) -> tuple[torch.Tensor | None, Any, Any]:
+    """What score.wgsl knows of each block: 0, 1 where mask_mod decides, 2 where all is seen. And
+    how many queries and keys a block has."""
+    if _is_all(block_mask):
+        return None, 1, 1
+    counts, indices, full_counts, full_indices = block_mask[2:6]
+    rows, columns, _ = block_mask[-3:]
+    blocks = (key.size(-2) + columns - 1) // columns
+    states = _listed(counts, indices, blocks).to(torch.int32)
+    if full_counts is not None:
+        states = torch.where(_listed(full_counts, full_indices, blocks), 2, states)
+    return states, rows, columns
+
+
+def _composed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """PyTorch's eager implementation with the block mask's blocks in its mask_mod."""
+
+    def compute(query: Any, key: Any, *others: Any, **kwargs: Any) -> Any:
+        args = [
+            _with_blocks(a, key) if isinstance(a, tuple) and a and callable(a[-1]) else a
+            for a in others
+        ]
+        return function(query, key, *args, **kwargs)
+
+    return compute
 
 
 def _with_batching_rules(module: fx.GraphModule) -> fx.GraphModule:
@@ -114,7 +331,7 @@ def _with_blocks(block_mask: tuple[Any, ...], key: torch.Tensor) -> tuple[Any, .
     listed as full is seen whatever mask_mod says."""
     counts, indices, full_counts, full_indices = block_mask[2:6]
     rows, columns, mask_mod = block_mask[-3:]
-    if isinstance(columns, int) and columns >= _ALL:
+    if _is_all(block_mask):
         return block_mask
     blocks = (key.size(-2) + columns - 1) // columns
     listed = _listed(counts, indices, blocks)

@@ -42,11 +42,13 @@
 #include "kernels/attention_scales.h"
 #include "kernels/attention_seed.h"
 #include "kernels/attention_stream.h"
+#include "launch/binding_list.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
 #include "launch/halves.h"
 #include "launch/target_scope.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/score_program.h"
 #include "ops/attention/strategies.h"
 #include "ops/random/philox.h"
 #include "runtime/context.h"
@@ -207,6 +209,7 @@ struct Attention {
   bool causal = false;
   float scale = 1;
   Dropout dropout = {};
+  const ScoreProgram* program = nullptr; // null: none
 
   AttentionShape shape() const {
     return {.dtype = *native_dtype(q.scalar_type()),
@@ -226,6 +229,7 @@ struct Outputs {
 
 struct Gradients {
   Tensor g, out, lse; // given
+  Tensor g_lse = {};  // of the logarithms, given; undefined: zero
   Tensor dq = {}, dk = {}, dv = {};
   Tensor ds = {}; // of the scores, float32 and contiguous; undefined: not wanted
 };
@@ -309,18 +313,85 @@ void bind_operands(Launch& launch, Params& p, const Attention& a, const Grouping
   p.scale = a.scale;
 }
 
+// Queries and keys of the tiles that a workgroup computes scores of.
+struct ScoreTile {
+  int64_t queries, keys;
+};
+
+// What the kernels that import attention/score.wgsl take, and the dispatch of so many workgroups.
+template <class Regions, class Launch, class Params>
+void run_scores(Launch& launch, Params& p, const Attention& a, const ScoreTile& tile) {
+  const ScoreProgram* program = a.program;
+  const Grid grid = launch.grid_of_groups(p.workgroups);
+  launch.modified(program != nullptr);
+  launch.tiled(program != nullptr && program->holds_tiles(tile.queries, tile.keys));
+  const uint32_t text = program != nullptr ? program->text : 0;
+  launch.score_text(text % ScoreProgram::kPage).score_page(text / ScoreProgram::kPage);
+  if (program == nullptr) {
+    launch.run(p, grid);
+    return;
+  }
+  if (const Tensor& blocks = program->blocks; blocks.defined()) {
+    launch.blocks(blocks);
+    p.block_batch = blocks.size(0) == 1 ? 0 : u32(blocks.stride(0));
+    p.block_head = blocks.size(1) == 1 ? 0 : u32(blocks.stride(1));
+    p.block_row = u32(blocks.size(3));
+    p.block_queries = u32(program->block_queries);
+    p.block_keys = u32(program->block_keys);
+  }
+  for (size_t i = 0; i < ScoreProgram::kCaptured; ++i) {
+    const Tensor& tensor = program->captured[i];
+    if (!tensor.defined()) {
+      break;
+    }
+    constexpr uint64_t kWord = 4;
+    const uint64_t bytes = tensor.itemsize();
+    const uint64_t begin = byte_offset(tensor);
+    const uint64_t first = begin / kWord * kWord;
+    const uint64_t end = ceil_div(begin + extent(tensor) * bytes, kWord) * kWord;
+    const Buffer& buffer = buffer_of(tensor);
+    if (i == 0) {
+      launch.captured_a_range(buffer, first, end, DType::kBits32);
+    } else if (i == 1) {
+      launch.captured_b_range(buffer, first, end, DType::kBits32);
+    } else {
+      launch.captured_c_range(buffer, first, end, DType::kBits32);
+    }
+    p.captured_counts[i] = u32(extent(tensor));
+    p.captured_offsets[i] = u32((begin - first) / bytes);
+    for (int64_t d = 0; d < tensor.dim(); ++d) {
+      p.captured_strides[i][d] = u32(tensor.stride(d));
+    }
+  }
+  for (size_t i = 0; i < ScoreProgram::kNumbers; ++i) {
+    p.numbers[i / 4][i % 4] = static_cast<uint32_t>(program->numbers[i]);
+  }
+  launch.run(p, grid, [&] {
+    ScoreTexts texts = ScoreProgram::texts_of(text);
+    Regions regions;
+    regions.score = std::move(texts.score);
+    regions.mask = std::move(texts.mask);
+    if constexpr (requires { regions.gradient; }) {
+      regions.gradient = std::move(texts.gradient);
+    }
+    return regions;
+  });
+}
+
 // Constants and grid of the tiled kernels, and the dispatch. `length` rows, of `heads` heads in all
-// batches, have results of `dims` elements.
-template <class Launch, class Params>
-void run_tiles(Launch& launch, Params& p, const AttentionTile& tile, int64_t length, int64_t heads,
-               int64_t dims) {
+// batches, have results of `dims` elements. `of_keys`: rows are keys, not queries.
+template <class Regions, class Launch, class Params>
+void run_tiles(Launch& launch, Params& p, const Attention& a, const AttentionTile& tile,
+               int64_t length, int64_t heads, int64_t dims, bool of_keys = false) {
   launch.lanes(tile.lanes).ways(tile.ways).rows_each(tile.rows_each);
   launch.columns_each(tile.columns_each).groups(tile.groups(dims));
   launch.chunk(tile.chunk).space(tile.space()).rolled(tile.rolled);
   p.one = 1;
   p.tiles = u32(ceil_div(length, int64_t{tile.rows()}));
   p.workgroups = p.tiles * u32(heads);
-  launch.run(p, launch.grid_of_groups(p.workgroups));
+  run_scores<Regions>(launch, p, a,
+                      of_keys ? ScoreTile{tile.columns(), tile.rows()}
+                              : ScoreTile{tile.rows(), tile.columns()});
 }
 
 template <class Launch>
@@ -357,6 +428,9 @@ const AttentionStrategy& strategy_for(const char* op, const Attention& a, Attent
   shape.score_gradients = score_gradients;
   shape.biased = a.bias.defined();
   shape.dropped = a.dropout.p > 0;
+  shape.modified = a.program != nullptr;
+  shape.changed_gradients = shape.modified && a.program->changes_gradients;
+  shape.further_buffers = shape.modified ? a.program->buffers() : 0;
   const AttentionStrategy* row = find_attention(shape, pass, plan_target(a.q));
   TORCH_CHECK_NOT_IMPLEMENTED(row != nullptr, op, "(): no kernel takes heads of ", shape.widest(),
                               " dimensions with the workgroup memory of this adapter");
@@ -371,22 +445,25 @@ void run_forward_tiles(const Attention& a, const Outputs& to, const AttentionTil
   bind_outputs(launch, p, to);
   bind_operands(launch, p, a, Grouping({&a.q, &a.k, &a.v}));
   bind_draws(launch, a.dropout);
-  run_tiles(launch, p, tile, shape.queries, shape.heads * shape.batches, shape.value_dims);
+  run_tiles<kernel::Regions>(launch, p, a, tile, shape.queries, shape.heads * shape.batches,
+                             shape.value_dims);
 }
 
 // The same of the kernels in blocks. A software adapter takes long over unrolled loops.
-template <class Launch, class Params>
-void run_blocks(Launch& launch, Params& p, const AttentionBlocks& blocks, const Tensor& on,
-                int64_t length, int64_t heads, int64_t dims) {
+template <class Regions, class Launch, class Params>
+void run_blocks(Launch& launch, Params& p, const Attention& a, const AttentionBlocks& blocks,
+                int64_t length, int64_t heads, int64_t dims, bool of_keys = false) {
   launch.invocations(blocks.invocations).lanes(blocks.lanes).row_blocks(blocks.row_blocks);
   launch.column_blocks(blocks.column_blocks).dim_blocks(blocks.dim_blocks(dims));
   launch.ways(blocks.ways(dims))
       .step(blocks.step(dims))
-      .rolled(context_of(on).device.info().software);
+      .rolled(context_of(a.q).device.info().software);
   p.one = 1;
   p.tiles = u32(ceil_div(length, int64_t{blocks.rows()}));
   p.workgroups = p.tiles * u32(heads);
-  launch.run(p, launch.grid_of_groups(p.workgroups));
+  run_scores<Regions>(launch, p, a,
+                      of_keys ? ScoreTile{blocks.columns(), blocks.rows()}
+                              : ScoreTile{blocks.rows(), blocks.columns()});
 }
 
 // The scales of bfloat16 heads. In the backward pass there are also the gradients of results, and
@@ -492,19 +569,21 @@ void run_forward_blocks(const Attention& a, const Outputs& to, const AttentionBl
   bind_outputs(launch, p, to);
   bind_operands(launch, p, a, Grouping({&a.q, &a.k, &a.v}));
   bind_draws(launch, a.dropout);
-  run_blocks(launch, p, blocks, a.q, shape.queries, shape.heads * shape.batches, shape.value_dims);
+  run_blocks<kernel::Regions>(launch, p, a, blocks, shape.queries, shape.heads * shape.batches,
+                              shape.value_dims);
 }
 
 // The constant and the grid of the kernels on subgroup matrices, and the dispatch. A workgroup
 // takes `rows` of `length` rows.
-template <class Launch, class Params>
-void run_matrices(Launch& launch, Params& p, bool wide, int64_t rows, int64_t length,
-                  int64_t heads) {
+template <class Regions, class Launch, class Params>
+void run_matrices(Launch& launch, Params& p, const Attention& a, bool wide, int64_t rows,
+                  int64_t length, int64_t heads, bool of_keys = false) {
+  constexpr int64_t kStep = 16;
   launch.wide(wide);
   p.one = 1;
   p.tiles = u32(ceil_div(length, rows));
   p.workgroups = p.tiles * u32(heads);
-  launch.run(p, launch.grid_of_groups(p.workgroups));
+  run_scores<Regions>(launch, p, a, of_keys ? ScoreTile{kStep, rows} : ScoreTile{rows, kStep});
 }
 
 // Whether heads do not fit in the narrow form of these kernels.
@@ -529,7 +608,8 @@ void run_forward_matrix(const Attention& given, const Outputs& to, bool apart,
     constexpr int64_t kWide = 128;
     launch.full(shape.dims == kWide && shape.value_dims == kWide);
     bind_walks(launch);
-    run_matrices(launch, p, is_wide(shape), kRows, shape.queries, shape.heads * shape.batches);
+    run_matrices<kernel::Regions>(launch, p, a, is_wide(shape), kRows, shape.queries,
+                                  shape.heads * shape.batches);
   };
   if (!apart) {
     run([](auto&) {});
@@ -794,14 +874,16 @@ void run_backward_tiles(const Attention& a, const Gradients& to, const Tensor& p
     if (to.ds.defined()) {
       launch.ds(to.ds);
     }
-    run_tiles(launch, p, tile, shape.queries, shape.heads * shape.batches, shape.dims);
+    run_tiles<queries::Regions>(launch, p, a, tile, shape.queries, shape.heads * shape.batches,
+                                shape.dims);
   });
   if (to.ds.defined()) {
     const Tensor totals = pairs.slice(0, to.lse.numel() + 2).view(at::kFloat).slice(0, 0, {}, 2);
     to.ds.mul_(totals.view(to.lse.sizes()).unsqueeze(3));
   }
   run_dk_and_dv<keys::Launch, keys::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
-    run_tiles(launch, p, tile, shape.keys, a.k.size(1) * shape.batches, shape.widest());
+    run_tiles<keys::Regions>(launch, p, a, tile, shape.keys, a.k.size(1) * shape.batches,
+                             shape.widest(), /*of_keys=*/true);
   });
 }
 
@@ -813,12 +895,13 @@ void run_backward_blocks(const Attention& a, const Gradients& to, const Tensor& 
   const Grouping grouping({&a.q, &a.k, &a.v, &to.g});
   run_dq<queries::Launch, queries::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
     bind_scales(launch, scales);
-    run_blocks(launch, p, row.blocks, a.q, shape.queries, shape.heads * shape.batches, shape.dims);
+    run_blocks<queries::Regions>(launch, p, a, row.blocks, shape.queries,
+                                 shape.heads * shape.batches, shape.dims);
   });
   run_dk_and_dv<keys::Launch, keys::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
     bind_scales(launch, scales);
-    run_blocks(launch, p, row.key_blocks, a.q, shape.keys, a.k.size(1) * shape.batches,
-               shape.widest());
+    run_blocks<keys::Regions>(launch, p, a, row.key_blocks, shape.keys, a.k.size(1) * shape.batches,
+                              shape.widest(), /*of_keys=*/true);
   });
 }
 
@@ -844,7 +927,8 @@ void run_backward_matrix(const Attention& given, const Gradients& wanted, const 
   run_dq<queries::Launch, queries::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
     bind_scales(launch, scales);
     launch.converted(once);
-    run_matrices(launch, p, wide, wide ? 64 : 128, shape.queries, shape.heads * shape.batches);
+    run_matrices<queries::Regions>(launch, p, a, wide, wide ? 64 : 128, shape.queries,
+                                   shape.heads * shape.batches);
   });
   if (once && (to.dk.defined() || to.dv.defined())) {
     a.q = converted(kBackwardOp, given.q, 0, scales, shape.heads, pairs);
@@ -852,7 +936,8 @@ void run_backward_matrix(const Attention& given, const Gradients& wanted, const 
   run_dk_and_dv<keys::Launch, keys::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
     bind_scales(launch, scales);
     launch.converted(once);
-    run_matrices(launch, p, wide, 64, shape.keys, a.k.size(1) * shape.batches);
+    run_matrices<keys::Regions>(launch, p, a, wide, 64, shape.keys, a.k.size(1) * shape.batches,
+                                /*of_keys=*/true);
   });
 }
 
@@ -867,6 +952,15 @@ void run_backward(const Attention& a, Gradients to) {
   const AttentionStrategy& row =
       strategy_for(kBackwardOp, a, AttentionPass::kBackward, to.ds.defined());
   const Tensor pairs = pairs_of(to, a.dropout);
+  if (to.g_lse.defined()) {
+    // The derivative of a logarithm by a score is the score's weight, as that of delta is.
+    const int64_t rows = to.lse.numel();
+    pairs.slice(0, 0, rows)
+        .view(at::kFloat)
+        .view({rows, 2})
+        .select(1, 1)
+        .sub_(to.g_lse.reshape({rows}));
+  }
   switch (row.kernel) {
   case AttentionKernel::kMatrix:
     to.g = in_groups_of_eight(to.g);
@@ -893,8 +987,7 @@ bool is_small(const Tensor& tensor) {
   const ShaderTarget& target = plan_target(tensor);
   const auto elements = static_cast<uint64_t>(extent(tensor));
   return elements < target.max_elements &&
-         elements * tensor.itemsize() + target.storage_offset_alignment <=
-             target.max_storage_binding_size;
+         elements * tensor.itemsize() <= BindingList::safe_reach(target);
 }
 
 Tensor part_of(const Tensor& tensor, int64_t dim, int64_t begin, int64_t size) {
@@ -925,7 +1018,8 @@ Attention part_of(const Attention& a, int64_t dim, int64_t begin, int64_t size) 
           .bias = part_of(a.bias, dim, begin * each, size * each),
           .causal = a.causal,
           .scale = a.scale,
-          .dropout = dropout};
+          .dropout = dropout,
+          .program = a.program};
 }
 
 void forward(const Attention& a, const Outputs& to) {
@@ -950,6 +1044,7 @@ void backward(const Attention& a, const Gradients& to) {
     backward(part_of(a, dim, begin, size), {.g = of_queries(to.g),
                                             .out = of_queries(to.out),
                                             .lse = of_queries(to.lse),
+                                            .g_lse = of_queries(to.g_lse),
                                             .dq = of_queries(to.dq),
                                             .dk = part_of(to.dk, dim, begin, size),
                                             .dv = part_of(to.dv, dim, begin, size),
@@ -1101,6 +1196,49 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 } // namespace
+
+std::tuple<Tensor, Tensor> flex_attention(const Tensor& query, const Tensor& key,
+                                          const Tensor& value, const ScoreProgram& program,
+                                          double scale) {
+  check_inputs("flex_attention", query, key, value, {}, 0.0);
+  const Outputs to{
+      result_like(query, value.size(3)),
+      empty_webgpu({query.size(0), query.size(1), query.size(2)}, at::kFloat, query.device())};
+  Attention a = attention_of(query, key, value, {}, {}, false, scale);
+  a.program = program.is_trivial() ? nullptr : &program;
+  if (key.size(2) == 0) {
+    to.out.zero_();
+    to.lse.fill_(-std::numeric_limits<double>::infinity());
+  } else if (query.numel() > 0) {
+    forward(a, to);
+  }
+  return {to.out, to.lse};
+}
+
+std::tuple<Tensor, Tensor, Tensor>
+flex_attention_backward(const Tensor& grad_out, const std::optional<Tensor>& grad_lse,
+                        const Tensor& query, const Tensor& key, const Tensor& value,
+                        const Tensor& out, const Tensor& lse, const ScoreProgram& program,
+                        double scale) {
+  check_inputs("flex_attention", query, key, value, {}, 0.0);
+  Gradients to{.g = grad_out, .out = out, .lse = lse};
+  if (grad_lse) {
+    to.g_lse = *grad_lse;
+  }
+  to.dq = at::empty_like(query);
+  to.dk = at::empty_like(key);
+  to.dv = at::empty_like(value);
+  if (query.numel() > 0 && key.numel() > 0) {
+    Attention a = attention_of(query, key, value, {}, {}, false, scale);
+    a.program = program.is_trivial() ? nullptr : &program;
+    backward(a, to);
+  } else {
+    for (const Tensor& gradient : {to.dq, to.dk, to.dv}) {
+      gradient.zero_();
+    }
+  }
+  return {to.dq, to.dk, to.dv};
+}
 
 std::pair<Tensor, Tensor> attention_scales(const Tensor& q, const Tensor& k, const Tensor& v,
                                            double scale, const std::optional<Tensor>& g) {

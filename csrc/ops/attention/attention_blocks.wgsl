@@ -7,8 +7,10 @@
 
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group};
+import package::attention::score::{Params, sees_tile, final_score};
+import package::attention::score::{captured_8, captured_16, captured_32, captured_64};
 import package::attention::groups::{from_halves};
-import package::attention::operands::{operand_q, operand_k, Matrix};
+import package::attention::operands::{operand_q, operand_k, Matrix, sees, score_of};
 import package::attention::results::{store_group};
 import package::attention::scales::{head_fits};
 import package::attention::blocks::{Params, Blocks, Share, result_share_of, Place, place_of, rows, columns, height};
@@ -37,12 +39,12 @@ fn group_of(operand: u32, row_at: u32, d: u32) -> vec4<f32> {
 }
 
 // Levels: numbers that grow with the scores. Their differences times level_step() are those of scores in units of
-// log(2). Without a bias they are the products with their scale's sign. So the difference of equal scores is exactly 0,
+// log(2). Without a bias or score_mod they are the products with their scale's sign. So the difference of equal scores is exactly 0,
 // however large they are. Where a query does not see a key, the level is -infinity.
 fn row_levels(x: vec4<f32>, masked: bool, batch: u32, head: u32, query: u32, key: u32) -> vec4<f32> {
   let queries = vec4<u32>(query);
   let keys = four_from(key);
-  @if(has_bias) var levels = scaled(x, batch, head, queries, keys);
+  @if(has_bias || modified) var levels = scaled(x, batch, head, queries, keys);
   @else var levels = select(x, -x, vec4<bool>(p.scale < 0.0));
   if (masked) {
     levels = select(vec4<f32>(-inf_f()), levels, are_seen(queries, keys));
@@ -59,7 +61,7 @@ fn levels_of(block: mat4x4<f32>, masked: bool, batch: u32, head: u32, query: u32
 
 // Not 0, so that -infinity stays below all levels.
 fn level_step() -> f32 {
-  @if(has_bias) return log2_e;
+  @if(has_bias || modified) return log2_e;
   @else return max(abs(p.scale) * log2_e, 1e-30);
 }
 
@@ -95,7 +97,7 @@ fn store_rows(block: mat4x4<f32>, more: mat4x4<f32>, maxima: vec4<f32>, sums: ve
       let inverse = select(select(nan_f(), 1.0 / sums[i], is_valid), 0.0, unseen);
       if (place.column == 0u) {
         var top = maxima[i];
-        @if(!has_bias) top *= abs(p.scale);
+        @if(!has_bias && !modified) top *= abs(p.scale);
         let value = select(select(nan_f(), top + log_f(sums[i]), is_valid), -inf_f(), unseen);
         store_lse(p.lse_at + batch * p.lse_batch + head * p.lse_head + query + i, value);
       }
@@ -140,6 +142,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   var results = Blocks();
   let end = select(p.keys, min(p.keys, first_row + rows), causal);
   for (var first = 0u; first < end; first += columns) {
+    if (!sees_tile(batch, head, first_row, first)) {
+      continue;
+    }
     var scores = scores_of(q, first_row, k, first, place);
     let share = result_share_of(v, first, t); // long before it is needed
     let masked = is_masked(first_row, rows, first, columns);

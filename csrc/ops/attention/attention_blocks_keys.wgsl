@@ -6,12 +6,16 @@
 // @operand dv: words {f32, f16, bf16}
 
 import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group};
+import package::attention::score::{Params, sees_tile, final_score};
+import package::attention::score::{captured_8, captured_16, captured_32, captured_64};
+import package::attention::score_gradient::{final_gradient};
 import package::attention::groups::{from_halves};
 import package::attention::operands::{operand_q, operand_k, operand_v, operand_g, Matrix, Draws, draws_of, factors_of};
+import package::attention::operands::{sees, score_of};
 import package::attention::scales::{head_fits};
 import package::attention::blocks::{Params, Blocks, Share, result_share_of, Place, place_of, rows, columns, height};
 import package::attention::blocks::{scores_of, add_results, join_ways, log2_e, four_from, is_masked, scaled};
-import package::attention::blocks::{are_seen, exp2_of, weights_of};
+import package::attention::blocks::{are_seen, exp2_of, weights_of, final_gradients};
 import package::attention::gradient::{Params, draws_of_call, g_group, matrix_g, group_of, pair_of, total_at};
 import package::attention::gradient::{store_group_of_dk, store_group_of_dv};
 
@@ -49,11 +53,16 @@ fn times(a: mat4x4<f32>, b: mat4x4<f32>) -> mat4x4<f32> {
   return mat4x4<f32>(a[0] * b[0], a[1] * b[1], a[2] * b[2], a[3] * b[3]);
 }
 
-// The gradients of scores, from the weights and from the gradients of the weights.
-fn block_changes(weights: mat4x4<f32>, changes: mat4x4<f32>, column: u32) -> mat4x4<f32> {
+// The gradients of scaled products, from the weights and from the gradients of the weights.
+fn block_changes(products: mat4x4<f32>, weights: mat4x4<f32>, changes: mat4x4<f32>, column: u32, batch: u32, head: u32,
+                 query: u32, key: u32) -> mat4x4<f32> {
   let delta = column_delta[column];
-  return mat4x4<f32>(weights[0] * (changes[0] - delta), weights[1] * (changes[1] - delta),
-                     weights[2] * (changes[2] - delta), weights[3] * (changes[3] - delta));
+  let queries = four_from(query);
+  return mat4x4<f32>(
+    final_gradients(products[0], weights[0] * (changes[0] - delta), batch, head, queries, vec4<u32>(key)),
+    final_gradients(products[1], weights[1] * (changes[1] - delta), batch, head, queries, vec4<u32>(key + 1u)),
+    final_gradients(products[2], weights[2] * (changes[2] - delta), batch, head, queries, vec4<u32>(key + 2u)),
+    final_gradients(products[3], weights[3] * (changes[3] - delta), batch, head, queries, vec4<u32>(key + 3u)));
 }
 
 fn store_dk_rows(block: mat4x4<f32>, more: mat4x4<f32>, head_at: u32, key: u32, place: Place) {
@@ -123,6 +132,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     let q = matrix_q(batch, head);
     let g = matrix_g(batch, head);
     for (var first = begin; first < p.queries; first += columns) {
+      if (!sees_tile(batch, head, first, first_row)) {
+        continue;
+      }
       if (t < columns) {
         let pair = pair_of(batch, head, first + t);
         var total = 0.0;
@@ -137,6 +149,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       let query = first + 4u * near;
       let further = first + 4u * far;
       var weights = scores_of(k, first_row, q, first, place);
+      let products = weights;
       weights[0] = block_weights(weights[0], near, masked, batch, head, query, upper);
       if (column_blocks > 1u) {
         weights[1] = block_weights(weights[1], far, masked, batch, head, further, upper);
@@ -173,14 +186,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
         add_results(&results_v, kept, g, first, share, place);
       }
       @else add_results(&results_v, weights, g, first, share, place);
-      changes[0] = block_changes(weights[0], changes[0], near);
+      changes[0] = block_changes(products[0], weights[0], changes[0], near, batch, head, query, upper);
       if (column_blocks > 1u) {
-        changes[1] = block_changes(weights[1], changes[1], far);
+        changes[1] = block_changes(products[1], weights[1], changes[1], far, batch, head, further, upper);
       }
       if (row_blocks > 1u) {
-        changes[2] = block_changes(weights[2], changes[2], near);
+        changes[2] = block_changes(products[2], weights[2], changes[2], near, batch, head, query, lower);
         if (column_blocks > 1u) {
-          changes[3] = block_changes(weights[3], changes[3], far);
+          changes[3] = block_changes(products[3], weights[3], changes[3], far, batch, head, further, lower);
         }
       }
       add_results(&results_k, changes, q, first, result_share_of(q, first, t), place);

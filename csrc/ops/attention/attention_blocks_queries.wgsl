@@ -4,12 +4,16 @@
 // @operand dq: words {f32, f16, bf16}
 
 import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group};
+import package::attention::score::{Params, sees_tile, final_score};
+import package::attention::score::{captured_8, captured_16, captured_32, captured_64};
+import package::attention::score_gradient::{final_gradient};
 import package::attention::groups::{from_halves};
 import package::attention::operands::{operand_q, operand_k, operand_v, operand_g, Matrix, Draws, draws_of, factors_of};
+import package::attention::operands::{sees, score_of};
 import package::attention::scales::{head_fits};
 import package::attention::blocks::{Params, Blocks, Share, result_share_of, Place, place_of, rows, columns, height};
 import package::attention::blocks::{row_sums, scores_of, add_results, join_ways, row_totals, log2_e, four_from};
-import package::attention::blocks::{is_masked, scaled, are_seen, exp2_of, weights_of};
+import package::attention::blocks::{is_masked, scaled, are_seen, exp2_of, weights_of, final_gradients};
 import package::attention::gradient::{Params, draws_of_call, g_group, matrix_g, group_of, pair_of, total_at};
 import package::attention::gradient::{store_group_of_dq};
 
@@ -40,16 +44,21 @@ fn block_weights(block: mat4x4<f32>, pairs: Pairs, masked: bool, batch: u32, hea
                      weights_of(block[3], pairs.lse.wwww, masked, batch, head, vec4<u32>(query + 3u), keys));
 }
 
-// The gradients of scores, from the weights and from the gradients of the weights.
-fn block_changes(weights: mat4x4<f32>, block: mat4x4<f32>, pairs: Pairs, draws: Draws, batch: u32, head: u32,
-                 query: u32, key: u32) -> mat4x4<f32> {
+// The gradients of scaled products, from the weights and from the gradients of the weights.
+fn block_changes(products: mat4x4<f32>, weights: mat4x4<f32>, block: mat4x4<f32>, pairs: Pairs, draws: Draws,
+                 batch: u32, head: u32, query: u32, key: u32) -> mat4x4<f32> {
+  let keys = four_from(key);
   var changes = block;
   @if(dropped) changes = mat4x4<f32>(block[0] * factors_of(draws, batch, head, query, key),
                                      block[1] * factors_of(draws, batch, head, query + 1u, key),
                                      block[2] * factors_of(draws, batch, head, query + 2u, key),
                                      block[3] * factors_of(draws, batch, head, query + 3u, key));
-  return mat4x4<f32>(weights[0] * (changes[0] - pairs.delta.x), weights[1] * (changes[1] - pairs.delta.y),
-                     weights[2] * (changes[2] - pairs.delta.z), weights[3] * (changes[3] - pairs.delta.w));
+  changes = mat4x4<f32>(weights[0] * (changes[0] - pairs.delta.x), weights[1] * (changes[1] - pairs.delta.y),
+                        weights[2] * (changes[2] - pairs.delta.z), weights[3] * (changes[3] - pairs.delta.w));
+  return mat4x4<f32>(final_gradients(products[0], changes[0], batch, head, vec4<u32>(query), keys),
+                     final_gradients(products[1], changes[1], batch, head, vec4<u32>(query + 1u), keys),
+                     final_gradients(products[2], changes[2], batch, head, vec4<u32>(query + 2u), keys),
+                     final_gradients(products[3], changes[3], batch, head, vec4<u32>(query + 3u), keys));
 }
 
 fn store_rows(block: mat4x4<f32>, more: mat4x4<f32>, sums: vec4<f32>, batch: u32, head: u32, query: u32,
@@ -109,10 +118,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   var results = Blocks();
   let end = select(p.keys, min(p.keys, first_row + rows), causal);
   for (var first = 0u; first < end; first += columns) {
+    if (!sees_tile(batch, head, first_row, first)) {
+      continue;
+    }
     let masked = is_masked(first_row, rows, first, columns);
     let key = first + 4u * place.column;
     let further = key + 4u * lanes;
     var weights = scores_of(q, first_row, k, first, place);
+    let products = weights;
     weights[0] = block_weights(weights[0], pairs0, masked, batch, head, upper, key);
     sums[0] += row_sums(weights[0]);
     if (column_blocks > 1u) {
@@ -129,14 +142,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     }
     var changes = scores_of(g, first_row, v, first, place);
     let share = result_share_of(k, first, t);
-    changes[0] = block_changes(weights[0], changes[0], pairs0, draws, batch, head, upper, key);
+    changes[0] = block_changes(products[0], weights[0], changes[0], pairs0, draws, batch, head, upper, key);
     if (column_blocks > 1u) {
-      changes[1] = block_changes(weights[1], changes[1], pairs0, draws, batch, head, upper, further);
+      changes[1] = block_changes(products[1], weights[1], changes[1], pairs0, draws, batch, head, upper, further);
     }
     if (row_blocks > 1u) {
-      changes[2] = block_changes(weights[2], changes[2], pairs1, draws, batch, head, lower, key);
+      changes[2] = block_changes(products[2], weights[2], changes[2], pairs1, draws, batch, head, lower, key);
       if (column_blocks > 1u) {
-        changes[3] = block_changes(weights[3], changes[3], pairs1, draws, batch, head, lower, further);
+        changes[3] = block_changes(products[3], weights[3], changes[3], pairs1, draws, batch, head, lower, further);
       }
     }
     add_results(&results, changes, k, first, share, place);

@@ -9,7 +9,9 @@
 
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group, score_of};
-import package::attention::operands::{operand_q, operand_k, Matrix};
+import package::attention::operands::{operand_q, operand_k, Matrix, sees};
+import package::attention::score::{Params, sees_tile, final_score};
+import package::attention::score::{captured_8, captured_16, captured_32, captured_64};
 import package::attention::groups::{from_halves};
 import package::attention::results::{store_group};
 import package::attention::tile::{Params, bound, scores_t, results_t, rows, columns, add_scores, add_results, weights};
@@ -64,15 +66,20 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   }
   var results = results_t();
   let end = select(p.keys, min(p.keys, first_row + rows), causal);
+  var staged = false;
   for (var first = 0u; first < end; first += columns) {
+    if (!sees_tile(batch, head, first_row, first)) {
+      continue;
+    }
     var scores = scores_t();
-    add_scores(&scores, q, first_row, k, first, first > 0u, t);
+    add_scores(&scores, q, first_row, k, first, staged, t);
+    staged = true;
 
     for (var i = 0u; i < rows_each; i++) {
       let row = i * lanes + lane;
       var maximum = lowest;
       for (var c = 0u; c < bound(columns_each); c++) {
-        let score = score_of(scores[i * columns_each + c], batch, head, first_row + row, first + way * columns_each + c);
+        let score = final_score(scores[i * columns_each + c], batch, head, first_row + row, first + way * columns_each + c);
         scores[i * columns_each + c] = score;
         maximum = max_flat_f(maximum, score);
       }

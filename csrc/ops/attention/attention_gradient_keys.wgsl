@@ -6,8 +6,11 @@
 // @operand dv: words {f32, f16, bf16}
 
 import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group};
+import package::attention::score::{Params, sees_tile, final_score};
+import package::attention::score::{captured_8, captured_16, captured_32, captured_64};
+import package::attention::score_gradient::{final_gradient};
 import package::attention::groups::{from_halves};
-import package::attention::operands::{score_of, operand_q, operand_k, operand_v, operand_g, Matrix};
+import package::attention::operands::{sees, score_of, operand_q, operand_k, operand_v, operand_g, Matrix};
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::tile::{Params, bound, scores_t, results_t, rows, columns, add_scores, add_results, weights};
 import package::attention::gradient::{Params, draws_of_call, g_group, matrix_g, group_of, pair_of, total_at, weight_of};
@@ -47,6 +50,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     let q = matrix_q(batch, head);
     let g = matrix_g(batch, head);
     for (var first = begin; first < p.queries; first += columns) {
+      if (!sees_tile(batch, head, first, first_row)) {
+        continue;
+      }
       var scores = scores_t();
       add_scores(&scores, k, first_row, q, first, false, t);
       var changes = scores_t(); // of the weights
@@ -64,12 +70,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
         let triple = column_triples[column];
         for (var i = 0u; i < rows_each; i++) {
           let row = i * lanes + lane;
-          let score = score_of(scores[i * columns_each + c], batch, head, first + column, first_row + row);
+          let product = scores[i * columns_each + c];
+          let score = final_score(product, batch, head, first + column, first_row + row);
           let weight = weight_of(score, triple.x) * triple.z;
           @if(dropped) let factor = factors_of(draws, batch, head, first + column, first_row + row)[(first_row + row) % 4u];
           @else let factor = 1.0;
           weights[column * rows + row] = weight * factor;
-          weights[(columns + column) * rows + row] = weight * (changes[i * columns_each + c] * factor - triple.y);
+          let change = weight * (changes[i * columns_each + c] * factor - triple.y);
+          weights[(columns + column) * rows + row] =
+            final_gradient(product, change, batch, head, first + column, first_row + row);
         }
       }
       add_results(&results_v, 0u, g, first, t);

@@ -6,6 +6,9 @@
 // @operand ds: out {f32} optional // [batch, heads, queries, keys], contiguous
 
 import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group};
+import package::attention::score::{Params, sees_tile, final_score};
+import package::attention::score::{captured_8, captured_16, captured_32, captured_64};
+import package::attention::score_gradient::{final_gradient};
 import package::attention::groups::{from_halves};
 import package::attention::operands::{sees, score_of, operand_q, operand_k, operand_v, operand_g, Matrix};
 import package::attention::operands::{Draws, draws_of, factors_of};
@@ -47,6 +50,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   var results = results_t();
   let end = select(p.keys, min(p.keys, first_row + rows), causal);
   for (var first = 0u; first < end; first += columns) {
+    if (!sees_tile(batch, head, first_row, first)) {
+      continue;
+    }
     var scores = scores_t();
     add_scores(&scores, q, first_row, k, first, false, t);
     var changes = scores_t(); // of the weights
@@ -56,7 +62,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       @if(dropped) var factors = vec4<f32>();
       for (var c = 0u; c < bound(columns_each); c++) {
         let column = way * columns_each + c;
-        let score = score_of(scores[i * columns_each + c], batch, head, first_row + row, first + column);
+        let product = scores[i * columns_each + c];
+        let score = final_score(product, batch, head, first_row + row, first + column);
         var change = changes[i * columns_each + c];
         @if(dropped) {
           if (c % 4u == 0u) {
@@ -67,7 +74,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
         let weight = weight_of(score, pairs[i].x);
         sums[i] += weight;
         change = weight * (change - pairs[i].y);
-        weights[column * rows + row] = change;
+        weights[column * rows + row] = final_gradient(product, change, batch, head, first_row + row, first + column);
         @if(has_ds) {
           if (sees(first_row + row, first + column)) {
             store_ds(p.ds_at + ((batch * p.heads + head) * p.queries + first_row + row) * p.keys + first + column,

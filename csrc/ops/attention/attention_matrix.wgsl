@@ -32,6 +32,8 @@ import package::attention::matrix::{four_from, scores_of, is_masked, stage_resul
 import package::attention::matrix::{q_factor, k_factor, v_factor, v_top, staged_group, product_scale, score_unit};
 import package::attention::matrix::{take_scales, row_groups};
 @if(!full) import package::attention::matrix::{group_or_zero};
+import package::attention::score::{Params, final_score, step_from, enter_step};
+import package::attention::score::{captured_8, captured_16, captured_32, captured_64};
 import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, halves_from};
 // @require has_seed == dropped && has_offset == dropped && has_scales == bfloat && (wide || !full)
 // @require (bfloat || !converted) && !(has_failed && has_redo)
@@ -124,18 +126,18 @@ fn keep_weights(row: u32, column: u32, a: vec4<f32>, b: vec4<f32>) {
 // A level is a score. Without a bias it is the product of a query and a key, not yet scaled. Differences of levels times
 // level_step() are those of scores in units of log(2). So the difference of equal scores is exactly 0, however large they are.
 fn levels_of(x: vec4<f32>, batch: u32, head: u32, query: u32, keys: vec4<u32>) -> vec4<f32> {
-  @if(has_bias) return scores_of(x, score_unit(), batch, head, vec4<u32>(query), keys);
+  @if(has_bias || modified) return scores_of(x, score_unit(), batch, head, vec4<u32>(query), keys);
   @else return x;
 }
 
 fn level_step() -> f32 {
-  @if(has_bias) return log2_e;
+  @if(has_bias || modified) return log2_e;
   @else return product_scale() * log2_e;
 }
 
 // Levels, negated where the scale is negative: they grow with the scores.
 fn rising(levels: vec4<f32>) -> vec4<f32> {
-  @if(has_bias) return levels;
+  @if(has_bias || modified) return levels;
   @else return select(levels, -levels, vec4<bool>(p.scale < 0.0));
 }
 
@@ -164,7 +166,7 @@ const most_shift = 65536.0;
 
 fn is_too_large(maximum: f32, query: u32) -> bool {
   @if(has_failed) {
-    @if(has_bias) let of_lowest_bias = query < p.queries;
+    @if(has_bias || modified) let of_lowest_bias = query < p.queries;
     @else let of_lowest_bias = false;
     return select(abs(maximum * level_step()) > most_shift, of_lowest_bias, maximum == lowest);
   }
@@ -290,18 +292,28 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     @if(wide) r17 = Sum();
     maximum = select(maximum, lowest, walk == find_maxima);
     sum = 0.0;
-    var next_keys = step_group(k, 0u, t);
-    @if(wide) var more_keys = step_group(k, 0u, t + threads);
+    @if(tiled && has_blocks) let begin = step_from(batch, head, first_row, 0u, end);
+    @else let begin = 0u;
+    @if(tiled && has_blocks) let second = step_from(batch, head, first_row, begin + columns, end);
+    @else let second = columns;
+    var next_keys = step_group(k, begin, t);
+    @if(wide) var more_keys = step_group(k, begin, t + threads);
     workgroupBarrier();
     key_part[staged_at(t)] = staged_group(next_keys, k_factor);
     @if(wide) key_part[staged_at(t + threads)] = staged_group(more_keys, k_factor);
-    next_keys = step_group(k, columns, t);
-    @if(wide) more_keys = step_group(k, columns, t + threads);
-    var next_values = step_group(v, 0u, t);
-    @if(wide) var more_values = step_group(v, 0u, t + threads);
+    next_keys = step_group(k, second, t);
+    @if(wide) more_keys = step_group(k, second, t + threads);
+    var next_values = step_group(v, begin, t);
+    @if(wide) var more_values = step_group(v, begin, t + threads);
     workgroupBarrier();
 
-    for (var first = 0u; first < end; first += columns * p.one) {
+    for (var first = begin; first < end; first = step_from(batch, head, first_row, first + columns * p.one, end)) {
+      // The keys of the next step, and of the one after that.
+      @if(tiled && has_blocks) let next = step_from(batch, head, first_row, first + columns, end);
+      @else let next = first + columns;
+      @if(tiled && has_blocks) let after = step_from(batch, head, first_row, next + columns, end);
+      @else let after = first + 2u * columns;
+      enter_step(batch, head, first_row, first);
       var s0 = Sum();
       var s1 = Sum();
       let k0 = key_matrix(0u);
@@ -336,8 +348,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
 
       key_part[staged_at(t)] = staged_group(next_keys, k_factor);
       @if(wide) key_part[staged_at(t + threads)] = staged_group(more_keys, k_factor);
-      next_keys = step_group(k, first + 2u * columns, t);
-      @if(wide) more_keys = step_group(k, first + 2u * columns, t + threads);
+      next_keys = step_group(k, after, t);
+      @if(wide) more_keys = step_group(k, after, t + threads);
       let masked = is_masked(first_row, rows, first, columns);
       let x0 = products_of(0u, t, 0u);
       let x1 = products_of(0u, t, 4u);
@@ -370,8 +382,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
             clear_values(first, t + threads);
           }
         }
-        next_values = step_group(v, first + columns, t);
-        @if(wide) more_values = step_group(v, first + columns, t + threads);
+        next_values = step_group(v, next, t);
+        @if(wide) more_values = step_group(v, next, t + threads);
         let top = rising(vec4<f32>(maximum)).x;
         let shift = shift_of_weights(top);
         var w0 = weights_at(l0, top, shift);
@@ -456,7 +468,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let unseen = sum == 0.0 && is_finite_f(maximum);
   var inverse = select(select(nan_f(), 1.0 / sum, is_finite_f(maximum)), 0.0, unseen);
   if (query < p.queries) {
-    @if(has_bias) let value = maximum + log_f(sum);
+    @if(has_bias || modified) let value = maximum + log_f(sum);
     @else let value = maximum * abs(product_scale()) + log_f(sum);
     store_lse(p.lse_at + batch * p.lse_batch + head * p.lse_head + query,
               select(select(nan_f(), value, is_finite_f(maximum)), -inf_f(), unseen));

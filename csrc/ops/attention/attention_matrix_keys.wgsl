@@ -23,11 +23,15 @@ import package::attention::matrix_gradient::{rows_each, second, group_of, step_m
 import package::attention::matrix::{Left, Right, Sum, threads, columns, log2_e, pitch, staged, product_pitch};
 import package::attention::matrix::{weight_pitch, step_group, staged_at, stage_rows, row_matrix, products_of, halves_of};
 import package::attention::matrix::{row_groups};
+import package::attention::matrix::{final_gradients};
 import package::attention::matrix::{four_from, are_seen, scores_of, weights_of, is_masked, stage_results, results_of};
 import package::attention::matrix::{q_factor, k_factor, v_factor, g_factor, staged_group, score_unit};
 import package::attention::matrix::{take_scales, q_top, k_top, v_top, g_top};
 import package::attention::matrix_gradient::{change_top, row_word};
 import package::attention::matrix_gradient::{bounded, change_of};
+import package::attention::score::{Params, final_score, query_step_from, enter_query_step};
+import package::attention::score::{captured_8, captured_16, captured_32, captured_64};
+import package::attention::score_gradient::{final_gradient};
 import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, shift_of, halves_from};
 // @require has_scales == bfloat
 // @require bfloat || !converted
@@ -183,13 +187,18 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     let head = key_head * p.group + n;
     let q = matrix_q(batch, head);
     let g = matrix_g(batch, head);
-    var next_queries = step_group(q, begin, t);
-    var next_gradients = step_group(g, begin, t);
-    @if(wide) var more_queries = step_group(q, begin, t + threads);
-    @if(wide) var more_gradients = step_group(g, begin, t + threads);
-    @if(bfloat) var next_word = row_word(batch, head, begin + t / row_groups);
-    @if(bfloat && wide) var more_word = row_word(batch, head, begin + (t + threads) / row_groups);
-    for (var first = begin; first < p.queries; first += columns * p.one) {
+    @if(tiled && has_blocks) let start = query_step_from(batch, head, first_row, 0u);
+    @else let start = begin;
+    var next_queries = step_group(q, start, t);
+    var next_gradients = step_group(g, start, t);
+    @if(wide) var more_queries = step_group(q, start, t + threads);
+    @if(wide) var more_gradients = step_group(g, start, t + threads);
+    @if(bfloat) var next_word = row_word(batch, head, start + t / row_groups);
+    @if(bfloat && wide) var more_word = row_word(batch, head, start + (t + threads) / row_groups);
+    for (var first = start; first < p.queries; first = query_step_from(batch, head, first_row, first + columns * p.one)) {
+      @if(tiled && has_blocks) let next = query_step_from(batch, head, first_row, first + columns);
+      @else let next = first + columns;
+      enter_query_step(batch, head, first_row, first);
       workgroupBarrier();
       @if(bfloat) let factor = q_factor * power_of_two(-shift_of(next_word, q_top, g_top));
       @else let factor = 1.0;
@@ -221,12 +230,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
         }
       }
       workgroupBarrier();
-      next_queries = step_group(q, first + columns, t);
-      next_gradients = step_group(g, first + columns, t);
-      @if(wide) more_queries = step_group(q, first + columns, t + threads);
-      @if(wide) more_gradients = step_group(g, first + columns, t + threads);
-      @if(bfloat) next_word = row_word(batch, head, first + columns + t / row_groups);
-      @if(bfloat && wide) more_word = row_word(batch, head, first + columns + (t + threads) / row_groups);
+      next_queries = step_group(q, next, t);
+      next_gradients = step_group(g, next, t);
+      @if(wide) more_queries = step_group(q, next, t + threads);
+      @if(wide) more_gradients = step_group(g, next, t + threads);
+      @if(bfloat) next_word = row_word(batch, head, next + t / row_groups);
+      @if(bfloat && wide) more_word = row_word(batch, head, next + (t + threads) / row_groups);
 
       // x: products of queries and keys. z: products of the gradients of results and of values.
       var x_0 = Sum();
@@ -296,7 +305,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       @else let change_1 = change_of(w_1, z1, four_z_units(c0 + 4u), four_deltas(c0 + 4u));
       @if(dropped) w_1 = select(vec4<f32>(), w_1, f_1 > vec4<f32>());
       products[row * weight_pitch + c0 / 8u] = halves_of(w_0, w_1);
-      products[second + row * weight_pitch + c0 / 8u] = halves_of(change_0, change_1);
+      products[second + row * weight_pitch + c0 / 8u] = halves_of(
+        final_gradients(x0, four_units(c0), change_0, batch, head, queries0, keys),
+        final_gradients(x1, four_units(c0 + 4u), change_1, batch, head, queries1, keys));
       workgroupBarrier();
 
       let w0 = weight_matrix(0u, subgroup * rows_each);

@@ -125,24 +125,38 @@ fn are_seen(queries: vec4<u32>, keys: vec4<u32>) -> vec4<bool> {
                     sees(queries.w, keys.w));
 }
 
-// Scores from products. `unit`: what the products are multiplied with first, if there is a bias, else product_scale() or
-// a vector that has it as a factor. With a bias, pairs that do not see each other get -infinity. Without one nothing is
+// Scores from products. `unit`: what the products are multiplied with first, if there is a bias or a score_mod, else
+// product_scale() or a vector that has it as a factor. With these, pairs that do not see each other get -infinity. Without one nothing is
 // masked here: callers do, by keys_seen() or are_seen().
 fn scores_of(x: vec4<f32>, unit: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>,
              keys: vec4<u32>) -> vec4<f32> {
-  @if(has_bias) {
+  @if(has_bias || modified) {
     @if(bfloat) let y = x * unit;
     @else let y = x;
-    return vec4<f32>(score_of(y.x, batch, head, queries.x, keys.x), score_of(y.y, batch, head, queries.y, keys.y),
-                     score_of(y.z, batch, head, queries.z, keys.z), score_of(y.w, batch, head, queries.w, keys.w));
+    return vec4<f32>(final_score(y.x, batch, head, queries.x, keys.x), final_score(y.y, batch, head, queries.y, keys.y),
+                     final_score(y.z, batch, head, queries.z, keys.z), final_score(y.w, batch, head, queries.w, keys.w));
   }
   @else return x * unit;
 }
 
 // The unit of the scores that have no other.
 fn score_unit() -> vec4<f32> {
-  @if(has_bias) return vec4<f32>(product_unit);
+  @if(has_bias || modified) return vec4<f32>(product_unit);
   @else return vec4<f32>(product_scale());
+}
+
+// The gradients of scaled products, from those of their scores. `unit` as in scores_of().
+fn final_gradients(x: vec4<f32>, unit: vec4<f32>, given: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>,
+                   keys: vec4<u32>) -> vec4<f32> {
+  @if(modified) {
+    @if(bfloat) let y = x * unit;
+    @else let y = x;
+    return vec4<f32>(final_gradient(y.x, given.x, batch, head, queries.x, keys.x),
+                     final_gradient(y.y, given.y, batch, head, queries.y, keys.y),
+                     final_gradient(y.z, given.z, batch, head, queries.z, keys.z),
+                     final_gradient(y.w, given.w, batch, head, queries.w, keys.w));
+  }
+  @else return given;
 }
 
 // exp(score - lse). An lse of +infinity gives weights of 0. Without a bias, pairs that do not see each other get arbitrary

@@ -60,7 +60,7 @@ fn row_word(batch: u32, head: u32, query: u32) -> u32 {
 
 // Weights, which a rounded score may have made large. What is NaN stays NaN.
 fn bounded(weights: vec4<f32>, most: f32) -> vec4<f32> {
-  @if(bfloat && has_bias) {
+  @if(bfloat && (has_bias || modified)) {
     let above = bitcast<vec4<u32>>(weights) - vec4<u32>(bitcast<u32>(most));
     return select(weights, vec4<f32>(most), above <= vec4<u32>(0x7f800000u - bitcast<u32>(most)));
   }

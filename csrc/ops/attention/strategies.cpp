@@ -117,13 +117,15 @@ bool fits_blocks(const AttentionBlocks& blocks, const AttentionShape& shape,
          blocks.storage(shape.widest(), column_bytes) <= target.max_workgroup_storage;
 }
 
-// With scales, or which walks failed, kernels bind more buffers than other calls do.
+// With scales, which walks failed, or what a ScoreProgram reads, kernels bind more buffers than
+// other calls do.
 bool has_buffers(const AttentionStrategy& row, const AttentionShape& shape,
                  const ShaderTarget& target) {
   uint32_t buffers = row.pass == Pass::kBackward ? 7 : (shape.dropped ? 7 : 5);
   buffers += shape.biased ? 1 : 0;
   buffers += row.kernel == Kernel::kScaled ? 1 : 0;
   buffers += row.walks_apart ? 1 : 0;
+  buffers += shape.further_buffers;
   return buffers <= target.max_storage_buffers;
 }
 
@@ -229,21 +231,25 @@ const AttentionStrategy* find_attention(const AttentionShape& shape, AttentionPa
             : (row.few_groups && !is_software(target)) || !fills(row, shape, target)) {
       return false;
     }
+    if (shape.modified && !has_buffers(row, shape, target)) {
+      return false;
+    }
     const bool has_blocks =
         !shape.score_gradients && fits_blocks(row.blocks, shape, target, 0) &&
         (pass == Pass::kForward || fits_blocks(row.key_blocks, shape, target, kColumnBytes));
     switch (row.kernel) {
     case Kernel::kStream:
       // A software adapter takes seconds to compile the unrolled steps.
-      return (wanted != nullptr || !is_software(target)) &&
+      return !shape.modified && (wanted != nullptr || !is_software(target)) &&
              attention_team(shape, target).has_value();
     case Kernel::kDecode:
-      return true; // keeps to what every device has
+      return !shape.modified; // keeps to what every device has
     case Kernel::kMatrix:
       return fits_matrices(shape, DType::kF16, target) &&
              (!row.walks_apart || has_buffers(row, shape, target));
     case Kernel::kScaled: // its blocks take less memory than its matrices
-      return fits_matrices(shape, DType::kBF16, target) && has_blocks &&
+      // The powers of two leave room for gradients of scores, but not for a large derivative.
+      return !shape.changed_gradients && fits_matrices(shape, DType::kBF16, target) && has_blocks &&
              has_buffers(row, shape, target);
     case Kernel::kBlocks:
       return has_blocks;

@@ -20,6 +20,9 @@ struct AttentionShape {
   bool vectors = false;         // they are whole aligned groups of 16 bytes
   bool score_gradients = false; // the backward pass also writes the gradients of the scores
   bool biased = false, dropped = false; // there is a mask, or dropout
+  bool modified = false;                // a ScoreProgram changes the scores
+  bool changed_gradients = false;       // and their gradients
+  uint32_t further_buffers = 0;         // that it binds
 
   int64_t widest() const { return dims > value_dims ? dims : value_dims; }
   /// Multiplications of the forward pass, if every query sees every key.
@@ -47,6 +50,7 @@ struct AttentionBlocks {
   uint32_t invocations = 0, lanes = 0, row_blocks = 0, column_blocks = 0;
 
   uint32_t rows() const { return 4 * invocations / lanes * row_blocks; }
+  uint32_t columns() const { return 4 * lanes * column_blocks; }
   /// Invocations that share a block of results of so many dimensions.
   uint32_t ways(int64_t dims) const { return lanes == 16 && dims <= 32 ? 2 : 1; }
   /// Blocks of dimensions of an invocation's results.

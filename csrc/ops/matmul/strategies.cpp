@@ -631,9 +631,9 @@ bool accepts_bf16(const Product& product, const Strategy&, const ShaderTarget& t
   return accepts_bf16(product, 0, target);
 }
 
-// The fewest rows and columns of C that fill a tile of these kernels well. With fewer, matrices beside
-// tiles without them (H200): equal with a K of 64, 1.5 times as fast with 512, 3 to 7 times with
-// 1024 and more.
+// The fewest rows and columns of C that fill a tile of these kernels well. With fewer, matrices
+// beside tiles without them (H200): equal with a K of 64, 1.5 times as fast with 512, 3 to 7 times
+// with 1024 and more.
 constexpr int64_t kFewRows = 64;
 
 bool has_many_rows(const Gemm& g) { return std::min(g.m, g.n) >= kFewRows; }
@@ -653,10 +653,9 @@ int cost_bf16(const Product& product, const Strategy&, const ShaderTarget&) {
   constexpr int64_t kFewestOfFewRows = int64_t{1} << 25, kShortestOfFewRows = 512;
   const Gemm& g = product.gemm;
   const int64_t products = g.batch * g.m * g.n * g.k;
-  const bool pays = has_many_rows(g)
-                        ? products >= kFewest && g.k >= kShortestK
-                        : products >= kFewestOfFewRows && g.k >= kShortestOfFewRows &&
-                              std::max(g.m, g.n) >= kFewRows;
+  const bool pays = has_many_rows(g) ? products >= kFewest && g.k >= kShortestK
+                                     : products >= kFewestOfFewRows && g.k >= kShortestOfFewRows &&
+                                           std::max(g.m, g.n) >= kFewRows;
   return pays ? 20 : 55;
 }
 
