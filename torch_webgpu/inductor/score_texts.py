@@ -19,7 +19,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from torch_webgpu import wgsl
 from torch_webgpu.inductor import registers, tables
-from torch_webgpu.inductor.overrides import KnownNumbers, WgslOverrides, as_register
+from torch_webgpu.inductor.overrides import KnownNumbers, WgslOverrides, as_register, emit
 from torch_webgpu.inductor.printer import index_text
 
 # ScoreProgram of csrc/ops/attention/score_program.h.
@@ -103,10 +103,26 @@ _READERS = {
 }
 
 
+class _ScoreOverrides(WgslOverrides):
+    def truediv(self, a: Any, b: Any) -> CSEVariable:
+        # WGSL's quotient, which may be off by 2.5 units in the last place, is enough for a score.
+        # The exact one takes several times as long.
+        number = V.kernel.divisors.get(str(b))
+        if number is not None and 2.0**-60 < abs(number) < 2.0**60:
+            return emit(f"{as_register(a, torch.float32)} / {b}", torch.float32)
+        return super().truediv(a, b)
+
+    def constant(self, value: Any, dtype: torch.dtype) -> CSEVariable:
+        variable = super().constant(value, dtype)
+        if isinstance(value, int | float):
+            V.kernel.divisors[str(variable)] = value
+        return variable
+
+
 class _ScoreKernel(KnownNumbers, Kernel):
     """Writes a function's operations as statements."""
 
-    overrides = WgslOverrides
+    overrides = _ScoreOverrides
     newvar_prefix = "let "
     suffix = ";"
 
@@ -114,6 +130,7 @@ class _ScoreKernel(KnownNumbers, Kernel):
         super().__init__(increase_kernel_count=False)
         self.reads = reads
         self.inputs = inputs
+        self.divisors: dict[str, float] = {}  # constants, by their variables
 
     def load(self, name: str, index: sympy.Expr) -> CSEVariable:
         if name in self.inputs:

@@ -7,7 +7,7 @@
 
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group};
-import package::attention::score::{Params, sees_tile, final_score};
+import package::attention::score::{Params, sees_tile, final_scores};
 import package::attention::score::{captured_8, captured_16, captured_32, captured_64};
 import package::attention::groups::{from_halves};
 import package::attention::operands::{operand_q, operand_k, Matrix, sees, score_of};

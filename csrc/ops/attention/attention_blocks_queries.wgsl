@@ -4,16 +4,16 @@
 // @operand dq: words {f32, f16, bf16}
 
 import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group};
-import package::attention::score::{Params, sees_tile, final_score};
+import package::attention::score::{Params, sees_tile, final_scores};
 import package::attention::score::{captured_8, captured_16, captured_32, captured_64};
-import package::attention::score_gradient::{final_gradient};
+import package::attention::score_gradient::{final_gradients};
 import package::attention::groups::{from_halves};
 import package::attention::operands::{operand_q, operand_k, operand_v, operand_g, Matrix, Draws, draws_of, factors_of};
 import package::attention::operands::{sees, score_of};
 import package::attention::scales::{head_fits};
 import package::attention::blocks::{Params, Blocks, Share, result_share_of, Place, place_of, rows, columns, height};
 import package::attention::blocks::{row_sums, scores_of, add_results, join_ways, row_totals, log2_e, four_from};
-import package::attention::blocks::{is_masked, scaled, are_seen, exp2_of, weights_of, final_gradients};
+import package::attention::blocks::{is_masked, scaled, are_seen, exp2_of, weights_of};
 import package::attention::gradient::{Params, draws_of_call, g_group, matrix_g, group_of, pair_of, total_at};
 import package::attention::gradient::{store_group_of_dq};
 

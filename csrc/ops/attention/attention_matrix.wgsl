@@ -32,7 +32,7 @@ import package::attention::matrix::{four_from, scores_of, is_masked, stage_resul
 import package::attention::matrix::{q_factor, k_factor, v_factor, v_top, staged_group, product_scale, score_unit};
 import package::attention::matrix::{take_scales, row_groups};
 @if(!full) import package::attention::matrix::{group_or_zero};
-import package::attention::score::{Params, final_score, step_from, enter_step};
+import package::attention::score::{Params, final_scores, step_from, enter_step};
 import package::attention::score::{captured_8, captured_16, captured_32, captured_64};
 import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, halves_from};
 // @require has_seed == dropped && has_offset == dropped && has_scales == bfloat && (wide || !full)

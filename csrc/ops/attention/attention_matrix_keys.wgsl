@@ -23,15 +23,15 @@ import package::attention::matrix_gradient::{rows_each, second, group_of, step_m
 import package::attention::matrix::{Left, Right, Sum, threads, columns, log2_e, pitch, staged, product_pitch};
 import package::attention::matrix::{weight_pitch, step_group, staged_at, stage_rows, row_matrix, products_of, halves_of};
 import package::attention::matrix::{row_groups};
-import package::attention::matrix::{final_gradients};
+import package::attention::matrix::{gradients_of};
 import package::attention::matrix::{four_from, are_seen, scores_of, weights_of, is_masked, stage_results, results_of};
 import package::attention::matrix::{q_factor, k_factor, v_factor, g_factor, staged_group, score_unit};
 import package::attention::matrix::{take_scales, q_top, k_top, v_top, g_top};
 import package::attention::matrix_gradient::{change_top, row_word};
 import package::attention::matrix_gradient::{bounded, change_of};
-import package::attention::score::{Params, final_score, query_step_from, enter_query_step};
+import package::attention::score::{Params, final_scores, query_step_from, enter_query_step};
 import package::attention::score::{captured_8, captured_16, captured_32, captured_64};
-import package::attention::score_gradient::{final_gradient};
+import package::attention::score_gradient::{final_gradients};
 import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, shift_of, halves_from};
 // @require has_scales == bfloat
 // @require bfloat || !converted
@@ -306,8 +306,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       @if(dropped) w_1 = select(vec4<f32>(), w_1, f_1 > vec4<f32>());
       products[row * weight_pitch + c0 / 8u] = halves_of(w_0, w_1);
       products[second + row * weight_pitch + c0 / 8u] = halves_of(
-        final_gradients(x0, four_units(c0), change_0, batch, head, queries0, keys),
-        final_gradients(x1, four_units(c0 + 4u), change_1, batch, head, queries1, keys));
+        gradients_of(x0, four_units(c0), change_0, batch, head, queries0, keys),
+        gradients_of(x1, four_units(c0 + 4u), change_1, batch, head, queries1, keys));
       workgroupBarrier();
 
       let w0 = weight_matrix(0u, subgroup * rows_each);

@@ -18,15 +18,15 @@ import package::attention::gradient::{store_group_of_dq};
 import package::attention::matrix_gradient::{rows_each, second, group_of, step_matrix, step_columns, weight_matrix};
 import package::attention::matrix::{Left, Right, Sum, threads, columns, log2_e, pitch, staged, product_pitch};
 import package::attention::matrix::{weight_pitch, step_group, staged_at, stage_rows, row_matrix, products_of, halves_of};
-import package::attention::matrix::{final_gradients};
+import package::attention::matrix::{gradients_of};
 import package::attention::matrix::{four_from, scores_of, weights_of, is_masked, stage_results, results_of};
 import package::attention::matrix::{q_factor, k_factor, v_factor, g_factor, staged_group, score_unit};
 import package::attention::matrix::{take_scales, q_top, k_top, v_top, g_top};
 import package::attention::matrix_gradient::{change_top, row_word};
 import package::attention::matrix_gradient::{bounded, change_of};
-import package::attention::score::{Params, final_score, step_from, enter_step};
+import package::attention::score::{Params, final_scores, step_from, enter_step};
 import package::attention::score::{captured_8, captured_16, captured_32, captured_64};
-import package::attention::score_gradient::{final_gradient};
+import package::attention::score_gradient::{final_gradients};
 import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, row_top_of, halves_from};
 // @require has_scales == bfloat
 // @require bfloat || !converted
@@ -242,8 +242,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     @else let change_1 = change_of(w_1, z1, z_unit, delta);
     let of_eight = w_0 + w_1;
     sum += (of_eight.x + of_eight.y) + (of_eight.z + of_eight.w);
-    products[row * weight_pitch + c0 / 8u] = halves_of(final_gradients(x0, unit, change_0, batch, head, queries, keys0),
-                                                             final_gradients(x1, unit, change_1, batch, head, queries, keys1));
+    products[row * weight_pitch + c0 / 8u] = halves_of(gradients_of(x0, unit, change_0, batch, head, queries, keys0),
+                                                             gradients_of(x1, unit, change_1, batch, head, queries, keys1));
     @if(!wide) {
       let keys2 = four_from(first + 8u);
       var w_2 = bounded(weights_of(x2, unit, level, batch, head, queries, keys2), 2.0);
@@ -261,8 +261,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       @else let change_3 = change_of(w_3, z3, z_unit, delta);
       let of_next = w_2 + w_3;
       sum += (of_next.x + of_next.y) + (of_next.z + of_next.w);
-      products[row * weight_pitch + 1u] = halves_of(final_gradients(x2, unit, change_2, batch, head, queries, keys2),
-                                                         final_gradients(x3, unit, change_3, batch, head, queries, keys3));
+      products[row * weight_pitch + 1u] = halves_of(gradients_of(x2, unit, change_2, batch, head, queries, keys2),
+                                                         gradients_of(x3, unit, change_3, batch, head, queries, keys3));
     }
     workgroupBarrier();
 

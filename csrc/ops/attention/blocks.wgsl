@@ -346,12 +346,8 @@ fn four_from(key: u32) -> vec4<u32> {
 
 // Scores of queries and keys that may lie beyond the end.
 fn scaled(products: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>, keys: vec4<u32>) -> vec4<f32> {
-  var scores = products * p.scale;
-  @if(modified) {
-    for (var i = 0u; i < 4u; i++) {
-      scores[i] = final_score(products[i], batch, head, queries[i], keys[i]);
-    }
-  }
+  @if(modified) var scores = final_scores(products, batch, head, queries, keys);
+  @else var scores = products * p.scale;
   @if(has_bias) {
     let at = p.bias_at + batch * p.bias_strides.x + head * p.bias_strides.y;
     for (var i = 0u; i < 4u; i++) {
@@ -361,16 +357,6 @@ fn scaled(products: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>, keys: 
     }
   }
   return scores;
-}
-
-// The gradients of four scaled products, from those of their scores.
-fn final_gradients(products: vec4<f32>, given: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>,
-                   keys: vec4<u32>) -> vec4<f32> {
-  @if(modified) return vec4<f32>(final_gradient(products.x, given.x, batch, head, queries.x, keys.x),
-                                 final_gradient(products.y, given.y, batch, head, queries.y, keys.y),
-                                 final_gradient(products.z, given.z, batch, head, queries.z, keys.z),
-                                 final_gradient(products.w, given.w, batch, head, queries.w, keys.w));
-  @else return given;
 }
 
 fn are_seen(queries: vec4<u32>, keys: vec4<u32>) -> vec4<bool> {

@@ -133,8 +133,7 @@ fn scores_of(x: vec4<f32>, unit: vec4<f32>, batch: u32, head: u32, queries: vec4
   @if(has_bias || modified) {
     @if(bfloat) let y = x * unit;
     @else let y = x;
-    return vec4<f32>(final_score(y.x, batch, head, queries.x, keys.x), final_score(y.y, batch, head, queries.y, keys.y),
-                     final_score(y.z, batch, head, queries.z, keys.z), final_score(y.w, batch, head, queries.w, keys.w));
+    return final_scores(y, batch, head, queries, keys);
   }
   @else return x * unit;
 }
@@ -146,17 +145,10 @@ fn score_unit() -> vec4<f32> {
 }
 
 // The gradients of scaled products, from those of their scores. `unit` as in scores_of().
-fn final_gradients(x: vec4<f32>, unit: vec4<f32>, given: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>,
-                   keys: vec4<u32>) -> vec4<f32> {
-  @if(modified) {
-    @if(bfloat) let y = x * unit;
-    @else let y = x;
-    return vec4<f32>(final_gradient(y.x, given.x, batch, head, queries.x, keys.x),
-                     final_gradient(y.y, given.y, batch, head, queries.y, keys.y),
-                     final_gradient(y.z, given.z, batch, head, queries.z, keys.z),
-                     final_gradient(y.w, given.w, batch, head, queries.w, keys.w));
-  }
-  @else return given;
+fn gradients_of(x: vec4<f32>, unit: vec4<f32>, given: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>,
+                keys: vec4<u32>) -> vec4<f32> {
+  @if(bfloat) return final_gradients(x * unit, given, batch, head, queries, keys);
+  @else return final_gradients(x, given, batch, head, queries, keys);
 }
 
 // exp(score - lse). An lse of +infinity gives weights of 0. Without a bias, pairs that do not see each other get arbitrary

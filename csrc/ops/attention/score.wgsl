@@ -141,11 +141,11 @@ fn enter_query_step(batch: u32, head: u32, key: u32, query: u32) {
   }
 }
 
+// Whether the mask lets a query see a key of a tile whose state is not 2.
 @if(modified)
 fn is_let_see(batch: u32, head: u32, query: u32, key: u32) -> bool {
-  @if(has_blocks) {
-    @if(tiled && has_blocks) let state = tile_state;
-    @else let state = block_state(batch, head, query, key);
+  @if(has_blocks && !tiled) {
+    let state = block_state(batch, head, query, key);
     if (state != 1) {
       return state == 2;
     }
@@ -153,13 +153,38 @@ fn is_let_see(batch: u32, head: u32, query: u32, key: u32) -> bool {
   return mask_mod(i32(p.first_batch + batch), i32(p.first_head + head), i32(query), i32(key));
 }
 
+@if(modified)
+fn modified_score(product: f32, batch: u32, head: u32, query: u32, key: u32) -> f32 {
+  return score_mod(product * p.scale, i32(p.first_batch + batch), i32(p.first_head + head), i32(query), i32(key));
+}
+
 // The score of a query and a key, from their product; -infinity if the query does not see the key.
 fn final_score(product: f32, batch: u32, head: u32, query: u32, key: u32) -> f32 {
   @if(modified) {
-    if (!sees(query, key) || !is_let_see(batch, head, query, key)) {
-      return -inf_f();
-    }
-    return score_mod(product * p.scale, i32(p.first_batch + batch), i32(p.first_head + head), i32(query), i32(key));
+    let seen = sees(query, key) && (tile_state == 2 || is_let_see(batch, head, query, key));
+    return select(-inf_f(), modified_score(product, batch, head, query, key), seen);
   }
   @else return score_of(product, batch, head, query, key);
+}
+
+// Four of them. There is one branch for the four, not one for each, so that a compiler can compute them side by side.
+fn final_scores(products: vec4<f32>, batch: u32, head: u32, queries: vec4<u32>, keys: vec4<u32>) -> vec4<f32> {
+  @if(modified) {
+    let scores = vec4<f32>(modified_score(products.x, batch, head, queries.x, keys.x),
+                           modified_score(products.y, batch, head, queries.y, keys.y),
+                           modified_score(products.z, batch, head, queries.z, keys.z),
+                           modified_score(products.w, batch, head, queries.w, keys.w));
+    var seen = (queries < vec4<u32>(p.queries)) & (keys < vec4<u32>(p.keys));
+    if (tile_state != 2 && any(seen)) {
+      seen = vec4<bool>(seen.x && is_let_see(batch, head, queries.x, keys.x),
+                        seen.y && is_let_see(batch, head, queries.y, keys.y),
+                        seen.z && is_let_see(batch, head, queries.z, keys.z),
+                        seen.w && is_let_see(batch, head, queries.w, keys.w));
+    }
+    return select(vec4<f32>(-inf_f()), scores, seen);
+  }
+  @else return vec4<f32>(score_of(products.x, batch, head, queries.x, keys.x),
+                         score_of(products.y, batch, head, queries.y, keys.y),
+                         score_of(products.z, batch, head, queries.z, keys.z),
+                         score_of(products.w, batch, head, queries.w, keys.w));
 }
