@@ -332,7 +332,7 @@ void run_scores(Launch& launch, Params& p, const Attention& a, const ScoreTile& 
     return;
   }
   if (const Tensor& blocks = program->blocks; blocks.defined()) {
-    launch.blocks(blocks);
+    launch.blocks_range(buffer_of(blocks), 0, blocks.nbytes(), DType::kBits8);
     p.block_batch = blocks.size(0) == 1 ? 0 : u32(blocks.stride(0));
     p.block_head = blocks.size(1) == 1 ? 0 : u32(blocks.stride(1));
     p.block_row = u32(blocks.size(3));

@@ -32,7 +32,7 @@ import package::attention::matrix::{four_from, scores_of, is_masked, stage_resul
 import package::attention::matrix::{q_factor, k_factor, v_factor, v_top, staged_group, product_scale, score_unit};
 import package::attention::matrix::{take_scales, row_groups};
 @if(!full) import package::attention::matrix::{group_or_zero};
-import package::attention::score::{Params, final_scores, step_from, enter_step};
+import package::attention::score::{Params, final_scores, block_state, tile_state};
 import package::attention::score::{captured_8, captured_16, captured_32, captured_64};
 import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, halves_from};
 // @require has_seed == dropped && has_offset == dropped && has_scales == bfloat && (wide || !full)
@@ -68,6 +68,43 @@ var<workgroup> products: array<vec4<u32>, 576>;
 @if(wide)
 var<workgroup> weights: array<vec4<u32>, rows * weight_pitch>;
 var<workgroup> overflowed: atomic<u32>;
+
+// The first key of the step at a place of a walk. Scores that a program changes are walked from the last key to the first.
+// A bias that falls with the distance makes the scores of near keys the largest. These come first for a query that sees the
+// keys before it, so no later weight is too large. Behind the last step the result is above all keys.
+fn keys_at(at: u32, end: u32) -> u32 {
+  @if(modified) return (end - 1u) / columns * columns - at;
+  @else return at;
+}
+
+// Whether the walk comes to another block of keys.
+fn enters_block(at: u32, key: u32) -> bool {
+  return at == 0u || (key + columns) % p.block_keys == 0u;
+}
+
+// The place of the first step, at `start` or behind it, that the block mask does not leave out; `end` or more if there is
+// none. What lies within a block is a step if its last keys were one.
+fn walk_from(batch: u32, head: u32, query: u32, start: u32, end: u32) -> u32 {
+  var at = start;
+  @if(tiled && has_blocks) {
+    while (at < end) {
+      let key = keys_at(at, end);
+      if (!enters_block(at, key) || block_state(batch, head, query, key) != 0) {
+        break;
+      }
+      at += key % p.block_keys + columns;
+    }
+  }
+  return at;
+}
+
+fn enter_block(batch: u32, head: u32, query: u32, at: u32, key: u32) {
+  @if(tiled && has_blocks) {
+    if (enters_block(at, key)) {
+      tile_state = block_state(batch, head, query, key);
+    }
+  }
+}
 
 fn group_of(operand: u32, at: u32) -> vec4<u32> {
   if (operand == operand_q) {
@@ -292,28 +329,27 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     @if(wide) r17 = Sum();
     maximum = select(maximum, lowest, walk == find_maxima);
     sum = 0.0;
-    @if(tiled && has_blocks) let begin = step_from(batch, head, first_row, 0u, end);
-    @else let begin = 0u;
-    @if(tiled && has_blocks) let second = step_from(batch, head, first_row, begin + columns, end);
-    @else let second = columns;
-    var next_keys = step_group(k, begin, t);
-    @if(wide) var more_keys = step_group(k, begin, t + threads);
+    let begin = walk_from(batch, head, first_row, 0u, end);
+    let second = walk_from(batch, head, first_row, begin + columns, end);
+    var next_keys = step_group(k, keys_at(begin, end), t);
+    @if(wide) var more_keys = step_group(k, keys_at(begin, end), t + threads);
     workgroupBarrier();
     key_part[staged_at(t)] = staged_group(next_keys, k_factor);
     @if(wide) key_part[staged_at(t + threads)] = staged_group(more_keys, k_factor);
-    next_keys = step_group(k, second, t);
-    @if(wide) more_keys = step_group(k, second, t + threads);
-    var next_values = step_group(v, begin, t);
-    @if(wide) var more_values = step_group(v, begin, t + threads);
+    next_keys = step_group(k, keys_at(second, end), t);
+    @if(wide) more_keys = step_group(k, keys_at(second, end), t + threads);
+    var next_values = step_group(v, keys_at(begin, end), t);
+    @if(wide) var more_values = step_group(v, keys_at(begin, end), t + threads);
     workgroupBarrier();
 
-    for (var first = begin; first < end; first = step_from(batch, head, first_row, first + columns * p.one, end)) {
+    for (var at = begin; at < end; at = walk_from(batch, head, first_row, at + columns * p.one, end)) {
+      let first = keys_at(at, end);
+      enter_block(batch, head, first_row, at, first);
       // The keys of the next step, and of the one after that.
-      @if(tiled && has_blocks) let next = step_from(batch, head, first_row, first + columns, end);
-      @else let next = first + columns;
-      @if(tiled && has_blocks) let after = step_from(batch, head, first_row, next + columns, end);
-      @else let after = first + 2u * columns;
-      enter_step(batch, head, first_row, first);
+      let next_at = walk_from(batch, head, first_row, at + columns, end);
+      let next = keys_at(next_at, end);
+      @if(tiled && has_blocks) let after = keys_at(walk_from(batch, head, first_row, next_at + columns, end), end);
+      @else let after = keys_at(at + 2u * columns, end);
       var s0 = Sum();
       var s1 = Sum();
       let k0 = key_matrix(0u);

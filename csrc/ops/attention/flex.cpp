@@ -55,6 +55,9 @@ ScoreProgram program_of(const Tensor& query, const Tensor& key, at::TensorList c
                 " x ", block_keys, " does not cover queries ", query.sizes(), " and keys ",
                 key.sizes());
     program.blocks = blocks->contiguous();
+    if (byte_offset(program.blocks) != 0) { // The kernels' table starts with its buffer.
+      program.blocks = program.blocks.clone();
+    }
     program.block_queries = block_queries;
     program.block_keys = block_keys;
   }

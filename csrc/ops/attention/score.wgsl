@@ -4,7 +4,7 @@
 // The block mask says of blocks of queries and keys: 0 no query of it sees a key, 1 mask_mod says which ones do, 2 each sees
 // all of its keys. Where no tile of scores reaches over a block's edge (`tiled`), tiles of blocks with 0 are left out.
 //
-// @operand blocks: in {i32} optional // [batch, head, block of queries, block of keys]; the last two are contiguous
+// @operand blocks: in of i32 optional // [batch, head, block of queries, block of keys]; the last two are contiguous
 // @operand captured_a: in {bits32} optional // the words of tensors that the program reads, of any dtype
 // @operand captured_b: in {bits32} optional
 // @operand captured_c: in {bits32} optional
@@ -87,7 +87,7 @@ fn mask_mod(b: i32, h: i32, q: i32, k: i32) -> bool {
 
 @if(has_blocks)
 fn block_state(batch: u32, head: u32, query: u32, key: u32) -> i32 {
-  return load_blocks(p.blocks_at + (p.first_batch + batch) * p.block_batch + (p.first_head + head) * p.block_head +
+  return load_blocks((p.first_batch + batch) * p.block_batch + (p.first_head + head) * p.block_head +
                      query / p.block_queries * p.block_row + key / p.block_keys);
 }
 
