@@ -82,34 +82,55 @@ def choices(contract: dict[str, Any]) -> list[tuple[str, list]]:
         (name, [value for value in values if _is_form(contract, requirements, {name: value})])
         for name, values in found
     ]
-    # What no requirement names comes last: a row that fails is left before these are tried.
-    required = set().union(*(requirement.names for requirement in requirements))
-
-    def is_free(choice: tuple[str, list]) -> bool:
-        kind, _, name = choice[0].partition(" ")
-        prefix = {"has": "has_", "words": "owns_"}.get(kind, "")
-        return kind in ("const", "has", "words") and prefix + name not in required
-
-    found.sort(key=is_free)
     return [(name, values if len(values) else [None]) for name, values in found]
+
+
+class _LongSearchError(Exception):
+    """The search for forms tried many rows in vain."""
 
 
 def forms(contract: dict[str, Any]) -> Iterator[Form]:
     """Every pair of choices (constants, dtypes of operands, absence, aliasing) in some form."""
-    given_choices = choices(contract)
+    given = choices(contract)
+    # The search leaves a row as soon as a requirement fails. Where it takes long, the choices that
+    # no requirement names come last.
+    for order in (given, sorted(given, key=lambda choice: _is_free(contract, choice[0]))):
+        try:
+            rows = _rows(contract, order, most=None if order is not given else _MOST_TRIALS)
+        except _LongSearchError:
+            continue
+        names = [name for name, _ in order]
+        for row in rows:
+            yield _form(contract, dict(zip(names, row, strict=True)))
+        return
+
+
+_MOST_TRIALS = 60_000
+
+
+def _is_free(contract: dict[str, Any], choice: str) -> bool:
+    kind, _, name = choice.partition(" ")
+    required = set().union(*(requirement.names for requirement in _requirements(contract)))
+    prefix = {"has": "has_", "words": "owns_"}.get(kind, "")
+    return kind in ("const", "has", "words") and prefix + name not in required
+
+
+def _rows(
+    contract: dict[str, Any], given_choices: list[tuple[str, list]], most: int | None
+) -> list[list]:
     names = [name for name, _ in given_choices]
     requirements = _requirements(contract)
+    trials = itertools.count()
 
     def allowed(row: list) -> bool:
+        if most is not None and next(trials) > most:
+            raise _LongSearchError
         given = dict(zip(names, row, strict=False))
         return _are_akin(contract, given) and _is_form(contract, requirements, given)
 
     if len(names) == 1:
-        rows = [[value] for value in given_choices[0][1] if allowed([value])]
-    else:
-        rows = list(AllPairs([values for _, values in given_choices], filter_func=allowed))
-    for row in rows:
-        yield _form(contract, dict(zip(names, row, strict=True)))
+        return [[value] for value in given_choices[0][1] if allowed([value])]
+    return list(AllPairs([values for _, values in given_choices], filter_func=allowed))
 
 
 def _values(const: dict[str, Any]) -> list:
