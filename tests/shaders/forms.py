@@ -109,6 +109,7 @@ _MOST_TRIALS = 60_000
 
 
 def _is_free(contract: dict[str, Any], choice: str) -> bool:
+    """Whether no requirement names it."""
     kind, _, name = choice.partition(" ")
     required = set().union(*(requirement.names for requirement in _requirements(contract)))
     prefix = {"has": "has_", "words": "owns_"}.get(kind, "")

@@ -88,7 +88,6 @@ class Reads:
                 raise UnfitError
             self.numbers.append(number)
         place = self.numbers.index(number)
-        # A size is not negative. Inductor takes a captured integer for one as well.
         symbol = sympy.Symbol(f"number{place}", integer=True)
         self.words[str(symbol)] = f"bitcast<i32>(p.numbers[{place // 4}][{place % 4}])"
         return symbol
