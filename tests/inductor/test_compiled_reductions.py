@@ -4,6 +4,7 @@ import pytest
 import torch
 from compiled import DEVICE, check, compile, dispatches
 from torch._inductor.utils import run_and_get_code
+from torch.utils._pytree import tree_leaves
 
 F = torch.nn.functional
 
@@ -193,6 +194,50 @@ def test_empty_reductions():
     check(lambda x: (x.sum(), x.sum(0), x.prod(1), (x + 1).any()), x, exact=True)
     with pytest.raises(Exception, match=r"zero-size|empty|numel"):
         compile(lambda x: x.amax(0))(x)
+
+
+def _scaled_by_maximum(row, x, dim):
+    moved = x + row.unsqueeze(dim)
+    most = moved.abs().amax(dim)
+    result = moved / most.unsqueeze(dim)
+    row.copy_(most)
+    return result
+
+
+def _factored_moment(row, x, dim):
+    row.lerp_(x.square().mean(dim), 0.25)
+    return x * (row + 0.1).rsqrt().unsqueeze(dim)
+
+
+def _balanced(row, x, dim):
+    weights = (x - row.unsqueeze(dim)).exp()
+    row.add_(weights.sum(dim).log())
+    return weights, (x - row.unsqueeze(dim)).softmax(dim) + row.unsqueeze(dim)
+
+
+def _running_mean(row, x, dim):
+    difference = x - row.unsqueeze(dim)
+    row.add_(difference.mean(dim), alpha=0.5)
+    return difference.square().sum(dim), difference - row.unsqueeze(dim)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("shape", [(64, 512), (5, 48), (3, 3000), (1, 100), (1, 5000), (200, 64)])
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize(
+    "function", [_scaled_by_maximum, _factored_moment, _balanced, _running_mean]
+)
+def test_all_lanes_of_a_row_read_what_one_of_them_updates(function, dim, shape, dtype):
+    """A row's invocations load its element in several loops of the kernel that stores the new one."""
+    x = randn(*shape, dtype=dtype)
+    x = x if dim else x.t().contiguous()
+    row = torch.rand(shape[0]).to(DEVICE, dtype)
+    expected_row = row.cpu().float()
+    expected = function(expected_row, x.cpu().float(), dim)
+    actual = compile(function, dynamic=False)(row, x, dim)
+    tolerance = 1e-4 if dtype == torch.float32 else 2e-2
+    for one, other in zip(tree_leaves([actual, row]), tree_leaves([expected, expected_row])):
+        torch.testing.assert_close(one.cpu().float(), other, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("length", [5000, 20011, 32768])

@@ -115,6 +115,8 @@ class WgslKernel(KnownNumbers, SIMDKernel):
         self.is_outer = False
         self.takes_rows = False  # lanes are rows
         self.stored_before = False  # anything, before the loop whose body is being gathered
+        self.loaded: set[str] = set()  # memory, so far; see _memory()
+        self.stores_loaded = False  # a row's first lane stores what other lanes may still have to load
         # What all lanes load at once, by its text; and what they store: buffer, operand, place,
         # name of the array, condition.
         self.lane_loads: dict[str, str] = {}
@@ -253,6 +255,7 @@ class WgslKernel(KnownNumbers, SIMDKernel):
 
     def load(self, name: str, index: sympy.Expr) -> CSEVariable:
         operand = self.args.input(name)
+        self.loaded.add(self._memory(name))
         dtype = V.graph.get_dtype(name)
         run = Run.APART
         runs_down = self._tile_direction(index)
@@ -404,6 +407,18 @@ class WgslKernel(KnownNumbers, SIMDKernel):
 
     # ---- Stores ----
 
+    def _memory(self, name: str) -> str:
+        """The same name for all buffers that lie in the same memory: one that is mutated, or that is
+        reused for a result, has another name afterwards, and may be two operands."""
+        name = V.graph.scheduler.mutation_real_name.get(name, name)
+        return getattr(self.args.inplace_buffers.get(name), "inner_name", name)
+
+    def _see_store_of_row(self, name: str) -> None:
+        """One lane stores a row's element. Others of the row, which load it in a loop, must have
+        done so: codegen_body() has them meet first."""
+        if self.row_lanes > 1 and self._memory(name) in self.loaded:
+            self.stores_loaded = True
+
     def store(
         self, name: str, index: sympy.Expr, value: CSEVariable, mode: str | None = None
     ) -> None:
@@ -415,6 +430,8 @@ class WgslKernel(KnownNumbers, SIMDKernel):
         guards = []
         if self.features.is_reduction():
             guards = ["xmask"] if self.inside_reduction else ["xmask", "rlane == 0"]
+            if not self.inside_reduction:
+                self._see_store_of_row(name)
         if mode not in (None, "atomic_add"):
             raise NotImplementedError(f"a store with mode {mode}")
         runs_down = self._tile_direction(index) if mode is None else None
@@ -450,6 +467,7 @@ class WgslKernel(KnownNumbers, SIMDKernel):
     def store_reduction(self, name: str, index: sympy.Expr, value: CSEVariable) -> None:
         operand = self.args.output(name)
         self.stored.add(operand)
+        self._see_store_of_row(name)
         dtype = V.graph.get_dtype(name)
         place = self.index_to_str(self.prepare_indexing(index))
         text = registers.to_operand(as_register(value, dtype), dtype)
@@ -540,14 +558,22 @@ class WgslKernel(KnownNumbers, SIMDKernel):
         behind_loop = self.tail if self.takes_rows else self.body
         if self.features.is_reduction() and self.inside_reduction:
             self._write_loop()
+            self._meet_before_stores()
             behind_loop.splice(self.after_loop)
             self._forget_loop()
         else:
-            for part in (self.loads, self.compute, self.stores):
+            for part in (self.loads, self.compute):
                 behind_loop.splice(part)
+            self._meet_before_stores()
+            behind_loop.splice(self.stores)
         for part in (self.before_loop, *parts):
             part.clear()
         self.stored_before = bool(self.stored)
+
+    def _meet_before_stores(self) -> None:
+        if self.stores_loaded:
+            self.body.writeline("storageBarrier();")
+            self.stores_loaded = False
 
     def _forget_loop(self) -> None:
         """After a loop, only the results of reductions stay known."""
