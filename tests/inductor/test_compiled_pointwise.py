@@ -384,3 +384,29 @@ def test_factors_and_dtypes_of_operators(function):
     inputs = [torch.randn(5, 6), torch.randn(6, 6)]
     result = compile(function)(*(x.to(DEVICE) for x in inputs))
     torch.testing.assert_close(result.cpu(), function(*inputs), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [40, 130])
+@pytest.mark.parametrize(
+    "update",
+    [
+        lambda x: x.copy_(x.t() + 1),
+        lambda x: x.add_(x.t().clone()),
+        lambda x: x.copy_(x.t().flip(0) * 2),
+        lambda x: x.copy_(x.flip(0) + x.flip(1)),
+        lambda x: x.copy_(torch.roll(x, 3, 1) - x),
+        lambda x: x[1:].add_(x[:-1].clone()),
+        lambda x: x[:, 0].copy_((x * x[:, :1]).mean(1)),
+        lambda x: x.diagonal().copy_(x.mean(1)),
+        lambda x: (x.mul_(x.amax(1, keepdim=True)), x.sub_(x.amin(0, keepdim=True)))[1],
+        lambda x: (x.mean() * x[3, 3], x[3, 3].copy_(x.mean()), x * x[3, 3])[2],
+    ],
+)
+def test_updates_from_other_elements_of_the_same_tensor(update, size):
+    """A kernel must not store an element that another invocation has still to load."""
+    x = torch.rand(size, size)
+    actual = x.to(DEVICE)
+    expected = update(x)
+    result = compile(update)(actual)
+    torch.testing.assert_close(actual.cpu(), x)
+    torch.testing.assert_close(result.cpu(), expected)

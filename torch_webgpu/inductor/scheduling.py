@@ -13,6 +13,7 @@ from torch._inductor.codegen.simd_kernel_features import (
     EnableReduction,
     SIMDKernelFeatures,
 )
+from torch._inductor.dependencies import Dep, MemoryDep, StarDep, WeakDep
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
@@ -84,8 +85,33 @@ class WgslScheduling(SIMDScheduling):
         may_raise = _may_raise(node1) or _may_raise(node2)
         return len(self.buffers_of(node1, node2)) <= buffer_budget(may_raise)
 
+    def _updates_what_it_read(self, node1: Any, node2: Any) -> bool:
+        """Whether each element that one node reads and the other one updates in place is read and
+        stored in one turn of their joined loop. Inductor drops this condition when it compares nodes
+        in their own order of loops, and may change the order later."""
+        if node1.is_foreach() or node2.is_foreach():
+            return True  # the scheduler asks about their parts
+        real_name = self.scheduler.mutation_real_name
+        for reader, writer in ((node1, node2), (node2, node1)):
+            updated = [w for w in writer.read_writes.writes if w.name in real_name]
+            also_updates = {real_name.get(w.name) for w in reader.read_writes.writes}
+            for write in updated:
+                for read in reader.read_writes.reads:
+                    is_same = real_name.get(read.name, read.name) == real_name[write.name]
+                    if not is_same or read.name == write.name or isinstance(read, WeakDep):
+                        continue
+                    if isinstance(read, StarDep) and real_name[write.name] in also_updates:
+                        continue  # stands for the reader's own update
+                    if not _has_place_of(read, write):
+                        return False
+        return True
+
     def can_fuse(self, node1: Any, node2: Any) -> bool:
-        return super().can_fuse(node1, node2) and self._fits(node1, node2)
+        return (
+            super().can_fuse(node1, node2)
+            and self._updates_what_it_read(node1, node2)
+            and self._fits(node1, node2)
+        )
 
     can_fuse_vertical = can_fuse
     can_fuse_horizontal = can_fuse
@@ -144,6 +170,20 @@ class WgslScheduling(SIMDScheduling):
             gpu=False,
         )
         return name
+
+
+def _has_place_of(read: Dep, write: Dep) -> bool:
+    """Whether both touch the same element in the same turn of a loop; within a row, all turns of an
+    inner loop may read what a turn of the outer one stores."""
+    if not isinstance(read, MemoryDep) or not isinstance(write, MemoryDep):
+        return False
+    pairs = [(read, write)]
+    if read.num_vars != write.num_vars:
+        pairs.append((read.normalize(), write.normalize()))
+    return any(
+        one.index == other.index and one.size[: len(other.size)] == other.size
+        for one, other in pairs
+    )
 
 
 def _has_order(node1: Any, node2: Any) -> bool:
