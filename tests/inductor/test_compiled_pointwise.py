@@ -410,3 +410,21 @@ def test_updates_from_other_elements_of_the_same_tensor(update, size):
     result = compile(update)(actual)
     torch.testing.assert_close(actual.cpu(), x)
     torch.testing.assert_close(result.cpu(), expected)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda n: torch.arange(n, device=DEVICE) * 100000 % 7,
+        lambda n: torch.arange(n, device=DEVICE) * 100000 // 100001,
+        lambda n: torch.arange(n, device=DEVICE).clamp(max=2**33),
+        lambda n: torch.arange(n, device=DEVICE).clamp(-(2**33), 2**31),
+        lambda n: (torch.arange(n, device=DEVICE) * n - 3) % 70001,
+    ],
+)
+def test_indices_computed_from_numbers_beyond_32_bits(function, dynamic):
+    """The result fits 32 bits, what it is computed from does not."""
+    compiled = compile(function, dynamic=dynamic)
+    for n in (100_000, 90_001):
+        assert torch.equal(compiled(n), function(n))

@@ -312,7 +312,13 @@ def _random_words(seed: CSEVariable, offset: Any) -> CSEVariable:
 
 
 def _fits_32_bits(expr: sympy.Expr) -> bool:
-    """Whether a value is below 2^31 for all sizes and indices below it, which launches check."""
+    """Whether a value, and each one that it is computed from, is below 2^31 for all sizes and indices
+    below it, which launches check."""
     ranges = V.kernel.symbol_ranges(expr)
-    bounds = bound_sympy(expr, ranges)
-    return bounds.lower >= _INT32.lower and bounds.upper <= _INT32.upper
+
+    def fits(part: sympy.Expr) -> bool:
+        bounds = bound_sympy(part, ranges)
+        return bounds.lower >= _INT32.lower and bounds.upper <= _INT32.upper
+
+    parts = sympy.preorder_traversal(expr)
+    return all(fits(part) for part in parts if isinstance(part, sympy.Expr) and is_integer(part))
