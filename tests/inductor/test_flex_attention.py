@@ -381,6 +381,96 @@ def test_what_kernels_do_not_take(kernels):
     assert kernels == [None, None]
 
 
+def operands(batch=1, heads=2, queries=48, keys=50):
+    torch.manual_seed(0)
+    return [torch.randn(batch, heads, n, 16, device=DEVICE) for n in (queries, keys, keys)]
+
+
+@pytest.mark.parametrize("limit", [2**31 - 1, 2**31, 2**32, 2**33, -(2**33)])
+def test_integers_beyond_32_bits(kernels, limit):
+    """Places are int64 in eager mode, and int32 in the kernels."""
+    q, k, v = operands()
+    number = [limit]
+    for mask in (
+        lambda b, h, q, k: q - k <= number[0],  # a constant, and from the second value on an input
+        lambda b, h, q, k: (q - k).clamp(max=limit) >= 3,
+    ):
+        for number[0] in (limit, 5, limit - 1):
+            blocks = create_block_mask(mask, None, None, 48, 50, device=DEVICE)
+            out = compiled()(q, k, v, block_mask=blocks)
+            expected = flex_attention(q, k, v, block_mask=blocks)
+            assert_close(out, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda t, q, k: t.view(-1)[q * 50 + k],
+        lambda t, q, k: t.unsqueeze(0).squeeze(0)[q, k],
+        lambda t, q, k: t.repeat(1, 2)[q, k + 50],
+        lambda t, q, k: t.tril()[q, k],
+        lambda t, q, k: t.diff(dim=1)[q, k % 49],
+    ],
+)
+def test_captured_tensors_that_the_program_rearranges(kernels, read, dynamic):
+    table = torch.randn(48, 50, device=DEVICE)
+
+    def score(score, b, h, q, k):
+        return score + read(table, q, k)
+
+    q, k, v = operands()
+    out = compiled(dynamic=dynamic)(q, k, v, score_mod=score)
+    assert_close(out, flex_attention(q, k, v, score_mod=score), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (1, 2), (4, 2), (3, 4)])
+def test_batches_and_heads_start_again_with_those_of_the_mask(kernels, shape):
+    q, k, v = operands(4, 4)
+    ids = torch.randint(0, 2, (*shape, 50), device=DEVICE)
+
+    def mask(b, h, q, k):
+        return ids[b % shape[0], h % shape[1], k] == 1
+
+    blocks = create_block_mask(mask, *shape, 48, 50, device=DEVICE, BLOCK_SIZE=16)
+    out = compiled()(q, k, v, block_mask=blocks)
+    assert_close(out, flex_attention(q, k, v, block_mask=blocks), rtol=1e-4, atol=1e-5)
+    assert kernels and None not in kernels
+
+
+def test_logarithms_have_gradients_without_a_program(kernels):
+    given = [x.requires_grad_() for x in operands()]
+    out, aux = compiled()(*given, return_aux=AuxRequest(lse=True))
+    (out.sum() * 1e-6 + (aux.lse * 10).sum()).backward()
+    exact = [x.detach().cpu().double().requires_grad_() for x in given]
+    scores = exact[0] @ exact[1].mT / 4
+    assert_close(aux.lse.cpu().double(), scores.logsumexp(-1), rtol=1e-5, atol=1e-5)
+    ((scores.softmax(-1) @ exact[2]).sum() * 1e-6 + (scores.logsumexp(-1) * 10).sum()).backward()
+    for one, other in zip(given, exact, strict=True):
+        assert_close(one.grad.cpu().double(), other.grad, rtol=1e-4, atol=1e-4)
+    assert len(kernels) == 2 and None not in kernels
+
+
+def test_frozen_parameters_are_captured():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = torch.nn.Parameter(torch.randn(50, device=DEVICE))
+
+        def forward(self, q, k, v):
+            return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + self.bias[j])
+
+    model, given = Model(), operands()
+    with torch.no_grad(), torch._inductor.config.patch(freezing=True):
+        actual = torch.compile(model, fullgraph=True)(*given)
+        assert_close(actual, model(*given), rtol=1e-4, atol=1e-5)
+
+
+def test_flash_kernels_are_refused():
+    with pytest.raises(Exception, match="flash attention cannot be used"):
+        compiled()(*operands(), kernel_options={"BACKEND": "FLASH"})
+
+
 def test_arguments_that_do_not_fit_are_refused():
     op = torch.ops.torch_webgpu.flex_attention
     q, k, v = (torch.randn(1, 2, 32, 16, device=DEVICE) for _ in range(3))
@@ -399,3 +489,8 @@ def test_arguments_that_do_not_fit_are_refused():
             op(q, k, v, captured, numbers, block_mask, size, size, "", "result = q >= k;", 1.0)
     with pytest.raises(NotImplementedError, match="batch, heads"):
         op(q, k[:, :, :8], v, [], [], None, 1, 1, "", "", 1.0)
+    backward = torch.ops.torch_webgpu.flex_attention_backward
+    lse = torch.zeros(1, 2, 32, device=DEVICE)
+    for g, out in ((q, q[:, :, :16]), (q.half(), q), (q, q.half()), (q[..., :8], q)):
+        with pytest.raises(RuntimeError, match="another shape, dtype or device"):
+            backward(g, None, q, k, v, out, lse, [], [], None, 1, 1, "", "", "", 1.0)

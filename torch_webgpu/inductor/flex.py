@@ -55,19 +55,27 @@ def expand(graph: fx.Graph) -> None:
         if node.op == "call_function" and node.target in eager:
             query: Any = node.args[0]
             if query.meta["val"].device.type == "webgpu":
+                if _arguments(node)["kernel_options"].get("BACKEND") == "FLASH":
+                    # PyTorch expects other logarithms of it.
+                    raise RuntimeError(
+                        "BACKEND='FLASH' but flash attention cannot be used: it is a CUDA kernel"
+                    )
                 _expand(graph, node, _with_kernels(graph, node) or _composed(eager[node.target]))
 
 
 def _expand(graph: fx.Graph, node: fx.Node, function: Callable[..., Any]) -> None:
     owner: Any = graph.owning_module
     arguments, spec = pytree.tree_flatten((node.args, node.kwargs))
-    inputs = list(
-        dict.fromkeys(a for a in arguments if isinstance(a, fx.Node) and a.op != "get_attr")
-    )
+    nodes = list(dict.fromkeys(a for a in arguments if isinstance(a, fx.Node)))
+    # Parameters that the compiler has frozen are attributes, too.
+    functions = [
+        a
+        for a in nodes
+        if a.op == "get_attr" and isinstance(getattr(owner, str(a.target)), fx.GraphModule)
+    ]
+    inputs = [a for a in nodes if a not in functions]
     modules: dict[fx.Node, Any] = {
-        a: _with_batching_rules(getattr(owner, str(a.target)))
-        for a in arguments
-        if isinstance(a, fx.Node) and a.op == "get_attr"
+        a: _with_batching_rules(getattr(owner, str(a.target))) for a in functions
     }
     wanted = _with_gradients(node, modules)
 
@@ -181,7 +189,16 @@ class _Program(NamedTuple):
     ) -> tuple[torch.Tensor, ...]:
         reads = self._values((*of_score, *of_mask))
         out, lse = torch.ops.torch_webgpu.flex_attention(
-            *(query, key, value, *reads, *_states(block_mask, key), self.score, self.mask, scale)
+            *(
+                query,
+                key,
+                value,
+                *reads,
+                *_states(block_mask, query, key),
+                self.score,
+                self.mask,
+                scale,
+            )
         )
         # The operator's logarithms have base 2. Nothing reads the maxima.
         return out, lse / math.log(2), lse
@@ -210,7 +227,7 @@ class _Program(NamedTuple):
             grad_logsumexp = grad_logsumexp / math.log(2)
         gradients = torch.ops.torch_webgpu.flex_attention_backward(
             *(grad_out.to(query.dtype), grad_logsumexp, query, key, value, out),
-            *(logsumexp * math.log(2), *reads, *_states(block_mask, key)),
+            *(logsumexp * math.log(2), *reads, *_states(block_mask, query, key)),
             *(self.score, self.mask, self.gradient, scale),
         )
         return (*gradients, [None] * len(of_score))
@@ -274,7 +291,9 @@ def _is_all(block_mask: tuple[Any, ...]) -> bool:
     return isinstance(columns, int) and columns >= _ALL
 
 
-def _states(block_mask: tuple[Any, ...], key: torch.Tensor) -> tuple[torch.Tensor | None, Any, Any]:
+def _states(
+    block_mask: tuple[Any, ...], query: torch.Tensor, key: torch.Tensor
+) -> tuple[torch.Tensor | None, Any, Any]:
     """What score.wgsl knows of each block: 0, 1 where mask_mod decides, 2 where all is seen. And
     how many queries and keys a block has."""
     if _is_all(block_mask):
@@ -285,6 +304,13 @@ def _states(block_mask: tuple[Any, ...], key: torch.Tensor) -> tuple[torch.Tenso
     states = _listed(counts, indices, blocks).to(torch.int32)
     if full_counts is not None:
         states = torch.where(_listed(full_counts, full_indices, blocks), 2, states)
+    # Batches and heads beyond the mask's start again with its first one.
+    for dim in (0, 1):
+        if not guard_or_false(states.size(dim) == 1) and not guard_or_false(
+            states.size(dim) == query.size(dim)
+        ):
+            place = torch.arange(query.size(dim), device=states.device) % states.size(dim)
+            states = states.index_select(dim, place)
     return states, rows, columns
 
 
@@ -361,9 +387,9 @@ def _with_gradients(node: fx.Node, modules: dict[fx.Node, fx.GraphModule]) -> li
     """The tensors that score_mod captures and whose gradients the node returns."""
     if len(node.meta["val"]) < 4 or not isinstance(node.meta["val"][3], tuple | list):
         return []
-    joint: Any = node.args[8]
-    (results,) = modules[joint].graph.find_nodes(op="output")[0].args
-    captured: Any = node.args[12] if len(node.args) > 12 else node.kwargs["score_mod_other_buffers"]
+    given = _arguments(node)
+    (results,) = modules[given["joint_graph"]].graph.find_nodes(op="output")[0].args
+    captured = given["score_mod_other_buffers"]
     # Those of the score, batch, head, query and key come first.
     return [a for a, g in zip(captured, results[5:], strict=True) if g is not None]
 

@@ -1230,7 +1230,7 @@ flex_attention_backward(const Tensor& grad_out, const std::optional<Tensor>& gra
   to.dv = at::empty_like(value);
   if (query.numel() > 0 && key.numel() > 0) {
     Attention a = attention_of(query, key, value, {}, {}, false, scale);
-    a.program = program.is_trivial() ? nullptr : &program;
+    a.program = program.is_trivial() && !program.changes_gradients ? nullptr : &program;
     backward(a, to);
   } else {
     for (const Tensor& gradient : {to.dq, to.dk, to.dv}) {

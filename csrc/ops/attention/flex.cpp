@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
+#include <array>
 #include <limits>
 
 #include "launch/common.h"
@@ -85,8 +86,14 @@ backward(const Tensor& grad_out, const std::optional<Tensor>& grad_lse, const Te
       .score = std::move(score), .mask = std::move(mask), .gradient = std::move(gradient)};
   ScoreProgram program =
       program_of(query, key, captured, numbers, blocks, block_queries, block_keys, texts);
-  TORCH_CHECK(grad_out.sizes() == out.sizes() && grad_out.scalar_type() == query.scalar_type(), kOp,
-              "(): the gradient of the result has another shape or dtype than the result");
+  const std::array<int64_t, 4> sizes{query.size(0), query.size(1), query.size(2), value.size(3)};
+  for (const Tensor& tensor : {out, grad_out}) {
+    TORCH_CHECK(tensor.sizes() == at::IntArrayRef(sizes) &&
+                    tensor.scalar_type() == query.scalar_type() &&
+                    tensor.device() == query.device(),
+                kOp, "(): the result, or its gradient, has another shape, dtype or device than ",
+                "the queries and values give");
+  }
   TORCH_CHECK(lse.sizes() == query.sizes().slice(0, 3) && lse.scalar_type() == at::kFloat &&
                   (!grad_lse || grad_lse->sizes() == lse.sizes()),
               kOp, "(): the logarithms, or their gradient, have another shape than the queries");

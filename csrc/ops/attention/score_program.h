@@ -21,8 +21,10 @@ struct ScoreProgram {
   static constexpr int64_t kMostDims = 4; // of a captured tensor
   static constexpr uint32_t kPage = 256;  // texts of one `score_page` in score.wgsl
 
-  uint32_t text = 0;                          // number_of() its texts; 0: all are empty
-  bool changes_gradients = false;             // there is a text for them
+  uint32_t text = 0; // number_of() its texts; 0: all are empty
+  // Gradients of scores may exceed what those of weights and values allow: there is a text for
+  // them, or the logarithms have gradients.
+  bool changes_gradients = false;
   std::array<at::Tensor, kCaptured> captured; // undefined behind the last
   // int32 [batches or 1, heads or 1, blocks of queries, blocks of keys], contiguous in the last
   // two; undefined: none.
