@@ -116,9 +116,8 @@ class WgslKernel(KnownNumbers, SIMDKernel):
         self.takes_rows = False  # lanes are rows
         self.stored_before = False  # anything, before the loop whose body is being gathered
         self.loaded: set[str] = set()  # memory, so far; see _memory()
-        self.stores_loaded = (
-            False  # a row's first lane stores what other lanes may still have to load
-        )
+        # A row's first lane stores what other lanes may still have to load.
+        self.stores_loaded = False
         # What all lanes load at once, by its text; and what they store: buffer, operand, place,
         # name of the array, condition.
         self.lane_loads: dict[str, str] = {}

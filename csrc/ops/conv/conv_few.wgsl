@@ -4,10 +4,9 @@
 // are staged in workgroup memory for some channels at a time.
 //
 // With form `output` an invocation computes four rows, or eight (`two`), or 16 (`four`). With form `input` it computes four
-// rows; of a convolution with stride 2 at two neighbours in a row of x (`two`), or at four in two rows (`four`). They are
-// one in each phase (see conv_groups.wgsl), and all of their taps meet the same elements of y. p.n counts these pairs or
-// squares. `single`: there is one row in place of four, and with `along` an invocation computes it at four neighbours along
-// the width. Then p.n counts these groups, of which the last in a line may be partly beyond the edge. `alone`, for software
+// rows, and the convolution's stride is 1 (see conv_squares.wgsl for 2). `single`: there is one row in place of four, and with
+// `along` an invocation computes it at four neighbours along the width. Then p.n counts these groups, of which the last in a
+// line may be partly beyond the edge. `alone`, for software
 // adapters: nothing is staged, because invocations that meet at barriers cost more there, and what stores elements is in the
 // text once, because much text compiles slowly.
 //
@@ -24,9 +23,9 @@
 import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue, epilogue4};
 import package::conv::conv_places::{Params, divide_by, digits_of, two_levels, place_of_c, place_of_further};
 // @require !weight
-// @require (!four || two) && !(single && two && output)
-// @require !two || output || strided
-// @require !along || (single && !two)
+// @require (!four || two) && (!two || (output && !single))
+// @require !input || !strided
+// @require !along || single
 // @require !owns_c || along
 // @require !alone || (output && !along)
 
@@ -51,7 +50,7 @@ struct Params {
 @else const rows = 4u;
 
 // Groups of rows that an invocation computes at one position.
-@if(input || !two) const row_groups = 1u;
+@if(!two) const row_groups = 1u;
 @elif(four) const row_groups = 4u;
 @else const row_groups = 2u;
 
@@ -178,14 +177,6 @@ fn add_line(line: u32, z: i32, size: u32, at: u32, sums: vec4<f32>) -> vec4<f32>
   return result;
 }
 
-// At a position of x, which may lie beyond its edges.
-@if(input && two)
-fn store_at(batch: u32, m: u32, image: u32, at: vec3<u32>, sums: sums_t) {
-  if (all(at < p.sizes.xyz)) {
-    store_sums(batch, m, image * p.position_volume.x + (at.x * p.sizes.y + at.y) * p.sizes.z + at.z, sums);
-  }
-}
-
 fn column_of_c(n: u32) -> u32 {
   return place_of_c(n);
 }
@@ -213,12 +204,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
       atomicStore(&has_special, 0u);
     }
   }
-  @if(input) let first = vec3<i32>(digits.xyz + p.padding.xyz / p.stride.xyz);
+  @if(input) let first = vec3<i32>(digits.xyz + p.padding.xyz);
   @else let first = vec3<i32>(digits.xyz * p.stride.xyz) - vec3<i32>(p.padding.xyz);
   @if(input) let step = -vec3<i32>(p.dilation.xyz);
   @else let step = vec3<i32>(p.dilation.xyz);
-  @if(input) let ends = (p.taps.xyz + p.stride.xyz - 1u) / p.stride.xyz;
-  @else let ends = p.taps.xyz;
   let sizes = select(vec3<u32>(0u), p.b_sizes.xyz, column < p.n);
   let image = p.b_at + batch * p.b_batch + digits.w * p.b_image;
   var sums0 = sums_t();
@@ -237,48 +226,31 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     @if(four) var part2 = sums_t();
     @if(four) var part3 = sums_t();
     for (var k = 0u; k < min(p.chunk, p.summed - k0); k++) {
-      for (var depth = 0u; depth < ends.x; depth++) {
+      for (var depth = 0u; depth < p.taps.x; depth++) {
         let x = bitcast<u32>(first.x + i32(depth) * step.x);
-        for (var height = 0u; height < ends.y; height++) {
+        for (var height = 0u; height < p.taps.y; height++) {
           let y = bitcast<u32>(first.y + i32(height) * step.y);
           if (x >= sizes.x || y >= sizes.y) {
             continue;
           }
           let line = image + (k0 + k) * p.b_channel + x * p.b_strides.x + y * p.b_strides.y;
-          @if(input && four) let tap_y = height * 2u;
-          @else let tap_y = height;
-          @if(along) let at = ((k * p.taps.x + depth) * p.taps.y + tap_y) * p.taps.z;
-          @else var at = ((k * p.taps.x + depth) * p.taps.y + tap_y) * p.taps.z * row_groups;
+          @if(along) let at = ((k * p.taps.x + depth) * p.taps.y + height) * p.taps.z;
+          @else var at = ((k * p.taps.x + depth) * p.taps.y + height) * p.taps.z * row_groups;
           @if(alone) let line_of_a = p.a_at + batch * p.a_batch + (k0 + k) * p.a_channel +
-                                     (depth * p.taps.y + tap_y) * p.taps.z * p.a_column;
+                                     (depth * p.taps.y + height) * p.taps.z * p.a_column;
           @if(along) part0 = add_line(line, first.z, sizes.z, at, part0);
-          @else for (var width = 0u; width < ends.z; width++) {
+          @else for (var width = 0u; width < p.taps.z; width++) {
             let z = bitcast<u32>(first.z + i32(width) * step.z);
             if (z < sizes.z) {
               let b = load_b(line + z * p.b_strides.z);
               @if(alone) let of_a = line_of_a + width * p.a_column;
               @else let of_a = 0u;
               part0 = fma(sums_t(b), weights_at(at, of_a, m0), part0);
-              @if(two && !input) part1 = fma(sums_t(b), weights_at(at + 1u, of_a, m0 + rows), part1);
-              @if(four && !input) part2 = fma(sums_t(b), weights_at(at + 2u, of_a, m0 + 2u * rows), part2);
-              @if(four && !input) part3 = fma(sums_t(b), weights_at(at + 3u, of_a, m0 + 3u * rows), part3);
-              @if(two && input) {
-                let has_next = width * 2u + 1u < p.taps.z;
-                if (has_next) {
-                  part1 = fma(sums_t(b), weights[at + 1u], part1);
-                }
-                @if(four) {
-                  if (tap_y + 1u < p.taps.y) {
-                    part2 = fma(sums_t(b), weights[at + p.taps.z], part2);
-                    if (has_next) {
-                      part3 = fma(sums_t(b), weights[at + p.taps.z + 1u], part3);
-                    }
-                  }
-                }
-              }
+              @if(two) part1 = fma(sums_t(b), weights_at(at + 1u, of_a, m0 + rows), part1);
+              @if(four) part2 = fma(sums_t(b), weights_at(at + 2u, of_a, m0 + 2u * rows), part2);
+              @if(four) part3 = fma(sums_t(b), weights_at(at + 3u, of_a, m0 + 3u * rows), part3);
             }
-            @if(two && input) at += 2u;
-            @else at += row_groups;
+            at += row_groups;
           }
         }
       }
@@ -292,14 +264,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     return;
   }
   @if(four && alone) let all_sums = array<sums_t, 4>(sums0, sums1, sums2, sums3);
-  @if(input && two) {
-    let corner = digits.xyz * p.stride.xyz - p.padding.xyz % p.stride.xyz;
-    store_at(batch, m0, digits.w, corner, sums0);
-    store_at(batch, m0, digits.w, corner + vec3<u32>(0u, 0u, 1u), sums1);
-    @if(four) store_at(batch, m0, digits.w, corner + vec3<u32>(0u, 1u, 0u), sums2);
-    @if(four) store_at(batch, m0, digits.w, corner + vec3<u32>(0u, 1u, 1u), sums3);
-  }
-  @elif(along) store_along(batch, m0, digits.w, digits.xyz, sums0);
+  @if(along) store_along(batch, m0, digits.w, digits.xyz, sums0);
   @elif(four && alone) {
     for (var i = 0u; i < 4u; i++) {
       store_sums(batch, m0 + i * rows, column, all_sums[i]);

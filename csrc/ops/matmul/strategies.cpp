@@ -15,6 +15,7 @@
 #include "kernels/conv_f32.h"
 #include "kernels/conv_few.h"
 #include "kernels/conv_matrix.h"
+#include "kernels/conv_squares.h"
 #include "kernels/conv_taps.h"
 #include "kernels/gemm.h"
 #include "kernels/gemm_bf16.h"
@@ -34,6 +35,7 @@
 #include "launch/dtypes.h"
 #include "launch/matrix_units.h"
 #include "launch/target_scope.h"
+#include "ops/conv/conv_gemm.h"
 #include "ops/conv/conv_rows.h"
 #include "ops/conv/conv_winograd.h"
 #include "ops/matmul/product_launch.h"
@@ -978,7 +980,8 @@ void launch_convolution_groups_f32(const ProductDispatch& dispatch, const Strate
 namespace few {
 
 constexpr int64_t kInvocations = kernels::conv_few::kWorkgroup;
-constexpr int64_t kCapacity = 512; // of conv_few.wgsl: groups of rows and taps
+constexpr int64_t kSquareInvocations = kernels::conv_squares::kWorkgroup;
+constexpr int64_t kCapacity = 512; // of the kernels: groups of rows and taps
 
 bool is_input(const Gemm& g) { return g.conv->form == kernels::conv_product::Form::input; }
 
@@ -990,13 +993,18 @@ int64_t groups(const Gemm& g) {
   }
   const auto& stride = g.conv->params.stride;
   const auto& dilation = g.conv->params.dilation;
-  const auto is_pair = [&](int d) { return stride[d] == 2 && dilation[d] == 1; };
+  const auto is_pair = [&](int d) {
+    constexpr std::array<uint32_t, 3> kMostTaps{0, 8, 16}; // of conv_squares.wgsl
+    return stride[d] == 2 && dilation[d] == 1 && g.conv->few.taps[d] <= kMostTaps[d];
+  };
   if (stride[0] != 1 || (stride[1] != 1 && !is_pair(1)) || (stride[2] != 1 && !is_pair(2)) ||
       (stride[1] == 2 && stride[2] == 1)) {
     return 0;
   }
   return stride[1] * stride[2];
 }
+
+bool has_squares(const Gemm& g) { return is_input(g) && groups(g) > 1; }
 
 int64_t rows(const Gemm& g) { return g.m == 1 ? 1 : 4; }
 
@@ -1026,7 +1034,9 @@ int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
     return kNever;
   }
   const int64_t blocks = ceil_div(g.m, rows_of_workgroup(g));
-  const int64_t workgroups = ceil_div(g.conv->few.columns, kInvocations) * blocks * g.batch;
+  constexpr int64_t kLeastOfSquares = 32; // columns of a workgroup of slices
+  const int64_t columns = has_squares(g) ? kLeastOfSquares : kInvocations;
+  const int64_t workgroups = ceil_div(g.conv->few.columns, columns) * blocks * g.batch;
   // Neighbouring invocations would read lines of the cache of their own.
   const bool apart = g.conv->params.b_channel == 1 && g.conv->few.channels > kFewSummed;
   if (apart || workgroups < target.workgroups_to_fill / 16) {
@@ -1059,7 +1069,58 @@ Strategy::Division divide(const Product& product, const Strategy&, const ShaderT
   return {.tile = {rows_of_workgroup(product.gemm), kInvocations, 1}, .enough_workgroups = 1};
 }
 
+// The columns of conv_squares.wgsl: two neighbours of what conv_few.wgsl counts, along the width.
+Convolution::Few::Along in_twos(const Convolution::Few& few) {
+  const int64_t width = few.row[0];
+  const int64_t height = few.plane[0] / width;
+  const int64_t depth = few.volume[0] / few.plane[0];
+  const int64_t twos = ceil_div<int64_t>(width, 2);
+  return {.volume = divisor_words(u32(depth * height * twos)),
+          .plane = divisor_words(u32(height * twos)),
+          .row = divisor_words(u32(twos)),
+          .columns = few.columns / width * twos};
+}
+
+// Pairs or squares of positions of x, of a convolution with stride 2.
+void launch_squares(const ProductDispatch& dispatch) {
+  namespace kernel = kernels::conv_squares;
+  constexpr int64_t kSlices = 8;
+  const Gemm& g = dispatch.product.gemm;
+  const Convolution& conv = *g.conv;
+  const Convolution::Few::Along twos = in_twos(conv.few);
+  const bool triple = g.m == 2 || g.m == 3;
+  const int64_t rows = g.m == 1 ? 1 : triple ? 3 : 4;
+  const int64_t workgroups =
+      ceil_div(twos.columns, kSquareInvocations) * ceil_div(g.m, rows) * g.batch;
+  const bool sliced = workgroups < plan_target(*g.a.tensor).workgroups_to_fill / 8;
+  const int64_t columns = sliced ? kSquareInvocations / kSlices : kSquareInvocations;
+  kernel::Launch launch(g.op);
+  bind_operands(launch, dispatch);
+  launch.form(static_cast<kernel::Form>(conv.form)).strided(conv.strided);
+  launch.pairs(groups(g) == 2).sliced(sliced).single(rows == 1).triple(triple);
+  launch.taps_y(conv.few.taps[1]).taps_z(conv.few.taps[2]);
+  kernel::Params p;
+  set_places(p, conv.params);
+  set_matrices(p, dispatch);
+  p.grid_volume = twos.volume;
+  p.grid_plane = twos.plane;
+  p.grid_row = twos.row;
+  p.sizes = conv.few.sizes;
+  p.planes = conv.few.taps[0];
+  p.summed = u32(conv.few.channels);
+  p.chunk = u32(kCapacity / staged(g));
+  p.a_channel = u32(conv.few.channel_stride);
+  p.n = u32(twos.columns);
+  p.tiles_n = u32(ceil_div(twos.columns, columns));
+  p.c_outer = conv.params.c_outer;
+  run<kernel::Regions>(launch, p, dispatch);
+}
+
 void launch(const ProductDispatch& dispatch, const Strategy&) {
+  if (has_squares(dispatch.product.gemm)) {
+    launch_squares(dispatch);
+    return;
+  }
   namespace kernel = kernels::conv_few;
   const Product& product = dispatch.product;
   const Gemm& g = product.gemm;
@@ -1070,8 +1131,7 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   launch.form(static_cast<kernel::Form>(conv.form)).strided(conv.strided);
   launch.single(rows(g) == 1).two(count >= 2).four(count == 4);
   const bool along = is_along(g, plan_target(*g.a.tensor));
-  const bool is_output = conv.form == kernels::conv_product::Form::output;
-  launch.along(along).alone(is_output && !along && is_software(plan_target(*g.a.tensor)));
+  launch.along(along).alone(!is_input(g) && !along && is_software(plan_target(*g.a.tensor)));
   if (along && has_words_along(g)) {
     launch.own_words_of_c();
   }
