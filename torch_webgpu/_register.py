@@ -96,8 +96,8 @@ def _register() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("torch_webgpu.webgpu."):
             sys.modules["torch." + name.removeprefix("torch_webgpu.")] = module
-    for name in webgpu.MODULES_IMPORTED_LATER:
-        _import_hook.alias(f"torch.webgpu.{name}", f"torch_webgpu.webgpu.{name}")
+    for name, real in webgpu.MODULES_IMPORTED_LATER.items():
+        _import_hook.alias(f"torch.webgpu.{name}", real)
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
 
     from torch_webgpu import _dlpack, _printing, _sharing, _shutdown, inductor

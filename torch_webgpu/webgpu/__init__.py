@@ -20,14 +20,23 @@ from torch_webgpu.webgpu.fallback import (
 from torch_webgpu.webgpu.legacy import storage_types, tensor_types
 from torch_webgpu.webgpu.memory import (
     empty_cache,
+    get_per_process_memory_fraction,
+    ipc_collect,
     max_memory_allocated,
+    max_memory_cached,
     max_memory_reserved,
     mem_get_info,
     memory_allocated,
+    memory_cached,
     memory_reserved,
     memory_stats,
+    memory_stats_as_nested_dict,
     memory_summary,
+    reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
+    reset_max_memory_cached,
     reset_peak_memory_stats,
+    set_per_process_memory_fraction,
 )
 from torch_webgpu.webgpu.random import (
     default_generators,
@@ -44,6 +53,7 @@ from torch_webgpu.webgpu.random import (
 from torch_webgpu.webgpu.streams import (
     Event,
     Stream,
+    StreamContext,
     current_stream,
     default_stream,
     set_stream,
@@ -79,10 +89,12 @@ __all__ = [
     "FlatParameter",
     "Graph",
     "Kernel",
+    "OutOfMemoryError",
     "Profile",
     "ProfileEntry",
     "ShaderLibrary",
     "Stream",
+    "StreamContext",
     "can_device_access_peer",
     "compile_shader",
     "current_device",
@@ -101,12 +113,14 @@ __all__ = [
     "get_device_name",
     "get_device_properties",
     "get_fallback_mode",
+    "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
     "graph",
     "graph_pool_handle",
     "init",
     "initial_seed",
+    "ipc_collect",
     "is_available",
     "is_bf16_supported",
     "is_current_stream_capturing",
@@ -117,19 +131,26 @@ __all__ = [
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
+    "max_memory_cached",
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
+    "memory_cached",
     "memory_reserved",
     "memory_stats",
+    "memory_stats_as_nested_dict",
     "memory_summary",
     "profile",
+    "reset_accumulated_memory_stats",
     "reset_fallbacks",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
     "reset_peak_memory_stats",
     "seed",
     "seed_all",
     "set_device",
     "set_fallback_mode",
+    "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
@@ -138,6 +159,8 @@ __all__ = [
     "synchronize",
     "update_graph",
 ]
+
+OutOfMemoryError = torch.OutOfMemoryError
 
 globals().update(tensor_types() | storage_types())
 
@@ -243,7 +266,14 @@ _LATER = {
     }.items()
     for name in names
 }
-MODULES_IMPORTED_LATER = ("profiler", "properties", "shaders", "tunable")
+MODULES_IMPORTED_LATER = {
+    "amp": "torch_webgpu.webgpu.amp",
+    "graphs": "torch_webgpu.graphs",
+    "profiler": "torch_webgpu.webgpu.profiler",
+    "properties": "torch_webgpu.webgpu.properties",
+    "shaders": "torch_webgpu.webgpu.shaders",
+    "tunable": "torch_webgpu.webgpu.tunable",
+}
 
 
 def __getattr__(name: str) -> object:
@@ -251,7 +281,7 @@ def __getattr__(name: str) -> object:
     if name == "_initialized":
         return is_initialized()
     if name in MODULES_IMPORTED_LATER:
-        return importlib.import_module(f"{__name__}.{name}")
+        return importlib.import_module(MODULES_IMPORTED_LATER[name])
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value: object = getattr(importlib.import_module(_LATER[name]), name)

@@ -1,5 +1,12 @@
 """Memory of the devices' pools: each device has its own. All sizes are in bytes."""
 
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from typing_extensions import deprecated
+
 from torch_webgpu import _C
 
 from ._device import DeviceLike, index_of
@@ -8,30 +15,93 @@ from ._device import DeviceLike, index_of
 def memory_stats(device: DeviceLike = None) -> dict[str, int]:
     """Counters of the pool, under the names of ``torch.cuda.memory_stats``.
 
-    ``allocated_bytes`` is what live tensors asked for, ``reserved_bytes`` what is held from the
-    driver; ``allocation`` counts requests, ``segment`` WebGPU buffers, ``num_ooms`` failures.
+    ``allocated_bytes`` is what live tensors asked for, as ``active_bytes`` and ``requested_bytes``
+    are; ``reserved_bytes`` what is held from the driver; ``graph_bytes`` what captured graphs hold.
+    ``allocation`` and ``active`` count requests, ``segment`` WebGPU buffers, ``num_ooms`` failures.
+    The pool has no parts for small and large requests, and keeps peaks of bytes alone: what it does
+    not count is 0.
     """
-    return dict(_C.memory_stats(index_of(device)))
+    return dict(sorted(_flat("", memory_stats_as_nested_dict(device))))
+
+
+def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
+    """`memory_stats` with a dictionary for each part of a name."""
+    index = index_of(device)
+    # PyTorch's list of counters, with zeros where the pool has none.
+    stats: dict[str, Any] = torch._C._accelerator_getDeviceStats(index)
+    forgotten = _forgotten.get(index, {})
+    for name, value in _C.memory_stats(index).items():
+        *path, last = name.split(".")
+        part = stats
+        for key in path:
+            part = part.setdefault(key, {})
+        part[last] = value - forgotten.get(name, 0)
+    # A block is active as long as it is allocated, for no other stream can still use it.
+    stats["active"]["all"] = dict(stats["allocation"]["all"])
+    segments = stats["segment"]["all"]
+    stats["num_device_alloc"], stats["num_device_free"] = segments["allocated"], segments["freed"]
+    return stats
+
+
+# What the pool has counted until the last `reset_accumulated_memory_stats`, for each device. It
+# counts from the start of the process.
+_forgotten: dict[int, dict[str, int]] = {}
+
+
+def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
+    """Makes ``allocated`` and ``freed`` of `memory_stats`, and ``num_ooms``, start again from 0."""
+    index = index_of(device)
+    _forgotten[index] = {
+        name: value
+        for name, value in _C.memory_stats(index).items()
+        if name.endswith((".allocated", ".freed")) or name == "num_ooms"
+    }
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, int]]:
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _flat(f"{prefix}.{key}" if prefix else key, part)
+    else:
+        yield prefix, value
 
 
 def memory_allocated(device: DeviceLike = None) -> int:
     """Bytes that live tensors asked for."""
-    return memory_stats(device)["allocated_bytes.all.current"]
+    return _C.memory_stats(index_of(device))["allocated_bytes.all.current"]
 
 
 def max_memory_allocated(device: DeviceLike = None) -> int:
     """The peak of `memory_allocated` since the start or `reset_peak_memory_stats`."""
-    return memory_stats(device)["allocated_bytes.all.peak"]
+    return _C.memory_stats(index_of(device))["allocated_bytes.all.peak"]
 
 
 def memory_reserved(device: DeviceLike = None) -> int:
     """Bytes held from the driver: by live tensors, with rounding, and by the cache."""
-    return memory_stats(device)["reserved_bytes.all.current"]
+    return _C.memory_stats(index_of(device))["reserved_bytes.all.current"]
 
 
 def max_memory_reserved(device: DeviceLike = None) -> int:
     """The peak of `memory_reserved` since the start or `reset_peak_memory_stats`."""
-    return memory_stats(device)["reserved_bytes.all.peak"]
+    return _C.memory_stats(index_of(device))["reserved_bytes.all.peak"]
+
+
+@deprecated(
+    "`torch.webgpu.memory_cached` has been renamed to `torch.webgpu.memory_reserved`",
+    category=FutureWarning,
+)
+def memory_cached(device: DeviceLike = None) -> int:
+    """The old name of `memory_reserved`."""
+    return memory_reserved(device)
+
+
+@deprecated(
+    "`torch.webgpu.max_memory_cached` has been renamed to `torch.webgpu.max_memory_reserved`",
+    category=FutureWarning,
+)
+def max_memory_cached(device: DeviceLike = None) -> int:
+    """The old name of `max_memory_reserved`."""
+    return max_memory_reserved(device)
 
 
 def reset_peak_memory_stats(device: DeviceLike = None) -> None:
@@ -39,9 +109,54 @@ def reset_peak_memory_stats(device: DeviceLike = None) -> None:
     _C.reset_peak_memory_stats(index_of(device))
 
 
+def reset_max_memory_allocated(device: DeviceLike = None) -> None:
+    """`reset_peak_memory_stats`, with a warning that it is all peaks."""
+    _warn_of_all_peaks("reset_max_memory_allocated")
+    reset_peak_memory_stats(device)
+
+
+def reset_max_memory_cached(device: DeviceLike = None) -> None:
+    """`reset_peak_memory_stats`, with a warning that it is all peaks."""
+    _warn_of_all_peaks("reset_max_memory_cached")
+    reset_peak_memory_stats(device)
+
+
+def _warn_of_all_peaks(name: str) -> None:
+    warnings.warn(
+        f"torch.webgpu.{name} now calls torch.webgpu.reset_peak_memory_stats, "
+        "which resets /all/ peak memory stats.",
+        FutureWarning,
+        stacklevel=3,
+    )
+
+
 def empty_cache(device: DeviceLike = None) -> None:
     """Gives the buffers that no tensor uses back to the driver: of one device, or of all."""
     _C.empty_cache(None if device is None else index_of(device))
+
+
+def ipc_collect() -> None:
+    """Does nothing: no memory of the device is shared between processes."""
+
+
+def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
+    """1.0: the pool has no limit of its own."""
+    index_of(device)
+    return 1.0
+
+
+def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
+    """Raises NotImplementedError for less than 1.0, since the pool has no limit of its own."""
+    index_of(device)
+    if not isinstance(fraction, float):
+        raise TypeError("Invalid type for fraction argument, must be `float`")
+    if fraction < 0 or fraction > 1:
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+    if fraction < 1:
+        raise NotImplementedError(
+            "set_per_process_memory_fraction: the memory that a process takes on webgpu cannot be "
+            "limited"
+        )
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:

@@ -9,7 +9,11 @@ from ._device import DeviceLike, index_of
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """The adapter in use. `limits` are in bytes where they are sizes."""
+    """The adapter in use. `limits` are in bytes where they are sizes.
+
+    CUDA's ``multi_processor_count`` and what else is about multiprocessors are missing, for WebGPU
+    does not tell them.
+    """
 
     name: str
     vendor: str
@@ -28,6 +32,28 @@ class DeviceProperties:
     @property
     def adapter(self) -> str:
         return f"{self.name} ({self.backend}, {self.type}, {self.driver})"
+
+    @property
+    def major(self) -> int:
+        """The first number of `get_device_capability`: the version of WebGPU."""
+        return _CAPABILITY[0]
+
+    @property
+    def minor(self) -> int:
+        """The second number of `get_device_capability`."""
+        return _CAPABILITY[1]
+
+    @property
+    def warp_size(self) -> int:
+        """The size of the largest subgroup; 1 where the adapter has no subgroups.
+
+        Adapters with several sizes choose one for each kernel: ``limits["subgroup_min_size"]`` is
+        the least.
+        """
+        return self.limits.get("subgroup_max_size", 0) or 1
+
+
+_CAPABILITY = (1, 0)
 
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
@@ -51,7 +77,7 @@ def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
     adapter can do is in the `features` and `limits` of `get_device_properties`.
     """
     index_of(device)
-    return 1, 0
+    return _CAPABILITY
 
 
 def get_device_name(device: DeviceLike = None) -> str:

@@ -1,6 +1,5 @@
 """Streams and events. Each device has one stream, so everything on a device is in order."""
 
-import contextlib
 from typing import Any
 
 import torch
@@ -20,8 +19,21 @@ class Stream(torch.Stream):
     def __repr__(self) -> str:
         return f"torch.webgpu.Stream(device={self.device})"
 
+    # Another object would stand for the same stream, so that a copy of what holds one needs none.
+    def __copy__(self) -> "Stream":
+        return self
 
-class Event(torch.Event):
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Stream":
+        return self
+
+
+class _EventType(type):
+    # What the class makes are objects of the base class.
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, torch.Event) and value.device.type == "webgpu"
+
+
+class Event(torch.Event, metaclass=_EventType):
     """A point in a stream: `record` sets it, `query` and `synchronize` tell when it is reached.
 
     With ``enable_timing=True``, ``start.elapsed_time(end)`` is the device time between two events
@@ -31,10 +43,16 @@ class Event(torch.Event):
 
     # A torch.Event of this device: its methods refuse subclasses.
     def __new__(  # type: ignore[misc]
-        cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+        cls,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+        external: bool = False,
     ) -> torch.Event:
         if interprocess:
             raise NotImplementedError("webgpu events cannot be shared between processes")
+        if external:
+            raise NotImplementedError("webgpu events cannot be nodes of a captured graph")
         return torch.Event(
             torch.device("webgpu", index_of(None)), enable_timing=enable_timing, blocking=blocking
         )
@@ -55,8 +73,21 @@ def set_stream(stream: torch.Stream) -> None:
     _C.exchange_device(index_of(stream.device))
 
 
-def stream(stream: torch.Stream | None) -> contextlib.AbstractContextManager[Any]:
-    """Context manager that makes the stream's device the current one."""
-    from torch_webgpu import webgpu
+class StreamContext:
+    """Context manager that makes the stream's device the current one. None changes nothing."""
 
-    return webgpu.device(None if stream is None else stream.device)
+    def __init__(self, stream: torch.Stream | None) -> None:
+        self.stream = stream
+        self.idx = -1 if stream is None else index_of(stream.device)
+        self.prev_idx = -1
+
+    def __enter__(self) -> None:
+        self.prev_idx = _C.exchange_device(self.idx)
+
+    def __exit__(self, *exception: Any) -> None:
+        _C.exchange_device(self.prev_idx)
+
+
+def stream(stream: torch.Stream | None) -> StreamContext:
+    """`StreamContext` of the stream."""
+    return StreamContext(stream)
