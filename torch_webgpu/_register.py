@@ -3,6 +3,7 @@
 import atexit
 import functools
 import importlib
+import inspect
 import pathlib
 import re
 import sys
@@ -149,6 +150,37 @@ def _register_process_group(c10d: Any) -> None:
         distributed._add_to_gloo(c10d, self, backend)
 
     c10d.BackendConfig.__init__ = initialize_config
+    _let_barriers_be_of_the_cpu(c10d)
+
+
+def _let_barriers_be_of_the_cpu(c10d: Any) -> None:
+    """`barrier(device_ids=[rank])`, which libraries call on the CPU too.
+
+    PyTorch takes the number for an index of its accelerator. A program that computes on the CPU
+    would start webgpu for it, or be told that there is no such device.
+    """
+    barrier = c10d.barrier
+    signature = inspect.signature(barrier)
+
+    @functools.wraps(barrier)
+    def barrier_of_the_cpu(*arguments: Any, **options: Any) -> Any:
+        given = signature.bind(*arguments, **options).arguments
+        if isinstance(given.get("device_ids"), list) and _has_gloo_beside_webgpu(
+            given.get("group")
+        ):
+            given["device_ids"] = None
+        return barrier(**given)
+
+    def _has_gloo_beside_webgpu(group: Any) -> bool:
+        if torch._C._get_accelerator().type != "webgpu" or not c10d.is_initialized():
+            return False
+        return c10d._get_object_coll_device(group) == "cpu"
+
+    # A Gloo that serves the CPU has all processes of the group wait, whatever they compute on.
+    c10d.barrier = barrier_of_the_cpu
+    package = sys.modules["torch.distributed"]
+    if getattr(package, "barrier", None) is barrier:
+        package.barrier = barrier_of_the_cpu  # type: ignore[attr-defined]
 
 
 def _extend_collect_env(module: types.ModuleType) -> None:

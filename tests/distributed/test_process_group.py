@@ -131,6 +131,15 @@ def gather_both(own, x, y):
 
 
 @check
+def barriers_take_the_number_of_a_process():
+    # As programs of the CPU do, and of two processes that share a device.
+    dist.barrier(device_ids=[dist.get_rank()])
+    dist.barrier(None, False, [dist.get_rank()])
+    work = dist.distributed_c10d.barrier(async_op=True, device_ids=[dist.get_rank()])
+    work.wait()
+
+
+@check
 def every_collective_in_every_dtype():
     rank = dist.get_rank()
     other = 1 - rank
@@ -722,6 +731,16 @@ def run(tmp_path_factory):
         path = results / f"{rank}.json"
         reports[rank] = json.loads(path.read_text()) if path.exists() else {}
     return process, reports
+
+
+def test_a_barrier_starts_no_device(check_python):
+    check_python(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "dist.barrier(device_ids=[0])\n"
+        "assert not torch.webgpu.is_initialized()\n"
+        "dist.destroy_process_group()\n"
+    )
 
 
 @pytest.mark.parametrize("name", CHECKS)

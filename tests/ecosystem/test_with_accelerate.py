@@ -187,3 +187,93 @@ def test_launch(tmp_path):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "webgpu:0 fp16" in done.stdout
+
+
+# What a process prints at the end: the sum of its weights after a training with half of the data.
+TWO = """
+import os, sys, torch
+from torch import nn
+from accelerate import Accelerator
+
+accelerator = Accelerator()
+torch.manual_seed(accelerator.process_index)  # DDP makes the models equal
+model = nn.Linear(6, 1)
+inputs = torch.randn(64, 6, generator=torch.Generator().manual_seed(2))
+data = torch.utils.data.TensorDataset(inputs, inputs.prod(1, keepdim=True))
+loader = torch.utils.data.DataLoader(data, batch_size=8)
+model, optimizer, loader = accelerator.prepare(
+    model, torch.optim.SGD(model.parameters(), 0.05), loader
+)
+seen = 0
+for x, y in loader:
+    seen += len(x)
+    optimizer.zero_grad()
+    accelerator.backward(nn.functional.mse_loss(model(x), y))
+    optimizer.step()
+weights = [p.detach() for p in model.parameters()]
+weights = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in weights]
+weights = torch.cat([p.flatten() for p in weights])
+if os.environ.get("KEEP") and accelerator.is_main_process:
+    torch.save(weights.cpu(), os.environ["KEEP"])
+everyone = accelerator.gather(torch.tensor([accelerator.process_index], device=weights.device))
+total = accelerator.reduce(torch.ones(2, device=weights.device)).tolist()
+accelerator.save_state(os.environ["FOLDER"] + "/state")
+accelerator.wait_for_everyone()
+accelerator.load_state(os.environ["FOLDER"] + "/state")
+model(x.cpu())  # DDP brings it to the device of the model
+line = f"rank {accelerator.process_index} {accelerator.device} {type(model).__name__} {seen} "
+line += f"{everyone.tolist()} {total}"
+sys.stdout.write(line + chr(10))
+accelerator.end_training()
+"""
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_two_processes_train_one_model(run_two, tmp_path, devices):
+    if not torch.distributed.is_available():
+        pytest.skip("this PyTorch has no torch.distributed")
+    end = "DistributedDataParallel 32 [0, 1] [2.0, 2.0]"
+    expected = [f"rank {rank} webgpu:{rank % devices} {end}" for rank in range(2)]
+    assert run_two(TWO, devices, KEEP=str(tmp_path / "kept")) == expected
+    # One process, with batches of twice the size.
+    torch.manual_seed(0)
+    model = nn.Linear(6, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    inputs = torch.randn(64, 6, generator=torch.Generator().manual_seed(2))
+    for x in inputs.split(16):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), x.prod(1, keepdim=True)).backward()
+        optimizer.step()
+    weights = torch.cat([p.detach().flatten() for p in model.parameters()])
+    torch.testing.assert_close(torch.load(tmp_path / "kept"), weights, rtol=1e-5, atol=1e-6)
+
+
+def test_launch_of_two_processes(run_two):
+    # As the command `accelerate launch` does, without what its other commands import.
+    main = "from accelerate.commands.launch import main; main()"
+    launcher = ("-c", main, "--num_processes", "2", "--main_process_port", "0")
+    lines = run_two(TWO, launcher=launcher)
+    assert [line.split()[1:4] for line in lines] == [
+        [str(rank), f"webgpu:{rank}", "DistributedDataParallel"] for rank in range(2)
+    ]
+
+
+def test_two_processes_on_the_cpu_if_the_program_says_so(run_two):
+    lines = run_two(TWO, devices=1, ACCELERATE_USE_CPU="true")
+    assert [line.split()[3] for line in lines] == ["DistributedDataParallel"] * 2
+    assert all(line.split()[2].startswith("cpu") for line in lines)
+
+
+def test_two_processes_shard_one_model(run_two):
+    lines = run_two(TWO, ACCELERATE_USE_FSDP="true", FSDP_VERSION="2")
+    assert [line.split()[1:5] for line in lines] == [
+        [str(rank), f"webgpu:{rank}", "FSDPLinear", "32"] for rank in range(2)
+    ]
+
+
+@pytest.mark.parametrize("given", ["nccl", "mpi"])
+def test_another_backend_is_refused(enable, monkeypatch, given):
+    enable("accelerate")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    with pytest.raises(ValueError, match=f"backend {given} is not available, please use gloo"):
+        PartialState(backend=given)

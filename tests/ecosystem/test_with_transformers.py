@@ -165,3 +165,36 @@ def test_device_map_auto_beyond_the_device(enable, tmp_path):
     with torch.no_grad():
         actual, expected = loaded(inputs.to("webgpu")).logits, model(inputs).logits
     torch.testing.assert_close(actual.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
+TWO = """
+import sys, torch, transformers
+from transformers import Trainer, TrainingArguments
+
+torch.manual_seed(3)
+config = transformers.LlamaConfig(
+    vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1,
+    num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
+)
+rows = torch.randint(3, 60, (16, 12), generator=torch.Generator().manual_seed(4))
+given = TrainingArguments(
+    per_device_train_batch_size=2, num_train_epochs=1, logging_steps=1, save_strategy="no",
+    report_to=[], disable_tqdm=True, ddp_find_unused_parameters=False,
+)
+data = [{"input_ids": row, "labels": row} for row in rows]
+trainer = Trainer(transformers.LlamaForCausalLM(config), given, train_dataset=data)
+trainer.train()
+weights = sum(p.double().abs().sum().item() for p in trainer.model.cpu().parameters())
+wrapped = type(trainer.model_wrapped).__name__
+line = f"rank {given.process_index} {given.device} {given.world_size} {wrapped} "
+line += f"{trainer.state.global_step} {weights:.6f}"
+sys.stdout.write(line + chr(10))
+"""
+
+
+def test_trainer_in_two_processes(run_two):
+    first, second = (line.split() for line in run_two(TWO))
+    # Four steps, for each process has half of the data.
+    assert first[1:6] == ["0", "webgpu:0", "2", "DistributedDataParallel", "4"]
+    assert second[1:6] == ["1", "webgpu:1", "2", "DistributedDataParallel", "4"]
+    assert first[6] == second[6]

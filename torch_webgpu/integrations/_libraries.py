@@ -16,6 +16,7 @@ LIBRARIES: dict[str, tuple[str, dict[str, str]]] = {
             "accelerate.utils.dataclasses": "adapt_dataclasses",
             "accelerate.checkpointing": "adapt_checkpointing",
             "accelerate.accelerator": "adapt_accelerator",
+            "accelerate.commands.launch": "adapt_launch",
         },
     ),
     "transformers": (

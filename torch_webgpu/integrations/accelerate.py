@@ -4,6 +4,7 @@ Accelerate has a setting for a default device, ACCELERATE_TORCH_DEVICE. It goes 
 so the default is put where Accelerate comes to the end of its own list instead.
 """
 
+import inspect
 import os
 import types
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from torch_webgpu import webgpu
+from torch_webgpu._register import PROCESS_GROUP
 from torch_webgpu.integrations import _choice, _patching
 
 # What `PartialState.default_device` returns without webgpu. None until Accelerate is imported.
@@ -19,10 +21,21 @@ _ask_accelerate: Callable[[Any], torch.device] | None = None
 
 
 def adapt_state(state: types.ModuleType) -> None:
-    """`PartialState` takes webgpu where it has found nothing and was not told."""
+    """`PartialState` takes webgpu where it has found nothing and was not told.
+
+    In a process of torchrun it makes a process group, and has the type of several GPUs: with the
+    type of one process, each would train a copy of its own.
+    """
     global _ask_accelerate
     partial_state = state.PartialState
-    _ask_accelerate = ask = vars(partial_state)["default_device"].fget
+    several = state.DistributedType.MULTI_GPU
+    for method in (
+        "_prepare_backend",
+        "set_device",
+        "wait_for_everyone",
+    ):  # before anything is changed
+        _patching.check_method(partial_state, method)
+    ask = vars(partial_state)["default_device"].fget
 
     def default_device(self: Any) -> torch.device:
         device = ask(self)
@@ -30,8 +43,42 @@ def adapt_state(state: types.ModuleType) -> None:
             return _choice.device()
         return device
 
+    def make_backend(prepare_backend: Any) -> Any:
+        signature = inspect.signature(prepare_backend)
+
+        def prepare(self: Any, *args: Any, **kwargs: Any) -> Any:
+            backend, kind = prepare_backend(self, *args, **kwargs)
+            given = signature.bind(self, *args, **kwargs).arguments
+            is_alone = int(os.environ.get("LOCAL_RANK", -1)) == -1
+            if kind != state.DistributedType.NO or given.get("cpu") or is_alone:
+                return backend, kind
+            if not would_choose_webgpu():
+                return backend, kind
+            # Accelerate compares what it gets with what the program asked for, and raises.
+            known = ("gloo", PROCESS_GROUP, f"cpu:gloo,webgpu:{PROCESS_GROUP}")
+            return (backend if backend in known else "gloo"), several
+
+        return prepare
+
+    def make_device(set_device: Any) -> Any:
+        def set_own(self: Any) -> None:
+            named = self.device
+            is_open = named is None and self.distributed_type == several and would_choose_webgpu()
+            is_named = named is not None and named.type == "webgpu" and named.index is None
+            if self.backend is None or not (is_open or is_named):
+                set_device(self)
+                return
+            index = self.local_process_index % webgpu.device_count()
+            self.device = torch.device("webgpu", index)
+            webgpu.set_device(index)
+
+        return set_own
+
+    _ask_accelerate = ask
     default_device.__doc__ = ask.__doc__
     partial_state.default_device = property(default_device)
+    _patching.replace_method(partial_state, "_prepare_backend", make_backend)
+    _patching.replace_method(partial_state, "set_device", make_device)
 
 
 def would_choose_webgpu() -> bool:
@@ -61,8 +108,43 @@ def uses_webgpu() -> bool:
 
 
 def adapt_accelerator(accelerator: types.ModuleType) -> None:
-    """`mixed_precision="fp16"` accepts the device."""
-    _patching.extend_constant(accelerator.Accelerator.__init__, {"cuda", "xpu", "npu"}, "webgpu")
+    """`mixed_precision="fp16"` accepts the device, and DDP gets the device of the process."""
+    owner = accelerator.Accelerator
+    _patching.extend_constant(owner.__init__, {"cuda", "xpu", "npu"}, "webgpu")
+
+    def make(prepare_model: Any) -> Any:
+        def prepare(self: Any, *args: Any, **kwargs: Any) -> Any:
+            # DDP is told the number of the process, which is no device's where processes share one.
+            state, index = vars(self.state), self.device.index
+            number = self.local_process_index
+            if self.device.type != "webgpu" or index is None or index == number:
+                return prepare_model(self, *args, **kwargs)
+            state["local_process_index"] = index
+            try:
+                return prepare_model(self, *args, **kwargs)
+            finally:
+                state["local_process_index"] = number
+
+        return prepare
+
+    _patching.replace_method(owner, "prepare_model", make)
+
+
+def adapt_launch(launch: types.ModuleType) -> None:
+    """`accelerate launch --num_processes 2` starts two processes. It would start one."""
+
+    def make(validate: Any) -> Any:
+        def validate_command(args: Any) -> Any:
+            args, *rest = validate(args)
+            other = ("tpu", "tpu_use_cluster", "use_deepspeed", "use_fsdp", "use_megatron_lm")
+            is_told = args.multi_gpu or args.cpu or getattr(args, "use_cpu", False)
+            if not is_told and not any(getattr(args, name, False) for name in other):
+                args.multi_gpu = (args.num_processes or 0) > 1 and would_choose_webgpu()
+            return args, *rest
+
+        return validate_command
+
+    _patching.replace(launch, "_validate_launch_command", make)
 
 
 def adapt_modeling(modeling: types.ModuleType) -> None:
