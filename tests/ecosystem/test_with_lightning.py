@@ -157,3 +157,117 @@ def test_fabric(precision):
     assert fabric.device == torch.device("webgpu", 0)
     assert set(seen) == {dtype}
     torch.testing.assert_close(losses[1], losses[0], rtol=tolerance, atol=tolerance)
+
+
+TWO = """
+import os, sys, warnings
+import torch
+import lightning as L
+from torch import nn
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.fsdp import fully_shard
+
+warnings.simplefilter("ignore")
+hooks = []
+
+
+def hook(state, bucket):
+    hooks.append(bucket.buffer().device.type)
+    return default_hooks.allreduce_hook(state, bucket)
+
+
+STRATEGIES = {
+    "sharded": lambda: ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1),
+    "hook": lambda: DDPStrategy(ddp_comm_hook=hook, process_group_backend="gloo"),
+}
+
+
+class Regression(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.body = nn.Linear(6, 2)
+
+    def configure_model(self):
+        if os.environ["STRATEGY"] == "sharded":
+            fully_shard(self.body, mesh=self.device_mesh["data_parallel"])
+
+    def training_step(self, batch, index):
+        return self.body(batch[0]).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+inputs = torch.randn(48, 6, generator=torch.Generator().manual_seed(2))
+data = torch.utils.data.TensorDataset(inputs)
+name = os.environ["STRATEGY"]
+model = Regression()
+trainer = L.Trainer(
+    accelerator=os.environ["ACCELERATOR"], devices=2, strategy=STRATEGIES.get(name, lambda: name)(),
+    precision=os.environ.get("PRECISION", "32-true"), max_epochs=1, logger=False,
+    enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    default_root_dir=os.environ["FOLDER"],
+)
+trainer.fit(model, torch.utils.data.DataLoader(data, batch_size=8, shuffle=False))
+weight = model.body.weight
+weight = weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+line = f"rank {trainer.global_rank} {trainer.strategy.root_device} {trainer.world_size} "
+line += f"{trainer.global_step} {weight.norm().item():.4f} {set(hooks)}"
+sys.stdout.write(line + chr(10))
+sys.stdout.flush()
+"""
+
+
+def run_lightning(run_two, strategy, accelerator="webgpu", launcher=("-u",), **variables):
+    """The lines of the processes, which Lightning starts, or torchrun."""
+    if not torch.distributed.is_available():
+        pytest.skip("this PyTorch has no torch.distributed")
+    variables |= {"STRATEGY": strategy, "ACCELERATOR": accelerator}
+    return [line.split() for line in run_two(TWO, launcher=launcher, **variables)]
+
+
+@pytest.mark.parametrize("strategy", ["auto", "ddp_find_unused_parameters_true", "hook", "sharded"])
+def test_two_devices(run_two, strategy):
+    expected, _ = run_lightning(run_two, "ddp", "cpu")
+    ran = "{'webgpu'}" if strategy == "hook" else "set()"
+    steps, norm = expected[4:6]
+    assert steps == "3"  # each process has half of the data
+    assert run_lightning(run_two, strategy) == [
+        ["rank", str(rank), f"webgpu:{rank}", "2", steps, norm, ran] for rank in range(2)
+    ]
+
+
+def test_two_devices_in_mixed_precision(run_two):
+    lines = run_lightning(run_two, "ddp", launcher=(), PRECISION="16-mixed")
+    assert [line[1:5] for line in lines] == [[str(k), f"webgpu:{k}", "2", "3"] for k in range(2)]
+    assert lines[0][5] == lines[1][5]
+
+
+def test_fabric_on_two_devices(run_two):
+    lines = run_two(
+        """
+import sys, torch, lightning as L
+fabric = L.Fabric(accelerator="webgpu", devices=2, strategy="ddp")
+fabric.launch()
+torch.manual_seed(fabric.global_rank)
+model = torch.nn.Linear(4, 2)
+model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), 0.1))
+fabric.backward(model(torch.randn(2, 4, device=fabric.device)).sum())
+optimizer.step()
+everyone = fabric.all_gather(model.weight.detach())
+same = torch.equal(everyone[0], everyone[1])
+sys.stdout.write(f"rank {fabric.global_rank} {fabric.device} {same}" + chr(10))
+sys.stdout.flush()
+""",
+        launcher=("-u",),
+    )
+    assert lines == ["rank 0 webgpu:0 True", "rank 1 webgpu:1 True"]
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "fsdp_cpu_offload"])
+def test_fsdp_is_refused(strategy):
+    for make in (L.Trainer, L.Fabric):
+        with pytest.raises(ValueError, match=r"made for CUDA.*ModelParallelStrategy"):
+            make(accelerator="webgpu", strategy=strategy)

@@ -44,6 +44,9 @@ LIBRARIES: dict[str, tuple[str, dict[str, str]]] = {
                 (pytorch, "trainer.connectors.accelerator_connector", "adapt_trainer_connector"),
                 (fabric, "connector", "adapt_fabric_connector"),
                 (pytorch, "trainer.setup", "adapt_trainer_setup"),
+                (pytorch, "strategies.ddp", "adapt_trainer_ddp"),
+                (fabric, "strategies.ddp", "adapt_fabric_ddp"),
+                (fabric, "utilities.distributed", "adapt_distributed"),
             )
         },
     ),

@@ -105,6 +105,22 @@ def _adapt_connector(connector: Any, package: str) -> None:
 
         return choose
 
+    def make_check(check_strategy: Any) -> Any:
+        def check(self: Any) -> None:
+            chosen = self._strategy_flag
+            # The names of FSDP, and of its variants, begin so.
+            if is_ours(self) and (
+                "FSDP" in type(chosen).__name__ or str(chosen).startswith("fsdp")
+            ):
+                raise ValueError(
+                    "The strategy `fsdp` is made for CUDA and is not supported with "
+                    "`accelerator='webgpu'`. `strategy='ddp'` keeps the whole model in each "
+                    "process, and `ModelParallelStrategy` shards one with PyTorch's `fully_shard`."
+                )
+            check_strategy(self)
+
+        return check
+
     def make_precision(check_and_init_precision: Any) -> Any:
         def check(self: Any) -> Any:
             # The list of devices with mixed precision holds names; the flag may be an object.
@@ -139,6 +155,7 @@ def _adapt_connector(connector: Any, package: str) -> None:
         return choose
 
     _patching.extend_constant(connector._check_and_init_precision, {"cpu", "mps"}, "webgpu")
+    _patching.replace_method(connector, "_check_strategy_and_fallback", make_check)
     _patching.replace_method(connector, "_check_and_init_precision", make_precision)
     _patching.replace_method(connector, "_choose_strategy", make_strategy)
     _patching.replace_method(connector, "_choose_auto_accelerator", make_auto)
@@ -153,6 +170,67 @@ def adapt_trainer_connector(module: types.ModuleType) -> None:
 def adapt_fabric_connector(module: types.ModuleType) -> None:
     """What the same arguments of `Fabric` mean."""
     _adapt_connector(module._Connector, module.__name__.rpartition(".")[0])
+
+
+def adapt_trainer_ddp(ddp: types.ModuleType) -> None:
+    """`Trainer(devices=2)`, and `strategy="ddp"` with its variants."""
+    _adapt_ddp(ddp, "_setup_model")
+
+    def make_hooks(register_ddp_hooks: Any) -> Any:
+        def register(self: Any) -> None:
+            if self.root_device.type != "webgpu":
+                register_ddp_hooks(self)
+                return
+            ddp._register_ddp_comm_hook(
+                model=self.model,
+                ddp_comm_state=self._ddp_comm_state,
+                ddp_comm_hook=self._ddp_comm_hook,
+                ddp_comm_wrapper=self._ddp_comm_wrapper,
+            )
+
+        return register
+
+    _patching.replace_method(ddp.DDPStrategy, "_register_ddp_hooks", make_hooks)
+
+
+def adapt_fabric_ddp(ddp: types.ModuleType) -> None:
+    """The same arguments of `Fabric`."""
+    _adapt_ddp(ddp, "setup_module")
+
+
+def _adapt_ddp(ddp: Any, name: str) -> None:
+    """The method that wraps a model does so in a stream of CUDA, whatever the device is."""
+
+    def make(wrap: Any) -> Any:
+        def wrap_own(self: Any, module: Any) -> Any:
+            device = self.root_device
+            if device.type != "webgpu":
+                return wrap(self, module)
+            return ddp.DistributedDataParallel(
+                module=module, device_ids=[device.index], **self._ddp_kwargs
+            )
+
+        return wrap_own
+
+    _patching.replace_method(ddp.DDPStrategy, name, make)
+
+
+def adapt_distributed(distributed: types.ModuleType) -> None:
+    """`ModelParallelStrategy`, whose groups are parts of the group of all processes.
+
+    That a group belongs to a device tells PyTorch that it can be split, as those of NCCL can.
+    """
+
+    def make(init_dist_connection: Any) -> Any:
+        def initialize(*args: Any, **kwargs: Any) -> None:
+            device = kwargs.get("device_id")
+            if device is not None and device.type == "webgpu":
+                del kwargs["device_id"]
+            init_dist_connection(*args, **kwargs)
+
+        return initialize
+
+    _patching.replace(distributed, "_init_dist_connection", make)
 
 
 def adapt_trainer_setup(setup: types.ModuleType) -> None:
