@@ -42,7 +42,10 @@ def test_importing_takes_no_time(check_python):
     others = {name for name in own if name.partition(".")[0] != "torch_webgpu"}
     # The runtime's library alone, of a package that takes long to import.
     assert others <= {"_cffi_backend", "wgpudawn._lib"} | {n for n in others if "_dawn" in n}
-    heavy = ("graphs", "inductor.interface", "_shader", "webgpu.shaders", "wgsl", "_environment")
+    heavy = (
+        *("graphs", "export", "distributed", "inductor.interface", "_shader", "wgsl"),
+        *("webgpu.amp", "webgpu.profiler", "webgpu.shaders", "webgpu.tunable", "_environment"),
+    )
     assert not [name for name in own if name.removeprefix("torch_webgpu.").startswith(heavy)]
     assert not {f"torch_webgpu.integrations.{n}" for n in ("accelerate", "lightning")} & own
 
