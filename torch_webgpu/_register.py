@@ -114,6 +114,17 @@ def _register() -> None:
     if extension.has_distributed:
         _import_hook.when_imported("torch.distributed.distributed_c10d", _register_process_group)
     _import_hook.when_imported("torch.utils.collect_env", _extend_collect_env)
+    _import_hook.when_imported("torch.nested._internal.sdpa", _adapt_ragged("adapt_sdpa"))
+    _import_hook.when_imported("torch.nn.attention.varlen", _adapt_ragged("adapt_varlen"))
+
+
+def _adapt_ragged(function: str) -> Callable[[types.ModuleType], None]:
+    def adapt(module: types.ModuleType) -> None:
+        from torch_webgpu import _ragged_attention
+
+        getattr(_ragged_attention, function)(module)
+
+    return adapt
 
 
 def _let_autocast_pass_higher_order_operators() -> None:

@@ -46,7 +46,8 @@ def _rebuild_tensor(
 ) -> torch.Tensor:
     from torch_webgpu import webgpu
 
-    count = webgpu.device_count()
+    # A forked child has no devices, and the first use says why.
+    count = webgpu.device_count() or (webgpu._is_in_bad_fork() and device.index + 1)
     if device.index >= count:
         raise RuntimeError(
             f"a tensor on {device} of another process cannot be received: this process has "

@@ -61,12 +61,14 @@ def test_exit_with_work_under_way(check_python):
 
 
 FORK = """
-import os, sys
+import os, pickle, sys
+from multiprocessing.reduction import ForkingPickler
 import torch
 import torch_webgpu
 
 x = torch.ones(3).webgpu()
 x.requires_grad_().view(3).backward(torch.ones(3).webgpu())
+sent = ForkingPickler.dumps(torch.ones(2).webgpu())
 pid = os.fork()
 if pid == 0:
     for use in ({use}):
@@ -92,6 +94,7 @@ def test_forked_child_gets_cudas_kind_of_error(check_python):
         "lambda: x + x",
         "lambda: torch.webgpu.synchronize()",
         "lambda: torch.webgpu.init()",
+        "lambda: pickle.loads(sent)",
     ]
     lines = check_python(FORK.format(use=", ".join(uses))).splitlines()
     assert len(lines) == len(uses)
