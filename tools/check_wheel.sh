@@ -48,6 +48,8 @@ assert wgsl.kernels() and wgsl.expression("sin", torch.float32)
 assert (torch.ones(3, device="webgpu") + 1).tolist() == [2.0, 2.0, 2.0]
 built_for = ".".join(torch.__version__.split(".")[:2])
 assert f"torch=={built_for}.*" in importlib.metadata.requires("torch-webgpu")
+version = importlib.metadata.version("torch-webgpu")
+assert version == f"{torch_webgpu.__version__}+torch{built_for}", version
 print(torch_webgpu.cmake_prefix_path)
 PY
 prefix=$("$work/venv/bin/python" check.py | tail -n 1)

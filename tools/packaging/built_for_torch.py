@@ -2,10 +2,14 @@
 
 PyTorch's C++ interface changes with every minor version: pip must not put a wheel beside another.
 This is a provider for scikit-build-core's dynamic metadata. It adds one requirement to those of
-pyproject.toml, which state what the sources can be built for.
+pyproject.toml, which state what the sources can be built for. The version gets a local part, as
+those of PyTorch's own wheels have: ``0.1.0+torch2.13``. Without it the wheels for all versions of
+torch had one name, and pip, which takes one wheel of each version, would not look for the one that
+fits the installed torch.
 """
 
 import importlib.metadata
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +28,12 @@ class Provider:
 
     def dynamic_metadata(
         self, settings: Mapping[str, Any], project: Mapping[str, Any]
-    ) -> dict[str, list[str]]:
+    ) -> dict[str, Any]:
+        if not self.is_wheel:
+            return {"dependencies": []}
         major, minor = importlib.metadata.version("torch").split(".")[:2]
-        return {"dependencies": [f"torch=={major}.{minor}.*"] if self.is_wheel else []}
+        found: dict[str, Any] = {"dependencies": [f"torch=={major}.{minor}.*"]}
+        # pip refuses a wheel that has another version than the source distribution it is made of.
+        if not pathlib.Path("PKG-INFO").exists():
+            found["version"] = f"{project['version']}+torch{major}.{minor}"
+        return found
