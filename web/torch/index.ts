@@ -13,9 +13,11 @@ import * as reduce from "./ops/reduce";
 import * as sort from "./ops/sort";
 import * as spatial from "./ops/spatial";
 import { NotImplementedError, RuntimeError } from "./errors";
+import * as nnModule from "./nn";
 import * as pt from "./io/pt";
 import * as safetensors from "./io/safetensors";
 import { Runtime } from "./runtime";
+import { checkedClasses, checkedFunction, checkedFunctions } from "./signatures";
 import { runtime, scope, setRuntime } from "./storage";
 import { Tensor } from "./tensor";
 
@@ -57,7 +59,7 @@ async function init(device?: GPUDevice): Promise<GPUDevice> {
 
 const { unary, binary, ...plain } = pointwise;
 
-const operators = {
+const operators = checkedFunctions({
   ...unary,
   ...binary,
   ...plain,
@@ -72,7 +74,7 @@ const operators = {
   ...sort,
   ...spatial,
   var: reduce.variance,
-};
+});
 
 /** What a name that does not exist gives: an error that says so, where undefined would only say "not a function". */
 function named<T extends object>(members: T, prefix: string): T {
@@ -93,7 +95,7 @@ export const torch = named(
     ...operators,
     ...({ float32: "float32", float16: "float16", int32: "int32", int64: "int64" } as const),
     ...({ bool: "bool", float: "float32", half: "float16", int: "int32", long: "int64" } as const),
-    ...{ init, scope, Tensor, autograd: { grad: autograd.grad } },
+    ...{ init, scope, Tensor, autograd: { grad: checkedFunction("autograd.grad", autograd.grad) } },
     no_grad: autograd.no_grad,
     enable_grad: autograd.enable_grad,
     set_grad_enabled: autograd.set_grad_enabled,
@@ -111,8 +113,38 @@ export const torch = named(
   "torch",
 );
 
+export const nn = named(
+  {
+    ...checkedClasses(nnModule),
+    functional: named(checkedFunctions({ ...nnModule.functional }), "torch.nn.functional"),
+  },
+  "torch.nn",
+);
+
+// A constant has no types: these are the classes of nn as such.
+/* eslint-disable-next-line @typescript-eslint/no-namespace -- there is no other way to give them */
+export declare namespace nn {
+  export type Module = nnModule.Module;
+  export type Parameter = nnModule.Parameter;
+  export type StateDict = nnModule.StateDict;
+  export type Identity = nnModule.Identity;
+  export type Linear = nnModule.Linear;
+  export type Conv2d = nnModule.Conv2d;
+  export type Conv1d = nnModule.Conv1d;
+  export type ConvTranspose2d = nnModule.ConvTranspose2d;
+  export type Embedding = nnModule.Embedding;
+  export type LayerNorm = nnModule.LayerNorm;
+  export type RMSNorm = nnModule.RMSNorm;
+  export type BatchNorm1d = nnModule.BatchNorm1d;
+  export type BatchNorm2d = nnModule.BatchNorm2d;
+  export type GroupNorm = nnModule.GroupNorm;
+  export type Dropout = nnModule.Dropout;
+  export type Sequential = nnModule.Sequential;
+  export type ModuleList = nnModule.ModuleList;
+  export type MultiheadAttention = nnModule.MultiheadAttention;
+}
+
 export { safetensors };
-export * as nn from "./nn";
 export * as optim from "./optim";
 export { NotImplementedError, RuntimeError } from "./errors";
 export type { DType, Scalar } from "./dtype";

@@ -8,6 +8,7 @@ import * as random from "./ops/random";
 import * as reduce from "./ops/reduce";
 import * as sort from "./ops/sort";
 import type { Dims, ValuesAndIndices } from "./ops/reduce";
+import { checkedFunction } from "./signatures";
 import { Tensor } from "./tensor";
 
 // Functions of the modules that are no methods: they take no tensor first, or help others.
@@ -86,7 +87,11 @@ export type Methods = Overloaded &
 function add(functions: object, not: readonly string[]): void {
   for (const [name, operator] of Object.entries(functions)) {
     if (!not.includes(name)) {
-      const call = operator as (self: Tensor, ...args: unknown[]) => unknown;
+      const call = checkedFunction(
+        name,
+        operator as (self: Tensor, ...args: unknown[]) => unknown,
+        true,
+      );
       Object.defineProperty(Tensor.prototype, name, {
         value(this: Tensor, ...args: unknown[]) {
           return call(this, ...args);

@@ -1,31 +1,91 @@
 // torch.optim: SGD, Adam and AdamW with PyTorch's arithmetic and state names.
 import { no_grad } from "./autograd";
-import { check, RuntimeError } from "./errors";
+import { check } from "./errors";
 import { zeros_like } from "./ops/factory";
-import type { Tensor } from "./tensor";
+import { checkOptions } from "./signatures";
+import { Tensor } from "./tensor";
 
 type Group<Options> = Options & { params: Tensor[] };
-export type Params<Options> =
-  Iterable<Tensor> | (Partial<Options> & { params: Iterable<Tensor> })[];
+type GivenGroup<Options> = Partial<Options> & { params: Iterable<Tensor> | Tensor };
+export type Params<Options> = Iterable<Tensor> | readonly GivenGroup<Options>[];
+
+// Options without those that are undefined: they stand for the default.
+const given = <Options extends object>(options: Partial<Options>): Partial<Options> =>
+  Object.fromEntries(
+    Object.entries(options).filter(([, value]) => value !== undefined),
+  ) as Partial<Options>;
+
+/** Where a class of optimizers refuses a value: its message, and whether a value of the option is right. */
+type Ranges<Options> = readonly (readonly [
+  keyof Options,
+  message: string,
+  right: (value: number) => boolean,
+])[];
+
+// Not NaN either.
+const isNotNegative = (value: number): boolean => value >= 0;
+const isBeta = (value: number): boolean => value >= 0 && value < 1;
 
 abstract class Optimizer<Options extends object> {
-  readonly param_groups: Group<Options>[];
+  readonly param_groups: Group<Options>[] = [];
   /** Tensors of each parameter. */
   readonly state = new Map<Tensor, Record<string, Tensor | number>>();
+  private readonly defaults: Options;
 
-  constructor(params: Params<Options>, defaults: Options) {
-    const list = [...params] as (Tensor | (Partial<Options> & { params: Iterable<Tensor> }))[];
+  constructor(
+    /** The name that errors have. */
+    private readonly owner: string,
+    params: Params<Options>,
+    defaults: Options,
+    options: Partial<Options>,
+    private readonly ranges: Ranges<Options>,
+  ) {
+    checkOptions(owner, options, Object.keys(defaults));
+    this.defaults = this.checked({ ...defaults, ...given(options) });
+    const list = [...params] as (Tensor | GivenGroup<Options>)[];
     check(list.length > 0, () => "optimizer got an empty parameter list");
-    const groups = list.every((one) => "params" in one)
-      ? (list as (Partial<Options> & { params: Iterable<Tensor> })[])
-      : [{ ...({} as Partial<Options>), params: list as Tensor[] }];
-    this.param_groups = groups.map((group) => ({
-      ...{ ...defaults, ...group },
-      params: [...group.params],
-    }));
-    for (const parameter of this.param_groups.flatMap((group) => group.params)) {
+    const isGroup = (one: unknown): one is GivenGroup<Options> =>
+      typeof one === "object" && one !== null && "params" in one;
+    const groups = list.every(isGroup)
+      ? list
+      : [{ params: list } as unknown as GivenGroup<Options>];
+    groups.forEach((group) => {
+      this.addGroup(group);
+    });
+  }
+
+  private addGroup(group: GivenGroup<Options>): void {
+    const { params, ...options } = group;
+    checkOptions(this.owner, options, Object.keys(this.defaults));
+    const made = {
+      ...this.checked({ ...this.defaults, ...given(options as Partial<Options>) }),
+      params: params instanceof Tensor ? [params] : [...params],
+    };
+    const before = new Set(this.param_groups.flatMap((other) => other.params));
+    for (const parameter of made.params) {
+      if (!((parameter as unknown) instanceof Tensor)) {
+        throw new TypeError(
+          `optimizer can only optimize Tensors, but one of the params is ${String(parameter)}`,
+        );
+      }
       check(parameter.is_leaf, () => "can't optimize a non-leaf Tensor");
+      check(
+        !before.has(parameter),
+        () => "some parameters appear in more than one parameter group",
+      );
     }
+    this.param_groups.push(made);
+  }
+
+  private checked(options: Options): Options {
+    for (const [name, message, right] of this.ranges) {
+      [options[name] as number | readonly number[]].flat().forEach((value, k) => {
+        if (typeof value !== "number" || !right(value)) {
+          throw new RangeError(`${message.replace("INDEX", String(k))}: ${String(value)}`);
+        }
+      });
+    }
+    return options;
   }
 
   zero_grad(): void {
@@ -79,13 +139,15 @@ export interface SGDOptions {
 
 export class SGD extends Optimizer<SGDOptions> {
   constructor(params: Params<SGDOptions>, options: Partial<SGDOptions> = {}) {
-    super(params, {
-      ...{ lr: 1e-3, momentum: 0, dampening: 0, weight_decay: 0, nesterov: false, maximize: false },
-      ...options,
-    });
+    const defaults = { lr: 1e-3, momentum: 0, dampening: 0, weight_decay: 0 };
+    super("SGD", params, { ...defaults, nesterov: false, maximize: false }, options, [
+      ["lr", "Invalid learning rate", isNotNegative],
+      ["momentum", "Invalid momentum value", isNotNegative],
+      ["weight_decay", "Invalid weight_decay value", isNotNegative],
+    ]);
     for (const group of this.param_groups) {
       if (group.nesterov && (group.momentum <= 0 || group.dampening !== 0)) {
-        throw new RuntimeError("Nesterov momentum requires a momentum and zero dampening");
+        throw new RangeError("Nesterov momentum requires a momentum and zero dampening");
       }
     }
   }
@@ -118,18 +180,27 @@ export interface AdamOptions {
   weight_decay: number;
   amsgrad: boolean;
   maximize: boolean;
+  /** Whether decay is taken from the parameter itself (AdamW), and not added to the gradient. */
+  decoupled_weight_decay: boolean;
 }
 
+const ADAM: AdamOptions = {
+  ...{ lr: 1e-3, betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0 },
+  ...{ amsgrad: false, maximize: false, decoupled_weight_decay: false },
+};
+const ADAM_RANGES: Ranges<AdamOptions> = [
+  ["lr", "Invalid learning rate", isNotNegative],
+  ["eps", "Invalid epsilon value", isNotNegative],
+  ["betas", "Invalid beta parameter at index INDEX", isBeta],
+  ["weight_decay", "Invalid weight_decay value", isNotNegative],
+];
+
 export class Adam extends Optimizer<AdamOptions> {
-  /** Decay is added to the gradient, or taken from the parameter itself (AdamW). */
-  protected readonly decoupled: boolean = false;
+  protected static readonly title: string = "Adam";
+  protected static readonly defaults = ADAM;
 
   constructor(params: Params<AdamOptions>, options: Partial<AdamOptions> = {}) {
-    super(params, {
-      ...{ lr: 1e-3, betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0 },
-      ...{ amsgrad: false, maximize: false },
-      ...options,
-    });
+    super(new.target.title, params, new.target.defaults, options, ADAM_RANGES);
   }
 
   protected override update(parameter: Tensor, grad: Tensor, group: Group<AdamOptions>): void {
@@ -139,7 +210,7 @@ export class Adam extends Optimizer<AdamOptions> {
     state.step = count;
     let step = group.maximize ? grad.neg() : grad;
     if (group.weight_decay !== 0) {
-      if (this.decoupled) {
+      if (group.decoupled_weight_decay) {
         parameter.mul_(1 - group.lr * group.weight_decay);
       } else {
         step = step.add(parameter, { alpha: group.weight_decay });
@@ -161,9 +232,8 @@ export class Adam extends Optimizer<AdamOptions> {
 }
 
 export class AdamW extends Adam {
-  protected override readonly decoupled = true;
-
-  constructor(params: Params<AdamOptions>, options: Partial<AdamOptions> = {}) {
-    super(params, { weight_decay: 1e-2, ...options });
-  }
+  protected static override readonly title = "AdamW";
+  protected static override readonly defaults = {
+    ...{ ...ADAM, weight_decay: 1e-2, decoupled_weight_decay: true },
+  };
 }

@@ -1,4 +1,5 @@
 // Layers by PyTorch's names, with its parameters' names, shapes and first values.
+import type { ClassLoss } from "../ops/loss";
 import type { Pair } from "../ops/spatial";
 import * as f from "./functional";
 import { zeros, ones, tensor } from "../ops/factory";
@@ -192,28 +193,38 @@ export class RMSNorm extends Module {
   }
 }
 
+export interface BatchNormOptions {
+  eps?: number;
+  momentum?: number;
+  affine?: boolean;
+  track_running_stats?: boolean;
+}
+
 class BatchNorm extends Module {
-  weight: Parameter;
-  bias: Parameter;
-  declare running_mean: Tensor;
-  declare running_var: Tensor;
-  declare num_batches_tracked: Tensor;
+  weight: Parameter | undefined;
+  bias: Parameter | undefined;
+  declare running_mean: Tensor | undefined;
+  declare running_var: Tensor | undefined;
+  declare num_batches_tracked: Tensor | undefined;
 
   constructor(
     num_features: number,
-    private readonly options: { eps?: number; momentum?: number } = {},
+    private readonly options: BatchNormOptions = {},
   ) {
     super();
-    this.weight = new Parameter(ones([num_features]));
-    this.bias = new Parameter(zeros([num_features]));
-    this.register_buffer("running_mean", zeros([num_features]));
-    this.register_buffer("running_var", ones([num_features]));
-    this.register_buffer("num_batches_tracked", tensor(0));
+    const affine = options.affine ?? true;
+    this.weight = affine ? new Parameter(ones([num_features])) : undefined;
+    this.bias = affine ? new Parameter(zeros([num_features])) : undefined;
+    if (options.track_running_stats ?? true) {
+      this.register_buffer("running_mean", zeros([num_features]));
+      this.register_buffer("running_var", ones([num_features]));
+      this.register_buffer("num_batches_tracked", tensor(0));
+    }
   }
 
   override forward(input: Tensor): Tensor {
     if (this.training) {
-      this.num_batches_tracked.add_(1);
+      this.num_batches_tracked?.add_(1);
     }
     return f.batch_norm(
       ...([input, this.running_mean, this.running_var, this.weight, this.bias] as const),
@@ -225,17 +236,18 @@ export class BatchNorm1d extends BatchNorm {}
 export class BatchNorm2d extends BatchNorm {}
 
 export class GroupNorm extends Module {
-  weight: Parameter;
-  bias: Parameter;
+  weight: Parameter | undefined;
+  bias: Parameter | undefined;
 
   constructor(
     private readonly num_groups: number,
     num_channels: number,
-    private readonly options: { eps?: number } = {},
+    private readonly options: { eps?: number; affine?: boolean } = {},
   ) {
     super();
-    this.weight = new Parameter(ones([num_channels]));
-    this.bias = new Parameter(zeros([num_channels]));
+    const affine = options.affine ?? true;
+    this.weight = affine ? new Parameter(ones([num_channels])) : undefined;
+    this.bias = affine ? new Parameter(zeros([num_channels])) : undefined;
   }
 
   override forward(input: Tensor): Tensor {
@@ -297,12 +309,19 @@ export const MaxPool2d = activation(f.max_pool2d);
 export const AvgPool2d = activation(f.avg_pool2d);
 export const AdaptiveAvgPool2d = activation(f.adaptive_avg_pool2d);
 
+function checkModule(module: unknown): void {
+  if (!(module instanceof Module)) {
+    throw new TypeError(`${String(module)} is not a Module subclass`);
+  }
+}
+
 export class Sequential extends Module {
   readonly length: number;
 
   constructor(...modules: Module[]) {
     super();
     this.length = modules.length;
+    modules.forEach(checkModule);
     modules.forEach((module, k) => Object.assign(this, { [String(k)]: module }));
   }
 
@@ -322,6 +341,7 @@ export class ModuleList extends Module implements Iterable<Module> {
   }
 
   append(module: Module): this {
+    checkModule(module);
     return Object.assign(this, { [String(this.length)]: module });
   }
 
@@ -399,9 +419,11 @@ export const MSELoss = lossModule<WithReduction>(f.mse_loss);
 export const L1Loss = lossModule<WithReduction>(f.l1_loss);
 export const SmoothL1Loss = lossModule<WithReduction & { beta?: number }>(f.smooth_l1_loss);
 export const HuberLoss = lossModule<WithReduction & { delta?: number }>(f.huber_loss);
-export const BCELoss = lossModule<WithReduction>(f.binary_cross_entropy);
-export const BCEWithLogitsLoss = lossModule<WithReduction>(f.binary_cross_entropy_with_logits);
-export const NLLLoss = lossModule<WithReduction & { ignore_index?: number }>(f.nll_loss);
-export const CrossEntropyLoss = lossModule<
-  WithReduction & { ignore_index?: number; label_smoothing?: number }
->(f.cross_entropy);
+export const BCELoss = lossModule<WithReduction & { weight?: Tensor }>(f.binary_cross_entropy);
+export const BCEWithLogitsLoss = lossModule<
+  WithReduction & { weight?: Tensor; pos_weight?: Tensor }
+>(f.binary_cross_entropy_with_logits);
+export const NLLLoss = lossModule<ClassLoss>(f.nll_loss);
+export const CrossEntropyLoss = lossModule<ClassLoss & { label_smoothing?: number }>(
+  f.cross_entropy,
+);

@@ -1,6 +1,7 @@
 // nn.Module: a tree of parameters and buffers with PyTorch's names.
 import { no_grad } from "../autograd";
 import { RuntimeError } from "../errors";
+import { checkOptions } from "../signatures";
 import { Tensor } from "../tensor";
 
 /** A tensor that a module trains. Its memory outlives scopes. */
@@ -94,8 +95,10 @@ export abstract class Module {
   /** Copies values into the parameters and buffers. Raises for names or shapes that do not fit. */
   load_state_dict(
     state: StateDict | Record<string, Tensor>,
-    { strict = true }: { strict?: boolean } = {},
+    options: { strict?: boolean } = {},
   ): { missing_keys: string[]; unexpected_keys: string[] } {
+    checkOptions("load_state_dict", options, ["strict"]);
+    const strict = options.strict ?? true;
     const given = state instanceof Map ? state : new Map(Object.entries(state));
     const own = new Map(this.members(() => true));
     const missing_keys = [...own.keys()].filter((name) => !given.has(name));

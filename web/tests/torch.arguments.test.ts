@@ -1,0 +1,130 @@
+// Arguments that nothing would read: each is an error, and changes nothing without a word.
+import { beforeAll, expect, test } from "vitest";
+import { nn, optim, torch } from "../torch";
+import { cpuDevice } from "./cpu/device";
+
+beforeAll(async () => {
+  await torch.init(cpuDevice());
+});
+
+// What TypeScript refuses, JavaScript and `any` can still give.
+// eslint-disable-next-line @typescript-eslint/no-explicit-any -- as said
+type Loose = any;
+const classes = nn as unknown as Record<string, new (...args: Loose[]) => nn.Module>;
+const f = nn.functional as unknown as Record<string, (...args: Loose[]) => Loose>;
+const t = torch as unknown as Record<string, (...args: Loose[]) => Loose>;
+
+test.each<[name: string, args: Loose[], message: RegExp]>([
+  ["Linear", [3, 4, false], /Linear\(\): expected an object of options, \{ bias \}, but got false/],
+  ["Linear", [3, 4, { biass: false }], /unexpected keyword argument 'biass'; it takes bias/],
+  ["Linear", [3, 4, { bias: false }, 1], /takes at most 3 arguments, but 4 were given/],
+  ["Conv1d", [1, 2, 3, 2], /expected an object of options, \{ stride, padding, .*, but got 2/],
+  ["Conv2d", [1, 2, 3, 2, 1], /takes at most 4 arguments, but 5 were given/],
+  ["ConvTranspose2d", [1, 2, 3, { outputPadding: 1 }], /unexpected keyword argument/],
+  ["BatchNorm1d", [3, { affin: false }], /unexpected keyword argument 'affin'/],
+  ["LayerNorm", [3, 1e-3], /expected an object of options/],
+  ["Embedding", [3, 4, 0], /expected an object of options, \{ padding_idx \}, but got 0/],
+  ["ReLU", [true], /ReLU\(\) takes at most 0 arguments/],
+  ["ReLU", [{ inplace: true }], /ReLU\(\) takes at most 0 arguments/],
+  ["Dropout", [{ p: 0.1 }], /Dropout\(p\): argument 1 is an object, where p belongs/],
+  ["MaxPool2d", [2, { stride: 1 }], /argument 2 is an object, where stride belongs/],
+  ["MSELoss", ["sum"], /expected an object of options, \{ reduction \}, but got "sum"/],
+  ["CrossEntropyLoss", [{ weights: undefined }], /unexpected keyword argument 'weights'/],
+  ["MultiheadAttention", [4, 2, { batch_first: true, dropout: 0.1 }], /'dropout'/],
+])("nn.%s(%j)", (name, args, message) => {
+  expect(() => new classes[name]!(...args)).toThrow(TypeError);
+  expect(() => new classes[name]!(...args)).toThrow(message);
+});
+
+test("functions and methods", () => {
+  const x = torch.ones([2, 2]);
+  const loose = x as unknown as Record<string, (...args: Loose[]) => Loose>;
+  expect(() => t.zeros!([2], "int64")).toThrow(/zeros\(\): expected an object .* but got "int64"/);
+  expect(() => t.zeros!([2], { type: "int64" })).toThrow(/unexpected keyword argument 'type'/);
+  expect(() => t.zeros!(2, 3, 4)).toThrow(/takes at most 2 arguments/);
+  expect(() => t.arange!(3, { typ: "int64" })).toThrow(/unexpected keyword argument 'typ'/);
+  expect(() => t.add!(x, x, 2)).toThrow(/add\(\): expected an object of options, \{ alpha \}/);
+  expect(() => loose.add!(x, 2)).toThrow(/add\(\): expected an object of options, \{ alpha \}/);
+  expect(() => loose.sum!(0, { keepdim: false })).toThrow(/argument 2 is an object, where keepdim/);
+  expect(() => loose.softmax!(1, "float16")).toThrow(/softmax\(\): expected an object/);
+  expect(() => loose.cumsum!({ dim: 0 })).toThrow(/its arguments are given by place/);
+  expect(() => f.conv2d!(x, x, undefined, { padding: 1 })).toThrow(/given by place/);
+  expect(() => f.dropout!(x, { p: 0.1 })).toThrow(/given by place/);
+  expect(() => f.mse_loss!(x, x, "sum")).toThrow(/expected an object of options, \{ reduction \}/);
+  expect(() => t.split!(x, { size: 1 })).toThrow(TypeError);
+  expect(() => {
+    x.backward(undefined, { retainGraph: true } as object);
+  }).toThrow(/unexpected keyword argument 'retainGraph'/);
+  expect(() => new nn.Linear(2, 2).load_state_dict({}, { strikt: false } as object)).toThrow(
+    /unexpected keyword argument 'strikt'/,
+  );
+  expect(() => new nn.Sequential([new nn.ReLU()] as unknown as nn.Module)).toThrow(
+    /is not a Module subclass/,
+  );
+});
+
+test("what is meant still works", async () => {
+  expect(new nn.Linear(3, 4, { bias: false }).bias).toBeUndefined();
+  expect(new nn.BatchNorm1d(3, { affine: false }).parameters()).toEqual([]);
+  expect([...new nn.BatchNorm2d(3, { track_running_stats: false }).state_dict().keys()]).toEqual([
+    ...["weight", "bias"],
+  ]);
+  expect(new nn.GroupNorm(1, 2, { affine: false }).parameters()).toEqual([]);
+  class Wide extends nn.Linear {
+    constructor() {
+      super(2, 8, { bias: false });
+    }
+  }
+  const wide: nn.Linear = new Wide();
+  expect(wide).toBeInstanceOf(nn.Linear);
+  expect(wide).toBeInstanceOf(Wide);
+  const normal = new nn.BatchNorm1d(2, { affine: false });
+  const out = normal.forward(torch.tensor([[1, 2], [3, 6]], { dtype: "float32" })); // prettier-ignore
+  expect((await out.abs().sub(1).abs().max().item()) as number).toBeLessThan(1e-4);
+});
+
+test.each<[name: "SGD" | "Adam" | "AdamW", options: Loose, message: string]>([
+  ["SGD", { learning_rate: 5 }, "SGD() got an unexpected keyword argument 'learning_rate'"],
+  ["Adam", { momentum: 5 }, "Adam() got an unexpected keyword argument 'momentum'"],
+  ["AdamW", 0.1, "AdamW(): expected an object of options"],
+  ["SGD", { lr: -1 }, "Invalid learning rate: -1"],
+  ["SGD", { lr: NaN }, "Invalid learning rate: NaN"],
+  ["SGD", { lr: "0.1" }, "Invalid learning rate: 0.1"],
+  ["SGD", { momentum: -0.5 }, "Invalid momentum value: -0.5"],
+  ["SGD", { weight_decay: -0.5 }, "Invalid weight_decay value: -0.5"],
+  ["SGD", { nesterov: true }, "Nesterov momentum requires a momentum and zero dampening"],
+  ["Adam", { betas: [2, 3] }, "Invalid beta parameter at index 0: 2"],
+  ["Adam", { betas: [0.9, 1] }, "Invalid beta parameter at index 1: 1"],
+  ["AdamW", { eps: -1 }, "Invalid epsilon value: -1"],
+  ["AdamW", { weight_decay: -1 }, "Invalid weight_decay value: -1"],
+])("optim.%s(%j)", (name, options, message) => {
+  const parameters = new nn.Linear(2, 2).parameters();
+  expect(() => new optim[name](parameters, options)).toThrow(message);
+  if (typeof options === "object") {
+    expect(() => new optim[name]([{ params: parameters, ...options }])).toThrow(message);
+  }
+});
+
+test("parameters of optimizers", () => {
+  const [weight, bias] = new nn.Linear(2, 2).parameters() as [nn.Parameter, nn.Parameter];
+  expect(() => new optim.SGD([{ params: [weight] }, { params: [weight, bias] }])).toThrow(
+    "some parameters appear in more than one parameter group",
+  );
+  expect(() => new optim.SGD([1 as Loose])).toThrow(/can only optimize Tensors/);
+});
+
+test("Adam with decoupled_weight_decay is AdamW", async () => {
+  const step = async (make: (p: nn.Parameter[]) => optim.Adam): Promise<unknown> => {
+    const parameter = new nn.Parameter(torch.tensor([1, -2], { dtype: "float32" }));
+    const optimizer = make([parameter]);
+    parameter.mul(parameter).sum().backward();
+    optimizer.step();
+    return parameter.detach().tolist();
+  };
+  const options = { lr: 0.1, weight_decay: 0.5 };
+  const adamW = await step((p) => new optim.AdamW(p, options));
+  expect(
+    await step((p) => new optim.Adam(p, { ...options, decoupled_weight_decay: true })),
+  ).toEqual(adamW);
+  expect(await step((p) => new optim.Adam(p, options))).not.toEqual(adamW);
+});
