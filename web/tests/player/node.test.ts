@@ -31,7 +31,7 @@ test.each(Object.keys(cases))("%s", async (name) => {
 });
 
 test("the module has at most 60 KB compressed, and imports nothing", async () => {
-  const code = await readFile(join(web, "dist", "player.js"));
+  const code = await readFile(join(web, "dist", "npm", "player.js"));
   expect(gzipSync(code).length).toBeLessThanOrEqual(60 * 1024);
   expect(code.toString()).not.toMatch(/\b(import|require)\s*[("'{]|\beval\b|new Function/);
 });
