@@ -30,7 +30,7 @@ test: build setup-web ## run the C++, the Python and the web tests
 	$(MAKE) --no-print-directory test-web && exit $$((cpp + python))
 
 test-web: build setup-web ## run the tests of web/ in Node and in Chromium; ARGS="-t names"
-	@cd web && npm run -s build
+	@cd web && npm run -s build tests
 	@$(VENV_PYTHON) web/site/make_pages.py --quick && $(VENV_PYTHON) web/tests/make_files.py
 	@cd web && npm run -s test -- $(ARGS)
 

@@ -1,6 +1,7 @@
 """`python web/site/make_pages.py` writes what the pages load into web/dist/site.
 
---quick trains the GPT and ResNet-18 for a few steps only, which is enough for tests of the pages.
+--quick trains the GPT and ResNet-18 for a few steps only, which is enough for tests of the pages, and
+writes into web/dist/tests/site.
 """
 
 import argparse
@@ -17,8 +18,8 @@ import torch
 import torch.nn.functional as F
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SITE = ROOT / "web" / "dist" / "site"
-# What takes long and is no output of the build: `npm run build` makes web/dist anew.
+DIST = ROOT / "web" / "dist"
+# What takes long and is no output of the build: `npm run build` makes the site anew.
 CACHE = ROOT / "web" / ".cache"
 sys.path.insert(0, str(ROOT))
 
@@ -337,10 +338,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="networks that are hardly trained")
     args = parser.parse_args()
-    digits(SITE / "digits")
-    gpt(SITE / "gpt", quick=args.quick)
-    similarity(SITE / "similarity")
-    resnet(SITE / "resnet", quick=args.quick)
+    site = DIST / "tests" / "site" if args.quick else DIST / "site"
+    digits(site / "digits")
+    gpt(site / "gpt", quick=args.quick)
+    similarity(site / "similarity")
+    resnet(site / "resnet", quick=args.quick)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { headerLength, parseHeader } from "../player/safetensors";
 import { serve } from "../tools/serve.mjs";
+import { site } from "./site/folder";
 import { findChromium, launch } from "./chromium";
 
 const path = findChromium();
-const site = join(import.meta.dirname, "..", "dist", "site");
 
 describe.skipIf(path === null)("the site", () => {
   let server: Awaited<ReturnType<typeof serve>>;

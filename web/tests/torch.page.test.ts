@@ -1,4 +1,4 @@
-// The page of all operators in Chromium, on a part of them. Needs web/dist (npm run build).
+// The page of all operators in Chromium, on a part of them. Needs web/dist/tests (npm run build tests).
 import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import type { AddressInfo } from "node:net";
@@ -6,8 +6,7 @@ import { join } from "node:path";
 import { chromium } from "playwright-core";
 import { expect, test } from "vitest";
 import { serve } from "../tools/serve.mjs";
-
-const site = join(import.meta.dirname, "..", "dist", "site");
+import { site } from "./site/folder";
 
 function findChromium(): string | undefined {
   try {

@@ -1,4 +1,5 @@
-// Builds web/dist: the npm package with its types, and the site.
+// Builds web/dist: the npm package with its types, and the site. `build.mjs tests` builds the site of the tests beside
+// it, with networks that are hardly trained: that which `make web` serves stays as it is.
 import { execFileSync } from "node:child_process";
 import { cp, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { existsSync } from "node:fs";
@@ -10,6 +11,7 @@ import { writeTables } from "./tables.mjs";
 const web = dirname(dirname(fileURLToPath(import.meta.url)));
 const dist = join(web, "dist");
 const npm = join(dist, "npm");
+const target = process.argv[2] === "tests" ? join(dist, "tests", "site") : join(dist, "site");
 
 const options = { bundle: true, format: "esm", target: "es2022", logLevel: "warning" };
 
@@ -17,7 +19,9 @@ const options = { bundle: true, format: "esm", target: "es2022", logLevel: "warn
 const rooms = ["player", "torch"].filter((room) => existsSync(join(web, room, "index.ts")));
 
 await writeTables();
-await rm(dist, { recursive: true, force: true });
+for (const folder of [npm, target]) {
+  await rm(folder, { recursive: true, force: true });
+}
 await mkdir(npm, { recursive: true });
 // One build for each room, so that a module of the package is one file.
 for (const room of rooms) {
@@ -80,7 +84,7 @@ await cp(join(web, "..", "LICENSE"), join(npm, "LICENSE"));
 // The site: static files as they are, and each page's main.ts and worker.ts as modules beside it.
 const site = join(web, "site");
 const files = await readdir(site, { recursive: true });
-await cp(site, join(dist, "site"), {
+await cp(site, target, {
   recursive: true,
   filter: (source) => !/\.(ts|md|py)$/.test(source),
 });
@@ -90,7 +94,7 @@ if (pages.length > 0) {
     ...options,
     entryPoints: pages.map((page) => join(site, page)),
     outbase: site,
-    outdir: join(dist, "site"),
+    outdir: target,
     minify: true,
     splitting: true,
     chunkNames: "shared-[hash]",

@@ -4,6 +4,7 @@ import { copyFileSync, existsSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { writeTables } from "../../tools/tables.mjs";
+import { site } from "../site/folder";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const tests = join(here, "..");
@@ -50,7 +51,7 @@ export function record(): void {
 export default async function setup(): Promise<void> {
   await writeTables();
   record();
-  const page = join(here, "..", "..", "dist", "site", "operators");
+  const page = join(site, "operators");
   if (existsSync(page)) {
     copyFileSync(join(files, "torch", "ops.json"), join(page, "ops.json"));
   }
