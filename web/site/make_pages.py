@@ -1,7 +1,7 @@
 """`python web/site/make_pages.py` writes what the pages load into web/dist/site.
 
---quick trains the GPT and ResNet-18 for a few steps only, which is enough for tests of the pages, and
-writes into web/dist/tests/site.
+--quick trains the GPT and ResNet-18 for a few steps only, which is enough for tests of the pages,
+and writes into web/dist/tests/site.
 """
 
 import argparse

@@ -87,6 +87,38 @@ describe.skipIf(path === null)("the site", () => {
     expect(errors).toEqual([]);
   }, 170_000); // compiling for a software GPU takes most of it
 
+  test("digits: after a lost device training goes on from where it was kept", async () => {
+    const page = await open("digits/");
+    await page.waitForSelector("#train:enabled");
+    await page.evaluate(`{
+      const { checkpoint } = player;
+      player.checkpoint = async () => {
+        await checkpoint.call(player);
+        globalThis.kept = await player.state();
+      };
+    }`);
+    const numberOf = async (id: string): Promise<number> =>
+      parseFloat((await page.textContent(`#${id}`))!);
+    await page.click("#train");
+    // An epoch has 21 steps; some more are lost with the device.
+    await page.waitForFunction("parseInt(document.getElementById('step').textContent) >= 24");
+    await page.evaluate("player.device.destroy()");
+    await page.waitForSelector("#notice:has-text('Training is back at step 21')");
+    expect(await page.textContent("#notice")).toMatch(/Press Go on to go on from there/);
+    expect(await numberOf("step")).toBe(21);
+    const same = await page.evaluate<boolean>(
+      "player.state().then((state) => state.every((byte, k) => byte === kept[k]))",
+    );
+    expect(same).toBe(true);
+    await page.click("#train:has-text('Go on')");
+    await page.waitForFunction("parseInt(document.getElementById('step').textContent) >= 23");
+    // Weights that were never trained give 2.3.
+    expect(await numberOf("loss")).toBeLessThan(2);
+    expect(await page.isVisible("#notice")).toBe(false);
+    await page.close();
+    expect(errors).toEqual([]);
+  }, 170_000);
+
   test("gpt: writes what PyTorch writes, stops, goes on", async () => {
     const facts = JSON.parse(await readFile(join(site, "gpt", "gpt.json"), "utf-8")) as {
       greedy: { prompt: string; text: string };

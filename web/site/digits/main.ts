@@ -52,6 +52,13 @@ function shuffled(count: number): number[] {
   return order;
 }
 
+interface Kept {
+  readonly step: number;
+  readonly order: number[];
+  readonly loss: string;
+  readonly accuracy: string;
+}
+
 class Page {
   private readonly pad: Pad;
   private readonly plot: Plot;
@@ -60,6 +67,8 @@ class Page {
   private step = 0;
   private order: number[] = [];
   private running = false;
+  /** What the page showed at the player's last checkpoint, which a lost device goes back to. */
+  private kept: Kept = { step: 0, order: [], loss: "–", accuracy: "–" };
   /** What is to be classified next; one is under way at a time. */
   private wanted: Float32Array<ArrayBuffer> | null = null;
   private classifying = false;
@@ -106,10 +115,36 @@ class Page {
     try {
       await work();
     } catch (error) {
+      if (error instanceof DeviceLostError) {
+        this.goBack();
+      }
       this.pause();
-      const text = messageOf(error);
-      showError(error instanceof DeviceLostError ? `${text} Press Train to go on.` : text);
+      showError(
+        error instanceof DeviceLostError
+          ? `This page lost the GPU. Training is back at step ${this.step}, where a copy of the ` +
+              `network was kept. Press ${button("train").textContent!} to go on from there.`
+          : messageOf(error),
+      );
     }
+  }
+
+  /** Keeps what training needs to go on: the player its tensors, the page where it is. */
+  private async keep(): Promise<void> {
+    const { step, order } = this;
+    await this.player.checkpoint();
+    const [loss, accuracy] = [find("loss").textContent!, find("accuracy").textContent!];
+    this.kept = { step, order, loss, accuracy };
+  }
+
+  /** After a loss: the player's next call runs on its last checkpoint. */
+  private goBack(): void {
+    const { step, order, loss, accuracy } = this.kept;
+    Object.assign(this, { step, order });
+    this.plot.cut(step);
+    write("loss", loss);
+    write("accuracy", accuracy);
+    write("speed", "–");
+    this.showStep();
   }
 
   // ---- Training
@@ -127,6 +162,7 @@ class Page {
       await this.trainStep();
       if (this.step % this.epochSteps === 0 || this.step === this.steps) {
         await this.measure();
+        await this.keep();
         this.classify();
       }
       const now = performance.now();
@@ -139,6 +175,7 @@ class Page {
       }
     }
     this.pause();
+    await this.keep();
   }
 
   private get epochSteps(): number {
@@ -187,12 +224,14 @@ class Page {
   private async restart(): Promise<void> {
     await this.player.loadState(this.start);
     this.step = 0;
-    this.plot.clear();
     this.showStep();
     write("loss", "–");
     write("speed", "–");
-    this.pause();
     await this.measure();
+    await this.keep();
+    // Only now: a loss before goes back to what the curve shows.
+    this.plot.cut(0);
+    this.pause();
     this.classify();
   }
 
@@ -211,6 +250,7 @@ class Page {
       await this.player.loadState(await file.arrayBuffer(), "model");
       hideError();
       await this.measure();
+      await this.keep();
       this.classify();
     }
   }

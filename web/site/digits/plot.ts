@@ -1,7 +1,7 @@
 /** A curve of losses, with a running mean. */
 
 export class Plot {
-  private losses: number[] = [];
+  private readonly losses: number[] = [];
   private drawing = 0;
 
   constructor(
@@ -12,8 +12,9 @@ export class Plot {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 
-  clear(): void {
-    this.losses = [];
+  /** The curve of the first steps only. */
+  cut(steps: number): void {
+    this.losses.length = Math.min(this.losses.length, steps);
     this.draw();
   }
 
