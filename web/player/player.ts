@@ -250,6 +250,7 @@ export class Player {
   /** Calls so far, and how many of them the last checkpoint has, or nobody can have back. */
   #calls = 0;
   #safeCalls = 0;
+  #loaded = false;
   #rebuilding: Promise<void> | null = null;
   #lostMessage: string | null = null;
   #disposed = false;
@@ -428,6 +429,7 @@ export class Player {
       numbers.forEach((value, key) => this.#numbers.set(key, value));
       // What was loaded counts as calls, which a loss of the device would undo.
       this.#calls += 1;
+      this.#loaded = true;
     });
   }
 
@@ -533,7 +535,7 @@ export class Player {
     }
     this.#calls += 1;
     const every = this.#options.checkpointEvery ?? 0;
-    if (every > 0 && this.#callsSince % every === 0) {
+    if (every > 0 && (this.#calls - this.#safeCalls) % every === 0) {
       this.#checkpointNow().catch(() => undefined); // a loss, which the next call notices
     }
     return this.#guard(machine, running).then((contents) => {
@@ -702,6 +704,18 @@ export class Player {
     return found;
   }
 
+  /** Whether a call can depend on an earlier one: by a state that was loaded, a buffer that starts with a tensor of the
+   * file, or an input or a number that it may leave out. */
+  get #keepsSomething(): boolean {
+    const { buffers, functions, numbers } = this.#parsed.program;
+    return (
+      this.#loaded ||
+      numbers.size > 0 ||
+      [...this.#machine.written].some((buffer) => buffers[buffer]!.entry !== undefined) ||
+      [...functions.values()].some(({ inputs }) => [...inputs.values()].some((one) => one.optional))
+    );
+  }
+
   async #checkpointNow(): Promise<void> {
     const { program } = this.#parsed;
     const numbers = new Map(this.#numbers);
@@ -725,8 +739,9 @@ export class Player {
     }
   }
 
+  /** Calls that a loss undoes. */
   get #callsSince(): number {
-    return this.#calls - this.#safeCalls;
+    return this.#keepsSomething ? this.#calls - this.#safeCalls : 0;
   }
 
   // ---- Lost devices
@@ -744,8 +759,10 @@ export class Player {
     const how =
       this.#options.device !== undefined && !canRebuild
         ? "It was given to the player, so load the file again with another one"
-        : `The next call goes on without the last ${calls} calls, from ` +
-          (this.#checkpointed === null ? "what the file has" : "the last checkpoint");
+        : calls === 0
+          ? "The next call runs on a new one, and nothing that the program keeps is lost"
+          : `The next call goes on without the last ${calls === 1 ? "call" : `${calls} calls`}, from ` +
+            (this.#checkpointed === null ? "what the file has" : "the last checkpoint");
     return new DeviceLostError(`the GPU device was lost (${message}). ${how}.`, calls);
   }
 

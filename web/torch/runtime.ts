@@ -54,6 +54,8 @@ export class Runtime {
   private waiting = 0;
   private lastId = 0;
   private failure: Error | undefined;
+  /** Why the device was lost. Its tensors are gone, so all that follows raises. */
+  private lost: string | undefined;
   private errorsUsed = false;
 
   constructor(readonly device: GPUDevice) {
@@ -66,8 +68,8 @@ export class Runtime {
     device.addEventListener("uncapturederror", (event) => {
       this.failure ??= new Error(`WebGPU: ${event.error.message}`);
     });
-    void device.lost.then((lost) => {
-      this.failure ??= new Error(`the WebGPU device was lost: ${lost.message}`);
+    void device.lost.then(({ message }) => {
+      this.lost = message || "for a reason that the browser does not tell";
     });
   }
 
@@ -278,6 +280,8 @@ export class Runtime {
     try {
       await staging.mapAsync(0x1);
     } catch (error) {
+      // The promise of the loss may come a little later than the failure.
+      await Promise.race([this.device.lost, new Promise((done) => setTimeout(done, 500))]);
       this.check();
       throw error;
     }
@@ -301,6 +305,12 @@ export class Runtime {
   }
 
   private check(): void {
+    if (this.lost !== undefined) {
+      throw new Error(
+        `the WebGPU device was lost (${this.lost}), and all tensors with it: call \`await torch.init()\` ` +
+          "and make them anew",
+      );
+    }
     if (this.failure !== undefined) {
       const failure = this.failure;
       this.failure = undefined;
