@@ -1,4 +1,5 @@
 // What tensors need of a GPUDevice: memory with reuse, pipelines, batched dispatches, reading back.
+import { RuntimeError } from "./errors";
 import { ERRORS_BINDING, PARAMS_BINDING } from "./wgsl/accessors";
 
 /** A buffer of the pool. */
@@ -81,7 +82,9 @@ export class Runtime {
   allocate(bytes: number): Block {
     const size = sizeClass(bytes);
     if (size > this.bindingBytes || size > this.device.limits.maxBufferSize) {
-      throw new Error(`a tensor of ${bytes} bytes: the device's buffers have ${this.bindingBytes}`);
+      throw new RuntimeError(
+        `a tensor of ${bytes} bytes: the device's buffers have ${this.bindingBytes}`,
+      );
     }
     this.memory.used += size;
     this.memory.peak = Math.max(this.memory.peak, this.memory.used);

@@ -157,8 +157,8 @@ class Page {
     const bytes = new Uint8Array(await file.arrayBuffer());
     await torch.scope(async () => {
       const state = file.name.endsWith(".safetensors")
-        ? safetensors.load(bytes)
-        : torch.load(bytes);
+        ? safetensors.load(bytes, { convert: true })
+        : new Map(Object.entries(torch.load(bytes, { convert: true })));
       const classes = state.get("fc.bias")?.shape[0];
       if (classes === undefined) {
         throw new Error(`${file.name} has no fc.bias: it is no state dict of ResNet-18.`);

@@ -115,6 +115,47 @@ def promotions():
     return result
 
 
+def checkpoints():
+    """What people save beside state dicts, with dtypes that WGSL does not have."""
+    model = nn.Linear(2, 2)
+    tied = torch.arange(3.0)
+    torch.save(
+        {
+            "model": model.state_dict(),
+            "optimizer": torch.optim.Adam(model.parameters(), lr=0.5).state_dict(),
+            "epoch": 3,
+            "best": 0.25,
+            "name": "run",
+            "done": True,
+            "nothing": None,
+            "large": 2**60,
+            "losses": [1.5, [2, "x"]],
+            "size": torch.Size([2, 3]),
+            "dtype": torch.bfloat16,
+            "tied": [tied, tied],
+            "__proto__": 1,
+        },
+        OUT / "checkpoint.pt",
+    )
+    torch.save(torch.tensor([1, 2]), OUT / "tensor.pt")
+    itself = []
+    itself.append(itself)
+    torch.save({"list": itself}, OUT / "itself.pt")
+    deep = []
+    for _ in range(200):
+        deep = [deep]
+    torch.save(deep, OUT / "deep.pt")
+    values = {
+        "bfloat16": torch.tensor([1.0, -2.5, 3.140625], dtype=torch.bfloat16),
+        "float64": torch.tensor([0.1, -1e300, 2.0], dtype=torch.float64),
+        "uint8": torch.tensor([0, 200, 255], dtype=torch.uint8),
+        "int8": torch.tensor([-128, 0, 127], dtype=torch.int8),
+        "int16": torch.tensor([-32768, 0, 32767], dtype=torch.int16),
+    }
+    torch.save({name: value[1:] for name, value in values.items()}, OUT / "dtypes.pt")
+    save_file(values, OUT / "dtypes.safetensors")
+
+
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     images, labels = load_digits(return_X_y=True)
@@ -149,6 +190,7 @@ def main():
     }
     torch.save(views, OUT / "views.pt")
     torch.save(nn.Linear(2, 2), OUT / "module.pt")
+    checkpoints()
     record["promotions"] = promotions()
     printed = prints()
     save_file({str(k): t.clone() for k, t in enumerate(printed)}, OUT / "prints.safetensors")

@@ -1,5 +1,5 @@
 // The few opcodes of pickle that a state dict of tensors needs. Nothing of the file is ever called: a name that the
-// file asks for is looked up among four, and all other opcodes and names are refused.
+// file asks for is looked up among five, and all other opcodes and names are refused.
 import { RuntimeError } from "../errors";
 
 /** Where a tensor's elements are: what torch._utils._rebuild_tensor_v2 is given. */
@@ -17,8 +17,9 @@ function refuse(why: string): never {
   throw new RuntimeError(`the pickle has ${why}, which no state dict of tensors needs`);
 }
 
-class Global {
-  constructor(readonly name: string) {}
+/** A name of a module, such as "torch float32". It is never looked up in anything. */
+export class Global {
+  constructor(readonly global: string) {}
 }
 class Mark {
   readonly mark = true;
@@ -29,6 +30,7 @@ const STORAGE = /^torch (Float|Half|Int|Long|Bool|Double|BFloat16|Byte|Char|Shor
 const REBUILD_TENSOR = "torch._utils _rebuild_tensor_v2";
 const REBUILD_PARAMETER = "torch._utils _rebuild_parameter";
 const ORDERED_DICT = "collections OrderedDict";
+const SIZE = "torch Size";
 
 interface StorageId {
   storageType: string;
@@ -45,13 +47,16 @@ function rebuild(callable: unknown, args: unknown): unknown {
   if (!(callable instanceof Global) || !Array.isArray(args)) {
     refuse("a call of something that is no name");
   }
-  if (callable.name === ORDERED_DICT && args.length === 0) {
+  if (callable.global === ORDERED_DICT && args.length === 0) {
     return new Dict();
   }
-  if (callable.name === REBUILD_PARAMETER) {
+  if (callable.global === SIZE && args.length === 1 && Array.isArray(args[0])) {
     return args[0];
   }
-  if (callable.name === REBUILD_TENSOR) {
+  if (callable.global === REBUILD_PARAMETER) {
+    return args[0];
+  }
+  if (callable.global === REBUILD_TENSOR) {
     const [storage, offset, shape, strides] = args as unknown[];
     if (
       !isStorage(storage) ||
@@ -68,7 +73,7 @@ function rebuild(callable: unknown, args: unknown): unknown {
     };
     return place;
   }
-  refuse(`a call of ${callable.name}`);
+  refuse(`a call of ${callable.global}`);
 }
 
 function persistent(id: unknown): StorageId {
@@ -81,9 +86,9 @@ function persistent(id: unknown): StorageId {
   ) {
     refuse("a persistent id that is no storage");
   }
-  const match = STORAGE.exec(id[1].name);
+  const match = STORAGE.exec(id[1].global);
   if (match === null) {
-    refuse(`a storage of type ${id[1].name}`);
+    refuse(`a storage of type ${id[1].global}`);
   }
   return { storageType: match[1]!, key: id[2], elements: id[4] as number };
 }
@@ -94,6 +99,13 @@ export function unpickle(bytes: Uint8Array): unknown {
   const stack: unknown[] = [];
   const memo = new Map<number, unknown>();
   const utf8 = new TextDecoder("utf-8", { fatal: true });
+  const decode = (part: Uint8Array): string => {
+    try {
+      return utf8.decode(part);
+    } catch {
+      throw new RuntimeError("the pickle has a text that is no UTF-8");
+    }
+  };
   let at = 0;
   const need = (count: number): number => {
     if (at + count > bytes.byteLength) {
@@ -108,11 +120,11 @@ export function unpickle(bytes: Uint8Array): unknown {
     if (end < 0) {
       throw new RuntimeError("the pickle ends early");
     }
-    const text = utf8.decode(bytes.subarray(at, end));
+    const text = decode(bytes.subarray(at, end));
     at = end + 1;
     return text;
   };
-  const text = (length: number): string => utf8.decode(bytes.subarray(need(length), at));
+  const text = (length: number): string => decode(bytes.subarray(need(length), at));
   const pop = (): unknown => {
     if (stack.length === 0) {
       throw new RuntimeError("the pickle takes from an empty stack");
@@ -193,7 +205,9 @@ export function unpickle(bytes: Uint8Array): unknown {
         for (let k = length - 1; k >= 0; k--) {
           value = (value << 8n) | BigInt(bytes[begin + k]!);
         }
-        stack.push(Number(BigInt.asIntN(Math.max(8 * length, 1), value)));
+        const signed = BigInt.asIntN(Math.max(8 * length, 1), value);
+        const number = Number(signed);
+        stack.push(Number.isSafeInteger(number) ? number : signed);
         break;
       }
       case "G": // BINFLOAT
@@ -258,7 +272,10 @@ export function unpickle(bytes: Uint8Array): unknown {
         if (!Array.isArray(list)) {
           refuse("elements for something that is no list");
         }
-        list.push(...items);
+        // Not as arguments, of which there may be too many.
+        for (const item of items) {
+          list.push(item);
+        }
         break;
       }
       case "b": // BUILD: attributes of an OrderedDict, such as _metadata, are not needed

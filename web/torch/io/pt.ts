@@ -1,25 +1,36 @@
-// PyTorch's own .pt files (torch.save of a dict of tensors), read without running anything of them.
-import { dtypeInfo, type DType } from "../dtype";
+// PyTorch's own .pt files (torch.save), read without running anything of them.
+import { dtypeInfo, isDType, type DType } from "../dtype";
 import { NotImplementedError, RuntimeError } from "../errors";
-import type { StateDict } from "../nn/module";
 import { from_bytes } from "../ops/factory";
-import { numelOf } from "../tensor";
-import { unpickle, type TensorPlace } from "./pickle";
+import { numelOf, type Tensor } from "../tensor";
+import { converted, converts, foreign, type LoadOptions } from "./foreign";
+import { unpickle, type Global, type TensorPlace } from "./pickle";
 import { readZip } from "./zip";
 
-const DTYPES: Record<string, DType | undefined> = {
-  Float: "float32",
-  Half: "float16",
-  Int: "int32",
-  Long: "int64",
-  Bool: "bool",
+/** PyTorch's names of the dtypes of storages. */
+const DTYPES: Record<string, string | undefined> = {
+  ...{ Float: "float32", Half: "float16", Int: "int32", Long: "int64", Bool: "bool" },
+  ...{ BFloat16: "bfloat16", Double: "float64", Byte: "uint8", Char: "int8", Short: "int16" },
 };
+
+/** What a file may have: dicts are objects, tuples and lists arrays, None is null. */
+export type Loaded =
+  Tensor | number | bigint | string | boolean | null | Loaded[] | { [name: string]: Loaded };
+
+// Files of people are not that deep; JavaScript's own error for one that is would name its stack.
+const MAX_DEPTH = 100;
 
 const isPlace = (value: unknown): value is TensorPlace =>
   typeof value === "object" && value !== null && "storageType" in value && "shape" in value;
+const isGlobal = (value: unknown): value is Global =>
+  typeof value === "object" && value !== null && "global" in value;
 
-/** The tensors of a file; dicts in dicts get names with dots. Raises for other things than tensors and numbers. */
-export function load(bytes: Uint8Array): StateDict {
+/**
+ * What Python's torch.save wrote: the state dict of a module or an optimizer, a tensor, or dicts and lists of tensors,
+ * numbers and strings. Raises for what asks for other classes.
+ */
+export function load<T = Record<string, Tensor>>(bytes: Uint8Array, options: LoadOptions = {}): T {
+  const convert = converts("torch.load", options);
   const entries = readZip(bytes);
   const data = [...entries.keys()].find(
     (name) => name === "data.pkl" || name.endsWith("/data.pkl"),
@@ -32,30 +43,84 @@ export function load(bytes: Uint8Array): StateDict {
   if (order !== undefined && new TextDecoder().decode(order) !== "little") {
     throw new NotImplementedError("a file with big-endian numbers");
   }
-  const state: StateDict = new Map();
-  const visit = (name: string, value: unknown): void => {
-    if (isPlace(value)) {
-      state.set(name, tensorAt(name, value, entries.get(`${folder}data/${value.key}`)));
-    } else if (value instanceof Map) {
-      for (const [key, member] of value as Map<unknown, unknown>) {
-        visit(name === "" ? String(key) : `${name}.${String(key)}`, member);
+  // What is in several places is made once. Undefined is what is still being made, so that it contains itself.
+  const made = new Map<unknown, Loaded | undefined>();
+  const once = (name: string, value: object, make: () => Loaded): Loaded => {
+    if (made.has(value)) {
+      const before = made.get(value);
+      if (before === undefined) {
+        throw new RuntimeError(`${name === "" ? "the file" : name} contains itself`);
       }
-    } else {
-      throw new NotImplementedError(
-        `${name === "" ? "the file" : name} is no tensor and no dict of tensors`,
+      return before;
+    }
+    made.set(value, undefined);
+    const result = make();
+    made.set(value, result);
+    return result;
+  };
+  const visit = (name: string, value: unknown, depth: number): Loaded => {
+    if (depth > MAX_DEPTH) {
+      throw new RuntimeError(`the file has dicts or lists in more than ${MAX_DEPTH} others`);
+    }
+    if (value === null || ["number", "bigint", "string", "boolean"].includes(typeof value)) {
+      return value as Loaded;
+    }
+    if (isPlace(value)) {
+      const storage = entries.get(`${folder}data/${value.key}`);
+      return once(name, value, () => tensorAt(name, value, storage, convert));
+    }
+    const inner = (key: string): string => (name === "" ? key : `${name}.${key}`);
+    if (Array.isArray(value)) {
+      return once(name, value, () =>
+        value.map((member, k) => visit(inner(String(k)), member, depth + 1)),
       );
     }
+    if (value instanceof Map) {
+      return once(name, value, () =>
+        dictOf(name, value, (key, one) => visit(inner(key), one, depth + 1)),
+      );
+    }
+    if (isGlobal(value) && /^torch [a-z]+[0-9]*$/.test(value.global)) {
+      return value.global.replace(" ", ".");
+    }
+    throw new NotImplementedError(
+      `${name === "" ? "the file" : name} is no tensor, number or text, and no dict or list of them`,
+    );
   };
-  visit("", unpickle(entries.get(data)!));
-  return state;
+  return visit("", unpickle(entries.get(data)!), 0) as T;
 }
 
-function tensorAt(name: string, place: TensorPlace, bytes: Uint8Array | undefined) {
-  const dtype = DTYPES[place.storageType];
-  if (dtype === undefined) {
-    throw new NotImplementedError(`tensor ${name} has elements of type ${place.storageType}`);
+function dictOf(
+  name: string,
+  dict: Map<unknown, unknown>,
+  visit: (key: string, value: unknown) => Loaded,
+): Record<string, Loaded> {
+  // Without a prototype, no key has a meaning for JavaScript.
+  const result = Object.create(null) as Record<string, Loaded>;
+  for (const [key, value] of dict) {
+    if (typeof key !== "string" && typeof key !== "number" && typeof key !== "boolean") {
+      throw new NotImplementedError(
+        `${name === "" ? "the file" : name} is a dict with a key that is no text and no number`,
+      );
+    }
+    if (String(key) in result) {
+      throw new NotImplementedError(`${name} is a dict with the keys ${key} and "${key}"`);
+    }
+    result[String(key)] = visit(String(key), value);
   }
-  const { bytes: size } = dtypeInfo(dtype);
+  return result;
+}
+
+function tensorAt(
+  name: string,
+  place: TensorPlace,
+  bytes: Uint8Array | undefined,
+  convert: boolean,
+): Tensor {
+  const dtype = DTYPES[place.storageType] ?? place.storageType;
+  const other = isDType(dtype) ? undefined : foreign("torch.load", name, dtype, convert);
+  const size = other?.bytes ?? dtypeInfo(dtype as DType).bytes;
+  const target = other?.to ?? (dtype as DType);
   const count = numelOf(place.shape);
   const last = place.shape.reduce((at, n, d) => at + (n - 1) * place.strides[d]!, place.offset);
   const elements = (bytes?.byteLength ?? 0) / size;
@@ -63,11 +128,14 @@ function tensorAt(name: string, place: TensorPlace, bytes: Uint8Array | undefine
     throw new RuntimeError(`tensor ${name} reaches beyond its storage`);
   }
   if (count === 0) {
-    return from_bytes(new Uint8Array(), place.shape, dtype);
+    return from_bytes(new Uint8Array(), place.shape, target);
   }
   // Only the part of a shared storage that the tensor touches.
   const part = bytes.slice(place.offset * size, (last + 1) * size);
-  const memory = from_bytes(part, [part.byteLength / size], dtype);
+  const memory = from_bytes(
+    other === undefined ? part : converted(other, part),
+    ...([[part.byteLength / size], target] as const),
+  );
   const view = memory.viewed(place.shape, place.strides, 0);
   return view.is_contiguous() ? view : view.contiguous();
 }

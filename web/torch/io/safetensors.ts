@@ -1,9 +1,10 @@
 // State dicts as safetensors files: a length, a JSON header, the bytes of the tensors.
 import { dtypeInfo, type DType } from "../dtype";
-import { NotImplementedError, RuntimeError } from "../errors";
+import { RuntimeError } from "../errors";
 import type { StateDict } from "../nn/module";
 import { from_bytes } from "../ops/factory";
 import { numelOf, type Tensor } from "../tensor";
+import { converted, converts, foreign, type LoadOptions } from "./foreign";
 
 const NAMES: Record<DType, string> = {
   float32: "F32",
@@ -13,6 +14,11 @@ const NAMES: Record<DType, string> = {
   bool: "BOOL",
 };
 const DTYPES = new Map(Object.entries(NAMES).map(([dtype, name]) => [name, dtype as DType]));
+/** What files call the dtypes that are missing here. */
+const FOREIGN: Record<string, string | undefined> = {
+  ...{ BF16: "bfloat16", F64: "float64", U8: "uint8", I8: "int8" },
+  ...{ U16: "uint16", I16: "int16", U32: "uint32", U64: "uint64" },
+};
 const MAX_HEADER = 100_000_000;
 
 function refuse(why: string): never {
@@ -23,7 +29,8 @@ const isCount = (value: unknown): value is number =>
   typeof value === "number" && Number.isSafeInteger(value) && value >= 0;
 
 /** The tensors of a file. Everything in it is checked before it is used. */
-export function load(bytes: Uint8Array): StateDict {
+export function load(bytes: Uint8Array, options: LoadOptions = {}): StateDict {
+  const convert = converts("safetensors.load", options);
   if (bytes.byteLength < 8) {
     refuse("it is too short");
   }
@@ -53,11 +60,10 @@ export function load(bytes: Uint8Array): StateDict {
     }
     const { dtype, shape, data_offsets: offsets } = entry ?? {};
     const known = DTYPES.get(String(dtype));
-    if (known === undefined) {
-      throw new NotImplementedError(
-        `tensor ${name} has dtype ${String(dtype)}; here are ${[...DTYPES.keys()].join(", ")}`,
-      );
-    }
+    const other =
+      known === undefined
+        ? foreign("safetensors.load", name, FOREIGN[String(dtype)] ?? String(dtype), convert)
+        : undefined;
     if (
       !Array.isArray(shape) ||
       !shape.every(isCount) ||
@@ -68,10 +74,17 @@ export function load(bytes: Uint8Array): StateDict {
       refuse(`the entry of ${name}`);
     }
     const [begin, end] = offsets as [number, number];
-    if (end > data.byteLength || end - begin !== numelOf(shape) * dtypeInfo(known).bytes) {
+    const size = other?.bytes ?? dtypeInfo(known!).bytes;
+    if (end > data.byteLength || end - begin !== numelOf(shape) * size) {
       refuse(`the place of ${name}`);
     }
-    state.set(name, from_bytes(data.slice(begin, end), shape, known));
+    const part = data.slice(begin, end);
+    state.set(
+      name,
+      other === undefined
+        ? from_bytes(part, shape, known!)
+        : from_bytes(converted(other, part), shape, other.to),
+    );
   }
   return state;
 }

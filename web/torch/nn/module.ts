@@ -116,7 +116,12 @@ export abstract class Module {
     }
     for (const [name, value] of own) {
       const source = given.get(name);
-      if (source !== undefined && source.shape.join() !== value.shape.join()) {
+      if (source !== undefined && !((source as unknown) instanceof Tensor)) {
+        problems.push(
+          `While copying the parameter named "${name}", expected torch.Tensor or Tensor-like object ` +
+            `from checkpoint but received ${String(source)}.`,
+        );
+      } else if (source !== undefined && source.shape.join() !== value.shape.join()) {
         problems.push(
           `size mismatch for ${name}: copying a param with shape [${source.shape.join(", ")}] from ` +
             `checkpoint, the shape in current model is [${value.shape.join(", ")}].`,
