@@ -113,6 +113,39 @@ test("parameters of optimizers", () => {
   expect(() => new optim.SGD([1 as Loose])).toThrow(/can only optimize Tensors/);
 });
 
+test("groups of parameters, and their states", async () => {
+  const [weight, bias] = new nn.Linear(2, 2).parameters() as [nn.Parameter, nn.Parameter];
+  const optimizer = new optim.Adam([weight], { lr: 0.5 });
+  optimizer.add_param_group({ params: bias, lr: 0.25 });
+  expect(() => {
+    optimizer.add_param_group({ params: [weight] });
+  }).toThrow("some parameters appear in more than one parameter group");
+  expect(optimizer.state_dict().param_groups.map(({ lr, params }) => [lr, params])).toEqual([
+    ...[[0.5, [0]], [0.25, [1]]], // prettier-ignore
+  ]);
+  weight.mul(bias).sum().backward();
+  optimizer.step();
+  const saved = optimizer.state_dict();
+  expect(Object.keys(saved.state)).toEqual(["0", "1"]);
+  expect(await (saved.state["1"]!.step as Loose).item()).toBe(1);
+  const load = (state: Loose): Promise<void> => optimizer.load_state_dict(state);
+  await load({ ...saved, param_groups: saved.param_groups.map((one) => ({ ...one, lr: 2 })) });
+  expect(optimizer.param_groups.map(({ lr }) => lr)).toEqual([2, 2]);
+  const [first, second] = saved.param_groups as [Loose, Loose];
+  const wrong = (state: Loose) => expect(load({ ...saved, ...state })).rejects;
+  await wrong({ param_groups: [first] }).toThrow(/different number of parameter groups/);
+  await wrong({ param_groups: [first, { ...second, params: [1, 2] }] }).toThrow(/match the size/);
+  await wrong({ param_groups: [first, { ...second, lr: -1 }] }).toThrow(
+    "Invalid learning rate: -1",
+  );
+  await wrong({ state: { 7: {} } }).toThrow(/a state of parameter 7/);
+  await wrong({ state: { 0: saved.state["1"] } }).toThrow(/exp_avg of shape \[2\] for parameter 0/);
+  await wrong({ state: { 0: { step: 1 } } }).toThrow(/no exp_avg for parameter 0/);
+  // What was refused changed nothing.
+  expect(optimizer.param_groups.map(({ lr }) => lr)).toEqual([2, 2]);
+  expect(optimizer.state.size).toBe(2);
+});
+
 test("Adam with decoupled_weight_decay is AdamW", async () => {
   const step = async (make: (p: nn.Parameter[]) => optim.Adam): Promise<unknown> => {
     const parameter = new nn.Parameter(torch.tensor([1, -2], { dtype: "float32" }));

@@ -44,11 +44,7 @@ class Attention extends nn.Module {
 }
 
 const momentum = { lr: 0.05, momentum: 0.9, nesterov: true, weight_decay: 1e-3 };
-const runs: [
-  string,
-  () => nn.Module,
-  (p: nn.Parameter[]) => { step(): void; zero_grad(): void },
-][] = [
+const runs: [string, () => nn.Module, (p: nn.Parameter[]) => optim.SGD | optim.Adam][] = [
   ["mlp-sgd", mlp, (p) => new optim.SGD(p, { lr: 0.1 })],
   ["mlp-momentum", mlp, (p) => new optim.SGD(p, momentum)],
   ["mlp-adam", mlp, (p) => new optim.Adam(p, { lr: 0.01, weight_decay: 1e-3, amsgrad: true })],
@@ -59,6 +55,50 @@ const runs: [
 async function largestDifference(a: Tensor, b: Tensor): Promise<number> {
   return Number(await a.float().sub(b.float()).abs().max().item());
 }
+
+// From the middle of a training in Python, with the optimizer's state of there.
+test.each(runs.filter(([name]) => /momentum|adam/.test(name)))("%s goes on", async (...run) => {
+  const [name, make, optimizerOf] = run;
+  const { losses, shape } = record.runs[name]!;
+  const data = safetensors.load(bytesOf("digits.safetensors"));
+  const half = torch.load<{
+    model: Record<string, Tensor>;
+    optimizer: optim.OptimizerStateDict;
+  }>(bytesOf(`${name}-half.pt`));
+  const model = make();
+  model.load_state_dict(half.model);
+  const optimizer = optimizerOf(model.parameters());
+  const loaded = optimizer.load_state_dict(half.optimizer);
+  expect(() => {
+    optimizer.step();
+  }).toThrow(/await it/);
+  await loaded;
+  const before = optimizer.state_dict();
+  expect(before.param_groups).toEqual(half.optimizer.param_groups);
+  for (const [k, values] of Object.entries(half.optimizer.state)) {
+    expect(Object.keys(before.state[k]!)).toEqual(Object.keys(values));
+    for (const [key, value] of Object.entries(values)) {
+      const own = before.state[k]![key] as Tensor;
+      expect(await own.tolist()).toEqual(await (value as Tensor).tolist());
+    }
+  }
+  for (let k = Math.floor(record.steps / 2); k < record.steps; k++) {
+    await torch.scope(async () => {
+      const of = (tensor: Tensor): Tensor => tensor.narrow(0, k * record.batch, record.batch);
+      const output = model.forward(of(data.get("x")!).reshape(-1, ...shape)) as Tensor;
+      const loss = nn.functional.cross_entropy(output, of(data.get("y")!));
+      optimizer.zero_grad();
+      loss.backward();
+      optimizer.step();
+      const error = Math.abs(Number(await loss.item()) - losses[k]!);
+      expect(error, `loss of step ${k}`).toBeLessThan(1e-4 * (1 + losses[k]!));
+    });
+  }
+  const expected = safetensors.load(bytesOf(`${name}.safetensors`));
+  for (const [key, value] of model.state_dict()) {
+    expect(await largestDifference(value, expected.get(key)!), key).toBeLessThan(2e-3);
+  }
+});
 
 test.each(runs)("%s", async (name, make, optimizerOf) => {
   const { losses, shape } = record.runs[name]!;

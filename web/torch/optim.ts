@@ -1,7 +1,7 @@
 // torch.optim: SGD, Adam and AdamW with PyTorch's arithmetic and state names.
 import { no_grad } from "./autograd";
 import { check } from "./errors";
-import { zeros_like } from "./ops/factory";
+import { tensor, zeros_like } from "./ops/factory";
 import { checkOptions } from "./signatures";
 import { Tensor } from "./tensor";
 
@@ -26,11 +26,20 @@ type Ranges<Options> = readonly (readonly [
 const isNotNegative = (value: number): boolean => value >= 0;
 const isBeta = (value: number): boolean => value >= 0 && value < 1;
 
+/** A state dict with PyTorch's layout: parameters are counted through all groups. */
+export interface OptimizerStateDict {
+  state: Record<string, Record<string, Tensor | number | null>>;
+  param_groups: (Record<string, unknown> & { params: number[] })[];
+}
+
 abstract class Optimizer<Options extends object> {
   readonly param_groups: Group<Options>[] = [];
   /** Tensors of each parameter. */
   readonly state = new Map<Tensor, Record<string, Tensor | number>>();
   private readonly defaults: Options;
+  /** What the state of a parameter must have. */
+  protected readonly stateNames: readonly string[] = [];
+  private loading = false;
 
   constructor(
     /** The name that errors have. */
@@ -50,11 +59,12 @@ abstract class Optimizer<Options extends object> {
       ? list
       : [{ params: list } as unknown as GivenGroup<Options>];
     groups.forEach((group) => {
-      this.addGroup(group);
+      this.add_param_group(group);
     });
   }
 
-  private addGroup(group: GivenGroup<Options>): void {
+  /** Parameters to train from now on, with options of their own. */
+  add_param_group(group: GivenGroup<Options>): void {
     const { params, ...options } = group;
     checkOptions(this.owner, options, Object.keys(this.defaults));
     const made = {
@@ -97,7 +107,95 @@ abstract class Optimizer<Options extends object> {
     }
   }
 
+  /** Options, and the tensors of the states, which share memory with the optimizer. */
+  state_dict(): OptimizerStateDict {
+    const indices = new Map<Tensor, number>();
+    const param_groups = this.param_groups.map(({ params, ...options }) => {
+      params.forEach((parameter) => indices.set(parameter, indices.size));
+      return { ...options, params: params.map((parameter) => indices.get(parameter)!) };
+    });
+    const state: OptimizerStateDict["state"] = {};
+    for (const [parameter, values] of this.state) {
+      state[String(indices.get(parameter)!)] = Object.fromEntries(
+        Object.entries(values).map(([name, value]) => [
+          name,
+          typeof value === "number" ? tensor(value, { dtype: "float32" }) : value.detach(),
+        ]),
+      );
+    }
+    return { state, param_groups };
+  }
+
+  /** Takes over a state dict, of Python's optimizers as well. To be awaited, because it reads the number of steps. */
+  async load_state_dict(given: OptimizerStateDict): Promise<void> {
+    const groups = given.param_groups;
+    const own = this.param_groups;
+    if (groups.length !== own.length) {
+      throw new RangeError("loaded state dict has a different number of parameter groups");
+    }
+    groups.forEach(({ params }, k) => {
+      if (params.length !== own[k]!.params.length) {
+        throw new RangeError(
+          "loaded state dict contains a parameter group that doesn't match the size of optimizer's group",
+        );
+      }
+    });
+    const ids = groups.flatMap(({ params }) => params.map(String));
+    const parameters = own.flatMap(({ params }) => params);
+    const made = groups.map((group) =>
+      this.checked({ ...this.defaults, ...(group as unknown as Partial<Options>) }),
+    );
+    this.loading = true;
+    try {
+      const loaded: [Tensor, Record<string, Tensor | number>][] = [];
+      for (const [id, values] of Object.entries(given.state)) {
+        const parameter = parameters[ids.indexOf(id)];
+        check(
+          parameter !== undefined,
+          () => `loaded state dict has a state of parameter ${id}, which no group has`,
+        );
+        loaded.push([parameter, await this.stateFrom(id, parameter, values)]);
+      }
+      made.forEach((options, k) => {
+        own[k] = { ...options, params: own[k]!.params };
+      });
+      this.state.clear();
+      loaded.forEach(([parameter, values]) => this.state.set(parameter, values));
+    } finally {
+      this.loading = false;
+    }
+  }
+
+  // Copies, so that steps leave what was given as it is. The state of a parameter has its dtype.
+  private async stateFrom(
+    id: string,
+    parameter: Tensor,
+    given: Record<string, Tensor | number | null>,
+  ): Promise<Record<string, Tensor | number>> {
+    const state: Record<string, Tensor | number> = {};
+    for (const [name, value] of Object.entries(given)) {
+      if (value === null) {
+        continue;
+      }
+      if (name === "step" || typeof value === "number") {
+        state[name] = typeof value === "number" ? value : Number(await value.item());
+        continue;
+      }
+      check(
+        value.shape.join() === parameter.shape.join(),
+        () =>
+          `loaded state dict has a ${name} of shape [${value.shape.join(", ")}] for parameter ${id}, ` +
+          `which has shape [${parameter.shape.join(", ")}]`,
+      );
+      state[name] = value.detach().to(parameter.dtype).clone().keep();
+    }
+    const missing = this.stateNames.find((name) => !(name in state));
+    check(missing === undefined, () => `loaded state dict has no ${missing!} for parameter ${id}`);
+    return state;
+  }
+
   step(): void {
+    check(!this.loading, () => "load_state_dict() is not done: await it before step()");
     no_grad(() => {
       for (const group of this.param_groups) {
         for (const parameter of group.params) {
@@ -197,6 +295,7 @@ const ADAM_RANGES: Ranges<AdamOptions> = [
 
 export class Adam extends Optimizer<AdamOptions> {
   protected static readonly title: string = "Adam";
+  protected override readonly stateNames = ["step", "exp_avg", "exp_avg_sq"];
   protected static readonly defaults = ADAM;
 
   constructor(params: Params<AdamOptions>, options: Partial<AdamOptions> = {}) {

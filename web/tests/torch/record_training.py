@@ -170,6 +170,9 @@ def main():
         optimizer = optimizer_of(model.parameters())
         losses = []
         for k in range(STEPS):
+            if k == STEPS // 2:
+                half = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                torch.save(half, OUT / f"{name}-half.pt")
             batch = slice(k * BATCH, (k + 1) * BATCH)
             loss = nn.functional.cross_entropy(model(x[batch].reshape(-1, *shape)), y[batch])
             optimizer.zero_grad()
