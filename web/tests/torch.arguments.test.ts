@@ -1,6 +1,6 @@
 // Arguments that nothing would read: each is an error, and changes nothing without a word.
 import { beforeAll, expect, test } from "vitest";
-import { nn, optim, torch } from "../torch";
+import { nn, optim, torch, type Tensor } from "../torch";
 import { cpuDevice } from "./cpu/device";
 
 beforeAll(async () => {
@@ -160,4 +160,24 @@ test("Adam with decoupled_weight_decay is AdamW", async () => {
     await step((p) => new optim.Adam(p, { ...options, decoupled_weight_decay: true })),
   ).toEqual(adamW);
   expect(await step((p) => new optim.Adam(p, options))).not.toEqual(adamW);
+});
+
+test("a module with two names is one module", () => {
+  class Twice extends nn.Module {
+    a = new nn.BatchNorm1d(2);
+    b = this.a;
+
+    override forward(x: Tensor): Tensor {
+      return this.b.forward(this.a.forward(x));
+    }
+  }
+  const model = new Twice();
+  expect(model.modules()).toEqual([model, model.a]);
+  expect([...model.named_modules()].map(([name]) => name)).toEqual(["", "a"]);
+  expect([...model.named_parameters()].map(([name]) => name)).toEqual(["a.weight", "a.bias"]);
+  expect(model.buffers().length).toBe(3);
+  // A state dict has both names, as in PyTorch.
+  expect([...model.state_dict().keys()].filter((name) => /weight/.test(name))).toEqual([
+    ...["a.weight", "b.weight"],
+  ]);
 });

@@ -15,6 +15,17 @@ export class Parameter extends Tensor {
 
 export type StateDict = Map<string, Tensor>;
 
+/** The first of the names of each. */
+function* once<T>(named: Iterable<[string, T]>): Generator<[string, T]> {
+  const seen = new Set<T>();
+  for (const [name, one] of named) {
+    if (!seen.has(one)) {
+      seen.add(one);
+      yield [name, one];
+    }
+  }
+}
+
 export abstract class Module {
   training = true;
   private readonly bufferNames = new Set<string>();
@@ -36,10 +47,16 @@ export abstract class Module {
     );
   }
 
+  /** All modules with their names; one that has several names, with its first. */
   *named_modules(prefix = ""): Generator<[string, Module]> {
+    yield* once(this.places(prefix));
+  }
+
+  // With all their names, as a state dict has them.
+  private *places(prefix: string): Generator<[string, Module]> {
     yield [prefix, this];
     for (const [name, child] of this.named_children()) {
-      yield* child.named_modules(prefix === "" ? name : `${prefix}.${name}`);
+      yield* child.places(prefix === "" ? name : `${prefix}.${name}`);
     }
   }
 
@@ -48,7 +65,7 @@ export abstract class Module {
   }
 
   private *members(wanted: (name: string, value: unknown) => boolean): Generator<[string, Tensor]> {
-    for (const [prefix, module] of this.named_modules()) {
+    for (const [prefix, module] of this.places("")) {
       for (const [name, value] of Object.entries(module)) {
         if (value instanceof Tensor && module.owns(name, value, wanted)) {
           yield [prefix === "" ? name : `${prefix}.${name}`, value];
@@ -66,13 +83,9 @@ export abstract class Module {
   }
 
   *named_parameters(): Generator<[string, Parameter]> {
-    const seen = new Set<Tensor>();
-    for (const [name, value] of this.members((_, one) => one instanceof Parameter)) {
-      if (!seen.has(value)) {
-        seen.add(value);
-        yield [name, value as Parameter];
-      }
-    }
+    yield* once(this.members((_, one) => one instanceof Parameter)) as Generator<
+      [string, Parameter]
+    >;
   }
 
   parameters(): Parameter[] {
@@ -80,7 +93,7 @@ export abstract class Module {
   }
 
   named_buffers(): [string, Tensor][] {
-    return [...this.members((_, value) => !(value instanceof Parameter))];
+    return [...once(this.members((_, value) => !(value instanceof Parameter)))];
   }
 
   buffers(): Tensor[] {
