@@ -1,6 +1,7 @@
 // torch-webgpu/torch: PyTorch's names for eager tensors on WebGPU, in a page and in Node.
 import * as autograd from "./autograd";
 import { addMethods } from "./methods";
+import * as asynchronous from "./ops/asynchronous";
 import * as factory from "./ops/factory";
 import * as indexing from "./ops/indexing";
 import * as loss from "./ops/loss";
@@ -63,6 +64,7 @@ const operators = checkedFunctions({
   ...unary,
   ...binary,
   ...plain,
+  ...asynchronous,
   ...factory,
   ...indexing,
   ...loss,
@@ -132,16 +134,24 @@ export declare namespace nn {
   export type Conv2d = nnModule.Conv2d;
   export type Conv1d = nnModule.Conv1d;
   export type ConvTranspose2d = nnModule.ConvTranspose2d;
+  export type ConvTranspose1d = nnModule.ConvTranspose1d;
   export type Embedding = nnModule.Embedding;
   export type LayerNorm = nnModule.LayerNorm;
   export type RMSNorm = nnModule.RMSNorm;
   export type BatchNorm1d = nnModule.BatchNorm1d;
   export type BatchNorm2d = nnModule.BatchNorm2d;
+  export type InstanceNorm1d = nnModule.InstanceNorm1d;
+  export type InstanceNorm2d = nnModule.InstanceNorm2d;
   export type GroupNorm = nnModule.GroupNorm;
   export type Dropout = nnModule.Dropout;
+  export type PReLU = nnModule.PReLU;
   export type Sequential = nnModule.Sequential;
   export type ModuleList = nnModule.ModuleList;
+  export type ModuleDict = nnModule.ModuleDict;
   export type MultiheadAttention = nnModule.MultiheadAttention;
+  export type LSTM = nnModule.LSTM;
+  export type GRU = nnModule.GRU;
+  export type RNN = nnModule.RNN;
 }
 
 export { safetensors };

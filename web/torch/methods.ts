@@ -1,4 +1,5 @@
 // The operators as methods of Tensor: x.add(y) is torch.add(x, y).
+import * as asynchronous from "./ops/asynchronous";
 import * as indexing from "./ops/indexing";
 import * as matmul from "./ops/matmul";
 import * as movement from "./ops/movement";
@@ -13,7 +14,8 @@ import { Tensor } from "./tensor";
 
 // Functions of the modules that are no methods: they take no tensor first, or help others.
 const NOT_INDEXING = ["embedding", "one_hot"] as const;
-const NOT_MATMUL = ["linear"] as const;
+const NOT_ASYNCHRONOUS = ["nonzero"] as const;
+const NOT_MATMUL = ["einsum", "linear"] as const;
 const NOT_MOVEMENT = [
   "Slice",
   "broadcast_tensors",
@@ -21,6 +23,7 @@ const NOT_MOVEMENT = [
   "concat",
   "concatenate",
   "hstack",
+  "meshgrid",
   "stack",
   "vstack",
 ] as const;
@@ -28,6 +31,7 @@ const NOT_NORMALIZE = [
   "batch_norm",
   "cosine_similarity",
   "group_norm",
+  "instance_norm",
   "layer_norm",
   "normalize",
   "rms_norm",
@@ -53,7 +57,7 @@ const NOT_RANDOM = [
   "randperm",
 ] as const;
 const NOT_REDUCE = ["max", "min", "reducedDims", "variance"] as const;
-const NOT_SORT = [] as const;
+const NOT_SORT = ["median"] as const;
 
 type Method<F> = F extends (self: Tensor, ...args: infer A) => infer R ? (...args: A) => R : never;
 type MethodsOf<Module, Not extends string> = {
@@ -65,6 +69,10 @@ interface Overloaded {
   max(dim: number, keepdim?: boolean): ValuesAndIndices;
   min(other?: Tensor): Tensor;
   min(dim: number, keepdim?: boolean): ValuesAndIndices;
+  median(): Tensor;
+  median(dim: number, keepdim?: boolean): ValuesAndIndices;
+  nonzero(options?: { as_tuple?: false }): Promise<Tensor>;
+  nonzero(options: { as_tuple: true }): Promise<Tensor[]>;
   var(dim?: Dims, options?: reduce.Correction): Tensor;
 }
 
@@ -75,6 +83,7 @@ type Named = MethodsOf<typeof pointwise.unary, never> &
 
 export type Methods = Overloaded &
   Named &
+  MethodsOf<typeof asynchronous, (typeof NOT_ASYNCHRONOUS)[number]> &
   MethodsOf<typeof indexing, (typeof NOT_INDEXING)[number]> &
   MethodsOf<typeof matmul, (typeof NOT_MATMUL)[number]> &
   MethodsOf<typeof movement, (typeof NOT_MOVEMENT)[number]> &
@@ -103,6 +112,7 @@ function add(functions: object, not: readonly string[]): void {
 
 /** Adds the operators to Tensor. index.ts calls it once. */
 export function addMethods(): void {
+  add(asynchronous, NOT_ASYNCHRONOUS);
   add(indexing, NOT_INDEXING);
   add(matmul, NOT_MATMUL);
   add(movement, NOT_MOVEMENT);
@@ -116,4 +126,5 @@ export function addMethods(): void {
   add(pointwise.binary, []);
   add(pointwise.binaryInPlace, []);
   add({ max: reduce.max, min: reduce.min, var: reduce.variance }, []);
+  add({ median: sort.median, nonzero: asynchronous.nonzero }, []);
 }

@@ -49,6 +49,12 @@ export class Tensor {
     return new Tensor(storage, dtype, [...shape], contiguousStrides(shape));
   }
 
+  /** @internal Becomes another tensor of its shape: what modules do to cast their parameters in place. */
+  become(other: Tensor): void {
+    const { storage, dtype, strides, storage_offset } = other;
+    Object.assign(this, { storage, dtype, strides, storage_offset });
+  }
+
   /** The same memory seen with another shape. */
   viewed(shape: readonly number[], strides: readonly number[], storage_offset: number): Tensor {
     return new Tensor(this.storage, this.dtype, shape, strides, storage_offset);
@@ -139,6 +145,21 @@ export class Tensor {
       value.storage.kept = true;
     }
     this.ownGrad = value;
+  }
+
+  /** The dimensions in reverse order. */
+  get T(): Tensor {
+    return this.permute(this.shape.map((_, d) => this.ndim - 1 - d));
+  }
+
+  /** The last two dimensions exchanged. */
+  get mT(): Tensor {
+    check(
+      this.ndim >= 2,
+      () =>
+        `tensor.mT is only supported on matrices or batches of matrices. Got ${this.ndim}-D tensor.`,
+    );
+    return this.transpose(-2, -1);
   }
 
   /** The same memory without history. */

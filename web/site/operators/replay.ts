@@ -149,11 +149,16 @@ async function once(operator: Operator, sample: Sample, forward: boolean): Promi
       tensors[k]!.requires_grad_(wanted && !forward);
     });
     const cast = /^to_(\w+)$/.exec(operator.name);
+    // T and mT are no functions.
     const call = (
-      cast === null ? (torch as unknown as Record<string, Call>)[operator.name] : torch.to
+      /^m?T$/.test(operator.name)
+        ? (tensor) => (tensor as Tensor)[operator.name as "T"]
+        : cast === null
+          ? (torch as unknown as Record<string, Call>)[operator.name]
+          : torch.to
     ) as Call;
     const rest = Object.keys(sample.options).length > 0 ? [...args, options] : args;
-    const outs = results(cast === null ? call(input, ...rest) : call(input, cast[1]));
+    const outs = results(await (cast === null ? call(input, ...rest) : call(input, cast[1])));
     if (outs.length !== sample.outputs.length) {
       throw new Error(`${outs.length} results, not ${sample.outputs.length}`);
     }

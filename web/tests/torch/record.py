@@ -254,6 +254,14 @@ OPS = {
         "sort": "dim descending",
         "argsort": "dim descending",
         "topk": "k dim largest",
+        "median": "dim keepdim",
+        # What is known only on the GPU
+        "nonzero": "| as_tuple",
+        "argwhere": "",
+        "masked_select": "mask",
+        "T": "",
+        "mT": "",
+        "einsum": "operands",
         "kthvalue": "k dim keepdim",
         # Products
         "addmm": "mat1 mat2 | beta alpha",
@@ -269,6 +277,9 @@ OPS = {
         "nn.functional.rms_norm": "normalized_shape weight eps",
         "nn.functional.group_norm": "num_groups weight bias eps",
         "nn.functional.batch_norm": "running_mean running_var weight bias training momentum eps",
+        "nn.functional.instance_norm": (
+            "running_mean running_var weight bias use_input_stats momentum eps"
+        ),
         "nn.functional.normalize": "p dim eps",
         "nn.functional.cosine_similarity": "x2 dim eps",
         # Convolution and pooling
@@ -288,7 +299,15 @@ OPS = {
         ),
         "nn.functional.adaptive_avg_pool1d": "output_size",
         "nn.functional.adaptive_avg_pool2d": "output_size",
+        "nn.functional.adaptive_max_pool1d": "output_size",
+        "nn.functional.adaptive_max_pool2d": "output_size",
         # Losses
+        "nn.functional.cosine_embedding_loss": "input2 target | margin reduction",
+        "nn.functional.gaussian_nll_loss": "target var | full eps reduction",
+        "nn.functional.hinge_embedding_loss": "target | margin reduction",
+        "nn.functional.margin_ranking_loss": "input2 target | margin reduction",
+        "nn.functional.poisson_nll_loss": "target | log_input full eps reduction",
+        "nn.functional.triplet_margin_loss": "positive negative | margin p eps swap reduction",
         "nn.functional.mse_loss": "target | reduction",
         "nn.functional.l1_loss": "target | reduction",
         "nn.functional.smooth_l1_loss": "target | reduction beta",
@@ -307,13 +326,19 @@ OPS = {
 DOUBLE = {
     *("addbmm", "addmm", "addmv", "baddbmm", "bmm", "matmul", "mm", "mv", "outer", "std", "var"),
     *(name for name in OPS if name.startswith("nn.functional.conv") or "_norm" in name),
-    *("nn.functional.linear", "nn.functional.normalize", "nn.functional.cosine_similarity"),
+    *(
+        "einsum",
+        "nn.functional.linear",
+        "nn.functional.normalize",
+        "nn.functional.cosine_similarity",
+    ),
     *("nn.functional.scaled_dot_product_attention", "logsumexp", "prod", "cumprod"),
+    "einsum",
 }
-SWAPPED = {"where", "nn.functional.embedding"}
+SWAPPED = {"where", "nn.functional.embedding", "einsum"}
 DROPOUT = {"nn.functional.scaled_dot_product_attention"}
 # Of equal elements, any one may be chosen.
-UNSTABLE = {"topk", "kthvalue"}
+UNSTABLE = {"topk", "kthvalue", "median"}
 # The names where TypeScript's differ.
 NAMES = {"nn.functional.unfold": "unfold_image"}
 KEYWORDS = {
@@ -393,6 +418,9 @@ def arguments(op, sample):
             positional.append(left.pop(0))
         else:
             positional.append(keywords.pop(name, None))
+    # Whether indices are wanted, by place.
+    if op.name.startswith("nn.functional.adaptive_max_pool") and left == [False]:
+        left = []
     if left or set(keywords) - set(options):
         raise Left
     while positional and positional[-1] is None and not keywords:
@@ -454,7 +482,7 @@ def record(op, sample, with_gradient, generator):
     if not outs:
         raise Left
     entry["outputs"] = [encoded(in_float(t)) for t in outs]
-    if op.name in UNSTABLE and has_ties(sample.input):
+    if op.name in UNSTABLE and len(outs) > 1 and has_ties(sample.input):
         entry["outputs"][1] = None
     ordered = tensors_in(swapped(op, sample.input, positional))
     # The same tensors in the order of the arguments of TypeScript's form.

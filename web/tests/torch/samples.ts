@@ -36,8 +36,6 @@ const MISSING: Record<string, RegExp[] | undefined> = {
   narrow: [/the start as a tensor$/],
   nextafter: [NO_GRADIENT],
   "nn.functional.batch_norm": [/of a tensor without channels$/],
-  "nn.functional.conv1d": [/^the padding '(same|valid)'/],
-  "nn.functional.conv2d": [/^the padding 'valid'/],
   "nn.functional.conv_transpose1d": [/^"fold" not implemented for 'Long'$/],
   "nn.functional.conv_transpose2d": [/^"fold" not implemented for 'Long'$/],
   "nn.functional.one_hot": [/^one_hot\(\): say num_classes/],

@@ -21,6 +21,7 @@ export const programsFile =
 
 const RECORDS = {
   "torch/record.py": "torch/ops.json",
+  "torch/record_layers.py": "torch/layers.pt",
   "torch/record_programs.py": `torch/${programsFile}`,
   "torch/record_rows.py": "torch/rows.json",
   "torch/record_training.py": "torch/training.json",

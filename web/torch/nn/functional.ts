@@ -7,6 +7,7 @@ export * from "../ops/spatial";
 export { dropout } from "../ops/random";
 export { embedding, one_hot } from "../ops/indexing";
 export { linear } from "../ops/matmul";
+export { unfold_image as unfold } from "../ops/spatial";
 export { constant_pad as pad } from "../ops/movement";
 export {
   celu,

@@ -1,4 +1,5 @@
 export * from "./layers";
+export * from "./recurrent";
 export * as functional from "./functional";
 export { Module, Parameter, type StateDict } from "./module";
 export * as utils from "./utils";

@@ -1,19 +1,13 @@
 // Layers by PyTorch's names, with its parameters' names, shapes and first values.
 import type { ClassLoss } from "../ops/loss";
-import type { Pair } from "../ops/spatial";
+import type { Padding, Pair } from "../ops/spatial";
 import * as f from "./functional";
-import { zeros, ones, tensor } from "../ops/factory";
-import { rand, randn } from "../ops/random";
+import { full, ones, tensor, zeros } from "../ops/factory";
+import { randn } from "../ops/random";
+import { uniform } from "./init";
 import { Module, Parameter } from "./module";
 import { numelOf, type Tensor } from "../tensor";
 import { check, NotImplementedError } from "../errors";
-
-const uniform = (shape: readonly number[], bound: number): Parameter =>
-  new Parameter(
-    rand(shape)
-      .mul(2 * bound)
-      .sub(bound),
-  );
 
 export interface Bias {
   bias?: boolean;
@@ -41,9 +35,17 @@ export class Linear extends Module {
   }
 }
 
-export interface ConvOptions extends Bias {
+export interface TransposedOptions extends Bias {
   stride?: Pair;
   padding?: Pair;
+  output_padding?: Pair;
+  dilation?: Pair;
+  groups?: number;
+}
+
+export interface ConvOptions extends Bias {
+  stride?: Pair;
+  padding?: Padding;
   dilation?: Pair;
   groups?: number;
 }
@@ -54,14 +56,14 @@ const pairOf = (value: Pair): number[] => {
 };
 
 /** A weight of [out or in channels, channels of a group, ...kernel], and a bias for each output. */
-abstract class Convolution extends Module {
+abstract class Convolution<Options extends ConvOptions | TransposedOptions> extends Module {
   weight: Parameter;
   bias: Parameter | undefined;
 
   constructor(
     shape: readonly number[],
     out_channels: number,
-    protected readonly options: ConvOptions,
+    protected readonly options: Options,
   ) {
     super();
     const bound = 1 / Math.sqrt(numelOf(shape.slice(1)));
@@ -70,7 +72,7 @@ abstract class Convolution extends Module {
   }
 }
 
-export class Conv2d extends Convolution {
+export class Conv2d extends Convolution<ConvOptions> {
   constructor(
     in_channels: number,
     out_channels: number,
@@ -87,7 +89,7 @@ export class Conv2d extends Convolution {
   }
 }
 
-export class Conv1d extends Convolution {
+export class Conv1d extends Convolution<ConvOptions> {
   constructor(
     in_channels: number,
     out_channels: number,
@@ -104,14 +106,12 @@ export class Conv1d extends Convolution {
   }
 }
 
-export class ConvTranspose2d extends Convolution {
-  declare protected readonly options: ConvOptions & { output_padding?: Pair };
-
+export class ConvTranspose2d extends Convolution<TransposedOptions> {
   constructor(
     in_channels: number,
     out_channels: number,
     kernel_size: Pair,
-    options: ConvOptions & { output_padding?: Pair } = {},
+    options: TransposedOptions = {},
   ) {
     const outs = out_channels / (options.groups ?? 1);
     super([in_channels, outs, ...pairOf(kernel_size)], out_channels, options);
@@ -120,6 +120,26 @@ export class ConvTranspose2d extends Convolution {
   override forward(input: Tensor): Tensor {
     const { stride, padding, output_padding, groups, dilation } = this.options;
     return f.conv_transpose2d(
+      ...([input, this.weight, this.bias, stride, padding] as const),
+      ...([output_padding, groups, dilation] as const),
+    );
+  }
+}
+
+export class ConvTranspose1d extends Convolution<TransposedOptions> {
+  constructor(
+    in_channels: number,
+    out_channels: number,
+    kernel_size: number,
+    options: TransposedOptions = {},
+  ) {
+    const outs = out_channels / (options.groups ?? 1);
+    super([in_channels, outs, kernel_size], out_channels, options);
+  }
+
+  override forward(input: Tensor): Tensor {
+    const { stride, padding, output_padding, groups, dilation } = this.options;
+    return f.conv_transpose1d(
       ...([input, this.weight, this.bias, stride, padding] as const),
       ...([output_padding, groups, dilation] as const),
     );
@@ -235,6 +255,55 @@ class BatchNorm extends Module {
 export class BatchNorm1d extends BatchNorm {}
 export class BatchNorm2d extends BatchNorm {}
 
+class InstanceNorm extends Module {
+  weight: Parameter | undefined;
+  bias: Parameter | undefined;
+  declare running_mean: Tensor | undefined;
+  declare running_var: Tensor | undefined;
+  declare num_batches_tracked: Tensor | undefined;
+
+  constructor(
+    num_features: number,
+    private readonly options: BatchNormOptions = {},
+    private readonly dims: number,
+  ) {
+    super();
+    // Other than BatchNorm, it has neither unless asked.
+    const { affine = false, track_running_stats = false } = options;
+    this.weight = affine ? new Parameter(ones([num_features])) : undefined;
+    this.bias = affine ? new Parameter(zeros([num_features])) : undefined;
+    if (track_running_stats) {
+      this.register_buffer("running_mean", zeros([num_features]));
+      this.register_buffer("running_var", ones([num_features]));
+      this.register_buffer("num_batches_tracked", tensor(0));
+    }
+  }
+
+  override forward(input: Tensor): Tensor {
+    check(
+      input.dim() === this.dims || input.dim() === this.dims - 1,
+      () => `expected ${this.dims - 1}D or ${this.dims}D input (got ${input.dim()}D input)`,
+    );
+    const one = input.dim() < this.dims;
+    const out = f.instance_norm(
+      ...([one ? input.unsqueeze(0) : input, this.running_mean, this.running_var] as const),
+      ...([this.weight, this.bias, this.training || this.running_mean === undefined] as const),
+      ...([this.options.momentum, this.options.eps] as const),
+    );
+    return one ? out.squeeze(0) : out;
+  }
+}
+export class InstanceNorm1d extends InstanceNorm {
+  constructor(num_features: number, options: BatchNormOptions = {}) {
+    super(num_features, options, 3);
+  }
+}
+export class InstanceNorm2d extends InstanceNorm {
+  constructor(num_features: number, options: BatchNormOptions = {}) {
+    super(num_features, options, 4);
+  }
+}
+
 export class GroupNorm extends Module {
   weight: Parameter | undefined;
   bias: Parameter | undefined;
@@ -305,9 +374,43 @@ export const LogSoftmax = activation(f.log_softmax);
 export const Flatten = activation((input: Tensor, start_dim?: number, end_dim?: number) =>
   input.flatten(start_dim ?? 1, end_dim),
 );
+export const CELU = activation(f.celu);
+export const GLU = activation(f.glu);
+export const Hardshrink = activation(f.hardshrink);
+export const Hardtanh = activation(f.hardtanh);
+export const LogSigmoid = activation(f.logsigmoid);
+export const Softmin = activation(f.softmin);
+export const Softshrink = activation(f.softshrink);
+export const Softsign = activation(f.softsign);
+export const Tanhshrink = activation(f.tanhshrink);
+export const Threshold = activation(f.threshold);
+export const Unflatten = activation((input: Tensor, dim: number, sizes: readonly number[]) =>
+  input.unflatten(dim, sizes),
+);
+export const MaxPool1d = activation(f.max_pool1d);
 export const MaxPool2d = activation(f.max_pool2d);
+export const AvgPool1d = activation(f.avg_pool1d);
 export const AvgPool2d = activation(f.avg_pool2d);
+export const AdaptiveAvgPool1d = activation(f.adaptive_avg_pool1d);
 export const AdaptiveAvgPool2d = activation(f.adaptive_avg_pool2d);
+export const AdaptiveMaxPool1d = activation(f.adaptive_max_pool1d);
+export const AdaptiveMaxPool2d = activation(f.adaptive_max_pool2d);
+
+export class PReLU extends Module {
+  weight: Parameter;
+
+  constructor({
+    num_parameters = 1,
+    init = 0.25,
+  }: { num_parameters?: number; init?: number } = {}) {
+    super();
+    this.weight = new Parameter(full([num_parameters], init, { dtype: "float32" }));
+  }
+
+  override forward(input: Tensor): Tensor {
+    return f.prelu(input, this.weight);
+  }
+}
 
 function checkModule(module: unknown): void {
   if (!(module instanceof Module)) {
@@ -351,6 +454,59 @@ export class ModuleList extends Module implements Iterable<Module> {
 
   override forward(): never {
     throw new NotImplementedError("a ModuleList has no forward()");
+  }
+}
+
+export class ModuleDict extends Module implements Iterable<string> {
+  constructor(modules: Record<string, Module> = {}) {
+    super();
+    this.update(modules);
+  }
+
+  get length(): number {
+    return this.named_children().length;
+  }
+
+  /** The module of a name. */
+  get(name: string): Module {
+    const found = new Map(this.named_children()).get(name);
+    if (found === undefined) {
+      throw new RangeError(`the ModuleDict has no ${name}`);
+    }
+    return found;
+  }
+
+  update(modules: Record<string, Module>): this {
+    for (const [name, module] of Object.entries(modules)) {
+      checkModule(module);
+      // A member of this name would be lost.
+      check(
+        !(name in this) || this.named_children().some(([other]) => other === name),
+        () => `attribute '${name}' already exists`,
+      );
+      Object.assign(this, { [name]: module });
+    }
+    return this;
+  }
+
+  keys(): string[] {
+    return this.named_children().map(([name]) => name);
+  }
+
+  values(): Module[] {
+    return this.named_children().map(([, module]) => module);
+  }
+
+  items(): [string, Module][] {
+    return this.named_children();
+  }
+
+  [Symbol.iterator](): Iterator<string> {
+    return this.keys().values();
+  }
+
+  override forward(): never {
+    throw new NotImplementedError("a ModuleDict has no forward()");
   }
 }
 
@@ -426,4 +582,44 @@ export const BCEWithLogitsLoss = lossModule<
 export const NLLLoss = lossModule<ClassLoss>(f.nll_loss);
 export const CrossEntropyLoss = lossModule<ClassLoss & { label_smoothing?: number }>(
   f.cross_entropy,
+);
+export const KLDivLoss = lossModule<{
+  reduction?: WithReduction["reduction"] | "batchmean";
+  log_target?: boolean;
+}>(f.kl_div);
+export const HingeEmbeddingLoss = lossModule<WithReduction & { margin?: number }>(
+  f.hinge_embedding_loss,
+);
+export const PoissonNLLLoss = lossModule<Parameters<typeof f.poisson_nll_loss>[2] & object>(
+  f.poisson_nll_loss,
+);
+
+/** A loss of three tensors. */
+export type TripleLoss<O> = new (
+  options?: O,
+) => Module & { forward(a: Tensor, b: Tensor, c: Tensor): Tensor };
+
+function tripleLossModule<O extends object>(
+  call: (a: Tensor, b: Tensor, c: Tensor, options?: O) => Tensor,
+): TripleLoss<O> {
+  return class extends Module {
+    constructor(private readonly options?: O) {
+      super();
+    }
+
+    override forward(a: Tensor, b: Tensor, c: Tensor): Tensor {
+      return call(a, b, c, this.options);
+    }
+  };
+}
+
+export const CosineEmbeddingLoss = tripleLossModule<WithReduction & { margin?: number }>(
+  f.cosine_embedding_loss,
+);
+export const MarginRankingLoss = tripleLossModule<WithReduction & { margin?: number }>(
+  f.margin_ranking_loss,
+);
+export const TripletMarginLoss = tripleLossModule<f.Triplet>(f.triplet_margin_loss);
+export const GaussianNLLLoss = tripleLossModule<WithReduction & { full?: boolean; eps?: number }>(
+  f.gaussian_nll_loss,
 );

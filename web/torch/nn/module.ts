@@ -1,6 +1,7 @@
 // nn.Module: a tree of parameters and buffers with PyTorch's names.
 import { no_grad } from "../autograd";
-import { RuntimeError } from "../errors";
+import { isDType, isFloating, type DType } from "../dtype";
+import { check, RuntimeError } from "../errors";
 import { checkOptions } from "../signatures";
 import { Tensor } from "../tensor";
 
@@ -155,6 +156,36 @@ export abstract class Module {
       }
     });
     return { missing_keys, unexpected_keys };
+  }
+
+  /** Casts all parameters, their gradients and buffers that are floats. Optimizers keep the parameters. */
+  to(dtype: DType): this {
+    if (!isDType(dtype)) {
+      // The name of a device: there is one, where all tensors are.
+      check((dtype as string) === "webgpu", () => `no device or dtype ${String(dtype)} is here`);
+      return this;
+    }
+    check(
+      isFloating(dtype),
+      () => `nn.Module.to only accepts floating point dtypes, but got desired dtype=${dtype}`,
+    );
+    for (const tensor of new Set([...this.members(() => true)].map(([, one]) => one))) {
+      const { grad } = tensor;
+      if (tensor.is_floating_point() && tensor.dtype !== dtype) {
+        tensor.grad = undefined;
+        tensor.become(no_grad(() => tensor.detach().to(dtype)).keep());
+        tensor.grad = grad?.detach().to(dtype);
+      }
+    }
+    return this;
+  }
+
+  half(): this {
+    return this.to("float16");
+  }
+
+  float(): this {
+    return this.to("float32");
   }
 
   train(mode = true): this {

@@ -403,7 +403,8 @@ function plan(self: Tensor, indices: readonly (Tensor | undefined)[]): Plan {
   for (const { index } of given) {
     if (index.dtype === "bool") {
       throw new NotImplementedError(
-        "an index of booleans: the size of the result is known only on the GPU; use torch.where or masked_fill",
+        "an index of booleans: the size of the result is known only on the GPU; use torch.where, masked_fill, " +
+          "await x.masked_select(mask), or x.at(...(await mask.nonzero({ as_tuple: true })))",
       );
     }
     checkIndex("index", index);

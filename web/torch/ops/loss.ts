@@ -173,6 +173,134 @@ export function kl_div(
     : reduced(losses, { reduction });
 }
 
+// A margin is a float, and makes one of an integer, however it is written.
+const floats = (x: Tensor): Tensor => (isFloating(x.dtype) ? x : x.float());
+
+export const hinge_embedding_loss = (
+  input: Tensor,
+  target: Tensor,
+  { margin = 1, ...options }: Reduced & { margin?: number } = {},
+): Tensor => {
+  const far = where(target.ne(1), floats(input).rsub(margin).clamp_min(0), 0);
+  return reduced(far.add(where(target.ne(-1), input, 0)), options);
+};
+
+export const margin_ranking_loss = (
+  input1: Tensor,
+  input2: Tensor,
+  target: Tensor,
+  { margin = 0, ...options }: Reduced & { margin?: number } = {},
+): Tensor =>
+  reduced(
+    floats(target.neg().mul(input1.sub(input2)))
+      .add(margin)
+      .clamp_min(0),
+    options,
+  );
+
+export function cosine_embedding_loss(
+  input1: Tensor,
+  input2: Tensor,
+  target: Tensor,
+  { margin = 0, ...options }: Reduced & { margin?: number } = {},
+): Tensor {
+  check(
+    target.dim() <= 1 && input1.dim() === target.dim() + 1 && input2.dim() === input1.dim(),
+    () =>
+      `${target.dim()}D target tensor expects ${target.dim() + 1}D input tensors, but found inputs with ` +
+      `sizes [${input1.shape.join(", ")}] and [${input2.shape.join(", ")}].`,
+  );
+  const d = target.dim();
+  // PyTorch's, which is not that of cosine_similarity.
+  const size = (x: Tensor): Tensor => x.mul(x).sum(d).add(1e-12);
+  const cosine = input1
+    .mul(input2)
+    .sum(d)
+    .div(size(input1).mul(size(input2)).sqrt());
+  const same = where(target.eq(1), cosine.rsub(1), 0);
+  return reduced(same.add(where(target.eq(-1), cosine.sub(margin).clamp_min(0), 0)), options);
+}
+
+export const pairwise_distance = (
+  x1: Tensor,
+  x2: Tensor,
+  p = 2,
+  eps = 1e-6,
+  keepdim = false,
+): Tensor => x1.sub(x2).add(eps).norm(p, -1, keepdim);
+
+export interface Triplet extends Reduced {
+  margin?: number;
+  p?: number;
+  eps?: number;
+  swap?: boolean;
+}
+
+export function triplet_margin_loss(
+  anchor: Tensor,
+  positive: Tensor,
+  negative: Tensor,
+  { margin = 1, p = 2, eps = 1e-6, swap = false, ...options }: Triplet = {},
+): Tensor {
+  const near = pairwise_distance(anchor, positive, p, eps);
+  let far = pairwise_distance(anchor, negative, p, eps);
+  if (swap) {
+    far = far.minimum(pairwise_distance(positive, negative, p, eps));
+  }
+  return reduced(near.sub(far).add(margin).clamp_min(0), options);
+}
+
+export function poisson_nll_loss(
+  input: Tensor,
+  target: Tensor,
+  {
+    log_input = true,
+    full: whole = false,
+    eps = 1e-8,
+    ...options
+  }: Reduced & { log_input?: boolean; full?: boolean; eps?: number } = {},
+): Tensor {
+  let losses = log_input
+    ? input.exp().sub(target.mul(input))
+    : input.sub(target.mul(input.add(eps).log()));
+  if (whole) {
+    // Stirling's approximation of log(target!).
+    const last = target
+      .mul(2 * Math.PI)
+      .log()
+      .mul(0.5);
+    const term = target.mul(target.log()).sub(target).add(last);
+    losses = losses.add(term.masked_fill(target.le(1), 0));
+  }
+  return reduced(losses, options);
+}
+
+/** `variance` has the shape of the input, or one value where the input has a row. Negative ones are not looked for. */
+export function gaussian_nll_loss(
+  input: Tensor,
+  target: Tensor,
+  variance: Tensor,
+  { full: whole = false, eps = 1e-6, ...options }: Reduced & { full?: boolean; eps?: number } = {},
+): Tensor {
+  let own = variance;
+  if (own.shape.join() !== input.shape.join()) {
+    if (own.shape.join() === input.shape.slice(0, -1).join()) {
+      own = own.unsqueeze(-1);
+    } else {
+      check(
+        own.dim() === input.dim() &&
+          own.shape.every((size, d) => size === input.shape[d] || size === 1),
+        () => "var is of incorrect size",
+      );
+    }
+  }
+  // The bound has no influence on the gradient.
+  const bounded = own.add(own.detach().clamp_min(eps).sub(own.detach()));
+  const distance = input.sub(target);
+  const losses = bounded.log().add(distance.mul(distance).div(bounded)).mul(0.5);
+  return reduced(whole ? losses.add(0.5 * Math.log(2 * Math.PI)) : losses, options);
+}
+
 /** softmax(query @ key.T / sqrt(width)) @ value */
 export function scaled_dot_product_attention(
   query: Tensor,

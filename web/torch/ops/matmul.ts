@@ -178,3 +178,163 @@ export function linear(input: Tensor, weight: Tensor, bias?: Tensor): Tensor {
   const out = batched("linear", rows, weight.t().unsqueeze(0), bias?.reshape(1, 1, -1));
   return out.reshape([...input.shape.slice(0, -1), outs]);
 }
+
+// The labels of an operand, with dots as those of the dimensions that an ellipsis stands for, from the last.
+function labelsOf(text: string, rank: number): string[] {
+  const [before, after] = text.split("...") as [string, string | undefined];
+  const named = before.length + (after?.length ?? 0);
+  check(
+    after === undefined ? named === rank : named <= rank,
+    () =>
+      `einsum(): the number of subscripts in the equation (${named}) does not match the number of ` +
+      `dimensions (${rank}) for an operand`,
+  );
+  const open = Array.from({ length: rank - named }, (_, k) => `.${rank - named - 1 - k}`);
+  return [...before, ...open, ...(after ?? "")];
+}
+
+interface Labelled {
+  tensor: Tensor;
+  labels: string[];
+}
+
+// With one dimension for each label: the diagonal of those that are repeated.
+function distinct({ tensor, labels }: Labelled): Labelled {
+  const again = labels.findIndex((label, k) => labels.indexOf(label) < k);
+  if (again < 0) {
+    return { tensor, labels };
+  }
+  const label = labels[again]!;
+  const first = labels.indexOf(label);
+  check(
+    tensor.shape[first] === tensor.shape[again],
+    () =>
+      `einsum(): subscript ${label} is repeated for an operand but the sizes don't match, ` +
+      `${tensor.shape[again]!} != ${tensor.shape[first]!}`,
+  );
+  // diagonal() puts its dimension last.
+  return distinct({
+    tensor: tensor.diagonal(0, first, again),
+    labels: [...labels.filter((one, k) => k !== first && k !== again), label],
+  });
+}
+
+// Sums over the labels that nothing else has.
+function summed({ tensor, labels }: Labelled, needed: ReadonlySet<string>): Labelled {
+  const dims = labels.flatMap((label, d) => (needed.has(label) ? [] : [d]));
+  return dims.length === 0
+    ? { tensor, labels }
+    : { tensor: tensor.sum(dims), labels: labels.filter((label) => needed.has(label)) };
+}
+
+// The dimensions in the order of `labels`; those that are missing have size 1.
+function ordered({ tensor, labels }: Labelled, wanted: readonly string[]): Tensor {
+  const present = wanted.filter((label) => labels.includes(label));
+  const moved = tensor.permute(present.map((label) => labels.indexOf(label)));
+  const sizes = new Map(present.map((label, d) => [label, moved.shape[d]!]));
+  return moved.reshape(wanted.map((label) => sizes.get(label) ?? 1));
+}
+
+// Both summed over the labels that neither the result nor a later operand needs: one batch of products.
+function contracted(a: Labelled, b: Labelled, needed: ReadonlySet<string>): Labelled {
+  const both = a.labels.filter((label) => b.labels.includes(label));
+  const sums = both.filter((label) => !needed.has(label));
+  const batch = both.filter((label) => needed.has(label));
+  const left = a.labels.filter((label) => !both.includes(label));
+  const right = b.labels.filter((label) => !both.includes(label));
+  const labels = [...batch, ...left, ...right];
+  const size = (label: string): number =>
+    [a, b]
+      .flatMap(({ tensor, labels: own }) =>
+        own.includes(label) ? [tensor.shape[own.indexOf(label)]!] : [],
+      )
+      .find((length) => length !== 1) ?? 1;
+  const sized = (from: Labelled, list: string[]): Tensor =>
+    ordered(from, list).expand(
+      list.map((label) => (from.labels.includes(label) ? size(label) : 1)),
+    );
+  const count = (list: string[]): number => numelOf(list.map(size));
+  if (sums.length === 0) {
+    return { tensor: ordered(a, labels).mul(ordered(b, labels)), labels };
+  }
+  const first = sized(a, [...batch, ...left, ...sums]);
+  const second = sized(b, [...batch, ...sums, ...right]);
+  const product = bmm(
+    first.reshape(count(batch), count(left), count(sums)),
+    second.reshape(count(batch), count(sums), count(right)),
+  );
+  return { tensor: product.reshape(labels.map(size)), labels };
+}
+
+/** Products and sums by the names of dimensions: einsum("bij,bjk->bik", a, b). */
+export function einsum(equation: string, ...operands: (Tensor | readonly Tensor[])[]): Tensor {
+  const tensors = operands.flat() as Tensor[];
+  const text = equation.replaceAll(" ", "");
+  const [inputs, given] = text.split("->") as [string, string | undefined];
+  const terms = inputs.split(",");
+  check(terms.length === tensors.length && tensors.length > 0, () =>
+    terms.length > tensors.length
+      ? "einsum(): more operands were specified in the equation than were provided"
+      : "einsum(): fewer operands were provided than specified in the equation",
+  );
+  for (const part of [...terms, given ?? ""]) {
+    const letters = part.replace("...", "");
+    check(
+      /^[a-zA-Z]*$/.test(letters),
+      () =>
+        `einsum(): invalid subscript given at index ${equation.search(/[^a-zA-Z.,\->\s]/)} in the equation ` +
+        "string, subscripts must be in [a-zA-Z]",
+    );
+  }
+  const parts = tensors.map((tensor, k) =>
+    distinct({ tensor, labels: labelsOf(terms[k]!, tensor.dim()) }),
+  );
+  const all = tensors.flatMap((tensor, k) => labelsOf(terms[k]!, tensor.dim()));
+  const dots = [...new Set(all.filter((label) => label.length > 1))].sort().reverse();
+  let output: string[];
+  if (given === undefined) {
+    // What is there once, in the order of the alphabet.
+    const once = all.filter(
+      (label) => label.length === 1 && all.indexOf(label) === all.lastIndexOf(label),
+    );
+    output = [...dots, ...once.sort()];
+  } else {
+    const [before, after] = given.split("...") as [string, string | undefined];
+    output = [...before, ...(after === undefined ? [] : dots), ...(after ?? "")];
+  }
+  output.forEach((label, k) => {
+    check(
+      all.includes(label),
+      () =>
+        `einsum(): output subscript ${label} does not appear in the equation for any input operand`,
+    );
+    check(
+      output.indexOf(label) === k,
+      () => `einsum(): output subscript ${label} appears more than once in the output`,
+    );
+  });
+  const sizes = new Map<string, number>();
+  for (const { tensor, labels } of parts) {
+    labels.forEach((label, d) => {
+      const [size, before] = [tensor.shape[d]!, sizes.get(label) ?? 1];
+      check(
+        size === before || size === 1 || before === 1,
+        () =>
+          `einsum(): subscript ${label} has size ${size} for an operand which does not broadcast with ` +
+          `previously seen size ${before}`,
+      );
+      sizes.set(label, before === 1 ? size : before);
+    });
+  }
+  const result = parts.reduce((made, part, k) => {
+    const needed = new Set([...output, ...parts.slice(k + 1).flatMap(({ labels }) => labels)]);
+    // What only one of both has and nobody needs is summed first, so that the product is small.
+    return contracted(
+      summed(made, new Set([...needed, ...part.labels])),
+      summed(part, new Set([...needed, ...made.labels])),
+      needed,
+    );
+  });
+  const last = summed(result, new Set(output));
+  return last.tensor.permute(output.map((label) => last.labels.indexOf(label)));
+}

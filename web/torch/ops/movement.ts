@@ -601,6 +601,32 @@ export function constant_pad(self: Tensor, pad: readonly number[], value = 0): T
   return record(out, "ConstantPadNdBackward0", [inner], (g) => [part(g)]);
 }
 
+/** Vectors as grids of all their combinations. "xy" exchanges the first two dimensions. */
+export function meshgrid(
+  ...args: (Tensor | readonly Tensor[] | { indexing?: "ij" | "xy" })[]
+): Tensor[] {
+  const last = args.at(-1);
+  const isOptions = last !== undefined && !(last instanceof Tensor) && !Array.isArray(last);
+  const { indexing = "ij" } = isOptions ? (last as { indexing?: "ij" | "xy" }) : {};
+  const tensors = (isOptions ? args.slice(0, -1) : args).flat() as Tensor[];
+  check(tensors.length > 0, () => "meshgrid expects a non-empty TensorList");
+  check(
+    ["ij", "xy"].includes(indexing),
+    () => `torch.meshgrid: indexing must be one of "xy" or "ij", but received: ${String(indexing)}`,
+  );
+  tensors.forEach((one) => {
+    check(
+      one.dim() <= 1,
+      () =>
+        `torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: [${one.shape.join(", ")}]`,
+    );
+  });
+  const swaps = indexing === "xy" && tensors.length > 1;
+  const order = tensors.map((_, d) => (swaps && d < 2 ? 1 - d : d));
+  const shape = order.map((k) => tensors[k]!.numel());
+  return tensors.map((one, k) => one.reshape(order.map((d) => (d === k ? -1 : 1))).expand(shape));
+}
+
 // ---- Indexing ----
 
 /** A slice as an index: start, end and step, each optional. */

@@ -204,6 +204,43 @@ export function batch_norm(
   return bias === undefined ? out : out.add(bias.reshape(shape));
 }
 
+/** Each channel of each element of a batch to mean 0 and variance 1. */
+export function instance_norm(
+  input: Tensor,
+  running_mean?: Tensor,
+  running_var?: Tensor,
+  weight?: Tensor,
+  bias?: Tensor,
+  use_input_stats = true,
+  momentum = 0.1,
+  eps = 1e-5,
+): Tensor {
+  const [batch, channels] = input.shape as [number, number];
+  if (!use_input_stats) {
+    check(
+      running_mean !== undefined && running_var !== undefined,
+      () => "Expected running_mean and running_var to be defined when use_input_stats is false",
+    );
+    return batch_norm(input, running_mean, running_var, weight, bias, false, momentum, eps);
+  }
+  const size = numelOf(input.shape.slice(2));
+  check(
+    size !== 1,
+    () =>
+      `Expected more than 1 spatial element when training, got input size [${input.shape.join(", ")}]`,
+  );
+  const wide = input.reshape([1, batch * channels, ...input.shape.slice(2)]);
+  const many = (x: Tensor | undefined): Tensor | undefined => x?.repeat(batch);
+  const [mean, variance] = [many(running_mean), many(running_var)];
+  const own = [mean, variance, many(weight), many(bias)] as const;
+  const out = batch_norm(wide, ...own, true, momentum, eps).reshape(input.shape);
+  if (mean !== undefined && variance !== undefined) {
+    running_mean!.copy_(mean.reshape(batch, channels).mean(0));
+    running_var!.copy_(variance.reshape(batch, channels).mean(0));
+  }
+  return out;
+}
+
 export function group_norm(
   input: Tensor,
   num_groups: number,

@@ -6,6 +6,7 @@ import { Tensor } from "../tensor";
 import { bitsOf } from "../wgsl/dtypes";
 import { zeros } from "./factory";
 import { scatter_add } from "./indexing";
+import { where } from "./pointwise";
 import type { ValuesAndIndices } from "./reduce";
 
 const BLOCK = 1024;
@@ -127,3 +128,36 @@ export function kthvalue(self: Tensor, k: number, dim = -1, keepdim = false): Va
   };
   return { values: one(values), indices: one(indices) };
 }
+
+export interface Median {
+  (self: Tensor): Tensor;
+  (self: Tensor, dim: number, keepdim?: boolean): ValuesAndIndices;
+}
+/** Of two elements in the middle the lower one; NaN if there is one. */
+export const median = ((self: Tensor, dim?: number, keepdim?: boolean) => {
+  if (dim !== undefined) {
+    const d = self.wrapDim(dim);
+    const size = self.shape[d] ?? 1;
+    const { values, indices } = kthvalue(self, Math.floor((size - 1) / 2) + 1, d, keepdim);
+    if (!self.is_floating_point() || self.dim() === 0) {
+      return { values, indices };
+    }
+    const nans = self.detach().isnan();
+    const any = nans.any(d, keepdim);
+    const first = nans.int().argmax(d, keepdim);
+    return {
+      values: values.masked_fill(any, NaN),
+      indices: where(any, first, indices),
+    };
+  }
+  const x = self.detach().reshape(-1);
+  check(x.numel() > 0, () => "median() does not support empty tensors");
+  const { values } = kthvalue(x, Math.floor((x.numel() - 1) / 2) + 1, 0);
+  const out = x.is_floating_point() ? values.masked_fill(x.isnan().any(), NaN) : values;
+  const [read, readOut] = [saved(self), saved(out)];
+  return record(out, "MedianBackward0", [self], (g) => {
+    // Equal elements share the gradient.
+    const mask = read().eq(readOut()).to(g.dtype);
+    return [mask.mul(g).div(mask.sum())];
+  });
+}) as Median;

@@ -7,13 +7,13 @@ import { bitsOf } from "../wgsl/dtypes";
 import { zeros } from "./factory";
 import { scatter_add } from "./indexing";
 import { matmul } from "./matmul";
+import { constant_pad } from "./movement";
 
 export type Pair = number | readonly number[];
+/** "same" gives as many places as the input has, "valid" is no padding. */
+export type Padding = Pair | "same" | "valid";
 
 const pair = (value: Pair): [number, number] => {
-  if (typeof value === "string") {
-    throw new NotImplementedError(`the padding '${String(value)}': give numbers`);
-  }
   const list = [value].flat();
   return [list[0]!, list[1] ?? list[0]!];
 };
@@ -132,12 +132,46 @@ export function fold(
   return columnsToImage(input, [height, width], sliding);
 }
 
+// The padding in numbers, and the image with what is more behind it than before.
+function padded(
+  image: Tensor,
+  kernel: readonly number[],
+  padding: Padding,
+  stride: Pair,
+  dilation: Pair,
+): [Tensor, Pair] {
+  if (padding === "valid") {
+    return [image, 0];
+  }
+  if (typeof padding !== "string") {
+    return [image, padding];
+  }
+  if ((padding as string) !== "same") {
+    throw new RangeError(
+      `Invalid padding string '${String(padding)}', should be one of {'valid', 'same'}`,
+    );
+  }
+  check(
+    pair(stride).every((step) => step === 1),
+    () => "padding='same' is not supported for strided convolutions",
+  );
+  const [below, right] = pair(dilation).map((step, d) => step * (kernel[d]! - 1)) as [
+    number,
+    number,
+  ];
+  const more = [below % 2, right % 2] as const;
+  return [
+    more[0] + more[1] === 0 ? image : constant_pad(image, [0, more[1], 0, more[0]]),
+    [(below - more[0]) / 2, (right - more[1]) / 2],
+  ];
+}
+
 export function conv2d(
   input: Tensor,
   weight: Tensor,
   bias?: Tensor,
   stride: Pair = 1,
-  padding: Pair = 0,
+  padding: Padding = 0,
   dilation: Pair = 1,
   groups = 1,
 ): Tensor {
@@ -154,16 +188,17 @@ export function conv2d(
     input.dtype === weight.dtype,
     () => `Input type (${input.dtype}) and weight type (${weight.dtype}) should be the same`,
   );
-  const [batch, channels, height, width] = input.shape as [number, number, number, number];
   const [outs, ins, kh, kw] = weight.shape as [number, number, number, number];
+  const [image, around] = padded(input, [kh, kw], padding, stride, dilation);
+  const [batch, channels, height, width] = image.shape as [number, number, number, number];
   check(
     ins * groups === channels && outs % groups === 0,
     () =>
       `Given groups=${groups}, weight of size [${weight.shape.join(", ")}], expected input` +
       `[${input.shape.join(", ")}] to have ${ins * groups} channels, but got ${channels} channels instead`,
   );
-  const sliding = slidingOf([kh, kw], dilation, padding, stride);
-  const columns = imageToColumns(input, sliding);
+  const sliding = slidingOf([kh, kw], dilation, around, stride);
+  const columns = imageToColumns(image, sliding);
   const size = [places(sliding, 0, height), places(sliding, 1, width)];
   const inner = ins * kh * kw;
   const out = matmul(
@@ -178,7 +213,7 @@ export function conv1d(
   weight: Tensor,
   bias?: Tensor,
   stride: Pair = 1,
-  padding: Pair = 0,
+  padding: Padding = 0,
   dilation: Pair = 1,
   groups = 1,
 ): Tensor {
@@ -188,7 +223,8 @@ export function conv1d(
   );
   return conv2d(
     ...([input.unsqueeze(-2), weight.unsqueeze(2), bias] as const),
-    ...([lastOf(stride, 1), lastOf(padding, 0), lastOf(dilation, 1), groups] as const),
+    ...([lastOf(stride, 1), typeof padding === "string" ? padding : lastOf(padding, 0)] as const),
+    ...([lastOf(dilation, 1), groups] as const),
   ).squeeze(-2);
 }
 
@@ -338,7 +374,13 @@ function maxPool(
   dilation: Pair = 1,
   ceil_mode = false,
 ): { values: Tensor; indices: Tensor } {
-  const pool = poolOf("max_pool2d", input, kernel_size, stride, padding, dilation, ceil_mode);
+  return maxOf(
+    input,
+    poolOf("max_pool2d", input, kernel_size, stride, padding, dilation, ceil_mode),
+  );
+}
+
+function maxOf(input: Tensor, pool: Pool): { values: Tensor; indices: Tensor } {
   const image = batched(input);
   const [batch, channels, height, width] = image.shape as [number, number, number, number];
   const values = Tensor.empty([batch, channels, ...pool.out], image.dtype);
@@ -346,7 +388,7 @@ function maxPool(
   launch({
     ...{ label: pool.label, kernel: "pool_max" },
     operands: { out: values, index: indices, in: image },
-    consts: { windows: "fixed" },
+    consts: { windows: pool.adaptive ? "adaptive" : "fixed" },
     params: poolParams(pool, image, values, values.numel(), indices),
     invocations: values.numel(),
   });
@@ -436,20 +478,40 @@ export function avg_pool1d(
   ).squeeze(-2);
 }
 
-export function adaptive_avg_pool2d(
-  input: Tensor,
-  output_size: number | readonly (number | undefined)[],
-): Tensor {
+type OutputSize = number | readonly (number | undefined)[];
+
+function adaptivePool(label: string, input: Tensor, output_size: OutputSize): Pool {
+  check(
+    input.dim() === 4 || input.dim() === 3,
+    () => `${label}(): Expected 3D or 4D tensor, but got [${input.shape.join(", ")}]`,
+  );
   const wanted = typeof output_size === "number" ? [output_size, output_size] : output_size;
   const out = [0, 1].map((d) => wanted[d] ?? input.shape.at(-2 + d)!) as [number, number];
-  const result = averagePool(batched(input), {
-    ...{ ...slidingOf(1, 1, 0, 1), label: "adaptive_avg_pool2d", out },
+  return {
+    ...{ ...slidingOf(1, 1, 0, 1), label, out },
     ...{ divisor: 0, countIncludePad: true, adaptive: true },
-  });
-  return input.dim() === 3 ? result.squeeze(0) : result;
+  };
 }
 
+const flatSize = (output_size: number | readonly number[]): number[] => [
+  ...[1, ...[output_size].flat()],
+];
+
+export function adaptive_avg_pool2d(input: Tensor, output_size: OutputSize): Tensor {
+  const result = averagePool(
+    batched(input),
+    adaptivePool("adaptive_avg_pool2d", input, output_size),
+  );
+  return input.dim() === 3 ? result.squeeze(0) : result;
+}
 export const adaptive_avg_pool1d = (
   input: Tensor,
   output_size: number | readonly number[],
-): Tensor => adaptive_avg_pool2d(input.unsqueeze(-2), [1, ...[output_size].flat()]).squeeze(-2);
+): Tensor => adaptive_avg_pool2d(input.unsqueeze(-2), flatSize(output_size)).squeeze(-2);
+
+export const adaptive_max_pool2d = (input: Tensor, output_size: OutputSize): Tensor =>
+  maxOf(input, adaptivePool("adaptive_max_pool2d", input, output_size)).values;
+export const adaptive_max_pool1d = (
+  input: Tensor,
+  output_size: number | readonly number[],
+): Tensor => adaptive_max_pool2d(input.unsqueeze(-2), flatSize(output_size)).squeeze(-2);

@@ -1,0 +1,86 @@
+"""Records what layers of torch.nn compute, with their gradients: web/tests/files/torch/layers.pt.
+
+A row has the name of a layer, its arguments (a last dict is the options of TypeScript), and the
+shapes of its inputs.
+"""
+
+import pathlib
+
+import torch
+
+OUT = pathlib.Path(__file__).parents[1] / "files" / "torch"
+LAYERS = [
+    ("LSTM", [3, 4], [(5, 2, 3)]),
+    ("LSTM", [3, 4, {"num_layers": 2, "bidirectional": True, "batch_first": True}], [(2, 5, 3)]),
+    ("LSTM", [3, 4, {"bias": False}], [(5, 3)]),
+    ("GRU", [3, 4], [(5, 2, 3)]),
+    ("GRU", [3, 4, {"num_layers": 2, "bidirectional": True}], [(4, 2, 3), (4, 2, 4)]),
+    ("GRU", [3, 4, {"batch_first": True}], [(5, 3), (1, 4)]),
+    ("RNN", [3, 4, {"nonlinearity": "relu", "num_layers": 2}], [(5, 2, 3)]),
+    ("ConvTranspose1d", [2, 3, 3, {"stride": 2, "padding": 1, "output_padding": 1}], [(2, 2, 5)]),
+    ("Conv1d", [2, 4, 4, {"padding": "same", "dilation": 3, "groups": 2}], [(2, 2, 12)]),
+    ("Conv2d", [2, 3, [2, 3], {"padding": "same"}], [(2, 2, 5, 4)]),
+    ("Conv2d", [2, 3, 3, {"padding": "valid", "stride": 2}], [(2, 2, 7, 6)]),
+    ("MaxPool1d", [3, 2, 1], [(2, 2, 9)]),
+    ("AvgPool1d", [3, 2, 1], [(2, 2, 9)]),
+    ("AdaptiveAvgPool1d", [4], [(2, 3, 10)]),
+    ("AdaptiveMaxPool1d", [4], [(2, 3, 10)]),
+    ("AdaptiveMaxPool2d", [[3, 2]], [(2, 3, 7, 5)]),
+    ("PReLU", [], [(2, 3, 4)]),
+    ("PReLU", [{"num_parameters": 3, "init": 0.5}], [(2, 3, 4)]),
+    ("GLU", [1], [(2, 6, 3)]),
+    ("InstanceNorm1d", [3], [(2, 3, 5)]),
+    ("InstanceNorm1d", [3, {"affine": True}], [(3, 5)]),
+    ("InstanceNorm2d", [3, {"affine": True, "track_running_stats": True}], [(2, 3, 4, 5)]),
+    ("BatchNorm1d", [3, {"affine": False, "momentum": 0.5}], [(4, 3)]),
+    ("GroupNorm", [2, 4, {"affine": False}], [(2, 4, 3)]),
+    ("KLDivLoss", [{"reduction": "batchmean", "log_target": True}], [(4, 3), (4, 3)]),
+    ("TripletMarginLoss", [{"swap": True}], [(4, 3), (4, 3), (4, 3)]),
+    ("Unflatten", [1, [2, 3]], [(2, 6)]),
+    *(
+        (name, [], [(3, 4)])
+        for name in ("CELU", "Hardtanh", "LogSigmoid", "Softsign", "Tanhshrink")
+    ),
+    *((name, [], [(3, 4)]) for name in ("Hardshrink", "Softshrink")),
+    ("Threshold", [0.25, -1.5], [(3, 4)]),
+    ("Softmin", [1], [(3, 4)]),
+]
+
+
+def flat(value):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [one for part in value for one in flat(part)]
+
+
+def main():
+    torch.manual_seed(0)
+    result = []
+    for name, args, shapes in LAYERS:
+        *plain, last = args or [{}]
+        plain, options = (plain, last) if isinstance(last, dict) else (args, {})
+        layer = getattr(torch.nn, name)(*plain, **options)
+        before = {key: value.clone() for key, value in layer.state_dict().items()}
+        inputs = [torch.randn(shape, requires_grad=True) for shape in shapes]
+        outputs = flat(layer(*inputs))
+        weights = [torch.rand_like(one) for one in outputs]
+        leaves = [*inputs, *layer.parameters()]
+        gradients = torch.autograd.grad(outputs, leaves, weights)
+        result.append(
+            {
+                "name": name,
+                "args": args,
+                "state": before,
+                "inputs": [one.detach() for one in inputs],
+                "outputs": [one.detach() for one in outputs],
+                "weights": weights,
+                "gradients": list(gradients),
+                "after": layer.state_dict(),
+            }
+        )
+    OUT.mkdir(parents=True, exist_ok=True)
+    torch.save(result, OUT / "layers.pt")
+
+
+if __name__ == "__main__":
+    main()
