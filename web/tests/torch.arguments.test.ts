@@ -1,6 +1,7 @@
 // Arguments that nothing would read: each is an error, and changes nothing without a word.
 import { beforeAll, expect, test } from "vitest";
-import { nn, optim, torch, type Tensor } from "../torch";
+import { NotImplementedError, nn, optim, torch, type Tensor } from "../torch";
+import { missingAttributes, missingMethods } from "../torch/missing";
 import { cpuDevice } from "./cpu/device";
 
 beforeAll(async () => {
@@ -180,4 +181,30 @@ test("a module with two names is one module", () => {
   expect([...model.state_dict().keys()].filter((name) => /weight/.test(name))).toEqual([
     ...["a.weight", "b.weight"],
   ]);
+});
+
+test("what PyTorch has and this room does not says so, wherever it is asked for", async () => {
+  for (const [module, name] of [
+    ...[["torch", "fft"], ["torch.nn", "Conv3d"], ["torch.nn.functional", "interpolate"]], // prettier-ignore
+    ...[["torch.nn.utils", "parametrize"], ["torch.optim", "LBFGS"]], // prettier-ignore
+  ] as [string, string][]) {
+    const path = `${module}.${name}`.split(".").slice(1);
+    const at = (from: Loose): Loose => path.reduce((one: Loose, part) => one[part] as Loose, from);
+    const torches = module.startsWith("torch.") ? { nn, optim } : torch;
+    expect(() => at(torches)).toThrow(
+      new NotImplementedError(
+        `${module}.${name} is not implemented; web/torch/README.md lists what exists`,
+      ),
+    );
+  }
+  const x = torch.ones([2, 2]) as Loose;
+  for (const name of missingMethods) {
+    expect(() => x[name](), name).toThrow(`Tensor.${name} is not implemented`);
+  }
+  for (const name of missingAttributes) {
+    expect(() => x[name] as unknown, name).toThrow(`Tensor.${name} is not implemented`);
+  }
+  // A tensor is no promise, and nothing else that programs ask for.
+  expect(await Promise.resolve(x as unknown)).toBe(x);
+  expect([x.then, x.toJSON, x.length, x.nodeType]).toEqual(Array(4).fill(undefined));
 });

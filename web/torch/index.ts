@@ -14,7 +14,9 @@ import * as reduce from "./ops/reduce";
 import * as sort from "./ops/sort";
 import * as spatial from "./ops/spatial";
 import { NotImplementedError, RuntimeError } from "./errors";
+import { notImplemented } from "./missing";
 import * as nnModule from "./nn";
+import * as optimModule from "./optim";
 import * as pt from "./io/pt";
 import * as safetensors from "./io/safetensors";
 import { Runtime } from "./runtime";
@@ -83,9 +85,7 @@ function named<T extends object>(members: T, prefix: string): T {
   return new Proxy(members, {
     get(target, name, receiver) {
       if (typeof name === "string" && !(name in target) && name !== "then" && name !== "toJSON") {
-        throw new NotImplementedError(
-          `${prefix}.${name} is not implemented; web/torch/README.md lists what exists`,
-        );
+        throw notImplemented(`${prefix}.${name}`);
       }
       return Reflect.get(target, name, receiver) as unknown;
     },
@@ -119,6 +119,7 @@ export const nn = named(
   {
     ...checkedClasses(nnModule),
     functional: named(checkedFunctions({ ...nnModule.functional }), "torch.nn.functional"),
+    utils: named({ ...nnModule.utils }, "torch.nn.utils"),
   },
   "torch.nn",
 );
@@ -154,8 +155,20 @@ export declare namespace nn {
   export type RNN = nnModule.RNN;
 }
 
+export const optim = named({ ...optimModule }, "torch.optim");
+
+/* eslint-disable-next-line @typescript-eslint/no-namespace -- as above */
+export declare namespace optim {
+  export type Adam = optimModule.Adam;
+  export type AdamOptions = optimModule.AdamOptions;
+  export type AdamW = optimModule.AdamW;
+  export type OptimizerStateDict = optimModule.OptimizerStateDict;
+  export type Params<Options> = optimModule.Params<Options>;
+  export type SGD = optimModule.SGD;
+  export type SGDOptions = optimModule.SGDOptions;
+}
+
 export { safetensors };
-export * as optim from "./optim";
 export { NotImplementedError, RuntimeError } from "./errors";
 export type { DType, Scalar } from "./dtype";
 export { Slice, type Index } from "./ops/movement";

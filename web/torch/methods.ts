@@ -9,6 +9,7 @@ import * as random from "./ops/random";
 import * as reduce from "./ops/reduce";
 import * as sort from "./ops/sort";
 import type { Dims, ValuesAndIndices } from "./ops/reduce";
+import { addMissing } from "./missing";
 import { checkedFunction } from "./signatures";
 import { Tensor } from "./tensor";
 
@@ -127,4 +128,5 @@ export function addMethods(): void {
   add(pointwise.binaryInPlace, []);
   add({ max: reduce.max, min: reduce.min, var: reduce.variance }, []);
   add({ median: sort.median, nonzero: asynchronous.nonzero }, []);
+  addMissing(Tensor.prototype, "Tensor");
 }
