@@ -49,8 +49,8 @@ test("functions and methods", () => {
   expect(() => loose.sum!(0, { keepdim: false })).toThrow(/argument 2 is an object, where keepdim/);
   expect(() => loose.softmax!(1, "float16")).toThrow(/softmax\(\): expected an object/);
   expect(() => loose.cumsum!({ dim: 0 })).toThrow(/its arguments are given by place/);
-  expect(() => f.conv2d!(x, x, undefined, { padding: 1 })).toThrow(/given by place/);
-  expect(() => f.dropout!(x, { p: 0.1 })).toThrow(/given by place/);
+  expect(() => f.conv2d!(x, x, undefined, { padding: 1 })).toThrow(/where stride belongs/);
+  expect(() => f.dropout!(x, { p: 0.1 })).toThrow(/where p belongs/);
   expect(() => f.mse_loss!(x, x, "sum")).toThrow(/expected an object of options, \{ reduction \}/);
   expect(() => t.split!(x, { size: 1 })).toThrow(TypeError);
   expect(() => {
@@ -62,6 +62,23 @@ test("functions and methods", () => {
   expect(() => new nn.Sequential([new nn.ReLU()] as unknown as nn.Module)).toThrow(
     /is not a Module subclass/,
   );
+});
+
+test("each function of nn.functional and each class of nn says what it takes", async () => {
+  const x = torch.ones([2, 2]);
+  const many = Array<Loose>(20).fill(x);
+  for (const [name, call] of Object.entries(f)) {
+    expect(() => call(...many), name).toThrow(/ takes at most \d+ arguments, but 20 were given/);
+  }
+  const free = ["Identity", "Module", "ModuleDict", "Parameter", "Sequential"];
+  for (const [name, make] of Object.entries(classes)) {
+    if (typeof make === "function" && !free.includes(name)) {
+      expect(() => new make(...many), name).toThrow(/ takes at most \d+ arguments, but 20 were/);
+    }
+  }
+  expect(() => f.relu!(x, true)).toThrow("relu(input) takes at most 1 arguments, but 2 were given");
+  expect(() => f.pad!(x, [1, 1], "reflect")).toThrow(/the mode reflect/);
+  expect(await nn.functional.pad(x, [1, 0], "constant", 2).tolist()).toEqual([[2, 1, 1], [2, 1, 1]]); // prettier-ignore
 });
 
 test("what is meant still works", async () => {

@@ -20,7 +20,7 @@ import * as optimModule from "./optim";
 import * as pt from "./io/pt";
 import * as safetensors from "./io/safetensors";
 import { Runtime } from "./runtime";
-import { checkedClasses, checkedFunction, checkedFunctions } from "./signatures";
+import { checkedClasses, checkedFunction, checkedFunctional, checkedFunctions } from "./signatures";
 import { runtime, scope, setRuntime } from "./storage";
 import { Tensor } from "./tensor";
 
@@ -118,7 +118,7 @@ export const torch = named(
 export const nn = named(
   {
     ...checkedClasses(nnModule),
-    functional: named(checkedFunctions({ ...nnModule.functional }), "torch.nn.functional"),
+    functional: named(checkedFunctional({ ...nnModule.functional }), "torch.nn.functional"),
     utils: named({ ...nnModule.utils }, "torch.nn.utils"),
   },
   "torch.nn",

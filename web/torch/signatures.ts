@@ -84,6 +84,66 @@ const FUNCTIONS: Record<string, Signature> = {
   "autograd.grad": "outputs inputs grad_outputs | retain_graph create_graph allow_unused",
 };
 
+const WEIGHTED = "input weight bias stride padding";
+
+/** The other functions of nn.functional: as many arguments as here, and no options. */
+const FUNCTIONAL: Record<string, Signature> = {
+  adaptive_avg_pool1d: "input output_size",
+  adaptive_avg_pool2d: "input output_size",
+  adaptive_max_pool1d: "input output_size",
+  adaptive_max_pool2d: "input output_size",
+  avg_pool1d: "input kernel_size stride padding ceil_mode count_include_pad",
+  avg_pool2d: "input kernel_size stride padding ceil_mode count_include_pad divisor_override",
+  batch_norm: "input running_mean running_var weight bias training momentum eps",
+  celu: "input alpha",
+  conv1d: `${WEIGHTED} dilation groups`,
+  conv2d: `${WEIGHTED} dilation groups`,
+  conv_transpose1d: `${WEIGHTED} output_padding groups dilation`,
+  conv_transpose2d: `${WEIGHTED} output_padding groups dilation`,
+  cosine_similarity: "x1 x2 dim eps",
+  dropout: "input p training",
+  elu: "input alpha",
+  embedding: "input weight padding_idx",
+  fold: "input output_size kernel_size dilation padding stride",
+  gelu: "input approximate",
+  glu: "input dim",
+  group_norm: "input num_groups weight bias eps",
+  hardshrink: "input lambd",
+  hardsigmoid: "input",
+  hardswish: "input",
+  hardtanh: "input min_val max_val",
+  instance_norm: "input running_mean running_var weight bias use_input_stats momentum eps",
+  layer_norm: "input normalized_shape weight bias eps",
+  leaky_relu: "input negative_slope",
+  linear: "input weight bias",
+  logsigmoid: "input",
+  max_pool1d: "input kernel_size stride padding dilation ceil_mode",
+  max_pool2d: "input kernel_size stride padding dilation ceil_mode",
+  max_pool2d_with_indices: "input kernel_size stride padding dilation ceil_mode",
+  maximum: "input other",
+  minimum: "input other",
+  mish: "input",
+  normalize: "input p dim eps",
+  one_hot: "tensor num_classes",
+  pad: "input pad mode value",
+  pairwise_distance: "x1 x2 p eps keepdim",
+  prelu: "input weight",
+  relu: "input",
+  relu6: "input",
+  rms_norm: "input normalized_shape weight eps",
+  selu: "input",
+  sigmoid: "input",
+  silu: "input",
+  softmin: "input dim",
+  softplus: "input beta threshold",
+  softshrink: "input lambd",
+  softsign: "input",
+  tanh: "input",
+  tanhshrink: "input",
+  threshold: "input threshold value",
+  unfold: "input kernel_size dilation padding stride",
+};
+
 const CONVOLUTION = "in_channels out_channels kernel_size | stride padding dilation groups bias";
 
 const RECURRENT = "input_size hidden_size | num_layers bias batch_first dropout bidirectional";
@@ -231,8 +291,12 @@ const NO_OPTIONS: Parsed = { names: ["..."], options: [] };
 type Call = (...args: unknown[]) => unknown;
 
 /** The function with its arguments checked; as a method, its signature is without the tensor. */
-export function checkedFunction<F>(name: string, call: F, isMethod = false): F {
-  const signature = FUNCTIONS[name];
+export function checkedFunction<F>(
+  name: string,
+  call: F,
+  isMethod = false,
+  signature = FUNCTIONS[name],
+): F {
   const parsed = signature === undefined ? NO_OPTIONS : parse(signature);
   if (isMethod && signature !== undefined) {
     parsed.names.shift();
@@ -252,6 +316,15 @@ export function checkedFunctions<T extends object>(members: T): T {
     ]),
   ) as T;
 }
+
+/** nn.functional, checked. */
+export const checkedFunctional = <T extends object>(members: T): T =>
+  Object.fromEntries(
+    Object.entries(members).map(([name, member]: [string, unknown]) => [
+      name,
+      checkedFunction(name, member, false, FUNCTIONAL[name] ?? FUNCTIONS[name]),
+    ]),
+  ) as T;
 
 /** All classes of a table that CLASSES has, with the arguments of their constructors checked; what else is in it stays. */
 export function checkedClasses<T extends object>(members: T): T {
