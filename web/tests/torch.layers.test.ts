@@ -15,11 +15,20 @@ interface Layer {
   after: Record<string, Tensor>;
 }
 
+interface Einsum {
+  equation: string;
+  operands: Tensor[];
+  output: Tensor;
+  weight: Tensor;
+  gradients: Tensor[];
+}
+
 let layers: Layer[] = [];
+let einsums: Einsum[] = [];
 
 beforeAll(async () => {
   await torch.init(cpuDevice());
-  layers = torch.load<Layer[]>(bytesOf("layers.pt"));
+  ({ layers, einsums } = torch.load<{ layers: Layer[]; einsums: Einsum[] }>(bytesOf("layers.pt")));
 });
 
 const flat = (value: unknown): Tensor[] =>
@@ -53,6 +62,19 @@ test("layers", async () => {
     }
     for (const [key, value] of layer.state_dict()) {
       await same(`${what}: ${key} afterwards`, value, after[key]!);
+    }
+  }
+});
+
+test("einsum", async () => {
+  expect(einsums.length).toBeGreaterThan(15);
+  for (const { equation, operands, output, weight, gradients } of einsums) {
+    operands.forEach((one) => one.requires_grad_());
+    const result = torch.einsum(equation, ...operands);
+    await same(equation, result, output);
+    const found = torch.autograd.grad(result, operands, [weight]);
+    for (const [k, gradient] of gradients.entries()) {
+      await same(`${equation}: gradient ${k}`, found[k], gradient);
     }
   }
 });

@@ -5,6 +5,7 @@ shapes of its inputs.
 """
 
 import pathlib
+import warnings
 
 import torch
 
@@ -46,6 +47,29 @@ LAYERS = [
     ("Softmin", [1], [(3, 4)]),
 ]
 
+EINSUMS = [
+    ("bij,bjk", [(2, 3, 4), (2, 4, 5)]),
+    ("...ij,...jk->...ik", [(2, 1, 3, 4), (5, 4, 2)]),
+    ("i...,i...->...", [(3, 2, 4), (3, 4)]),
+    ("...a,b->b...", [(2, 3, 4), (5,)]),
+    ("ii->i", [(3, 3)]),
+    ("iij->j", [(3, 3, 2)]),
+    ("ii", [(3, 3)]),
+    ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 5)]),
+    ("i,i->", [(4,), (4,)]),
+    ("a,b,c->cba", [(2,), (3,), (4,)]),
+    ("ij,ij->ij", [(1, 3), (2, 3)]),
+    ("ij,ij->", [(2, 1), (2, 3)]),
+    ("ijk,k->ij", [(2, 3, 4), (1,)]),
+    ("bhqd,bhkd->bhqk", [(2, 3, 4, 5), (2, 3, 6, 5)]),
+    ("ij,kl->", [(2, 3), (4, 5)]),
+    ("ij,jk->ik", [(2, 0), (0, 3)]),
+    ("abc->cab", [(2, 3, 4)]),
+    ("Ab,bC->AC", [(2, 3), (3, 4)]),
+    ("ba,ca", [(2, 3), (4, 3)]),
+    (",ij->ji", [(), (2, 3)]),
+]
+
 
 def flat(value):
     if isinstance(value, torch.Tensor):
@@ -53,7 +77,27 @@ def flat(value):
     return [one for part in value for one in flat(part)]
 
 
+def einsums():
+    result = []
+    for equation, shapes in EINSUMS:
+        operands = [torch.randn(shape, requires_grad=True) for shape in shapes]
+        output = torch.einsum(equation, *operands)
+        weight = torch.rand_like(output)
+        gradients = torch.autograd.grad(output, operands, weight)
+        result.append(
+            {
+                "equation": equation,
+                "operands": [one.detach() for one in operands],
+                "output": output.detach(),
+                "weight": weight,
+                "gradients": list(gradients),
+            }
+        )
+    return result
+
+
 def main():
+    warnings.filterwarnings("ignore", message="Using padding='same'")
     torch.manual_seed(0)
     result = []
     for name, args, shapes in LAYERS:
@@ -79,7 +123,7 @@ def main():
             }
         )
     OUT.mkdir(parents=True, exist_ok=True)
-    torch.save(result, OUT / "layers.pt")
+    torch.save({"layers": result, "einsums": einsums()}, OUT / "layers.pt")
 
 
 if __name__ == "__main__":
