@@ -94,9 +94,10 @@ describe.skipIf(!existsSync(join(npm, "package.json")))("the npm package", () =>
     writeFileSync(
       join(app, "run.mjs"),
       'import { load } from "torch-webgpu"; import { torch } from "torch-webgpu/torch";' +
-        "console.log(typeof load, typeof torch.add);",
+        'import { nn } from "torch-webgpu/torch";' +
+        "console.log(typeof load, typeof torch.add, nn.Linear.name);",
     );
-    expect(run("node", ["run.mjs"], app)).toBe("function function\n");
+    expect(run("node", ["run.mjs"], app)).toBe("function function Linear\n");
   });
 
   test.each([

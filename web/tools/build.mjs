@@ -30,6 +30,8 @@ for (const room of rooms) {
     entryPoints: { [room]: join(web, room, "index.ts") },
     outdir: npm,
     minify: true,
+    // Errors name classes, such as that of the module whose state dict does not fit.
+    keepNames: room === "torch",
   });
 }
 execFileSync(
