@@ -44,6 +44,7 @@ test("functions and methods", () => {
   expect(() => t.zeros!([2], { type: "int64" })).toThrow(/unexpected keyword argument 'type'/);
   expect(() => t.zeros!(2, 3, 4)).toThrow(/takes at most 2 arguments/);
   expect(() => t.arange!(3, { typ: "int64" })).toThrow(/unexpected keyword argument 'typ'/);
+  expect(() => t.randint!(0, 3, [2], "int32")).toThrow(/expected an object .* but got "int32"/);
   expect(() => t.add!(x, x, 2)).toThrow(/add\(\): expected an object of options, \{ alpha \}/);
   expect(() => loose.add!(x, 2)).toThrow(/add\(\): expected an object of options, \{ alpha \}/);
   expect(() => loose.sum!(0, { keepdim: false })).toThrow(/argument 2 is an object, where keepdim/);

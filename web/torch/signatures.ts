@@ -265,22 +265,26 @@ export function checkOptions(owner: string, options: unknown, names: readonly st
 }
 
 function checkArguments(owner: string, { names, options }: Parsed, args: unknown[]): void {
-  const object = options.length === 0 ? "" : `{ ${options.join(", ")} }`;
-  const form = `${owner}(${[...names, object].filter((part) => part !== "").join(", ")})`;
+  // Made for errors only: this runs with every call.
+  const form = (): string => {
+    const object = options.length === 0 ? [] : [`{ ${options.join(", ")} }`];
+    return `${owner}(${[...names, ...object].join(", ")})`;
+  };
+  const takesOptions = options.length > 0;
   const any = names[0] === "...";
-  const most = any ? args.length : names.length + (object === "" ? 0 : 1);
+  const most = any ? args.length : names.length + (takesOptions ? 1 : 0);
   if (args.length > most) {
-    throw new TypeError(`${form} takes at most ${most} arguments, but ${args.length} were given`);
+    throw new TypeError(`${form()} takes at most ${most} arguments, but ${args.length} were given`);
   }
   args.forEach((value, k) => {
-    const inPlace = object !== "" && (any ? k === args.length - 1 : k === names.length);
-    if (inPlace && (isPlain(value) || !any)) {
+    const inPlace = takesOptions && (any ? k === args.length - 1 : k === names.length);
+    if (inPlace && (isPlain(value) || !any || typeof value === "string")) {
       checkOptions(owner, value, options);
     } else if (isPlain(value)) {
       throw new TypeError(
         any
           ? `${owner}(): argument ${k + 1} is an object; its arguments are given by place`
-          : `${form}: argument ${k + 1} is an object, where ${names[k]!} belongs`,
+          : `${form()}: argument ${k + 1} is an object, where ${names[k]!} belongs`,
       );
     }
   });
