@@ -8,6 +8,109 @@ type Signature = string;
 const TYPED = "dtype requires_grad";
 const LOSS = "input target | reduction";
 
+/** Functions and methods without options, by what they take. Those that are in no table take any number. */
+const PLAIN: Record<Signature, string> = {
+  input: `
+    acos acosh asin asinh atan atanh cos cosh digamma erf erfc erfinv exp exp2 expm1 i0 lgamma log log10
+    log1p log2 reciprocal rsqrt sigmoid sin sinc sinh sqrt tan tanh special_entr special_erfcx special_i0e
+    special_i1 special_i1e special_log_ndtr special_ndtri special_bessel_j0 special_bessel_j1
+    special_bessel_y0 special_bessel_y1 special_modified_bessel_i0 special_modified_bessel_i1
+    special_modified_bessel_k0 special_modified_bessel_k1 special_spherical_bessel_j0 special_airy_ai abs
+    ceil floor frac neg round trunc hardsigmoid hardswish mish silu isneginf isposinf logical_not signbit
+    square positive sign bitwise_not isnan isinf isfinite relu relu_ relu6 selu tanhshrink softsign
+    logsigmoid clone contiguous zero_ argwhere ravel t msort bernoulli is_floating_dtype float half int long
+    bool acos_ acosh_ asin_ asinh_ atan_ atanh_ cos_ cosh_ digamma_ erf_ erfc_ erfinv_ exp_ exp2_ expm1_ i0_
+    lgamma_ log_ log10_ log1p_ log2_ reciprocal_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ tan_ tanh_ abs_
+    ceil_ floor_ frac_ neg_ round_ trunc_ hardsigmoid_ hardswish_ mish_ silu_
+  `,
+  "input other": `
+    eq ge gt le lt ne logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor bitwise_and_
+    bitwise_or_ bitwise_xor_ fmax fmin fmod fmod_ gcd hypot lcm logaddexp logaddexp2 atan2 atan2_ copysign
+    copysign_ xlogy heaviside maximum minimum nextafter remainder remainder_ rsub mul mul_ true_divide
+    floor_divide float_power bitwise_left_shift bitwise_right_shift igamma igammac special_zeta
+    special_xlog1py ldexp equal view_as reshape_as expand_as dot matmul result_type
+  `,
+  "input exponent": "pow pow_",
+  "input mat2": "mm bmm",
+  "input vec": "mv",
+  "input vec2": "outer ger",
+  "input end weight": "lerp lerp_",
+  "input min max": "clamp clamp_ clip",
+  "input min": "clamp_min",
+  "input max": "clamp_max",
+  "input nan posinf neginf": "nan_to_num",
+  "condition input other": "where",
+  "input mask value": "masked_fill masked_fill_",
+  "input mask": "masked_select",
+  "n input": "polygamma",
+  "input eps": "logit",
+  "input min_val max_val": "hardtanh",
+  "input approximate": "gelu",
+  "input alpha": "elu celu",
+  "input negative_slope": "leaky_relu",
+  "input beta threshold": "softplus",
+  "input threshold value": "threshold",
+  "input lambd": "hardshrink softshrink exponential_",
+  "input weight": "prelu",
+  "input dtype": "to cast",
+  "input source": "copy_",
+  "input value": "fill_",
+  "dtype1 dtype2": "promote_types",
+  "bytes shape dtype": "from_bytes",
+  "input dim index": "index_select gather select",
+  "input dim index source": "index_copy",
+  "input dim index value": "index_fill",
+  "input dim index src": "scatter_add scatter_add_ scatter_",
+  "input dim index src reduce": "scatter_reduce",
+  "input indices dim": "take_along_dim",
+  "input index": "take",
+  "input indices": "index_get",
+  "input indices values accumulate": "index_put index_put_",
+  "input weight padding_idx": "embedding",
+  "input num_classes": "one_hot",
+  "x1 x2 p eps keepdim": "pairwise_distance",
+  "input weight bias": "linear",
+  "input start_dim end_dim": "flatten",
+  "input dim sizes": "unflatten",
+  "input dim0 dim1": "transpose swapaxes swapdims",
+  "input source destination": "movedim moveaxis",
+  "input size": "broadcast_to",
+  "input dim": `
+    unsqueeze squeeze unbind softmin cumsum cumprod logcumsumexp cummax cummin glu count_nonzero
+  `,
+  "input dim start end step": "slice",
+  "input dim start length": "narrow",
+  "input offset dim1 dim2": "diagonal",
+  "input diagonal": "diag tril triu",
+  "input size dim": "split",
+  "input chunks dim": "chunk",
+  "input dimension size step": "unfold",
+  "input size stride storage_offset": "as_strided",
+  "tensors dim": "cat concat concatenate stack",
+  tensors: "vstack hstack",
+  "input repeats dim": "repeat_interleave",
+  "input shifts dims": "roll",
+  "input pad value": "constant_pad",
+  "input normalized_shape weight bias eps": "layer_norm",
+  "input normalized_shape weight eps": "rms_norm",
+  "input p dim eps": "normalize",
+  "x1 x2 dim eps": "cosine_similarity",
+  "input num_groups weight bias eps": "group_norm",
+  "input running_mean running_var weight bias training momentum eps": "batch_norm",
+  "input running_mean running_var weight bias use_input_stats momentum eps": "instance_norm",
+  seed: "manual_seed",
+  "": "initial_seed",
+  "input from to": "uniform_",
+  "input mean std": "normal_",
+  "input p": "bernoulli_",
+  "input p training": "dropout",
+  "input dim keepdim": "nansum prod all any amax amin max min argmax argmin logsumexp median",
+  "input dim descending": "sort argsort",
+  "input k dim largest sorted": "topk",
+  "input k dim keepdim": "kthvalue",
+  "input p dim keepdim": "norm",
+};
+
 /** Functions, and methods without the tensor itself, that take options. No other takes an object. */
 const FUNCTIONS: Record<string, Signature> = {
   // Factories and random numbers
@@ -84,9 +187,17 @@ const FUNCTIONS: Record<string, Signature> = {
   "autograd.grad": "outputs inputs grad_outputs | retain_graph create_graph allow_unused",
 };
 
+const words = (text: string): string[] => text.split(/\s+/).filter((word) => word !== "");
+
+for (const [signature, names] of Object.entries(PLAIN)) {
+  for (const name of words(names)) {
+    FUNCTIONS[name] = signature;
+  }
+}
+
 const WEIGHTED = "input weight bias stride padding";
 
-/** The other functions of nn.functional: as many arguments as here, and no options. */
+/** Functions of nn.functional alone, or that differ there. */
 const FUNCTIONAL: Record<string, Signature> = {
   adaptive_avg_pool1d: "input output_size",
   adaptive_avg_pool2d: "input output_size",
@@ -94,53 +205,16 @@ const FUNCTIONAL: Record<string, Signature> = {
   adaptive_max_pool2d: "input output_size",
   avg_pool1d: "input kernel_size stride padding ceil_mode count_include_pad",
   avg_pool2d: "input kernel_size stride padding ceil_mode count_include_pad divisor_override",
-  batch_norm: "input running_mean running_var weight bias training momentum eps",
-  celu: "input alpha",
   conv1d: `${WEIGHTED} dilation groups`,
   conv2d: `${WEIGHTED} dilation groups`,
   conv_transpose1d: `${WEIGHTED} output_padding groups dilation`,
   conv_transpose2d: `${WEIGHTED} output_padding groups dilation`,
-  cosine_similarity: "x1 x2 dim eps",
-  dropout: "input p training",
-  elu: "input alpha",
-  embedding: "input weight padding_idx",
   fold: "input output_size kernel_size dilation padding stride",
-  gelu: "input approximate",
-  glu: "input dim",
-  group_norm: "input num_groups weight bias eps",
-  hardshrink: "input lambd",
-  hardsigmoid: "input",
-  hardswish: "input",
-  hardtanh: "input min_val max_val",
-  instance_norm: "input running_mean running_var weight bias use_input_stats momentum eps",
-  layer_norm: "input normalized_shape weight bias eps",
-  leaky_relu: "input negative_slope",
-  linear: "input weight bias",
-  logsigmoid: "input",
   max_pool1d: "input kernel_size stride padding dilation ceil_mode",
   max_pool2d: "input kernel_size stride padding dilation ceil_mode",
   max_pool2d_with_indices: "input kernel_size stride padding dilation ceil_mode",
-  maximum: "input other",
-  minimum: "input other",
-  mish: "input",
-  normalize: "input p dim eps",
   one_hot: "tensor num_classes",
   pad: "input pad mode value",
-  pairwise_distance: "x1 x2 p eps keepdim",
-  prelu: "input weight",
-  relu: "input",
-  relu6: "input",
-  rms_norm: "input normalized_shape weight eps",
-  selu: "input",
-  sigmoid: "input",
-  silu: "input",
-  softmin: "input dim",
-  softplus: "input beta threshold",
-  softshrink: "input lambd",
-  softsign: "input",
-  tanh: "input",
-  tanhshrink: "input",
-  threshold: "input threshold value",
   unfold: "input kernel_size dilation padding stride",
 };
 
@@ -229,7 +303,6 @@ interface Parsed {
 
 function parse(signature: Signature): Parsed {
   const [names = "", options = ""] = signature.split("|");
-  const words = (text: string): string[] => text.split(" ").filter((word) => word !== "");
   return { names: words(names), options: words(options) };
 }
 
