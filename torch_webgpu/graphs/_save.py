@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -99,7 +100,12 @@ def save_functions(
     path = os.fsdecode(path)
     partial = f"{path}.partial"
     try:
+        # A file of safetensors is its owner's only. This one gets the mode of any new file, so that
+        # web servers may read it.
+        with open(partial, "wb") as file:
+            mode = os.fstat(file.fileno()).st_mode
         save_file(writer.entries, partial, metadata=metadata)
+        os.chmod(partial, stat.S_IMODE(mode))
         os.replace(partial, path)
     finally:
         if os.path.exists(partial):
