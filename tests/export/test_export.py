@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import stat
 import subprocess
 import sys
@@ -461,3 +462,50 @@ def test_files_have_the_mode_of_other_new_files(tmp_path, mask):
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "m.twg").stat().st_mode) == 0o666 & ~mask
+
+
+def test_nested_and_absent_outputs(tmp_path):
+    def step(x):
+        return {"loss": x.sum(), "hidden": (x + 1, {"c": x - 1}), "pairs": [(x * 2,)], "none": None}
+
+    x = torch.randn(3)
+    torch.webgpu.export(step, [x], tmp_path / "m.twg")
+    results = torch.webgpu.Graph.load(tmp_path / "m.twg")(x=x)
+    assert list(results) == ["loss", "hidden0", "hidden1_c", "pairs0_0"]
+    torch.testing.assert_close(results["hidden1_c"].cpu(), x - 1)
+    torch.testing.assert_close(results["pairs0_0"].cpu(), x * 2)
+
+    torch.webgpu.export(lambda x: None, [x], tmp_path / "m.twg")
+    assert torch.webgpu.Graph.load(tmp_path / "m.twg")(x=x) == {}
+    with pytest.raises(TypeError, match="the output 'a0' is a float"):
+        torch.webgpu.export(lambda x: {"a": [0.5]}, [x], tmp_path / "m.twg")
+    with pytest.raises(ValueError, match="two outputs are called 'a0'"):
+        torch.webgpu.export(lambda x: {"a": [x], "a0": x + 1}, [x], tmp_path / "m.twg")
+
+
+def test_inputs_that_are_not_used(tmp_path):
+    def forward(x, mask, kinds):
+        return {"y": x * 2, "mask": mask}
+
+    given = {"x": torch.randn(3), "mask": torch.tensor([True, False]), "kinds": torch.arange(4)}
+    torch.webgpu.export(forward, given, tmp_path / "m.twg", types=True)
+    text = (tmp_path / "m.twg.d.ts").read_text()
+    assert re.findall(r"/\*\* (.*); not used \*/\s*(\w+)", text) == [("I64[4]", "kinds")]
+    graph = torch.webgpu.Graph.load(tmp_path / "m.twg")
+    assert list(graph.inputs) == ["x", "mask", "kinds"]
+    results = graph(**given)
+    torch.testing.assert_close(results["y"].cpu(), given["x"] * 2)
+    assert results["mask"].tolist() == [True, False]
+    with pytest.raises(ValueError, match="kinds"):
+        graph(**{**given, "kinds": torch.arange(5)})
+
+
+def test_tensors_without_elements(tmp_path):
+    def forward(x, rest):
+        return {"all": torch.cat([x, rest]), "twice": rest * 2}
+
+    given = {"x": torch.randn(3, 2), "rest": torch.zeros(0, 2)}
+    torch.webgpu.export(forward, given, tmp_path / "m.twg")
+    results = torch.webgpu.Graph.load(tmp_path / "m.twg")(**given)
+    torch.testing.assert_close(results["all"].cpu(), given["x"])
+    assert results["twice"].shape == (0, 2)

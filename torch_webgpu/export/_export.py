@@ -17,6 +17,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from torch.utils import _pytree as pytree
 
 from torch_webgpu import _C, wgsl
 from torch_webgpu.export._dimensions import Shapes, all_dimensions
@@ -63,9 +64,11 @@ def export(
     """Writes a function to a file that plays in any browser with WebGPU, in Node (docs/web.md) and
     in Python (``torch.webgpu.Graph.load``).
 
-    fn: a function or module of tensors, which returns a tensor, a tuple of tensors or a dict of
-    tensors by name. Outputs without names are called ``output``, or ``output0`` and so on. Or
-    several functions by name, which share what they keep: ``{"step": step, "classify": model}``.
+    fn: a function or module of tensors, which returns a tensor, or tuples, lists and dicts of
+    tensors. Outputs without names are called ``output``, or ``output0`` and so on; those within
+    others have the names on the way, ``hidden0`` for ``{"hidden": (h, c)}`` and ``state_h`` for
+    ``{"state": {"h": h}}``. What is None is left out. Or several functions by name, which share
+    what they keep: ``{"step": step, "classify": model}``.
     example_inputs: tensors by the names of the arguments, or a sequence of tensors in their order;
     for several functions, such inputs by the function's name. Their dtypes and shapes are those of
     every call, but for `dynamic_shapes`.
@@ -185,23 +188,46 @@ def _shapes(
 
 
 def _outputs(result: object) -> dict[str, torch.Tensor]:
-    if _is_tensor(result):
-        named: dict[Any, Any] = {"output": result}
-    elif isinstance(result, Mapping):
-        named = dict(result)
-    elif isinstance(result, tuple) and hasattr(result, "_asdict"):
-        named = result._asdict()
-    elif isinstance(result, Sequence) and not isinstance(result, str):
-        named = {f"output{k}": value for k, value in enumerate(result)}
+    """The tensors of a result by their names in the file. What is None has none."""
+    named: dict[str, torch.Tensor] = {}
+
+    def add(name: str, value: object) -> None:
+        if isinstance(value, torch.Tensor):
+            if name in named:
+                raise ValueError(f"two outputs are called {name!r}")
+            named[name] = value.detach().contiguous()
+        elif value is not None:
+            for label, part in _parts(name, value):
+                add(label, part)
+
+    add("", result)
+    # A function's only result.
+    return {label or "output": value for label, value in named.items()}
+
+
+def _parts(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """The parts of an output, with identifiers as names: keys follow a line, positions do not."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"outputs are named by text, not by {key!r}")
+            yield f"{name}_{key}" if name else key, part
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        before = name or "output"
+        if before[-1].isdigit():
+            before += "_"
+        yield from ((f"{before}{k}", part) for k, part in enumerate(value))
+    elif type(value) in pytree.SUPPORTED_NODES:  # such as a dataclass that is registered
+        parts, _ = pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)
+        yield from _parts(name, parts)
     else:
+        what = f"the output {name!r} is" if name else "an exported function returned"
         raise TypeError(
-            "an exported function returns a tensor, a tuple of tensors or a dict of tensors, not "
-            f"a {type(result).__name__}"
+            f"{what} a {type(value).__name__}: outputs are tensors, None, and tuples, lists and "
+            "dicts of these"
         )
-    for name, value in named.items():
-        if not _is_tensor(value):
-            raise TypeError(f"the output {name!r} is a {type(value).__name__}, not a tensor")
-    return {name: value.detach().contiguous() for name, value in named.items()}
 
 
 def _leaves() -> list[torch.Tensor]:

@@ -17,11 +17,13 @@ def declarations(program: form.Program, file: str) -> str:
     ]
     for name, function in program.functions.items():
         lines.append(f"  {name}(")
+        used = _used_buffers(function)
         required = any(not view.optional for view in function.inputs.values())
         lines.append(f"    inputs{'' if required else '?'}: {{")
         for label, view in function.inputs.items():
             optional = "?" if view.optional else ""
-            lines.append(f"      /** {_shape(program, view)} */")
+            unused = "" if view.buffer in used else "; not used"
+            lines.append(f"      /** {_shape(program, view)}{unused} */")
             lines.append(f"      {label}{optional}: InputOf<{_quoted(view.dtype)}>;")
         for label in _settable(program, function):
             lines.append(f"      {label}?: {_NUMBERS[program.numbers[label].type]};")
@@ -33,6 +35,20 @@ def declarations(program: form.Program, file: str) -> str:
     states = " | ".join(_quoted(name) for name in program.state) or "never"
     lines += ["};", "", f"export type States = {states};", ""]
     return "\n".join(lines)
+
+
+def _used_buffers(function: form.Function) -> set[int | None]:
+    """The buffers that commands name, and those of outputs."""
+    used = {view.buffer for view in function.outputs.values()}
+    for variant in function.variants:
+        for command in variant.commands:
+            if isinstance(command, form.Dispatch):
+                used.update(buffer for buffer, *_ in command.bind)
+            elif isinstance(command, form.Copy):
+                used.update((command.source[0], command.target[0]))
+            else:
+                used.add(command.target[0])
+    return used
 
 
 def _settable(program: form.Program, function: form.Function) -> list[str]:

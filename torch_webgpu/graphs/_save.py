@@ -89,7 +89,8 @@ def save_functions(
     during a capture."""
     if _C.is_capturing():
         raise RuntimeError("a graph cannot be saved while a graph is captured")
-    writer = _Writer(functions)
+    # Of a graph a caller names tensors, so that one which it does not use is a mistake.
+    writer = _Writer(functions, takes_unused=version != "1")
     program = writer.program(state)
     written = form.as_version_1(program) if version == "1" else program
     metadata = {
@@ -162,8 +163,9 @@ class _Writer:
     """The buffers of a file: those that all replays share come first, then the scratch of each
     capture."""
 
-    def __init__(self, functions: Mapping[str, SavedFunction]) -> None:
+    def __init__(self, functions: Mapping[str, SavedFunction], *, takes_unused: bool) -> None:
         self.functions = functions
+        self.takes_unused = takes_unused
         self.captures = {
             name: [_Capture(recording) for recording in function.recordings]
             for name, function in functions.items()
@@ -177,6 +179,7 @@ class _Writer:
         self.entries: dict[str, torch.Tensor] = {}
         self.buffers: list[form.Buffer] = []
         self.number: dict[int, int] = {}  # of an allocation: its buffer
+        self.empty: int | None = None  # the buffer of tensors without elements
         self.shaders: list[form.Shader] = []
         self.shader_numbers: dict[object, int] = {}
         self.numbers: dict[str, form.Number] = {}
@@ -261,11 +264,20 @@ class _Writer:
 
     def _used(self, what: str, tensor: torch.Tensor, how: str) -> int:
         """The memory of an input or output."""
-        _check_tensor(what, tensor)
         allocation = self._allocation_of(tensor)
         if allocation is None:
             raise ValueError(f"{what} is not {how} by the graph")
         return allocation
+
+    def _empty(self, what: str, tensor: torch.Tensor) -> form.View:
+        """The view of a tensor without elements. It has to name a buffer, and has no memory."""
+        if not self.takes_unused:
+            raise ValueError(f"{what} is empty")
+        if self.empty is None:
+            self.empty = len(self.buffers)
+            self.buffers.append(form.Buffer(bytes=4))
+        dtype = _dtype_name(what, tensor.dtype)
+        return form.View(buffer=self.empty, dtype=dtype, shape=list(tensor.shape))
 
     def _view(self, what: str, tensor: torch.Tensor, allocation: int) -> form.View:
         if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
@@ -282,6 +294,11 @@ class _Writer:
 
     def _input(self, name: str, tensor: torch.Tensor, optional: bool) -> form.InputView:
         what = f"the input {name!r}"
+        _check_tensor(what, tensor)
+        if tensor.numel() == 0:
+            return _input_view(self._empty(what, tensor), optional)
+        if self.takes_unused and self._allocation_of(tensor) is None:
+            return self._unused_input(what, tensor, optional)
         allocation = self._used(what, tensor, "used")
         at = self.allocations[allocation]
         if at.own:
@@ -295,8 +312,13 @@ class _Writer:
         view = self._view(what, tensor, allocation)
         if tensor.nbytes % 4 and view.offset + tensor.nbytes != at.requested:
             raise ValueError(f"{what} ends within a word that belongs to other elements as well")
-        members = {name: getattr(view, name) for name in view.__struct_fields__}
-        return form.InputView(**members, optional=optional)
+        return _input_view(view, optional)
+
+    def _unused_input(self, what: str, tensor: torch.Tensor, optional: bool) -> form.InputView:
+        """An input that no command reads. Callers give it, as they call the function in Python."""
+        self.number[_C.allocation_of(tensor)] = len(self.buffers)
+        self.buffers.append(form.Buffer(bytes=-(-tensor.nbytes // 4) * 4))
+        return _input_view(self._view(what, tensor, _C.allocation_of(tensor)), optional)
 
     def _outputs(self, label: str) -> dict[str, form.View]:
         """The outputs of a function: the first recording says where they are, and those of the
@@ -309,6 +331,11 @@ class _Writer:
             homes: dict[int, int] = {}  # of a buffer of the file: the memory that it stands for
             for name, tensor in capture.outputs.items():
                 what = f"the output {name!r}"
+                _check_tensor(what, tensor)
+                if tensor.numel() == 0 or self._is_unused_input(tensor):
+                    if self._output(name, tensor) != views[name]:
+                        raise ValueError(f"{what} lies elsewhere in another recording of {label!r}")
+                    continue
                 allocation = self._used(what, tensor, "written")
                 wanted = views[name].buffer or 0
                 number = self.number.setdefault(allocation, wanted)
@@ -323,12 +350,20 @@ class _Writer:
 
     def _output(self, name: str, tensor: torch.Tensor) -> form.View:
         what = f"the output {name!r}"
+        _check_tensor(what, tensor)
+        if tensor.numel() == 0:
+            return self._empty(what, tensor)
+        if self._is_unused_input(tensor):
+            return self._view(what, tensor, _C.allocation_of(tensor))
         allocation = self._used(what, tensor, "written")
         if allocation not in self.number:
             own = self.allocations[allocation].own
             entry = None if own else self._contents(allocation, f"storage.{name}")
             self._add(allocation, entry=entry)
         return self._view(what, tensor, allocation)
+
+    def _is_unused_input(self, tensor: torch.Tensor) -> bool:
+        return self._allocation_of(tensor) is None and _C.allocation_of(tensor) in self.number
 
     def _enlarge(self, number: int, size: int) -> None:
         if self.buffers[number].bytes < size:
@@ -552,6 +587,11 @@ class _Writer:
         )
 
 
+def _input_view(view: form.View, optional: bool) -> form.InputView:
+    members = {name: getattr(view, name) for name in view.__struct_fields__}
+    return form.InputView(**members, optional=optional)
+
+
 _AnyView = TypeVar("_AnyView", bound=form.View)
 
 
@@ -585,8 +625,6 @@ def _check_tensor(what: str, tensor: object) -> None:
         raise TypeError(f"{what} must be a tensor, not a {type(tensor).__name__}")
     if tensor.device.type != "webgpu":
         raise ValueError(f"{what} is on {tensor.device}, not on webgpu")
-    if tensor.numel() == 0:
-        raise ValueError(f"{what} is empty")
 
 
 def _dtype_name(what: str, dtype: torch.dtype) -> str:
