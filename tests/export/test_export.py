@@ -1,5 +1,6 @@
 """torch.webgpu.export: files for browsers, played from Python."""
 
+import copy
 import json
 import os
 import pathlib
@@ -509,3 +510,88 @@ def test_tensors_without_elements(tmp_path):
     results = torch.webgpu.Graph.load(tmp_path / "m.twg")(**given)
     torch.testing.assert_close(results["all"].cpu(), given["x"])
     assert results["twice"].shape == (0, 2)
+
+
+def test_adagrad(tmp_path):
+    """It counts steps, and has a learning rate, that other forms of it read on the host."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    near = copy.deepcopy(model).to(DEVICE)
+
+    def training(model):
+        optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1, lr_decay=0.2)
+
+        def step(x):
+            loss = model(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return {"loss": loss}
+
+        return optimizer, step
+
+    optimizer, step = training(near)
+    _, expected = training(model)
+    state = {"model": near, "optimizer": optimizer}
+    torch.webgpu.export(step, [torch.randn(5, 4)], tmp_path / "m.twg", state=state)
+    assert optimizer.param_groups[0]["fused"] is None
+    graph = torch.webgpu.Graph.load(tmp_path / "m.twg")
+    for _ in range(4):
+        x = torch.randn(5, 4)
+        torch.testing.assert_close(graph(x=x)["loss"].cpu(), expected(x)["loss"])
+    assert graph.state()["optimizer"]["state"][0]["step"].item() == 4
+
+
+SCALED = {
+    "AdamW": lambda p: torch.optim.AdamW(p, lr=1e-2),
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
+}
+
+
+@pytest.mark.parametrize("clips", [False, True])
+@pytest.mark.parametrize("kind", SCALED)
+def test_gradient_scaling(tmp_path, kind, clips):
+    """Steps with infinite gradients are left out on the device, and the scale follows."""
+    torch.manual_seed(0)
+    near = nn.Linear(4, 3).to(DEVICE)
+    other = copy.deepcopy(near)
+
+    def training(model):
+        optimizer = SCALED[kind](model.parameters())
+        scaler = torch.amp.GradScaler(DEVICE, init_scale=1024.0, growth_interval=2)
+
+        def step(x):
+            loss = model(x).square().mean()
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            if clips:
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            scaler.step(optimizer)
+            scaler.update()
+            return {"loss": loss}
+
+        return optimizer, scaler, step
+
+    optimizer, scaler, step = training(near)
+    _, expected_scaler, expected = training(other)
+    with pytest.raises(RuntimeError, match="GradScaler has not scaled before"):
+        torch.webgpu.export(
+            step, [torch.randn(5, 4)], tmp_path / "m.twg", state={"optimizer": optimizer}
+        )
+    optimizer, scaler, step = training(near)
+    state = {"model": near, "optimizer": optimizer, "scaler": scaler}
+    torch.webgpu.export(step, [torch.randn(5, 4)], tmp_path / "m.twg", state=state)
+    assert scaler._scale is None
+    graph = torch.webgpu.Graph.load(tmp_path / "m.twg")
+    for is_infinite in (False, True, False, False, False):
+        x = torch.full((5, 4), 1e30) if is_infinite else torch.randn(5, 4)
+        torch.testing.assert_close(graph(x=x)["loss"], expected(x.to(DEVICE))["loss"])
+    states = graph.state()
+    scaler.load_state_dict(states["scaler"])
+    scaler.scale(torch.ones(1, device=DEVICE))
+    assert scaler.get_scale() == expected_scaler.get_scale() == 1024.0
+    assert scaler._get_growth_tracker() == expected_scaler._get_growth_tracker() == 1
+    for name, value in other.state_dict().items():
+        torch.testing.assert_close(states["model"][name], value)

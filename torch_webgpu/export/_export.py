@@ -97,8 +97,9 @@ def export(
     samples = _samples(functions, example_inputs)
     shapes = _shapes(functions, samples, dynamic_shapes)
     holders = dict(state or {})
-    with _kept_gradients(), prepared(holders) as optimizers, _no_first_steps():
-        holders.update(optimizers)
+    with _kept_gradients(), prepared(holders) as found, _no_first_steps():
+        holders.update(found)
+        optimizers = {k: one for k, one in found.items() if isinstance(one, PreparedOptimizer)}
         with _kept_attributes():
             recorded = {
                 name: _recorded(name, function, samples[name], shapes[name], optimizers.values())
@@ -321,6 +322,17 @@ def _sized_capture(made: "Compiled", target: _Target) -> Recording:
 
 
 @contextlib.contextmanager
+def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+    """In the block, an attribute has another value."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextlib.contextmanager
 def _kept_gradients() -> Iterator[None]:
     """Those of a trace are no gradients."""
     gradients = [(p, p.grad) for p in _leaves()]
@@ -367,10 +379,21 @@ def _kept_attributes() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_first_steps() -> Iterator[None]:
-    """Raises RuntimeError for a step that makes an optimizer's state.
+    """Raises RuntimeError for a step that makes an optimizer's state, or a gradient scaler's.
 
     The recording would make that state anew in each call, and train wrongly without a word.
     """
+    scalers = weakref.WeakSet(_alive(torch.amp.GradScaler))
+    begin = torch.amp.GradScaler._lazy_init_scale_growth_tracker
+
+    def begin_scaling(scaler: torch.amp.GradScaler, device: torch.device) -> None:
+        if scaler in scalers:
+            raise RuntimeError(
+                "this GradScaler has not scaled before and is not among `state`, so that each call "
+                "would start it anew: pass state={'scaler': scaler}"
+            )
+        begin(scaler, device)
+
     # One that the function makes starts anew in each call by intention.
     lasting = weakref.WeakSet(_alive(torch.optim.Optimizer))
     known: dict[torch.optim.Optimizer, set[torch.Tensor]] = {}
@@ -396,6 +419,8 @@ def _no_first_steps() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.callback(register_optimizer_step_pre_hook(before).remove)
         stack.callback(register_optimizer_step_post_hook(after).remove)
+        replaced = _replaced(torch.amp.GradScaler, "_lazy_init_scale_growth_tracker", begin_scaling)
+        stack.enter_context(replaced)
         yield
 
 

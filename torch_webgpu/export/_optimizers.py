@@ -1,6 +1,7 @@
 """Optimizers made ready for a capture: what they compute with lies on the device."""
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +19,14 @@ _START_WITH_ZEROS = (
     optim.SGD,
 )
 _FORMS = ("fused", "foreach")
+_SCALES = "_step_supports_amp_scaling"  # PyTorch's mark of an optimizer that takes gradient scales
+
+
+@functools.cache
+def _fused_forms() -> tuple[type, ...]:
+    """Optimizers besides SGD whose fused form takes a learning rate that lies on the device."""
+    takes_rate = "tensor_lr" in torch.ops.aten._fused_adagrad_.overloads()  # from torch 2.12 on
+    return (optim.Adam, optim.AdamW, *([optim.Adagrad] if takes_rate else []))
 
 
 class PreparedOptimizer:
@@ -28,6 +37,7 @@ class PreparedOptimizer:
         self.optimizer = optimizer
         self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self.before = [dict(group) for group in optimizer.param_groups]
+        self.marks = {k: mark for k, mark in vars(optimizer).items() if k == _SCALES}
         self.numbers: dict[torch.Tensor, dict[str, torch.Tensor]] = {}  # those that were on the CPU
         self.fresh: list[torch.Tensor] = []  # parameters without a state
         self.rates: list[torch.Tensor] = []  # of each group: the learning rate on the device
@@ -46,6 +56,10 @@ class PreparedOptimizer:
                 group["capturable"] = True
             if self._fuses(group):
                 group["fused"], group["foreach"] = True, False
+        if all(group.get("fused") for group in self.optimizer.param_groups):
+            # A gradient scaler then gives its scale to step(), where it would read on the host
+            # whether a gradient is infinite.
+            vars(self.optimizer)[_SCALES] = True
         for parameter, state in self.optimizer.state.items():
             # Such as the number of steps: PyTorch keeps numbers on the CPU where it may.
             numbers = {
@@ -63,14 +77,13 @@ class PreparedOptimizer:
             self._start()
 
     def _fuses(self, group: dict[str, Any]) -> bool:
-        """Whether a step is captured in its fused form. Of SGD no other form reads a learning rate
-        from the device. Of Adam it takes a third of the shaders, which a page compiles first."""
+        """Whether a step is captured in its fused form. Of SGD and Adagrad no other form reads a
+        learning rate, or the number of steps, from the device. Of Adam it takes a third of the
+        shaders, which a page compiles first."""
         if isinstance(self.optimizer, optim.SGD):
             return True
         plain = all(p.is_floating_point() for p in group["params"])
-        return type(self.optimizer) in (optim.Adam, optim.AdamW) and (
-            plain and not group["differentiable"]
-        )
+        return type(self.optimizer) in _fused_forms() and plain and not group["differentiable"]
 
     @contextlib.contextmanager
     def parts(self) -> Iterator[None]:
@@ -82,9 +95,12 @@ class PreparedOptimizer:
                 group["foreach"] = True
             if "fused" in group:
                 group["fused"] = False
+        took_scales = vars(self.optimizer).pop(_SCALES, False)
         try:
             yield
         finally:
+            if took_scales:
+                vars(self.optimizer)[_SCALES] = took_scales
             for group, forms in zip(groups, before, strict=True):
                 group.update({name: form for name, form in forms.items() if name in group})
 
@@ -113,6 +129,8 @@ class PreparedOptimizer:
                             part.zero_()
 
     def restore(self) -> None:
+        vars(self.optimizer).pop(_SCALES, None)
+        vars(self.optimizer).update(self.marks)
         for group, before in zip(self.optimizer.param_groups, self.before, strict=True):
             group.clear()
             group.update(before)
@@ -132,18 +150,44 @@ class PreparedOptimizer:
         return found
 
 
+class PreparedScaler:
+    """A gradient scaler in a `prepared` block."""
+
+    def __init__(self, scaler: torch.amp.GradScaler) -> None:
+        self.scaler = scaler
+        self.is_fresh = scaler._scale is None
+
+    def prepare(self) -> None:
+        if self.is_fresh:  # as the first scale() would
+            self.scaler._lazy_init_scale_growth_tracker(torch.device("webgpu"))
+
+    def restore(self) -> None:
+        if self.is_fresh:
+            self.scaler._scale = self.scaler._growth_tracker = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """As the scaler's own, with what changes as tensors."""
+        tensors = {"scale": self.scaler._scale, "_growth_tracker": self.scaler._growth_tracker}
+        return {**self.scaler.state_dict(), **tensors}
+
+
+Prepared = PreparedOptimizer | PreparedScaler
+
+
 @contextlib.contextmanager
-def prepared(state: Mapping[str, Any]) -> Iterator[dict[str, PreparedOptimizer]]:
-    """In the block, the optimizers among `state` can be captured: learning rates and step counts
-    are tensors on the device, and all states exist. They are as before at its end.
+def prepared(state: Mapping[str, Any]) -> Iterator[dict[str, Prepared]]:
+    """In the block, the optimizers and gradient scalers among `state` can be captured: learning
+    rates, step counts and scales are tensors on the device, and all states exist. They are as
+    before at its end.
 
     Raises ValueError for an optimizer whose states cannot be made ahead of a step.
     """
-    found = {
-        name: PreparedOptimizer(name, holder)
-        for name, holder in state.items()
-        if isinstance(holder, optim.Optimizer)
-    }
+    found: dict[str, Prepared] = {}
+    for name, holder in state.items():
+        if isinstance(holder, optim.Optimizer):
+            found[name] = PreparedOptimizer(name, holder)
+        elif isinstance(holder, torch.amp.GradScaler) and holder.is_enabled():
+            found[name] = PreparedScaler(holder)
     with contextlib.ExitStack() as stack:
         for one in found.values():
             stack.callback(one.restore)
