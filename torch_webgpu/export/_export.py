@@ -6,6 +6,7 @@ import inspect
 import os
 import pathlib
 import re
+import sys
 import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -304,7 +305,7 @@ def _capture(
     name: str, function: Callable[..., Any], inputs: Tensors, target: _Target
 ) -> Recording:
     captured = Graph(keep_graph=True)
-    with target.scope(), _explained(name), graph(captured):
+    with target.scope(), _explained(name), _known_to_libraries(), graph(captured):
         outputs = _outputs(function(**inputs))
     return Recording(captured._graph, outputs, software=target.software)
 
@@ -319,6 +320,18 @@ def _sized_capture(made: "Compiled", target: _Target) -> Recording:
     launches = recorder.launches_of(captured._graph)
     named = dict(zip(made.outputs, outputs, strict=True))
     return Recording(captured._graph, named, launches, target.software)
+
+
+@contextlib.contextmanager
+def _known_to_libraries() -> Iterator[None]:
+    """Has Transformers know of a capture: it asks for those of CUDA, and then makes masks of
+    attention on the device where it would read on the host whether one is needed."""
+    utils: Any = sys.modules.get("transformers.utils.import_utils")
+    if not hasattr(utils, "is_cuda_stream_capturing"):
+        yield
+        return
+    with _replaced(utils, "is_cuda_stream_capturing", lambda: True):
+        yield
 
 
 @contextlib.contextmanager
