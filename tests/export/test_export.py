@@ -1,6 +1,7 @@
 """torch.webgpu.export: files for browsers, played from Python."""
 
 import copy
+import importlib.util
 import json
 import os
 import pathlib
@@ -595,3 +596,23 @@ def test_gradient_scaling(tmp_path, kind, clips):
     assert scaler._get_growth_tracker() == expected_scaler._get_growth_tracker() == 1
     for name, value in other.state_dict().items():
         torch.testing.assert_close(states["model"][name], value)
+
+
+def test_errors_within_libraries_name_the_caller(tmp_path):
+    """Here a folder of installed packages has the library."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "some_library.py").write_text("def pick(x):\n    return x[x.argmax().item() :]\n")
+    spec = importlib.util.spec_from_file_location("some_library", folder / "some_library.py")
+    library = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(library)
+
+    def forward(x):
+        return library.pick(x)  # the caller
+
+    wanted = r"some_library.py:2: return x.*\ncalled from .*test_export.py:\d+: .*# the caller"
+    with pytest.raises(RuntimeError, match=wanted):
+        torch.webgpu.export(forward, [torch.randn(4)], tmp_path / "m.twg")
+    shapes = {"x": {0: torch.export.Dim("n", max=4)}}
+    with pytest.raises(RuntimeError, match=wanted):
+        torch.webgpu.export(forward, [torch.randn(4)], tmp_path / "m.twg", dynamic_shapes=shapes)

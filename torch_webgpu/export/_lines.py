@@ -23,10 +23,16 @@ _FOREIGN = tuple(
 class Line(NamedTuple):
     file: str
     number: int
+    # If this one is of an installed library: the line of the user's own that led to it.
+    caller: "Line | None" = None
+
+    @property
+    def code(self) -> str:
+        return linecache.getline(self.file, self.number).strip()
 
     def __str__(self) -> str:
-        code = linecache.getline(self.file, self.number).strip()
-        return f"{self.file}:{self.number}: {code}"
+        text = f"{self.file}:{self.number}: {self.code}"
+        return text if self.caller is None else f"{text}\ncalled from {self.caller}"
 
 
 class SizedError(RuntimeError):
@@ -50,16 +56,31 @@ def _generated_files() -> str:
     return cache_dir()
 
 
+def is_own(file: str) -> bool:
+    """Whether a file of the user's is of no library that is installed."""
+    return "site-packages" not in file and "dist-packages" not in file
+
+
 def innermost(lines: Iterable[Line]) -> Line | None:
-    """The last line, from the outermost to the innermost, that is the user's."""
-    return next((line for line in reversed(list(lines)) if is_users(line.file)), None)
-
-
-def current() -> tuple[Line, str] | None:
-    """The line of the user's that is being executed, and the name of its function."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and not is_users(frame.f_code.co_filename):
-        frame = frame.f_back
-    if frame is None:
+    """The last line, from the outermost to the innermost, that is the user's. Of a library's line,
+    the last one of the user's own is the caller."""
+    users = [line for line in lines if is_users(line.file)]
+    if not users:
         return None
-    return Line(frame.f_code.co_filename, frame.f_lineno), frame.f_code.co_name
+    own = next((line for line in reversed(users) if is_own(line.file)), None)
+    return users[-1] if own == users[-1] else users[-1]._replace(caller=own)
+
+
+def current() -> list[tuple[Line, str]]:
+    """The line of the user's that is being executed, with the name of its function, after the line
+    of the user's own that led to it if it is a library's."""
+    found: list[tuple[Line, str]] = []
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_users(file) and (not found or is_own(file)):
+            found.insert(0, (Line(file, frame.f_lineno), frame.f_code.co_name))
+            if is_own(file):
+                break
+        frame = frame.f_back
+    return found

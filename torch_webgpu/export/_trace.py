@@ -7,7 +7,6 @@ makes kernels whose parameters are computed from sizes.
 """
 
 import contextlib
-import linecache
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -586,9 +585,9 @@ class _Outside(TorchDispatchMode):
 
 
 def _note_line() -> None:
-    found = current()
-    if found is not None:
-        line, name = found
-        code = linecache.getline(*line).strip()
-        entry = f'  File "{line.file}", line {line.number}, in {name}\n    {code}\n'
-        fx.traceback.set_stack_trace([entry])
+    entries = [
+        f'  File "{line.file}", line {line.number}, in {name}\n    {line.code}\n'
+        for line, name in current()
+    ]
+    if entries:
+        fx.traceback.set_stack_trace(entries)
