@@ -67,3 +67,19 @@ def test_masks_are_what_a_call_gives(tmp_path, make):
         result = graph(input_ids=ids, attention_mask=mask)["y"].cpu()
         wanted = function_of(model)(ids, attention_mask=mask)["y"]
         torch.testing.assert_close(result[:, :length], wanted[:, :length], rtol=1e-4, atol=1e-4)
+
+
+def test_sizes_that_a_call_decides(tmp_path):
+    """With its cache of keys and values, into which the model joins them."""
+    torch.manual_seed(0)
+    model = gpt2()
+    near = function_of(copy.deepcopy(model).to(DEVICE))
+    batch = torch.export.Dim("batch", min=2, max=4)
+    length = torch.export.Dim("length", min=2, max=16)
+    shapes = {"input_ids": {0: batch, 1: length}}
+    torch.webgpu.export(near, {"input_ids": example()}, tmp_path / "m.twg", dynamic_shapes=shapes)
+    graph = torch.webgpu.Graph.load(tmp_path / "m.twg")
+    for batch, length in ((2, 2), (3, 7), (4, 16)):
+        ids = example(batch, length)
+        result = graph(input_ids=ids)["y"].cpu()
+        torch.testing.assert_close(result, function_of(model)(ids)["y"], rtol=1e-4, atol=1e-4)

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import getitem
 from typing import Any, NamedTuple
 
 import sympy
@@ -33,6 +34,9 @@ from torch_webgpu.graphs._save import SizedShapes
 Tensors = Mapping[str, torch.Tensor]
 
 _FRESH = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
+_VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
+# In errors of what executes a graph.
+_EXECUTED = "While executing %"
 _SQUEEZES = ("aten.squeeze", "aten.squeeze_")
 
 
@@ -206,6 +210,7 @@ class _Trace:
             if node.meta.get("unbacked_bindings"):
                 raise SizedError(f"{_name_of(node)} makes sizes or numbers of data", _line_of(node))
             self._check_squeezed(node)
+        _reshape_views(graph)
         return graph, names, shapes
 
     def _check_squeezed(self, node: fx.Node) -> None:
@@ -305,8 +310,10 @@ class _Trace:
 
         try:
             yield
-        except (GuardOnDataDependentSymNode, InductorError) as error:
+        except (GuardOnDataDependentSymNode, InductorError, ValueError) as error:
             found = str(error)
+            if isinstance(error, ValueError) and _EXECUTED not in found:
+                raise  # of the user's function
             operator, line = _operator_in(found), _line_in(found)
             asked = _cause(error, GuardOnDataDependentSymNode)
             if asked is None:
@@ -401,6 +408,34 @@ def _output_shape(name: str, shape: Sequence[Any], symbols: Symbols) -> list[for
         return [symbols.count(n) for n in shape]
     except RuntimeError as error:
         raise SizedError(f"the shape of the output {name!r}: {error}") from error
+
+
+def _reshape_views(module: fx.GraphModule) -> None:
+    """Has views become copies where they have to: the compiler lays out some tensors otherwise than
+    the trace did, such as those that cat() makes, and a view need not exist there.
+
+    Where an operator changes the memory of a view in place, that stays a view."""
+    owners: dict[fx.Node, fx.Node] = {}  # of what shares memory: the node that made it
+    changed: set[fx.Node] = set()
+    nodes = [node for node in module.graph.nodes if node.op == "call_function"]
+    for node in nodes:
+        if node.target is getitem:
+            (whole, _) = node.args
+            owners[node] = owners.get(whole, whole)
+        schema = getattr(node.target, "_schema", None)
+        for k, argument in enumerate(schema.arguments if schema else ()):
+            if argument.alias_info is None:
+                continue
+            value = node.args[k] if k < len(node.args) else node.kwargs.get(argument.name)
+            for part in value if isinstance(value, (list, tuple)) else [value]:
+                if isinstance(part, fx.Node):
+                    owners[node] = owners.get(part, part)
+                    if argument.alias_info.is_write:
+                        changed.add(owners[node])
+    for node in nodes:
+        if node.target in _VIEWS and owners.get(node) not in changed:
+            node.target = torch.ops.aten.reshape.default
+    module.recompile()
 
 
 class _Inner:
