@@ -135,8 +135,9 @@ def target(
     its own; both have the names of `torch.webgpu.get_device_properties`.
 
     Holds for this thread and for the backward passes that it starts. An operation inside raises
-    RuntimeError if the target asks for more than the device in use grants. Raises ValueError for
-    names that do not exist.
+    RuntimeError if the target asks for more than the device in use grants. While a graph is
+    captured, subgroups may have other sizes than the device's; the graph can be saved then, and a
+    replay raises RuntimeError. Raises ValueError for names that do not exist.
     """
     _C.push_target(base, _changes(features, limits))
     try:

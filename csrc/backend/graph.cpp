@@ -147,6 +147,7 @@ void CapturedGraph::capture_begin(c10::MempoolId_t pool) {
   capturing = this;
   draw_is_due_ = false;
   refused_.clear();
+  is_for_other_device_ = false;
   try {
     // Also if it draws nothing: its state is protected.
     take_generator(generator_of(std::nullopt, device_of(ctx)));
@@ -197,7 +198,7 @@ void CapturedGraph::capture_end() {
                   "current one when the capture begins");
     }
     if (!keep_graph_) {
-      graph_->instantiate();
+      playable().instantiate();
     }
   } catch (...) {
     clear();
@@ -227,22 +228,29 @@ const Graph& CapturedGraph::captured() const {
   return *graph_;
 }
 
+Graph& CapturedGraph::playable() const {
+  captured();
+  TORCH_CHECK(!is_for_other_device_,
+              "this graph was planned for subgroups of other sizes than the device has, so it "
+              "cannot be replayed here");
+  return *graph_;
+}
+
 void CapturedGraph::instantiate() {
   std::lock_guard<std::recursive_mutex> lock(owner().mutex);
-  captured();
-  graph_->instantiate();
+  playable().instantiate();
 }
 
 void CapturedGraph::replay() {
   std::lock_guard<std::recursive_mutex> lock(owner().mutex);
-  captured();
+  Graph& graph = playable();
   check_not_capturing("a graph's replay()", "its commands are not recorded");
   std::vector<RandomPlace> places;
   for (const Draws& draws : draws_) {
     const PhiloxState state = draws.generator->philox_state(draws.increment);
     places.push_back({state.seed, state.offset / 4});
   }
-  graph_->replay(places);
+  graph.replay(places);
 }
 
 void CapturedGraph::update(const CapturedGraph& capture) {
@@ -310,6 +318,13 @@ void CapturedGraph::note_refusal(std::string_view op) {
   if (CapturedGraph* graph = capturing.load()) {
     std::lock_guard<std::recursive_mutex> lock(graph->owner().mutex);
     graph->refused_ = op;
+  }
+}
+
+void CapturedGraph::note_other_device() {
+  if (CapturedGraph* graph = capturing.load()) {
+    std::lock_guard<std::recursive_mutex> lock(graph->owner().mutex);
+    graph->is_for_other_device_ = true;
   }
 }
 

@@ -76,6 +76,8 @@ public:
   static void note_draw(GeneratorImpl& generator);
   /// Says that `op` cannot be captured. Nothing if there is no capture.
   static void note_refusal(std::string_view op);
+  /// Says that the capture has what this device would execute wrongly: it can be saved only.
+  static void note_other_device();
 
 private:
   struct Draws {
@@ -85,6 +87,8 @@ private:
 
   // Its callers hold the context's lock, which keeps other threads from resetting the graph.
   const Graph& captured() const;
+  // The graph, to be executed.
+  Graph& playable() const;
   void stop();
   void clear();
   // Gives the generator the next number if it has none in this capture.
@@ -102,6 +106,7 @@ private:
   bool draw_is_due_ = false;  // a generator was advanced
   uint32_t draws_before_ = 0; // dispatches that can draw, recorded until then
   std::string refused_;       // the operator that could not be captured
+  bool is_for_other_device_ = false;
 };
 
 /// While it lives, commands are executed and memory comes from the general pool, though a graph is

@@ -1,10 +1,13 @@
 #include "launch/target_scope.h"
 
+#include <c10/util/Exception.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <string_view>
 #include <type_traits>
 #include <utility>
+
+#include "backend/graph.h"
 
 namespace torch_webgpu {
 namespace {
@@ -43,7 +46,29 @@ void pop_target() {
 const ShaderTarget& detail::scoped_target(Context& context) {
   Targets& known = context_targets.of(context);
   const auto* entry = static_cast<const Entry*>(c10::ThreadLocalDebugInfo::get(kKind));
-  return entry == nullptr ? known.device() : known.get(entry->target);
+  if (entry == nullptr) {
+    return known.device();
+  }
+  const ShaderTarget& wanted = entry->target;
+  const ShaderTarget& device = known.device();
+  const bool fits = device.subgroup_min_size >= wanted.subgroup_min_size &&
+                    device.subgroup_max_size <= wanted.subgroup_max_size;
+  if (!wanted.subgroups || !device.subgroups || fits) {
+    return known.get(wanted);
+  }
+  TORCH_CHECK(CapturedGraph::is_capturing(), "what is planned for subgroups of ",
+              wanted.subgroup_min_size, " to ", wanted.subgroup_max_size,
+              " invocations can be captured in a graph, and not executed here: the device's have ",
+              device.subgroup_min_size, " to ", device.subgroup_max_size);
+  if (context.stream.recorder() != nullptr) {
+    CapturedGraph::note_other_device();
+    return known.get(wanted);
+  }
+  // What fills a cache of constants is executed (Uncaptured).
+  ShaderTarget here = wanted;
+  here.subgroup_min_size = device.subgroup_min_size;
+  here.subgroup_max_size = device.subgroup_max_size;
+  return known.get(here);
 }
 
 } // namespace torch_webgpu

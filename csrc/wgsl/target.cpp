@@ -111,14 +111,8 @@ std::string excess(const ShaderTarget& target, const ShaderTarget& granted) {
   for (const std::string& name : target.language_features) {
     feature(name.c_str(), true, std::ranges::count(granted.language_features, name) != 0);
   }
-  if (target.subgroups && granted.subgroups &&
-      (granted.subgroup_min_size < target.subgroup_min_size ||
-       granted.subgroup_max_size > target.subgroup_max_size)) {
-    add("subgroups of " + std::to_string(target.subgroup_min_size) + " to " +
-        std::to_string(target.subgroup_max_size) + " invocations (the device's have " +
-        std::to_string(granted.subgroup_min_size) + " to " +
-        std::to_string(granted.subgroup_max_size) + ")");
-  }
+  // Sizes of subgroups make no shader invalid. Whoever plans for others than the device's sees to
+  // it that nothing is executed (scoped_target).
   const auto limit = [&](const char* name, uint64_t wanted, uint64_t has) {
     if (wanted > has) {
       add(std::string(name) + " of " + std::to_string(wanted) + " (the device has " +

@@ -152,11 +152,11 @@ std::string complete_shader(std::string_view text, const ShaderTarget& target) {
   std::string shader(text);
   shader += library_for(shader);
   const auto calls = [&](std::string_view name) { return shader.find(name) != std::string::npos; };
-  if (target.f16_bitcast &&
+  if (target.shader_f16 &&
       (calls("f_from_f16(") || calls("f2_from_f16(") || calls("f16_from_f("))) {
     // First in the text: `enable` must come before declarations, and these names then hide the
     // library's.
-    shader = find_wgsl("native_f16")->text;
+    shader = find_wgsl(target.f16_bitcast ? "native_f16" : "portable_f16")->text;
     shader += text;
     shader += library_for(shader);
   }

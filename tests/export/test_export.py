@@ -7,7 +7,6 @@ import os
 import pathlib
 import re
 import stat
-import subprocess
 import sys
 from typing import NamedTuple
 
@@ -27,6 +26,18 @@ HERE = pathlib.Path(__file__).parent
 def program_of(path):
     with safetensors.safe_open(path, framework="pt") as file:
         return json.loads(file.metadata()[PROGRAM_KEY])
+
+
+def only(path, keep):
+    """A file with those variants that `keep`, which gets their requirements, keeps."""
+    program = program_of(path)
+    for function in program["functions"].values():
+        function["variants"] = [v for v in function["variants"] if keep(v["requires"])]
+    with safetensors.safe_open(path, framework="pt") as file:
+        metadata = {**file.metadata(), PROGRAM_KEY: json.dumps(program)}
+    other = path.with_name(f"only-{path.name}")
+    save_file(load_file(path), other, metadata=metadata)
+    return other
 
 
 class Pair(NamedTuple):
@@ -174,46 +185,101 @@ def test_software_adapters_have_a_variant(tmp_path):
     wanted = model(x.to(DEVICE))
     software = torch.webgpu.Graph.load(tmp_path / "m.twg")(input=x)["output"]
     torch.testing.assert_close(software, wanted)
-    function["variants"] = function["variants"][1:]
-    with safetensors.safe_open(tmp_path / "m.twg", framework="pt") as file:
-        metadata = {**file.metadata(), PROGRAM_KEY: json.dumps(program)}
-    tensors = load_file(tmp_path / "m.twg")
-    save_file(tensors, tmp_path / "others.twg", metadata=metadata)
-    others = torch.webgpu.Graph.load(tmp_path / "others.twg")(input=x)["output"]
+    path = only(tmp_path / "m.twg", lambda r: not r.get("software"))
+    others = torch.webgpu.Graph.load(path)(input=x)["output"]
     torch.testing.assert_close(others, wanted)
 
 
-def test_half_floats_on_devices_without_them(tmp_path):
-    torch.manual_seed(0)
-    model = nn.Linear(16, 8).half().to(DEVICE)
-    x = torch.randn(4, 16).half()
-    torch.webgpu.export(model, [x], tmp_path / "m.twg", state={"model": model})
+HALVES = {
+    "product": lambda x, w: x @ w,
+    "product of few rows": lambda x, w: x[:3] @ w,
+    "pointwise": lambda x, w: (x.exp() + 1).sin(),
+    "softmax": lambda x, w: x.softmax(-1),
+    "norm": lambda x, w: F.layer_norm(x, (64,)),
+    "convolution": lambda x, w: F.conv2d(x.view(1, 4, 32, 32), w.view(16, 4, 8, 8)[..., :3, :3]),
+    "attention": lambda x, w: F.scaled_dot_product_attention(*[x.view(1, 2, 32, 64)] * 3),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_half_floats_on_devices_with_and_without_them(tmp_path, name):
+    x, w = torch.randn(64, 64).half(), torch.randn(64, 64).half()
+    near = w.to(DEVICE)
+    torch.webgpu.export(lambda x: HALVES[name](x, near), [x], tmp_path / "m.twg")
     program = program_of(tmp_path / "m.twg")
     (function,) = program["functions"].values()
     asked = [variant["requires"].get("features", []) for variant in function["variants"]]
-    assert asked[-1] == []
-    graph = torch.webgpu.Graph.load(tmp_path / "m.twg")
-    with torch.no_grad():
-        torch.testing.assert_close(graph(input=x)["output"], model(x.to(DEVICE)))
-    complaints = subprocess.run(
-        [sys.executable, HERE / "compile_shaders.py", tmp_path / "m.twg"],
-        capture_output=True,
-        check=True,
-    )
-    assert json.loads(complaints.stdout) == []
+    plain = [
+        k
+        for k, v in enumerate(function["variants"])
+        if not asked[k] and not v["requires"].get("software")
+    ]
+    assert plain[-1] == len(asked) - 1
+    has = torch.webgpu.get_device_properties().features
+    if "shader-f16" in has:
+        assert asked.index(["shader-f16"]) < plain[0]
+        path = only(tmp_path / "m.twg", lambda r: r.get("features") == ["shader-f16"])
+        (function,) = program_of(path)["functions"].values()
+        commands = [c for v in function["variants"] for c in v["commands"]]
+        numbers = {c["shader"] for c in commands if c["do"] == "dispatch"}
+        texts = [program["shaders"][number]["wgsl"] for number in numbers]
+        assert any("enable f16;" in text and "f16(" in text for text in texts)
+        native = torch.webgpu.Graph.load(path)(x=x)["output"].cpu()
+    path = only(tmp_path / "m.twg", lambda r: not r.get("features"))
+    result = torch.webgpu.Graph.load(path)(x=x)["output"].cpu()
+    torch.testing.assert_close(result, HALVES[name](x, w), rtol=5e-3, atol=5e-3)
+    if "shader-f16" in has:
+        torch.testing.assert_close(native, result, rtol=2e-3, atol=2e-3)
 
 
-def test_naga_compiles_the_shaders(tmp_path):
-    _, optimizer, functions = training(OPTIMIZERS["AdamW"])
-    x, target = example()
-    samples = {"step": [x, target], "classify": [x]}
-    torch.webgpu.export(functions, samples, tmp_path / "m.twg", state={"optimizer": optimizer})
-    complaints = subprocess.run(
-        [sys.executable, HERE / "compile_shaders.py", tmp_path / "m.twg"],
-        capture_output=True,
-        check=True,
+def test_programs_without_half_floats_ask_for_none(tmp_path):
+    runs = []
+
+    def forward(x):
+        runs.append(1)
+        return F.scaled_dot_product_attention(*[(x @ x).view(1, 2, 32, 64)] * 3)
+
+    torch.webgpu.export(forward, [torch.randn(64, 64)], tmp_path / "m.twg")
+    (function,) = program_of(tmp_path / "m.twg")["functions"].values()
+    asked = {f for v in function["variants"] for f in v["requires"].get("features", [])}
+    assert "shader-f16" not in asked
+    # For all browsers, for those with more memory, with subgroups, and for CPUs.
+    assert len(runs) <= 4
+
+
+def test_every_half_float_is_converted(tmp_path):
+    """All of them, and what lies between two."""
+    if "shader-f16" not in torch.webgpu.get_device_properties().features:
+        pytest.skip("the device has no half floats")
+    bits = torch.arange(1 << 16, dtype=torch.int32).to(torch.uint16)
+    halves = bits.view(torch.float16)
+    floats = torch.cat([halves.float(), halves.float() * (1 + 2**-12), torch.randn(1000) * 65504])
+
+    def forward(halves, floats):
+        return {"floats": halves.float(), "halves": floats.half()}
+
+    torch.webgpu.export(forward, [halves, floats], tmp_path / "m.twg")
+    path = only(tmp_path / "m.twg", lambda r: r.get("features") == ["shader-f16"])
+    results = torch.webgpu.Graph.load(path)(halves=halves, floats=floats)
+    torch.testing.assert_close(
+        results["floats"].cpu(), halves.float(), rtol=0, atol=0, equal_nan=True
     )
-    assert json.loads(complaints.stdout) == []
+    torch.testing.assert_close(
+        results["halves"].cpu(), floats.half(), rtol=0, atol=0, equal_nan=True
+    )
+
+
+def test_variants_for_the_subgroups_of_usual_gpus(tmp_path):
+    """Whatever subgroups the device that exports has."""
+    if "subgroups" not in torch.webgpu.get_device_properties().features:
+        pytest.skip("the device has no subgroups")
+    w = torch.randn(512, 512, device=DEVICE)
+    torch.webgpu.export(lambda x: x @ w, [torch.randn(1, 512)], tmp_path / "m.twg")
+    (function,) = program_of(tmp_path / "m.twg")["functions"].values()
+    asked = [v["requires"] for v in function["variants"]]
+    sizes = [r["subgroup_size"] for r in asked if "subgroups" in r.get("features", [])]
+    assert [32, 128] in sizes
+    assert all("subgroup_size" not in r for r in asked if not r.get("features"))
 
 
 def test_names_of_outputs(tmp_path):
@@ -454,18 +520,6 @@ def test_numbers_of_optimizers_move_to_the_device(tmp_path):
         loaded["step"](x=x, target=target)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no umask")
-@pytest.mark.parametrize("mask", [0o022, 0o077])
-def test_files_have_the_mode_of_other_new_files(tmp_path, mask):
-    """Web servers, which run as other users, have to read them."""
-    before = os.umask(mask)
-    try:
-        torch.webgpu.export(lambda x: x + 1, [torch.ones(2)], tmp_path / "m.twg")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "m.twg").stat().st_mode) == 0o666 & ~mask
-
-
 def test_nested_and_absent_outputs(tmp_path):
     def step(x):
         return {"loss": x.sum(), "hidden": (x + 1, {"c": x - 1}), "pairs": [(x * 2,)], "none": None}
@@ -511,6 +565,18 @@ def test_tensors_without_elements(tmp_path):
     results = torch.webgpu.Graph.load(tmp_path / "m.twg")(**given)
     torch.testing.assert_close(results["all"].cpu(), given["x"])
     assert results["twice"].shape == (0, 2)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no umask")
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_files_have_the_mode_of_other_new_files(tmp_path, mask):
+    """Web servers, which run as other users, have to read them."""
+    before = os.umask(mask)
+    try:
+        torch.webgpu.export(lambda x: x + 1, [torch.ones(2)], tmp_path / "m.twg")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "m.twg").stat().st_mode) == 0o666 & ~mask
 
 
 def test_adagrad(tmp_path):

@@ -355,6 +355,23 @@ def test_a_target_that_asks_for_more_is_refused():
     assert torch.tanh(x).cpu().isfinite().all()
 
 
+def test_other_sizes_of_subgroups_are_for_captures_only():
+    if "subgroups" not in torch.webgpu.get_device_properties().features:
+        pytest.skip("the device has no subgroups")
+    x, w = torch.randn(1, 512, device=DEVICE), torch.randn(512, 512, device=DEVICE)
+    sizes = {"subgroup_min_size": 128, "subgroup_max_size": 128}
+    graph = torch.webgpu.Graph(keep_graph=True)
+    with wgsl.target("browser", features=["subgroups"], limits=sizes):
+        with pytest.raises(RuntimeError, match="128 to 128 invocations can be captured"):
+            x @ w
+        with torch.webgpu.graph(graph):
+            x @ w
+    with pytest.raises(RuntimeError, match="subgroups of other sizes"):
+        graph.replay()
+    with pytest.raises(RuntimeError, match="subgroups of other sizes"):
+        graph.instantiate()
+
+
 def test_a_kernel_with_more_workgroup_memory_than_the_target_is_refused():
     x = torch.randn(4, 300, device=DEVICE)
     with (

@@ -314,6 +314,16 @@ def prepare(program: Program, entry: str) -> Prepared:
     return Prepared(_apply(program.source, edits), storage, uniforms, arguments, size, layout)
 
 
+def called_functions(program: Program, entry: str) -> set[str]:
+    """The program's functions that an entry point calls, directly or through others."""
+    names = program.functions.keys()
+    uses = {
+        name: {program.text(k) for k in range(function.body, function.end)} & names
+        for name, function in program.functions.items()
+    }
+    return _closure(uses, entry)
+
+
 def _closure(uses: dict[str, set[str]], entry: str) -> set[str]:
     used: set[str] = set()
     open_names = [entry]

@@ -21,6 +21,8 @@ from torch.optim.optimizer import (
 from torch.utils import _pytree as pytree
 
 from torch_webgpu import _C, wgsl
+from torch_webgpu._shader.prepare import called_functions
+from torch_webgpu._shader.program import Program
 from torch_webgpu.export._dimensions import Shapes, all_dimensions
 from torch_webgpu.export._lines import Line, SizedError, innermost
 from torch_webgpu.export._optimizers import PreparedOptimizer, prepared
@@ -42,15 +44,33 @@ _RESERVED = {
 }
 
 
+# Subgroups of at least 32 invocations, such as those of NVIDIA and AMD.
+_USUAL_SUBGROUPS = (32, 128)
+# Functions of csrc/wgsl/lib/convert.wgsl, in place of which shader-f16 has others.
+_CONVERSIONS = {"f_from_f16", "f2_from_f16", "f16_from_f"}
+
+
 class _Target(NamedTuple):
     """What a recording may count on, beyond a browser that was asked for nothing."""
 
-    features: tuple[str, ...] = ()
+    halves: bool = False  # shader-f16
+    subgroups: tuple[int, int] | None = None  # their least and most invocations
     limits: Mapping[str, int] = {}
     software: bool = False  # an adapter that computes on cores of a CPU
 
+    @property
+    def features(self) -> list[str]:
+        found = ["shader-f16"] if self.halves else []
+        return [*found, "subgroups"] if self.subgroups else found
+
     def scope(self) -> contextlib.AbstractContextManager[Any]:
-        return wgsl.target("browser", features=self.features, limits=dict(self.limits))
+        limits = dict(self.limits)
+        if self.halves:
+            # Not every browser has WGSL's bitcast of halves.
+            limits["f16-bitcast"] = 0
+        if self.subgroups:
+            limits["subgroup_min_size"], limits["subgroup_max_size"] = self.subgroups
+        return wgsl.target("browser", features=self.features, limits=limits)
 
 
 def export(
@@ -247,22 +267,34 @@ def _alive(kind: type) -> list[Any]:
 
 def _targets() -> list[_Target]:
     """For whom to record, those that a player prefers first; the last one plays everywhere."""
-    _, has, limits = _C.properties()
-    sizes = {name: limits[name] for name in ("subgroup_min_size", "subgroup_max_size")}
+    adapter, has, limits = _C.properties()
     # The fastest products take more workgroup memory than the standard's smallest limit of 16 KiB.
     # Nearly all GPUs have so much. These variants are planned for 64 processors, a middle between
     # integrated and large GPUs. The others are planned for 16.
     memory = {"max_workgroup_storage": 32768, "workgroups_to_fill": 1024}
     has_memory = memory["max_workgroup_storage"] <= limits["max_workgroup_storage"]
-    room = _Target((), memory if has_memory else {})
-    # Not every browser converts pairs of halves by bitcast.
-    halves = _Target(("shader-f16",), {**room.limits, "f16-bitcast": 0})
-    subgroups = _Target(("subgroups",), {**room.limits, **sizes})
-    both = _Target(("shader-f16", "subgroups"), {**halves.limits, **sizes})
+    room = memory if has_memory else {}
     # So few workgroups keep it busy that launches are planned as for cores.
-    software = _Target((), {"workgroups_to_fill": 16}, software=True)
-    wanted = [software, both, subgroups, halves, room, _Target()]
-    return [target for target in wanted if set(target.features) <= set(has)]
+    software = _Target(limits={"workgroups_to_fill": 16}, software=True)
+    subgroups = [_USUAL_SUBGROUPS]
+    if adapter["type"] != "software":  # which takes the variant above
+        subgroups.insert(0, (limits["subgroup_min_size"], limits["subgroup_max_size"]))
+    wanted = [
+        _Target(halves, sizes, room)
+        for halves in (True, False)
+        for sizes in (*dict.fromkeys(subgroups), None)
+    ]
+    return [software, *(target for target in wanted if set(target.features) <= set(has)), _Target()]
+
+
+def _has_halves(recording: Recording) -> bool:
+    """Whether shaders convert half floats. What shader-f16 changes is these conversions."""
+    return any(
+        # Texts of attention have the functions also where they do not call them.
+        _CONVERSIONS & called_functions(Program(shader.source, shader.constants), shader.entry)
+        for shader in _C.list_graph(recording.captured).shaders
+        if any(name in shader.source for name in _CONVERSIONS)
+    )
 
 
 def _recorded(
@@ -293,6 +325,9 @@ def _recordings(capture: Callable[[_Target], Recording]) -> list[Recording]:
     recordings: list[Recording] = []
     texts: set[frozenset[str]] = set()
     for target in reversed(_targets()):  # the one for all devices is kept in any case
+        # The functions run once for each recording.
+        if target.halves and not _has_halves(recordings[-1]):
+            continue
         recording = capture(target)
         shaders = frozenset(s.source for s in _C.list_graph(recording.captured).shaders)
         if shaders not in texts:
@@ -307,7 +342,9 @@ def _capture(
     captured = Graph(keep_graph=True)
     with target.scope(), _explained(name), _known_to_libraries(), graph(captured):
         outputs = _outputs(function(**inputs))
-    return Recording(captured._graph, outputs, software=target.software)
+    return Recording(
+        captured._graph, outputs, software=target.software, subgroup_size=target.subgroups
+    )
 
 
 def _sized_capture(made: "Compiled", target: _Target) -> Recording:
@@ -319,7 +356,7 @@ def _sized_capture(made: "Compiled", target: _Target) -> Recording:
         outputs = made.run(recorder)
     launches = recorder.launches_of(captured._graph)
     named = dict(zip(made.outputs, outputs, strict=True))
-    return Recording(captured._graph, named, launches, target.software)
+    return Recording(captured._graph, named, launches, target.software, target.subgroups)
 
 
 @contextlib.contextmanager

@@ -42,6 +42,7 @@ class Recording(NamedTuple):
     outputs: Mapping[str, torch.Tensor]
     launches: Mapping[int, SizedLaunch] = {}  # by the number of the command
     software: bool = False  # for adapters that compute on cores of a CPU only
+    subgroup_size: tuple[int, int] | None = None  # least and most; without it this device's
 
 
 class SizedShapes(NamedTuple):
@@ -122,6 +123,7 @@ class _Capture:
         self.outputs = recording.outputs
         self.launches = recording.launches
         self.software = recording.software
+        self.subgroup_size = recording.subgroup_size
         self.number: dict[int, int] = {}  # of a listed tensor: its buffer
         self.shader: list[int] = []  # of a listed shader: its number in the file
 
@@ -566,6 +568,7 @@ class _Writer:
         sizes = [buffer.bytes for buffer in self.buffers]
         sizes += [tensor.extent for tensor in capture.listing.tensors]
         uses_subgroups = bool(enabled - {"f16"})
+        sizes_here = limits["subgroup_min_size"], limits["subgroup_max_size"]
         return form.LanguageRequirements(
             features=sorted(_FEATURES.get(name, name) for name in enabled),
             limits={
@@ -577,11 +580,7 @@ class _Writer:
                 "maxComputeInvocationsPerWorkgroup": invocations,
                 "minStorageBufferOffsetAlignment": alignment,
             },
-            subgroup_size=(
-                (limits["subgroup_min_size"], limits["subgroup_max_size"])
-                if uses_subgroups
-                else None
-            ),
+            subgroup_size=(capture.subgroup_size or sizes_here) if uses_subgroups else None,
             language_features=sorted(language),
             software=capture.software,
         )

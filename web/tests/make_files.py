@@ -13,10 +13,11 @@ import sys
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import nn
 
-import torch_webgpu  # noqa: F401
+from torch_webgpu.graphs._format import PROGRAM_KEY
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILES = ROOT / "web" / "tests" / "files"
@@ -250,6 +251,45 @@ def dtypes():
     record("dtypes", [("f", given, f(**given)) for given in examples], rtol=0, atol=0)
 
 
+def half_floats():
+    """Without the variant for CPUs, so that an adapter with half floats takes that for those."""
+    torch.manual_seed(12)
+    model = nn.Sequential(nn.Linear(32, 48), nn.GELU(), nn.LayerNorm(48), nn.Linear(48, 8))
+    model.requires_grad_(False)
+    near = copy.deepcopy(model).half().to(DEVICE)
+    x = torch.randn(5, 32).half()
+    path = FILES / "halves"
+    torch.webgpu.export(lambda x: near(x).softmax(-1), {"x": x}, path)
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+    program = json.loads(metadata[PROGRAM_KEY])
+    for function in program["functions"].values():
+        function["variants"] = [
+            v for v in function["variants"] if not v["requires"].get("software")
+        ]
+    save_file(load_file(path), path, metadata={**metadata, PROGRAM_KEY: json.dumps(program)})
+    wanted = model(x.float()).softmax(-1).half()
+    record("halves", [("call", {"x": x}, {"output": wanted})], rtol=5e-3, atol=5e-3)
+
+
+def unusual_views():
+    """Inputs that no command uses, tensors without elements, outputs within others."""
+
+    def f(x, unused, nothing):
+        inner = {"same": unused, "none": None}
+        return {"y": (x * 2, torch.cat([x, nothing])), "inner": inner, "nothing": nothing}
+
+    given = {"x": torch.randn(3), "unused": torch.tensor([True, False]), "nothing": torch.zeros(0)}
+    torch.webgpu.export(f, given, FILES / "views")
+    wanted = {
+        "y0": given["x"] * 2,
+        "y1": given["x"],
+        "inner_same": given["unused"],
+        "nothing": given["nothing"],
+    }
+    record("views", [("f", given, wanted)])
+
+
 def random_numbers():
     torch.manual_seed(11)
 
@@ -318,6 +358,8 @@ def main() -> None:
     batch = torch.export.Dim("batch", max=12)
     training("sized_training", 0.0, adamw, "cpu", (12, 1, 7, 12, 3, 11), batch)
     dtypes()
+    half_floats()
+    unusual_views()
     random_numbers()
     captured()
     errors()
