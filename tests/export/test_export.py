@@ -279,7 +279,35 @@ def test_variants_for_the_subgroups_of_usual_gpus(tmp_path):
     asked = [v["requires"] for v in function["variants"]]
     sizes = [r["subgroup_size"] for r in asked if "subgroups" in r.get("features", [])]
     assert [32, 128] in sizes
+    # WGSL lets texts use it without a line that says so.
+    program = program_of(tmp_path / "m.twg")
+    for variant in function["variants"]:
+        numbers = {c["shader"] for c in variant["commands"] if c["do"] == "dispatch"}
+        uses = any("builtin(subgroup_id)" in program["shaders"][n]["wgsl"] for n in numbers)
+        assert ("subgroup_id" in variant["requires"].get("language_features", [])) == uses
     assert all("subgroup_size" not in r for r in asked if not r.get("features"))
+
+
+def test_shaders_that_need_more_than_they_say_are_found(no_shaders, tmp_path):
+    head = "@group(0) @binding(0) var<storage, read_write> o: array<u32>;\n"
+    main = "@compute @workgroup_size(1) fn main"
+    texts = {
+        "nothing": f"{head}{main}() {{ o[0] = 1u; }}",
+        "f16": f"enable f16;\n{head}{main}() {{ o[0] = u32(f16(o[1])); }}",
+        "indexing": f"{head}{main}(@builtin(global_invocation_index) i: u32) {{ o[i] = i; }}",
+        "packed": f"{head}{main}() {{ o[0] = dot4U8Packed(o[1], o[2]); }}",
+        "composite": f"{head}{main}() {{ var a = vec2(1u); let p = &a; o[0] = p.x; }}",
+        "pointer": f"{head}fn f(p: ptr<storage, u32, read_write>) {{ *p = 1u; }}\n"
+        f"{main}() {{ f(&o[1]); }}",
+    }
+    for label, text in texts.items():
+        no_shaders.add(label, text, {"features": []})
+    wrong = {
+        text.partition(":")[0]
+        for compiler in ("wgpu", "wgpudawn")
+        for text in no_shaders.complaints(compiler, tmp_path)
+    }
+    assert wrong == texts.keys() - {"nothing"}
 
 
 def test_names_of_outputs(tmp_path):

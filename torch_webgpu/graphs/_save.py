@@ -19,6 +19,15 @@ from torch_webgpu.graphs._state import to_tree
 
 _ENABLE = re.compile(r"^\s*enable\s+([^;]+);", re.MULTILINE)
 _REQUIRE = re.compile(r"^\s*requires\s+([^;]+);", re.MULTILINE)
+# Built-in values that only some compilers have, and the language features of WGSL that have them. A
+# text may use them without a `requires` line.
+_BUILTIN = re.compile(r"@builtin\(\s*(\w+)")
+_LANGUAGE = {
+    "subgroup_id": "subgroup_id",
+    "num_subgroups": "subgroup_id",
+    "global_invocation_index": "linear_indexing",
+    "workgroup_index": "linear_indexing",
+}
 # `enable` names of WGSL and the features of WebGPU that have them.
 _FEATURES = {
     "f16": "shader-f16",
@@ -550,6 +559,8 @@ class _Writer:
         for shader in capture.listing.shaders:
             for names in _REQUIRE.findall(shader.source):
                 language.update(name.strip() for name in names.split(","))
+            builtins = _LANGUAGE.keys() & set(_BUILTIN.findall(shader.source))
+            language.update(_LANGUAGE[name] for name in builtins)
             for names in _ENABLE.findall(shader.source):
                 enabled.update(name.strip() for name in names.split(","))
             buffers = max(buffers, shader.num_buffers + shader.checks)
