@@ -270,6 +270,15 @@ def test_what_depends_on_sizes_otherwise_raises(tmp_path, name):
     assert not (tmp_path / "m").exists()
 
 
+def test_values_that_are_read_on_the_host_raise(tmp_path):
+    def f(x):
+        return x * 2 if x.sum() > 0 else x  # this line
+
+    wanted = r"f: .*reads on the host what a tensor holds\n.*# this line"
+    with pytest.raises(RuntimeError, match=wanted):
+        exported(tmp_path / "m", f, batch_of(3)(4), {"x": {0: Dim("n", max=8)}})
+
+
 def test_kernels_that_sizes_choose_are_refused(tmp_path):
     """Also where only the place of a factor depends on sizes."""
     rows, square = torch.randn(40, 12, device=DEVICE), torch.randn(12, 12, device=DEVICE)

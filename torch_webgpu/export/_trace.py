@@ -326,6 +326,8 @@ class _Trace:
                 f"{operator or 'what is done'} depends on {self._text(asked.cond)}, which is not "
                 "the same for all sizes"
             )
+            if getattr(asked.cond, "free_symbols", set()) - self.names.keys():
+                text = f"{operator or 'what is done'} reads on the host what a tensor holds"
             if line is not None:
                 raise SizedError(text, line) from error
             raise RuntimeError(text).with_traceback(error.__traceback__) from error
