@@ -346,7 +346,8 @@ def test_export_has_a_portable_variant(tmp_path):
     played = torch.webgpu.Graph.load(path)
     name = next(iter(program["functions"]))
     (result,) = (played[name] if len(program["functions"]) > 1 else played)(x=x).values()
-    assert torch.equal(result, expected)
+    # A CPU's subgroups are smaller than those that variants are for.
+    torch.testing.assert_close(result, expected)
 
 
 @needs_subgroups
