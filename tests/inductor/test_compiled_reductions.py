@@ -228,7 +228,7 @@ def _running_mean(row, x, dim):
     "function", [_scaled_by_maximum, _factored_moment, _balanced, _running_mean]
 )
 def test_all_lanes_of_a_row_read_what_one_of_them_updates(function, dim, shape, dtype):
-    """A row's invocations load its element in several loops of the kernel that stores the new one."""
+    """Invocations of a row load its element in several loops of the kernel that stores it."""
     x = randn(*shape, dtype=dtype)
     x = x if dim else x.t().contiguous()
     row = torch.rand(shape[0]).to(DEVICE, dtype)

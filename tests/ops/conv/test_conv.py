@@ -512,3 +512,39 @@ def test_lines_of_halves_that_start_inside_words(width, dtype):
     expected = F.conv2d(x.double(), w.double(), padding=1, groups=5)
     torch.testing.assert_close(out.cpu().double(), expected, rtol=2e-2, atol=2e-2)
     assert (room[[0, -2, -1]].cpu() == 7).all()
+
+
+@pytest.mark.parametrize("to_fill", [1, 100_000])
+@pytest.mark.parametrize("channels", [1, 3, 4, 9])
+@pytest.mark.parametrize(
+    ("dims", "kernel", "options"),
+    [
+        (1, 5, {"stride": 2, "padding": 1}),
+        (1, 16, {"stride": 2, "padding": 7, "output_padding": 1}),
+        (2, 7, {"stride": 2, "padding": 3, "output_padding": 1}),
+        (2, 4, {"stride": (1, 2), "padding": (0, 1), "dilation": (3, 1)}),
+        (2, 2, {"stride": 2, "groups": 2}),
+        (3, 3, {"stride": (1, 2, 2), "padding": 1}),
+    ],
+)
+def test_squares_of_positions(dims, kernel, options, channels, to_fill):
+    """With and without slices of the channels, of which there are several chunks, and with weights
+    that must not meet what is missing."""
+    torch.manual_seed(0)
+    groups = options.get("groups", 1)
+    convolve = getattr(F, f"conv_transpose{dims}d")
+    x = torch.randn(2, 24 * groups, *[11, 9, 6][:dims])
+    w, bias = torch.randn(24 * groups, channels, *[kernel] * dims), torch.randn(channels * groups)
+    torch_webgpu._C._force_product_strategy("convolution_few")
+    try:
+        with wgsl.target(limits={"workgroups_to_fill": to_fill}):
+            for special in (None, torch.inf, torch.nan):
+                if special is not None:
+                    w.view(-1)[::331] = special
+                expected = convolve(x.double(), w.double(), bias.double(), **options)
+                actual = convolve(*to_device([x, w, bias]), **options)
+                torch.testing.assert_close(
+                    actual.cpu().double(), expected, rtol=1e-4, atol=1e-4, equal_nan=True
+                )
+    finally:
+        torch_webgpu._C._force_product_strategy("")
