@@ -236,7 +236,8 @@ def test_all_lanes_of_a_row_read_what_one_of_them_updates(function, dim, shape, 
     expected = function(expected_row, x.cpu().float(), dim)
     actual = compile(function, dynamic=False)(row, x, dim)
     tolerance = 1e-4 if dtype == torch.float32 else 2e-2
-    for one, other in zip(tree_leaves([actual, row]), tree_leaves([expected, expected_row])):
+    leaves = tree_leaves([actual, row]), tree_leaves([expected, expected_row])
+    for one, other in zip(*leaves, strict=True):
         torch.testing.assert_close(one.cpu().float(), other, rtol=tolerance, atol=tolerance)
 
 
