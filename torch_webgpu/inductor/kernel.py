@@ -409,8 +409,8 @@ class WgslKernel(KnownNumbers, SIMDKernel):
     # ---- Stores ----
 
     def _memory(self, name: str) -> str:
-        """The same name for all buffers that lie in the same memory: one that is mutated, or that is
-        reused for a result, has another name afterwards, and may be two operands."""
+        """The same name for all buffers that lie in the same memory: one that is mutated, or reused
+        for a result, has another name afterwards, and may be two operands."""
         name = V.graph.scheduler.mutation_real_name.get(name, name)
         return getattr(self.args.inplace_buffers.get(name), "inner_name", name)
 

@@ -312,8 +312,8 @@ def _random_words(seed: CSEVariable, offset: Any) -> CSEVariable:
 
 
 def _fits_32_bits(expr: sympy.Expr) -> bool:
-    """Whether a value, and each one that it is computed from, is below 2^31 for all sizes and indices
-    below it, which launches check."""
+    """Whether a value, and each one that it is computed from, is below 2^31 for all sizes and
+    indices below it, which launches check."""
     ranges = V.kernel.symbol_ranges(expr)
 
     def fits(part: sympy.Expr) -> bool:

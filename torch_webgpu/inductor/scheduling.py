@@ -87,8 +87,8 @@ class WgslScheduling(SIMDScheduling):
 
     def _updates_what_it_read(self, node1: Any, node2: Any) -> bool:
         """Whether each element that one node reads and the other one updates in place is read and
-        stored in one turn of their joined loop. Inductor drops this condition when it compares nodes
-        in their own order of loops, and may change the order later."""
+        stored in one turn of their joined loop. Inductor drops this condition when it compares
+        nodes in their own order of loops, and may change the order later."""
         if node1.is_foreach() or node2.is_foreach():
             return True  # the scheduler asks about their parts
         real_name = self.scheduler.mutation_real_name
