@@ -1,5 +1,6 @@
 """The forms of a kernel that its contract allows: few that show each choice beside each other."""
 
+import ast
 import itertools
 import re
 from collections.abc import Iterator
@@ -156,12 +157,11 @@ def _are_akin(contract: dict[str, Any], given: dict[str, Any]) -> bool:
 
 
 class _Requirement:
-    """A `@require` of a kernel file, as a condition of Python."""
+    """A part of a `@require` of a kernel file, as a condition of Python."""
 
-    def __init__(self, text: str) -> None:
-        python = re.sub(r"!(?!=)", " not ", text).replace("&&", " and ").replace("||", " or ")
-        self.names = set(re.findall(r"[A-Za-z_]\w*", text)) - {"true", "false"}
-        self.code = compile(python.strip(), text, "eval")
+    def __init__(self, condition: ast.expr) -> None:
+        self.names = {part.id for part in ast.walk(condition) if isinstance(part, ast.Name)}
+        self.code = compile(ast.Expression(condition), "@require", "eval")
 
     def fails(self, names: dict[str, Any]) -> bool:
         """Whether it does not hold. False as long as not all of its names have values."""
@@ -171,11 +171,15 @@ class _Requirement:
 
 
 def _requirements(contract: dict[str, Any]) -> list[_Requirement]:
-    """Those that must all hold are taken apart: the fewer names one has, the sooner it can fail."""
+    """Conditions that must all hold are taken apart: the fewer names one has, the sooner it can
+    fail. With a few long ones the search may take hours."""
     found = []
     for text in contract["requirements"]:
-        found += text.split("&&") if "||" not in text and "(" not in text else [text]
-    return [_Requirement(text) for text in found]
+        python = re.sub(r"!(?!=)", " not ", text).replace("&&", " and ").replace("||", " or ")
+        condition = ast.parse(python.strip(), mode="eval").body
+        is_list = isinstance(condition, ast.BoolOp) and isinstance(condition.op, ast.And)
+        found += [_Requirement(part) for part in (condition.values if is_list else [condition])]
+    return found
 
 
 def _is_form(

@@ -23,7 +23,8 @@
 import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue, epilogue4};
 import package::conv::conv_places::{Params, divide_by, digits_of, two_levels, place_of_c, place_of_further};
 // @require !weight
-// @require (!four || two) && (!two || (output && !single))
+// @require !four || two
+// @require !two || (output && !single)
 // @require !input || !strided
 // @require !along || single
 // @require !owns_c || along

@@ -19,13 +19,15 @@
 // @const   sliced: bool
 // @const   single: bool // one row
 // @const   triple: bool // three rows, else four
-// @const   taps_y: u32 in 1..8
+// @const   taps_y: u32 in 1..16
 // @const   taps_z: u32 in 1..16
 
 import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue, epilogue4};
 import package::conv::conv_places::{Params, divide_by, digits_of, two_levels, unstride, is_inside, place_of_c};
 import package::conv::conv_places::{place_of_further};
-// @require input && strided && !owns_c && !(single && triple)
+// @require input && strided
+// @require !owns_c
+// @require !single || !triple
 
 struct Params {
   grid_volume: vec4<u32>, // divisors for columns: twos of squares

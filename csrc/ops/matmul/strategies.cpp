@@ -994,8 +994,8 @@ int64_t groups(const Gemm& g) {
   const auto& stride = g.conv->params.stride;
   const auto& dilation = g.conv->params.dilation;
   const auto is_pair = [&](int d) {
-    constexpr std::array<uint32_t, 3> kMostTaps{0, 8, 16}; // of conv_squares.wgsl
-    return stride[d] == 2 && dilation[d] == 1 && g.conv->few.taps[d] <= kMostTaps[d];
+    constexpr uint32_t kMostTaps = 16; // of conv_squares.wgsl
+    return stride[d] == 2 && dilation[d] == 1 && g.conv->few.taps[d] <= kMostTaps;
   };
   if (stride[0] != 1 || (stride[1] != 1 && !is_pair(1)) || (stride[2] != 1 && !is_pair(2)) ||
       (stride[1] == 2 && stride[2] == 1)) {
