@@ -189,16 +189,8 @@ class _Program(NamedTuple):
     ) -> tuple[torch.Tensor, ...]:
         reads = self._values((*of_score, *of_mask))
         out, lse = torch.ops.torch_webgpu.flex_attention(
-            *(
-                query,
-                key,
-                value,
-                *reads,
-                *_states(block_mask, query, key),
-                self.score,
-                self.mask,
-                scale,
-            )
+            *(query, key, value, *reads, *_states(block_mask, query, key)),
+            *(self.score, self.mask, scale),
         )
         # The operator's logarithms have base 2. Nothing reads the maxima.
         return out, lse / math.log(2), lse
@@ -306,10 +298,9 @@ def _states(
         states = torch.where(_listed(full_counts, full_indices, blocks), 2, states)
     # Batches and heads beyond the mask's start again with its first one.
     for dim in (0, 1):
-        if not guard_or_false(states.size(dim) == 1) and not guard_or_false(
-            states.size(dim) == query.size(dim)
-        ):
-            place = torch.arange(query.size(dim), device=states.device) % states.size(dim)
+        given, wanted = states.size(dim), query.size(dim)
+        if not (guard_or_false(given == 1) or guard_or_false(given == wanted)):
+            place = torch.arange(wanted, device=states.device) % given
             states = states.index_select(dim, place)
     return states, rows, columns
 
