@@ -28,6 +28,7 @@
 #include "kernels/attention_blocks.h"
 #include "kernels/attention_blocks_keys.h"
 #include "kernels/attention_blocks_queries.h"
+#include "kernels/attention_blocks_stored.h"
 #include "kernels/attention_combine.h"
 #include "kernels/attention_decode.h"
 #include "kernels/attention_delta.h"
@@ -38,6 +39,7 @@
 #include "kernels/attention_matrix.h"
 #include "kernels/attention_matrix_keys.h"
 #include "kernels/attention_matrix_queries.h"
+#include "kernels/attention_matrix_stored.h"
 #include "kernels/attention_ranges.h"
 #include "kernels/attention_scales.h"
 #include "kernels/attention_seed.h"
@@ -219,7 +221,8 @@ struct Attention {
             .queries = q.size(2),
             .keys = k.size(2),
             .dims = q.size(3),
-            .value_dims = v.size(3)};
+            .value_dims = v.size(3),
+            .causal = causal};
   }
 };
 
@@ -887,10 +890,84 @@ void run_backward_tiles(const Attention& a, const Gradients& to, const Tensor& p
   });
 }
 
+// What stored.wgsl describes: some heads after the others, whose weights and gradients of scores
+// take turns in one tensor. `run_queries` and `run_sums` take what binds it, and how many heads
+// there are.
+template <class RunQueries, class RunSums>
+void run_stored(const Attention& a, const AttentionStrategy& row, RunQueries&& run_queries,
+                RunSums&& run_sums) {
+  constexpr int64_t kGroup = 16; // bytes
+  const AttentionShape shape = a.shape();
+  const StoredScores stored = *stored_scores(row, shape, plan_target(a.q));
+  const Tensor memory =
+      empty_webgpu({stored.heads * stored.groups_of_head * kGroup}, at::kByte, a.q.device());
+  const int64_t all = shape.heads * shape.batches;
+  for (int64_t first = 0; first < all; first += stored.heads) {
+    const int64_t heads = std::min(stored.heads, all - first);
+    const auto bind = [&](auto& launch, auto& p) {
+      launch.stored_as(DType::kBits128, memory);
+      p.first_of_call = u32(first);
+      p.heads_of_dispatch = u32(heads);
+      p.groups_of_head = u32(stored.groups_of_head);
+    };
+    run_queries(bind, heads);
+    run_sums(bind, heads);
+  }
+}
+
+// The gradients that a call computes, also those that nobody wants.
+Gradients with_all(const Attention& a, const Gradients& to) {
+  Gradients all = to;
+  all.dq = or_like(to.dq, a.q);
+  all.dk = or_like(to.dk, a.k);
+  all.dv = or_like(to.dv, a.v);
+  return all;
+}
+
+void run_backward_stored_blocks(const Attention& a, const Gradients& wanted, const Tensor& pairs,
+                                const AttentionStrategy& row) {
+  namespace queries = kernels::attention_blocks_queries;
+  namespace sums = kernels::attention_blocks_stored;
+  constexpr int64_t kKeys = 128; // of attention_blocks_stored.wgsl
+  constexpr int64_t kDims = 64;
+  const AttentionShape shape = a.shape();
+  const Gradients to = with_all(a, wanted);
+  const Grouping grouping({&a.q, &a.k, &a.v, &to.g});
+  Attention of_sums = a;
+  of_sums.bias = Tensor();
+  of_sums.dropout = {};
+  run_stored(
+      a, row,
+      [&](auto&& bind, int64_t heads) {
+        run_dq<queries::Launch, queries::Params>(
+            a, to, pairs, grouping, [&](auto& launch, auto& p) {
+              bind(launch, p);
+              run_blocks<queries::Regions>(launch, p, a, row.blocks, shape.queries, heads,
+                                           shape.dims);
+            });
+      },
+      [&](auto&& bind, int64_t heads) {
+        run_dk_and_dv<sums::Launch, sums::Params>(
+            of_sums, to, pairs, grouping, [&](auto& launch, auto& p) {
+              bind(launch, p);
+              launch.stored_rows(row.blocks.rows()).stored_columns(row.blocks.columns());
+              p.one = 1;
+              p.tiles = u32(ceil_div(shape.keys, kKeys));
+              p.tiles_of_dims = u32(ceil_div(shape.widest(), kDims));
+              p.workgroups = 2 * p.tiles_of_dims * p.tiles * u32(heads / shape.group);
+              launch.run(p, launch.grid_of_groups(p.workgroups));
+            });
+      });
+}
+
 void run_backward_blocks(const Attention& a, const Gradients& to, const Tensor& pairs,
                          const AttentionStrategy& row, const Tensor& scales = {}) {
   namespace queries = kernels::attention_blocks_queries;
   namespace keys = kernels::attention_blocks_keys;
+  if (row.stored && !scales.defined() && (to.dk.defined() || to.dv.defined())) {
+    run_backward_stored_blocks(a, to, pairs, row);
+    return;
+  }
   const AttentionShape shape = a.shape();
   const Grouping grouping({&a.q, &a.k, &a.v, &to.g});
   run_dq<queries::Launch, queries::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
@@ -911,12 +988,49 @@ Tensor in_groups_of_eight(const Tensor& g) {
   return has_groups(g, 8) ? g : g.clone(at::MemoryFormat::Contiguous);
 }
 
+// `of_sums`: the operands of the gradients of keys and values.
+void run_backward_stored_matrix(const Attention& a, const Attention& of_sums,
+                                const Gradients& wanted, const Tensor& pairs,
+                                const AttentionStrategy& row, const Tensor& scales) {
+  namespace queries = kernels::attention_matrix_queries;
+  namespace sums = kernels::attention_matrix_stored;
+  const AttentionShape shape = a.shape();
+  const bool wide = is_wide(shape);
+  const int64_t rows = rows_of_matrices(shape);
+  const Gradients to = with_all(a, wanted);
+  const Grouping grouping(DType::kBits128);
+  run_stored(
+      a, row,
+      [&](auto&& bind, int64_t heads) {
+        run_dq<queries::Launch, queries::Params>(
+            a, to, pairs, grouping, [&](auto& launch, auto& p) {
+              bind(launch, p);
+              bind_scales(launch, scales);
+              launch.converted(scales.defined());
+              run_matrices<queries::Regions>(launch, p, a, wide, rows, shape.queries, heads);
+            });
+      },
+      [&](auto&& bind, int64_t heads) {
+        run_dk_and_dv<sums::Launch, sums::Params>(
+            of_sums, to, pairs, grouping, [&](auto& launch, auto& p) {
+              bind(launch, p);
+              bind_scales(launch, scales);
+              launch.converted(scales.defined()).wide(wide);
+              p.one = 1;
+              p.tiles = u32(ceil_div(shape.keys, rows));
+              p.workgroups = p.tiles * u32(heads / shape.group);
+              launch.run(p, launch.grid_of_groups(p.workgroups));
+            });
+      });
+}
+
 void run_backward_matrix(const Attention& given, const Gradients& wanted, const Tensor& pairs,
-                         const Tensor& scales = {}) {
+                         const AttentionStrategy& row, const Tensor& scales = {}) {
   namespace queries = kernels::attention_matrix_queries;
   namespace keys = kernels::attention_matrix_keys;
   const AttentionShape shape = given.shape();
   const bool wide = is_wide(shape);
+  const int64_t rows = rows_of_matrices(shape);
   const Grouping grouping(DType::kBits128);
   const bool once = converts_once(given, scales, wanted.g);
   Attention a = once ? converted(kBackwardOp, given, scales) : given;
@@ -924,13 +1038,23 @@ void run_backward_matrix(const Attention& given, const Gradients& wanted, const 
   if (once) {
     to.g = converted(kBackwardOp, wanted.g, 3, scales, shape.heads);
   }
+  const bool of_keys = to.dk.defined() || to.dv.defined();
+  if (row.stored && of_keys && once == scales.defined()) {
+    Attention of_sums = a;
+    of_sums.bias = Tensor();
+    if (once) {
+      of_sums.q = converted(kBackwardOp, given.q, 0, scales, shape.heads, pairs);
+    }
+    run_backward_stored_matrix(a, of_sums, to, pairs, row, scales);
+    return;
+  }
   run_dq<queries::Launch, queries::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
     bind_scales(launch, scales);
     launch.converted(once);
-    run_matrices<queries::Regions>(launch, p, a, wide, wide ? 64 : 128, shape.queries,
+    run_matrices<queries::Regions>(launch, p, a, wide, rows, shape.queries,
                                    shape.heads * shape.batches);
   });
-  if (once && (to.dk.defined() || to.dv.defined())) {
+  if (once && of_keys) {
     a.q = converted(kBackwardOp, given.q, 0, scales, shape.heads, pairs);
   }
   run_dk_and_dv<keys::Launch, keys::Params>(a, to, pairs, grouping, [&](auto& launch, auto& p) {
@@ -944,7 +1068,7 @@ void run_backward_matrix(const Attention& given, const Gradients& wanted, const 
 void run_backward_scaled(const Attention& a, const Gradients& to, const Tensor& pairs,
                          const AttentionStrategy& row) {
   const Tensor scales = scales_of(kBackwardOp, a, to.g, pairs);
-  run_backward_matrix(a, to, pairs, scales);
+  run_backward_matrix(a, to, pairs, row, scales);
   run_backward_blocks(a, to, pairs, row, scales);
 }
 
@@ -964,7 +1088,7 @@ void run_backward(const Attention& a, Gradients to) {
   switch (row.kernel) {
   case AttentionKernel::kMatrix:
     to.g = in_groups_of_eight(to.g);
-    run_backward_matrix(a, to, pairs);
+    run_backward_matrix(a, to, pairs, row);
     break;
   case AttentionKernel::kScaled:
     to.g = in_groups_of_eight(to.g);

@@ -1,7 +1,9 @@
-// attention_gradient_queries.wgsl with more of a tile in registers, for heads of up to 128 dimensions.
+// attention_gradient_queries.wgsl with more of a tile in registers, for heads of up to 128 dimensions. With `stored`, weights and
+// gradients of scores are written for attention_blocks_stored.wgsl.
 //
 // @operand pairs: out {bits64} // also read
 // @operand dq: words {f32, f16, bf16}
+// @operand stored: out {bits128} optional // see stored.wgsl
 
 import package::attention::operands::{Params, matrix_q, matrix_k, matrix_v, q_group, k_group, v_group};
 import package::attention::score::{Params, sees_tile, final_scores};
@@ -16,6 +18,14 @@ import package::attention::blocks::{row_sums, scores_of, add_results, join_ways,
 import package::attention::blocks::{is_masked, scaled, are_seen, exp2_of, weights_of};
 import package::attention::gradient::{Params, draws_of_call, g_group, matrix_g, group_of, pair_of, total_at};
 import package::attention::gradient::{store_group_of_dq};
+import package::attention::stored_words::{stored_at};
+import package::attention::stored::{Params, stored_before, stored_keys, stored_unit, tiles_of_unit, all_stored_keys};
+// @require !has_stored || !modified
+// @require !has_stored || !has_scales
+
+const stored_rows = rows;
+
+const stored_columns = columns;
 
 struct Params {
   dq_strides: vec4<u32>,
@@ -61,6 +71,25 @@ fn block_changes(products: mat4x4<f32>, weights: mat4x4<f32>, block: mat4x4<f32>
                      final_gradients(products[3], changes[3], batch, head, vec4<u32>(query + 3u), keys));
 }
 
+// Stores four rows of a block. `at`: of the first row.
+@if(has_stored)
+fn store_block(block: mat4x4<f32>, at: u32, pitch: u32) {
+  store_stored(at, bitcast<vec4<u32>>(block[0]));
+  store_stored(at + pitch, bitcast<vec4<u32>>(block[1]));
+  store_stored(at + 2u * pitch, bitcast<vec4<u32>>(block[2]));
+  store_stored(at + 3u * pitch, bitcast<vec4<u32>>(block[3]));
+}
+
+// The weights that the gradient of the values takes: those that dropout keeps, times what it multiplies them with.
+@if(has_stored)
+fn kept_weights(weights: mat4x4<f32>, draws: Draws, batch: u32, head: u32, query: u32, key: u32) -> mat4x4<f32> {
+  @if(dropped) return mat4x4<f32>(weights[0] * factors_of(draws, batch, head, query, key),
+                                  weights[1] * factors_of(draws, batch, head, query + 1u, key),
+                                  weights[2] * factors_of(draws, batch, head, query + 2u, key),
+                                  weights[3] * factors_of(draws, batch, head, query + 3u, key));
+  @else return weights;
+}
+
 fn store_rows(block: mat4x4<f32>, more: mat4x4<f32>, sums: vec4<f32>, batch: u32, head: u32, query: u32,
               place: Place) {
   var results = block;
@@ -91,9 +120,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   if (id >= p.workgroups) {
     return;
   }
-  let head = id / p.tiles % p.heads;
-  let batch = id / p.tiles / p.heads;
-  let first_row = (p.tiles - 1u - id % p.tiles) * rows;
+  // With `stored` the longest rows of all heads come first, because a dispatch may have few workgroups.
+  @if(has_stored) let of_call = p.first_of_call + id % p.heads_of_dispatch;
+  @else let of_call = id / p.tiles;
+  let head = of_call % p.heads;
+  let batch = of_call / p.heads;
+  @if(has_stored) let tile = p.tiles - 1u - id / p.heads_of_dispatch;
+  @else let tile = p.tiles - 1u - id % p.tiles;
+  let first_row = tile * rows;
   @if(has_scales) {
     if (head_fits(batch, head, t)) {
       return;
@@ -117,6 +151,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   var sums = array<vec4<f32>, 2>();
   var results = Blocks();
   let end = select(p.keys, min(p.keys, first_row + rows), causal);
+  // Rows of what is stored, in groups of four keys.
+  @if(has_stored) let pitch = stored_keys(tile) / 4u;
+  @if(has_stored) let below = 4u * height * pitch;
+  @if(has_stored) let weights_at = p.stored_at + stored_at(of_call - p.first_of_call, tile) + 4u * place.row * pitch + place.column;
+  @if(has_stored) let changes_at = weights_at + rows * pitch;
   for (var first = 0u; first < end; first += columns) {
     if (!sees_tile(batch, head, first_row, first)) {
       continue;
@@ -150,6 +189,23 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       changes[2] = block_changes(products[2], weights[2], changes[2], pairs1, draws, batch, head, lower, key);
       if (column_blocks > 1u) {
         changes[3] = block_changes(products[3], weights[3], changes[3], pairs1, draws, batch, head, lower, further);
+      }
+    }
+    @if(has_stored) {
+      let at = first / 4u;
+      store_block(kept_weights(weights[0], draws, batch, head, upper, key), weights_at + at, pitch);
+      store_block(changes[0], changes_at + at, pitch);
+      if (column_blocks > 1u) {
+        store_block(kept_weights(weights[1], draws, batch, head, upper, further), weights_at + at + lanes, pitch);
+        store_block(changes[1], changes_at + at + lanes, pitch);
+      }
+      if (row_blocks > 1u) {
+        store_block(kept_weights(weights[2], draws, batch, head, lower, key), weights_at + below + at, pitch);
+        store_block(changes[2], changes_at + below + at, pitch);
+        if (column_blocks > 1u) {
+          store_block(kept_weights(weights[3], draws, batch, head, lower, further), weights_at + below + at + lanes, pitch);
+          store_block(changes[3], changes_at + below + at + lanes, pitch);
+        }
       }
     }
     add_results(&results, changes, k, first, share, place);

@@ -1,6 +1,7 @@
 // attention_gradient_queries.wgsl for float16 on subgroup matrices, with sums in float32. It does not write the gradients
 // of scores: calls that want the gradient of a bias take the tiled kernel. Rows are queries and columns are keys.
-// Gradients of scores are rounded to float16. Heads of bfloat16 that fit in float16 are computed too (scales.wgsl).
+// Gradients of scores are rounded to float16. Heads of bfloat16 that fit in float16 are computed too (scales.wgsl). With
+// `stored`, weights and gradients of scores are written for attention_matrix_stored.wgsl.
 //
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
 // @operand pairs: out {bits64} // also read
@@ -9,6 +10,7 @@
 // @operand k: in {bits128}
 // @operand v: in {bits128}
 // @operand g: in {bits128}
+// @operand stored: out {bits128} optional // see stored.wgsl
 
 import package::attention::operands::{Draws, draws_of, factors_of};
 import package::attention::operands::{Params, Matrix, matrix_q, matrix_k, matrix_v, operand_q, operand_k, operand_v};
@@ -27,9 +29,13 @@ import package::attention::matrix_gradient::{bounded, change_of};
 import package::attention::score::{Params, final_scores, step_from, enter_step};
 import package::attention::score::{captured_8, captured_16, captured_32, captured_64};
 import package::attention::score_gradient::{final_gradients};
-import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, row_top_of, halves_from};
+import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, row_top_of, shift_of, halves_from};
+import package::attention::stored_halves::{stored_rows, stored_columns, stored_at, weight_exponent};
+import package::attention::stored::{Params, stored_before, stored_keys, stored_unit, tiles_of_unit, all_stored_keys};
 // @require has_scales == bfloat
 // @require bfloat || !converted
+// @require !has_stored || !modified
+// @require !has_stored || converted == bfloat
 
 struct Params {
   dq_strides: vec4<u32>,
@@ -40,12 +46,21 @@ struct Params {
 
 // What the registers have room for. Of 64 rows each has two invocations: way 0 has columns 0 to 7 of a step, way 1 columns
 // 8 to 15. Of 128 rows each has one.
-@if(wide) const rows = 64u;
-@else const rows = 128u;
+const rows = stored_rows;
 
 var<workgroup> steps: array<vec4<u32>, 2u * staged>; // keys, then values
 var<workgroup> products: array<vec4<u32>, 2u * second>;
 var<workgroup> parts: array<f32, threads>;
+
+// Weights and gradients of scores of a query and eight keys.
+@if(has_stored)
+fn store_scores(at: u32, weights_a: vec4<f32>, weights_b: vec4<f32>, changes_a: vec4<f32>, changes_b: vec4<f32>) {
+  store_stored(p.stored_at + at, halves_of(weights_a, weights_b));
+  store_stored(p.stored_at + at + stored_rows, halves_of(changes_a, changes_b));
+}
+
+@if(bfloat && has_stored)
+const weight_unit = f32(1u << u32(weight_exponent));
 
 fn store_results_of_dq(results: Sum, head_at: u32, first_row: u32, row: u32, d0: u32, subgroup: u32, lane: u32) {
   stage_results(results, subgroup);
@@ -66,9 +81,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   if (id >= p.workgroups) {
     return;
   }
-  let head = id / p.tiles % p.heads;
-  let batch = id / p.tiles / p.heads;
-  let first_row = (p.tiles - 1u - id % p.tiles) * rows;
+  // With `stored` the longest rows of all heads come first, because a dispatch may have few workgroups.
+  @if(has_stored) let of_call = p.first_of_call + id % p.heads_of_dispatch;
+  @else let of_call = id / p.tiles;
+  let head = of_call % p.heads;
+  let batch = of_call / p.heads;
+  @if(has_stored) let tile = p.tiles - 1u - id / p.heads_of_dispatch;
+  @else let tile = p.tiles - 1u - id % p.tiles;
+  let first_row = tile * rows;
   @if(bfloat) {
     if (!head_fits(batch, head, t)) {
       return;
@@ -115,8 +135,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   @if(wide) let g06 = row_matrix(subgroup, 32u);
   @if(wide) let g07 = row_matrix(subgroup, 48u);
   let pair = pair_of(batch, head, query);
-  // A query that saw no key has no weights.
-  let level = vec4<f32>(select(pair.x, inf_f(), is_neginf_f(pair.x)));
+  // A query that saw no key has no weights. Of rows behind the last query, the weights are stored, as zeros.
+  @if(has_stored) let level = vec4<f32>(select(pair.x, inf_f(), is_neginf_f(pair.x) || query >= p.queries));
+  @else let level = vec4<f32>(select(pair.x, inf_f(), is_neginf_f(pair.x)));
   @if(bfloat) let of_row = row_word(batch, head, query);
   @if(bfloat) let change_exponent = 15 - change_top(row_top_of(of_row, g_top));
   @if(bfloat) let z_unit = vec4<f32>(power_of_two(g_top + v_top - 30 + change_exponent));
@@ -124,6 +145,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   @if(bfloat) let delta = vec4<f32>(pair.y * power_of_two(change_exponent));
   @else let delta = vec4<f32>(pair.y);
   let unit = score_unit();
+  @if(bfloat && has_stored) let stored_shift = shift_of(of_row, q_top, g_top) - change_top(g_top) + 15 - change_exponent;
+  @if(bfloat && has_stored) let stored_factor = power_of_two(stored_shift);
+  @if(has_stored) let stored_tile = stored_at(of_call - p.first_of_call, tile) + row;
   @if(dropped) let draws = draws_of_call();
   var sum = 0.0;
   var r00 = Sum();
@@ -231,38 +255,56 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     if (masked) {
       w_0 = select(vec4<f32>(), w_0, keys0 < vec4<u32>(limit));
     }
-    @if(dropped) let change_0 = change_of(w_0, z0 * factors_of(draws, batch, head, query, first + c0), z_unit, delta);
+    @if(dropped) let f_0 = factors_of(draws, batch, head, query, first + c0);
+    @if(dropped) let change_0 = change_of(w_0, z0 * f_0, z_unit, delta);
     @else let change_0 = change_of(w_0, z0, z_unit, delta);
     let keys1 = four_from(first + c0 + 4u);
     var w_1 = bounded(weights_of(x1, unit, level, batch, head, queries, keys1), 2.0);
     if (masked) {
       w_1 = select(vec4<f32>(), w_1, keys1 < vec4<u32>(limit));
     }
-    @if(dropped) let change_1 = change_of(w_1, z1 * factors_of(draws, batch, head, query, first + c0 + 4u), z_unit, delta);
+    @if(dropped) let f_1 = factors_of(draws, batch, head, query, first + c0 + 4u);
+    @if(dropped) let change_1 = change_of(w_1, z1 * f_1, z_unit, delta);
     @else let change_1 = change_of(w_1, z1, z_unit, delta);
     let of_eight = w_0 + w_1;
     sum += (of_eight.x + of_eight.y) + (of_eight.z + of_eight.w);
     products[row * weight_pitch + c0 / 8u] = halves_of(gradients_of(x0, unit, change_0, batch, head, queries, keys0),
                                                              gradients_of(x1, unit, change_1, batch, head, queries, keys1));
+    @if(has_stored) {
+      let at = stored_tile + (first + c0) / 8u * (2u * stored_rows);
+      @if(dropped) w_0 = select(vec4<f32>(), w_0, f_0 > vec4<f32>());
+      @if(dropped) w_1 = select(vec4<f32>(), w_1, f_1 > vec4<f32>());
+      @if(bfloat) store_scores(at, w_0 * weight_unit, w_1 * weight_unit, change_0 * stored_factor, change_1 * stored_factor);
+      @else store_scores(at, w_0, w_1, change_0, change_1);
+    }
     @if(!wide) {
       let keys2 = four_from(first + 8u);
       var w_2 = bounded(weights_of(x2, unit, level, batch, head, queries, keys2), 2.0);
       if (masked) {
         w_2 = select(vec4<f32>(), w_2, keys2 < vec4<u32>(limit));
       }
-      @if(dropped) let change_2 = change_of(w_2, z2 * factors_of(draws, batch, head, query, first + 8u), z_unit, delta);
+      @if(dropped) let f_2 = factors_of(draws, batch, head, query, first + 8u);
+      @if(dropped) let change_2 = change_of(w_2, z2 * f_2, z_unit, delta);
       @else let change_2 = change_of(w_2, z2, z_unit, delta);
       let keys3 = four_from(first + 12u);
       var w_3 = bounded(weights_of(x3, unit, level, batch, head, queries, keys3), 2.0);
       if (masked) {
         w_3 = select(vec4<f32>(), w_3, keys3 < vec4<u32>(limit));
       }
-      @if(dropped) let change_3 = change_of(w_3, z3 * factors_of(draws, batch, head, query, first + 12u), z_unit, delta);
+      @if(dropped) let f_3 = factors_of(draws, batch, head, query, first + 12u);
+      @if(dropped) let change_3 = change_of(w_3, z3 * f_3, z_unit, delta);
       @else let change_3 = change_of(w_3, z3, z_unit, delta);
       let of_next = w_2 + w_3;
       sum += (of_next.x + of_next.y) + (of_next.z + of_next.w);
       products[row * weight_pitch + 1u] = halves_of(gradients_of(x2, unit, change_2, batch, head, queries, keys2),
                                                          gradients_of(x3, unit, change_3, batch, head, queries, keys3));
+      @if(has_stored) {
+        let at = stored_tile + (first + 8u) / 8u * (2u * stored_rows);
+        @if(dropped) w_2 = select(vec4<f32>(), w_2, f_2 > vec4<f32>());
+        @if(dropped) w_3 = select(vec4<f32>(), w_3, f_3 > vec4<f32>());
+        @if(bfloat) store_scores(at, w_2 * weight_unit, w_3 * weight_unit, change_2 * stored_factor, change_3 * stored_factor);
+        @else store_scores(at, w_2, w_3, change_2, change_3);
+      }
     }
     workgroupBarrier();
 

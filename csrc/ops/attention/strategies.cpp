@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/attention_matrix.h"
+#include "launch/binding_list.h"
 #include "launch/matrix_units.h"
 #include "launch/target_scope.h"
 #include "runtime/error.h"
@@ -36,7 +37,7 @@ constexpr int64_t kFewestApart = int64_t{1} << 35;
 constexpr AttentionStrategy kStrategies[] = {
     // name, pass, kernel, most queries, widest head, few groups,
     // {lanes, ways, rows each, columns each, chunk, rolled},
-    // blocks, fill, blocks of the keys, fewest products, narrowest head, walks apart
+    // blocks, fill, blocks of the keys, fewest products, narrowest head, walks apart, stored
     {"stream", Pass::kForward, Kernel::kStream, 8, 256, false, {}},
     {"decode", Pass::kForward, Kernel::kDecode, 8, 256, false, {}},
     {"forward_matrix_large",
@@ -82,7 +83,35 @@ constexpr AttentionStrategy kStrategies[] = {
     {"forward_blocks_128", Pass::kForward, Kernel::kBlocks, 0, 128, false, {}, kWide, 8},
     {"forward_blocks_32", Pass::kForward, Kernel::kBlocks, 0, 128, false, {}, kFlat},
     {"forward_32", Pass::kForward, Kernel::kTiles, 0, 256, false, {32, 4, 1, 8, 4, false}},
+    {"backward_matrix_stored",
+     Pass::kBackward,
+     Kernel::kMatrix,
+     0,
+     128,
+     false,
+     {},
+     {},
+     0,
+     {},
+     0,
+     0,
+     false,
+     true},
     {"backward_matrix", Pass::kBackward, Kernel::kMatrix, 0, 128, false, {}},
+    {"backward_matrix_bf16_stored",
+     Pass::kBackward,
+     Kernel::kScaled,
+     0,
+     128,
+     false,
+     {},
+     kFlat,
+     0,
+     kFlat,
+     kFewestScaled,
+     0,
+     false,
+     true},
     {"backward_matrix_bf16",
      Pass::kBackward,
      Kernel::kScaled,
@@ -95,7 +124,35 @@ constexpr AttentionStrategy kStrategies[] = {
      kFlat,
      kFewestScaled},
     {"backward_software", Pass::kBackward, Kernel::kTiles, 0, 128, true, {64, 1, 1, 8, 16, true}},
+    {"backward_blocks_64_stored",
+     Pass::kBackward,
+     Kernel::kBlocks,
+     0,
+     64,
+     false,
+     {},
+     kBroad,
+     8,
+     kBroad,
+     0,
+     0,
+     false,
+     true},
     {"backward_blocks_64", Pass::kBackward, Kernel::kBlocks, 0, 64, false, {}, kBroad, 8, kBroad},
+    {"backward_blocks_128_stored",
+     Pass::kBackward,
+     Kernel::kBlocks,
+     0,
+     128,
+     false,
+     {},
+     kWide,
+     8,
+     kWide,
+     0,
+     0,
+     false,
+     true},
     {"backward_blocks_128", Pass::kBackward, Kernel::kBlocks, 0, 128, false, {}, kWide, 8, kWide},
     {"backward_blocks_32", Pass::kBackward, Kernel::kBlocks, 0, 128, false, {}, kFlat, 0, kFlat},
     {"backward_64", Pass::kBackward, Kernel::kTiles, 0, 64, false, {32, 4, 2, 4, 4, false}},
@@ -124,7 +181,7 @@ bool has_buffers(const AttentionStrategy& row, const AttentionShape& shape,
   uint32_t buffers = row.pass == Pass::kBackward ? 7 : (shape.dropped ? 7 : 5);
   buffers += shape.biased ? 1 : 0;
   buffers += row.kernel == Kernel::kScaled ? 1 : 0;
-  buffers += row.walks_apart ? 1 : 0;
+  buffers += row.walks_apart || row.stored ? 1 : 0;
   buffers += shape.further_buffers;
   return buffers <= target.max_storage_buffers;
 }
@@ -166,6 +223,40 @@ std::optional<AttentionTeam> attention_team(const AttentionShape& shape,
     return std::nullopt;
   }
   return AttentionTeam{.lanes = lanes, .width = width, .groups = each};
+}
+
+std::optional<StoredScores> stored_scores(const AttentionStrategy& row, const AttentionShape& shape,
+                                          const ShaderTarget& target) {
+  constexpr int64_t kMost = int64_t{512} << 20; // bytes
+  constexpr int64_t kStep = 16;                 // keys of attention_matrix_queries.wgsl
+  const bool in_blocks = row.kernel == Kernel::kBlocks;
+  const int64_t rows = in_blocks ? row.blocks.rows() : rows_of_matrices(shape);
+  const int64_t columns = in_blocks ? row.blocks.columns() : kStep;
+  const int64_t bytes_of_pair = in_blocks ? 8 : 4; // float32 or float16, twice
+  // As stored.wgsl counts them.
+  const int64_t tiles = (shape.queries + rows - 1) / rows;
+  const int64_t all = (shape.keys + columns - 1) / columns * columns;
+  const int64_t unit = std::max(rows, columns);
+  int64_t keys = tiles * all;
+  if (shape.causal) {
+    keys = 0;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      keys += std::min(all, (tile * rows / unit + 1) * unit);
+    }
+  }
+  const int64_t bytes = std::max<int64_t>(keys * rows * bytes_of_pair, 1);
+  const auto bound = static_cast<int64_t>(BindingList::safe_reach(target));
+  const int64_t units = shape.batches * shape.heads / shape.group; // heads of keys
+  const int64_t room = std::min(kMost, bound) / (bytes * shape.group);
+  if (room == 0) {
+    return std::nullopt;
+  }
+  const int64_t dispatches = (units + room - 1) / room;
+  const int64_t heads = (units + dispatches - 1) / dispatches * shape.group;
+  if (dispatches > 1 && heads * tiles < target.workgroups_to_fill / 8) {
+    return std::nullopt;
+  }
+  return StoredScores{.heads = heads, .groups_of_head = bytes / 16};
 }
 
 bool AttentionBlocks::takes(int64_t dims) const {
@@ -232,6 +323,10 @@ const AttentionStrategy* find_attention(const AttentionShape& shape, AttentionPa
       return false;
     }
     if (shape.modified && !has_buffers(row, shape, target)) {
+      return false;
+    }
+    if (row.stored && (shape.modified || shape.score_gradients ||
+                       !has_buffers(row, shape, target) || !stored_scores(row, shape, target))) {
       return false;
     }
     const bool has_blocks =

@@ -19,6 +19,7 @@ struct AttentionShape {
   bool groups_of_eight = false; // rows of q, k and v are whole aligned groups of eight elements
   bool vectors = false;         // they are whole aligned groups of 16 bytes
   bool score_gradients = false; // the backward pass also writes the gradients of the scores
+  bool causal = false;
   bool biased = false, dropped = false; // there is a mask, or dropout
   bool modified = false;                // a ScoreProgram changes the scores
   bool changed_gradients = false;       // and their gradients
@@ -105,7 +106,25 @@ struct AttentionStrategy {
   // Of kMatrix and kScaled, forward: a second dispatch repeats the workgroups whose first walk over
   // the keys failed (attention_matrix.wgsl).
   bool walks_apart = false;
+  // Backward: the kernel of the queries stores weights and gradients of scores, from which two
+  // products make the gradients of keys and values (stored.wgsl).
+  bool stored = false;
 };
+
+/// How a row with `stored` stores weights and gradients of scores. Each dispatch has as many heads
+/// of queries, and each head takes as many groups of 16 bytes.
+struct StoredScores {
+  int64_t heads;
+  int64_t groups_of_head;
+};
+/// Nothing where there is too little room, or where a dispatch would have too few workgroups.
+std::optional<StoredScores> stored_scores(const AttentionStrategy& row, const AttentionShape& shape,
+                                          const ShaderTarget& target);
+
+/// Queries of a workgroup of attention_matrix_queries.wgsl.
+inline int64_t rows_of_matrices(const AttentionShape& shape) {
+  return shape.widest() > 64 ? 64 : 128;
+}
 
 /// Storage buffers that a kernel binds at most.
 inline constexpr uint32_t kStorageBuffers = 8;

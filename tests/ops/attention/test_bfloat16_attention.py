@@ -10,17 +10,18 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch_webgpu import _C
 
 INF, NAN = float("inf"), float("nan")
-ROWS = ("forward_matrix_bf16", "backward_matrix_bf16")
+FORWARD = "forward_matrix_bf16"
+BACKWARD = ("backward_matrix_bf16", "backward_matrix_bf16_stored")
 # Errors of results and of gradients, relative to the norms of whole heads. The rounding of results
 # to bfloat16 alone makes them 1.7e-3.
 NEAR = (2.5e-3, 4e-3)
 
 
-@pytest.fixture(autouse=True)
-def matrices():
+@pytest.fixture(autouse=True, params=BACKWARD)
+def matrices(request):
     needs_matrices()
     torch.manual_seed(0)
-    for row in ROWS:
+    for row in (FORWARD, request.param):
         _C._force_attention_strategy(row)
     yield
     _C._force_attention_strategy("")

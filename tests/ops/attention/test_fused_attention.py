@@ -363,7 +363,10 @@ def force():
         (75, torch.float32, ("forward_blocks_32", "backward_blocks_32")),
         (40, torch.float32, ("forward_blocks_32", "backward_software")),
         (75, torch.float32, ("forward_blocks_128", "backward_blocks_128")),
+        (75, torch.float32, ("forward_blocks_32", "backward_blocks_64_stored")),
         (75, torch.float16, ("forward_matrix_large",)),
+        (75, torch.float16, ("forward_matrix", "backward_matrix")),
+        (300, torch.float16, ("forward_matrix", "backward_matrix_stored")),
     ],
 )
 def test_dropout(queries, dtype, rows, force):
@@ -400,6 +403,68 @@ def test_dropout(queries, dtype, rows, force):
         actual, torch.autograd.grad(expected, exact, weights.double()), strict=True
     ):
         torch.testing.assert_close(one.cpu().double(), other, **of_gradients)
+
+
+# Rows of strategies.cpp that store weights and gradients of scores.
+STORED = [
+    ("backward_matrix_stored", torch.float16),
+    ("backward_blocks_64_stored", torch.float32),
+    ("backward_blocks_128_stored", torch.float32),
+]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("row", "dtype", "dims", "value_dims"),
+    [
+        ("backward_matrix_stored", torch.float16, 24, 104),
+        ("backward_matrix_stored", torch.float16, 64, 64),
+        ("backward_matrix_stored", torch.float16, 80, 16),
+        ("backward_matrix_stored", torch.float16, 128, 128),
+        ("backward_blocks_64_stored", torch.float32, 24, 60),
+        ("backward_blocks_64_stored", torch.float32, 64, 64),
+        ("backward_blocks_128_stored", torch.float32, 80, 128),
+    ],
+)
+def test_stored_scores(row, dtype, dims, value_dims, causal, force):
+    """Gradients of keys and values as products of what the kernel of the queries stored."""
+    if "matrix" in row:
+        needs_matrices()
+    force(row)
+    near = (NEAR[dtype][0], {"rtol": 1e-2, "atol": 1e-2}) if dtype == torch.float16 else None
+    for queries, keys in ((1, 5), (40, 7), (130, 16), (131, 300), (300, 131), (385, 385)):
+        tensors = inputs(2, 4, queries, keys, dims, value_dims=value_dims, key_heads=2, dtype=dtype)
+        compare(tensors, enable_gqa=True, is_causal=causal, near=near)
+        if not causal:
+            mask = torch.rand(2, 1, queries, keys) > 0.3
+            mask[:, :, ::7] = False  # rows that see nothing
+            compare(tensors, mask, enable_gqa=True, near=near)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("row", "dtype"), STORED)
+def test_stored_scores_of_some_heads_after_the_others(row, dtype, causal, force):
+    if "matrix" in row:
+        needs_matrices()
+    force(row)
+    tensors = to_device(inputs(2, 6, 300, 260, 64, key_heads=3, dtype=dtype))
+    leaves = [t.requires_grad_() for t in tensors]
+
+    with sdpa_kernel(SDPBackend.OVERRIDEABLE):
+        out = F.scaled_dot_product_attention(*leaves, enable_gqa=True, is_causal=causal)
+    weights = torch.randn_like(out)
+
+    def gradients():
+        before = torch.webgpu.stats()["dispatches"]
+        found = torch.autograd.grad(out, leaves, weights, retain_graph=True)
+        return found, torch.webgpu.stats()["dispatches"] - before
+
+    whole, dispatches = gradients()
+    # A head takes 0.3 to 1 MiB: a binding has room for some of the twelve.
+    with target(limits={"max_storage_binding_size": 3 << 20, "workgroups_to_fill": 8}):
+        parts, more = gradients()
+    assert more > dispatches + 1
+    assert all(torch.equal(a, b) for a, b in zip(whole, parts, strict=True))
 
 
 @pytest.mark.parametrize("dims", [64, 80, 128])
