@@ -108,6 +108,13 @@ def test_division_by_zero():
     )
 
 
+def test_sign_of_nan():
+    z = np.array([complex(a, b) for a in (np.nan, 0, 1) for b in (np.nan, 0, -1)], np.complex64)
+    (got,) = library.evaluate(["sgn_c"], (z,))
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(z))
+    np.testing.assert_allclose(got[4:6], [0, -1j])
+
+
 INFINITE_OR_NAN = {
     "exp_c": np.exp,
     "log_c": np.log,

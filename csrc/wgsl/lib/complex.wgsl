@@ -56,6 +56,9 @@ fn polar_c(magnitude: f32, angle: f32) -> vec2<f32> {
 }
 
 fn sgn_c(a: vec2<f32>) -> vec2<f32> {
+  if (is_nan_c(a)) { // max() may return the operand that is a number
+    return vec2<f32>(nan_f(), nan_f());
+  }
   let large = max(abs(a.x), abs(a.y));
   if (large == 0.0) {
     return vec2<f32>(0.0, 0.0);
