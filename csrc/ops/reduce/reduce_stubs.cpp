@@ -1,10 +1,12 @@
 // Gives ATen's reduction stubs their WebGPU kernels, most of them by the rows of rows.yaml.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/ReduceAllOps.h>
 #include <ATen/native/ReduceOps.h>
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/native/TensorCompare.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/sum.h>
 #include <torch/library.h>
@@ -93,10 +95,27 @@ void powsum(TensorIterator& iter, const c10::Scalar& order) {
   run<decltype(powsum_stub), const c10::Scalar&>(iter, op, powsum_stub, {order}, order);
 }
 
+// Calls `reduce_into(second)`. An iterator has the same strides for both outputs of a reduction.
+// Those of `out=` may differ: then a tensor with the strides of `first` takes the place of
+// `second`. ATen leaves the check for shared memory to the kernels of such a pair.
+template <class Reduce>
+void into_pair(const Tensor& self, const Tensor& first, const Tensor& second,
+               Reduce&& reduce_into) {
+  at::assert_no_partial_overlap(first, self);
+  at::assert_no_partial_overlap(second, self);
+  if (first.strides() == second.strides()) {
+    reduce_into(second);
+    return;
+  }
+  const Tensor own = at::empty_strided(first.sizes(), first.strides(), second.options());
+  reduce_into(own);
+  second.copy_(own);
+}
+
 // These stubs take tensors. `cpu(...)` runs the CPU's kernel on copies.
 template <class Fallback>
-void with_indices(ReduceOp op, const Tensor& values, const Tensor& indices, const Tensor& self,
-                  int64_t dim, bool keepdim, Fallback&& cpu) {
+void reduce_with_indices(ReduceOp op, const Tensor& values, const Tensor& indices,
+                         const Tensor& self, int64_t dim, bool keepdim, Fallback&& cpu) {
   TensorIterator iter =
       at::meta::make_reduction(self, values, indices, dim, keepdim, self.scalar_type(), at::kLong);
   if (can_reduce(iter, op)) {
@@ -109,6 +128,14 @@ void with_indices(ReduceOp op, const Tensor& values, const Tensor& indices, cons
   cpu(host_values, host_indices, self.cpu());
   values.copy_(host_values);
   indices.copy_(host_indices);
+}
+
+template <class Fallback>
+void with_indices(ReduceOp op, const Tensor& values, const Tensor& indices, const Tensor& self,
+                  int64_t dim, bool keepdim, Fallback&& cpu) {
+  into_pair(self, values, indices, [&](const Tensor& own) {
+    reduce_with_indices(op, values, own, self, dim, keepdim, cpu);
+  });
 }
 
 void max_dim(const Tensor& values, const Tensor& indices, const Tensor& self, int64_t dim,
@@ -148,8 +175,8 @@ void min_all(Tensor& result, const Tensor& self) {
   extreme("min_all", ReduceOp::min_values_op, min_values_stub, result, self);
 }
 
-void min_and_max(const Tensor& self, at::OptionalIntArrayRef dim, bool keepdim, Tensor& min,
-                 Tensor& max) {
+void min_and_max(const Tensor& self, at::OptionalIntArrayRef dim, bool keepdim, Tensor min,
+                 Tensor max) {
   TensorIterator iter = make_reduction("aminmax", min, max, self, dim, keepdim, self.scalar_type());
   if (can_reduce(iter, ReduceOp::min_and_max_op)) {
     reduce(iter, ReduceOp::min_and_max_op);
@@ -162,7 +189,8 @@ void min_and_max(const Tensor& self, at::OptionalIntArrayRef dim, bool keepdim, 
 }
 
 void aminmax_dim(const Tensor& self, int64_t dim, bool keepdim, Tensor& min, Tensor& max) {
-  min_and_max(self, at::IntArrayRef(dim), keepdim, min, max);
+  into_pair(self, min, max,
+            [&](const Tensor& own) { min_and_max(self, at::IntArrayRef(dim), keepdim, min, own); });
 }
 
 void aminmax_all(const Tensor& self, Tensor& min, Tensor& max) {

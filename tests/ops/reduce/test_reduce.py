@@ -279,6 +279,41 @@ def test_hash_tensor(dtype):
     check_error(torch.hash_tensor, x[:0])
 
 
+PAIRS = {
+    "max": lambda x, out: torch.max(x, 0, keepdim=True, out=out),
+    "min": lambda x, out: torch.min(x, 0, keepdim=True, out=out),
+    "aminmax": lambda x, out: torch.aminmax(x, dim=0, keepdim=True, out=out),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("strided", [0, 1])
+def test_outputs_of_a_pair_may_differ_in_strides(name, strided):
+    def into(x):
+        dtypes = [torch.float32, torch.float32 if name == "aminmax" else torch.int64]
+        outs = [torch.zeros(1, 5, 6, dtype=dtype, device=x.device) for dtype in dtypes]
+        memory = torch.zeros(1, 5, 6, 3, dtype=dtypes[strided], device=x.device)
+        outs[strided] = memory[..., 0]
+        PAIRS[name](x, tuple(outs))
+        return [*outs, memory]
+
+    check(into, torch.randn(4, 5, 6))
+
+
+def test_a_pair_of_outputs_shares_no_memory_with_the_input():
+    def shared(x, function, which):
+        outs = [torch.empty(5, device=x.device), torch.empty(5, device=x.device)]
+        if function is not torch.aminmax:
+            outs[1] = outs[1].long()
+        outs[which] = x.view(-1)[3:8]
+        return function(x, dim=0, out=tuple(outs))
+
+    check_error(lambda x: shared(x, torch.max, 0), torch.randn(4, 5))
+    check_error(lambda x: shared(x, torch.min, 0), torch.randn(4, 5))
+    check_error(lambda x: shared(x, torch.aminmax, 0), torch.randn(4, 5))
+    check_error(lambda x: shared(x, torch.aminmax, 1), torch.randn(4, 5))
+
+
 def test_extremes_into_another_dtype():
     x = torch.randn(3, 5)
     for function in (torch.max, torch.min):
