@@ -51,6 +51,17 @@ def silent_fallbacks():
 
 
 @pytest.fixture
+def warn_always():
+    """Warnings that ATen gives once in a process are given each time."""
+    import torch
+
+    was = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(was)
+
+
+@pytest.fixture
 def run_python():
     """Runs a program in a new interpreter and returns the finished process."""
 

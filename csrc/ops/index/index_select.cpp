@@ -182,6 +182,8 @@ void structured_index_add_out::impl(const Tensor& self, int64_t dim, const Tenso
 void structured_index_reduce_out::impl(const Tensor& self, int64_t dim, const Tensor& index,
                                        const Tensor& source, std::string_view reduce,
                                        bool include_self, const Tensor& out) {
+  // ATen leaves the warning to the kernels.
+  TORCH_WARN_ONCE("index_reduce() is in beta and the API may change at any time.");
   if (!native_dtype(self.scalar_type())) {
     note_fallback("aten::index_reduce", self.scalar_type());
     out.copy_(at::index_reduce(self.cpu(), dim, index.cpu(), source.cpu(), reduce, include_self));

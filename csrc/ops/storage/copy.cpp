@@ -227,6 +227,10 @@ Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
     return dst;
   }
   if (is_webgpu(self) && is_webgpu(dst) && self.device() == dst.device()) {
+    if (self.is_complex() && !dst.is_complex() && dst.scalar_type() != at::kBool) {
+      // at::copy_ calls this function before it warns. Copies to and from the host warn there.
+      TORCH_WARN_ONCE("Casting complex values to real discards the imaginary part");
+    }
     if (same_buffer(self, dst) && buffer_of(dst).size > plan_target(dst).max_storage_binding_size) {
       // A buffer is bound once, and the two may lie too far apart in it for one binding.
       const Tensor staged = empty_webgpu(self.sizes(), self.scalar_type(), self.device());

@@ -134,6 +134,12 @@ def test_index_reduce(reduce, dtype):
         )
 
 
+def test_index_reduce_is_in_beta(warn_always):
+    x, index = torch.zeros(3, device=DEVICE), torch.tensor([0, 1], device=DEVICE)
+    with pytest.warns(UserWarning, match=r"index_reduce\(\) is in beta"):
+        x.index_reduce_(0, index, torch.ones(2, device=DEVICE), "amax")
+
+
 @pytest.mark.parametrize("reduce", ["prod", "amax", "amin"])
 @pytest.mark.filterwarnings("ignore:index_reduce", "ignore:scatter_reduce")
 def test_reductions_of_long_integers_over_one_index(reduce):

@@ -1,5 +1,7 @@
 """Copies into and out of views that are lazily conjugated or negated, and onto the same memory."""
 
+import warnings
+
 import pytest
 import torch
 from common import DEVICE, FLOATS, INTEGERS, assert_same, check, check_error
@@ -68,6 +70,22 @@ def test_lazy_views_of_other_complex_types(dtype):
                 to_view(target).copy_(from_view(z.to(other)))
                 to_view(moved).copy_(from_view(z.to(other).to(DEVICE)))
                 assert_same(moved, target)
+
+
+def test_a_discarded_imaginary_part_is_told(warn_always):
+    z = numbers((3,), torch.complex64).to(DEVICE)
+    for lose in (
+        lambda: z.float(),
+        lambda: torch.empty(3, device=DEVICE).copy_(z),
+        lambda: z.long(),
+    ):
+        with pytest.warns(UserWarning, match="discards the imaginary part"):
+            lose()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        z.bool()
+        z.real.clone()
+        z.to(torch.complex128)
 
 
 def test_identity_into_an_adjoint():
