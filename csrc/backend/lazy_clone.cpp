@@ -121,6 +121,10 @@ const Buffer& find_buffer(const c10::Storage& storage, Use use) {
   if (use == Use::kWrite) {
     make_own(impl);
   }
+  // A ZeroTensor of autograd has a size and no memory. Where a kernel takes one, ATen has to
+  // allocate the zeros before, or the kernel's function to ask for it.
+  TORCH_INTERNAL_ASSERT(impl.nbytes() == 0 || impl.data_ptr().get() != nullptr,
+                        "a tensor of zeros without memory is an operand of a kernel");
   return *find_position(impl.data_ptr()).buffer;
 }
 

@@ -4,6 +4,7 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ops/_efficientzerotensor.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/addmv_ops.h>
@@ -127,9 +128,17 @@ Tensor dot_product(const Tensor& a, const Tensor& b) {
   return result;
 }
 
+// ATen leaves ZeroTensors to these two functions: forward AD passes them for what has no tangent.
+bool is_known_zero(const Tensor& self, const Tensor& other) {
+  return self._is_zerotensor() || other._is_zerotensor();
+}
+
 Tensor dot(const Tensor& self, const Tensor& other) {
   check_dot(self, other);
   check_not_bool(self, "dot");
+  if (is_known_zero(self, other)) {
+    return at::_efficientzerotensor({}, self.options());
+  }
   if (!is_gemm_dtype(self.scalar_type())) {
     return call_cpu_fallback<at::_ops::dot>::call(self, other);
   }
@@ -144,6 +153,9 @@ Tensor vdot(const Tensor& self, const Tensor& other) {
     return dot(self, other);
   }
   check_dot(self, other);
+  if (is_known_zero(self, other)) {
+    return at::_efficientzerotensor({}, self.options());
+  }
   if (!is_gemm_dtype(self.scalar_type())) {
     return call_cpu_fallback<at::_ops::vdot>::call(self, other);
   }

@@ -2,8 +2,10 @@
 
 import itertools
 
+import common
 import pytest
 import torch
+import torch.autograd.forward_ad as forward_ad
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -239,6 +241,34 @@ def test_vectors(dtype):
     check(torch.mv, values(300, 7, dtype=dtype).t(), values(300, dtype=dtype))
     check(torch.dot, values(1000, dtype=dtype), values(1000, dtype=dtype))
     check(torch.dot, values(0, dtype=dtype), values(0, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.int64])
+@pytest.mark.parametrize("product", [torch.dot, torch.vdot, torch.mv, torch.inner])
+def test_zeros_without_memory(product, dtype):
+    """A ZeroTensor, as forward AD passes for an operand without a tangent."""
+
+    def with_zeros(x, place):
+        zeros = torch._efficientzerotensor((3,), dtype=x.dtype, device=x.device)
+        other = torch.stack([x, x]) if product is torch.mv else x
+        operands = [other, zeros] if place or product is torch.mv else [zeros, x]
+        return product(*operands) + 1
+
+    for place in (0, 1):
+        common.check(lambda x, place=place: with_zeros(x, place), torch.tensor([2, 3, 5]).to(dtype))
+
+
+@pytest.mark.parametrize("product", [torch.dot, torch.vdot])
+def test_tangents_of_one_vector(product):
+    def tangent(x, y, t, first):
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x if first else y, t)
+            result = product(dual, y) if first else product(x, dual)
+            return forward_ad.unpack_dual(result).tangent
+
+    vectors = [torch.randn(5), torch.randn(5), torch.randn(5)]
+    for first in (False, True):
+        common.check(lambda x, y, t, first=first: tangent(x, y, t, first), *vectors)
 
 
 def test_addbmm():
