@@ -106,6 +106,31 @@ void check_common_device(const c10::OperatorHandle& op, const torch::jit::Stack&
   }
 }
 
+// `cpu_key` is the CPU's key for the layout that the operator was called for.
+void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::DispatchKey cpu_key) {
+  check_common_device(op, *stack);
+  const std::string name = c10::toString(op.operator_name());
+  const bool sparse = cpu_key != c10::DispatchKey::CPU;
+  const std::string_view layout = sparse ? "for sparse tensors" : "";
+  // The CPU has few kernels for sparse tensors. The operator is not counted where it has none.
+  TORCH_CHECK_NOT_IMPLEMENTED(!sparse || op.hasComputedKernelForDispatchKey(cpu_key),
+                              "Could not run '", name,
+                              "' with arguments from the 'webgpu' backend: there is no kernel ",
+                              layout, ", and the CPU has none either.");
+  note_fallback(name, layout);
+  replace_generators(op.schema(), stack);
+  // A view of a CPU copy would not alias its source: better an error than a lost write.
+  at::native::cpu_fallback(op, stack, /*error_on_views=*/true, cpu_key);
+}
+
+void sparse_cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  run_on_cpu(op, stack, c10::DispatchKey::SparseCPU);
+}
+
+void sparse_csr_cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  run_on_cpu(op, stack, c10::DispatchKey::SparseCsrCPU);
+}
+
 // common_dtype() asserts that operands are promoted. The oldest supported PyTorch has no function
 // that tells whether they are.
 c10::ScalarType common_dtype(const at::TensorIteratorBase& iter) {
@@ -219,11 +244,7 @@ void note_fallback(std::string_view op, at::ScalarType dtype) {
 }
 
 void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  check_common_device(op, *stack);
-  note_fallback(c10::toString(op.operator_name()));
-  replace_generators(op.schema(), stack);
-  // A view of a CPU copy would not alias its source: better an error than a lost write.
-  at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+  run_on_cpu(op, stack, c10::DispatchKey::CPU);
 }
 
 void fallback_iterator(at::TensorIteratorBase& iter, std::string_view op,
@@ -263,6 +284,14 @@ void fallback_iterator(at::TensorIteratorBase& iter, std::string_view op,
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
+}
+
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&sparse_cpu_fallback>());
+}
+
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&sparse_csr_cpu_fallback>());
 }
 
 } // namespace torch_webgpu

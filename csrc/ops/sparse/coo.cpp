@@ -320,7 +320,53 @@ Tensor sparse_matmul(const Tensor& a, const Tensor& b) {
   return coo(indices, values, {a.size(0), b.size(1)}, false).coalesce();
 }
 
+// Sparse times dense as a tensor of rows: those in which the sparse matrix has elements.
+Tensor hspmm(const Tensor& mat1, const Tensor& mat2) {
+  check_matrices("hspmm", mat1, mat2);
+  const Tensor indices = mat1._indices();
+  const auto [rows, row_of_element, counts] =
+      at::_unique2(indices[0], /*sorted=*/true, /*return_inverse=*/true);
+  const Tensor values =
+      sparse_times_dense(row_of_element, indices[1], mat1._values(), rows.size(0), mat2);
+  return coo(rows.unsqueeze(0), values, {mat1.size(0), mat2.size(1)}, true);
+}
+
+Tensor& hspmm_out(const Tensor& mat1, const Tensor& mat2, Tensor& out) {
+  return assign(out, hspmm(mat1, mat2));
+}
+
+// A sparse sum: the elements of `self`, then all elements of the product's rows.
+Tensor& sspaddmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
+                     const Scalar& alpha, Tensor& out) {
+  const Tensor product = hspmm(mat1, mat2);
+  TORCH_CHECK(self.is_sparse() && out.is_sparse(),
+              "sspaddmm: expected sparse tensors to add to and for the result, but got ",
+              self.layout(), " and ", out.layout());
+  check_dtypes(self, product);
+  const Tensor rows = product._indices()[0];
+  const int64_t columns = mat2.size(1);
+  const Tensor indices = at::stack(
+      {rows.repeat_interleave(columns), at::arange(columns, rows.options()).repeat(rows.size(0))});
+  const Tensor none = at::zeros({1}, product._values().options());
+  const Tensor of_product = scaled_sum(none, product._values().flatten(), 0, alpha);
+  if (self._nnz() == 0) { // of any size, as torch.smm() has it
+    return assign(out, coo(indices, of_product, product.sizes(), false));
+  }
+  TORCH_CHECK(self.sizes() == product.sizes() && self.dense_dim() == 0,
+              "sspaddmm: Argument #1: Expected a sparse matrix of size ", product.sizes(),
+              ", got size ", self.sizes());
+  const Tensor of_self = scaled_sum(none, self._values(), 0, beta);
+  return assign(out, coo(at::cat({self._indices(), indices}, 1), at::cat({of_self, of_product}),
+                         product.sizes(), false));
+}
+
 // ---- Others
+
+// Writes an output of an operator that ran on the CPU.
+Tensor copy_from_and_resize(const Tensor& self, const Tensor& target) {
+  Tensor out = target;
+  return assign(out, self.to(target.device()));
+}
 
 Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
   TORCH_CHECK_INDEX(self.dim() != 0, "index_select() cannot be applied to a 0-dim tensor.");
@@ -524,6 +570,10 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("bmm", bmm);
   m.impl("bmm.out", bmm_out);
   m.impl("_sparse_sparse_matmul", sparse_matmul);
+  m.impl("hspmm", hspmm);
+  m.impl("hspmm.out", hspmm_out);
+  m.impl("sspaddmm.out", sspaddmm_out);
+  m.impl("_copy_from_and_resize", copy_from_and_resize);
   m.impl("index_select", index_select);
   m.impl("sparse_mask", sparse_mask);
   m.impl("_sparse_mask_projection", sparse_mask_projection);
@@ -544,8 +594,7 @@ Tensor flatten_indices(const Tensor& indices, IntArrayRef sizes) {
 Tensor sparse_times_dense(const Tensor& rows, const Tensor& columns, const Tensor& values,
                           int64_t count, const Tensor& dense) {
   const auto type = dense.scalar_type();
-  const bool half = type == at::kHalf || type == at::kBFloat16;
-  const auto sum_type = half ? at::kFloat : type;
+  const auto sum_type = type_of_sums(type);
   const Tensor terms =
       dense.index_select(0, columns).to(sum_type) * values.to(sum_type).unsqueeze(1);
   return at::zeros({count, dense.size(1)}, dense.options().dtype(sum_type))

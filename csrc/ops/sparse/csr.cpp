@@ -2,14 +2,18 @@
 #include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_convert_indices_from_csr_to_coo.h>
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/_validate_compressed_sparse_indices.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/index.h>
 #include <ATen/ops/result_type.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/stack.h>
 #include <torch/library.h>
+
+#include <optional>
 
 #include "ops/sparse/sparse.h"
 #include "structured_ops.h"
@@ -25,11 +29,20 @@ Tensor as_coo(const Tensor& matrix) { return matrix.to_sparse(); }
 
 bool is_compressed(const Tensor& tensor) { return at::sparse_csr::is_sparse_compressed(tensor); }
 
-// Stores a COO result in a compressed tensor.
-Tensor& compress_into(Tensor& out, const Tensor& result) {
-  const Tensor compressed = result.coalesce().to_sparse(out.layout());
+Tensor& store(Tensor& out, const Tensor& compressed) {
   out.resize_as_sparse_(compressed);
   return out.copy_(compressed);
+}
+
+// Stores a COO result in a compressed tensor.
+Tensor& compress_into(Tensor& out, const Tensor& result) {
+  return store(out, result.coalesce().to_sparse(out.layout()));
+}
+
+// Writes an output of an operator that ran on the CPU.
+Tensor copy_from_and_resize(const Tensor& self, const Tensor& target) {
+  Tensor out = target;
+  return store(out, self.to(target.device()));
 }
 
 Tensor& addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
@@ -81,6 +94,89 @@ Tensor& addmv_out(const Tensor& self, const Tensor& mat, const Tensor& vec, cons
   return set_result(out, scaled_sum(self, product, beta, alpha));
 }
 
+// ---- Products of batches
+
+Tensor& baddbmm_out(const Tensor& self, const Tensor& batch1, const Tensor& batch2,
+                    const Scalar& beta, const Scalar& alpha, Tensor& out) {
+  check_csr("baddbmm", batch1);
+  TORCH_CHECK(batch1.dim() == 3 && batch2.dim() == 3 && batch2.layout() == at::kStrided,
+              "baddbmm: expected batches of sparse and of dense matrices, but got tensors of ",
+              batch1.dim(), " and ", batch2.dim(), " dimensions");
+  TORCH_CHECK(batch1.size(0) == batch2.size(0) && batch1.size(2) == batch2.size(1),
+              "batch1 and batch2 shapes cannot be multiplied (", batch1.sizes(), " and ",
+              batch2.sizes(), ")");
+  check_dtypes(batch1, batch2);
+  check_dtypes(batch1, self);
+  const Tensor at = indices_of_elements(batch1);
+  const Tensor product =
+      sparse_times_dense(at[0] * batch1.size(1) + at[1], at[0] * batch1.size(2) + at[2],
+                         batch1.values().flatten(), batch1.size(0) * batch1.size(1),
+                         batch2.reshape({-1, batch2.size(2)}))
+          .view({batch1.size(0), batch1.size(1), batch2.size(2)});
+  return set_result(out, scaled_sum(self, product, beta, alpha));
+}
+
+Tensor& bmm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
+  return baddbmm_out(out, self, mat2, 0, 1, out);
+}
+
+// The elements of mat1 @ mat2 at which `self` has some.
+Tensor sampled_addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
+                     const Scalar& alpha) {
+  check_csr("sampled_addmm", self);
+  TORCH_CHECK(mat1.layout() == at::kStrided && mat2.layout() == at::kStrided,
+              "sampled_addmm: Expected mat1 and mat2 to have strided layout, but got ",
+              mat1.layout(), " and ", mat2.layout());
+  TORCH_CHECK(at::isFloatingType(self.scalar_type()) || at::isComplexType(self.scalar_type()),
+              "sparse_sampled_addmm: Expected self to be a floating-point or complex tensor, but "
+              "got ",
+              self.scalar_type());
+  TORCH_CHECK(self.scalar_type() == mat1.scalar_type() && self.scalar_type() == mat2.scalar_type(),
+              "sampled_addmm: Expected self, mat1 and mat2 to have the same dtype, but got ",
+              self.scalar_type(), ", ", mat1.scalar_type(), " and ", mat2.scalar_type());
+  TORCH_CHECK(mat1.dim() >= 2 && mat2.dim() >= 2,
+              "sampled_addmm: Expected mat1 and mat2 to be matrices, but got tensors of ",
+              mat1.dim(), " and ", mat2.dim(), " dimensions");
+  const at::IntArrayRef batch = self.sizes().slice(0, self.dim() - 2);
+  TORCH_CHECK(mat1.sizes().slice(0, mat1.dim() - 2) == batch &&
+                  mat2.sizes().slice(0, mat2.dim() - 2) == batch,
+              "sampled_addmm: Expected self, mat1 and mat2 to have the same batch size");
+  TORCH_CHECK(mat1.size(-1) == mat2.size(-2),
+              "sampled_addmm: mat1 and mat2 shapes cannot be multiplied (", mat1.size(-2), "x",
+              mat1.size(-1), " and ", mat2.size(-2), "x", mat2.size(-1), ")");
+  TORCH_CHECK(mat1.size(-2) == self.size(-2) && mat2.size(-1) == self.size(-1),
+              "sampled_addmm: Expected a product of size ", self.size(-2), "x", self.size(-1),
+              ", but got ", mat1.size(-2), "x", mat2.size(-1));
+  const Tensor indices = indices_of_elements(self);
+  c10::List<std::optional<Tensor>> of_rows, of_columns;
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    if (d != self.dim() - 1) {
+      of_rows.push_back(indices[d]);
+    }
+    if (d != self.dim() - 2) {
+      of_columns.push_back(indices[d]);
+    }
+  }
+  const auto type = self.scalar_type();
+  const auto sum_type = type_of_sums(type);
+  const Tensor terms = at::index(mat1, of_rows).to(sum_type) *
+                       at::index(mat2.transpose(-2, -1), of_columns).to(sum_type);
+  const Tensor values = self.values();
+  const Tensor product = terms.sum(-1).view(values.sizes());
+  return at::_sparse_compressed_tensor_unsafe(
+      self.crow_indices(), self.col_indices(),
+      scaled_sum(values.to(sum_type), product, beta, alpha).to(type), self.sizes(), self.options());
+}
+
+Tensor& sampled_addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2,
+                          const Scalar& beta, const Scalar& alpha, Tensor& out) {
+  check_csr("sampled_addmm", out);
+  check_dtypes(self, out);
+  return store(out, sampled_addmm(self, mat1, mat2, beta, alpha));
+}
+
+// ---- Sums
+
 bool has_same_indices(const Tensor& a, const Tensor& b) {
   const auto [begins, plain] = at::sparse_csr::getCompressedPlainIndices(a);
   const auto [other_begins, other_plain] = at::sparse_csr::getCompressedPlainIndices(b);
@@ -115,14 +211,18 @@ Tensor& add_out(const Tensor& self, const Tensor& other, const Scalar& alpha, Te
   const Tensor sum =
       at::_sparse_compressed_tensor_unsafe(begins, plain, self.values().add(other.values(), alpha),
                                            self.sizes(), self.options().dtype(type));
-  out.resize_as_sparse_(sum);
-  return out.copy_(sum);
+  return store(out, sum);
 }
 
 TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   m.impl("addmm.out", addmm_out);
   m.impl("addmv.out", addmv_out);
   m.impl("add.out", add_out);
+  m.impl("baddbmm.out", baddbmm_out);
+  m.impl("bmm.out", bmm_out);
+  m.impl("sparse_sampled_addmm", sampled_addmm);
+  m.impl("sparse_sampled_addmm.out", sampled_addmm_out);
+  m.impl("_copy_from_and_resize", copy_from_and_resize);
 }
 
 // A check of indices, on the CPU: it reads them anyway, and has PyTorch's messages.
@@ -137,6 +237,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 } // namespace
+
+Tensor indices_of_elements(const Tensor& csr) {
+  return at::_convert_indices_from_csr_to_coo(csr.crow_indices(), csr.col_indices());
+}
+
+void check_csr(const char* op, const Tensor& tensor) {
+  TORCH_CHECK(tensor.layout() == at::kSparseCsr, op,
+              ": expected a tensor with the layout SparseCsr, but got ", tensor.layout());
+}
 
 // Rows of sorted indices -> where each row begins, and the end.
 void structured__convert_indices_from_coo_to_csr_out::impl(const Tensor& self, int64_t size,

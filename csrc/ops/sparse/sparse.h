@@ -22,4 +22,15 @@ void check_dtypes(const at::Tensor& one, const at::Tensor& other);
 /// Stores a dense result in `out`, which has to be dense and of the same dtype.
 at::Tensor& set_result(at::Tensor& out, const at::Tensor& result);
 
+/// The dtype that sums are computed in: float32 for halves.
+inline at::ScalarType type_of_sums(at::ScalarType type) {
+  return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
+}
+
+/// Rows of indices for all elements of a CSR tensor: the batch dimensions, the row, the column.
+at::Tensor indices_of_elements(const at::Tensor& csr);
+
+/// Raises for tensors of another layout.
+void check_csr(const char* op, const at::Tensor& tensor);
+
 } // namespace torch_webgpu
