@@ -75,8 +75,9 @@ const ContextSlot<EmptyBuffer> empty_buffers;
 void tell_profiler(Context& context, uintptr_t address, int64_t change) {
   if (c10::memoryProfilingEnabled()) [[unlikely]] {
     const MemoryStats stats = context.allocator.stats();
-    c10::reportMemoryUsageToProfiler(reinterpret_cast<void*>(address), change, stats.allocated,
-                                     stats.reserved, device_of(context));
+    c10::reportMemoryUsageToProfiler(reinterpret_cast<void*>(address), change,
+                                     stats.allocated_bytes.current, stats.reserved_bytes.current,
+                                     device_of(context));
   }
 }
 
@@ -85,10 +86,15 @@ Context* known_context(c10::DeviceIndex index) {
   return context_if_initialized(static_cast<uint32_t>(resolve_ordinal(index)));
 }
 
-c10::CachingAllocator::Stat stat(uint64_t current, uint64_t peak) {
-  c10::CachingAllocator::Stat out;
-  out.current = static_cast<int64_t>(current);
-  out.peak = static_cast<int64_t>(peak);
+// The pool has no parts for small and large requests: there is the sum alone.
+c10::CachingAllocator::StatArray stat(const MemoryCounter& counter) {
+  c10::CachingAllocator::StatArray out;
+  c10::CachingAllocator::Stat& all =
+      out[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+  all.current = static_cast<int64_t>(counter.current);
+  all.peak = static_cast<int64_t>(counter.peak);
+  all.allocated = static_cast<int64_t>(counter.allocated);
+  all.freed = static_cast<int64_t>(counter.freed);
   return out;
 }
 
@@ -138,18 +144,17 @@ public:
     c10::CachingDeviceAllocator::DeviceStats out;
     if (Context* ctx = known_context(index)) {
       const MemoryStats stats = ctx->allocator.stats();
-      const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-      out.allocated_bytes[all] = stat(stats.allocated, stats.max_allocated);
-      out.requested_bytes[all] = out.allocated_bytes[all];
-      out.active_bytes[all] = out.allocated_bytes[all];
-      out.reserved_bytes[all] = stat(stats.reserved, stats.max_reserved);
-      out.allocation[all].current = static_cast<int64_t>(stats.num_allocations - stats.num_frees);
-      out.allocation[all].allocated = static_cast<int64_t>(stats.num_allocations);
-      out.allocation[all].freed = static_cast<int64_t>(stats.num_frees);
-      out.segment[all].current = static_cast<int64_t>(stats.num_buffers_live);
-      out.segment[all].allocated = static_cast<int64_t>(stats.num_buffers_created);
+      out.allocation = stat(stats.allocation);
+      out.allocated_bytes = out.requested_bytes = stat(stats.allocated_bytes);
+      // A block is active as long as it is allocated, for no other stream can still use it.
+      out.active = out.allocation;
+      out.active_bytes = out.allocated_bytes;
+      out.segment = stat(stats.segment);
+      out.reserved_bytes = stat(stats.reserved_bytes);
+      out.num_alloc_retries = static_cast<int64_t>(stats.num_alloc_retries);
       out.num_ooms = static_cast<int64_t>(stats.num_ooms);
-      out.num_device_alloc = static_cast<int64_t>(stats.num_buffers_created);
+      out.num_device_alloc = static_cast<int64_t>(stats.num_device_alloc);
+      out.num_device_free = static_cast<int64_t>(stats.num_device_free);
     }
     return out;
   }
@@ -160,7 +165,11 @@ public:
     return {budget.free, budget.total};
   }
 
-  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetAccumulatedStats(c10::DeviceIndex index) override {
+    if (Context* ctx = known_context(index)) {
+      ctx->allocator.reset_accumulated_stats();
+    }
+  }
 
   void resetPeakStats(c10::DeviceIndex index) override {
     if (Context* ctx = known_context(index)) {

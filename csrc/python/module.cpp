@@ -158,27 +158,10 @@ Counters stream_stats(int64_t index) {
           {"pipelines", ctx == nullptr ? 0 : ctx->pipelines.size()}};
 }
 
-Counters memory_stats(int64_t index) {
+// What the pool has beyond the counters of torch.accelerator.
+uint64_t graph_bytes(int64_t index) {
   Context* ctx = known_context(index);
-  const MemoryStats stats = ctx == nullptr ? MemoryStats{} : ctx->allocator.stats();
-  return {{"allocated_bytes.all.current", stats.allocated},
-          {"allocated_bytes.all.peak", stats.max_allocated},
-          {"reserved_bytes.all.current", stats.reserved},
-          {"reserved_bytes.all.peak", stats.max_reserved},
-          {"allocation.all.current", stats.num_allocations - stats.num_frees},
-          {"allocation.all.allocated", stats.num_allocations},
-          {"allocation.all.freed", stats.num_frees},
-          {"segment.all.current", stats.num_buffers_live},
-          {"segment.all.allocated", stats.num_buffers_created},
-          {"segment.all.freed", stats.num_buffers_created - stats.num_buffers_live},
-          {"graph_bytes.all.current", stats.graphs},
-          {"num_ooms", stats.num_ooms}};
-}
-
-void reset_peak_memory_stats(int64_t index) {
-  if (Context* ctx = known_context(index)) {
-    ctx->allocator.reset_peak_stats();
-  }
+  return ctx == nullptr ? 0 : ctx->allocator.stats().graphs;
 }
 
 // Of one device, or of all.
@@ -283,8 +266,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   def_for_device("synchronize", &synchronize);
   def("synchronize_all", &synchronize_all);
   def_for_device("stream_stats", &stream_stats);
-  def_for_device("memory_stats", &memory_stats);
-  def_for_device("reset_peak_memory_stats", &reset_peak_memory_stats);
+  def_for_device("graph_bytes", &graph_bytes);
   m.def("empty_cache", torch::wrap_pybind_function_no_gil(&empty_cache),
         py::arg("device") = py::none());
   def_for_device("start_profiler", &start_profiler);

@@ -54,6 +54,17 @@ std::string megabytes(uint64_t bytes) {
 
 } // namespace
 
+void MemoryCounter::increase(uint64_t amount) {
+  current += amount;
+  allocated += amount;
+  peak = std::max(peak, current);
+}
+
+void MemoryCounter::decrease(uint64_t amount) {
+  current -= amount;
+  freed += amount;
+}
+
 Allocator::Allocator(Context& owner, Device& device, std::recursive_mutex& mutex,
                      std::function<void(Buffer*)> before_release, std::function<void()> drain)
     : owner_(owner), device_(device), mutex_(mutex), before_release_(std::move(before_release)),
@@ -84,6 +95,7 @@ Buffer* Allocator::allocate(uint64_t bytes) {
     buffer = create(std::max(size, bytes), refusal);
   }
   if (buffer == nullptr) {
+    ++stats_.num_alloc_retries;
     empty_cache();
     buffer = create(std::max(size, bytes), refusal);
   }
@@ -96,16 +108,16 @@ Buffer* Allocator::allocate(uint64_t bytes) {
     stats_.graphs += buffer->size;
   }
   buffer->requested = bytes;
-  buffer->allocation = ++stats_.num_allocations;
-  stats_.allocated += bytes;
-  stats_.max_allocated = std::max(stats_.max_allocated, stats_.allocated);
+  buffer->allocation = ++last_allocation_;
+  stats_.allocation.increase(1);
+  stats_.allocated_bytes.increase(bytes);
   return buffer;
 }
 
 void Allocator::free(Buffer* buffer) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
-  ++stats_.num_frees;
-  stats_.allocated -= buffer->requested;
+  stats_.allocation.decrease(1);
+  stats_.allocated_bytes.decrease(buffer->requested);
   buffer->last_use = ++clock_;
   if (buffer->pins != 0) {
     buffer->parked = true;
@@ -169,7 +181,7 @@ void Allocator::unpin(const Buffer& pinned) {
 }
 
 Buffer* Allocator::create(uint64_t size, const char*& refusal) {
-  const uint64_t live = stats_.reserved - cached_bytes_ + size;
+  const uint64_t live = stats_.reserved_bytes.current - cached_bytes_ + size;
   peak_live_ = std::max(peak_live_, live);
   const auto given_back = trimmed_.find(size);
   if (given_back != trimmed_.end()) {
@@ -207,17 +219,17 @@ Buffer* Allocator::create(uint64_t size, const char*& refusal) {
   buffer->context = &owner_;
   buffer->size = descriptor.size;
   buffer->address = reinterpret_cast<uintptr_t>(address);
-  ++stats_.num_buffers_created;
-  ++stats_.num_buffers_live;
-  stats_.reserved += buffer->size;
-  stats_.max_reserved = std::max(stats_.max_reserved, stats_.reserved);
+  ++stats_.num_device_alloc;
+  stats_.segment.increase(1);
+  stats_.reserved_bytes.increase(buffer->size);
   return buffer;
 }
 
 void Allocator::release(Buffer* buffer) {
   before_release_(buffer);
-  stats_.reserved -= buffer->size;
-  --stats_.num_buffers_live;
+  ++stats_.num_device_free;
+  stats_.segment.decrease(1);
+  stats_.reserved_bytes.decrease(buffer->size);
   platform::release_addresses(reinterpret_cast<void*>(buffer->address), buffer->size);
   // Released, not destroyed: open and submitted commands that use it keep it alive until they are
   // done.
@@ -257,7 +269,7 @@ void Allocator::empty_cache() {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   trim_cache(0);
   drain_();
-  peak_live_ = stats_.reserved;
+  peak_live_ = stats_.reserved_bytes.current;
   slack_percent_ = kLeastSlackPercent;
   trimmed_.clear();
 }
@@ -276,7 +288,7 @@ MemoryBudget Allocator::budget() const {
   if (budget.estimated) {
     budget.total = adapter.discrete ? device_.caps().max_buffer_size : host.total;
   }
-  const uint64_t reserved = stats().reserved;
+  const uint64_t reserved = stats().reserved_bytes.current;
   budget.free = budget.total - std::min(reserved, budget.total);
   if (!adapter.discrete && host.total != 0) {
     budget.total = std::min(budget.total, host.total);
@@ -287,16 +299,35 @@ MemoryBudget Allocator::budget() const {
 
 void Allocator::reset_peak_stats() {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
-  stats_.max_allocated = stats_.allocated;
-  stats_.max_reserved = stats_.reserved;
+  for (MemoryCounter* counter : all_counters()) {
+    counter->reset_peak();
+  }
+}
+
+void Allocator::reset_accumulated_stats() {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  for (MemoryCounter* counter : all_counters()) {
+    counter->reset_accumulated();
+  }
+  stats_.num_alloc_retries = 0;
+  stats_.num_ooms = 0;
+}
+
+std::array<MemoryCounter*, 4> Allocator::all_counters() {
+  return {&stats_.allocation, &stats_.allocated_bytes, &stats_.segment, &stats_.reserved_bytes};
+}
+
+uint64_t Allocator::last_allocation() const {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  return last_allocation_;
 }
 
 void Allocator::raise_out_of_memory(uint64_t bytes, const std::string& why) {
   ++stats_.num_ooms;
   raise(ErrorKind::kOutOfMemory,
         "WebGPU out of memory. Tried to allocate " + megabytes(bytes) + ": " + why + ". " +
-            megabytes(stats_.allocated) + " are allocated by tensors and " +
-            megabytes(stats_.reserved) + " reserved in total" +
+            megabytes(stats_.allocated_bytes.current) + " are allocated by tensors and " +
+            megabytes(stats_.reserved_bytes.current) + " reserved in total" +
             (stats_.graphs == 0
                  ? ""
                  : ", of which " + megabytes(stats_.graphs) + " are held by graphs") +

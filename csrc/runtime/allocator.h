@@ -1,6 +1,7 @@
 // Pooling allocator: one WebGPU buffer per allocation, reused by size class.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,19 +17,32 @@ namespace torch_webgpu {
 class Context;
 class Device;
 
-/// All in bytes, except counts. Names follow torch.cuda.memory_stats.
+/// Something that comes and goes. `peak` is the largest `current` since its reset, `allocated` and
+/// `freed` are all that came and went since theirs.
+struct MemoryCounter {
+  uint64_t current = 0;
+  uint64_t peak = 0;
+  uint64_t allocated = 0;
+  uint64_t freed = 0;
+
+  void increase(uint64_t amount);
+  void decrease(uint64_t amount);
+  void reset_peak() { peak = current; }
+  void reset_accumulated() { allocated = freed = 0; }
+};
+
+/// Names follow torch.cuda.memory_stats.
 struct MemoryStats {
-  uint64_t allocated = 0; // requested by live allocations
-  uint64_t reserved = 0;  // held from the driver: live and cached buffers
-  uint64_t max_allocated = 0;
-  uint64_t max_reserved = 0;
-  uint64_t num_allocations = 0; // since start: allocate() calls
-  uint64_t num_frees = 0;
-  uint64_t num_buffers_created = 0;
-  uint64_t num_buffers_live = 0;
+  MemoryCounter allocation;       // allocate() calls
+  MemoryCounter allocated_bytes;  // that they requested
+  MemoryCounter segment;          // buffers held from the driver: live and cached ones
+  MemoryCounter reserved_bytes;   // their sizes
+  uint64_t num_alloc_retries = 0; // buffers that the driver refused while others were cached
   uint64_t num_ooms = 0;
-  // The part of `reserved` in MemoryPools, including buffers in use, and in freed buffers that are
-  // pinned.
+  uint64_t num_device_alloc = 0; // buffers created, never reset
+  uint64_t num_device_free = 0;
+  // The bytes of `reserved_bytes` in MemoryPools, including buffers in use, and in freed buffers
+  // that are pinned.
   uint64_t graphs = 0;
 };
 
@@ -81,7 +95,12 @@ public:
   /// does not tell what other processes use: `free` is what this process has not reserved, and no
   /// more than the host has left where the adapter uses its memory.
   MemoryBudget budget() const;
+  /// Makes the peaks the present values.
   void reset_peak_stats();
+  /// Makes what has come and gone count from 0, and refusals by the driver.
+  void reset_accumulated_stats();
+  /// The number of the last allocation: Buffer::allocation of the buffer that it gave.
+  uint64_t last_allocation() const;
 
   /// The size class of a request, bytes: steps of 1/8 of a power of two, at most 12.5 % above.
   static uint64_t round_size(uint64_t bytes);
@@ -93,6 +112,7 @@ private:
   Buffer* create(uint64_t size, const char*& refusal);
   void release(Buffer* buffer);
   void trim_cache(uint64_t keep_bytes);
+  std::array<MemoryCounter*, 4> all_counters();
   [[noreturn]] void raise_out_of_memory(uint64_t bytes, const std::string& why);
 
   Context& owner_;
@@ -108,6 +128,7 @@ private:
   std::map<uint64_t, uint64_t> trimmed_; // sizes that were given back, with the clock of that time
   uint64_t clock_ = 0;
   MemoryStats stats_;
+  uint64_t last_allocation_ = 0;
 };
 
 } // namespace torch_webgpu

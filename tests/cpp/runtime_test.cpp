@@ -135,17 +135,17 @@ TEST_CASE("the pool reuses, rounds little and counts exactly") {
   pool.empty_cache();
   const MemoryStats before = pool.stats();
   Buffer* first = pool.allocate(10'000);
-  CHECK(pool.stats().allocated == before.allocated + 10'000);
-  CHECK(pool.stats().reserved >= before.reserved + 10'000);
+  CHECK(pool.stats().allocated_bytes.current == before.allocated_bytes.current + 10'000);
+  CHECK(pool.stats().reserved_bytes.current >= before.reserved_bytes.current + 10'000);
   const uintptr_t address = first->address;
   pool.free(first);
-  CHECK(pool.stats().allocated == before.allocated);
+  CHECK(pool.stats().allocated_bytes.current == before.allocated_bytes.current);
   Buffer* second = pool.allocate(10'001);
   CHECK(second->address == address); // same size class, so the same buffer
-  CHECK(pool.stats().num_buffers_created == before.num_buffers_created + 1);
+  CHECK(pool.stats().segment.allocated == before.segment.allocated + 1);
   pool.free(second);
   pool.empty_cache();
-  CHECK(pool.stats().reserved == before.reserved);
+  CHECK(pool.stats().reserved_bytes.current == before.reserved_bytes.current);
 }
 
 TEST_CASE("addresses of live buffers do not overlap and hold no readable memory") {
@@ -342,7 +342,7 @@ TEST_CASE("every device of the machine computes, with a pool of its own") {
                   "@compute @workgroup_size(1) fn main() { out[0] = out[0] * 2u; }";
     spec.binding = {1, 1, false};
     const Pipeline& twice = own.pipelines.get({PipelineFamily{1}, 77}, [&] { return spec; });
-    const uint64_t allocated = own.allocator.stats().allocated;
+    const uint64_t allocated = own.allocator.stats().allocated_bytes.current;
     Buffer* buffer = own.allocator.allocate(4);
     CHECK(buffer->context == &own);
     const uint32_t number = 21 + index;
@@ -353,7 +353,7 @@ TEST_CASE("every device of the machine computes, with a pool of its own") {
     own.stream.read(*buffer, 0, &result, sizeof(result));
     CHECK(result == 2 * number);
     own.allocator.free(buffer);
-    CHECK(own.allocator.stats().allocated == allocated);
+    CHECK(own.allocator.stats().allocated_bytes.current == allocated);
   }
   CHECK(initialized_contexts().size() == num_devices());
   CHECK_THROWS_WITH_AS(context(num_devices()),

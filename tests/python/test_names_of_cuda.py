@@ -1,13 +1,12 @@
 """The names of torch.cuda: each is in torch.webgpu, or left out for a reason that stands here."""
 
 import copy
+import gc
 import types
 import warnings
 
 import pytest
 import torch
-
-from torch_webgpu.webgpu import memory
 
 LEFT_OUT = {
     # What CUDA is made of, and other makers' tools.
@@ -157,32 +156,58 @@ def test_events_are_of_their_class():
 
 def test_counters_have_the_names_of_the_accelerator():
     tensor = torch.empty(1000, device="webgpu")
-    stats, known = torch.webgpu.memory_stats(), torch.accelerator.memory_stats()
-    assert set(known) <= set(stats)
-    counted_here = {name for name in known if name.startswith(("active.all", "num_device"))}
-    accumulated = {name for name in known if name.endswith(("allocated", "freed", "num_ooms"))}
-    for name in set(known) - counted_here - accumulated:
-        assert stats[name] == known[name], name
+    stats, known = torch.webgpu.memory_stats(), dict(torch.accelerator.memory_stats())
+    graphs = {"graph_bytes.all.current": stats["graph_bytes.all.current"]}
+    assert stats == {**known, **graphs}
     assert stats["active.all.current"] == stats["allocation.all.current"] > 0
     assert stats["active_bytes.all.current"] == torch.webgpu.memory_allocated() >= tensor.nbytes
     nested = torch.webgpu.memory_stats_as_nested_dict()
     assert nested["reserved_bytes"]["all"]["peak"] == torch.webgpu.max_memory_reserved()
 
 
-def test_accumulated_counters_start_again(monkeypatch):
-    monkeypatch.setattr(memory, "_forgotten", {})
-    tensor = torch.empty(1000, device="webgpu")
-    before = torch.webgpu.memory_stats()
-    torch.webgpu.reset_accumulated_memory_stats()
-    after = torch.webgpu.memory_stats()
-    assert before["allocation.all.allocated"] > 0
-    assert after["allocation.all.allocated"] == after["segment.all.allocated"] == 0
-    assert after["num_ooms"] == 0
-    assert after["allocation.all.current"] == before["allocation.all.current"]
-    tensor = torch.empty(1000, device="webgpu")  # the old one is freed after this
-    after = torch.webgpu.memory_stats()
-    assert after["allocation.all.allocated"] == after["allocation.all.freed"] == 1
-    del tensor
+COUNTERS = ("allocation", "segment", "active", "allocated_bytes", "reserved_bytes", "active_bytes")
+
+
+@pytest.mark.parametrize("of", [torch.webgpu, torch.accelerator], ids=["webgpu", "accelerator"])
+def test_counters_of_what_came_and_went(of):
+    gc.collect()
+    torch.webgpu.empty_cache()
+    of.reset_accumulated_memory_stats()
+    of.reset_peak_memory_stats()
+    before = of.memory_stats()
+    for name in (*COUNTERS, "requested_bytes"):
+        all_of_it = [before[f"{name}.all.{which}"] for which in ("allocated", "freed")]
+        assert all_of_it == [0, 0]
+        assert before[f"{name}.all.peak"] == before[f"{name}.all.current"]
+    kept = torch.empty(3000, dtype=torch.uint8, device="webgpu")
+    torch.empty(5000, dtype=torch.uint8, device="webgpu")  # freed at once
+    after = of.memory_stats()
+    changes = {
+        name: tuple(
+            after[f"{name}.all.{which}"] - before[f"{name}.all.{which}"]
+            for which in ("current", "peak", "allocated", "freed")
+        )
+        for name in COUNTERS
+    }
+    assert changes["allocation"] == changes["active"] == (1, 2, 2, 1)
+    assert changes["allocated_bytes"] == changes["active_bytes"] == (3000, 8000, 8000, 5000)
+    assert changes["segment"] == (2, 2, 2, 0)
+    torch.webgpu.empty_cache()
+    emptied = of.memory_stats()
+    assert emptied["segment.all.freed"] == 1
+    assert 5000 <= emptied["reserved_bytes.all.freed"] < 8000
+    for which in ("alloc", "free"):  # as on CUDA, these are never reset
+        assert emptied[f"num_device_{which}"] > before[f"num_device_{which}"]
+    assert kept.nbytes == 3000
+
+
+def test_failures_are_counted():
+    torch.accelerator.reset_accumulated_memory_stats()
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(1 << 44, dtype=torch.uint8, device="webgpu")
+    assert torch.accelerator.memory_stats()["num_ooms"] == 1
+    torch.accelerator.reset_accumulated_memory_stats()
+    assert torch.accelerator.memory_stats()["num_ooms"] == 0
 
 
 def test_old_names_warn_as_those_of_cuda():

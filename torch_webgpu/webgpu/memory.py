@@ -15,11 +15,11 @@ from ._device import DeviceLike, index_of
 def memory_stats(device: DeviceLike = None) -> dict[str, int]:
     """Counters of the pool, under the names of ``torch.cuda.memory_stats``.
 
-    ``allocated_bytes`` is what live tensors asked for, as ``active_bytes`` and ``requested_bytes``
-    are; ``reserved_bytes`` what is held from the driver; ``graph_bytes`` what captured graphs hold.
-    ``allocation`` and ``active`` count requests, ``segment`` WebGPU buffers, ``num_ooms`` failures.
-    The pool has no parts for small and large requests, and keeps peaks of bytes alone: what it does
-    not count is 0.
+    They are those of ``torch.accelerator.memory_stats``, and ``graph_bytes``, which captured graphs
+    hold. ``allocated_bytes`` is what live tensors asked for, as ``active_bytes`` and
+    ``requested_bytes`` are; ``reserved_bytes`` what is held from the driver. ``allocation`` and
+    ``active`` count requests, ``segment`` WebGPU buffers, ``num_ooms`` failures. The pool has no
+    parts for small and large requests, and splits no buffers: what it does not count is 0.
     """
     return dict(sorted(_flat("", memory_stats_as_nested_dict(device))))
 
@@ -27,35 +27,21 @@ def memory_stats(device: DeviceLike = None) -> dict[str, int]:
 def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
     """`memory_stats` with a dictionary for each part of a name."""
     index = index_of(device)
-    # PyTorch's list of counters, with zeros where the pool has none.
     stats: dict[str, Any] = torch._C._accelerator_getDeviceStats(index)
-    forgotten = _forgotten.get(index, {})
-    for name, value in _C.memory_stats(index).items():
-        *path, last = name.split(".")
-        part = stats
-        for key in path:
-            part = part.setdefault(key, {})
-        part[last] = value - forgotten.get(name, 0)
-    # A block is active as long as it is allocated, for no other stream can still use it.
-    stats["active"]["all"] = dict(stats["allocation"]["all"])
-    segments = stats["segment"]["all"]
-    stats["num_device_alloc"], stats["num_device_free"] = segments["allocated"], segments["freed"]
+    stats["graph_bytes"] = {"all": {"current": _C.graph_bytes(index)}}
     return stats
 
 
-# What the pool has counted until the last `reset_accumulated_memory_stats`, for each device. It
-# counts from the start of the process.
-_forgotten: dict[int, dict[str, int]] = {}
-
-
 def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
-    """Makes ``allocated`` and ``freed`` of `memory_stats`, and ``num_ooms``, start again from 0."""
-    index = index_of(device)
-    _forgotten[index] = {
-        name: value
-        for name, value in _C.memory_stats(index).items()
-        if name.endswith((".allocated", ".freed")) or name == "num_ooms"
-    }
+    """Makes ``allocated`` and ``freed`` of `memory_stats` start again from 0, and ``num_ooms`` and
+    ``num_alloc_retries``."""
+    torch._C._accelerator_resetAccumulatedStats(index_of(device))
+
+
+def _bytes(device: DeviceLike, kind: str, which: str) -> int:
+    stats = torch._C._accelerator_getDeviceStats(index_of(device))
+    count: int = stats[f"{kind}_bytes"]["all"][which]
+    return count
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, int]]:
@@ -68,22 +54,22 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, int]]:
 
 def memory_allocated(device: DeviceLike = None) -> int:
     """Bytes that live tensors asked for."""
-    return _C.memory_stats(index_of(device))["allocated_bytes.all.current"]
+    return _bytes(device, "allocated", "current")
 
 
 def max_memory_allocated(device: DeviceLike = None) -> int:
     """The peak of `memory_allocated` since the start or `reset_peak_memory_stats`."""
-    return _C.memory_stats(index_of(device))["allocated_bytes.all.peak"]
+    return _bytes(device, "allocated", "peak")
 
 
 def memory_reserved(device: DeviceLike = None) -> int:
     """Bytes held from the driver: by live tensors, with rounding, and by the cache."""
-    return _C.memory_stats(index_of(device))["reserved_bytes.all.current"]
+    return _bytes(device, "reserved", "current")
 
 
 def max_memory_reserved(device: DeviceLike = None) -> int:
     """The peak of `memory_reserved` since the start or `reset_peak_memory_stats`."""
-    return _C.memory_stats(index_of(device))["reserved_bytes.all.peak"]
+    return _bytes(device, "reserved", "peak")
 
 
 @deprecated(
@@ -106,7 +92,7 @@ def max_memory_cached(device: DeviceLike = None) -> int:
 
 def reset_peak_memory_stats(device: DeviceLike = None) -> None:
     """Makes the peaks start again from the current values."""
-    _C.reset_peak_memory_stats(index_of(device))
+    torch._C._accelerator_resetPeakStats(index_of(device))
 
 
 def reset_max_memory_allocated(device: DeviceLike = None) -> None:

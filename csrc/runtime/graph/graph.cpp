@@ -50,8 +50,8 @@ std::string name_of(const CommandList::Command& command) {
 } // namespace
 
 Graph::Graph(Context& context, std::shared_ptr<MemoryPool> pool)
-    : context_(context), pool_(std::move(pool)),
-      last_before_(context.allocator.stats().num_allocations) {}
+    : context_(context), pool_(std::move(pool)), last_before_(context.allocator.last_allocation()) {
+}
 
 Graph::~Graph() {
   if (in_bad_fork()) {

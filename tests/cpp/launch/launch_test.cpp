@@ -171,12 +171,12 @@ TEST_CASE("a pointwise kernel runs in its operands' context, and takes operands 
 }
 
 TEST_CASE("buffers return to the pool that they come from") {
-  const uint64_t before = second_context().allocator.stats().allocated;
+  const uint64_t before = second_context().allocator.stats().allocated_bytes.current;
   {
     const at::Tensor x = tensor_in(second_context(), {1, 2});
-    CHECK(second_context().allocator.stats().allocated == before + 16);
+    CHECK(second_context().allocator.stats().allocated_bytes.current == before + 16);
   }
-  CHECK(second_context().allocator.stats().allocated == before);
+  CHECK(second_context().allocator.stats().allocated_bytes.current == before);
 }
 
 TEST_CASE("a grid past the limit of one dimension folds into two and covers all") {
