@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <utility>
 
 #include "backend/graph.h"
@@ -21,56 +23,52 @@ constexpr uint64_t kOffsetMask = (uint64_t{1} << kOffsetBits) - 1;
 
 } // namespace
 
-GeneratorImpl::GeneratorImpl(c10::DeviceIndex index)
-    : c10::GeneratorImpl(c10::Device(kWebGPU, index),
-                         c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
-      made_in_capture_(CapturedGraph::is_capturing()) {}
+GeneratorState::GeneratorState(c10::Device device)
+    : device_(device), made_in_capture_(CapturedGraph::is_capturing()) {}
 
-c10::DeviceType GeneratorImpl::device_type() { return kWebGPU; }
+GeneratorState::GeneratorState(const GeneratorState& other) : GeneratorState(other.device_) {
+  std::lock_guard<std::mutex> lock(other.mutex_);
+  state_ = other.state_;
+}
 
-PhiloxState GeneratorImpl::philox_state(uint64_t increment) {
+PhiloxState GeneratorState::draw(uint64_t increment) {
   CapturedGraph::note_draw(*this);
   std::lock_guard<std::mutex> lock(mutex_);
-  PhiloxState state{seed_, offset_};
-  offset_ += (increment + 3) / 4 * 4;
+  PhiloxState state = state_;
+  state_.offset += (increment + 3) / 4 * 4;
   if (captured_) {
     state = {captured_->number, state.offset - captured_->begin};
-    captured_->end = std::max(captured_->end, offset_);
+    captured_->end = std::max(captured_->end, state_.offset);
   }
   return state;
 }
 
-void GeneratorImpl::begin_capture(uint64_t number, uint64_t capture) {
+void GeneratorState::begin_capture(uint64_t number, uint64_t capture) {
   std::lock_guard<std::mutex> lock(mutex_);
   // The highest bit is set. set_offset() accepts such an offset in this capture only.
   const uint64_t mark = uint64_t{1} << 63 | capture << kOffsetBits;
-  captured_ = {number, mark, offset_, offset_};
+  captured_ = {number, mark, state_.offset, state_.offset};
 }
 
-uint64_t GeneratorImpl::end_capture() {
+bool GeneratorState::is_captured() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return captured_.has_value();
+}
+
+uint64_t GeneratorState::end_capture() {
   std::lock_guard<std::mutex> lock(mutex_);
   const Captured captured = *std::exchange(captured_, std::nullopt);
-  offset_ = captured.begin;
+  state_.offset = captured.begin;
   return captured.end - captured.begin;
 }
 
-void GeneratorImpl::set_current_seed(uint64_t seed) {
+void GeneratorState::put_seed(uint64_t seed) {
   TORCH_CHECK(!CapturedGraph::is_capturing(),
               "the seed of a webgpu generator cannot be set while a graph is captured");
-  seed_ = seed;
-  offset_ = 0;
+  state_ = {seed, 0};
 }
 
-uint64_t GeneratorImpl::seed() {
-  set_current_seed(c10::detail::getNonDeterministicRandom(/*is_cuda=*/true));
-  return seed_;
-}
-
-uint64_t GeneratorImpl::get_offset() const {
-  return captured_ ? captured_->mark | offset_ : offset_;
-}
-
-void GeneratorImpl::set_offset(uint64_t offset) {
+void GeneratorState::put_offset(uint64_t offset) {
   TORCH_CHECK(offset % 4 == 0, "the offset of a webgpu generator must be a multiple of 4");
   if (CapturedGraph::is_capturing() || offset >> 63 != 0) {
     TORCH_CHECK(captured_ && (offset & ~kOffsetMask) == captured_->mark,
@@ -78,16 +76,60 @@ void GeneratorImpl::set_offset(uint64_t offset) {
                 "that was read in the same capture, and such a state nowhere else");
     offset &= kOffsetMask;
   }
-  offset_ = offset;
+  state_.offset = offset;
+}
+
+void GeneratorState::set_seed(uint64_t seed) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  put_seed(seed);
+}
+
+void GeneratorState::set_offset(uint64_t offset) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  put_offset(offset);
+}
+
+void GeneratorState::set(PhiloxState state) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!captured_ || state.seed != state_.seed) {
+    put_seed(state.seed);
+  }
+  put_offset(state.offset);
+}
+
+PhiloxState GeneratorState::get() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return {state_.seed, captured_ ? captured_->mark | state_.offset : state_.offset};
+}
+
+GeneratorImpl::GeneratorImpl(std::shared_ptr<GeneratorState> state)
+    : c10::GeneratorImpl(state->device(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+      state_(std::move(state)) {}
+
+c10::DeviceType GeneratorImpl::device_type() { return kWebGPU; }
+
+PhiloxState GeneratorImpl::philox_state(uint64_t increment) {
+  std::shared_ptr<GeneratorState> state;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    state = state_;
+  }
+  return state->draw(increment);
+}
+
+uint64_t GeneratorImpl::seed() {
+  const uint64_t seed = c10::detail::getNonDeterministicRandom(/*is_cuda=*/true);
+  state_->set_seed(seed);
+  return seed;
 }
 
 c10::intrusive_ptr<c10::TensorImpl> GeneratorImpl::get_state() const {
-  at::TensorBase state = at::detail::empty_cpu({kStateBytes}, c10::ScalarType::Byte);
-  auto* bytes = state.mutable_data_ptr<uint8_t>();
-  std::memcpy(bytes, &seed_, sizeof(seed_));
-  const uint64_t offset = get_offset();
-  std::memcpy(bytes + sizeof(seed_), &offset, sizeof(offset));
-  return state.getIntrusivePtr();
+  at::TensorBase out = at::detail::empty_cpu({kStateBytes}, c10::ScalarType::Byte);
+  auto* bytes = out.mutable_data_ptr<uint8_t>();
+  const PhiloxState state = state_->get();
+  std::memcpy(bytes, &state.seed, sizeof(state.seed));
+  std::memcpy(bytes + sizeof(state.seed), &state.offset, sizeof(state.offset));
+  return out.getIntrusivePtr();
 }
 
 void GeneratorImpl::set_state(const c10::TensorImpl& state) {
@@ -97,25 +139,30 @@ void GeneratorImpl::set_state(const c10::TensorImpl& state) {
   TORCH_CHECK(state.numel() == kStateBytes, "RNG state is wrong size: expected ", kStateBytes,
               " bytes, got ", state.numel());
   const auto* bytes = static_cast<const uint8_t*>(state.data());
-  uint64_t seed = 0;
-  uint64_t offset = 0;
-  std::memcpy(&seed, bytes, sizeof(seed));
-  std::memcpy(&offset, bytes + sizeof(seed), sizeof(offset));
-  if (!captured_ || seed != seed_) {
-    set_current_seed(seed);
-  }
-  set_offset(offset);
+  PhiloxState given;
+  std::memcpy(&given.seed, bytes, sizeof(given.seed));
+  std::memcpy(&given.offset, bytes + sizeof(given.seed), sizeof(given.offset));
+  state_->set(given);
+}
+
+c10::intrusive_ptr<c10::GeneratorImpl> GeneratorImpl::graphsafe_get_state() const {
+  return c10::make_intrusive<GeneratorImpl>(state_);
+}
+
+void GeneratorImpl::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) {
+  TORCH_CHECK(other.defined() && other->device() == device(),
+              "graphsafe_set_state: expected a generator of ", device(), ", got ",
+              other.defined() ? other->device().str() : "none");
+  state_ = static_cast<const GeneratorImpl&>(*other).state_;
 }
 
 GeneratorImpl* GeneratorImpl::clone_impl() const {
-  auto* copy = new GeneratorImpl(device().index());
-  copy->seed_ = seed_;
-  copy->offset_ = offset_;
-  return copy;
+  return new GeneratorImpl(std::make_shared<GeneratorState>(*state_));
 }
 
 at::Generator make_generator(c10::DeviceIndex index) {
-  return at::make_generator<GeneratorImpl>(index);
+  return at::make_generator<GeneratorImpl>(
+      std::make_shared<GeneratorState>(c10::Device(kWebGPU, index)));
 }
 
 const at::Generator& default_generator(c10::DeviceIndex index) {

@@ -150,7 +150,7 @@ void CapturedGraph::capture_begin(c10::MempoolId_t pool) {
   is_for_other_device_ = false;
   try {
     // Also if it draws nothing: its state is protected.
-    take_generator(generator_of(std::nullopt, device_of(ctx)));
+    take_generator(generator_of(std::nullopt, device_of(ctx)).shared_state());
   } catch (...) {
     stop();
     clear();
@@ -247,7 +247,7 @@ void CapturedGraph::replay() {
   check_not_capturing("a graph's replay()", "its commands are not recorded");
   std::vector<RandomPlace> places;
   for (const Draws& draws : draws_) {
-    const PhiloxState state = draws.generator->philox_state(draws.increment);
+    const PhiloxState state = draws.generator->draw(draws.increment);
     places.push_back({state.seed, state.offset / 4});
   }
   graph.replay(places);
@@ -270,7 +270,7 @@ void CapturedGraph::update(const CapturedGraph& capture) {
 std::vector<CapturedGraph::Stream> CapturedGraph::random_streams() const {
   std::vector<Stream> streams;
   for (const Draws& draws : draws_) {
-    const PhiloxState state = draws.generator->philox_state(0);
+    const PhiloxState state = draws.generator->draw(0);
     streams.push_back({{state.seed, state.offset / 4}, draws.increment / 4});
   }
   return streams;
@@ -302,7 +302,7 @@ void CapturedGraph::debug_dump(const std::string& path) const {
   TORCH_CHECK(out.good(), "could not write '", path, "'");
 }
 
-void CapturedGraph::note_draw(GeneratorImpl& generator) {
+void CapturedGraph::note_draw(GeneratorState& generator) {
   CapturedGraph* graph = capturing.load();
   // Operators on other devices are executed.
   if (graph != nullptr && generator.device() == device_of(graph->owner())) [[unlikely]] {
@@ -328,7 +328,7 @@ void CapturedGraph::note_other_device() {
   }
 }
 
-void CapturedGraph::take_generator(GeneratorImpl& generator) {
+void CapturedGraph::take_generator(GeneratorState& generator) {
   if (generator.is_captured()) {
     return;
   }
@@ -339,7 +339,7 @@ void CapturedGraph::take_generator(GeneratorImpl& generator) {
   static uint64_t captures = 0; // guarded by the lock
   captures += draws_.empty() ? 1 : 0;
   generator.begin_capture(draws_.size(), captures);
-  draws_.push_back({c10::intrusive_ptr<GeneratorImpl>::reclaim_copy(&generator), 0});
+  draws_.push_back({generator.shared_from_this(), 0});
 }
 
 Uncaptured::Uncaptured(Context& context) : context_(context) {

@@ -72,8 +72,8 @@ public:
   static bool is_capturing();
   /// A pool for capture_begin() that no graph has yet.
   static c10::MempoolId_t new_pool();
-  /// Says that a draw from the generator follows.
-  static void note_draw(GeneratorImpl& generator);
+  /// Says that a draw from a generator with this state follows.
+  static void note_draw(GeneratorState& generator);
   /// Says that `op` cannot be captured. Nothing if there is no capture.
   static void note_refusal(std::string_view op);
   /// Says that the capture has what this device would execute wrongly: it can be saved only.
@@ -81,7 +81,7 @@ public:
 
 private:
   struct Draws {
-    c10::intrusive_ptr<GeneratorImpl> generator;
+    std::shared_ptr<GeneratorState> generator;
     uint64_t increment = 0; // of its offset, for each replay
   };
 
@@ -92,7 +92,7 @@ private:
   void stop();
   void clear();
   // Gives the generator the next number if it has none in this capture.
-  void take_generator(GeneratorImpl& generator);
+  void take_generator(GeneratorState& generator);
   void check_draw_was_recorded() const;
 
   Context* context_ = nullptr;                   // of the capture

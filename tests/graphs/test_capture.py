@@ -198,6 +198,41 @@ def test_recomputed_dropout_is_the_same():
     assert torch.equal(y == 0, gradient == 0) and 0 < int((y == 0).sum()) < 64
 
 
+def test_states_that_generators_take_in_a_capture():
+    default, other = torch.webgpu.default_generators[0], torch.Generator(DEVICE)
+    own = default.graphsafe_get_state()
+
+    def draw():
+        first = torch.rand(8, device=DEVICE)
+        default.graphsafe_set_state(other)
+        try:
+            return first, torch.rand(8, device=DEVICE), F.dropout(torch.ones_like(first), 0.5)
+        finally:
+            default.graphsafe_set_state(own)
+
+    def seed():
+        torch.manual_seed(11)
+        other.manual_seed(12)
+
+    seed()
+    expected = [draw() for _ in range(3)]
+    offsets = own.get_offset(), other.get_offset()
+    seed()
+    graph, results = capture(draw)
+    # A replay goes on from the states, whichever generators have them by then.
+    later = other.graphsafe_get_state()
+    other.graphsafe_set_state(torch.Generator(DEVICE))
+    for step in expected:
+        graph.replay()
+        for got, wanted in zip(results, step, strict=True):
+            assert torch.equal(got, wanted)
+    assert (own.get_offset(), later.get_offset()) == offsets
+    clone = other.clone_state()
+    capture(lambda: torch.rand(4, device=DEVICE, generator=clone))
+    with pytest.raises(RuntimeError, match="generator"):
+        capture(lambda: torch.rand(4, device=DEVICE, generator=other.clone_state()))
+
+
 def test_state_of_a_generator_in_a_capture():
     generator = torch.Generator(DEVICE)
     state = generator.get_state()

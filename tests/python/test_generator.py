@@ -76,6 +76,34 @@ def test_own_generators_are_independent():
         generator.set_offset(3)
 
 
+def test_states_are_shared_and_cloned_as_on_cuda():
+    generator = torch.Generator(device="webgpu").manual_seed(42)
+    generator.set_offset(8)
+    shared, cloned = generator.graphsafe_get_state(), generator.clone_state()
+    assert shared.device == cloned.device == generator.device
+    generator.set_offset(16)
+    assert (shared.get_offset(), cloned.get_offset()) == (16, 8)
+    shared.manual_seed(7)
+    assert (generator.initial_seed(), cloned.initial_seed()) == (7, 42)
+    assert generator.graphsafe_set_state(cloned) is generator
+    assert (generator.initial_seed(), generator.get_offset()) == (42, 8)
+    cloned.set_offset(24)
+    assert (generator.get_offset(), shared.get_offset()) == (24, 0)
+    with pytest.raises(RuntimeError, match="expected a generator of webgpu:0, got cpu"):
+        generator.graphsafe_set_state(torch.Generator())
+
+
+def test_the_default_generator_takes_a_state():
+    default = torch.webgpu.default_generators[0]
+    torch.webgpu.manual_seed(5)
+    own = default.graphsafe_get_state()
+    other = torch.Generator(device="webgpu").manual_seed(6)
+    default.graphsafe_set_state(other)
+    assert torch.webgpu.initial_seed() == 6
+    default.graphsafe_set_state(own)
+    assert torch.webgpu.initial_seed() == 5
+
+
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_checkpoint_repeats_the_random_numbers(use_reentrant):
     x = torch.ones(64, device="webgpu", requires_grad=True)
