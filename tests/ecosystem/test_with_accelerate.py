@@ -264,10 +264,18 @@ def test_two_processes_on_the_cpu_if_the_program_says_so(run_two):
     assert all(line.split()[2].startswith("cpu") for line in lines)
 
 
-def test_two_processes_shard_one_model(run_two):
-    lines = run_two(TWO, ACCELERATE_USE_FSDP="true", FSDP_VERSION="2")
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"FSDP_VERSION": "2"}, "FSDPLinear"),
+        # The optimizer is made before the model is wrapped, and so has the original parameters.
+        ({"FSDP_VERSION": "1", "FSDP_USE_ORIG_PARAMS": "true"}, "FullyShardedDataParallel"),
+    ],
+)
+def test_two_processes_shard_one_model(run_two, options, name):
+    lines = run_two(TWO, ACCELERATE_USE_FSDP="true", **options)
     assert [line.split()[1:5] for line in lines] == [
-        [str(rank), f"webgpu:{rank}", "FSDPLinear", "32"] for rank in range(2)
+        [str(rank), f"webgpu:{rank}", name, "32"] for rank in range(2)
     ]
 
 
