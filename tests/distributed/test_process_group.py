@@ -126,6 +126,17 @@ def groups_by_name():
     dist.barrier(halves)
 
 
+@check
+def groups_are_not_split():
+    world = dist.group.WORLD
+    world.bound_device_id = torch.device("webgpu", 0)  # what init_process_group(device_id=) sets
+    try:
+        with pytest.raises(RuntimeError, match="does not support splitting"):
+            dist.split_group(split_ranks=[[0, 1]])
+    finally:
+        world.bound_device_id = None
+
+
 def gather_both(own, x, y):
     dist.all_gather([x, y], own.to(x.device))
 
