@@ -8,6 +8,7 @@ const web = dirname(dirname(fileURLToPath(import.meta.url)));
 const source = join(web, "..", "torch_webgpu", "share", "wgsl");
 
 const KERNELS = [
+  "conv_product",
   "fold_col2im",
   "fold_im2col",
   "gemm",
@@ -26,6 +27,8 @@ const KERNELS = [
   "sort_block",
   "sort_merge",
   "triangular",
+  "upsample",
+  "upsample_backward",
 ];
 
 // Comments say nothing to a shader; those that mark regions do.

@@ -2,6 +2,7 @@
 import * as autograd from "./autograd";
 import { addMethods } from "./methods";
 import * as asynchronous from "./ops/asynchronous";
+import * as conv from "./ops/conv";
 import * as factory from "./ops/factory";
 import * as indexing from "./ops/indexing";
 import * as loss from "./ops/loss";
@@ -9,10 +10,11 @@ import * as matmul from "./ops/matmul";
 import * as movement from "./ops/movement";
 import * as normalize from "./ops/normalize";
 import * as pointwise from "./ops/pointwise";
+import * as pool from "./ops/pool";
 import * as random from "./ops/random";
 import * as reduce from "./ops/reduce";
 import * as sort from "./ops/sort";
-import * as spatial from "./ops/spatial";
+import { fold, unfold_image } from "./ops/spatial";
 import { NotImplementedError, RuntimeError } from "./errors";
 import { notImplemented } from "./missing";
 import * as nnModule from "./nn";
@@ -67,16 +69,18 @@ const operators = checkedFunctions({
   ...binary,
   ...plain,
   ...asynchronous,
+  ...conv,
   ...factory,
   ...indexing,
   ...loss,
   ...matmul,
   ...movement,
   ...normalize,
+  ...pool,
   ...random,
   ...reduce,
   ...sort,
-  ...spatial,
+  ...{ fold, unfold_image },
   var: reduce.variance,
 });
 

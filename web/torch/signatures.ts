@@ -199,24 +199,29 @@ const WEIGHTED = "input weight bias stride padding";
 
 /** Functions of nn.functional alone, or that differ there. */
 const FUNCTIONAL: Record<string, Signature> = {
-  adaptive_avg_pool1d: "input output_size",
-  adaptive_avg_pool2d: "input output_size",
-  adaptive_max_pool1d: "input output_size",
-  adaptive_max_pool2d: "input output_size",
-  avg_pool1d: "input kernel_size stride padding ceil_mode count_include_pad",
-  avg_pool2d: "input kernel_size stride padding ceil_mode count_include_pad divisor_override",
-  conv1d: `${WEIGHTED} dilation groups`,
-  conv2d: `${WEIGHTED} dilation groups`,
-  conv_transpose1d: `${WEIGHTED} output_padding groups dilation`,
-  conv_transpose2d: `${WEIGHTED} output_padding groups dilation`,
   fold: "input output_size kernel_size dilation padding stride",
-  max_pool1d: "input kernel_size stride padding dilation ceil_mode",
-  max_pool2d: "input kernel_size stride padding dilation ceil_mode",
-  max_pool2d_with_indices: "input kernel_size stride padding dilation ceil_mode",
+  interpolate:
+    "input | size scale_factor mode align_corners recompute_scale_factor antialias",
   one_hot: "tensor num_classes",
   pad: "input pad mode value",
   unfold: "input kernel_size dilation padding stride",
 };
+
+// What exists of one to three dimensions.
+const MAX_POOL = "kernel_size stride padding dilation ceil_mode";
+const AVG_POOL = "kernel_size stride padding ceil_mode count_include_pad";
+for (const dims of [1, 2, 3]) {
+  Object.assign(FUNCTIONAL, {
+    [`conv${dims}d`]: `${WEIGHTED} dilation groups`,
+    [`conv_transpose${dims}d`]: `${WEIGHTED} output_padding groups dilation`,
+    [`max_pool${dims}d`]: `input ${MAX_POOL}`,
+    [`max_pool${dims}d_with_indices`]: `input ${MAX_POOL}`,
+    [`avg_pool${dims}d`]: `input ${AVG_POOL}${dims === 1 ? "" : " divisor_override"}`,
+    [`adaptive_avg_pool${dims}d`]: "input output_size",
+    [`adaptive_max_pool${dims}d`]: "input output_size",
+    [`adaptive_max_pool${dims}d_with_indices`]: "input output_size",
+  });
+}
 
 const CONVOLUTION = "in_channels out_channels kernel_size | stride padding dilation groups bias";
 
@@ -224,21 +229,9 @@ const RECURRENT = "input_size hidden_size | num_layers bias batch_first dropout 
 
 /** Classes of nn. */
 const CLASSES: Record<string, Signature> = {
-  AdaptiveAvgPool1d: "output_size",
-  AdaptiveAvgPool2d: "output_size",
-  AdaptiveMaxPool1d: "output_size",
-  AdaptiveMaxPool2d: "output_size",
-  AvgPool1d: "kernel_size stride padding ceil_mode count_include_pad",
-  AvgPool2d: "kernel_size stride padding ceil_mode count_include_pad divisor_override",
   BCELoss: "| weight reduction",
   BCEWithLogitsLoss: "| weight pos_weight reduction",
-  BatchNorm1d: "num_features | eps momentum affine track_running_stats",
-  BatchNorm2d: "num_features | eps momentum affine track_running_stats",
   CELU: "alpha",
-  Conv1d: CONVOLUTION,
-  Conv2d: CONVOLUTION,
-  ConvTranspose1d: `${CONVOLUTION} output_padding`,
-  ConvTranspose2d: `${CONVOLUTION} output_padding`,
   CosineEmbeddingLoss: "| margin reduction",
   CrossEntropyLoss: "| weight ignore_index label_smoothing reduction",
   Dropout: "p",
@@ -256,8 +249,6 @@ const CLASSES: Record<string, Signature> = {
   Hardtanh: "min_val max_val",
   HingeEmbeddingLoss: "| margin reduction",
   HuberLoss: "| delta reduction",
-  InstanceNorm1d: "num_features | eps momentum affine track_running_stats",
-  InstanceNorm2d: "num_features | eps momentum affine track_running_stats",
   KLDivLoss: "| log_target reduction",
   L1Loss: "| reduction",
   LSTM: RECURRENT,
@@ -268,8 +259,6 @@ const CLASSES: Record<string, Signature> = {
   LogSoftmax: "dim",
   MSELoss: "| reduction",
   MarginRankingLoss: "| margin reduction",
-  MaxPool1d: "kernel_size stride padding dilation ceil_mode",
-  MaxPool2d: "kernel_size stride padding dilation ceil_mode",
   Mish: "",
   ModuleList: "modules",
   MultiheadAttention: "embed_dim num_heads | batch_first",
@@ -294,7 +283,30 @@ const CLASSES: Record<string, Signature> = {
   Threshold: "threshold value",
   TripletMarginLoss: "| margin p eps swap reduction",
   Unflatten: "dim sizes",
+  Upsample: "| size scale_factor mode align_corners recompute_scale_factor",
+  UpsamplingBilinear2d: "| size scale_factor",
+  UpsamplingNearest2d: "| size scale_factor",
 };
+
+for (const dims of [1, 2, 3]) {
+  const norm = "num_features | eps momentum affine track_running_stats";
+  Object.assign(CLASSES, {
+    [`AdaptiveAvgPool${dims}d`]: "output_size",
+    [`AdaptiveMaxPool${dims}d`]: "output_size",
+    [`AvgPool${dims}d`]: `${AVG_POOL}${dims === 1 ? "" : " divisor_override"}`,
+    [`BatchNorm${dims}d`]: norm,
+    [`CircularPad${dims}d`]: "padding",
+    [`ConstantPad${dims}d`]: "padding value",
+    [`Conv${dims}d`]: `${CONVOLUTION} padding_mode`,
+    [`ConvTranspose${dims}d`]: `${CONVOLUTION} output_padding`,
+    [`Dropout${dims}d`]: "p",
+    [`InstanceNorm${dims}d`]: norm,
+    [`MaxPool${dims}d`]: MAX_POOL,
+    [`ReflectionPad${dims}d`]: "padding",
+    [`ReplicationPad${dims}d`]: "padding",
+    [`ZeroPad${dims}d`]: "padding",
+  });
+}
 
 interface Parsed {
   names: string[];

@@ -212,8 +212,11 @@ function write(
   new Uint8Array(buffer.bytes).set(data.subarray(from, from + size), at);
 }
 
-/** A device with the limits that every browser grants. Errors of shaders raise where they are submitted. */
-export function cpuDevice(): GPUDevice {
+/**
+ * A device with the limits that every browser grants, but for those that are given. Errors of shaders raise where they
+ * are submitted.
+ */
+export function cpuDevice(limits: Partial<GPUSupportedLimits> = {}): GPUDevice {
   const compiled = new Map<string, Compiled>();
   const compiledOnce = (code: string): Compiled => {
     const made = compiled.get(code) ?? compile(code);
@@ -227,6 +230,7 @@ export function cpuDevice(): GPUDevice {
       maxStorageBufferBindingSize: 134217728,
       maxBufferSize: 268435456,
       maxComputeWorkgroupsPerDimension: 65535,
+      ...limits,
     },
     lost: new Promise(() => undefined),
     addEventListener: () => undefined,

@@ -1,6 +1,8 @@
 // Layers by PyTorch's names, with its parameters' names, shapes and first values.
 import type { ClassLoss } from "../ops/loss";
-import type { Padding, Pair } from "../ops/spatial";
+import type { Padding } from "../ops/conv";
+import type { PadMode } from "../ops/pad";
+import { listOf, type Sizes } from "../ops/spatial";
 import * as f from "./functional";
 import { full, ones, tensor, zeros } from "../ops/factory";
 import { randn } from "../ops/random";
@@ -36,113 +38,167 @@ export class Linear extends Module {
 }
 
 export interface TransposedOptions extends Bias {
-  stride?: Pair;
-  padding?: Pair;
-  output_padding?: Pair;
-  dilation?: Pair;
+  stride?: Sizes;
+  padding?: Sizes;
+  output_padding?: Sizes;
+  dilation?: Sizes;
   groups?: number;
 }
 
 export interface ConvOptions extends Bias {
-  stride?: Pair;
+  stride?: Sizes;
   padding?: Padding;
-  dilation?: Pair;
+  dilation?: Sizes;
   groups?: number;
+  padding_mode?: "zeros" | Exclude<PadMode, "constant">;
 }
 
-const pairOf = (value: Pair): number[] => {
-  const list = [value].flat();
-  return [list[0]!, list[1] ?? list[0]!];
-};
+/** What the layers of all dimensions take. */
+type Layer<Options> = [
+  in_channels: number,
+  out_channels: number,
+  kernel_size: Sizes,
+  options?: Options,
+];
+
+const CONVOLUTIONS = { 1: f.conv1d, 2: f.conv2d, 3: f.conv3d } as const;
+const TRANSPOSED = { 1: f.conv_transpose1d, 2: f.conv_transpose2d, 3: f.conv_transpose3d } as const;
 
 /** A weight of [out or in channels, channels of a group, ...kernel], and a bias for each output. */
-abstract class Convolution<Options extends ConvOptions | TransposedOptions> extends Module {
+abstract class ConvolutionLayer<Options extends ConvOptions | TransposedOptions> extends Module {
   weight: Parameter;
   bias: Parameter | undefined;
 
   constructor(
-    shape: readonly number[],
-    out_channels: number,
+    protected readonly dims: 1 | 2 | 3,
     protected readonly options: Options,
+    channels: readonly [of: number, split: number],
+    out_channels: number,
+    kernel_size: Sizes,
   ) {
     super();
+    const groups = options.groups ?? 1;
+    const [of, split] = channels;
+    check(groups > 0, () => "groups must be a positive integer");
+    check(of % groups === 0, () => "the channels must be divisible by groups");
+    check(split % groups === 0, () => "the channels must be divisible by groups");
+    const kernel = listOf(kernel_size, dims, "kernel_size");
+    const shape = [of, split / groups, ...kernel];
     const bound = 1 / Math.sqrt(numelOf(shape.slice(1)));
     this.weight = uniform(shape, bound);
     this.bias = (options.bias ?? true) ? uniform([out_channels], bound) : undefined;
   }
 }
 
-export class Conv2d extends Convolution<ConvOptions> {
-  constructor(
-    in_channels: number,
-    out_channels: number,
-    kernel_size: Pair,
-    options: ConvOptions = {},
-  ) {
-    const ins = in_channels / (options.groups ?? 1);
-    super([out_channels, ins, ...pairOf(kernel_size)], out_channels, options);
+class Convolution extends ConvolutionLayer<ConvOptions> {
+  constructor(dims: 1 | 2 | 3, ...[ins, outs, kernel_size, options = {}]: Layer<ConvOptions>) {
+    super(dims, options, [outs, ins], outs, kernel_size);
+    const { padding_mode = "zeros", padding = 0, stride = 1 } = options;
+    if (!["zeros", "reflect", "replicate", "circular"].includes(padding_mode)) {
+      throw new RangeError(
+        "padding_mode must be one of {'zeros', 'reflect', 'replicate', 'circular'}, but got " +
+          `padding_mode='${padding_mode}'`,
+      );
+    }
+    if (typeof padding === "string" && !["same", "valid"].includes(padding)) {
+      throw new RangeError(
+        `Invalid padding string '${String(padding)}', should be one of {'valid', 'same'}`,
+      );
+    }
+    if (padding === "same" && [stride].flat().some((step) => step !== 1)) {
+      throw new RangeError("padding='same' is not supported for strided convolutions");
+    }
   }
 
   override forward(input: Tensor): Tensor {
-    const { stride, padding, dilation, groups } = this.options;
-    return f.conv2d(input, this.weight, this.bias, stride, padding, dilation, groups);
+    const { stride, padding, dilation, groups, padding_mode = "zeros" } = this.options;
+    const call = CONVOLUTIONS[this.dims];
+    if (padding_mode === "zeros") {
+      return call(input, this.weight, this.bias, stride, padding, dilation, groups);
+    }
+    const image = f.pad(input, this.around(), padding_mode);
+    return call(image, this.weight, this.bias, stride, 0, dilation, groups);
+  }
+
+  // The padding before and behind, from the last dimension.
+  private around(): number[] {
+    const { padding = 0, dilation = 1 } = this.options;
+    const steps = listOf(dilation, this.dims, "dilation");
+    const whole =
+      padding === "same"
+        ? steps.map((step, d) => step * (this.weight.shape[d + 2]! - 1))
+        : listOf(padding === "valid" ? 0 : padding, this.dims, "padding").map((size) => 2 * size);
+    return whole.reverse().flatMap((size) => [Math.floor(size / 2), Math.ceil(size / 2)]);
   }
 }
 
-export class Conv1d extends Convolution<ConvOptions> {
+class TransposedConvolution extends ConvolutionLayer<TransposedOptions> {
   constructor(
-    in_channels: number,
-    out_channels: number,
-    kernel_size: number,
-    options: ConvOptions = {},
+    dims: 1 | 2 | 3,
+    ...[ins, outs, kernel_size, options = {}]: Layer<TransposedOptions>
   ) {
-    const ins = in_channels / (options.groups ?? 1);
-    super([out_channels, ins, kernel_size], out_channels, options);
+    super(dims, options, [ins, outs], outs, kernel_size);
   }
 
-  override forward(input: Tensor): Tensor {
-    const { stride, padding, dilation, groups } = this.options;
-    return f.conv1d(input, this.weight, this.bias, stride, padding, dilation, groups);
-  }
-}
-
-export class ConvTranspose2d extends Convolution<TransposedOptions> {
-  constructor(
-    in_channels: number,
-    out_channels: number,
-    kernel_size: Pair,
-    options: TransposedOptions = {},
-  ) {
-    const outs = out_channels / (options.groups ?? 1);
-    super([in_channels, outs, ...pairOf(kernel_size)], out_channels, options);
-  }
-
-  override forward(input: Tensor): Tensor {
-    const { stride, padding, output_padding, groups, dilation } = this.options;
-    return f.conv_transpose2d(
+  /** `output_size` chooses among the sizes that a stride leaves open. */
+  override forward(input: Tensor, output_size?: readonly number[]): Tensor {
+    const { stride, padding, groups, dilation } = this.options;
+    return TRANSPOSED[this.dims](
       ...([input, this.weight, this.bias, stride, padding] as const),
-      ...([output_padding, groups, dilation] as const),
+      ...([this.extra(input, output_size), groups, dilation] as const),
     );
   }
+
+  private extra(input: Tensor, output_size?: readonly number[]): Sizes {
+    const { stride = 1, padding = 0, dilation = 1, output_padding = 0 } = this.options;
+    if (output_size === undefined) {
+      return output_padding;
+    }
+    const lists = [stride, padding, dilation].map((value) => listOf(value, this.dims, "size"));
+    const [steps, around, spread] = lists as [number[], number[], number[]];
+    return output_size.slice(-this.dims).map((wanted, d) => {
+      const size = input.shape.at(d - this.dims)!;
+      const reach = spread[d]! * (this.weight.shape[d + 2]! - 1) + 1;
+      const least = (size - 1) * steps[d]! - 2 * around[d]! + reach;
+      if (wanted < least || wanted >= least + steps[d]!) {
+        throw new RangeError(
+          `requested an output size of ${output_size.join(", ")}, but valid sizes of dimension ${d} ` +
+            `range from ${least} to ${least + steps[d]! - 1}`,
+        );
+      }
+      return wanted - least;
+    });
+  }
 }
 
-export class ConvTranspose1d extends Convolution<TransposedOptions> {
-  constructor(
-    in_channels: number,
-    out_channels: number,
-    kernel_size: number,
-    options: TransposedOptions = {},
-  ) {
-    const outs = out_channels / (options.groups ?? 1);
-    super([in_channels, outs, kernel_size], out_channels, options);
+export class Conv1d extends Convolution {
+  constructor(...args: Layer<ConvOptions>) {
+    super(1, ...args);
   }
-
-  override forward(input: Tensor): Tensor {
-    const { stride, padding, output_padding, groups, dilation } = this.options;
-    return f.conv_transpose1d(
-      ...([input, this.weight, this.bias, stride, padding] as const),
-      ...([output_padding, groups, dilation] as const),
-    );
+}
+export class Conv2d extends Convolution {
+  constructor(...args: Layer<ConvOptions>) {
+    super(2, ...args);
+  }
+}
+export class Conv3d extends Convolution {
+  constructor(...args: Layer<ConvOptions>) {
+    super(3, ...args);
+  }
+}
+export class ConvTranspose1d extends TransposedConvolution {
+  constructor(...args: Layer<TransposedOptions>) {
+    super(1, ...args);
+  }
+}
+export class ConvTranspose2d extends TransposedConvolution {
+  constructor(...args: Layer<TransposedOptions>) {
+    super(2, ...args);
+  }
+}
+export class ConvTranspose3d extends TransposedConvolution {
+  constructor(...args: Layer<TransposedOptions>) {
+    super(3, ...args);
   }
 }
 
@@ -254,6 +310,7 @@ class BatchNorm extends Module {
 }
 export class BatchNorm1d extends BatchNorm {}
 export class BatchNorm2d extends BatchNorm {}
+export class BatchNorm3d extends BatchNorm {}
 
 class InstanceNorm extends Module {
   weight: Parameter | undefined;
@@ -303,6 +360,11 @@ export class InstanceNorm2d extends InstanceNorm {
     super(num_features, options, 4);
   }
 }
+export class InstanceNorm3d extends InstanceNorm {
+  constructor(num_features: number, options: BatchNormOptions = {}) {
+    super(num_features, options, 5);
+  }
+}
 
 export class GroupNorm extends Module {
   weight: Parameter | undefined;
@@ -333,6 +395,8 @@ export class Dropout extends Module {
     return f.dropout(input, this.p, this.training);
   }
 }
+
+export type UpsamplingSize = Pick<f.Resampling, "size" | "scale_factor">;
 
 /** A layer of one function: `args` follow its input. */
 export type Activation<A extends unknown[]> = new (
@@ -389,12 +453,54 @@ export const Unflatten = activation((input: Tensor, dim: number, sizes: readonly
 );
 export const MaxPool1d = activation(f.max_pool1d);
 export const MaxPool2d = activation(f.max_pool2d);
+export const MaxPool3d = activation(f.max_pool3d);
 export const AvgPool1d = activation(f.avg_pool1d);
 export const AvgPool2d = activation(f.avg_pool2d);
+export const AvgPool3d = activation(f.avg_pool3d);
 export const AdaptiveAvgPool1d = activation(f.adaptive_avg_pool1d);
 export const AdaptiveAvgPool2d = activation(f.adaptive_avg_pool2d);
+export const AdaptiveAvgPool3d = activation(f.adaptive_avg_pool3d);
 export const AdaptiveMaxPool1d = activation(f.adaptive_max_pool1d);
 export const AdaptiveMaxPool2d = activation(f.adaptive_max_pool2d);
+export const AdaptiveMaxPool3d = activation(f.adaptive_max_pool3d);
+
+/** Layers that pad. `value` is that of a constant. */
+const padding = (dims: number, mode: PadMode) =>
+  activation((input: Tensor, sizes: Sizes, value?: number) =>
+    f.pad(input, listOf(sizes, 2 * dims, "padding"), mode, value),
+  );
+export const ConstantPad1d = padding(1, "constant");
+export const ConstantPad2d = padding(2, "constant");
+export const ConstantPad3d = padding(3, "constant");
+export const ZeroPad1d = padding(1, "constant");
+export const ZeroPad2d = padding(2, "constant");
+export const ZeroPad3d = padding(3, "constant");
+export const ReflectionPad1d = padding(1, "reflect");
+export const ReflectionPad2d = padding(2, "reflect");
+export const ReflectionPad3d = padding(3, "reflect");
+export const ReplicationPad1d = padding(1, "replicate");
+export const ReplicationPad2d = padding(2, "replicate");
+export const ReplicationPad3d = padding(3, "replicate");
+export const CircularPad1d = padding(1, "circular");
+export const CircularPad2d = padding(2, "circular");
+export const CircularPad3d = padding(3, "circular");
+
+/** Resampling: `new nn.Upsample({ scale_factor: 2, mode: "bilinear" })`. */
+export class Upsample extends Module {
+  constructor(private readonly options: f.Resampling = {}) {
+    super();
+  }
+
+  override forward(input: Tensor): Tensor {
+    return f.interpolate(input, this.options);
+  }
+}
+export const UpsamplingNearest2d = activation((input: Tensor, options: UpsamplingSize) =>
+  f.interpolate(input, { ...options, mode: "nearest" }),
+);
+export const UpsamplingBilinear2d = activation((input: Tensor, options: UpsamplingSize) =>
+  f.interpolate(input, { ...options, mode: "bilinear", align_corners: true }),
+);
 
 export class PReLU extends Module {
   weight: Parameter;
