@@ -200,8 +200,7 @@ const WEIGHTED = "input weight bias stride padding";
 /** Functions of nn.functional alone, or that differ there. */
 const FUNCTIONAL: Record<string, Signature> = {
   fold: "input output_size kernel_size dilation padding stride",
-  interpolate:
-    "input | size scale_factor mode align_corners recompute_scale_factor antialias",
+  interpolate: "input | size scale_factor mode align_corners recompute_scale_factor antialias",
   one_hot: "tensor num_classes",
   pad: "input pad mode value",
   unfold: "input kernel_size dilation padding stride",
@@ -227,6 +226,8 @@ const CONVOLUTION = "in_channels out_channels kernel_size | stride padding dilat
 
 const RECURRENT = "input_size hidden_size | num_layers bias batch_first dropout bidirectional";
 
+const CELL = "input_size hidden_size | bias";
+
 /** Classes of nn. */
 const CLASSES: Record<string, Signature> = {
   BCELoss: "| weight reduction",
@@ -241,6 +242,7 @@ const CLASSES: Record<string, Signature> = {
   GELU: "approximate",
   GLU: "dim",
   GRU: RECURRENT,
+  GRUCell: CELL,
   GaussianNLLLoss: "| full eps reduction",
   GroupNorm: "num_groups num_channels | eps affine",
   Hardshrink: "lambd",
@@ -251,7 +253,8 @@ const CLASSES: Record<string, Signature> = {
   HuberLoss: "| delta reduction",
   KLDivLoss: "| log_target reduction",
   L1Loss: "| reduction",
-  LSTM: RECURRENT,
+  LSTM: `${RECURRENT} proj_size`,
+  LSTMCell: CELL,
   LayerNorm: "normalized_shape | eps elementwise_affine bias",
   LeakyReLU: "negative_slope",
   Linear: "in_features out_features | bias",
@@ -267,6 +270,7 @@ const CLASSES: Record<string, Signature> = {
   PoissonNLLLoss: "| log_input full eps reduction",
   RMSNorm: "normalized_shape | eps elementwise_affine",
   RNN: `${RECURRENT} nonlinearity`,
+  RNNCell: `${CELL} nonlinearity`,
   ReLU6: "",
   ReLU: "",
   SELU: "",

@@ -18,6 +18,44 @@ LAYERS = [
     ("GRU", [3, 4, {"num_layers": 2, "bidirectional": True}], [(4, 2, 3), (4, 2, 4)]),
     ("GRU", [3, 4, {"batch_first": True}], [(5, 3), (1, 4)]),
     ("RNN", [3, 4, {"nonlinearity": "relu", "num_layers": 2}], [(5, 2, 3)]),
+    ("LSTM", [3, 5, {"proj_size": 2, "num_layers": 2, "bidirectional": True}], [(4, 2, 3)]),
+    ("LSTM", [3, 5, {"proj_size": 2, "bias": False}], [(4, 2, 3), (1, 2, 2), (1, 2, 5)]),
+    ("LSTMCell", [3, 4], [(2, 3)]),
+    ("LSTMCell", [3, 4, {"bias": False}], [(3,), (4,), (4,)]),
+    ("GRUCell", [3, 4], [(2, 3), (2, 4)]),
+    ("RNNCell", [3, 4, {"nonlinearity": "relu"}], [(2, 3)]),
+    ("Conv1d", [2, 3, 3, {"padding": 2, "padding_mode": "circular", "stride": 2}], [(2, 2, 5)]),
+    ("Conv2d", [2, 3, 3, {"padding": [2, 1], "padding_mode": "reflect"}], [(2, 2, 5, 4)]),
+    ("Conv2d", [1, 3, [2, 3], {"padding": "same", "padding_mode": "replicate"}], [(1, 4, 5)]),
+    ("Conv3d", [2, 4, [2, 3, 1], {"groups": 2, "stride": [1, 2, 1]}], [(2, 2, 3, 5, 4)]),
+    ("Conv3d", [1, 2, 2, {"padding": "same", "padding_mode": "circular"}], [(1, 1, 3, 4, 2)]),
+    ("ConvTranspose3d", [2, 3, 2, {"stride": 2, "output_padding": 1}], [(1, 2, 2, 3, 2)]),
+    ("MaxPool3d", [2], [(1, 2, 4, 4, 5)]),
+    ("AvgPool3d", [[2, 3, 2], 1, 1], [(1, 2, 4, 4, 5)]),
+    ("AdaptiveAvgPool3d", [[2, 1, 3]], [(1, 2, 4, 4, 5)]),
+    ("AdaptiveMaxPool3d", [2], [(2, 3, 4, 5)]),
+    ("BatchNorm3d", [2], [(2, 2, 3, 2, 2)]),
+    ("InstanceNorm3d", [2, {"affine": True}], [(2, 2, 3, 2, 2)]),
+    ("ConstantPad1d", [[1, 2], 3.5], [(2, 2, 4)]),
+    ("ZeroPad2d", [1], [(2, 2, 3, 4)]),
+    ("ReflectionPad1d", [3], [(2, 2, 4)]),
+    ("ReflectionPad3d", [1], [(1, 1, 2, 3, 2)]),
+    ("ReplicationPad2d", [[0, 3, 2, 1]], [(2, 3, 4)]),
+    ("CircularPad2d", [[2, 1, 0, 3]], [(2, 2, 3, 4)]),
+    ("Upsample", [{"scale_factor": 2}], [(1, 2, 3, 4)]),
+    ("Upsample", [{"size": [5, 3], "mode": "bilinear"}], [(1, 2, 3, 4)]),
+    (
+        "Upsample",
+        [{"scale_factor": 1.5, "mode": "bilinear", "align_corners": True}],
+        [(1, 2, 4, 4)],
+    ),
+    (
+        "Upsample",
+        [{"scale_factor": 1.7, "mode": "trilinear", "recompute_scale_factor": True}],
+        [(1, 1, 3, 2, 4)],
+    ),
+    ("UpsamplingNearest2d", [{"scale_factor": 3}], [(1, 2, 3, 4)]),
+    ("UpsamplingBilinear2d", [{"size": [7, 5]}], [(1, 2, 3, 4)]),
     ("ConvTranspose1d", [2, 3, 3, {"stride": 2, "padding": 1, "output_padding": 1}], [(2, 2, 5)]),
     ("Conv1d", [2, 4, 4, {"padding": "same", "dilation": 3, "groups": 2}], [(2, 2, 12)]),
     ("Conv2d", [2, 3, [2, 3], {"padding": "same"}], [(2, 2, 5, 4)]),
@@ -97,7 +135,8 @@ def einsums():
 
 
 def main():
-    warnings.filterwarnings("ignore", message="Using padding='same'")
+    warnings.filterwarnings("ignore", message="Using padding=.same.")
+    warnings.filterwarnings("ignore", message="LSTM with projections")
     torch.manual_seed(0)
     result = []
     for name, args, shapes in LAYERS:
@@ -106,7 +145,9 @@ def main():
         layer = getattr(torch.nn, name)(*plain, **options)
         before = {key: value.clone() for key, value in layer.state_dict().items()}
         inputs = [torch.randn(shape, requires_grad=True) for shape in shapes]
-        outputs = flat(layer(*inputs))
+        # Both states of an LSTM are one argument.
+        states = name.startswith("LSTM") and len(inputs) > 1
+        outputs = flat(layer(inputs[0], inputs[1:]) if states else layer(*inputs))
         weights = [torch.rand_like(one) for one in outputs]
         leaves = [*inputs, *layer.parameters()]
         gradients = torch.autograd.grad(outputs, leaves, weights)

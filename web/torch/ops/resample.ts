@@ -107,7 +107,8 @@ export function interpolate(input: Tensor, options: Resampling = {}): Tensor {
       : "only one of size or scale_factor should be defined",
   );
   const spatial = input.shape.slice(2);
-  const scales = scale_factor === undefined ? undefined : listOf(scale_factor, dims, "scale_factor");
+  const scales =
+    scale_factor === undefined ? undefined : listOf(scale_factor, dims, "scale_factor");
   check(
     options.recompute_scale_factor !== true || scales !== undefined,
     () => "recompute_scale_factor is not meaningful with an explicit size.",
@@ -142,7 +143,9 @@ export function interpolate(input: Tensor, options: Resampling = {}): Tensor {
   }
   const [plain, of] = MODES[mode];
   if (of !== undefined && of !== dims) {
-    throw new NotImplementedError(`Got ${dims + 2}D input, but ${mode} mode needs ${of + 2}D input`);
+    throw new NotImplementedError(
+      `Got ${dims + 2}D input, but ${mode} mode needs ${of + 2}D input`,
+    );
   }
   if (!isFloating(input.dtype)) {
     throw new NotImplementedError(`interpolate() not implemented for ${input.dtype}`);
