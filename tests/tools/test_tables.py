@@ -32,6 +32,13 @@ def test_a_row_leaves_much_to_defaults(tmp_path):
     assert (reduction.lift, reduction.finish) == ("x", "a")
 
 
+def test_gradients(tmp_path):
+    text = '- {op: f, inputs: [a, b], f32: "a", grad: ["let x = sin_of(b); g * x", null]}'
+    row = read(tmp_path, "pointwise", text)["f"]
+    assert row.grad == ("let x = sin_of(b); g * x", None)
+    assert row.grad_as == {}
+
+
 def test_only_whole_words_name_inputs_and_scalars(tmp_path):
     text = '- {op: f, inputs: [a], f32: "bess0(a.b, vec2<f32>(a).e)"}'
     assert read(tmp_path, "pointwise", text)["f"].scalars == 0
@@ -49,6 +56,22 @@ def test_only_whole_words_name_inputs_and_scalars(tmp_path):
         ("pointwise", '- {op: sin, inputs: [x], f32: "x"}', "sin: inputs are called a, b, c, d, e"),
         ("pointwise", '- {op: sin, inputs: [a], f32: "b"}', "sin: an expression names b"),
         ("pointwise", '- {op: sin, inputs: [a], f32: "s4"}', "sin: an expression names s4"),
+        (
+            "pointwise",
+            '- {op: sin, inputs: [a], f32: "a", grad: [g, g]}',
+            "2 gradients of 1 inputs",
+        ),
+        (
+            "pointwise",
+            '- {op: sin, inputs: [a], f32: "a", grad: [0.0]}',
+            "sin: a gradient is a form",
+        ),
+        ("pointwise", '- {op: sin, inputs: [a], f32: "a", grad: ["g * b"]}', "a gradient names b"),
+        (
+            "pointwise",
+            '- {op: sin, inputs: [a], f32: "a", grad_as: {cos: ["s0 * g"]}}',
+            "sin: a gradient names s0",
+        ),
         ("pointwise", '- {op: sin, inputs: [a], result: int, f32: "a"}', "sin: result must be one"),
         (
             "pointwise",

@@ -54,6 +54,9 @@ class PointwiseRow:
     bool_inputs: tuple[str, ...]
     for_dtype: dict[str, str]
     for_argument: dict[float, str]
+    # Formulas by input; those of operators that differentiate otherwise, by their names.
+    grad: tuple[str | None, ...]
+    grad_as: dict[str, tuple[str | None, ...]]
 
 
 @dataclass(frozen=True)
@@ -237,7 +240,8 @@ def _check_names(fields: _Fields, values: Mapping, row: Row, declared: set[str])
     """The names in the row's WGSL are there. A shader's compiler would say the same, but only when
     the operator first runs."""
     # WGSL's own functions have no underscore.
-    for name in re.findall(r"\b([A-Za-z]\w*_\w+)\(", " ".join(_texts(values))):
+    texts = _texts({key: text for key, text in values.items() if key not in ("grad", "grad_as")})
+    for name in re.findall(r"\b([A-Za-z]\w*_\w+)\(", " ".join(texts)):
         if name not in declared:
             fields.fail(f"csrc/wgsl/lib declares no function {name}")
     if not isinstance(row, PointwiseRow):
@@ -306,6 +310,7 @@ def _pointwise(fields: _Fields, op: str, stub: str, structs: Mapping) -> Pointwi
     bool_inputs = fields.take("bool_inputs", list, [])
     if not set(bool_inputs) <= set(inputs):
         fields.fail("bool_inputs names what is no input")
+    grad_as = fields.take("grad_as", dict, {})
     return PointwiseRow(
         op,
         stub,
@@ -321,7 +326,32 @@ def _pointwise(fields: _Fields, op: str, stub: str, structs: Mapping) -> Pointwi
         bool_inputs=tuple(bool_inputs),
         for_dtype=fields.take("for_dtype", dict, {}),
         for_argument=fields.take("for_argument", dict, {}),
+        grad=_gradients(fields, inputs, scalars, fields.take("grad", list, [])),
+        grad_as={
+            name: _gradients(fields, inputs, scalars, formulas)
+            for name, formulas in grad_as.items()
+        },
     )
+
+
+def _gradients(
+    fields: _Fields, inputs: list[str], scalars: int, formulas: list
+) -> tuple[str | None, ...]:
+    """The formulas of the inputs' gradients. What their functions are, web/tools/gradients.mjs
+    knows."""
+    if formulas and len(formulas) != len(inputs):
+        fields.fail(f"{len(formulas)} gradients of {len(inputs)} inputs")
+    for text in formulas:
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            fields.fail(f"a gradient is a formula in quotes, or null, not {text!r}")
+        known = {"g", "out", "pi", "nan", "let", *inputs, *(f"s{k}" for k in range(scalars))}
+        known |= set(re.findall(r"\blet (\w+) =", text))
+        for name in re.findall(r"(?<![\w.])[A-Za-z_]\w*(?![\w(])", text):
+            if name not in known:
+                fields.fail(f"a gradient names {name}, which is neither input nor scalar")
+    return tuple(formulas)
 
 
 def _check_others(where: str, row: PointwiseRow, table: Table) -> None:

@@ -1,8 +1,10 @@
-// Writes web/torch/generated/wgsl.mjs: what the build knows of the kernels, the rows and the function library
-// (torch_webgpu/share/wgsl, see csrc/wgsl/README.md), as far as web/torch uses it, without comments.
+// Writes web/torch/generated: wgsl.mjs is what the build knows of the kernels, the rows and the function library
+// (torch_webgpu/share/wgsl, see csrc/wgsl/README.md), as far as web/torch uses it, without comments; gradients.mjs has the
+// gradients of pointwise rows.
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { gradients } from "./gradients.mjs";
 
 const web = dirname(dirname(fileURLToPath(import.meta.url)));
 const source = join(web, "..", "torch_webgpu", "share", "wgsl");
@@ -58,6 +60,15 @@ function kernelData(kernel) {
   };
 }
 
+// Those are functions of gradients.mjs.
+const withoutGradients = (rows) =>
+  Object.fromEntries(
+    Object.entries(rows).map(([name, row]) => [
+      name,
+      { ...row, grad: undefined, grad_as: undefined },
+    ]),
+  );
+
 export async function writeTables() {
   const [kernels, library, tables] = await Promise.all(["kernels", "library", "tables"].map(read));
   const data = {
@@ -72,7 +83,7 @@ export async function writeTables() {
     library: Object.fromEntries(
       Object.entries(library).map(([name, declaration]) => [name, stripped(declaration.text)]),
     ),
-    pointwise: tables.pointwise,
+    pointwise: withoutGradients(tables.pointwise),
     reduce: tables.reduce,
     scan: tables.scan,
     random: tables.random,
@@ -87,6 +98,10 @@ export async function writeTables() {
   await writeFile(
     join(folder, "wgsl.mjs"),
     "// Written by web/tools/tables.mjs.\n" + text.join(""),
+  );
+  await writeFile(
+    join(folder, "gradients.mjs"),
+    "// Written by web/tools/gradients.mjs.\n" + gradients(tables.pointwise),
   );
 }
 

@@ -52,7 +52,7 @@ export interface RunOptions {
   compute?: DType;
   /** The operator, for errors. */
   label?: string;
-  /** The row of gradients.ts that has the gradients; the row's own by default. */
+  /** Whose gradients it has: a name of the row's grad_as; by default the row's own. */
   formula?: string;
   /** Written in place of a new tensor. */
   out?: Tensor;
@@ -310,7 +310,7 @@ function recordRow(
   operands: readonly Operand[],
   scalars: readonly Scalar[],
 ): Tensor {
-  const formula = formulas[formulaName];
+  const formula = formulas()[formulaName];
   const inputs = operands.map((t) => (isTensor(t) ? t : undefined));
   if (formula === undefined) {
     return record(out, label, inputs, undefined);

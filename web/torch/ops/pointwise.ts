@@ -414,10 +414,10 @@ function clampTo(self: Tensor, min?: Operand, max?: Operand, out?: Tensor): Tens
     return elementwise("clamp", [self, tensorOf(min), tensorOf(max)], target);
   }
   if (min !== undefined && isTensor(min)) {
-    return elementwise("maximum", [self, min], { ...target, formula: "clamp_min_tensor" });
+    return elementwise("maximum", [self, min], { ...target, formula: "clamp_min" });
   }
   if (max !== undefined && isTensor(max)) {
-    return elementwise("minimum", [self, max], { ...target, formula: "clamp_max_tensor" });
+    return elementwise("minimum", [self, max], { ...target, formula: "clamp_max" });
   }
   const compute = resultType(
     [self, ...[min, max].filter((bound) => bound !== undefined)].map(typed),
@@ -486,7 +486,7 @@ export function where(condition: Tensor, self: Operand, other: Operand): Tensor 
   if (!records(wide)) {
     return out;
   }
-  const [, first, second] = formulas.where!;
+  const [, first, second] = formulas().where!;
   const context = { a: condition } as never;
   return record(out, nodeName("where"), wide, (g) => [first!(g, context), second!(g, context)]);
 }

@@ -1,4 +1,4 @@
-// The module that tools/tables.mjs writes. It is absent before the first build.
+// The modules that tools/tables.mjs writes. They are absent before the first build.
 declare module "*/generated/wgsl.mjs" {
   export const kernels: never;
   export const library: never;
@@ -7,4 +7,7 @@ declare module "*/generated/wgsl.mjs" {
   export const scan: never;
   export const random: never;
   export const factory: never;
+}
+declare module "*/generated/gradients.mjs" {
+  export const formulas: never;
 }
