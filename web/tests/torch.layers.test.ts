@@ -1,6 +1,6 @@
 // Layers of nn against those of PyTorch: results, gradients, and states. Without a GPU.
 import { beforeAll, expect, test } from "vitest";
-import { nn, optim, torch, Tensor } from "../torch";
+import { nn, optim, Slice, torch, Tensor } from "../torch";
 import { cpuDevice } from "./cpu/device";
 import { bytesOf } from "./torch/files";
 
@@ -23,12 +23,24 @@ interface Einsum {
   gradients: Tensor[];
 }
 
+interface Call {
+  name: string;
+  inputs: Tensor[];
+  args: unknown[];
+  output: Tensor;
+  weight: Tensor;
+  gradients: Tensor[];
+}
+
 let layers: Layer[] = [];
 let einsums: Einsum[] = [];
+let calls: Call[] = [];
 
 beforeAll(async () => {
   await torch.init(cpuDevice());
-  ({ layers, einsums } = torch.load<{ layers: Layer[]; einsums: Einsum[] }>(bytesOf("layers.pt")));
+  ({ layers, einsums, calls } = torch.load<{ layers: Layer[]; einsums: Einsum[]; calls: Call[] }>(
+    bytesOf("layers.pt"),
+  ));
 });
 
 const flat = (value: unknown): Tensor[] =>
@@ -67,6 +79,24 @@ test("layers", async () => {
   }
 });
 
+test("functions", async () => {
+  expect(calls.length).toBeGreaterThan(10);
+  for (const { name, inputs, args, output, weight, gradients } of calls) {
+    inputs.forEach((one) => one.requires_grad_());
+    const path = name.split(".");
+    const at = path.length === 1 ? torch : path[0] === "nn" ? nn.functional : inputs[0];
+    const call = (at as unknown as Record<string, (...all: unknown[]) => Tensor>)[path.at(-1)!]!;
+    const given = name.startsWith("Tensor.") ? args : [...inputs, ...args];
+    const what = `${name}(${JSON.stringify(args)})`;
+    const result = call.apply(at, given);
+    await same(what, result, output);
+    const found = torch.autograd.grad(result, inputs, [weight], { allow_unused: true });
+    for (const [k, gradient] of gradients.entries()) {
+      await same(`${what}: gradient ${k}`, found[k] ?? torch.zeros_like(gradient), gradient);
+    }
+  }
+});
+
 test("einsum", async () => {
   expect(einsums.length).toBeGreaterThan(15);
   for (const { equation, operands, output, weight, gradients } of einsums) {
@@ -78,6 +108,88 @@ test("einsum", async () => {
       await same(`${equation}: gradient ${k}`, found[k], gradient);
     }
   }
+});
+
+test("composed functions", async () => {
+  const x = torch.tensor([2, 3]);
+  expect(await torch.vander(x, 3).tolist()).toEqual([[4, 2, 1], [9, 3, 1]]); // prettier-ignore
+  expect(await torch.vander(x, 3, true).tolist()).toEqual([[1, 2, 4], [1, 3, 9]]); // prettier-ignore
+  expect(await torch.matrix_power(torch.ones([2, 2]), 0).tolist()).toEqual([[1, 0], [0, 1]]); // prettier-ignore
+  expect(await torch.cartesian_prod(x, x).tolist()).toEqual([[2, 2], [2, 3], [3, 2], [3, 3]]); // prettier-ignore
+  expect(torch.matrix_power(torch.ones([2, 2]), 1).shape).toEqual([2, 2]);
+  expect(() => torch.matrix_power(torch.ones([2, 2]), -1)).toThrow(/needs inverses/);
+  expect(x.new_ones([2]).dtype).toBe("int64");
+  expect([x.nelement(), x.element_size(), x.ndimension()]).toEqual([2, 8, 1]);
+});
+
+test("forms that change their tensor", async () => {
+  const x = torch.tensor([1, 2, 3], { dtype: "float32" });
+  const half = x.at(new Slice(1)).subtract_(5).absolute_();
+  expect(await x.tolist()).toEqual([1, 3, 2]);
+  expect(await half.tolist()).toEqual([3, 2]);
+  expect(await x.ge_(2).tolist()).toEqual([0, 1, 1]);
+  expect(await x.cumsum_(0).tolist()).toEqual([0, 1, 2]);
+  expect(() => x.eq_(torch.ones([2, 3]))).toThrow(/output with shape \[3\] doesn't match/);
+  expect(() => torch.tensor([1]).logit_()).toThrow(/can't be cast to the desired output type Long/);
+  expect(() => x.requires_grad_().sign_()).toThrow(/a leaf Variable that requires grad/);
+  expect(() => (x as unknown as { ge_: (...all: unknown[]) => void }).ge_(1, 2)).toThrow(
+    "ge_(other) takes at most 1 arguments",
+  );
+});
+
+test("layers with chance", async () => {
+  torch.manual_seed(3);
+  const x = torch.ones([4, 6, 5]);
+  const dropped = new nn.Dropout1d(0.5).forward(x);
+  const channels = await dropped.mean(2).reshape(-1).tolist();
+  expect(new Set(channels as number[])).toEqual(new Set([0, 2]));
+  for (const Layer of [nn.AlphaDropout, nn.FeatureAlphaDropout]) {
+    const normal = torch.randn([40, 50, 3]);
+    const out = new Layer(0.3).forward(normal);
+    expect(Math.abs(Number(await out.mean().item()))).toBeLessThan(0.15);
+    expect(Math.abs(Number(await out.std().item()) - 1)).toBeLessThan(0.15);
+    expect(new Layer(0.3).eval().forward(normal)).toBe(normal);
+  }
+  expect(() => new nn.Dropout2d(2)).toThrow(RangeError);
+  const slopes = new nn.RReLU(0.25, 0.5).forward(torch.full([50], -1, { dtype: "float32" }));
+  expect(Number(await slopes.max().item())).toBeLessThanOrEqual(-0.25);
+  expect(Number(await slopes.min().item())).toBeGreaterThanOrEqual(-0.5);
+  const logits = torch.tensor([[0, 50, 0]], { dtype: "float32", requires_grad: true }); // prettier-ignore
+  const chosen = nn.functional.gumbel_softmax(logits, 1, { hard: true });
+  expect(await chosen.round().tolist()).toEqual([[0, 1, 0]]);
+  expect(torch.autograd.grad(chosen.sum(), [logits])[0]!.shape).toEqual([1, 3]);
+});
+
+test("ParameterList", () => {
+  const list = new nn.ParameterList([torch.ones([2]), torch.zeros([3])]);
+  expect([...list].map(({ shape }) => shape)).toEqual([[2], [3]]);
+  expect(list.length).toBe(2);
+  expect([...list.state_dict().keys()]).toEqual(["0", "1"]);
+  expect(() => list.forward()).toThrow(/no forward/);
+});
+
+test("layers that check what they are given", () => {
+  expect(() => new nn.LSTM(3, 4, { proj_size: 4 })).toThrow(/smaller than hidden_size/);
+  expect(() => new nn.RNNCell(3, 4, { nonlinearity: "gelu" as "relu" })).toThrow(RangeError);
+  expect(() => new nn.GRUCell(3, 4).forward(torch.ones([2, 2]))).toThrow(/GRUCell: Expected input/);
+  expect(() => new nn.GRUCell(3, 4).forward(torch.ones([2, 3]), torch.ones([1, 4]))).toThrow(
+    /Expected hidden of \[2, 4\], got \[1, 4\]/,
+  );
+  const mode = { padding_mode: "mirror" as "reflect" };
+  expect(() => new nn.Conv1d(1, 1, 3, mode)).toThrow(RangeError);
+  expect(() => new nn.Conv2d(1, 1, 3, { padding: "same", stride: 2 })).toThrow(RangeError);
+  expect(() => new nn.Conv2d(3, 4, 3, { groups: 2 })).toThrow(/divisible by groups/);
+  const back = new nn.ConvTranspose1d(1, 1, 3, { stride: 2 });
+  expect(back.forward(torch.ones([1, 1, 4]), [10]).shape).toEqual([1, 1, 10]);
+  expect(() => back.forward(torch.ones([1, 1, 4]), [12])).toThrow(/valid sizes .* from 9 to 10/);
+  const f = nn.functional;
+  const image = torch.ones([1, 1, 3, 3]);
+  expect(() => f.pad(image, [0, 0, 3, 0], "reflect")).toThrow(/Padding size should be less than/);
+  expect(() => f.pad(image, [4, 0, 0, 0], "circular")).toThrow(/wrapping around more than once/);
+  expect(() => f.interpolate(image)).toThrow(/either size or scale_factor should be defined/);
+  expect(() => f.interpolate(image, { size: 2, align_corners: true })).toThrow(RangeError);
+  expect(() => f.interpolate(image, { size: 2, mode: "linear" })).toThrow(/Got 4D input/);
+  expect(() => f.interpolate(image, { size: 2, antialias: true })).toThrow(RangeError);
 });
 
 test("ModuleDict", () => {

@@ -16,6 +16,8 @@ const KERNELS = [
   "gemm",
   "gemm_direct",
   "generate",
+  "grid_sample",
+  "grid_sample_backward",
   "index_combine",
   "index_copy",
   "index_fill",

@@ -2,8 +2,10 @@
 import * as autograd from "./autograd";
 import { addMethods } from "./methods";
 import * as asynchronous from "./ops/asynchronous";
+import * as compose from "./ops/compose";
 import * as conv from "./ops/conv";
 import * as factory from "./ops/factory";
+import { pixel_shuffle, pixel_unshuffle, channel_shuffle } from "./ops/image";
 import * as indexing from "./ops/indexing";
 import * as loss from "./ops/loss";
 import * as matmul from "./ops/matmul";
@@ -63,12 +65,15 @@ async function init(device?: GPUDevice): Promise<GPUDevice> {
 }
 
 const { unary, binary, ...plain } = pointwise;
+const { aliases, ...composed } = compose;
 
 const operators = checkedFunctions({
   ...unary,
   ...binary,
   ...plain,
   ...asynchronous,
+  ...aliases,
+  ...composed,
   ...conv,
   ...factory,
   ...indexing,
@@ -80,7 +85,7 @@ const operators = checkedFunctions({
   ...random,
   ...reduce,
   ...sort,
-  ...{ fold, unfold_image },
+  ...{ channel_shuffle, fold, pixel_shuffle, pixel_unshuffle, unfold_image },
   var: reduce.variance,
 });
 
@@ -137,26 +142,35 @@ export declare namespace nn {
   export type Identity = nnModule.Identity;
   export type Linear = nnModule.Linear;
   export type Conv2d = nnModule.Conv2d;
+  export type Conv3d = nnModule.Conv3d;
   export type Conv1d = nnModule.Conv1d;
   export type ConvTranspose2d = nnModule.ConvTranspose2d;
+  export type ConvTranspose3d = nnModule.ConvTranspose3d;
   export type ConvTranspose1d = nnModule.ConvTranspose1d;
   export type Embedding = nnModule.Embedding;
   export type LayerNorm = nnModule.LayerNorm;
   export type RMSNorm = nnModule.RMSNorm;
   export type BatchNorm1d = nnModule.BatchNorm1d;
   export type BatchNorm2d = nnModule.BatchNorm2d;
+  export type BatchNorm3d = nnModule.BatchNorm3d;
   export type InstanceNorm1d = nnModule.InstanceNorm1d;
   export type InstanceNorm2d = nnModule.InstanceNorm2d;
+  export type InstanceNorm3d = nnModule.InstanceNorm3d;
   export type GroupNorm = nnModule.GroupNorm;
-  export type Dropout = nnModule.Dropout;
+  export type Dropout = InstanceType<typeof nnModule.Dropout>;
   export type PReLU = nnModule.PReLU;
+  export type Bilinear = nnModule.Bilinear;
+  export type ParameterList = nnModule.ParameterList;
   export type Sequential = nnModule.Sequential;
   export type ModuleList = nnModule.ModuleList;
   export type ModuleDict = nnModule.ModuleDict;
   export type MultiheadAttention = nnModule.MultiheadAttention;
   export type LSTM = nnModule.LSTM;
+  export type LSTMCell = nnModule.LSTMCell;
   export type GRU = nnModule.GRU;
+  export type GRUCell = nnModule.GRUCell;
   export type RNN = nnModule.RNN;
+  export type RNNCell = nnModule.RNNCell;
 }
 
 export const optim = named({ ...optimModule }, "torch.optim");

@@ -1,7 +1,10 @@
 // The operators as methods of Tensor: x.add(y) is torch.add(x, y).
 import * as asynchronous from "./ops/asynchronous";
+import * as compose from "./ops/compose";
 import * as indexing from "./ops/indexing";
+import { changed } from "./ops/inplace";
 import * as matmul from "./ops/matmul";
+import * as members from "./ops/members";
 import * as movement from "./ops/movement";
 import * as normalize from "./ops/normalize";
 import * as pointwise from "./ops/pointwise";
@@ -16,7 +19,29 @@ import { Tensor } from "./tensor";
 // Functions of the modules that are no methods: they take no tensor first, or help others.
 const NOT_INDEXING = ["embedding", "one_hot"] as const;
 const NOT_ASYNCHRONOUS = ["nonzero"] as const;
-const NOT_MATMUL = ["einsum", "linear"] as const;
+const NOT_COMPOSE = [
+  "aliases",
+  "atleast_1d",
+  "atleast_2d",
+  "atleast_3d",
+  "block_diag",
+  "cartesian_prod",
+  "cdist",
+  "column_stack",
+  "cumulative_trapezoid",
+  "dstack",
+  "isin",
+  "logspace",
+  "row_stack",
+  "std_mean",
+  "tensordot",
+  "trapezoid",
+  "trapz",
+  "tril_indices",
+  "triu_indices",
+  "vander",
+] as const;
+const NOT_MATMUL = ["bilinear", "einsum", "linear"] as const;
 const NOT_MOVEMENT = [
   "Slice",
   "broadcast_tensors",
@@ -47,7 +72,13 @@ const NOT_POINTWISE = [
   "unaryInPlace",
 ] as const;
 const NOT_RANDOM = [
+  "alpha_dropout",
   "dropout",
+  "dropout1d",
+  "dropout2d",
+  "dropout3d",
+  "feature_alpha_dropout",
+  "gumbel_softmax",
   "initial_seed",
   "manual_seed",
   "rand",
@@ -56,6 +87,7 @@ const NOT_RANDOM = [
   "randn",
   "randn_like",
   "randperm",
+  "rrelu",
 ] as const;
 const NOT_REDUCE = ["max", "min", "reducedDims", "variance"] as const;
 const NOT_SORT = ["median"] as const;
@@ -84,6 +116,10 @@ type Named = MethodsOf<typeof pointwise.unary, never> &
 
 export type Methods = Overloaded &
   Named &
+  MethodsOf<typeof compose.aliases, never> &
+  MethodsOf<typeof members, never> &
+  MethodsOf<typeof compose, (typeof NOT_COMPOSE)[number]> &
+  MethodsOf<typeof changed, never> &
   MethodsOf<typeof asynchronous, (typeof NOT_ASYNCHRONOUS)[number]> &
   MethodsOf<typeof indexing, (typeof NOT_INDEXING)[number]> &
   MethodsOf<typeof matmul, (typeof NOT_MATMUL)[number]> &
@@ -114,6 +150,10 @@ function add(functions: object, not: readonly string[]): void {
 /** Adds the operators to Tensor. index.ts calls it once. */
 export function addMethods(): void {
   add(asynchronous, NOT_ASYNCHRONOUS);
+  add(compose.aliases, []);
+  add(members, []);
+  add(compose, NOT_COMPOSE);
+  add(changed, []);
   add(indexing, NOT_INDEXING);
   add(matmul, NOT_MATMUL);
   add(movement, NOT_MOVEMENT);

@@ -11,6 +11,7 @@ const LOSS = "input target | reduction";
 /** Functions and methods without options, by what they take. Those that are in no table take any number. */
 const PLAIN: Record<Signature, string> = {
   input: `
+    deg2rad rad2deg trace fliplr flipud nelement ndimension element_size is_complex is_signed
     acos acosh asin asinh atan atanh cos cosh digamma erf erfc erfinv exp exp2 expm1 i0 lgamma log log10
     log1p log2 reciprocal rsqrt sigmoid sin sinc sinh sqrt tan tanh special_entr special_erfcx special_i0e
     special_i1 special_i1e special_log_ndtr special_ndtri special_bessel_j0 special_bessel_j1
@@ -24,6 +25,7 @@ const PLAIN: Record<Signature, string> = {
     ceil_ floor_ frac_ neg_ round_ trunc_ hardsigmoid_ hardswish_ mish_ silu_
   `,
   "input other": `
+    inner kron vdot type_as is_same_size
     eq ge gt le lt ne logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor bitwise_and_
     bitwise_or_ bitwise_xor_ fmax fmin fmod fmod_ gcd hypot lcm logaddexp logaddexp2 atan2 atan2_ copysign
     copysign_ xlogy heaviside maximum minimum nextafter remainder remainder_ rsub mul mul_ true_divide
@@ -61,7 +63,6 @@ const PLAIN: Record<Signature, string> = {
   "input dim index source": "index_copy",
   "input dim index value": "index_fill",
   "input dim index src": "scatter_add scatter_add_ scatter_",
-  "input dim index src reduce": "scatter_reduce",
   "input indices dim": "take_along_dim",
   "input index": "take",
   "input indices": "index_get",
@@ -80,14 +81,13 @@ const PLAIN: Record<Signature, string> = {
   `,
   "input dim start end step": "slice",
   "input dim start length": "narrow",
-  "input offset dim1 dim2": "diagonal",
   "input diagonal": "diag tril triu",
   "input size dim": "split",
   "input chunks dim": "chunk",
   "input dimension size step": "unfold",
   "input size stride storage_offset": "as_strided",
   "tensors dim": "cat concat concatenate stack",
-  tensors: "vstack hstack",
+  tensors: "vstack hstack row_stack dstack column_stack",
   "input repeats dim": "repeat_interleave",
   "input shifts dims": "roll",
   "input pad value": "constant_pad",
@@ -103,12 +103,36 @@ const PLAIN: Record<Signature, string> = {
   "input from to": "uniform_",
   "input mean std": "normal_",
   "input p": "bernoulli_",
-  "input p training": "dropout",
-  "input dim keepdim": "nansum prod all any amax amin max min argmax argmin logsumexp median",
+  "input dim keepdim":
+    "nanmean nansum prod all any amax amin max min argmax argmin logsumexp median",
   "input dim descending": "sort argsort",
   "input k dim largest sorted": "topk",
   "input k dim keepdim": "kthvalue",
   "input p dim keepdim": "norm",
+  "input p training": "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout",
+  "input lower upper training": "rrelu",
+  "input1 input2 weight bias": "bilinear",
+  "input upscale_factor": "pixel_shuffle",
+  "input downscale_factor": "pixel_unshuffle",
+  "input groups": "channel_shuffle",
+  // Composed
+  "input n": "matrix_power",
+  "input n dim prepend append": "diff",
+  "input other p": "dist",
+  "x1 x2 p": "cdist",
+  "input other dim": "cross",
+  "a b dims": "tensordot",
+  "input k dims": "rot90",
+  "input indices_or_sections dim": "tensor_split",
+  "input indices_or_sections": "hsplit vsplit dsplit",
+  "input split_sizes dim": "split_with_sizes",
+  "input src dim index": "select_scatter",
+  "input src dim start end step": "slice_scatter",
+  "input src offset dim1 dim2": "diagonal_scatter",
+  "input offset dim1 dim2": "diagonal diag_embed",
+  "input offset": "diagflat",
+  "input mask source": "masked_scatter",
+  "x N increasing": "vander",
 };
 
 /** Functions, and methods without the tensor itself, that take options. No other takes an object. */
@@ -146,6 +170,7 @@ const FUNCTIONS: Record<string, Signature> = {
   // Indexing
   index_add: "input dim index source | alpha",
   scatter: "input dim index src | reduce",
+  scatter_reduce: "input dim index src reduce | include_self",
   // Reductions
   mean: "input dim keepdim | dtype",
   std: "input dim | correction keepdim",
@@ -153,7 +178,21 @@ const FUNCTIONS: Record<string, Signature> = {
   var: "input dim | correction keepdim",
   var_mean: "input dim | correction keepdim",
   variance: "input dim | correction keepdim",
+  aminmax: "input | dim keepdim",
+  std_mean: "input dim | correction keepdim",
+  trapezoid: "y x | dx dim",
+  trapz: "y x | dx dim",
+  cumulative_trapezoid: "y x | dx dim",
+  // Factories
+  logspace: `start end steps base | ${TYPED}`,
+  new_empty: `input size | ${TYPED}`,
+  new_full: `input size fill_value | ${TYPED}`,
+  new_ones: `input size | ${TYPED}`,
+  new_zeros: `input size | ${TYPED}`,
+  tril_indices: `row col offset | ${TYPED}`,
+  triu_indices: `row col offset | ${TYPED}`,
   // Comparison
+  isin: "elements test_elements | assume_unique invert",
   allclose: "input other | rtol atol equal_nan",
   isclose: "input other | rtol atol equal_nan",
   nonzero: "input | as_tuple",
@@ -162,6 +201,7 @@ const FUNCTIONS: Record<string, Signature> = {
   addbmm: "input batch1 batch2 | beta alpha",
   addmm: "input mat1 mat2 | beta alpha",
   addmv: "input mat vec | beta alpha",
+  addr: "input vec1 vec2 | beta alpha",
   baddbmm: "input batch1 batch2 | beta alpha",
   // Normalization
   log_softmax: "input dim | dtype",
@@ -182,11 +222,23 @@ const FUNCTIONS: Record<string, Signature> = {
   poisson_nll_loss: `${LOSS} log_input full eps`,
   scaled_dot_product_attention: "query key value attn_mask dropout_p is_causal | scale",
   smooth_l1_loss: `${LOSS} beta`,
+  multi_margin_loss: `${LOSS} p margin weight`,
+  multilabel_soft_margin_loss: `${LOSS} weight`,
+  soft_margin_loss: LOSS,
+  gumbel_softmax: "logits tau | hard dim",
+  triplet_margin_with_distance_loss:
+    "anchor positive negative | distance_function margin swap reduction",
   triplet_margin_loss: "anchor positive negative | margin p eps swap reduction",
   // Gradients
   "autograd.grad": "outputs inputs grad_outputs | retain_graph create_graph allow_unused",
 };
 
+/** Other names of operators, which take the same. */
+const ALIASES = `
+  absolute=abs arccos=acos arccosh=acosh arcsin=asin arcsinh=asinh arctan=atan arctan2=atan2 arctanh=atanh divide=div
+  fix=trunc greater=gt greater_equal=ge less=lt less_equal=le multiply=mul negative=neg not_equal=ne sgn=sign
+  subtract=sub
+`;
 const words = (text: string): string[] => text.split(/\s+/).filter((word) => word !== "");
 
 for (const [signature, names] of Object.entries(PLAIN)) {
@@ -195,11 +247,19 @@ for (const [signature, names] of Object.entries(PLAIN)) {
   }
 }
 
+for (const pair of words(ALIASES)) {
+  const [name, of] = pair.split("=") as [string, string];
+  FUNCTIONS[name] = FUNCTIONS[of]!;
+}
+
 const WEIGHTED = "input weight bias stride padding";
 
 /** Functions of nn.functional alone, or that differ there. */
 const FUNCTIONAL: Record<string, Signature> = {
+  affine_grid: "theta size align_corners",
   fold: "input output_size kernel_size dilation padding stride",
+  grid_sample: "input grid mode padding_mode align_corners",
+  local_response_norm: "input size alpha beta k",
   interpolate: "input | size scale_factor mode align_corners recompute_scale_factor antialias",
   one_hot: "tensor num_classes",
   pad: "input pad mode value",
@@ -216,6 +276,8 @@ for (const dims of [1, 2, 3]) {
     [`max_pool${dims}d`]: `input ${MAX_POOL}`,
     [`max_pool${dims}d_with_indices`]: `input ${MAX_POOL}`,
     [`avg_pool${dims}d`]: `input ${AVG_POOL}${dims === 1 ? "" : " divisor_override"}`,
+    [`lp_pool${dims}d`]: "input norm_type kernel_size stride ceil_mode",
+    [`max_unpool${dims}d`]: "input indices kernel_size stride padding output_size",
     [`adaptive_avg_pool${dims}d`]: "input output_size",
     [`adaptive_max_pool${dims}d`]: "input output_size",
     [`adaptive_max_pool${dims}d_with_indices`]: "input output_size",
@@ -230,15 +292,21 @@ const CELL = "input_size hidden_size | bias";
 
 /** Classes of nn. */
 const CLASSES: Record<string, Signature> = {
+  AlphaDropout: "p",
   BCELoss: "| weight reduction",
   BCEWithLogitsLoss: "| weight pos_weight reduction",
+  Bilinear: "in1_features in2_features out_features | bias",
   CELU: "alpha",
+  ChannelShuffle: "groups",
   CosineEmbeddingLoss: "| margin reduction",
+  CosineSimilarity: "dim eps",
   CrossEntropyLoss: "| weight ignore_index label_smoothing reduction",
   Dropout: "p",
   ELU: "alpha",
   Embedding: "num_embeddings embedding_dim | padding_idx",
+  FeatureAlphaDropout: "p",
   Flatten: "start_dim end_dim",
+  Fold: "output_size kernel_size dilation padding stride",
   GELU: "approximate",
   GLU: "dim",
   GRU: RECURRENT,
@@ -258,25 +326,35 @@ const CLASSES: Record<string, Signature> = {
   LayerNorm: "normalized_shape | eps elementwise_affine bias",
   LeakyReLU: "negative_slope",
   Linear: "in_features out_features | bias",
+  LocalResponseNorm: "size alpha beta k",
   LogSigmoid: "",
   LogSoftmax: "dim",
   MSELoss: "| reduction",
   MarginRankingLoss: "| margin reduction",
   Mish: "",
   ModuleList: "modules",
+  MultiLabelSoftMarginLoss: "| weight reduction",
+  MultiMarginLoss: "| p margin weight reduction",
   MultiheadAttention: "embed_dim num_heads | batch_first",
   NLLLoss: "| weight ignore_index reduction",
+  PairwiseDistance: "p eps keepdim",
+  ParameterList: "parameters",
+  PixelShuffle: "upscale_factor",
+  PixelUnshuffle: "downscale_factor",
   PReLU: "| num_parameters init",
   PoissonNLLLoss: "| log_input full eps reduction",
   RMSNorm: "normalized_shape | eps elementwise_affine",
   RNN: `${RECURRENT} nonlinearity`,
   RNNCell: `${CELL} nonlinearity`,
+  RReLU: "lower upper",
   ReLU6: "",
   ReLU: "",
   SELU: "",
   SiLU: "",
   Sigmoid: "",
   SmoothL1Loss: "| beta reduction",
+  SoftMarginLoss: "| reduction",
+  Softmax2d: "",
   Softmax: "dim",
   Softmin: "dim",
   Softplus: "beta threshold",
@@ -285,7 +363,9 @@ const CLASSES: Record<string, Signature> = {
   Tanh: "",
   Tanhshrink: "",
   Threshold: "threshold value",
+  TripletMarginWithDistanceLoss: "| distance_function margin swap reduction",
   TripletMarginLoss: "| margin p eps swap reduction",
+  Unfold: "kernel_size dilation padding stride",
   Unflatten: "dim sizes",
   Upsample: "| size scale_factor mode align_corners recompute_scale_factor",
   UpsamplingBilinear2d: "| size scale_factor",
@@ -305,7 +385,9 @@ for (const dims of [1, 2, 3]) {
     [`ConvTranspose${dims}d`]: `${CONVOLUTION} output_padding`,
     [`Dropout${dims}d`]: "p",
     [`InstanceNorm${dims}d`]: norm,
+    [`LPPool${dims}d`]: "norm_type kernel_size stride ceil_mode",
     [`MaxPool${dims}d`]: MAX_POOL,
+    [`MaxUnpool${dims}d`]: "kernel_size stride padding",
     [`ReflectionPad${dims}d`]: "padding",
     [`ReplicationPad${dims}d`]: "padding",
     [`ZeroPad${dims}d`]: "padding",
@@ -388,7 +470,8 @@ export function checkedFunction<F>(
   name: string,
   call: F,
   isMethod = false,
-  signature = FUNCTIONS[name],
+  // A form that changes its tensor takes what the other form takes.
+  signature = FUNCTIONS[name] ?? FUNCTIONS[name.replace(/_$/, "")],
 ): F {
   const parsed = signature === undefined ? NO_OPTIONS : parse(signature);
   if (isMethod && signature !== undefined) {

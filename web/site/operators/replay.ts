@@ -1,5 +1,5 @@
 // Runs a sample that tests/torch/record.py recorded from PyTorch, and compares.
-import { torch, NotImplementedError, Tensor, type DType } from "../../torch";
+import { nn, torch, NotImplementedError, Tensor, type DType } from "../../torch";
 
 interface Encoded {
   dtype: DType;
@@ -45,7 +45,7 @@ const TOLERANCES: Partial<Record<DType, [number, number]>> = {
 };
 
 // Operators that sum many products, or whose gradient is a series.
-const LOOSER = /addbmm|baddbmm|matmul|conv|norm|linear|attention|digamma|lgamma|zeta|igamma|prod/;
+const LOOSER = /addbmm|baddbmm|matmul|conv|norm|linear|attention|digamma|lgamma|zeta|igamma|prod|grid_sample/;
 
 function bytesOf(data: string): Uint8Array {
   const text = atob(data);
@@ -127,6 +127,18 @@ const flat = (value: unknown): Plain[] =>
 
 type Call = (...args: unknown[]) => unknown;
 
+// A function of torch or of nn.functional, a method, or an attribute: T and mT.
+function callOf(name: string): Call {
+  const modules = [torch, nn.functional] as unknown as Record<string, Call>[];
+  const found = modules.find((module) => name in module);
+  return found !== undefined
+    ? found[name]!
+    : (self, ...args) => {
+        const member = (self as Record<string, unknown>)[name];
+        return typeof member === "function" ? (member as Call).apply(self, args) : member;
+      };
+}
+
 /** Calls the operator on the sample's arguments. */
 export async function replay(operator: Operator, sample: Sample): Promise<Outcome> {
   const outcome = await once(operator, sample, false);
@@ -149,14 +161,7 @@ async function once(operator: Operator, sample: Sample, forward: boolean): Promi
       tensors[k]!.requires_grad_(wanted && !forward);
     });
     const cast = /^to_(\w+)$/.exec(operator.name);
-    // T and mT are no functions.
-    const call = (
-      /^m?T$/.test(operator.name)
-        ? (tensor) => (tensor as Tensor)[operator.name as "T"]
-        : cast === null
-          ? (torch as unknown as Record<string, Call>)[operator.name]
-          : torch.to
-    ) as Call;
+    const call = cast === null ? callOf(operator.name) : (torch.to as Call);
     const rest = Object.keys(sample.options).length > 0 ? [...args, options] : args;
     const outs = results(await (cast === null ? call(input, ...rest) : call(input, cast[1])));
     if (outs.length !== sample.outputs.length) {

@@ -3,9 +3,10 @@
 With a folder as argument, copies the record there, and makes it only if it is missing or older than
 this script.
 
-The samples are those of PyTorch's own op_db. Each line of OPS names an operator of op_db, the
-parameters that its TypeScript form takes in order, and behind a bar those that it takes as options.
-A sample with other arguments is left out.
+The samples are those of PyTorch's own op_db. Each line of OPS names an operator of op_db (behind a
+dot one of its variants, else the first one is taken), the parameters that its TypeScript form takes
+in order, and behind a bar those that it takes as options. A sample with other arguments is left
+out.
 """
 
 import base64
@@ -107,6 +108,12 @@ UNARY = [
     "long",
     "bool",
     "msort",
+    "deg2rad",
+    "rad2deg",
+    "sgn",
+    "trace",
+    "fliplr",
+    "flipud",
 ]
 BINARY = [
     "eq",
@@ -157,6 +164,10 @@ BINARY = [
     "reshape_as",
     "expand_as",
     "nn.functional.prelu",
+    "inner",
+    "vdot",
+    "ldexp",
+    "take",
 ]
 OPS = {
     **dict.fromkeys(UNARY, ""),
@@ -255,6 +266,64 @@ OPS = {
         "argsort": "dim descending",
         "topk": "k dim largest",
         "median": "dim keepdim",
+        "norm": "p dim keepdim",
+        "norm.inf": "p dim keepdim",
+        "var_mean": "dim | keepdim correction",
+        "std_mean": "dim | keepdim correction",
+        "aminmax": "| dim keepdim",
+        "nanmean": "dim keepdim",
+        "scatter_reduce.sum": "dim index src reduce | include_self",
+        "scatter_reduce.prod": "dim index src reduce | include_self",
+        "scatter_reduce.mean": "dim index src reduce | include_self",
+        "scatter_reduce.amin": "dim index src reduce | include_self",
+        "scatter_reduce.amax": "dim index src reduce | include_self",
+        # Factories
+        "arange": "end step | dtype",
+        "eye": "m | dtype",
+        "full": "fill_value | dtype",
+        "full_like": "fill_value | dtype",
+        "linspace": "end steps | dtype",
+        "logspace": "end steps base | dtype",
+        "ones": "| dtype",
+        "zeros": "| dtype",
+        "new_full": "size fill_value",
+        "new_ones": "size",
+        "new_zeros": "size",
+        "tril_indices": "col offset | dtype",
+        "triu_indices": "col offset | dtype",
+        # Composed
+        "addr": "vec1 vec2 | beta alpha",
+        "atleast_1d": "*tensors",
+        "atleast_2d": "*tensors",
+        "atleast_3d": "*tensors",
+        "block_diag": "*tensors",
+        "broadcast_tensors": "*tensors",
+        "cartesian_prod": "",
+        "cdist": "x2 p",
+        "column_stack": "",
+        "cross": "other dim",
+        "cumulative_trapezoid": "x | dx dim",
+        "diag_embed": "offset dim1 dim2",
+        "diagflat": "offset",
+        "diagonal_scatter": "src offset dim1 dim2",
+        "diff": "n dim prepend append",
+        "dist": "other p",
+        "dsplit": "parts",
+        "dstack": "",
+        "hsplit": "parts",
+        "isclose": "other | rtol atol equal_nan",
+        "isin": "test_elements | assume_unique invert",
+        "masked_scatter": "mask source",
+        "meshgrid.list_of_tensors": "| indexing",
+        "rot90": "k dims",
+        "repeat_interleave": "repeats dim",
+        "select_scatter": "src dim index",
+        "slice": "dim start end step",
+        "split_with_sizes": "sizes dim",
+        "tensor_split": "parts dim",
+        "tensordot": "other dims",
+        "trapezoid": "x | dx dim",
+        "vsplit": "parts",
         # What is known only on the GPU
         "nonzero": "| as_tuple",
         "argwhere": "",
@@ -301,7 +370,44 @@ OPS = {
         "nn.functional.adaptive_avg_pool2d": "output_size",
         "nn.functional.adaptive_max_pool1d": "output_size",
         "nn.functional.adaptive_max_pool2d": "output_size",
+        "nn.functional.conv3d": "weight bias stride padding dilation groups",
+        "nn.functional.conv_transpose3d": (
+            "weight bias stride padding output_padding groups dilation"
+        ),
+        "nn.functional.max_pool3d": "kernel_size stride padding dilation ceil_mode",
+        "nn.functional.avg_pool3d": (
+            "kernel_size stride padding ceil_mode count_include_pad divisor_override"
+        ),
+        "nn.functional.adaptive_avg_pool3d": "output_size",
+        "nn.functional.adaptive_max_pool3d": "output_size",
+        "nn.functional.max_unpool1d": "indices kernel_size stride padding output_size",
+        "nn.functional.max_unpool2d": "indices kernel_size stride padding output_size",
+        "nn.functional.max_unpool3d": "indices kernel_size stride padding output_size",
+        "nn.functional.unfold": "kernel_size dilation padding stride",
+        "nn.functional.channel_shuffle": "groups",
+        "nn.functional.pixel_shuffle": "upscale_factor",
+        "nn.functional.pixel_unshuffle": "downscale_factor",
+        "nn.functional.local_response_norm": "size alpha beta k",
+        "nn.functional.grid_sample": "grid mode padding_mode align_corners",
+        **{
+            f"nn.functional.pad.{mode}": "pad mode value"
+            for mode in ("constant", "reflect", "replicate", "replicate_negative", "circular")
+        },
+        **{
+            f"nn.functional.interpolate.{mode}": (
+                "| size scale_factor mode align_corners recompute_scale_factor"
+            )
+            for mode in (
+                *("nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear"),
+                "area",
+            )
+        },
+        "nn.functional.bilinear": "x2 weight bias",
+        "nn.functional.pairwise_distance": "x2 p eps keepdim",
         # Losses
+        "nn.functional.multi_margin_loss": "target | p margin weight reduction",
+        "nn.functional.multilabel_soft_margin_loss": "target | weight reduction",
+        "nn.functional.soft_margin_loss": "target | reduction",
         "nn.functional.cosine_embedding_loss": "input2 target | margin reduction",
         "nn.functional.gaussian_nll_loss": "target var | full eps reduction",
         "nn.functional.hinge_embedding_loss": "target | margin reduction",
@@ -322,7 +428,8 @@ OPS = {
         ),
     },
 }
-# Operators that round: float64 says what float32 inputs give. Others must give what float32 gives.
+# Operators that round: float64 says what float32 inputs give, float32 what float16 gives. Others
+# must give what the dtype itself gives.
 DOUBLE = {
     *("addbmm", "addmm", "addmv", "baddbmm", "bmm", "matmul", "mm", "mv", "outer", "std", "var"),
     *(name for name in OPS if name.startswith("nn.functional.conv") or "_norm" in name),
@@ -332,6 +439,7 @@ DOUBLE = {
         "nn.functional.normalize",
         "nn.functional.cosine_similarity",
     ),
+    "nn.functional.grid_sample",
     *("nn.functional.scaled_dot_product_attention", "logsumexp", "prod", "cumprod"),
     "einsum",
 }
@@ -349,7 +457,15 @@ KEYWORDS = {
     "bool": "to_bool",
 }
 # Arguments that say what happens anyway.
-IGNORED = {"return_indices": False, "sorted": True}
+IGNORED = {
+    "return_indices": False,
+    "sorted": True,
+    "device": "cpu",
+    "requires_grad": False,
+    "layout": None,
+}
+# Whose options op_db also gives by place.
+BY_PLACE = ("nn.functional.interpolate", "nn.functional.multi", "nn.functional.soft_margin")
 DTYPES = {
     torch.float32: "float32",
     torch.float16: "float16",
@@ -397,11 +513,20 @@ def encoded(value):
     raise Left
 
 
+def name_of(op):
+    """The operator's line in OPS: that of the variant, if there is one."""
+    return op.full_name if op.full_name in OPS else op.name
+
+
 def arguments(op, sample):
     """The sample's arguments in the order of TypeScript's parameters, and its options."""
-    plain, _, extra = OPS[op.name].partition("|")
+    plain, _, extra = OPS[name_of(op)].partition("|")
     names, options = plain.split(), extra.split()
     left = list(sample.args)
+    if names == ["*tensors"]:
+        return left, {}
+    if op.name == "cdist":
+        left = left[:2]  # without the way to compute it
     keywords = {k: v for k, v in sample.kwargs.items() if IGNORED.get(k, ...) is not v}
     if names and names[0].startswith("*"):
         flat = left[0] if len(left) == 1 and isinstance(left[0], list | tuple) else left
@@ -421,6 +546,10 @@ def arguments(op, sample):
     # Whether indices are wanted, by place.
     if op.name.startswith("nn.functional.adaptive_max_pool") and left == [False]:
         left = []
+    if op.name.startswith(BY_PLACE):
+        for name in options:
+            if left and name not in keywords:
+                keywords[name] = left.pop(0)
     if left or set(keywords) - set(options):
         raise Left
     while positional and positional[-1] is None and not keywords:
@@ -438,19 +567,18 @@ def tensors_in(value):
     return []
 
 
-def in_double(value):
-    """The value with float32 tensors as float64."""
-    if isinstance(value, torch.Tensor) and value.dtype == torch.float32:
-        return value.detach().double().requires_grad_(value.requires_grad)
+WIDER = {torch.float16: torch.float32, torch.float32: torch.float64}
+
+
+def in_wider(value):
+    """The value with float32 tensors as float64, and float16 as float32."""
+    if isinstance(value, torch.Tensor) and value.dtype in WIDER:
+        return value.detach().to(WIDER[value.dtype]).requires_grad_(value.requires_grad)
     if isinstance(value, list | tuple):
-        return type(value)(in_double(one) for one in value)
+        return type(value)(in_wider(one) for one in value)
     if isinstance(value, dict):
-        return {name: in_double(one) for name, one in value.items()}
+        return {name: in_wider(one) for name, one in value.items()}
     return value
-
-
-def in_float(value):
-    return value.float() if value.dtype == torch.float64 else value
 
 
 def swapped(op, first, args):
@@ -475,13 +603,20 @@ def record(op, sample, with_gradient, generator):
         "options": {name: encoded(value) for name, value in options.items() if value is not None},
     }
     given = [sample.input, sample.args, sample.kwargs]
-    if op.name in DOUBLE and all(t.dtype != torch.float16 for t in tensors_in(given)):
-        given = in_double(given)
+    narrower = {}
+    if op.name in DOUBLE:
+        dtypes = {t.dtype for t in tensors_in(given)} & set(WIDER)
+        narrower = {WIDER[dtype]: dtype for dtype in dtypes}
+        given = in_wider(given) if len(dtypes) == 1 else given
+
+    def in_narrower(t):
+        return t.to(narrower.get(t.dtype, t.dtype))
+
     out = op(given[0], *given[1], **given[2])
     outs = tensors_in(out)
     if not outs:
         raise Left
-    entry["outputs"] = [encoded(in_float(t)) for t in outs]
+    entry["outputs"] = [encoded(in_narrower(t)) for t in outs]
     if op.name in UNSTABLE and len(outs) > 1 and has_ties(sample.input):
         entry["outputs"][1] = None
     ordered = tensors_in(swapped(op, sample.input, positional))
@@ -501,8 +636,8 @@ def record(op, sample, with_gradient, generator):
             torch.rand(t.shape, generator=generator).to(t.dtype) + 0.5 for t in differentiable
         ]
         gradients = torch.autograd.grad(differentiable, wanted, cotangents, allow_unused=True)
-        entry["cotangents"] = [encoded(in_float(t)) for t in cotangents]
-        entry["gradients"] = [None if g is None else encoded(in_float(g)) for g in gradients]
+        entry["cotangents"] = [encoded(in_narrower(t)) for t in cotangents]
+        entry["gradients"] = [None if g is None else encoded(in_narrower(g)) for g in gradients]
         entry["wants"] = [t.requires_grad for t in wants]
     return entry
 
@@ -522,9 +657,10 @@ def main():
     result = []
     found = set()
     for op in op_db:
-        if op.name not in OPS or (op.name in found and op.variant_test_name):
+        line = name_of(op)
+        if line not in OPS or line in found:
             continue
-        found.add(op.name)
+        found.add(line)
         samples = []
         for dtype, most in SAMPLES.items():
             if not op.supports_dtype(dtype, "cpu"):
@@ -543,7 +679,7 @@ def main():
                     continue
             samples += spread(kept, most)
         name = KEYWORDS.get(op.name, op.name.removeprefix("nn.functional.").replace(".", "_"))
-        result.append({"op": op.name, "name": NAMES.get(op.name, name), "samples": samples})
+        result.append({"op": line, "name": NAMES.get(op.name, name), "samples": samples})
     OUT.mkdir(parents=True, exist_ok=True)
     result.sort(key=lambda one: one["op"])
     (OUT / "ops.json").write_text(json.dumps(result, separators=(",", ":")))

@@ -4,6 +4,7 @@ A row has the name of a layer, its arguments (a last dict is the options of Type
 shapes of its inputs.
 """
 
+import operator
 import pathlib
 import warnings
 
@@ -85,6 +86,39 @@ LAYERS = [
     ("Softmin", [1], [(3, 4)]),
 ]
 
+LAYERS += [
+    ("Bilinear", [3, 4, 2], [(5, 3), (5, 4)]),
+    ("ChannelShuffle", [2], [(2, 4, 3)]),
+    ("CosineSimilarity", [1], [(3, 4), (3, 4)]),
+    ("PairwiseDistance", [2, 1e-6, True], [(3, 4), (3, 4)]),
+    ("PixelShuffle", [2], [(1, 8, 2, 3)]),
+    ("PixelUnshuffle", [2], [(2, 4, 6)]),
+    ("LocalResponseNorm", [2], [(2, 5, 3, 2)]),
+    ("LPPool1d", [2, 2], [(1, 2, 6)]),
+    ("LPPool2d", [2, [3, 2], 1], [(1, 2, 4, 5)]),
+    ("Fold", [[4, 5], [2, 3]], [(1, 12, 9)]),
+    ("Unfold", [[2, 3], 1, 1, 2], [(1, 2, 4, 5)]),
+    ("Softmax2d", [], [(2, 3, 2, 2)]),
+    ("TripletMarginWithDistanceLoss", [{"swap": True}], [(4, 3), (4, 3), (4, 3)]),
+]
+
+# Functions without samples in op_db, or with large ones: a name, the shapes of its tensors, and
+# what follows them.
+CALLS = [
+    ("kron", [(2, 3), (3, 2)], []),
+    ("kron", [(3,), (2, 2)], []),
+    ("slice_scatter", [(4, 6), (4, 2)], [1, 1, 5, 2]),
+    ("slice_scatter", [(4, 6), (2, 6)], [0, -2]),
+    ("matrix_power", [(2, 3, 3)], [5]),
+    ("cdist", [(2, 3, 4), (5, 4)], []),
+    ("cdist", [(3, 4), (5, 4)], [1]),
+    ("unflatten", [(2, 6)], [1, [2, 3]]),
+    ("nn.functional.affine_grid", [(2, 2, 3)], [[2, 1, 3, 4], False]),
+    ("nn.functional.affine_grid", [(1, 2, 3)], [[1, 1, 2, 2], True]),
+    ("nn.functional.lp_pool3d", [(1, 1, 4, 4, 4)], [2, 2]),
+    ("Tensor.unfold", [(3, 7)], [1, 3, 2]),
+]
+
 EINSUMS = [
     ("bij,bjk", [(2, 3, 4), (2, 4, 5)]),
     ("...ij,...jk->...ik", [(2, 1, 3, 4), (5, 4, 2)]),
@@ -134,6 +168,26 @@ def einsums():
     return result
 
 
+def calls():
+    result = []
+    for name, shapes, args in CALLS:
+        inputs = [torch.randn(shape, requires_grad=True) for shape in shapes]
+        output = operator.attrgetter(name)(torch)(*inputs, *args)
+        weight = torch.rand_like(output)
+        gradients = torch.autograd.grad(output, inputs, weight, materialize_grads=True)
+        result.append(
+            {
+                "name": name,
+                "inputs": [one.detach() for one in inputs],
+                "args": args,
+                "output": output.detach(),
+                "weight": weight,
+                "gradients": list(gradients),
+            }
+        )
+    return result
+
+
 def main():
     warnings.filterwarnings("ignore", message="Using padding=.same.")
     warnings.filterwarnings("ignore", message="LSTM with projections")
@@ -164,7 +218,7 @@ def main():
             }
         )
     OUT.mkdir(parents=True, exist_ok=True)
-    torch.save({"layers": result, "einsums": einsums()}, OUT / "layers.pt")
+    torch.save({"layers": result, "einsums": einsums(), "calls": calls()}, OUT / "layers.pt")
 
 
 if __name__ == "__main__":

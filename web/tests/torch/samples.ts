@@ -18,6 +18,7 @@ export function chosen(operator: Operator): Operator["samples"] {
 
 const NO_GRADIENT = /^the gradient is not implemented$/;
 const NO_BOOL = /not implemented for '?Bool'?$/;
+const NO_LONG = /not implemented for Long$/;
 const NO_FRACTIONS = /^fractions as beta or alpha of integer matrices$/;
 
 /** What is not implemented of an operator, by its name in op_db: what the error says. */
@@ -35,12 +36,19 @@ const MISSING: Record<string, RegExp[] | undefined> = {
   logcumsumexp: [NO_GRADIENT],
   narrow: [/the start as a tensor$/],
   nextafter: [NO_GRADIENT],
+  logspace: [/^logspace\(\) of integers$/],
   "nn.functional.batch_norm": [/of a tensor without channels$/],
   "nn.functional.one_hot": [/^one_hot\(\): say num_classes/],
   scatter: [NO_BOOL],
   scatter_add: [NO_BOOL],
+  repeat_interleave: [/the repeats as a tensor$/],
+  "scatter_reduce.amax": [NO_LONG],
+  "scatter_reduce.amin": [NO_LONG],
+  "scatter_reduce.prod": [NO_LONG],
+  "scatter_reduce.sum": [NO_BOOL],
   square: [NO_BOOL],
-  unfold: [NO_GRADIENT, /of a tensor without dimensions$/],
+  tensor_split: [/the places as a tensor$/],
+  unfold: [/of a tensor without dimensions$/],
 };
 
 /** What is wrong with the outcomes of an operator's samples: a line each. */

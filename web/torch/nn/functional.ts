@@ -6,10 +6,20 @@ export * from "../ops/normalize";
 export * from "../ops/conv";
 export * from "../ops/pool";
 export { pad } from "../ops/pad";
-export { interpolate, type Resampling } from "../ops/resample";
-export { dropout } from "../ops/random";
+export * from "../ops/image";
+export { grid_sample, interpolate, type Resampling } from "../ops/resample";
+export {
+  alpha_dropout,
+  dropout,
+  dropout1d,
+  dropout2d,
+  dropout3d,
+  feature_alpha_dropout,
+  gumbel_softmax,
+  rrelu,
+} from "../ops/random";
 export { embedding, one_hot } from "../ops/indexing";
-export { linear } from "../ops/matmul";
+export { bilinear, linear } from "../ops/matmul";
 export { fold, unfold_image as unfold } from "../ops/spatial";
 export {
   celu,

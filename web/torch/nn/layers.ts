@@ -386,13 +386,61 @@ export class GroupNorm extends Module {
   }
 }
 
-export class Dropout extends Module {
-  constructor(private readonly p = 0.5) {
+/** A layer that drops elements in training. */
+export type Dropping = new (p?: number) => { forward(input: Tensor): Tensor } & Module;
+
+const dropping = (call: (input: Tensor, p?: number, train?: boolean) => Tensor): Dropping =>
+  class extends Module {
+    constructor(private readonly p = 0.5) {
+      super();
+      if (p < 0 || p > 1) {
+        throw new RangeError(`dropout probability has to be between 0 and 1, but got ${p}`);
+      }
+    }
+
+    override forward(input: Tensor): Tensor {
+      return call(input, this.p, this.training);
+    }
+  };
+export const Dropout = dropping(f.dropout);
+export const Dropout1d = dropping(f.dropout1d);
+export const Dropout2d = dropping(f.dropout2d);
+export const Dropout3d = dropping(f.dropout3d);
+export const AlphaDropout = dropping(f.alpha_dropout);
+export const FeatureAlphaDropout = dropping(f.feature_alpha_dropout);
+
+export class RReLU extends Module {
+  constructor(
+    private readonly lower = 1 / 8,
+    private readonly upper = 1 / 3,
+  ) {
     super();
   }
 
   override forward(input: Tensor): Tensor {
-    return f.dropout(input, this.p, this.training);
+    return f.rrelu(input, this.lower, this.upper, this.training);
+  }
+}
+
+export class Bilinear extends Module {
+  weight: Parameter;
+  bias: Parameter | undefined;
+
+  constructor(
+    in1_features: number,
+    in2_features: number,
+    out_features: number,
+    { bias = true }: Bias = {},
+  ) {
+    super();
+    check(in1_features > 0, () => `in1_features must be > 0, but got ${in1_features}`);
+    const bound = 1 / Math.sqrt(in1_features);
+    this.weight = uniform([out_features, in1_features, in2_features], bound);
+    this.bias = bias ? uniform([out_features], bound) : undefined;
+  }
+
+  override forward(input1: Tensor, input2: Tensor): Tensor {
+    return f.bilinear(input1, input2, this.weight, this.bias);
   }
 }
 
@@ -401,7 +449,7 @@ export type UpsamplingSize = Pick<f.Resampling, "size" | "scale_factor">;
 /** A layer of one function: `args` follow its input. */
 export type Activation<A extends unknown[]> = new (
   ...args: A
-) => Module & { forward(input: Tensor): Tensor };
+) => { forward(input: Tensor): Tensor } & Module;
 
 function activation<A extends unknown[]>(
   call: (input: Tensor, ...args: A) => Tensor,
@@ -438,6 +486,16 @@ export const LogSoftmax = activation(f.log_softmax);
 export const Flatten = activation((input: Tensor, start_dim?: number, end_dim?: number) =>
   input.flatten(start_dim ?? 1, end_dim),
 );
+export const PixelShuffle = activation(f.pixel_shuffle);
+export const PixelUnshuffle = activation(f.pixel_unshuffle);
+export const ChannelShuffle = activation(f.channel_shuffle);
+export const LocalResponseNorm = activation(f.local_response_norm);
+export const LPPool1d = activation(f.lp_pool1d);
+export const LPPool2d = activation(f.lp_pool2d);
+export const LPPool3d = activation(f.lp_pool3d);
+export const Fold = activation(f.fold);
+export const Unfold = activation(f.unfold);
+export const Softmax2d = activation((input: Tensor) => f.softmax(input, -3));
 export const CELU = activation(f.celu);
 export const GLU = activation(f.glu);
 export const Hardshrink = activation(f.hardshrink);
@@ -502,6 +560,34 @@ export const UpsamplingBilinear2d = activation((input: Tensor, options: Upsampli
   f.interpolate(input, { ...options, mode: "bilinear", align_corners: true }),
 );
 
+/** A layer of two tensors. */
+export type Pairwise<A extends unknown[]> = new (
+  ...args: A
+) => { forward(first: Tensor, second: Tensor): Tensor } & Module;
+
+function pairwise<A extends unknown[]>(
+  call: (first: Tensor, second: Tensor, ...args: A) => Tensor,
+): Pairwise<A> {
+  return class extends Module {
+    private readonly args: A;
+
+    constructor(...args: A) {
+      super();
+      this.args = args;
+    }
+
+    override forward(first: Tensor, second: Tensor): Tensor {
+      return call(first, second, ...this.args);
+    }
+  };
+}
+export const CosineSimilarity = pairwise(f.cosine_similarity);
+export const PairwiseDistance = pairwise(f.pairwise_distance);
+type Unpooling = [kernel_size: Sizes, stride?: Sizes, padding?: Sizes];
+export const MaxUnpool1d = pairwise<Unpooling>(f.max_unpool1d);
+export const MaxUnpool2d = pairwise<Unpooling>(f.max_unpool2d);
+export const MaxUnpool3d = pairwise<Unpooling>(f.max_unpool3d);
+
 export class PReLU extends Module {
   weight: Parameter;
 
@@ -560,6 +646,35 @@ export class ModuleList extends Module implements Iterable<Module> {
 
   override forward(): never {
     throw new NotImplementedError("a ModuleList has no forward()");
+  }
+}
+
+export class ParameterList extends Module implements Iterable<Parameter> {
+  constructor(parameters: readonly Tensor[] = []) {
+    super();
+    parameters.forEach((one) => this.append(one));
+  }
+
+  private all(): Parameter[] {
+    return Object.values(this).filter((one): one is Parameter => one instanceof Parameter);
+  }
+
+  get length(): number {
+    return this.all().length;
+  }
+
+  /** A tensor becomes a parameter. */
+  append(parameter: Tensor): this {
+    const own = parameter instanceof Parameter ? parameter : new Parameter(parameter);
+    return Object.assign(this, { [String(this.length)]: own });
+  }
+
+  [Symbol.iterator](): Iterator<Parameter> {
+    return this.all().values();
+  }
+
+  override forward(): never {
+    throw new NotImplementedError("a ParameterList has no forward()");
   }
 }
 
@@ -661,7 +776,7 @@ export interface WithReduction {
 /** A loss as a layer, with the options of its function. */
 export type Loss<O> = new (
   options?: O,
-) => Module & { forward(input: Tensor, target: Tensor): Tensor };
+) => { forward(input: Tensor, target: Tensor): Tensor } & Module;
 
 function lossModule<O extends object>(
   call: (input: Tensor, target: Tensor, options?: O) => Tensor,
@@ -693,6 +808,13 @@ export const KLDivLoss = lossModule<{
   reduction?: WithReduction["reduction"] | "batchmean";
   log_target?: boolean;
 }>(f.kl_div);
+export const SoftMarginLoss = lossModule<WithReduction>(f.soft_margin_loss);
+export const MultiLabelSoftMarginLoss = lossModule<WithReduction & { weight?: Tensor }>(
+  f.multilabel_soft_margin_loss,
+);
+export const MultiMarginLoss = lossModule<
+  WithReduction & { p?: number; margin?: number; weight?: Tensor }
+>(f.multi_margin_loss);
 export const HingeEmbeddingLoss = lossModule<WithReduction & { margin?: number }>(
   f.hinge_embedding_loss,
 );
@@ -703,7 +825,7 @@ export const PoissonNLLLoss = lossModule<Parameters<typeof f.poisson_nll_loss>[2
 /** A loss of three tensors. */
 export type TripleLoss<O> = new (
   options?: O,
-) => Module & { forward(a: Tensor, b: Tensor, c: Tensor): Tensor };
+) => { forward(a: Tensor, b: Tensor, c: Tensor): Tensor } & Module;
 
 function tripleLossModule<O extends object>(
   call: (a: Tensor, b: Tensor, c: Tensor, options?: O) => Tensor,
@@ -726,6 +848,9 @@ export const MarginRankingLoss = tripleLossModule<WithReduction & { margin?: num
   f.margin_ranking_loss,
 );
 export const TripletMarginLoss = tripleLossModule<f.Triplet>(f.triplet_margin_loss);
+export const TripletMarginWithDistanceLoss = tripleLossModule<
+  WithReduction & { distance_function?: f.Distance; margin?: number; swap?: boolean }
+>(f.triplet_margin_with_distance_loss);
 export const GaussianNLLLoss = tripleLossModule<WithReduction & { full?: boolean; eps?: number }>(
   f.gaussian_nll_loss,
 );

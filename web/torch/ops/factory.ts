@@ -150,7 +150,9 @@ export const full_like = (self: Tensor, value: Scalar, options: Options = {}): T
 /** arange(end), arange(start, end) or arange(start, end, step). */
 export function arange(...args: (number | Options)[]): Tensor {
   const options = typeof args.at(-1) === "object" ? (args.pop() as Options) : {};
-  const numbers = args as number[];
+  const given = (args as (number | undefined)[]).filter((one) => one !== undefined);
+  const dtype = dtypeOf(options, given.every(Number.isInteger) ? "int64" : "float32");
+  const numbers = isFloating(dtype) ? given : given.map(Math.trunc);
   const [start, end, step] =
     numbers.length === 1 ? [0, numbers[0]!, 1] : [numbers[0]!, numbers[1]!, numbers[2] ?? 1];
   check(step !== 0, () => "step must be nonzero");
@@ -158,7 +160,6 @@ export function arange(...args: (number | Options)[]): Tensor {
     step > 0 ? end >= start : end <= start,
     () => "upper bound and lower bound inconsistent with step sign",
   );
-  const dtype = dtypeOf(options, numbers.every(Number.isInteger) ? "int64" : "float32");
   const count = Math.ceil((end - start) / step);
   const values = Float64Array.from({ length: count }, (_, i) => start + i * step);
   return finished(fromValues(values, [count], dtype), options);

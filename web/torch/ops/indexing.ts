@@ -1,7 +1,7 @@
 // Operators that find elements by index tensors (csrc/ops/index). An index out of range raises at the next await.
 import { record, records, saved } from "../autograd";
-import { isIntegral, type Scalar } from "../dtype";
-import { check, NotImplementedError } from "../errors";
+import { isFloating, isIntegral, type Scalar } from "../dtype";
+import { check, NotImplementedError, RuntimeError } from "../errors";
 import { launch, shaderDType } from "../launch";
 import { numelOf, Tensor } from "../tensor";
 import { bitsOf, info } from "../wgsl/dtypes";
@@ -350,21 +350,89 @@ export function scatter_add_(self: Tensor, dim: number, index: Tensor, src: Tens
   return self;
 }
 
-const REDUCTIONS = { sum: "add", prod: "multiply", amin: "minimum", amax: "maximum" } as const;
+const REDUCTIONS = {
+  sum: ["add", 0],
+  mean: ["add", 0],
+  prod: ["multiply", 1],
+  amin: ["minimum", Infinity],
+  amax: ["maximum", -Infinity],
+} as const;
 
+/** Elements of `src` reduced into those of `self` that they go to, which count too with `include_self`. */
 export function scatter_reduce(
   self: Tensor,
   dim: number,
   index: Tensor,
   src: Tensor,
-  reduce: "sum" | "prod" | "mean" | "amin" | "amax",
+  reduce: keyof typeof REDUCTIONS,
+  { include_self = true }: { include_self?: boolean } = {},
 ): Tensor {
-  if (reduce === "mean") {
-    throw new NotImplementedError("scatter_reduce(): the mean is not implemented");
+  if (!Object.hasOwn(REDUCTIONS, reduce)) {
+    throw new RuntimeError(
+      `reduce argument must be either sum, prod, mean, amax or amin, got ${String(reduce)}`,
+    );
   }
-  const out = self.detach().clone();
-  scatterInto("scatter_reduce", REDUCTIONS[reduce], out, dim, index, src);
-  return record(out, "scatter_reduce", [self, src], undefined);
+  const [combine, identity] = REDUCTIONS[reduce];
+  const floating = isFloating(self.dtype);
+  const plain = self.detach();
+  let out: Tensor;
+  if (include_self) {
+    out = plain.clone();
+  } else {
+    const nearest = Math.min(Math.max(identity, -(2 ** 31)), 2 ** 31 - 1);
+    const least = floating ? identity : self.dtype === "bool" ? identity > 0 : nearest;
+    out = scatter(plain, dim, index, least);
+  }
+  scatterInto("scatter_reduce", combine, out, dim, index, src);
+  // How many elements each one is made of.
+  const counts = (): Tensor => {
+    const own = full(self.shape, 1, { dtype: self.dtype });
+    const others = full(src.shape, 1, { dtype: self.dtype });
+    return scatter_add(include_self ? own : scatter(own, dim, index, 0), dim, index, others);
+  };
+  if (reduce === "mean") {
+    out = floating ? out.div(counts()) : out.div(counts(), { rounding_mode: "floor" });
+  }
+  const [used, readSelf, readSource, readOut] = [index, self, src, out].map(saved) as [
+    ...[() => Tensor, () => Tensor, () => Tensor, () => Tensor],
+  ];
+  const within = (g: Tensor): Tensor => (include_self ? g : scatter(g, dim, used(), 0));
+  const spread = (g: Tensor): Tensor => padded(gather(g, dim, used()), src.shape);
+  // A product's gradients are the product of the others, which is no quotient where an element is zero.
+  const product = (g: Tensor): [Tensor, Tensor] => {
+    const again = (own: Tensor, others: Tensor): Tensor =>
+      scatter_reduce(own, dim, used(), others, "prod", { include_self });
+    const [own, others] = [readSelf(), readSource()];
+    const filled = own.masked_fill(own.eq(0), 1);
+    const zero = others.eq(0);
+    const zeros_ = scatter_add(
+      full(self.shape, 0, { dtype: g.dtype }),
+      dim,
+      used(),
+      zero.to(g.dtype),
+    );
+    const single = zero.logical_and(spread(zeros_).eq(1));
+    const rest = spread(g.mul(again(own, others.masked_fill(single, 1))));
+    return [
+      within(g.mul(again(filled, others)).div(filled)),
+      where(single, rest, spread(g.mul(readOut())).div(others.masked_fill(zero, 1))),
+    ];
+  };
+  return record(out, "ScatterReduceBackward0", [self, src], (g) => {
+    if (reduce === "prod") {
+      return product(g);
+    }
+    if (reduce === "sum" || reduce === "mean") {
+      const share = reduce === "sum" ? g : g.div(counts());
+      return [within(share), spread(share)];
+    }
+    // Those that are the extreme share its gradient.
+    const found = readOut().detach();
+    const own = readSelf().detach().eq(found).to(g.dtype);
+    const chosen = readSource().detach().eq(spread(found)).to(g.dtype);
+    const share = g.div(scatter_add(own, dim, used(), chosen));
+    return [within(own.mul(share)), chosen.mul(spread(share))];
+  });
 }
 
 const wrapped = (indices: Tensor, size: number): Tensor =>

@@ -250,6 +250,74 @@ export function triplet_margin_loss(
   return reduced(near.sub(far).add(margin).clamp_min(0), options);
 }
 
+export type Distance = (a: Tensor, b: Tensor) => Tensor;
+
+export function triplet_margin_with_distance_loss(
+  anchor: Tensor,
+  positive: Tensor,
+  negative: Tensor,
+  {
+    distance_function: distance = pairwise_distance,
+    margin = 1,
+    swap = false,
+    ...options
+  }: Reduced & { distance_function?: Distance; margin?: number; swap?: boolean } = {},
+): Tensor {
+  const near = distance(anchor, positive);
+  const far = distance(anchor, negative);
+  const nearest = swap ? far.minimum(distance(positive, negative)) : far;
+  return reduced(near.sub(nearest).add(margin).clamp_min(0), options);
+}
+
+/** log(1 + exp(-target * input)), where the target is 1 or -1. */
+export const soft_margin_loss = (input: Tensor, target: Tensor, options: Reduced = {}): Tensor =>
+  reduced(input.mul(target).neg().exp().log1p(), options);
+
+export function multilabel_soft_margin_loss(
+  input: Tensor,
+  target: Tensor,
+  { weight, ...options }: Reduced & { weight?: Tensor } = {},
+): Tensor {
+  const losses = target
+    .mul(logsigmoid(input))
+    .add(target.rsub(1).mul(logsigmoid(input.neg())))
+    .neg();
+  return reduced((weight === undefined ? losses : losses.mul(weight)).mean(-1), options);
+}
+
+/** How far the other classes come near the target's, by the margin. */
+export function multi_margin_loss(
+  input: Tensor,
+  target: Tensor,
+  {
+    p = 1,
+    margin = 1,
+    weight,
+    ...options
+  }: Reduced & {
+    p?: number;
+    margin?: number;
+    weight?: Tensor;
+  } = {},
+): Tensor {
+  check(p === 1 || p === 2, () => "only p == 1 and p == 2 supported");
+  const scores = input.dim() === 2 ? input : input.reshape(1, -1);
+  const index = target.reshape(-1, 1);
+  const distances = scores
+    .sub(gather(scores, 1, index))
+    .add(margin)
+    .clamp_min(0);
+  const powers = p === 1 ? distances : distances.mul(distances);
+  const weighted =
+    weight === undefined
+      ? powers
+      : powers.mul(weight.index_select(0, target.reshape(-1)).unsqueeze(1));
+  // The target's own distance is the margin, and does not count.
+  const others = weighted.scatter(1, index, zeros_like(index, { dtype: input.dtype }));
+  const losses = others.sum(1).div(scores.shape[1]!);
+  return reduced(input.dim() === 2 ? losses : losses.reshape([]), options);
+}
+
 export function poisson_nll_loss(
   input: Tensor,
   target: Tensor,

@@ -338,3 +338,9 @@ export function einsum(equation: string, ...operands: (Tensor | readonly Tensor[
   const last = summed(result, new Set(output));
   return last.tensor.permute(output.map((label) => last.labels.indexOf(label)));
 }
+
+/** x1 @ weight[k] @ x2 for each output k, and a bias. */
+export function bilinear(x1: Tensor, x2: Tensor, weight: Tensor, bias?: Tensor): Tensor {
+  const out = einsum("...i,kij,...j->...k", x1, weight, x2);
+  return bias === undefined ? out : out.add(bias);
+}

@@ -8,7 +8,7 @@ import { bitsOf } from "../wgsl/dtypes";
 import { broadcastShapes, expandedStrides } from "./collapse";
 import { copyInto } from "./elementwise";
 import { zeros } from "./factory";
-import { index_select, index_get } from "./indexing";
+import { index_add, index_get, index_select } from "./indexing";
 import { arange, tensor } from "./factory";
 
 // The shape with its -1 filled in.
@@ -361,7 +361,7 @@ export function unbind(self: Tensor, dim = 0): Tensor[] {
   return Array.from({ length: self.shape[d]! }, (_, k) => select(self, d, k));
 }
 
-/** Windows of a dimension as a last dimension. A view; its gradient is not implemented. */
+/** Windows of a dimension as a last dimension; a view. */
 export function unfold(self: Tensor, dimension: number, size: number, step: number): Tensor {
   if (self.dim() === 0) {
     throw new NotImplementedError("unfold() of a tensor without dimensions");
@@ -376,7 +376,21 @@ export function unfold(self: Tensor, dimension: number, size: number, step: numb
     [...self.strides.with(d, self.strides[d]! * step), self.strides[d]!],
     self.storage_offset,
   );
-  return record(out, "unfold", [self], undefined);
+  const { shape } = self;
+  return record(out, "UnfoldBackward0", [self], (g) => {
+    // Each element is the sum of its copies.
+    const places = out.shape[d]!;
+    const index = Array.from(
+      { length: places * size },
+      (_, k) => Math.floor(k / size) * step + (k % size),
+    );
+    return [
+      index_add(
+        ...([zeros(shape, { dtype: g.dtype }), d, tensor(index, { dtype: "int64" })] as const),
+        g.movedim(-1, d + 1).flatten(d, d + 1),
+      ),
+    ];
+  });
 }
 
 /** A view with any shape and strides inside the tensor's memory. Its gradient is not implemented. */
@@ -504,6 +518,9 @@ export function tile(self: Tensor, ...dims: (number | readonly number[])[]): Ten
 }
 
 export function repeat_interleave(self: Tensor, repeats: number, dim?: number): Tensor {
+  if (typeof repeats !== "number") {
+    throw new NotImplementedError("repeat_interleave(): the repeats as a tensor");
+  }
   const from = dim === undefined ? ravel(self) : self;
   const d = from.wrapDim(dim ?? 0);
   const wide = expand(unsqueeze(from, d + 1), from.shape.toSpliced(d + 1, 0, repeats));

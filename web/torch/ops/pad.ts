@@ -66,14 +66,20 @@ export function pad(
     const d = input.dim() - 1 - k;
     const [before, after] = [sizes[2 * k]!, sizes[2 * k + 1]!];
     const size = input.shape[d]!;
+    // In circles goes what a negative padding has left.
+    const first = mode === "circular" ? Math.max(-before, 0) : 0;
+    const left = mode === "circular" ? size - first + Math.min(after, 0) : size;
     const length = size + before + after;
     check(
-      fits(before, size) && fits(after, size) && length >= 0,
+      fits(before, left) && fits(after, left) && length >= 0,
       () =>
         `${refusal}, but got: padding (${before}, ${after}) at dimension ${d} of input [${input.shape.join(", ")}]`,
     );
     if (before !== 0 || after !== 0) {
-      const index = Array.from({ length }, (_, place) => source(place - before, size));
+      const index = Array.from(
+        { length },
+        (_, place) => first + source(place - before - first, left),
+      );
       out = index_select(out, d, tensor(index, { dtype: "int64" }));
     }
   }

@@ -534,7 +534,7 @@ export const special_xlog1py = (self: Tensor, other: Operand): Tensor =>
 export const logit = (self: Tensor, eps?: number): Tensor =>
   elementwise("logit", [self], { scalars: [eps ?? -1], promotion: "float" });
 export const ldexp = (self: Tensor, other: Tensor): Tensor =>
-  mul(self, elementwise("pow_tensor_tensor", [2.0, other], { compute: "float32", label: "ldexp" }));
+  mul(self, elementwise("pow_tensor_tensor", [2.0, other], { promotion: "float", label: "ldexp" }));
 
 // ---- Activations ----
 

@@ -162,3 +162,76 @@ export function dropout(self: Tensor, p = 0.5, train = true): Tensor {
   const kept = bernoulli_(Tensor.empty(self.shape, "bool"), 1 - p);
   return where(kept, self.mul(1 / (1 - p)), full([], 0, { dtype: self.dtype }));
 }
+
+// A mask of 1 and 0 for elements, or for whole channels of so many spatial dimensions.
+function keptOf(self: Tensor, p: number, dims: number | undefined): Tensor {
+  check(p >= 0 && p <= 1, () => `dropout probability has to be between 0 and 1, but got ${p}`);
+  const spatial = dims ?? 0;
+  check(
+    dims === undefined || self.dim() === dims + 1 || self.dim() === dims + 2,
+    () =>
+      `dropout${String(dims)}d: Expected ${spatial + 1}D or ${spatial + 2}D input, but received a ${self.dim()}D input`,
+  );
+  const shape = self.shape.map((size, d) => (d >= self.dim() - spatial ? 1 : size));
+  return bernoulli_(Tensor.empty(shape, self.dtype), 1 - p);
+}
+
+/** Zeros whole channels. */
+const channelDropout =
+  (dims: number) =>
+  (self: Tensor, p = 0.5, train = true): Tensor => {
+    const kept = keptOf(self, p, dims);
+    return !train || p === 0 ? self : self.mul(p === 1 ? kept : kept.mul(1 / (1 - p)));
+  };
+export const dropout1d = channelDropout(1);
+export const dropout2d = channelDropout(2);
+export const dropout3d = channelDropout(3);
+
+// What SELU gives far below zero.
+const ALPHA = -1.7580993408473766;
+
+// Elements become ALPHA; then all are scaled so that mean and variance stay.
+function alphaDropped(self: Tensor, p: number, train: boolean, dims?: number): Tensor {
+  const kept = keptOf(self, p, dims);
+  if (!train || p === 0) {
+    return self;
+  }
+  if (p === 1) {
+    return self.mul(0);
+  }
+  const scale = 1 / Math.sqrt((ALPHA * ALPHA * p + 1) * (1 - p));
+  return self
+    .mul(kept.mul(scale))
+    .add(kept.rsub(1).mul(ALPHA * scale))
+    .sub(ALPHA * scale * p);
+}
+export const alpha_dropout = (self: Tensor, p = 0.5, train = false): Tensor =>
+  alphaDropped(self, p, train);
+export const feature_alpha_dropout = (self: Tensor, p = 0.5, train = false): Tensor =>
+  alphaDropped(self, p, train, Math.max(self.dim() - 2, 0));
+
+/** Below zero, times a slope for each element; outside of training, the mean slope. */
+export function rrelu(self: Tensor, lower = 1 / 8, upper = 1 / 3, train = false): Tensor {
+  check(lower <= upper, () => "Lower bound should be less than or equal to the upper bound");
+  const slope = train
+    ? uniform_(Tensor.empty(self.shape, self.dtype), lower, upper)
+    : (lower + upper) / 2;
+  return where(self.gt(0), self, self.mul(slope));
+}
+
+/** A sample of one class, as probabilities; with `hard` as ones and zeros, with the same gradient. */
+export function gumbel_softmax(
+  logits: Tensor,
+  tau = 1,
+  { hard = false, dim = -1 }: { hard?: boolean; dim?: number } = {},
+): Tensor {
+  const noise = exponential_(Tensor.empty(logits.shape, logits.dtype)).log().neg();
+  const soft = logits.add(noise).div(tau).softmax(dim);
+  if (!hard) {
+    return soft;
+  }
+  const index = soft.detach().argmax(dim, true);
+  const ones = full(index.shape, 1, { dtype: logits.dtype });
+  const chosen = full(logits.shape, 0, { dtype: logits.dtype }).scatter(dim, index, ones);
+  return chosen.sub(soft.detach()).add(soft);
+}

@@ -1,9 +1,10 @@
 // Resampling to another size (csrc/ops/resample).
-import { record } from "../autograd";
+import { record, saved } from "../autograd";
 import { isFloating } from "../dtype";
 import { check, NotImplementedError } from "../errors";
 import { launch } from "../launch";
-import { Tensor } from "../tensor";
+import { numelOf, Tensor } from "../tensor";
+import { zeros } from "./factory";
 import { adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d } from "./pool";
 import { listOf, type Sizes } from "./spatial";
 
@@ -158,4 +159,89 @@ export function interpolate(input: Tensor, options: Resampling = {}): Tensor {
   );
   const shape = [...input.shape.slice(0, 2), ...out];
   return resample(input, shape, { method, align, ratios }, false);
+}
+
+const INTERPOLATIONS = { bilinear: "linear", nearest: "nearest", bicubic: "cubic" } as const;
+const PADDINGS = ["zeros", "border", "reflection"] as const;
+
+/** `input` at the places of `grid`: [batch, ...places, coordinates], from -1 to 1, the last dimension's first. */
+export function grid_sample(
+  input: Tensor,
+  grid: Tensor,
+  mode: keyof typeof INTERPOLATIONS = "bilinear",
+  padding_mode: (typeof PADDINGS)[number] = "zeros",
+  align_corners = false,
+): Tensor {
+  const dims = input.dim() - 2;
+  check(
+    (dims === 2 || dims === 3) &&
+      grid.dim() === input.dim() &&
+      grid.shape.at(-1) === dims &&
+      grid.shape[0] === input.shape[0] &&
+      grid.dtype === input.dtype,
+    () =>
+      "grid_sampler(): expected input and grid to have same dtype and batch size, and grid to have " +
+      `size ${dims} in last dimension, but got input with sizes [${input.shape.join(", ")}] and grid ` +
+      `with sizes [${grid.shape.join(", ")}]`,
+  );
+  if (!Object.hasOwn(INTERPOLATIONS, mode) || !PADDINGS.includes(padding_mode)) {
+    throw new RangeError(
+      `nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic' and padding_mode ` +
+        `'zeros', 'border' or 'reflection', but got: '${String(mode)}', '${String(padding_mode)}'`,
+    );
+  }
+  if (mode === "bicubic" && dims === 3) {
+    throw new NotImplementedError("grid_sampler(): bicubic interpolation only supports 4D input");
+  }
+  check(numelOf(input.shape.slice(2)) > 0, () => "grid_sampler(): expected input to be non-empty");
+  // The grid with its coordinates as channels.
+  const places = grid.movedim(-1, 1);
+  const shape = [...input.shape.slice(0, 2), ...places.shape.slice(2)];
+  const sizes = (of: readonly number[]): number[] => [
+    ...new Array<number>(3 - dims).fill(1),
+    ...of.slice(2),
+  ];
+  const out = Tensor.empty(shape, input.dtype);
+  const common = {
+    ...{ padding: PADDINGS.indexOf(padding_mode), align_corners: align_corners ? 1 : 0, dims },
+    ...{ channels: shape[1]!, in_size: sizes(input.shape), out_size: sizes(shape) },
+    ...{ in_batch: input.strides[0]!, in_step: step(input.strides, 0) },
+    ...{ grid_batch: places.strides[0]!, grid_step: step(places.strides, 0) },
+  };
+  const consts = { interpolation: INTERPOLATIONS[mode] };
+  launch({
+    ...{ label: "grid_sample", kernel: "grid_sample", consts },
+    operands: { out, in: input.detach(), grid: places.detach() },
+    params: {
+      ...{ ...common, count: out.numel() },
+      ...{ out_batch: out.strides[0]!, out_step: step(out.strides, 0) },
+    },
+    invocations: out.numel(),
+  });
+  const [readInput, readPlaces] = [saved(input), saved(places)];
+  return record(out, `GridSampler${dims}DBackward0`, [input, places], (g) => {
+    const count = numelOf([shape[0]!, ...shape.slice(2)]);
+    const gradPlaces = Tensor.empty(places.shape, input.dtype);
+    const gradInput = input.requires_grad ? zeros(input.shape) : undefined;
+    launch({
+      ...{ label: "grid_sample", kernel: "grid_sample_backward", consts },
+      operands: {
+        ...{ out: g, in: readInput().detach(), grid: readPlaces().detach() },
+        ...{ grad_grid: gradPlaces, grad_in: gradInput },
+      },
+      params: {
+        ...{ ...common, count, out_batch: g.strides[0]!, out_step: step(g.strides, 0) },
+        ...{ grad_grid_batch: gradPlaces.strides[0]!, grad_grid_step: step(gradPlaces.strides, 0) },
+        grad_in_batch: gradInput?.strides[0] ?? 0,
+        grad_in_step: gradInput === undefined ? [0, 0, 0, 0] : step(gradInput.strides, 0),
+      },
+      invocations: count,
+    });
+    // Second gradients are not implemented.
+    const from = [g, input, places];
+    return [
+      gradInput && record(gradInput, "grid_sample_backward", from, undefined),
+      record(gradPlaces, "grid_sample_backward", from, undefined),
+    ];
+  });
 }
