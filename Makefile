@@ -6,7 +6,7 @@ SYSTEM_PATH := $(PATH)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-web build test test-web conformance nightly ecosystem fuzz fuzz-web soak demo web bench bench-web lint \
+.PHONY: help setup setup-web build test test-web conformance nightly ecosystem fuzz fuzz-web samples-web soak demo web bench bench-web lint \
 	format docs setup-wheel wheel check-wheel check-platforms clean
 
 help: ## list the targets
@@ -38,7 +38,8 @@ conformance: build ## compare every operator and dtype with the CPU; ARGS="--onl
 	$(VENV_PYTHON) -m tests.conformance $(ARGS)
 
 nightly: ARGS += --strict
-nightly: conformance ## what CI runs by night: all of the conformance run, where a failing cell is an error, and fuzz-web
+nightly: conformance ## what CI runs by night: all of the conformance run, where a failing cell is an error, and those of web/
+	@$(MAKE) --no-print-directory samples-web ARGS=
 	@$(MAKE) --no-print-directory fuzz-web SEED=$$(date +%Y%j)
 
 ecosystem: build ## install the libraries of tests/ecosystem and test them
@@ -49,6 +50,9 @@ ecosystem: build ## install the libraries of tests/ecosystem and test them
 
 fuzz-web: build setup-web ## random programs of web/torch, compared with PyTorch; PROGRAMS=2500 SEED=7
 	@cd web && TORCH_PROGRAMS=$(or $(PROGRAMS),2500) TORCH_PROGRAMS_SEED=$(or $(SEED),1) npm run -s test -- torch.programs
+
+samples-web: build setup-web ## each operator of web/torch on all samples of op_db, compared with PyTorch; ARGS="-t conv"
+	@cd web && TORCH_SAMPLES=all npm run -s test -- torch.operators $(ARGS)
 
 fuzz: build ## random programs, compared with the CPU; ARGS="--steps 100000 --seed 7", "--replay 7:12"
 	$(VENV_PYTHON) -m tests.fuzz $(ARGS)

@@ -1,10 +1,10 @@
 // Every operator on samples of PyTorch's op_db: results and gradients.
 import { beforeAll, expect, test } from "vitest";
-import { torch } from "../torch";
+import { nn, torch } from "../torch";
 import { replay, type Operator, type Outcome } from "../site/operators/replay";
 import { jsonOf } from "./torch/files";
 import { initTorch } from "./torch/gpu";
-import { chosen, problems } from "./torch/samples";
+import { chosen, problems, unaccounted } from "./torch/samples";
 
 const operators = jsonOf<Operator[]>("ops.json");
 
@@ -20,3 +20,10 @@ test.each(operators.map((operator) => [operator.op, operator] as const))(
     expect(problems(operator.op, outcomes).join("\n")).toBe("");
   },
 );
+
+test("each function has samples, or a reason why not", () => {
+  const functions = Object.entries({ ...torch, ...nn.functional } as Record<string, unknown>)
+    .filter(([, one]) => typeof one === "function")
+    .map(([name]) => name);
+  expect(unaccounted(operators, functions)).toEqual([]);
+});

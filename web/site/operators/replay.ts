@@ -45,7 +45,8 @@ const TOLERANCES: Partial<Record<DType, [number, number]>> = {
 };
 
 // Operators that sum many products, or whose gradient is a series.
-const LOOSER = /addbmm|baddbmm|matmul|conv|norm|linear|attention|digamma|lgamma|zeta|igamma|prod|grid_sample/;
+const LOOSER =
+  /addbmm|baddbmm|matmul|conv|norm|linear|attention|digamma|lgamma|zeta|igamma|polygamma|prod|grid_sample/;
 
 function bytesOf(data: string): Uint8Array {
   const text = atob(data);

@@ -268,6 +268,8 @@ OPS = {
         "median": "dim keepdim",
         "norm": "p dim keepdim",
         "norm.inf": "p dim keepdim",
+        "polygamma": "n",
+        "as_strided": "size stride storage_offset",
         "var_mean": "dim | keepdim correction",
         "std_mean": "dim | keepdim correction",
         "aminmax": "| dim keepdim",
@@ -439,11 +441,11 @@ DOUBLE = {
         "nn.functional.normalize",
         "nn.functional.cosine_similarity",
     ),
-    "nn.functional.grid_sample",
+    *("nn.functional.grid_sample", "polygamma"),
     *("nn.functional.scaled_dot_product_attention", "logsumexp", "prod", "cumprod"),
     "einsum",
 }
-SWAPPED = {"where", "nn.functional.embedding", "einsum"}
+SWAPPED = {"where", "nn.functional.embedding", "einsum", "polygamma"}
 DROPOUT = {"nn.functional.scaled_dot_product_attention"}
 # Of equal elements, any one may be chosen.
 UNSTABLE = {"topk", "kthvalue", "median"}
