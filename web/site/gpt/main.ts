@@ -13,9 +13,7 @@ import {
   write,
 } from "../shared/page";
 import type { Functions } from "./gpt.twg";
-import { choose } from "./sample";
-
-const TOP_K = 40;
+import { Text } from "./text";
 
 /** Of the network, from gpt.json. */
 interface Facts {
@@ -25,34 +23,6 @@ interface Facts {
   readonly steps: number;
   /** The mean cross-entropy on text that it has not read, in nats a byte. */
   readonly loss: number;
-}
-
-/** A text that grows. The cache on the device has all of its tokens but the last. */
-class Text {
-  private readonly decoder = new TextDecoder();
-  private position = 0;
-  private last = 0;
-  written = 0;
-
-  constructor(private readonly player: PlayerOf<Functions>) {}
-
-  /** Reads a prompt of at least one token; of a long one, the end. */
-  async begin(prompt: Uint8Array, context: number): Promise<void> {
-    const tokens = prompt.subarray(-context);
-    for (const token of tokens.subarray(0, -1)) {
-      await this.player.step({ token: [token], position: [this.position++] }, { read: [] });
-    }
-    this.last = tokens.at(-1)!;
-  }
-
-  /** Writes a token and returns the text that is new: none in the middle of a character. */
-  async next(temperature: number): Promise<string> {
-    const { logits } = await this.player.step({ token: [this.last], position: [this.position] });
-    this.position += 1;
-    this.last = choose(logits, temperature, TOP_K, Math.random());
-    this.written += 1;
-    return this.decoder.decode(Uint8Array.of(this.last), { stream: true });
-  }
 }
 
 class Page {
@@ -133,7 +103,7 @@ class Page {
     let [begin, first] = [performance.now(), text.written];
     while (this.running && text.written < end) {
       const temperature = Number(find<HTMLInputElement>("temperature").value);
-      const piece = await text.next(temperature);
+      const piece = await text.next(temperature, Math.random());
       const follows = box.scrollTop + box.clientHeight > box.scrollHeight - 40;
       this.shown.appendData(piece);
       if (follows) {

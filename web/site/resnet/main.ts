@@ -11,6 +11,7 @@ import {
   start,
   write,
 } from "../shared/page";
+import { toInput } from "./input";
 import { ResNet18 } from "./model";
 
 /** Of the weights that Python trained, from resnet.json. */
@@ -34,19 +35,7 @@ const IMAGENET_CLASSES = 1000;
 const IMAGENET_SIDE = 224;
 const IMAGENET_SHORTER = 256;
 const LEAST_SIDE = 32; // halved five times
-const MEAN = [0.485, 0.456, 0.406];
-const DEVIATION = [0.229, 0.224, 0.225];
 const SHOWN_CLASSES = 8;
-
-/** Pixels as the network takes them: [1, 3, side, side], without mean and deviation. */
-function toInput(pixels: ImageData): Float32Array {
-  const area = pixels.width * pixels.height;
-  return Float32Array.from({ length: 3 * area }, (_, k) => {
-    const channel = Math.floor(k / area);
-    const value = pixels.data[4 * (k % area) + channel]! / 255;
-    return (value - MEAN[channel]!) / DEVIATION[channel]!;
-  });
-}
 
 class Page {
   private readonly side = find<HTMLInputElement>("side");
@@ -200,7 +189,7 @@ class Page {
     context.imageSmoothingQuality = "high";
     const [x, y] = [(side - width * scale) / 2, (side - height * scale) / 2];
     context.drawImage(picture, x, y, width * scale, height * scale);
-    const input = toInput(context.getImageData(0, 0, side, side));
+    const input = toInput(context.getImageData(0, 0, side, side).data, 4);
     write("answer", "Looking");
     const begin = performance.now();
     const [logits, shares] = await torch.scope(() =>

@@ -12,11 +12,10 @@ import {
   start,
   write,
 } from "../shared/page";
+import { cosine, embed, type Embedded } from "./embed";
 import type { Functions } from "./minilm.twg";
 import { WordPiece } from "./wordpiece";
 
-const SHORT = 32; // tokens: the lengths that make_pages.py exports
-const LONG = 128; // what is longer is cut there, as by the model's own tokenizer file
 const MAX_SENTENCES = 16;
 
 /** Sentences to begin with, and the cosines that PyTorch computed of them on a CPU. */
@@ -24,16 +23,6 @@ interface Recorded {
   readonly sentences: readonly string[];
   readonly cosines: readonly (readonly number[])[];
 }
-
-interface Embedded {
-  /** Of length 1. */
-  readonly vector: Float32Array;
-  readonly tokens: number;
-  readonly cut: boolean;
-}
-
-const dot = (a: Float32Array, b: Float32Array): number =>
-  a.reduce((sum, value, k) => sum + value * b[k]!, 0);
 
 class Page {
   private readonly known = new Map<string, Embedded>();
@@ -70,18 +59,6 @@ class Page {
     return sentences;
   }
 
-  private async embed(sentence: string): Promise<Embedded> {
-    const ids = this.tokenizer.encode(sentence, LONG);
-    const length = ids.length <= SHORT ? SHORT : LONG;
-    const inputs = { ids: new BigInt64Array(length), mask: new BigInt64Array(length) };
-    inputs.ids.set(ids.map(BigInt));
-    inputs.mask.fill(1n, 0, ids.length);
-    const { vector } =
-      length === SHORT ? await this.player.short(inputs) : await this.player.long(inputs);
-    const cut = this.tokenizer.encode(sentence).length > LONG;
-    return { vector, tokens: ids.length, cut };
-  }
-
   private async show(sentences: readonly string[]): Promise<void> {
     const begin = performance.now();
     let computed = 0;
@@ -90,14 +67,14 @@ class Page {
       write("status", `Sentence ${k + 1} of ${sentences.length}`);
       let one = this.known.get(sentence);
       if (one === undefined) {
-        one = await this.embed(sentence);
+        one = await embed(this.player, this.tokenizer, sentence);
         this.known.set(sentence, one);
         computed += 1;
       }
       found.push(one);
     }
     const time = (performance.now() - begin).toFixed(0);
-    const cosines = found.map((a) => found.map((b) => dot(a.vector, b.vector)));
+    const cosines = found.map((a) => found.map((b) => cosine(a, b)));
     this.showTable(cosines);
     this.showNearest(sentences, found, cosines);
     write(

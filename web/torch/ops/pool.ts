@@ -95,7 +95,7 @@ function batched(input: Tensor, dims: number, pool: (image: Tensor) => Tensor): 
   return input.dim() === dims + 2 ? pool(input) : pool(input.unsqueeze(0)).squeeze(0);
 }
 
-interface Maximum {
+export interface Maximum {
   values: Tensor;
   indices: Tensor;
 }
