@@ -45,6 +45,8 @@ test.runIf(path !== undefined && existsSync(join(site, "operators", "main.js")))
       const cells = await page.locator("#rows tr").allInnerTexts();
       expect(cells.length).toBe(PART.length);
       expect(cells.filter((text) => /different|waiting|not here/.test(text))).toEqual([]);
+      await page.setViewportSize({ width: 390, height: 844 });
+      expect(await page.evaluate("document.documentElement.scrollWidth <= innerWidth")).toBe(true);
       await page.fill("#search", "scatter");
       expect(await page.locator("#rows tr:visible").count()).toBe(1);
     } finally {

@@ -23,6 +23,10 @@ function addRow(operator: Operator): Row {
   for (const text of [operator.op, "waiting", String(operator.samples.length), ""]) {
     line.insertCell().textContent = text;
   }
+  // Long names break behind a dot or before a line.
+  line.cells[0]!.replaceChildren(
+    ...operator.op.split(/(?<=\.)|(?=_)/).flatMap((part) => [document.createElement("wbr"), part]),
+  );
   line.cells[1]!.className = "faint";
   line.cells[2]!.className = "number";
   line.cells[3]!.className = "number";

@@ -118,7 +118,6 @@ class Page {
         const cell = line.insertCell();
         cell.textContent = cosine.toFixed(2);
         cell.classList.toggle("self", i === j);
-        cell.classList.toggle("strong", cosine > 0.6);
         cell.style.setProperty("--share", `${Math.max(0, Math.min(1, cosine)) * 100}%`);
       });
     });
