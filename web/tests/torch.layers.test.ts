@@ -160,6 +160,35 @@ test("layers with chance", async () => {
   expect(torch.autograd.grad(chosen.sum(), [logits])[0]!.shape).toEqual([1, 3]);
 });
 
+test("masks of attention", async () => {
+  torch.manual_seed(1);
+  const attention = new nn.MultiheadAttention(8, 2, { batch_first: true, bias: false });
+  expect([...attention.state_dict().keys()]).toEqual(["in_proj_weight", "out_proj.weight"]);
+  const x = torch.randn([2, 4, 8]);
+  const short = x.narrow(1, 0, 3);
+  const padding = torch.tensor([[false, false, false, true], [false, false, false, true]]); // prettier-ignore
+  const wanted = attention.forward(x, short, short);
+  await same("key_padding_mask", attention.forward(x, x, x, undefined, padding), wanted.detach());
+  // The same as what is added, and for each head.
+  const added = torch.zeros([4, 4]).masked_fill(padding.narrow(0, 0, 1), -Infinity);
+  await same("attn_mask", attention.forward(x, x, x, added), wanted.detach());
+  const heads = added.expand([4, 4, 4]);
+  await same("a mask for each head", attention.forward(x, x, x, heads), wanted.detach());
+
+  const layer = new nn.TransformerEncoderLayer(8, 2, { batch_first: true, dropout: 0 });
+  const encoder = new nn.TransformerEncoder(() => layer, 1);
+  const later = nn.Transformer.generate_square_subsequent_mask(4);
+  const causal = encoder.forward(x, undefined, undefined, true).detach();
+  await same("is_causal", encoder.forward(x, later), causal);
+  const first = layer.forward(x.narrow(1, 0, 2), later.narrow(0, 0, 2).narrow(1, 0, 2));
+  await same("what comes later does not count", causal.narrow(1, 0, 2), first.detach());
+  expect(() => new nn.TransformerEncoderLayer(8, 2, {} as { batch_first: true })).toThrow(
+    "TransformerEncoderLayer: batch_first must be true",
+  );
+  const swish = { batch_first: true as const, activation: "swish" as "gelu" };
+  expect(() => new nn.TransformerDecoderLayer(8, 2, swish)).toThrow(RangeError);
+});
+
 test("ParameterList", () => {
   const list = new nn.ParameterList([torch.ones([2]), torch.zeros([3])]);
   expect([...list].map(({ shape }) => shape)).toEqual([[2], [3]]);

@@ -165,6 +165,11 @@ export declare namespace nn {
   export type ModuleList = nnModule.ModuleList;
   export type ModuleDict = nnModule.ModuleDict;
   export type MultiheadAttention = nnModule.MultiheadAttention;
+  export type Transformer = nnModule.Transformer;
+  export type TransformerDecoder = nnModule.TransformerDecoder;
+  export type TransformerDecoderLayer = nnModule.TransformerDecoderLayer;
+  export type TransformerEncoder = nnModule.TransformerEncoder;
+  export type TransformerEncoderLayer = nnModule.TransformerEncoderLayer;
   export type LSTM = nnModule.LSTM;
   export type LSTMCell = nnModule.LSTMCell;
   export type GRU = nnModule.GRU;

@@ -288,6 +288,8 @@ const CONVOLUTION = "in_channels out_channels kernel_size | stride padding dilat
 
 const RECURRENT = "input_size hidden_size | num_layers bias batch_first dropout bidirectional";
 
+const TRANSFORMER = "dim_feedforward dropout activation layer_norm_eps batch_first norm_first bias";
+
 const CELL = "input_size hidden_size | bias";
 
 /** Classes of nn. */
@@ -335,7 +337,7 @@ const CLASSES: Record<string, Signature> = {
   ModuleList: "modules",
   MultiLabelSoftMarginLoss: "| weight reduction",
   MultiMarginLoss: "| p margin weight reduction",
-  MultiheadAttention: "embed_dim num_heads | batch_first",
+  MultiheadAttention: "embed_dim num_heads | dropout bias batch_first",
   NLLLoss: "| weight ignore_index reduction",
   PairwiseDistance: "p eps keepdim",
   ParameterList: "parameters",
@@ -363,6 +365,11 @@ const CLASSES: Record<string, Signature> = {
   Tanh: "",
   Tanhshrink: "",
   Threshold: "threshold value",
+  Transformer: `| d_model nhead num_encoder_layers num_decoder_layers ${TRANSFORMER}`,
+  TransformerDecoder: "make num_layers norm",
+  TransformerDecoderLayer: `d_model nhead | ${TRANSFORMER}`,
+  TransformerEncoder: "make num_layers norm",
+  TransformerEncoderLayer: `d_model nhead | ${TRANSFORMER}`,
   TripletMarginWithDistanceLoss: "| distance_function margin swap reduction",
   TripletMarginLoss: "| margin p eps swap reduction",
   Unfold: "kernel_size dilation padding stride",

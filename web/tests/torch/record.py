@@ -529,6 +529,8 @@ def arguments(op, sample):
         return left, {}
     if op.name == "cdist":
         left = left[:2]  # without the way to compute it
+    if op.name == "tensor_split" and isinstance(left[0], torch.Tensor):
+        raise Left  # places that only the GPU knows
     keywords = {k: v for k, v in sample.kwargs.items() if IGNORED.get(k, ...) is not v}
     if names and names[0].startswith("*"):
         flat = left[0] if len(left) == 1 and isinstance(left[0], list | tuple) else left

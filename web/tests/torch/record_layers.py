@@ -102,6 +102,30 @@ LAYERS += [
     ("TripletMarginWithDistanceLoss", [{"swap": True}], [(4, 3), (4, 3), (4, 3)]),
 ]
 
+TRANSFORMER = {"dim_feedforward": 16, "dropout": 0.0, "batch_first": True}
+LAYERS += [
+    ("TransformerEncoderLayer", [8, 2, TRANSFORMER], [(2, 5, 8)]),
+    (
+        "TransformerEncoderLayer",
+        [8, 4, {**TRANSFORMER, "norm_first": True, "activation": "gelu", "bias": False}],
+        [(2, 5, 8)],
+    ),
+    ("TransformerDecoderLayer", [8, 2, TRANSFORMER], [(2, 5, 8), (2, 4, 8)]),
+    (
+        "Transformer",
+        [
+            {
+                "d_model": 8,
+                "nhead": 2,
+                "num_encoder_layers": 2,
+                "num_decoder_layers": 1,
+                **TRANSFORMER,
+            }
+        ],
+        [(2, 5, 8), (2, 4, 8)],
+    ),
+]
+
 # Functions without samples in op_db, or with large ones: a name, the shapes of its tensors, and
 # what follows them.
 CALLS = [

@@ -48,7 +48,6 @@ const MISSING: Record<string, RegExp[] | undefined> = {
   "scatter_reduce.prod": [NO_LONG],
   "scatter_reduce.sum": [NO_BOOL],
   square: [NO_BOOL],
-  tensor_split: [/the places as a tensor$/],
   unfold: [/of a tensor without dimensions$/],
 };
 

@@ -731,44 +731,6 @@ export class ModuleDict extends Module implements Iterable<string> {
   }
 }
 
-/** Self- and cross-attention with PyTorch's packed projection; batch_first only. */
-export class MultiheadAttention extends Module {
-  in_proj_weight: Parameter;
-  in_proj_bias: Parameter;
-  out_proj: Linear;
-
-  constructor(
-    private readonly embed_dim: number,
-    private readonly num_heads: number,
-    options: { batch_first: true },
-  ) {
-    super();
-    check(embed_dim % num_heads === 0, () => "embed_dim must be divisible by num_heads");
-    if (!(options as { batch_first: boolean }).batch_first) {
-      throw new NotImplementedError("MultiheadAttention: batch_first must be true");
-    }
-    this.in_proj_weight = uniform([3 * embed_dim, embed_dim], Math.sqrt(6 / (4 * embed_dim)));
-    this.in_proj_bias = new Parameter(zeros([3 * embed_dim]));
-    this.out_proj = new Linear(embed_dim, embed_dim);
-    this.out_proj.bias!.detach().zero_();
-  }
-
-  /** [batch, length, embed_dim] each. `attn_mask` is boolean, true where attention is not allowed, or is added. */
-  override forward(query: Tensor, key: Tensor, value: Tensor, attn_mask?: Tensor): Tensor {
-    const weights = this.in_proj_weight.chunk(3);
-    const biases = this.in_proj_bias.chunk(3);
-    const heads = [query, key, value].map((x, k) =>
-      f
-        .linear(x, weights[k]!, biases[k])
-        .unflatten(-1, [this.num_heads, this.embed_dim / this.num_heads])
-        .transpose(1, 2),
-    ) as [Tensor, Tensor, Tensor];
-    const mask = attn_mask?.dtype === "bool" ? attn_mask.logical_not() : attn_mask;
-    const out = f.scaled_dot_product_attention(...heads, mask);
-    return this.out_proj.forward(out.transpose(1, 2).flatten(2));
-  }
-}
-
 // Losses as modules.
 export interface WithReduction {
   reduction?: "mean" | "sum" | "none";
