@@ -35,6 +35,15 @@ def when_imported(name: str, adapt: Callable[[ModuleType], None]) -> None:
         adapt(module)
 
 
+def later(own: str, function: str) -> Callable[[ModuleType], None]:
+    """For `when_imported`: a function of the module `own`, which is imported when it is called."""
+
+    def adapt(module: ModuleType) -> None:
+        getattr(importlib.import_module(own), function)(module)
+
+    return adapt
+
+
 def _adapt_when_executed(spec: ModuleSpec) -> None:
     """Adapts the module of the spec when its execution, which has begun, has succeeded."""
     own = type(spec)

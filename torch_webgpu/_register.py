@@ -17,6 +17,9 @@ from torch.utils import backend_registration
 
 from torch_webgpu import _import_hook
 
+# Every module that is imported here costs `import torch` a quarter of a millisecond, so what can be
+# imported later is.
+
 _PACKAGE = pathlib.Path(__file__).parent
 _done = False
 
@@ -85,27 +88,19 @@ def _register() -> None:
             f"{error}"
         ) from error
 
-    from torch_webgpu import _runtime
-
-    extension.set_runtime(*_runtime.resolve())
-
     backend_registration.rename_privateuse1_backend("webgpu")
     from torch_webgpu import webgpu
 
     vars(torch).pop("webgpu", None)  # the placeholder of torch_webgpu_autoload
     torch._register_device_module("webgpu", webgpu)
-    for name, module in list(sys.modules.items()):
-        if name.startswith("torch_webgpu.webgpu."):
-            sys.modules["torch." + name.removeprefix("torch_webgpu.")] = module
     for name, real in webgpu.MODULES_IMPORTED_LATER.items():
         _import_hook.alias(f"torch.webgpu.{name}", real)
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
 
-    from torch_webgpu import _dlpack, _printing, _sharing, _shutdown, inductor
+    from torch_webgpu import _dlpack, _printing, _sharing, _shutdown
     from torch_webgpu.integrations import _imports
 
     _let_autocast_pass_higher_order_operators()
-    inductor.install()
     _dlpack.install()
     _printing.install()
     _sharing.install()
@@ -114,17 +109,30 @@ def _register() -> None:
     if extension.has_distributed:
         _import_hook.when_imported("torch.distributed.distributed_c10d", _register_process_group)
     _import_hook.when_imported("torch.utils.collect_env", _extend_collect_env)
-    _import_hook.when_imported("torch.nested._internal.sdpa", _adapt_ragged("adapt_sdpa"))
-    _import_hook.when_imported("torch.nn.attention.varlen", _adapt_ragged("adapt_varlen"))
+    for module, (own, function) in _WHEN_IMPORTED.items():
+        _import_hook.when_imported(module, _import_hook.later(own, function))
 
 
-def _adapt_ragged(function: str) -> Callable[[types.ModuleType], None]:
-    def adapt(module: types.ModuleType) -> None:
-        from torch_webgpu import _ragged_attention
-
-        getattr(_ragged_attention, function)(module)
-
-    return adapt
+# Which function of ours gets a module of PyTorch when it is imported; ours is imported then.
+_WHEN_IMPORTED = {
+    "torch._dynamo.device_interface": ("torch_webgpu.inductor.registration", "register_interface"),
+    "torch._dynamo.trace_rules": ("torch_webgpu.inductor.registration", "keep_out_of_traces"),
+    "torch._dynamo.variables.optimizer": (
+        "torch_webgpu.inductor.registration",
+        "prepare_optimizers",
+    ),
+    "torch._inductor.codegen.common": (
+        "torch_webgpu.inductor.registration",
+        "register_code_generator",
+    ),
+    "torch._inductor.compile_fx": ("torch_webgpu.inductor.registration", "prepare_inductor"),
+    "torch.nn.attention.flex_attention": (
+        "torch_webgpu.inductor.registration",
+        "extend_flex_attention",
+    ),
+    "torch.nn.attention.varlen": ("torch_webgpu._ragged_attention", "adapt_varlen"),
+    "torch.nested._internal.sdpa": ("torch_webgpu._ragged_attention", "adapt_sdpa"),
+}
 
 
 def _let_autocast_pass_higher_order_operators() -> None:

@@ -12,9 +12,6 @@ import os
 import sys
 import warnings
 
-from torch_webgpu_autoload import _accelerators
-from torch_webgpu_autoload._placeholder import Placeholder
-
 _VARIABLE = "TORCH_WEBGPU_AUTOLOAD"
 
 
@@ -28,6 +25,8 @@ def autoload() -> None:
     reason = _reason_to_wait()
     if reason:
         import torch
+
+        from torch_webgpu_autoload._placeholder import Placeholder
 
         torch.webgpu = Placeholder(reason)  # type: ignore[attr-defined]
         return
@@ -56,5 +55,7 @@ def _reason_to_wait() -> str:
         return f"{_VARIABLE} is 0"
     if choice:
         warnings.warn(f"{_VARIABLE} is '0' or '1', not {choice!r}; ignored", stacklevel=3)
+    from torch_webgpu_autoload import _accelerators
+
     name = _accelerators.available()
     return f"PyTorch uses one accelerator at a time, and this machine has {name}" if name else ""

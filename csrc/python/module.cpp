@@ -40,16 +40,27 @@ namespace {
 namespace py = pybind11;
 using Counters = std::map<std::string, uint64_t>;
 
-// Resolved when Python registers the backend and only handed over here: a resolver that called
-// Python would need the GIL while the context's lock is held, and another thread may hold the GIL
-// and wait for that lock.
-void set_runtime(uint64_t proc_address, const std::string& library, const std::string& error) {
-  set_runtime_resolver([=]() -> RuntimeSource {
-    if (!error.empty()) {
-      raise(ErrorKind::kRuntime, error);
+// Looks the runtime up when the device is first used, for its import would take a tenth of what
+// `import torch` may take here. Called without a lock of ours, as the GIL needs.
+RuntimeSource runtime_of_python() {
+  std::string error;
+  RuntimeSource source;
+  {
+    py::gil_scoped_acquire gil;
+    try {
+      const py::object found = py::module_::import("torch_webgpu._runtime").attr("resolve")();
+      source.get_proc_address =
+          reinterpret_cast<void*>(found.attr("proc_address").cast<uintptr_t>());
+      source.library = found.attr("library").cast<std::string>();
+      error = found.attr("error").cast<std::string>();
+    } catch (const std::exception& raised) { // the interpreter ends, or an import was interrupted
+      error = std::string("the WebGPU runtime cannot be looked up: ") + raised.what();
     }
-    return {reinterpret_cast<void*>(static_cast<uintptr_t>(proc_address)), library};
-  });
+  }
+  if (!error.empty()) {
+    raise(ErrorKind::kRuntime, error);
+  }
+  return source;
 }
 
 std::map<std::string, std::string> describe(const AdapterInfo& info) {
@@ -245,7 +256,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def(name, torch::wrap_pybind_function_no_gil(function), py::arg("device") = -1);
   };
   m.attr("torch_version") = TORCH_VERSION;
-  def("set_runtime", &set_runtime);
+  set_runtime_resolver(&runtime_of_python);
   def("is_available", &is_available);
   def("is_initialized", [] { return !initialized_contexts().empty(); });
   def_for_device("init", [](int64_t index) { context_at(index); });

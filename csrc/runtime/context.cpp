@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <exception>
+#include <memory>
 
 #include "runtime/adapter_choice.h"
 #include "runtime/api.h"
@@ -18,6 +20,7 @@ std::atomic<bool> drivers_loaded_{false};
 std::atomic<bool> bad_fork_{false};
 ContextWatcher watcher_ = nullptr; // guarded by init_mutex_
 RuntimeResolver resolver_;
+std::atomic<const RuntimeSource*> source_{nullptr}; // null: the resolver has not answered yet
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
@@ -44,7 +47,35 @@ void watch_forks() {
 
 const char* const kAdapterVariable = "TORCH_WEBGPU_ADAPTER";
 
+RuntimeSource source_of_environment() {
+  RuntimeSource source;
+  source.library = environment("TORCH_WEBGPU_RUNTIME");
+  if (source.library.empty()) {
+    raise(ErrorKind::kRuntime,
+          "no WebGPU runtime: set TORCH_WEBGPU_RUNTIME to the path of a library that exports the "
+          "webgpu.h functions (in Python, import torch_webgpu finds the installed one)");
+  }
+  return source;
+}
+
+// Asks the resolver, and raises its error. Must be called before a lock is taken, for the resolver
+// may wait for Python's lock, whose holder may wait for the lock that was taken. So several threads
+// may ask at a time; the first answer counts.
+const RuntimeSource& find_runtime() {
+  const RuntimeSource* known = source_.load(std::memory_order_acquire);
+  if (known != nullptr) {
+    return *known;
+  }
+  auto found =
+      std::make_unique<const RuntimeSource>(resolver_ ? resolver_() : source_of_environment());
+  if (source_.compare_exchange_strong(known, found.get(), std::memory_order_acq_rel)) {
+    return *found.release(); // kept
+  }
+  return *known;
+}
+
 Context& create_context(uint32_t index) {
+  find_runtime();
   std::lock_guard<std::mutex> lock(init_mutex_);
   if (Context* existing = contexts_[index].load(std::memory_order_acquire)) {
     return *existing;
@@ -75,19 +106,7 @@ void set_context_watcher(ContextWatcher watcher) {
 
 void set_runtime_resolver(RuntimeResolver resolver) { resolver_ = std::move(resolver); }
 
-RuntimeSource resolve_runtime() {
-  if (resolver_) {
-    return resolver_();
-  }
-  RuntimeSource source;
-  source.library = environment("TORCH_WEBGPU_RUNTIME");
-  if (source.library.empty()) {
-    raise(ErrorKind::kRuntime,
-          "no WebGPU runtime: set TORCH_WEBGPU_RUNTIME to the path of a library that exports the "
-          "webgpu.h functions (in Python, import torch_webgpu finds the installed one)");
-  }
-  return source;
-}
+RuntimeSource resolve_runtime() { return find_runtime(); }
 
 Context::Context(const RuntimeSource& source, bool debug, uint32_t index_of_device)
     : index(index_of_device), device(source, environment(kAdapterVariable), index_of_device, debug),
@@ -164,6 +183,7 @@ std::vector<AdapterInfo> list_adapters() {
 }
 
 const std::vector<ChosenAdapter>& chosen_adapters() {
+  find_runtime(); // the initialization of a static object takes a lock
   // Kept, because callers ask often and finding out loads drivers.
   static const std::vector<ChosenAdapter> chosen = [] {
     const std::vector<AdapterInfo> adapters = list_adapters();
@@ -203,6 +223,11 @@ bool is_available() {
   }
   if (num_devices_.load(std::memory_order_acquire) != 0) {
     return true;
+  }
+  try {
+    find_runtime();
+  } catch (const std::exception&) {
+    return false;
   }
   static const bool found = [] {
     try {

@@ -10,8 +10,11 @@ import torch_webgpu
 
 
 def test_the_module_is_part_of_torch():
+    import torch.webgpu.memory as memory
+
     assert sys.modules["torch.webgpu"] is torch.webgpu
-    assert sys.modules["torch.webgpu.memory"].memory_allocated is torch.webgpu.memory_allocated
+    assert sys.modules["torch.webgpu.memory"] is memory
+    assert memory.memory_allocated is torch.webgpu.memory_allocated
     assert all(hasattr(torch.webgpu, name) for name in torch.webgpu.__all__)
     documented = [getattr(torch.webgpu, name) for name in torch.webgpu.__all__]
     assert all(thing.__doc__ for thing in documented if callable(thing))

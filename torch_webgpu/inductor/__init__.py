@@ -1,7 +1,7 @@
 """torch.compile for ``device="webgpu"``: an Inductor backend that writes WGSL.
 
-`install` registers it and costs nothing until torch.compile is used: the modules here import
-Inductor, so they are imported when Dynamo or Inductor are.
+It costs nothing until torch.compile is used: the modules here import Inductor, so they are imported
+when Dynamo or Inductor are.
 
 =================  ===============================================================================
 `registration`     what Dynamo and Inductor are told of the device
@@ -31,7 +31,3 @@ Inductor, so they are imported when Dynamo or Inductor are.
 `replay`           ``mode="reduce-overhead"``
 =================  ===============================================================================
 """
-
-from torch_webgpu.inductor.registration import install
-
-__all__ = ["install"]

@@ -1,4 +1,7 @@
-"""What Dynamo and Inductor are told of the device, each when it is first imported."""
+"""What Dynamo and Inductor are told of the device, each when it is first imported.
+
+`torch_webgpu._register` lists the functions here with the modules that they wait for.
+"""
 
 import functools
 import hashlib
@@ -6,47 +9,32 @@ import pathlib
 from types import ModuleType
 from typing import Any
 
-from torch_webgpu import _import_hook
 
-
-def install() -> None:
-    """Registers the backend. Imports neither Dynamo nor Inductor; costs a look at sys.modules."""
-    for name, hook in (
-        ("torch._dynamo.device_interface", _register_interface),
-        ("torch._dynamo.trace_rules", _keep_out_of_traces),
-        ("torch._dynamo.variables.optimizer", _prepare_optimizers),
-        ("torch.nn.attention.flex_attention", _extend_flex_attention),
-        ("torch._inductor.codegen.common", _register_code_generator),
-        ("torch._inductor.compile_fx", _prepare_inductor),
-    ):
-        _import_hook.when_imported(name, hook)
-
-
-def _register_interface(device_interface: ModuleType) -> None:
+def register_interface(device_interface: ModuleType) -> None:
     from torch_webgpu.inductor import fake, interface
 
     interface.register(device_interface)
     fake.install()
 
 
-def _keep_out_of_traces(trace_rules: ModuleType) -> None:
+def keep_out_of_traces(trace_rules: ModuleType) -> None:
     # torch.webgpu.synchronize() and the like break the graph; their Python is not traced.
     trace_rules.add("torch_webgpu")
 
 
-def _prepare_optimizers(optimizer: ModuleType) -> None:
+def prepare_optimizers(optimizer: ModuleType) -> None:
     from torch_webgpu.inductor import compat
 
     compat.make_optimizers_capturable(optimizer)
 
 
-def _extend_flex_attention(flex_attention: ModuleType) -> None:
+def extend_flex_attention(flex_attention: ModuleType) -> None:
     from torch_webgpu.inductor import compat
 
     compat.extend_flex_attention(flex_attention)
 
 
-def _register_code_generator(common: ModuleType) -> None:
+def register_code_generator(common: ModuleType) -> None:
     common.register_backend_for_device(
         "webgpu",
         _Scheduling,
@@ -92,7 +80,7 @@ class _NoWrapper:
         )
 
 
-def _prepare_inductor(compile_fx: ModuleType) -> None:
+def prepare_inductor(compile_fx: ModuleType) -> None:
     # Imported before the first graph, and when Inductor's other modules are complete.
     from torch_webgpu.inductor import compat, device_ops
 

@@ -18,19 +18,22 @@ of the GPU before a library chooses.
 `enable`; ``0`` leaves all libraries as they are.
 """
 
-from torch_webgpu.integrations import _choice, _imports
-from torch_webgpu.integrations._libraries import LIBRARIES
+# `import torch` imports this package, so its functions import what they need.
 
 __all__ = ["enable", "enabled", "names"]
 
 
 def names() -> tuple[str, ...]:
     """The libraries that `enable` knows, by the names of their packages."""
+    from torch_webgpu.integrations._libraries import LIBRARIES
+
     return tuple(LIBRARIES)
 
 
 def enabled() -> tuple[str, ...]:
     """The libraries that `enable` was called for."""
+    from torch_webgpu.integrations import _choice
+
     return tuple(sorted(_choice.enabled))
 
 
@@ -41,8 +44,10 @@ def enable(*libraries: str) -> None:
     for a name that is not in `names`, and RuntimeError if a library that is imported already is of
     a version that this package does not know.
     """
+    from torch_webgpu.integrations import _choice, _imports
+
     wanted = libraries or names()
-    unknown = sorted(set(wanted) - set(LIBRARIES))
+    unknown = sorted(set(wanted) - set(names()))
     if unknown:
         raise ValueError(f"no integration for {', '.join(unknown)}; there are {', '.join(names())}")
     for library in wanted:

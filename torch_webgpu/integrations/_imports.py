@@ -8,7 +8,6 @@ import types
 import warnings
 
 from torch_webgpu import _import_hook
-from torch_webgpu.integrations import _choice
 from torch_webgpu.integrations._libraries import LIBRARIES
 
 _VARIABLE = "TORCH_WEBGPU_INTEGRATIONS"
@@ -35,7 +34,10 @@ def install_chosen() -> None:
             RuntimeWarning,
             stacklevel=2,
         )
-    _choice.enabled.update(wanted - unknown)
+    if wanted - unknown:
+        from torch_webgpu.integrations import _choice
+
+        _choice.enabled.update(wanted - unknown)
     for library in LIBRARIES:
         install(library)
 

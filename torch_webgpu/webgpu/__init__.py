@@ -11,54 +11,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torch_webgpu import _C
-from torch_webgpu.webgpu.fallback import (
-    fallbacks,
-    get_fallback_mode,
-    reset_fallbacks,
-    set_fallback_mode,
-)
-from torch_webgpu.webgpu.legacy import storage_types, tensor_types
-from torch_webgpu.webgpu.memory import (
-    empty_cache,
-    get_per_process_memory_fraction,
-    ipc_collect,
-    max_memory_allocated,
-    max_memory_cached,
-    max_memory_reserved,
-    mem_get_info,
-    memory_allocated,
-    memory_cached,
-    memory_reserved,
-    memory_stats,
-    memory_stats_as_nested_dict,
-    memory_summary,
-    reset_accumulated_memory_stats,
-    reset_max_memory_allocated,
-    reset_max_memory_cached,
-    reset_peak_memory_stats,
-    set_per_process_memory_fraction,
-)
-from torch_webgpu.webgpu.random import (
-    default_generators,
-    get_rng_state,
-    get_rng_state_all,
-    initial_seed,
-    manual_seed,
-    manual_seed_all,
-    seed,
-    seed_all,
-    set_rng_state,
-    set_rng_state_all,
-)
-from torch_webgpu.webgpu.streams import (
-    Event,
-    Stream,
-    StreamContext,
-    current_stream,
-    default_stream,
-    set_stream,
-    stream,
-)
 
 from ._device import DeviceLike, index_of, requested_index
 
@@ -72,7 +24,33 @@ if TYPE_CHECKING:
         make_graphed_callables,
         update_graph,
     )
+    from torch_webgpu.webgpu.fallback import (
+        fallbacks,
+        get_fallback_mode,
+        reset_fallbacks,
+        set_fallback_mode,
+    )
     from torch_webgpu.webgpu.flat_parameters import FlatParameter, flatten_parameters
+    from torch_webgpu.webgpu.memory import (
+        empty_cache,
+        get_per_process_memory_fraction,
+        ipc_collect,
+        max_memory_allocated,
+        max_memory_cached,
+        max_memory_reserved,
+        mem_get_info,
+        memory_allocated,
+        memory_cached,
+        memory_reserved,
+        memory_stats,
+        memory_stats_as_nested_dict,
+        memory_summary,
+        reset_accumulated_memory_stats,
+        reset_max_memory_allocated,
+        reset_max_memory_cached,
+        reset_peak_memory_stats,
+        set_per_process_memory_fraction,
+    )
     from torch_webgpu.webgpu.profiler import Profile, ProfileEntry, profile, stats
     from torch_webgpu.webgpu.properties import (
         DeviceProperties,
@@ -81,7 +59,28 @@ if TYPE_CHECKING:
         get_device_properties,
         list_adapters,
     )
+    from torch_webgpu.webgpu.random import (
+        default_generators,
+        get_rng_state,
+        get_rng_state_all,
+        initial_seed,
+        manual_seed,
+        manual_seed_all,
+        seed,
+        seed_all,
+        set_rng_state,
+        set_rng_state_all,
+    )
     from torch_webgpu.webgpu.shaders import Kernel, ShaderLibrary, compile_shader
+    from torch_webgpu.webgpu.streams import (
+        Event,
+        Stream,
+        StreamContext,
+        current_stream,
+        default_stream,
+        set_stream,
+        stream,
+    )
 
 __all__ = [
     "DeviceProperties",
@@ -162,8 +161,6 @@ __all__ = [
 
 OutOfMemoryError = torch.OutOfMemoryError
 
-globals().update(tensor_types() | storage_types())
-
 
 def is_available() -> bool:
     """Whether a WebGPU adapter can be had. Does not start the device; the answer is remembered."""
@@ -240,7 +237,8 @@ def is_initialized() -> bool:
     return _C.is_initialized()
 
 
-# Imported when first used, for they would be half of what `import torch` takes here.
+# Imported when first used, for they would be most of what `import torch` takes here.
+_DTYPES = "BFloat16 Bool Byte Char Double Float Half Int Long Short"
 _LATER = {
     name: module
     for module, names in {
@@ -253,7 +251,37 @@ _LATER = {
             "make_graphed_callables",
             "update_graph",
         ),
+        "torch_webgpu.webgpu.fallback": (
+            "fallbacks",
+            "get_fallback_mode",
+            "reset_fallbacks",
+            "set_fallback_mode",
+        ),
         "torch_webgpu.webgpu.flat_parameters": ("FlatParameter", "flatten_parameters"),
+        "torch_webgpu.webgpu.legacy": (
+            *(f"{dtype}Tensor" for dtype in _DTYPES.split()),
+            *(f"{dtype}Storage" for dtype in f"{_DTYPES} ComplexDouble ComplexFloat".split()),
+        ),
+        "torch_webgpu.webgpu.memory": (
+            "empty_cache",
+            "get_per_process_memory_fraction",
+            "ipc_collect",
+            "max_memory_allocated",
+            "max_memory_cached",
+            "max_memory_reserved",
+            "mem_get_info",
+            "memory_allocated",
+            "memory_cached",
+            "memory_reserved",
+            "memory_stats",
+            "memory_stats_as_nested_dict",
+            "memory_summary",
+            "reset_accumulated_memory_stats",
+            "reset_max_memory_allocated",
+            "reset_max_memory_cached",
+            "reset_peak_memory_stats",
+            "set_per_process_memory_fraction",
+        ),
         "torch_webgpu.webgpu.profiler": ("Profile", "ProfileEntry", "profile", "stats"),
         "torch_webgpu.webgpu.properties": (
             "DeviceProperties",
@@ -262,16 +290,42 @@ _LATER = {
             "get_device_properties",
             "list_adapters",
         ),
+        "torch_webgpu.webgpu.random": (
+            "default_generators",
+            "get_rng_state",
+            "get_rng_state_all",
+            "initial_seed",
+            "manual_seed",
+            "manual_seed_all",
+            "seed",
+            "seed_all",
+            "set_rng_state",
+            "set_rng_state_all",
+        ),
         "torch_webgpu.webgpu.shaders": ("Kernel", "ShaderLibrary", "compile_shader"),
+        "torch_webgpu.webgpu.streams": (
+            "Event",
+            "Stream",
+            "StreamContext",
+            "current_stream",
+            "default_stream",
+            "set_stream",
+            "stream",
+        ),
     }.items()
     for name in names
 }
 MODULES_IMPORTED_LATER = {
     "amp": "torch_webgpu.webgpu.amp",
+    "fallback": "torch_webgpu.webgpu.fallback",
     "graphs": "torch_webgpu.graphs",
+    "legacy": "torch_webgpu.webgpu.legacy",
+    "memory": "torch_webgpu.webgpu.memory",
     "profiler": "torch_webgpu.webgpu.profiler",
     "properties": "torch_webgpu.webgpu.properties",
+    "random": "torch_webgpu.webgpu.random",
     "shaders": "torch_webgpu.webgpu.shaders",
+    "streams": "torch_webgpu.webgpu.streams",
     "tunable": "torch_webgpu.webgpu.tunable",
 }
 

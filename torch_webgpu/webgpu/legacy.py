@@ -44,7 +44,7 @@ class _TensorType(type):
         return torch.as_tensor(values, dtype=cls.dtype, device="webgpu")
 
 
-def tensor_types() -> dict[str, type]:
+def _tensor_types() -> dict[str, type]:
     """The types by their names in the module."""
     # The full name, as Tensor.type(torch.webgpu.FloatTensor) looks at.
     return {
@@ -80,7 +80,7 @@ class _Storage(_LegacyStorage):
         raise RuntimeError("_new_shared_filename: Not available for webgpu storage")
 
 
-def storage_types() -> dict[str, type]:
+def _storage_types() -> dict[str, type]:
     """The types of storages by their names in the module. PyTorch learns of them."""
     # PyTorch takes a storage's dtype from its class, and the device from the class's module.
     types = {
@@ -91,3 +91,6 @@ def storage_types() -> dict[str, type]:
     }
     torch._storage_classes.update(types.values())
     return types
+
+
+globals().update(_tensor_types() | _storage_types())
