@@ -101,6 +101,7 @@ def _register() -> None:
     from torch_webgpu.integrations import _imports
 
     _let_autocast_pass_higher_order_operators()
+    _register_kernels_before_those_of_programs(extension)
     _dlpack.install()
     _printing.install()
     _sharing.install()
@@ -133,6 +134,27 @@ _WHEN_IMPORTED = {
     "torch.nn.attention.varlen": ("torch_webgpu._ragged_attention", "adapt_varlen"),
     "torch.nested._internal.sdpa": ("torch_webgpu._ragged_attention", "adapt_sdpa"),
 }
+
+
+def _register_kernels_before_those_of_programs(extension: Any) -> None:
+    """Has a program's kernels for the device replace those of this package until they are taken
+    back, as what is registered later does. Ours are registered when the device is first used."""
+    library: Any = torch.library.Library
+
+    def after_ours(name: str) -> None:
+        register = getattr(library, name)
+
+        @functools.wraps(register)
+        def register_after_ours(self: Any, *arguments: Any, **options: Any) -> Any:
+            named = (self.dispatch_key, *arguments, *options.values())
+            if any(isinstance(key, str) and key.endswith("PrivateUse1") for key in named):
+                extension.register_operators()
+            return register(self, *arguments, **options)
+
+        setattr(library, name, register_after_ours)
+
+    after_ours("impl")
+    after_ours("fallback")
 
 
 def _let_autocast_pass_higher_order_operators() -> None:

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/registration.h"
 #include "backend/tensor.h"
 #include "runtime/allocator.h"
 #include "runtime/context.h"
@@ -104,6 +105,7 @@ public:
   explicit DeviceAllocator(c10::DeviceIndex index = -1) : index_(index) {}
 
   c10::DataPtr allocate(size_t bytes) override {
+    register_operators();
     const c10::Device device = webgpu_device(index_ < 0 ? current_device() : index_);
     if (bytes == 0) {
       return {nullptr, device};

@@ -1,7 +1,8 @@
 // torch.autocast("webgpu"): the ops that run in the lower precision, those that stay in float32,
 // and those that follow their widest input are PyTorch's shared lists.
 #include <ATen/autocast_mode.h>
-#include <torch/library.h>
+
+#include "backend/registration.h"
 
 namespace torch_webgpu {
 namespace {
@@ -19,9 +20,9 @@ at::Tensor refuse_binary_cross_entropy(const at::Tensor&, const at::Tensor&,
       "binary_cross_entropy_with_logits or BCEWithLogitsLoss, which take the sigmoid along.");
 }
 
-TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
+TW_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
 
-TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 #define TW_LOWER_PRECISION(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
   AT_FORALL_LOWER_PRECISION_FP(TW_LOWER_PRECISION)
 #undef TW_LOWER_PRECISION

@@ -4,9 +4,9 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/TensorFactories.h>
 #include <c10/core/Allocator.h>
-#include <torch/library.h>
 
 #include "backend/allocator.h"
+#include "backend/registration.h"
 #include "backend/tensor.h"
 
 namespace torch_webgpu {
@@ -84,7 +84,7 @@ at::Tensor empty_strided_webgpu(at::IntArrayRef size, at::IntArrayRef stride,
                                            c10::typeMetaToScalarType(options.dtype()));
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(empty_memory_format));
   m.impl("empty_strided", TORCH_FN(empty_strided));
   m.impl("_efficientzerotensor", TORCH_FN(efficientzerotensor));

@@ -13,6 +13,7 @@
 
 #include "backend/generator.h"
 #include "backend/graph.h"
+#include "backend/registration.h"
 #include "backend/tensor.h"
 
 namespace torch_webgpu {
@@ -282,15 +283,28 @@ void fallback_iterator(at::TensorIteratorBase& iter, std::string_view op,
   }
 }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
+// What the dispatcher takes for an operator that has no kernel, be it only because the kernels are
+// not registered yet.
+void without_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                    torch::jit::Stack* stack) {
+  register_operators();
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
+    op.redispatchBoxed(keys, stack);
+  } else {
+    cpu_fallback(op, stack);
+  }
 }
 
-TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
+// At load, for it is what registers the rest. Tensors of the other layouts are made of dense ones.
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&without_kernel>());
+}
+
+TW_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&sparse_cpu_fallback>());
 }
 
-TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
+TW_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&sparse_csr_cpu_fallback>());
 }
 

@@ -4,12 +4,12 @@
 #include <ATen/ops/_lazy_clone_native.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/impl/COW.h>
-#include <torch/library.h>
 
 #include <array>
 
 #include "backend/allocator.h"
 #include "backend/graph.h"
+#include "backend/registration.h"
 #include "backend/tensor.h"
 #include "runtime/context.h"
 
@@ -128,6 +128,6 @@ const Buffer& find_buffer(const c10::Storage& storage, Use use) {
   return *find_position(impl.data_ptr()).buffer;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_lazy_clone", TORCH_FN(lazy_clone)); }
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_lazy_clone", TORCH_FN(lazy_clone)); }
 
 } // namespace torch_webgpu

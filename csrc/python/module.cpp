@@ -20,6 +20,7 @@
 #include "backend/empty.h"
 #include "backend/fallback.h"
 #include "backend/generator.h"
+#include "backend/registration.h"
 #include "backend/tensor.h"
 #include "python/compiled_kernel.h"
 #include "python/distributed.h"
@@ -257,6 +258,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   };
   m.attr("torch_version") = TORCH_VERSION;
   set_runtime_resolver(&runtime_of_python);
+  def("register_operators", &register_operators);
   def("is_available", &is_available);
   def("is_initialized", [] { return !initialized_contexts().empty(); });
   def_for_device("init", [](int64_t index) { context_at(index); });

@@ -183,7 +183,7 @@ def test_a_registration_by_hand_replaces_the_generated_one(sources: Path, native
 
 # A block of more than one line ends with the first brace in column 0 (clang-format sees to it).
 PLAIN_BLOCK = re.compile(
-    r"^TORCH_LIBRARY_IMPL\(aten, PrivateUse1, \w+\) \{(.*\}$|[\s\S]*?^\})", re.MULTILINE
+    r"^TW_LIBRARY_IMPL\(aten, PrivateUse1, \w+\) \{(.*\}$|[\s\S]*?^\})", re.MULTILINE
 )
 PLAIN_NAME = re.compile(r'\(\s*"(?:aten::)?(\w+(?:\.\w+)?)"')
 STUB_BY_HAND = re.compile(
@@ -228,11 +228,31 @@ def test_plain_functions_are_those_of_the_sources(table: dict) -> None:
 
 @pytest.mark.skipif(TORCH_VERSION < TABLE_VERSION, reason="the table is newer than this torch")
 def test_the_dispatcher_has_what_the_plan_says(natives: Natives) -> None:
-    import torch_webgpu  # noqa: F401
+    from torch_webgpu import _C
 
+    _C.register_operators()
     names = torch._C._dispatch_get_registrations_for_dispatch_key("PrivateUse1")
     aten = {name.removeprefix("aten::") for name in names if name.startswith("aten::")}
     assert set(registered(generate(CSRC, natives))) == aten
+
+
+def test_factories_of_layouts_are_registered_at_load(natives: Natives) -> None:
+    """Their keys have no fallback, which registers the others when the device is first used."""
+    text = generate(CSRC, natives)[emit.LAYOUTS]
+    blocks = re.findall(r"^(TORCH|TW)_LIBRARY_IMPL\(aten, (\w+), m\) \{(.*?)^\}", text, re.M | re.S)
+    found: dict[str, dict[str, set[str]]] = defaultdict(dict)
+    for macro, key, block in blocks:
+        found[macro][key.removesuffix("PrivateUse1")] = set(re.findall(r'impl\("([^"]+)"', block))
+    assert found["TORCH"] == {
+        "Sparse": {
+            "_sparse_coo_tensor_with_dims",
+            "_sparse_coo_tensor_with_dims_and_tensors",
+            "empty.memory_format",
+        },
+        "SparseCsr": {"empty.memory_format"},
+        "NestedTensor": {"_to_copy"},
+    }
+    assert set(found["TW"]) == {"Sparse", "SparseCsr", "NestedTensor"}
 
 
 def test_our_structured_ops_are_declared(sources: Path, natives: Natives) -> None:

@@ -149,11 +149,32 @@ def _headers(registrations: list[Registration]) -> list[str]:
     )
 
 
+def _makes_of_nothing(registration: Registration) -> bool:
+    """Whether the device is named by an argument, and not by the operands."""
+    unit = registration.unit
+    if not isinstance(unit, NativeFunction):
+        return False
+    name = str(unit.func.name.name)
+    takes_options = unit.func.arguments.tensor_options is not None
+    return takes_options and not name.endswith("_like") and not name.startswith("new_")
+
+
+def _block(macro: str, key: DispatchKey, implementations: list[str]) -> list[str]:
+    if not implementations:
+        return []
+    return [f"{macro}(aten, {key}, m) {{", *(text.strip() for text in implementations), "}", ""]
+
+
 def _definitions(registrations: list[Registration], backend: BackendIndex) -> list[str]:
-    """Wrappers, and the block that registers them."""
-    definitions, implementations = [], []
+    """Wrappers, and the blocks that register them."""
+    definitions: list[str] = []
+    at_first_use: list[str] = []
+    at_load: list[str] = []
     for registration in registrations:
         definitions += _generate(registration, backend, Target.ANONYMOUS_DEFINITION)
+        # Keys of layouts have no fallback that could register the kernels at the first use.
+        is_first = registration.route == "layout" and _makes_of_nothing(registration)
+        implementations = at_load if is_first else at_first_use
         implementations += _generate(registration, backend, Target.REGISTRATION)
     return [
         # At global scope, because torch_webgpu has a Device of its own.
@@ -163,10 +184,8 @@ def _definitions(registrations: list[Registration], backend: BackendIndex) -> li
         *definitions,
         "} // namespace",
         "",
-        f"TORCH_LIBRARY_IMPL(aten, {backend.dispatch_key}, m) {{",
-        *(text.strip() for text in implementations),
-        "}",
-        "",
+        *_block("TORCH_LIBRARY_IMPL", backend.dispatch_key, at_load),
+        *_block("TW_LIBRARY_IMPL", backend.dispatch_key, at_first_use),
     ]
 
 
@@ -176,7 +195,7 @@ def _shard(registrations: list[Registration], backend: BackendIndex) -> str:
             BANNER,
             f'#include "{HELPERS}"',
             f'#include "{CLASSES}"',
-            "#include <torch/library.h>",
+            '#include "backend/registration.h"',
             *_headers(registrations),
             "",
             *_definitions(registrations, backend),
@@ -190,7 +209,7 @@ def _layouts(plan: Plan) -> str:
         "#include <ATen/DeviceGuard.h>",
         "#include <ATen/core/Tensor.h>",
         "#include <ATen/core/op_registration/adaption.h>",  # check_and_update_common_device
-        "#include <torch/library.h>",
+        '#include "backend/registration.h"',
         *_headers([r for registrations in plan.layouts.values() for r in registrations]),
         "",
     ]

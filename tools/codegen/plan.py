@@ -2,7 +2,7 @@
 
 shared      ATen's own device-independent implementation, which calls DispatchStubs of ours
 structured  ATen's meta function, then an `impl` written in csrc/ops
-plain       TORCH_LIBRARY_IMPL written by hand in csrc; only listed here
+plain       TW_LIBRARY_IMPL written by hand in csrc; only listed here
 layout      ATen's own implementation for a sparse layout, or for nested tensors
 """
 

@@ -11,8 +11,11 @@ from typing import Any
 
 
 def register_interface(device_interface: ModuleType) -> None:
+    from torch_webgpu import _C
     from torch_webgpu.inductor import fake, interface
 
+    # Tracing may dispatch by the device's keys without a tensor that has memory.
+    _C.register_operators()
     interface.register(device_interface)
     fake.install()
 

@@ -354,6 +354,7 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
     """The dtypes that ``torch.autocast("webgpu", dtype=...)`` accepts."""
+    _C.register_operators()  # torch.autocast calls this first, and may meet fake tensors only
     return [torch.float16, torch.bfloat16]
 
 
@@ -362,5 +363,8 @@ def _is_in_bad_fork() -> bool:
 
 
 def _lazy_init() -> None:
-    """PyTorch calls this before it first creates something on the device and remembers that it did;
-    without it, it would look for it each time. The first allocation starts the device."""
+    """PyTorch calls this before it first creates something on the device, and remembers that.
+
+    The first allocation starts the device.
+    """
+    _C.register_operators()

@@ -12,7 +12,6 @@
 #include <ATen/ops/_scaled_dot_product_fused_attention_overrideable_native.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <array>
@@ -24,6 +23,7 @@
 
 #include "backend/empty.h"
 #include "backend/generator.h"
+#include "backend/registration.h"
 #include "backend/tensor.h"
 #include "kernels/attention_blocks.h"
 #include "kernels/attention_blocks_keys.h"
@@ -1313,7 +1313,7 @@ fused_attention_backward(const Tensor& grad_out, const Tensor& query, const Tens
   return {to.dq, to.dk, to.dv, of_mask};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_fused_sdp_choice", fused_sdp_choice);
   m.impl("_scaled_dot_product_fused_attention_overrideable", fused_attention);
   m.impl("_scaled_dot_product_fused_attention_overrideable_backward", fused_attention_backward);

@@ -7,6 +7,7 @@
 #include <array>
 #include <limits>
 
+#include "backend/registration.h"
 #include "launch/common.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/score_program.h"
@@ -115,7 +116,7 @@ TORCH_LIBRARY_FRAGMENT(torch_webgpu, m) {
         "str gradient, float scale) -> (Tensor, Tensor, Tensor)");
 }
 
-TORCH_LIBRARY_IMPL(torch_webgpu, PrivateUse1, m) {
+TW_LIBRARY_IMPL(torch_webgpu, PrivateUse1, m) {
   m.impl("flex_attention", TORCH_FN(forward));
   m.impl("flex_attention_backward", TORCH_FN(backward));
 }

@@ -27,12 +27,12 @@
 #include <ATen/ops/to_padded_tensor_native.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <array>
 #include <vector>
 
+#include "backend/registration.h"
 #include "launch/common.h"
 
 namespace torch_webgpu {
@@ -374,7 +374,7 @@ Tensor encoder_layer(const Tensor& source, int64_t embed_dim, int64_t heads,
   return unpad(result, sequences);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_jagged_to_padded_dense_forward", jagged_to_padded);
   m.impl("_nested_from_padded", from_padded);
   m.impl("_nested_tensor_from_mask", from_mask);
@@ -382,7 +382,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_padded_dense_to_jagged_forward", padded_to_jagged);
 }
 
-TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   m.impl("_fused_sdp_choice", sdp_choice);
   m.impl("_native_multi_head_attention", attention);
   m.impl("_transformer_encoder_layer_fwd", encoder_layer);

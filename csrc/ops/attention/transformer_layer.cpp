@@ -12,12 +12,12 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/relu.h>
-#include <torch/library.h>
 
 #include <cmath>
 #include <limits>
 #include <tuple>
 
+#include "backend/registration.h"
 #include "launch/common.h"
 
 namespace torch_webgpu {
@@ -196,7 +196,7 @@ Tensor encoder_layer(const Tensor& source, int64_t embed_dim, int64_t heads,
   return second_norm(x + feed_forward(x));
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_masked_softmax", masked_softmax);
   m.impl("_masked_softmax_backward", masked_softmax_backward);
   m.impl("_native_multi_head_attention", multi_head_attention);

@@ -7,7 +7,6 @@
 #include <ATen/ops/any.h>
 #include <ATen/ops/ge.h>
 #include <ATen/ops/nonzero.h>
-#include <torch/library.h>
 
 #include <array>
 #include <cmath>
@@ -17,6 +16,7 @@
 #include <tuple>
 
 #include "backend/empty.h"
+#include "backend/registration.h"
 #include "backend/tensor.h"
 #include "kernels/block_absmax.h"
 #include "kernels/int8_rows.h"
@@ -445,7 +445,7 @@ Tensor int8_mm_dequant(const Tensor& a, const Tensor& row_stats, const Tensor& c
   return out;
 }
 
-TORCH_LIBRARY_IMPL(bitsandbytes, PrivateUse1, m) {
+TW_LIBRARY_IMPL(bitsandbytes, PrivateUse1, m) {
   m.impl("quantize_4bit", TORCH_FN(quantize_4bit));
   m.impl("dequantize_4bit", TORCH_FN(dequantize_4bit));
   m.impl("dequantize_4bit.out", TORCH_FN(dequantize_4bit_out));

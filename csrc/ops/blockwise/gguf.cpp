@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/empty.h"
+#include "backend/registration.h"
 #include "backend/tensor.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
@@ -159,7 +160,7 @@ TORCH_LIBRARY(torch_webgpu, m) {
         "ScalarType dtype) -> Tensor");
 }
 
-TORCH_LIBRARY_IMPL(torch_webgpu, PrivateUse1, m) {
+TW_LIBRARY_IMPL(torch_webgpu, PrivateUse1, m) {
   m.impl("gguf_linear", TORCH_FN(gguf_linear));
   m.impl("gguf_dequantize", TORCH_FN(gguf_dequantize));
   m.impl("gguf_embedding", TORCH_FN(gguf_embedding));

@@ -2,7 +2,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/norm.h>
 #include <ATen/ops/where.h>
-#include <torch/library.h>
 
 #include <cmath>
 #include <limits>
@@ -10,6 +9,7 @@
 #include <string_view>
 
 #include "backend/empty.h"
+#include "backend/registration.h"
 #include "backend/tensor.h"
 #include "kernels/optimizer_blocks.h"
 #include "kernels/optimizer_states.h"
@@ -258,7 +258,7 @@ void update_32bit(std::string_view name, Tensor g, Tensor p, Tensor state1, Opti
   }
 }
 
-TORCH_LIBRARY_IMPL(bitsandbytes, PrivateUse1, m) {
+TW_LIBRARY_IMPL(bitsandbytes, PrivateUse1, m) {
   m.impl("optimizer_update_8bit_blockwise", TORCH_FN(update_8bit));
   m.impl("optimizer_update_32bit", TORCH_FN(update_32bit));
 }

@@ -1,11 +1,11 @@
 #include "ops/checks/check_values.h"
 
 #include <ATen/ops/_assert_async_ops.h>
-#include <torch/library.h>
 
 #include <algorithm>
 
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "kernels/check_range.h"
 #include "kernels/check_true.h"
 #include "launch/dtypes.h"
@@ -62,7 +62,7 @@ void assert_async(const Tensor& self) {
   assert_async_msg(self, "Expected Tensor with single nonzero value, but got zero");
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_assert_async", TORCH_FN(assert_async));
   m.impl("_assert_async.msg", TORCH_FN(assert_async_msg));
 }

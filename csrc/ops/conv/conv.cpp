@@ -5,10 +5,10 @@
 #include <ATen/ops/convolution_backward_ops.h>
 #include <ATen/ops/convolution_ops.h>
 #include <ATen/ops/sum.h>
-#include <torch/library.h>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "launch/common.h"
 #include "ops/conv/conv_gemm.h"
 #include "ops/matmul/matmul_gemm.h"
@@ -192,7 +192,7 @@ void check_into(const Tensor& out, const Tensor& input, const Tensor& weight, co
               ", but got ", out.sizes());
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("convolution_overrideable", convolution);
   m.impl("convolution_backward_overrideable", convolution_backward);
 }

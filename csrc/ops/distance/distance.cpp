@@ -8,12 +8,12 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/library.h>
 
 #include <array>
 #include <cmath>
 
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "kernels/distance.h"
 #include "kernels/distance_backward.h"
 #include "launch/common.h"
@@ -220,7 +220,7 @@ Tensor pdist_backward(const Tensor& grad, const Tensor& self, double p, const Te
   return backward("_pdist_backward", grad, set, set, p, pdist).squeeze(0);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_cdist_forward", TORCH_FN(cdist_forward));
   m.impl("_cdist_backward", TORCH_FN(cdist_backward));
   m.impl("_pdist_forward", TORCH_FN(pdist_forward));

@@ -6,10 +6,10 @@
 #include <ATen/ops/native_dropout_ops.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/library.h>
 
 #include "backend/fallback.h"
 #include "backend/generator.h"
+#include "backend/registration.h"
 #include "backend/tensor.h"
 #include "kernels/dropout.h"
 #include "launch/dtypes.h"
@@ -84,7 +84,7 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p,
   return {out, mask};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_dropout", TORCH_FN(native_dropout));
   m.impl("native_dropout_backward", TORCH_FN(native_dropout_backward));
 }

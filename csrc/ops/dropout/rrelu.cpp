@@ -4,10 +4,10 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/mul.h>
-#include <torch/library.h>
 
 #include "backend/empty.h"
 #include "backend/generator.h"
+#include "backend/registration.h"
 #include "launch/common.h"
 
 namespace torch_webgpu {
@@ -43,7 +43,7 @@ Tensor& rrelu_(Tensor& self, Tensor& noise, const Scalar& lower, const Scalar& u
   return rrelu_out(self, noise, lower, upper, training, std::move(generator), self);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("rrelu_with_noise", TORCH_FN(rrelu));
   m.impl("rrelu_with_noise.out", TORCH_FN(rrelu_out));
   m.impl("rrelu_with_noise_", TORCH_FN(rrelu_));

@@ -5,9 +5,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
 #include "ops/index/index_move.h"
@@ -65,7 +65,7 @@ Tensor embedding_dense_backward(const Tensor& grad_output, const Tensor& indices
   return rows.to(type);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("embedding_dense_backward", TORCH_FN(embedding_dense_backward));
 }
 

@@ -10,11 +10,11 @@
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include <limits>
 
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
 #include "ops/checks/check_values.h"
@@ -197,7 +197,7 @@ Tensor& embedding_renorm_(Tensor& self, const Tensor& indices, double max_norm, 
   return self.index_copy_(0, index.to(at::kLong), limited);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_embedding_bag", TORCH_FN(embedding_bag));
   m.impl("_embedding_bag_forward_only", TORCH_FN(embedding_bag));
   m.impl("_embedding_bag_dense_backward", TORCH_FN(embedding_bag_dense_backward));

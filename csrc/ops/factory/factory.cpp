@@ -10,7 +10,6 @@
 #include <ATen/ops/logspace.h>
 #include <ATen/ops/range.h>
 #include <ATen/ops/special_i0.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <bit>
@@ -18,6 +17,7 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "backend/tensor.h"
 #include "launch/dtypes.h"
 #include "launch/stub.h"
@@ -244,7 +244,7 @@ Tensor& randperm_out(int64_t n, std::optional<at::Generator> generator, Tensor& 
   return result;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("eye.out", TORCH_FN(eye_out));
   m.impl("eye.m_out", TORCH_FN(eye_m_out));
   m.impl("range.out", TORCH_FN(range_out));

@@ -5,13 +5,13 @@
 #include <ATen/ops/_fft_c2c_ops.h>
 #include <ATen/ops/_fft_c2r_ops.h>
 #include <ATen/ops/_fft_r2c_ops.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "backend/torch_versions.h"
 #include "launch/common.h"
 #include "ops/fft/fft_launch.h"
@@ -175,7 +175,7 @@ Tensor& fft_c2r_out(const Tensor& self, IntArrayRef dim, int64_t normalization,
   return write_out(fft_c2r(self, dim, normalization, last_dim_size), out);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_fft_c2c", TORCH_FN(fft_c2c));
   m.impl("_fft_c2c.out", TORCH_FN(fft_c2c_out));
   m.impl("_fft_r2c", TORCH_FN(fft_r2c));

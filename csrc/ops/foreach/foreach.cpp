@@ -45,8 +45,8 @@
 #include <ATen/ops/_foreach_tanh_native.h>
 #include <ATen/ops/_foreach_trunc_native.h>
 #include <ATen/ops/_foreach_zero_native.h>
-#include <torch/library.h>
 
+#include "backend/registration.h"
 #include "ops/foreach/foreach_run.h"
 #include "tables/foreach.h"
 
@@ -290,7 +290,7 @@ void copy_(TensorList self, TensorList source, bool non_blocking) {
                Ternary<PointwiseOp::row, const Tensor&, &foreach_tensor_##slow##_tensor_slow,      \
                        &foreach_tensor_##slow##_tensor_slow_>)
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   TW_FOREACH_ROWS(FOREACH_UNARY, FOREACH_SCALAR, FOREACH_LIST, FOREACH_SCALED_LIST, FOREACH_TENSOR,
                   FOREACH_TERNARY)
   FOREACH_PAIR(add, ".Tensor", AddTensor)

@@ -1,9 +1,9 @@
 // What torch.amp.GradScaler does on the device.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale_ops.h>
-#include <torch/library.h>
 
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "kernels/amp_unscale.h"
 #include "kernels/amp_update_scale.h"
 #include "launch/dtypes.h"
@@ -48,7 +48,7 @@ Tensor& update_scale(Tensor& self, Tensor& growth_tracker, const Tensor& found_i
   return self;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_amp_foreach_non_finite_check_and_unscale_", &unscale);
   m.impl("_amp_update_scale_", &update_scale);
 }

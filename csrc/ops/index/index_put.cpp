@@ -8,9 +8,9 @@
 #include <ATen/ops/_index_put_impl_ops.h>
 #include <ATen/ops/put_native.h>
 #include <ATen/ops/put_ops.h>
-#include <torch/library.h>
 
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
 #include "ops/index/index_move.h"
@@ -123,7 +123,7 @@ Tensor& put(Tensor& self, const Tensor& index, const Tensor& source, bool accumu
   return at::native::put_(self, index, source, accumulate);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_index_put_impl_", TORCH_FN(index_put_impl));
   m.impl("put_", TORCH_FN(put));
 }

@@ -17,12 +17,12 @@
 #include <ATen/ops/tril.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "backend/registration.h"
 #include "kernels/linalg_jacobi.h"
 #include "launch/common.h"
 #include "launch/stub.h"
@@ -251,7 +251,7 @@ Tensor pinv(const Tensor& self, const std::optional<Tensor>& atol,
 const RegisterStub<decltype(svd_stub)> register_svd(svd_stub, &svd);
 const RegisterStub<decltype(linalg_eigh_stub)> register_eigh(linalg_eigh_stub, &eigh);
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("linalg_pinv.atol_rtol_tensor", TORCH_FN(pinv)); }
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("linalg_pinv.atol_rtol_tensor", TORCH_FN(pinv)); }
 
 } // namespace
 } // namespace torch_webgpu

@@ -16,11 +16,11 @@
 #include <ATen/ops/sum.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/library.h>
 
 #include <array>
 
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "ops/linalg/linalg.h"
 
 namespace torch_webgpu {
@@ -87,7 +87,7 @@ Tensor matrix_exp(const Tensor& self) {
   return result.view(self.sizes()).to(type);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("linalg_matrix_exp", TORCH_FN(matrix_exp)); }
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("linalg_matrix_exp", TORCH_FN(matrix_exp)); }
 
 } // namespace
 } // namespace torch_webgpu

@@ -7,9 +7,9 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/renorm_ops.h>
-#include <torch/library.h>
 
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "launch/stub.h"
 #include "ops/pointwise/pointwise.h"
 #include "structured_ops.h"
@@ -59,7 +59,7 @@ Tensor& compute_linear_combination_out(const Tensor& input, const Tensor& coeffi
   return out.add_(compute_linear_combination(input, coefficients)); // the op accumulates
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_compute_linear_combination", TORCH_FN(compute_linear_combination));
   m.impl("_compute_linear_combination.out", TORCH_FN(compute_linear_combination_out));
 }

@@ -4,10 +4,10 @@
 #include <ATen/ops/binary_cross_entropy_backward_ops.h>
 #include <ATen/ops/binary_cross_entropy_ops.h>
 #include <ATen/ops/empty_like.h>
-#include <torch/library.h>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "launch/common.h"
 #include "ops/checks/check_values.h"
 #include "ops/pointwise/pointwise.h"
@@ -92,7 +92,7 @@ Tensor binary_cross_entropy_backward(const Tensor& grad_output, const Tensor& se
                                            grad_input);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("binary_cross_entropy", TORCH_FN(binary_cross_entropy));
   m.impl("binary_cross_entropy.out", TORCH_FN(binary_cross_entropy_out));
   m.impl("binary_cross_entropy_backward", TORCH_FN(binary_cross_entropy_backward));

@@ -4,12 +4,12 @@
 #include <ATen/ops/_ctc_loss_backward_ops.h>
 #include <ATen/ops/_ctc_loss_ops.h>
 #include <ATen/ops/tensor.h>
-#include <torch/library.h>
 
 #include <algorithm>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "kernels/ctc.h"
 #include "kernels/ctc_gradient.h"
 #include "launch/common.h"
@@ -185,7 +185,7 @@ Tensor ctc_loss_backward(const Tensor& grad, const Tensor& log_probs, const Tens
   return out;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_ctc_loss", TORCH_FN(ctc_loss));
   m.impl("_ctc_loss_backward", TORCH_FN(ctc_loss_backward));
 }

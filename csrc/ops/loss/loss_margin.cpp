@@ -8,12 +8,12 @@
 #include <ATen/ops/multi_margin_loss_ops.h>
 #include <ATen/ops/multilabel_margin_loss_backward_ops.h>
 #include <ATen/ops/multilabel_margin_loss_forward_ops.h>
-#include <torch/library.h>
 
 #include <tuple>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "kernels/loss_margin.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
@@ -234,7 +234,7 @@ Tensor multilabel_margin_loss_backward(const Tensor& grad_output, const Tensor& 
                                              grad_input);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("multi_margin_loss", TORCH_FN(multi_margin_loss));
   m.impl("multi_margin_loss.out", TORCH_FN(multi_margin_loss_out));
   m.impl("multi_margin_loss_backward", TORCH_FN(multi_margin_loss_backward));

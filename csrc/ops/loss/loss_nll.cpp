@@ -5,12 +5,12 @@
 #include <ATen/ops/nll_loss2d_forward.h>
 #include <ATen/ops/nll_loss_backward.h>
 #include <ATen/ops/nll_loss_forward.h>
-#include <torch/library.h>
 
 #include <algorithm>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "kernels/loss_nll.h"
 #include "kernels/loss_nll_backward.h"
 #include "launch/common.h"
@@ -231,7 +231,7 @@ Tensor nll_loss2d_backward(const Tensor& grad_output, const Tensor& self, const 
   return grad_input;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("nll_loss2d_forward", TORCH_FN(nll_loss2d_forward));
   m.impl("nll_loss2d_forward.output", TORCH_FN(nll_loss2d_forward_out));
   m.impl("nll_loss2d_backward", TORCH_FN(nll_loss2d_backward));

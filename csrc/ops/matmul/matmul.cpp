@@ -1,5 +1,6 @@
 // Matrix products: what ATen calls mm, bmm, addmm, baddbmm, addmv, addbmm, dot, vdot. Everything
 // else (linear, matmul, mv, outer, ...) reaches these through composites.
+#include "backend/registration.h"
 #include "ops/matmul/matmul_gemm.h"
 
 #include <ATen/ExpandUtils.h>
@@ -12,7 +13,6 @@
 #include <ATen/ops/dot_ops.h>
 #include <ATen/ops/mm_ops.h>
 #include <ATen/ops/vdot_ops.h>
-#include <torch/library.h>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
@@ -165,7 +165,7 @@ Tensor vdot(const Tensor& self, const Tensor& other) {
   return dot_product(self.conj(), other);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("addbmm", addbmm);
   m.impl("addbmm_", addbmm_);
   m.impl("addbmm.out", addbmm_out);

@@ -3,7 +3,6 @@
 #include <ATen/native/im2col_shape_check.h>
 #include <ATen/ops/col2im.h>
 #include <ATen/ops/im2col.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "kernels/fold_col2im.h"
 #include "kernels/fold_im2col.h"
 #include "launch/common.h"
@@ -151,7 +151,7 @@ Tensor col2im(const Tensor& self, IntArrayRef output_size, IntArrayRef kernel_si
   return col2im_out(self, output_size, kernel_size, dilation, padding, stride, out);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("im2col", TORCH_FN(im2col));
   m.impl("im2col.out", TORCH_FN(im2col_out));
   m.impl("col2im", TORCH_FN(col2im));

@@ -6,7 +6,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/searchsorted.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
 #include "launch/halves.h"
@@ -135,7 +135,7 @@ Tensor& narrow_copy_out(const Tensor& self, int64_t dim, int64_t start, int64_t 
   return write_out(self.narrow(dim, start, length), out);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("narrow_copy.out", TORCH_FN(narrow_copy_out));
   m.impl("roll", TORCH_FN(roll));
   m.impl("repeat_interleave.Tensor", TORCH_FN(repeat_interleave));

@@ -4,12 +4,12 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "backend/empty.h"
+#include "backend/registration.h"
 #include "backend/torch_versions.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
@@ -181,7 +181,7 @@ using Reflect2d = PlainBackward<CoordinateMap::kReflect, 2>;
 using Replicate2d = PlainBackward<CoordinateMap::kReplicate, 2>;
 using Replicate3d = PlainBackward<CoordinateMap::kReplicate, 3>;
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("reflection_pad2d", TORCH_FN(reflection_pad2d));
   m.impl("reflection_pad2d.out", TORCH_FN(reflection_pad2d_out));
   m.impl("reflection_pad2d_backward", TORCH_FN(Reflect2d::run));

@@ -2,9 +2,9 @@
 // memory format. ATen's composites of views, which other devices use, lose channels_last.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/PixelShuffle.h>
-#include <torch/library.h>
 
 #include "backend/empty.h"
+#include "backend/registration.h"
 
 namespace torch_webgpu {
 namespace {
@@ -74,7 +74,7 @@ Tensor channel_shuffle(const Tensor& self, int64_t groups) {
   return out;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("channel_shuffle", TORCH_FN(channel_shuffle));
   m.impl("pixel_shuffle", TORCH_FN(pixel_shuffle));
   m.impl("pixel_unshuffle", TORCH_FN(pixel_unshuffle));

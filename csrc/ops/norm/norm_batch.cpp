@@ -7,7 +7,6 @@
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward_ops.h>
 #include <ATen/ops/rsqrt.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <array>
@@ -17,6 +16,7 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "backend/tensor.h"
 #include "kernels/norm_batch.h"
 #include "kernels/norm_batch_backward.h"
@@ -518,7 +518,7 @@ ThreeTensors new_batch_norm_backward(const Tensor& gradient, const Tensor& input
                              save_invstd, update, eps, mask);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_batch_norm", batch_norm);
   m.impl("native_batch_norm.out", batch_norm_out);
   m.impl("_native_batch_norm_legit", batch_norm_legit);

@@ -2,13 +2,13 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/native_group_norm_backward_ops.h>
 #include <ATen/ops/native_group_norm_ops.h>
-#include <torch/library.h>
 
 #include <array>
 #include <tuple>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "launch/common.h"
 #include "ops/norm/norm.h"
 
@@ -101,7 +101,7 @@ ThreeTensors group_norm_backward(const Tensor& gradient, const Tensor& input, co
   return {grad_input, mask[1] ? grad_weight : Tensor(), mask[2] ? grad_bias : Tensor()};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_group_norm", group_norm);
   m.impl("native_group_norm_backward", group_norm_backward);
 }

@@ -4,7 +4,6 @@
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/_fused_rms_norm_backward_ops.h>
 #include <ATen/ops/_fused_rms_norm_ops.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +13,7 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "launch/common.h"
 #include "ops/norm/norm.h"
 
@@ -109,7 +109,7 @@ TwoTensors rms_norm_backward(const Tensor& gradient, const Tensor& input,
   return {grad_input, grad_weight};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_fused_rms_norm", rms_norm);
   m.impl("_fused_rms_norm_backward", rms_norm_backward);
 }

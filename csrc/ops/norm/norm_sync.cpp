@@ -5,13 +5,13 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/var_mean.h>
-#include <torch/library.h>
 
 #include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "backend/registration.h"
 #include "launch/common.h"
 
 namespace torch_webgpu {
@@ -140,7 +140,7 @@ Tensor batch_norm_backward_elemt(const Tensor& grad_out, const Tensor& input, co
   return (gradient * by_channel(scale, input)).to(input.scalar_type());
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("batch_norm_stats", batch_norm_stats);
   m.impl("batch_norm_gather_stats_with_counts", batch_norm_gather_stats_with_counts);
   m.impl("batch_norm_elemt", batch_norm_elemt);

@@ -4,12 +4,12 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <torch/library.h>
 
 #include <numeric>
 #include <tuple>
 #include <vector>
 
+#include "backend/registration.h"
 #include "launch/common.h"
 
 namespace torch_webgpu {
@@ -66,7 +66,7 @@ TwoTensors weight_norm_backward(const Tensor& grad_w, const Tensor& v, const Ten
   return {grad_v.to(v.scalar_type()), along.to(g.scalar_type()).view(g.sizes())};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_weight_norm_interface", weight_norm);
   m.impl("_weight_norm_interface_backward", weight_norm_backward);
 }

@@ -4,13 +4,13 @@
 #include <ATen/ops/_fused_adam_ops.h>
 #include <ATen/ops/_fused_adamw_ops.h>
 #include <ATen/ops/_fused_sgd_ops.h>
-#include <torch/library.h>
 
 #include <cmath>
 #include <optional>
 #include <vector>
 
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "backend/tensor.h"
 #include "kernels/adagrad.h"
 #include "kernels/adam.h"
@@ -156,7 +156,7 @@ void fused_adagrad(TensorList self, TensorList grads, TensorList sums, TensorLis
   step.run();
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using namespace at::_ops;
   m.impl("_fused_adam_", &fused_adam<_fused_adam_, double, false>);
   m.impl("_fused_adam_.tensor_lr", &fused_adam<_fused_adam__tensor_lr, const Tensor&, false>);

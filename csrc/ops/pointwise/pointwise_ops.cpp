@@ -10,7 +10,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/log_sigmoid_backward_ops.h>
 #include <ATen/ops/log_sigmoid_forward_ops.h>
-#include <torch/library.h>
 
 #include <array>
 #include <cstring>
@@ -18,6 +17,7 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "launch/common.h"
 #include "launch/stub.h"
 #include "ops/pointwise/pointwise.h"
@@ -130,7 +130,7 @@ std::tuple<Tensor, Tensor> prelu_kernel_backward(const Tensor& grad, const Tenso
   return {grad_self, grad_weight};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("log_sigmoid_forward", log_sigmoid_forward);
   m.impl("log_sigmoid_forward.output", log_sigmoid_forward_out);
   m.impl("log_sigmoid_backward", log_sigmoid_backward);

@@ -17,10 +17,10 @@
 #include <ATen/ops/fractional_max_pool2d_backward.h>
 #include <ATen/ops/fractional_max_pool3d.h>
 #include <ATen/ops/fractional_max_pool3d_backward.h>
-#include <torch/library.h>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
 #include "ops/pool/pool.h"
@@ -205,7 +205,7 @@ Tensor fractional_max_pool3d_backward(const Tensor& grad_output, const Tensor& s
                                             grad_input);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("adaptive_avg_pool2d.out", TORCH_FN(adaptive_avg_pool2d_out));
   m.impl("_adaptive_avg_pool2d", TORCH_FN(adaptive_avg_pool2d));
   m.impl("_adaptive_avg_pool2d_backward", TORCH_FN(adaptive_avg_pool2d_backward));

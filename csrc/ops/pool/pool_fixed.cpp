@@ -10,10 +10,10 @@
 #include <ATen/ops/max_pool2d_with_indices_backward.h>
 #include <ATen/ops/max_pool3d_with_indices.h>
 #include <ATen/ops/max_pool3d_with_indices_backward.h>
-#include <torch/library.h>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
 #include "ops/pool/pool.h"
@@ -172,7 +172,7 @@ Tensor max_pool3d_with_indices_backward(const Tensor& grad_output, const Tensor&
   return grad_input;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("max_pool3d_with_indices", TORCH_FN(max_pool3d_with_indices));
   m.impl("max_pool3d_with_indices.out", TORCH_FN(max_pool3d_with_indices_out));
   m.impl("max_pool3d_with_indices_backward", TORCH_FN(max_pool3d_with_indices_backward));

@@ -2,9 +2,9 @@
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
-#include <torch/library.h>
 
 #include "backend/empty.h"
+#include "backend/registration.h"
 #include "backend/torch_versions.h"
 #include "launch/common.h"
 
@@ -90,7 +90,7 @@ Tensor max_unpool3d(const Tensor& self, const Tensor& indices, IntArrayRef outpu
   return max_unpool3d_out(self, indices, output_size, stride, padding, out);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("max_unpool2d", TORCH_FN(max_unpool2d));
   m.impl("max_unpool2d.out", TORCH_FN(max_unpool2d_out));
   m.impl("max_unpool3d", TORCH_FN(max_unpool3d));

@@ -1,9 +1,9 @@
 // _int_mm: the product of int8 matrices, in int32.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/mm.h>
-#include <torch/library.h>
 
 #include "backend/empty.h"
+#include "backend/registration.h"
 #include "backend/tensor.h"
 #include "backend/torch_versions.h"
 #include "ops/matmul/matmul_gemm.h"
@@ -57,7 +57,7 @@ Tensor int_mm(const Tensor& self, const Tensor& mat2) {
   return int_mm_out(self, mat2, result);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_int_mm", TORCH_FN(int_mm));
   m.impl("_int_mm.out", TORCH_FN(int_mm_out));
 }

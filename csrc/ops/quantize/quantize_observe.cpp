@@ -5,12 +5,12 @@
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/fake_quantize_per_channel_affine_cachemask.h>
 #include <ATen/ops/ones_like.h>
-#include <torch/library.h>
 
 #include <limits>
 #include <numeric>
 
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "kernels/quantize_observe.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
@@ -104,7 +104,7 @@ std::tuple<Tensor, Tensor> observe_and_quantize(const Tensor& self, const Tensor
                                                         quant_max);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_fused_moving_avg_obs_fq_helper", TORCH_FN(observe_and_quantize));
 }
 

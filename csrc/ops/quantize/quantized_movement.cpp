@@ -16,8 +16,8 @@
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/squeeze_native.h>
 #include <c10/core/QScheme.h>
-#include <torch/library.h>
 
+#include "backend/registration.h"
 #include "ops/quantize/quantize.h"
 
 namespace torch_webgpu {
@@ -211,7 +211,7 @@ Tensor& fill_tensor_(Tensor& self, const Tensor& value) {
   return at::native::fill_quantized_(self, value);
 }
 
-TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
   m.impl("_index_put_impl_", TORCH_FN(index_put_));
   m.impl("cat", TORCH_FN(cat));
   m.impl("channel_shuffle", TORCH_FN(channel_shuffle));

@@ -21,8 +21,8 @@
 #include <ATen/ops/quantize_per_tensor.h>
 #include <ATen/ops/unsqueeze_native.h>
 #include <ATen/ops/view_native.h>
-#include <torch/library.h>
 
+#include "backend/registration.h"
 #include "backend/tensor.h"
 #include "ops/quantize/quantize.h"
 
@@ -81,17 +81,21 @@ Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
   return dst;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_make_per_tensor_quantized_tensor", TORCH_FN(make_per_tensor));
   m.impl("_make_per_channel_quantized_tensor", TORCH_FN(make_per_channel));
   m.impl("dequantize.self", TORCH_FN(at::native::dequantize_cpu_or_cuda));
 }
 
+// At load, for this key has no fallback that could register them: backend/registration.h.
 TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
-  m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_empty_affine_quantized", TORCH_FN(at::native::empty_affine_quantized));
   m.impl("_empty_per_channel_affine_quantized",
          TORCH_FN(at::native::empty_per_channel_affine_quantized));
+}
+
+TW_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
+  m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
   m.impl("as_strided", TORCH_FN(at::native::as_strided_qtensorimpl));
   m.impl("clone", TORCH_FN(at::native::quantized_clone));

@@ -3,9 +3,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/bitwise_left_shift.h>
 #include <ATen/ops/bitwise_right_shift.h>
-#include <torch/library.h>
 
 #include "backend/empty.h"
+#include "backend/registration.h"
 #include "kernels/weight_mm.h"
 #include "kernels/weight_mv.h"
 #include "launch/common.h"
@@ -125,7 +125,7 @@ Tensor weight_int4pack_mm(const Tensor& a, const Tensor& w, int64_t group_size,
   return multiply(op, /*is_int4=*/true, a, w, scale_and_zeros.contiguous(), n, group_size);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_weight_int8pack_mm", TORCH_FN(weight_int8pack_mm));
   m.impl("_convert_weight_to_int4pack", TORCH_FN(convert_weight_to_int4pack));
   m.impl("_weight_int4pack_mm", TORCH_FN(weight_int4pack_mm));

@@ -2,11 +2,11 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/binomial_ops.h>
-#include <torch/library.h>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
 #include "backend/generator.h"
+#include "backend/registration.h"
 #include "kernels/binomial.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
@@ -46,7 +46,7 @@ Tensor binomial(const Tensor& count, const Tensor& prob, OptionalGenerator gener
   return out.to(count.scalar_type());
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("binomial", binomial); }
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("binomial", binomial); }
 
 } // namespace
 } // namespace torch_webgpu

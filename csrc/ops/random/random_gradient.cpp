@@ -2,9 +2,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_dirichlet_grad_ops.h>
 #include <ATen/ops/_standard_gamma_grad_ops.h>
-#include <torch/library.h>
 
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "launch/common.h"
 #include "ops/pointwise/pointwise.h"
 
@@ -31,7 +31,7 @@ Tensor dirichlet_grad(const Tensor& x, const Tensor& alpha, const Tensor& total)
   return result;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_standard_gamma_grad", TORCH_FN(standard_gamma_grad));
   m.impl("_dirichlet_grad", TORCH_FN(dirichlet_grad));
 }

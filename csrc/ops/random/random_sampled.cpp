@@ -4,13 +4,13 @@
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/_standard_gamma_ops.h>
 #include <ATen/ops/poisson_ops.h>
-#include <torch/library.h>
 
 #include <limits>
 #include <string>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "launch/dtypes.h"
 #include "ops/checks/check_values.h"
 #include "ops/random/generate.h"
@@ -67,7 +67,7 @@ Tensor sample_dirichlet(const Tensor& self, OptionalGenerator generator) {
   }
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("poisson", TORCH_FN(poisson));
   m.impl("_standard_gamma", TORCH_FN(standard_gamma));
   m.impl("_sample_dirichlet", TORCH_FN(sample_dirichlet));

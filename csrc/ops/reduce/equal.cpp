@@ -1,8 +1,8 @@
 // equal: whether two tensors have the same shape and values, as a bool on the host.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/eq.h>
-#include <torch/library.h>
 
+#include "backend/registration.h"
 #include "backend/tensor.h"
 
 namespace torch_webgpu {
@@ -30,7 +30,7 @@ bool equal(const Tensor& self, const Tensor& other) {
   return at::eq(self, other).all().item<bool>();
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("equal", TORCH_FN(equal)); }
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("equal", TORCH_FN(equal)); }
 
 } // namespace
 } // namespace torch_webgpu

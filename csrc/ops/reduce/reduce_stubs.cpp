@@ -9,13 +9,13 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/sum.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
 #include <string>
 
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "launch/stub.h"
 #include "ops/reduce/reduce.h"
 
@@ -215,7 +215,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(min_all_stub, &min_all)
 REGISTER_PRIVATEUSE1_DISPATCH(aminmax_stub, &aminmax_dim)
 REGISTER_PRIVATEUSE1_DISPATCH(aminmax_allreduce_stub, &aminmax_all)
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("count_nonzero.dim_IntList", count_nonzero);
   m.impl("trace", trace);
 }

@@ -8,12 +8,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/imag.h>
 #include <ATen/ops/real.h>
-#include <torch/library.h>
 
 #include <limits>
 #include <tuple>
 
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "backend/torch_versions.h"
 #include "launch/common.h"
 #include "launch/stub.h"
@@ -146,7 +146,7 @@ std::tuple<Tensor, Tensor> variance_mean_of(const Tensor& self, Dims dim,
       {take_sqrt ? "std_mean" : "var_mean", take_sqrt, self, dim, degrees(correction), keepdim});
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("std.correction", variance_of<true>);
   m.impl("std.correction_out", variance_out<true>);
   m.impl("std_mean.correction", variance_mean_of<true>);

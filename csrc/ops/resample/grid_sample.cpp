@@ -8,9 +8,9 @@
 #include <ATen/ops/grid_sampler_3d.h>
 #include <ATen/ops/grid_sampler_3d_backward.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/library.h>
 
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "kernels/grid_sample.h"
 #include "kernels/grid_sample_backward.h"
 #include "launch/common.h"
@@ -168,7 +168,7 @@ std::tuple<Tensor, Tensor> grid_sampler_3d_backward(const Tensor& grad_output, c
                          align_corners, output_mask);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("grid_sampler_2d", TORCH_FN(grid_sampler_2d));
   m.impl("grid_sampler_2d_backward", TORCH_FN(grid_sampler_2d_backward));
   m.impl("grid_sampler_3d", TORCH_FN(grid_sampler_3d));

@@ -5,8 +5,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/sum.h>
-#include <torch/library.h>
 
+#include "backend/registration.h"
 #include "kernels/rnn_gru.h"
 #include "kernels/rnn_gru_backward.h"
 #include "kernels/rnn_lstm.h"
@@ -254,7 +254,7 @@ gru_cell_backward(const Tensor& grad_hy, const Tensor& workspace, bool has_bias)
   return {grad_gates[0], grad_gates[1], grad_hx, grad_bias_x, grad_bias_h};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_lstm_cell", TORCH_FN(lstm_cell));
   m.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(lstm_cell_backward));
   m.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));

@@ -11,7 +11,6 @@
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/where.h>
 #include <c10/core/WrapDimMinimal.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <array>
@@ -20,6 +19,7 @@
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "kernels/scan.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
@@ -228,7 +228,7 @@ void cummin_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t 
   scan(ScanOp::cummin, values, indices, self, dim);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_cummax_helper", cummax_helper);
   m.impl("_cummin_helper", cummin_helper);
 }

@@ -4,12 +4,12 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/cat.h>
-#include <torch/library.h>
 
 #include <vector>
 
 #include "backend/empty.h"
 #include "backend/graph.h"
+#include "backend/registration.h"
 #include "kernels/nonzero_count.h"
 #include "kernels/nonzero_scan.h"
 #include "kernels/nonzero_write.h"
@@ -229,7 +229,7 @@ Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) 
   return self;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("nonzero", TORCH_FN(nonzero));
   m.impl("nonzero.out", TORCH_FN(nonzero_out));
   m.impl("nonzero_static", TORCH_FN(nonzero_static));

@@ -11,12 +11,12 @@
 #include <ATen/ops/sort.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include <limits>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
 #include "ops/sort/sort_launch.h"
@@ -234,7 +234,7 @@ std::tuple<Tensor&, Tensor&> mode_out(const Tensor& self, int64_t dim, bool keep
   return {values, indices};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("kthvalue.values", TORCH_FN(kthvalue_out));
   m.impl("median", TORCH_FN(median));
   m.impl("median.dim_values", TORCH_FN(median_out));

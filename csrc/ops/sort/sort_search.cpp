@@ -6,12 +6,12 @@
 #include <ATen/ops/result_type.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/sort.h>
-#include <torch/library.h>
 
 #include <string>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "kernels/sort_search.h"
 #include "launch/common.h"
 #include "launch/dtypes.h"
@@ -120,7 +120,7 @@ Tensor bucketize_scalar(const Scalar& self, const Tensor& boundaries, bool out_i
   return bucketize(number_tensor(self, boundaries), boundaries, out_int32, right);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("searchsorted.Tensor", TORCH_FN(search));
   m.impl("searchsorted.Tensor_out", TORCH_FN(searchsorted_out));
   m.impl("searchsorted.Scalar", TORCH_FN(searchsorted_scalar));

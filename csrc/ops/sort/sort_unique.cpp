@@ -9,11 +9,11 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/sort.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "backend/registration.h"
 #include "launch/common.h"
 
 namespace torch_webgpu {
@@ -123,7 +123,7 @@ Unique unique_dim_consecutive(const Tensor& self, int64_t dim, bool, bool) {
   return unique_rows(self, dim, false, {true, true});
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_unique", TORCH_FN(unique));
   m.impl("_unique2", TORCH_FN(unique2));
   m.impl("unique_dim", TORCH_FN(unique_dim));

@@ -17,11 +17,11 @@
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include <limits>
 #include <vector>
 
+#include "backend/registration.h"
 #include "ops/sparse/sparse.h"
 
 namespace at::native {
@@ -560,7 +560,7 @@ Tensor softmax_backward(const Tensor& grad, const Tensor& output, int64_t dim, c
   return coo(out._indices(), kLog ? g - y.exp() * sums : y * (g - sums), self.sizes(), true);
 }
 
-TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("_coalesce", coalesce);
   m.impl("add.out", add_out);
   m.impl("mul.out", mul_out);

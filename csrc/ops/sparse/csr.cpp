@@ -11,10 +11,10 @@
 #include <ATen/ops/result_type.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/stack.h>
-#include <torch/library.h>
 
 #include <optional>
 
+#include "backend/registration.h"
 #include "ops/sparse/sparse.h"
 #include "structured_ops.h"
 
@@ -214,7 +214,7 @@ Tensor& add_out(const Tensor& self, const Tensor& other, const Scalar& alpha, Te
   return store(out, sum);
 }
 
-TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   m.impl("addmm.out", addmm_out);
   m.impl("addmv.out", addmv_out);
   m.impl("add.out", add_out);
@@ -232,7 +232,7 @@ void validate_indices(bool is_row, const Tensor& compressed, const Tensor& plain
                                           count);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_validate_compressed_sparse_indices", validate_indices);
 }
 

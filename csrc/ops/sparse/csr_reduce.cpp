@@ -16,7 +16,6 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/library.h>
 
 #include <array>
 #include <bitset>
@@ -25,6 +24,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "backend/registration.h"
 #include "ops/sparse/sparse.h"
 
 namespace torch_webgpu {
@@ -181,7 +181,7 @@ std::tuple<Tensor, Tensor> mm_reduce_backward(const Tensor& self, const Tensor& 
   return {of_self, of_dense.defined() ? of_dense.to(type) : of_dense};
 }
 
-TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   m.impl("_sparse_csr_sum.dim_dtype", reduce<false>);
   m.impl("_sparse_csr_prod.dim_dtype", reduce<true>);
   m.impl("_sparse_mm_reduce_impl", mm_reduce);

@@ -6,11 +6,11 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/view_as_real.h>
-#include <torch/library.h>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
 #include "backend/graph.h"
+#include "backend/registration.h"
 #include "backend/tensor.h"
 #include "launch/target_scope.h"
 #include "ops/pointwise/pointwise.h"
@@ -250,7 +250,7 @@ Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
   return dst;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_copy_from", copy_from); }
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_copy_from", copy_from); }
 
 } // namespace
 } // namespace torch_webgpu

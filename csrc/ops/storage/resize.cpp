@@ -3,9 +3,9 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/ResizeCommon.h>
-#include <torch/library.h>
 
 #include "backend/allocator.h"
+#include "backend/registration.h"
 #include "backend/tensor.h"
 
 namespace torch_webgpu {
@@ -87,7 +87,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& target
   return target;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("resize_", TORCH_FN(resize_));
   m.impl("set_.source_Storage", TORCH_FN(set_storage));
   m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage_offset));

@@ -1,9 +1,9 @@
 // Tensor.item(): one element to the host.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/_local_scalar_dense.h>
-#include <torch/library.h>
 
 #include "backend/graph.h"
+#include "backend/registration.h"
 #include "backend/tensor.h"
 #include "runtime/context.h"
 
@@ -19,7 +19,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   return at::_local_scalar_dense(host);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
 }
 

@@ -7,7 +7,8 @@
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
-#include <torch/library.h>
+
+#include "backend/registration.h"
 
 namespace torch_webgpu {
 namespace {
@@ -31,7 +32,7 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
   return self.key_set() == from.key_set() || (is_dense(self.key_set()) && is_dense(from.key_set()));
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
   m.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
   m.impl("view", TORCH_FN(at::native::view));
@@ -45,12 +46,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 // Copies read the lazy conjugate and negative bits of such views themselves. The boxed fallbacks of
 // these keys would resolve the bits by a copy, and so never end.
-TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
+TW_LIBRARY_IMPL(aten, Conjugate, m) {
   m.impl("_copy_from", torch::CppFunction::makeFallthrough());
   m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());
 }
 
-TORCH_LIBRARY_IMPL(aten, Negative, m) {
+TW_LIBRARY_IMPL(aten, Negative, m) {
   m.impl("_copy_from", torch::CppFunction::makeFallthrough());
   m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());
 }

@@ -2,9 +2,10 @@
 // autocast. torchvision registers this for the devices that it knows only.
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/library.h>
 
 #include <tuple>
+
+#include "backend/registration.h"
 
 namespace torch_webgpu {
 namespace {
@@ -79,7 +80,7 @@ Tensor deform_conv2d(const Tensor& input, const Tensor& weight, const Tensor& of
       .to(input.scalar_type());
 }
 
-TORCH_LIBRARY_IMPL(torchvision, AutocastPrivateUse1, m) {
+TW_LIBRARY_IMPL(torchvision, AutocastPrivateUse1, m) {
   m.impl("nms", TORCH_FN(nms));
   m.impl("roi_align", TORCH_FN(roi_align));
   m.impl("ps_roi_align", TORCH_FN(ps_roi_align));

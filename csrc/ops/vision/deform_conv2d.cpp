@@ -6,12 +6,12 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <tuple>
 
 #include "backend/empty.h"
+#include "backend/registration.h"
 #include "kernels/deform_backward.h"
 #include "kernels/deform_columns.h"
 #include "launch/common.h"
@@ -274,7 +274,7 @@ deform_conv2d_backward(const Tensor& grad, const Tensor& input, const Tensor& we
           grad_mask, grad.sum({0, 2, 3})};
 }
 
-TORCH_LIBRARY_IMPL(torchvision, PrivateUse1, m) {
+TW_LIBRARY_IMPL(torchvision, PrivateUse1, m) {
   m.impl("deform_conv2d", TORCH_FN(deform_conv2d));
   m.impl("_deform_conv2d_backward", TORCH_FN(deform_conv2d_backward));
 }

@@ -1,7 +1,6 @@
 // torchvision::nms. Registered before torchvision is loaded: it works from then on.
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/sort.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +8,7 @@
 
 #include "backend/empty.h"
 #include "backend/graph.h"
+#include "backend/registration.h"
 #include "kernels/nms_pairs.h"
 #include "kernels/nms_select.h"
 #include "launch/common.h"
@@ -75,7 +75,7 @@ Tensor nms(const Tensor& dets, const Tensor& scores, double iou_threshold) {
   return keep.narrow(0, 0, kept);
 }
 
-TORCH_LIBRARY_IMPL(torchvision, PrivateUse1, m) { m.impl("nms", TORCH_FN(nms)); }
+TW_LIBRARY_IMPL(torchvision, PrivateUse1, m) { m.impl("nms", TORCH_FN(nms)); }
 
 } // namespace
 } // namespace torch_webgpu

@@ -2,11 +2,11 @@
 // and ps_roi_pool. Registered before torchvision is loaded: they work from then on.
 #include <ATen/Context.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include <tuple>
 
 #include "backend/empty.h"
+#include "backend/registration.h"
 #include "kernels/roi_align.h"
 #include "kernels/roi_align_backward.h"
 #include "kernels/roi_pool.h"
@@ -234,7 +234,7 @@ Tensor ps_roi_pool_backward(const Tensor& grad, const Tensor& rois, const Tensor
       rois, mapping, {images, channels, rows, columns});
 }
 
-TORCH_LIBRARY_IMPL(torchvision, PrivateUse1, m) {
+TW_LIBRARY_IMPL(torchvision, PrivateUse1, m) {
   m.impl("roi_align", TORCH_FN(roi_align));
   m.impl("_roi_align_backward", TORCH_FN(roi_align_backward));
   m.impl("ps_roi_align", TORCH_FN(ps_roi_align));

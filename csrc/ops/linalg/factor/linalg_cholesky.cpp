@@ -3,9 +3,9 @@
 #include <ATen/native/LinearAlgebraUtils.h>
 #include <ATen/ops/_cholesky_solve_helper_ops.h>
 #include <ATen/ops/conj_physical.h>
-#include <torch/library.h>
 
 #include "backend/fallback.h"
+#include "backend/registration.h"
 #include "kernels/linalg_cholesky.h"
 #include "launch/common.h"
 #include "launch/stub.h"
@@ -112,7 +112,7 @@ const RegisterStub<decltype(cholesky_stub)> register_cholesky(cholesky_stub, &ch
 const RegisterStub<decltype(cholesky_inverse_stub)> register_cholesky_inverse(cholesky_inverse_stub,
                                                                               &cholesky_inverse);
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_cholesky_solve_helper", TORCH_FN(cholesky_solve_helper));
 }
 

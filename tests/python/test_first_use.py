@@ -1,0 +1,152 @@
+"""Kernels are registered with the dispatcher when the device is first used, whatever uses it."""
+
+import os
+
+import pytest
+import torch
+
+HAS_KERNELS = (
+    "def has_kernels():\n"
+    "    return torch._C._dispatch_has_kernel_for_dispatch_key('aten::mm', 'PrivateUse1')\n"
+)
+
+# Each runs in a process that has imported torch and done nothing else. Operators are called without
+# what PyTorch's Python functions do before.
+USES = {
+    "a function of Python": "torch.ones(2, device='webgpu')",
+    "empty": "aten.empty.memory_format([2], device='webgpu')",
+    "empty_strided": "aten.empty_strided.default([2], [1], device='webgpu')",
+    "no elements": "aten.empty.memory_format([0], device='webgpu')",
+    "scalar_tensor": "aten.scalar_tensor.default(1, device='webgpu')",
+    "randperm": "aten.randperm.default(4, device='webgpu')",
+    "zero tensor": "aten._efficientzerotensor.default([2], device='webgpu')",
+    "copy": "aten._to_copy.default(torch.ones(2), device=torch.device('webgpu'))",
+    "COO": "aten._sparse_coo_tensor_with_dims.default("
+    "1, 0, [3], dtype=torch.float32, layout=torch.sparse_coo, device='webgpu')",
+    "empty COO": "aten.empty.memory_format([3], layout=torch.sparse_coo, device='webgpu')",
+    "CSR": "aten.empty.memory_format([2, 2], layout=torch.sparse_csr, device='webgpu')",
+    "quantized": "aten._empty_affine_quantized.default([2], dtype=torch.quint8, device='webgpu')",
+    "quantized by channel": "aten._empty_per_channel_affine_quantized.default([2], "
+    "scales=torch.ones(2), zero_points=torch.zeros(2), axis=0, dtype=torch.quint8, "
+    "device='webgpu')",
+    "storage": "torch.UntypedStorage(8, device='webgpu')",
+    "file": "torch.load(sys.argv[1])",
+    "map_location": "torch.load(sys.argv[2], map_location='webgpu')",
+    "autocast": "torch.autocast('webgpu')",
+    "Dynamo": "importlib.import_module('torch._dynamo')",
+    "kernel of the program": "torch.library.Library('aten', 'IMPL', 'PrivateUse1').impl("
+    "'frac', lambda x: x)",
+    "nothing": "None",
+}
+
+
+@pytest.fixture
+def check_program(check_python):
+    """Runs a program in which the device has not been used yet."""
+
+    def check(code: str, *arguments: object) -> str:
+        given = [str(argument) for argument in arguments]
+        return check_python(
+            f"import importlib, os, sys, torch, torch_webgpu\n{HAS_KERNELS}"
+            f"aten, sys.argv[1:] = torch.ops.aten, {given!r}\n"
+            f"assert not has_kernels()\n{code}"
+        )
+
+    return check
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks, to import torch once")
+def test_whatever_comes_first_registers_the_kernels(check_program, tmp_path):
+    torch.save(torch.ones(2, device="webgpu"), tmp_path / "webgpu.pt")
+    torch.save(torch.ones(2), tmp_path / "cpu.pt")
+    printed = check_program(
+        f"for name, use in {USES!r}.items():\n"
+        "    if os.fork() == 0:\n"
+        "        try:\n"
+        "            used = eval(use)\n"
+        "            print(name, has_kernels(), sep=': ', flush=True)\n"
+        "        except Exception as error:\n"
+        "            print(name, error, sep=': ', flush=True)\n"
+        "        os._exit(0)\n"
+        "    os.wait()\n",
+        tmp_path / "webgpu.pt",
+        tmp_path / "cpu.pt",
+    )
+    expected = {name: str(name != "nothing") for name in USES}
+    assert dict(line.split(": ", 1) for line in printed.splitlines()) == expected
+
+
+def test_threads_may_be_first_together(check_program):
+    check_program(
+        "import threading\n"
+        "barrier, results = threading.Barrier(8), []\n"
+        "def work(n):\n"
+        "    barrier.wait()\n"
+        "    x = aten.scalar_tensor.default(float(n), device='webgpu')\n"
+        "    results.append((n, aten.mul.Tensor(x, x).add(1).item()))\n"
+        "threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]\n"
+        "for thread in threads:\n"
+        "    thread.start()\n"
+        "for thread in threads:\n"
+        "    thread.join()\n"
+        "assert sorted(results) == [(n, n * n + 1.0) for n in range(8)]\n"
+        "assert not torch.webgpu.fallbacks()\n"
+    )
+
+
+def test_a_thread_without_python_may_be_first(check_program):
+    # The gradient is made on a thread of autograd, which finds the runtime with Python's lock.
+    check_program(
+        "class Move(torch.autograd.Function):\n"
+        "    @staticmethod\n"
+        "    def forward(ctx, x):\n"
+        "        return x.clone()\n"
+        "    @staticmethod\n"
+        "    def backward(ctx, gradient):\n"
+        "        return aten._to_copy.default(gradient, device=torch.device('webgpu')).cpu() * 2\n"
+        "x = torch.ones(2, requires_grad=True)\n"
+        "Move.apply(x).sum().backward()\n"
+        "assert x.grad.tolist() == [2, 2] and has_kernels()\n"
+    )
+
+
+def test_autocast_of_fake_tensors(check_program):
+    check_program(
+        "from torch._subclasses.fake_tensor import FakeTensorMode\n"
+        "with FakeTensorMode():\n"
+        "    x = torch.empty(4, 4, device='webgpu')\n"
+        "    with torch.autocast('webgpu', torch.float16):\n"
+        "        assert (x @ x).dtype == torch.float16\n"
+        "assert not torch.webgpu.is_initialized()\n"
+    )
+
+
+def test_a_program_s_kernel_replaces_ours_until_it_is_taken_back(check_program):
+    check_program(
+        "with torch.library._scoped_library('aten', 'IMPL') as library:\n"
+        "    library.impl('frac', lambda x: x + 40, 'PrivateUse1')\n"
+        "    assert torch.frac(torch.tensor(2.5, device='webgpu')).item() == 42.5\n"
+        "assert torch.frac(torch.tensor(2.5, device='webgpu')).item() == 0.5\n"
+        "assert not torch.webgpu.fallbacks()\n"
+    )
+
+
+def test_a_kernel_of_another_library_stays(check_program):
+    # As a library in C++ registers one, which this package does not see.
+    check_program(
+        "library = torch._C._dispatch_library('IMPL', 'aten', 'PrivateUse1')\n"
+        "library.impl('frac', 'PrivateUse1', lambda x: x + 40)\n"
+        "assert not has_kernels()\n"
+        "assert torch.frac(torch.tensor(2.5, device='webgpu')).item() == 42.5\n"
+        "assert has_kernels()\n"
+    )
+
+
+def test_without_an_operator_nothing_is_registered(check_program):
+    check_program(
+        "torch.manual_seed(1)\n"
+        "assert torch.webgpu.memory_allocated() == 0\n"
+        "torch.ones(3).add(1)\n"
+        "assert torch.webgpu.device_count() == 1\n"
+        "assert not has_kernels()\n"
+    )
