@@ -161,7 +161,7 @@ def _let_autocast_pass_higher_order_operators() -> None:
     """PyTorch lists the keys of autocast that operators such as ``torch.cond`` take no notice of,
     and devices from outside are not on the list."""
     ops: Any = torch._ops
-    key = torch._C.DispatchKey.__members__["AutocastPrivateUse1"]
+    key = torch._C._dispatch_key_parse("AutocastPrivateUse1")
     keys = ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS
     if key not in keys:
         keys.append(key)
