@@ -92,10 +92,10 @@ struct AttentionStrategy {
   std::string_view name;
   AttentionPass pass;
   AttentionKernel kernel;
-  int64_t most_queries; // 0: any number
-  int64_t widest;       // head dimension that it takes
-  bool few_groups;      // for devices that few workgroups keep busy: software
-  AttentionTile tile;   // of kTiles
+  int64_t most_queries = 0; // 0: any number
+  int64_t widest;           // head dimension that it takes
+  bool few_groups = false;  // for devices that few workgroups keep busy: software
+  AttentionTile tile = {};  // of kTiles
   // Of kBlocks and kScaled: the result, or the gradient of the queries.
   AttentionBlocks blocks = {};
   // A call needs at least workgroups_to_fill / fill workgroups to take the row; 0: any number.
