@@ -6,6 +6,7 @@ import importlib.util
 import os
 import pathlib
 import sys
+import threading
 from types import ModuleType
 from typing import NamedTuple
 
@@ -51,8 +52,28 @@ def _dawn_proc_address() -> int:
     return int(module.ffi.cast("uintptr_t", address))
 
 
+# Threads that use the device first together all ask for the runtime. Without the lock, one would
+# get the module that another one is still executing. A child that is forked meanwhile gets a new
+# lock.
+_loading = threading.Lock()
+
+
+def _renew_lock() -> None:
+    global _loading
+    _loading = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 def _dawn_extension() -> ModuleType:
     """wgpudawn's cffi binding, without the rest of that package, which takes 80 ms to import."""
+    with _loading:
+        return _load_dawn_extension()
+
+
+def _load_dawn_extension() -> ModuleType:
     name = "wgpudawn._lib"
     if name in sys.modules:
         return sys.modules[name]

@@ -1,4 +1,4 @@
-"""Tensors on their way to other processes, and to several devices of one.
+"""Tensors on their way to other processes, into files, and to several devices of one.
 
 `torch.multiprocessing` shares a CUDA tensor's memory with the process that receives it. WebGPU has
 no memory that two processes can share, so a webgpu tensor travels as a copy in shared host memory.
@@ -20,7 +20,33 @@ def install() -> None:
     for kind in (torch.Tensor, torch.nn.Parameter):
         ForkingPickler.register(kind, _reduce_tensor)
     ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
+    tensor: Any = torch.Tensor
+    tensor._reduce_ex_internal = _with_sparse_tensors(tensor._reduce_ex_internal)
     _limit_data_parallel()
+
+
+def _with_sparse_tensors(reduce: Callable[..., Any]) -> Callable[..., Any]:
+    """Pickles a sparse tensor of the device as one of the CPU: as its indices and values.
+
+    PyTorch pickles what has no storage, on a device like this one, as a tensor of the CPU that it
+    moves to the device while it unpickles. A file of the old format has no data at that time.
+    """
+
+    @functools.wraps(reduce)
+    def reduce_ex(tensor: torch.Tensor, protocol: int) -> Any:
+        if tensor.device.type != "webgpu" or tensor.layout in (torch.strided, torch.jagged):
+            return reduce(tensor, protocol)
+        size = tensor.size()
+        parts: tuple[Any, ...]
+        if tensor.layout == torch.sparse_coo:
+            parts = (tensor._indices(), tensor._values(), size, tensor.is_coalesced())
+        elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+            parts = (tensor.crow_indices(), tensor.col_indices(), tensor.values(), size)
+        else:
+            parts = (tensor.ccol_indices(), tensor.row_indices(), tensor.values(), size)
+        return torch._utils._rebuild_sparse_tensor, (tensor.layout, parts)
+
+    return reduce_ex
 
 
 def _reduce_tensor(tensor: torch.Tensor) -> _Reduced:

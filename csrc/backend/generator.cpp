@@ -68,15 +68,18 @@ void GeneratorState::put_seed(uint64_t seed) {
   state_ = {seed, 0};
 }
 
-void GeneratorState::put_offset(uint64_t offset) {
+void GeneratorState::check_offset(uint64_t offset) const {
   TORCH_CHECK(offset % 4 == 0, "the offset of a webgpu generator must be a multiple of 4");
   if (CapturedGraph::is_capturing() || offset >> 63 != 0) {
     TORCH_CHECK(captured_ && (offset & ~kOffsetMask) == captured_->mark,
                 "the state of a webgpu generator can be set while a graph is captured only to one "
                 "that was read in the same capture, and such a state nowhere else");
-    offset &= kOffsetMask;
   }
-  state_.offset = offset;
+}
+
+void GeneratorState::put_offset(uint64_t offset) {
+  check_offset(offset);
+  state_.offset = captured_ ? offset & kOffsetMask : offset;
 }
 
 void GeneratorState::set_seed(uint64_t seed) {
@@ -91,6 +94,7 @@ void GeneratorState::set_offset(uint64_t offset) {
 
 void GeneratorState::set(PhiloxState state) {
   std::lock_guard<std::mutex> lock(mutex_);
+  check_offset(state.offset); // before anything changes
   if (!captured_ || state.seed != state_.seed) {
     put_seed(state.seed);
   }

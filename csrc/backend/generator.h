@@ -68,6 +68,7 @@ private:
 
   // The callers of these hold the mutex.
   void put_seed(uint64_t seed);
+  void check_offset(uint64_t offset) const;
   void put_offset(uint64_t offset);
 
   const c10::Device device_;

@@ -94,6 +94,28 @@ def test_threads_may_be_first_together(check_program):
     )
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks, to import torch once")
+def test_threads_find_the_runtime_together(check_program):
+    # Switches between threads are frequent, so that some fall into the import of the runtime.
+    check_program(
+        "import threading\n"
+        "def work():\n"
+        "    barrier.wait()\n"
+        "    found.append(torch.webgpu.is_available())\n"
+        "for _ in range(8):\n"
+        "    if os.fork() == 0:\n"
+        "        sys.setswitchinterval(1e-5)\n"
+        "        barrier, found = threading.Barrier(8), []\n"
+        "        threads = [threading.Thread(target=work) for _ in range(8)]\n"
+        "        for thread in threads:\n"
+        "            thread.start()\n"
+        "        for thread in threads:\n"
+        "            thread.join()\n"
+        "        os._exit(0 if found == [True] * 8 else 1)\n"
+        "    assert os.wait()[1] == 0\n"
+    )
+
+
 def test_a_thread_without_python_may_be_first(check_program):
     # The gradient is made on a thread of autograd, which finds the runtime with Python's lock.
     check_program(

@@ -51,6 +51,12 @@ def test_bad_states_are_refused():
         torch.webgpu.set_rng_state(torch.zeros(7, dtype=torch.uint8))
     with pytest.raises(TypeError, match="ByteTensor"):
         torch.webgpu.set_rng_state(torch.zeros(16))
+    # A seed, and an offset that is no multiple of 4: nothing of it is taken.
+    generator = torch.Generator(device="webgpu").manual_seed(1)
+    odd = torch.tensor([5, *[0] * 7, 3, *[0] * 7], dtype=torch.uint8)
+    with pytest.raises(RuntimeError, match="multiple of 4"):
+        generator.set_state(odd)
+    assert generator.initial_seed() == 1
 
 
 def test_fork_rng_restores():

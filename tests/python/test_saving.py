@@ -98,3 +98,23 @@ def test_generator_state_is_saved():
     torch.webgpu.manual_seed(78)
     torch.webgpu.set_rng_state(state)
     assert torch.webgpu.initial_seed() == 77
+
+
+@pytest.mark.parametrize("new_format", [True, False])
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc", "bsr", "bsc"])
+def test_sparse_tensors(layout, new_format, host):
+    sparse = {
+        "coo": host.to_sparse,
+        "csr": host.to_sparse_csr,
+        "csc": host.to_sparse_csc,
+        "bsr": lambda: host.to_sparse_bsr((1, 2)),
+        "bsc": lambda: host.to_sparse_bsc((1, 2)),
+    }[layout]()
+    file = io.BytesIO()
+    torch.save(sparse.webgpu(), file, _use_new_zipfile_serialization=new_format)
+    places = (None, "webgpu"), ("cpu", "cpu"), (lambda storage, place: storage, "cpu")
+    for location, device in places:
+        file.seek(0)
+        loaded = torch.load(file, map_location=location)
+        assert loaded.device.type == device and loaded.layout == sparse.layout
+        assert torch.equal(loaded.cpu().to_dense(), host)

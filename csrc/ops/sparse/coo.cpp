@@ -606,8 +606,8 @@ Tensor scaled_sum(const Tensor& self, const Tensor& product, const Scalar& beta,
                   const Scalar& alpha) {
   // For integers the CPU, too, takes the whole part of alpha, and refuses such a beta.
   const bool whole = at::isIntegralType(product.scalar_type(), /*includeBool=*/false);
-  TORCH_CHECK(!whole || beta.isIntegral(/*includeBool=*/true), "result type ", beta.type(),
-              " can't be cast to the desired output type ", product.scalar_type());
+  TORCH_CHECK(!whole || beta.equal(0) || beta.isIntegral(/*includeBool=*/true), "result type ",
+              beta.type(), " can't be cast to the desired output type ", product.scalar_type());
   const Scalar of_product = whole ? Scalar(alpha.to<int64_t>()) : alpha;
   const Tensor scaled = of_product.equal(1) ? product : product * of_product;
   const Tensor other = self.expand(product.sizes());

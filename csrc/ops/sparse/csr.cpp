@@ -185,6 +185,12 @@ bool has_same_indices(const Tensor& a, const Tensor& b) {
 }
 
 Tensor& add_out(const Tensor& self, const Tensor& other, const Scalar& alpha, Tensor& out) {
+  if (self.layout() == at::kStrided || other.layout() == at::kStrided) {
+    TORCH_CHECK(out.layout() == at::kStrided,
+                "add: the sum of a dense and a sparse tensor is dense, but the result has the "
+                "layout ",
+                out.layout());
+  }
   if (self.layout() == at::kStrided) {
     return at::add_out(out, self, as_coo(other), alpha);
   }

@@ -355,3 +355,26 @@ def test_errors():
             torch.ones(4, 3, device=DEVICE).to_sparse(), a, torch.ones(5, 3, device=DEVICE)
         )
     same(a.coalesce(), coo(4, 5).coalesce())  # the device is usable
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc])
+def test_dense_sums_do_not_go_into_compressed_tensors(layout):
+    dense = torch.ones(2, 2, device=DEVICE)
+    compressed, coo = dense.to_sparse(layout=layout), dense.to_sparse()
+    for call in (
+        lambda: compressed.add_(dense),
+        lambda: torch.add(dense, compressed, out=compressed),
+        lambda: torch.add(dense, dense, out=compressed),
+        lambda: torch.add(coo, dense, out=compressed),
+        lambda: torch.add(dense, coo, out=compressed),
+    ):
+        with pytest.raises(RuntimeError):
+            call()
+    assert torch.equal((dense + compressed).cpu(), torch.full((2, 2), 2.0))
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_products_of_integers(layout):
+    sparse, dense = torch.tensor([[1, 2], [0, 3]]), torch.tensor([[1, 2], [3, 4]])
+    product = sparse.to_sparse(layout=layout).to(DEVICE) @ dense.to(DEVICE)
+    assert torch.equal(product.cpu(), sparse @ dense)
