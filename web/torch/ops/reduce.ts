@@ -294,7 +294,13 @@ function nonempty(label: string, self: Tensor, dims: readonly number[]): void {
   );
 }
 
-function extreme(label: "amax" | "amin", self: Tensor, dim: Dims, keepdim: boolean): Tensor {
+function extreme(
+  label: "amax" | "amin",
+  self: Tensor,
+  dim: Dims,
+  keepdim: boolean,
+  nans = false,
+): Tensor {
   const dims = reducedDims(self, dim);
   nonempty(label, self, dims);
   const rowName = label === "amax" ? "max_values" : "min_values";
@@ -303,9 +309,10 @@ function extreme(label: "amax" | "amin", self: Tensor, dim: Dims, keepdim: boole
   const [read, readOut] = [saved(self), saved(out)];
   return record(out, label === "amax" ? "AmaxBackward0" : "AminBackward0", [self], (g) => {
     // Equal extremes share the gradient.
-    const mask = read()
-      .eq(spread(readOut(), shape, dims))
-      .to(g.dtype);
+    const x = read();
+    const equal = x.eq(spread(readOut(), shape, dims));
+    // Of all elements the extreme may be NaN, as in PyTorch's gradient of max(), but not of amax().
+    const mask = (nans ? equal.logical_or(x.isnan()) : equal).to(g.dtype);
     return [
       spread(g, shape, dims)
         .mul(mask)
@@ -355,7 +362,7 @@ function maximal(label: "max" | "min", self: Tensor, dim?: number | Tensor, keep
     return label === "max" ? self.maximum(dim) : self.minimum(dim);
   }
   return dim === undefined
-    ? extreme(label === "max" ? "amax" : "amin", self, undefined, false)
+    ? extreme(label === "max" ? "amax" : "amin", self, undefined, false, true)
     : withIndex(label, self, dim, keepdim);
 }
 
@@ -473,7 +480,11 @@ export function norm(self: Tensor, p: number | "fro" = "fro", dim?: Dims, keepdi
     if (order === 1) {
       return [up.mul(x.sign())];
     }
-    const inner = order === 2 ? x : x.sign().mul(x.abs().pow(order - 1));
+    let inner = order === 2 ? x : x.sign().mul(x.abs().pow(order - 1));
+    if (order < 1) {
+      // Zeros have no gradient, where the power is infinite.
+      inner = inner.masked_fill(x.eq(0), 0);
+    }
     return [up.mul(inner.div(n.pow(order - 1)).masked_fill(n.eq(0), 0))];
   });
 }

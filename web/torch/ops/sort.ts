@@ -5,7 +5,7 @@ import { launch, shaderDType } from "../launch";
 import { Tensor } from "../tensor";
 import { bitsOf } from "../wgsl/dtypes";
 import { zeros } from "./factory";
-import { scatter_add } from "./indexing";
+import { gather, scatter_add } from "./indexing";
 import { where } from "./pointwise";
 import type { ValuesAndIndices } from "./reduce";
 
@@ -145,10 +145,10 @@ export const median = ((self: Tensor, dim?: number, keepdim?: boolean) => {
     const nans = self.detach().isnan();
     const any = nans.any(d, keepdim);
     const first = nans.int().argmax(d, keepdim);
-    return {
-      values: values.masked_fill(any, NaN),
-      indices: where(any, first, indices),
-    };
+    const places = where(any, first, indices);
+    const wide = keepdim === true ? places : places.unsqueeze(d);
+    const chosen = gather(self, d, wide);
+    return { values: keepdim === true ? chosen : chosen.squeeze(d), indices: places };
   }
   const x = self.detach().reshape(-1);
   check(x.numel() > 0, () => "median() does not support empty tensors");
@@ -157,7 +157,7 @@ export const median = ((self: Tensor, dim?: number, keepdim?: boolean) => {
   const [read, readOut] = [saved(self), saved(out)];
   return record(out, "MedianBackward0", [self], (g) => {
     // Equal elements share the gradient.
-    const mask = read().eq(readOut()).to(g.dtype);
+    const mask = read().eq(readOut()).logical_or(read().isnan()).to(g.dtype);
     return [mask.mul(g).div(mask.sum())];
   });
 }) as Median;

@@ -1,0 +1,64 @@
+// Edges of operators, with what PyTorch gives on the CPU written beside: special values, and arguments that it refuses.
+import { beforeAll, expect, test } from "vitest";
+import { nn, torch, type Tensor } from "../torch";
+import { cpuDevice } from "./cpu/device";
+
+beforeAll(async () => {
+  await torch.init(cpuDevice());
+});
+
+const f = nn.functional;
+
+const leaf = (values: number[] | number[][]): Tensor =>
+  torch.tensor(values, { dtype: "float32", requires_grad: true });
+
+/** The gradients of the sum of a function's values. */
+async function slopes(
+  call: (...inputs: Tensor[]) => Tensor,
+  ...inputs: Tensor[]
+): Promise<unknown> {
+  const grads = torch.autograd.grad(call(...inputs).sum(), inputs) as Tensor[];
+  return Promise.all(grads.map((grad) => grad.tolist()));
+}
+
+/** The second derivative of a function of single elements. */
+async function curvature(call: (x: Tensor) => Tensor, values: number[]): Promise<unknown> {
+  const x = leaf(values);
+  const [first] = torch.autograd.grad(call(x).sum(), [x], undefined, { create_graph: true });
+  const [second] = torch.autograd.grad(first!.sum(), [x]) as [Tensor];
+  return second.tolist();
+}
+
+test("gradients of NaN and of zero", async () => {
+  const [a, b] = [
+    [1, NaN, 2, 3],
+    [NaN, 1, 2, 2],
+  ] as [number[], number[]];
+  const shared = [
+    [1, 1, 0.5, 1],
+    [1, 1, 0.5, 0],
+  ];
+  expect(await slopes(torch.maximum, leaf(a), leaf(b))).toEqual(shared);
+  expect(await slopes(torch.minimum, leaf(a), leaf(b))).toEqual([
+    [1, 1, 0.5, 0],
+    [1, 1, 0.5, 1],
+  ]);
+  expect(await slopes((x) => f.threshold(x, 0, 0), leaf([NaN, 0, 1]))).toEqual([[1, 0, 1]]);
+  expect(await slopes(f.hardswish, leaf([NaN, -3, 0, 3]))).toEqual([[1, 0, 0.5, 1]]);
+  expect(await slopes((x) => x.max(), leaf([1, NaN, NaN]))).toEqual([[0, 0.5, 0.5]]);
+  expect(await slopes((x) => x.min(), leaf([1, NaN, 2]))).toEqual([[0, 1, 0]]);
+  expect(await slopes((x) => x.median(), leaf([1, NaN, 2]))).toEqual([[0, 1, 0]]);
+  expect(await slopes((x) => x.median(1).values, leaf([[1, NaN, 2]]))).toEqual([[[0, 1, 0]]]);
+  expect(await slopes((x) => x.median(1, true).values, leaf([[1, 3, 2]]))).toEqual([[[0, 0, 1]]]);
+  expect(await slopes((x) => x.norm(0.5), leaf([0, 0, 4]))).toEqual([[0, 0, 1]]);
+  expect(await slopes(torch.sinc, leaf([0, 1e-30]))).toEqual([[0, 0]]);
+});
+
+test("second gradients where an exponential overflows, and at zero", async () => {
+  for (const call of [(x: Tensor) => f.elu(x), (x: Tensor) => f.celu(x), f.selu]) {
+    expect(await curvature(call, [0, 1, 100, 1e10])).toEqual([0, 0, 0, 0]);
+  }
+  expect(await curvature(torch.special_i1, [0])).toEqual([0]);
+  expect(await curvature(torch.special_i1e, [0])).toEqual([0]);
+});
+
