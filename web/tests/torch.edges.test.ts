@@ -62,3 +62,9 @@ test("second gradients where an exponential overflows, and at zero", async () =>
   expect(await curvature(torch.special_i1e, [0])).toEqual([0]);
 });
 
+test("masked_fill_ with a tensor is not recorded either", () => {
+  const x = torch.ones([2], { requires_grad: true });
+  expect(() => x.masked_fill_(x.gt(0), torch.tensor(3))).toThrow(/leaf Variable that requires/);
+  const y = x.mul(2);
+  expect(() => y.masked_fill_(x.gt(0), torch.tensor(3))).toThrow(/while gradients are recorded/);
+});

@@ -502,6 +502,9 @@ function fillMasked(self: Tensor, mask: Tensor, value: Operand, out?: Tensor): T
       () =>
         `masked_fill only supports a 0-dimensional value tensor, but got tensor with ${value.dim()} dimension(s).`,
     );
+    if (out !== undefined && records([out, value])) {
+      refuseInPlace(out, "masked_fill");
+    }
     const chosen = where(mask, value.to(self.dtype), self);
     if (out === undefined) {
       return chosen;
