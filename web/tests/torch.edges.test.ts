@@ -62,6 +62,61 @@ test("second gradients where an exponential overflows, and at zero", async () =>
   expect(await curvature(torch.special_i1e, [0])).toEqual([0]);
 });
 
+test("queries without any key", async () => {
+  const [q, k, v] = [torch.ones([2, 2]), torch.ones([3, 2]), torch.ones([3, 2])];
+  q.requires_grad_();
+  const mask = torch.tensor([
+    [-Infinity, -Infinity, -Infinity],
+    [0, 0, -Infinity],
+  ]);
+  const out = f.scaled_dot_product_attention(q, k, v, mask);
+  expect(await out.tolist()).toEqual([
+    [0, 0],
+    [1, 1],
+  ]);
+  out.sum().backward();
+  expect(await q.grad!.isnan().any().item()).toBe(false);
+  const attention = new nn.MultiheadAttention(4, 2, { batch_first: true });
+  const x = torch.ones([2, 3, 4]);
+  const padding = torch.tensor([
+    [true, true, true],
+    [false, false, true],
+  ]);
+  const [alone, other] = attention.forward(x, x, x, undefined, padding).unbind(0);
+  const bias = attention.out_proj.bias!;
+  expect(await torch.equal(alone!, bias.expand(3, 4))).toBe(true);
+  expect(await other!.isnan().any().item()).toBe(false);
+});
+
+test("attention without a batch, and masks of other shapes and dtypes", async () => {
+  const attention = new nn.MultiheadAttention(4, 1, { batch_first: true });
+  const [x, y] = [torch.randn([2, 4]), torch.randn([3, 4])];
+  const padding = torch.tensor([false, true, false]);
+  const alone = attention.forward(x, y, y, undefined, padding);
+  const batch = [x, y, y].map((one) => one.unsqueeze(0)) as [Tensor, Tensor, Tensor];
+  const whole = attention.forward(...batch, undefined, padding.unsqueeze(0));
+  expect(alone.shape).toEqual([2, 4]);
+  expect(await torch.equal(alone, whole.squeeze(0))).toBe(true);
+  const layer = new nn.TransformerEncoderLayer(4, 2, { batch_first: true, dropout: 0 });
+  const seen = layer.forward(x, undefined, undefined, true);
+  const both = layer.forward(x.unsqueeze(0), undefined, undefined, true).squeeze(0);
+  expect(await torch.equal(seen, both)).toBe(true);
+  const one = torch.ones([2, 1, 4]);
+  expect(() => attention.forward(one, one, one, torch.zeros([5, 1]))).toThrow(
+    /shape of attn_mask is \[5, 1\], but should be \[1, 1\] or \[2, 1, 1\]/,
+  );
+  expect(() => attention.forward(one, one, one, undefined, torch.zeros([1, 1]))).toThrow(
+    /shape of key_padding_mask is \[1, 1\], but should be \[2, 1\]/,
+  );
+  const whole_numbers = torch.zeros([1, 1], { dtype: "int64" });
+  expect(() => attention.forward(one, one, one, whole_numbers)).toThrow(/only bool and floating/);
+  expect(() => f.scaled_dot_product_attention(one, one, one, whole_numbers)).toThrow(
+    /Expected attn_mask dtype to be bool or float/,
+  );
+  expect(() => f.scaled_dot_product_attention(x, x, x, torch.zeros([3, 2, 2]))).toThrow(/expand/);
+  expect(() => attention.forward(x, one, one)).toThrow(/unbatched 2D or batched 3D/);
+});
+
 test("masked_fill_ with a tensor is not recorded either", () => {
   const x = torch.ones([2], { requires_grad: true });
   expect(() => x.masked_fill_(x.gt(0), torch.tensor(3))).toThrow(/leaf Variable that requires/);

@@ -1,4 +1,5 @@
 // Attention and the layers of transformers, with batches first.
+import { isFloating } from "../dtype";
 import { check, NotImplementedError } from "../errors";
 import { full, zeros } from "../ops/factory";
 import { where } from "../ops/pointwise";
@@ -27,8 +28,19 @@ const filled = (shape: readonly number[], value: number): Tensor =>
   full(shape, value, { dtype: "float32" });
 
 // What is added to the scores: a mask of booleans is -Infinity where it holds.
-const additive = (mask: Tensor): Tensor =>
-  mask.dtype === "bool" ? where(mask, filled([], -Infinity), filled([], 0)) : mask;
+function additive(name: string, mask: Tensor, shapes: readonly (readonly number[])[]): Tensor {
+  check(
+    mask.dtype === "bool" || isFloating(mask.dtype),
+    () => `only bool and floating types of ${name} are supported`,
+  );
+  check(
+    shapes.some((shape) => shape.join() === mask.shape.join()),
+    () =>
+      `The shape of ${name} is [${mask.shape.join(", ")}], but should be ` +
+      shapes.map((shape) => `[${shape.join(", ")}]`).join(" or "),
+  );
+  return mask.dtype === "bool" ? where(mask, filled([], -Infinity), filled([], 0)) : mask;
+}
 
 /** Self- and cross-attention with PyTorch's packed projection. */
 export class MultiheadAttention extends Module {
@@ -60,6 +72,7 @@ export class MultiheadAttention extends Module {
   /**
    * [batch, length, embed_dim] each. Masks are boolean, true where attention is not allowed, or are added:
    * `attn_mask` of [queries, keys] or [batch * num_heads, queries, keys], `key_padding_mask` of [batch, keys].
+   * Without a batch, [length, embed_dim] each, and `key_padding_mask` of [keys].
    */
   override forward(
     query: Tensor,
@@ -68,6 +81,23 @@ export class MultiheadAttention extends Module {
     attn_mask?: Tensor,
     key_padding_mask?: Tensor,
   ): Tensor {
+    const dims = query.dim();
+    check(
+      (dims === 2 || dims === 3) && key.dim() === dims && value.dim() === dims,
+      () =>
+        "query, key and value should be unbatched 2D or batched 3D tensors, but got " +
+        `${dims}-D, ${key.dim()}-D and ${value.dim()}-D`,
+    );
+    if (dims === 2) {
+      const [one, two, three] = [query, key, value].map((x) => x.unsqueeze(0)) as [
+        ...[Tensor, Tensor, Tensor],
+      ];
+      check(
+        key_padding_mask === undefined || key_padding_mask.dim() === 1,
+        () => "For unbatched (2-D) query expected key_padding_mask to be None or 1-D",
+      );
+      return this.forward(one, two, three, attn_mask, key_padding_mask?.unsqueeze(0)).squeeze(0);
+    }
     const weights = this.in_proj_weight.chunk(3);
     const biases = this.in_proj_bias?.chunk(3);
     const heads = [query, key, value].map((x, k) =>
@@ -76,12 +106,21 @@ export class MultiheadAttention extends Module {
         .unflatten(-1, [this.num_heads, this.embed_dim / this.num_heads])
         .transpose(1, 2),
     ) as [Tensor, Tensor, Tensor];
+    const [batch, queries] = query.shape as [number, number];
+    const keys = key.shape[1]!;
+    const own =
+      attn_mask &&
+      additive("attn_mask", attn_mask, [
+        [queries, keys],
+        [batch * this.num_heads, queries, keys],
+      ]);
+    const padding =
+      key_padding_mask && additive("key_padding_mask", key_padding_mask, [[batch, keys]]);
     const masks = [
-      attn_mask?.dim() === 3 ? attn_mask.unflatten(0, [-1, this.num_heads]) : attn_mask,
-      key_padding_mask?.unsqueeze(1).unsqueeze(1),
-    ].filter((mask) => mask !== undefined);
-    const mask =
-      masks.length === 0 ? undefined : masks.map(additive).reduce((sum, one) => sum.add(one));
+      own?.dim() === 3 ? own.unflatten(0, [batch, this.num_heads]) : own,
+      padding?.unsqueeze(1).unsqueeze(1),
+    ].filter((one) => one !== undefined);
+    const mask = masks.length === 0 ? undefined : masks.reduce((sum, one) => sum.add(one));
     const rate = this.training ? this.dropout : 0;
     const out = f.scaled_dot_product_attention(...heads, mask, rate);
     return this.out_proj.forward(out.transpose(1, 2).flatten(2));
@@ -193,7 +232,7 @@ export class TransformerEncoderLayer extends TransformerLayer {
     src_key_padding_mask?: Tensor,
     is_causal = false,
   ): Tensor {
-    const mask = src_mask ?? (is_causal ? causal(src.size(1)) : undefined);
+    const mask = src_mask ?? (is_causal ? causal(src.size(-2)) : undefined);
     const x = this.beside(src, this.norm1, this.dropout1, (y) =>
       this.self_attn.forward(y, y, y, mask, src_key_padding_mask),
     );
@@ -233,7 +272,7 @@ export class TransformerDecoderLayer extends TransformerLayer {
     memory_key_padding_mask?: Tensor,
     tgt_is_causal = false,
   ): Tensor {
-    const mask = tgt_mask ?? (tgt_is_causal ? causal(tgt.size(1)) : undefined);
+    const mask = tgt_mask ?? (tgt_is_causal ? causal(tgt.size(-2)) : undefined);
     let x = this.beside(tgt, this.norm1, this.dropout1, (y) =>
       this.self_attn.forward(y, y, y, mask, tgt_key_padding_mask),
     );

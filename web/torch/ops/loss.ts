@@ -397,13 +397,20 @@ export function scaled_dot_product_attention(
     ? tril(ones([query.shape.at(-2)!, key.shape.at(-2)!], { dtype: "bool" }))
     : attn_mask;
   if (mask !== undefined) {
+    check(
+      mask.dtype === "bool" || mask.dtype === scores.dtype,
+      () =>
+        "Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: " +
+        `${mask.dtype} and query.dtype: ${query.dtype} instead.`,
+    );
+    const wide = mask.expand(scores.shape);
     scores =
-      mask.dtype === "bool" ? scores.masked_fill(mask.logical_not(), -Infinity) : scores.add(mask);
+      mask.dtype === "bool" ? scores.masked_fill(wide.logical_not(), -Infinity) : scores.add(wide);
+    // A row without any key has no weights, where softmax would divide by zero.
+    const none = scores.detach().eq(-Infinity).all(-1, true);
+    const weights = softmax(scores.masked_fill(none, 0), -1).masked_fill(none, 0);
+    return dropout(weights, dropout_p).matmul(value);
   }
-  let weights = softmax(scores, -1);
-  if (mask?.dtype === "bool") {
-    // A row without any key has no weights.
-    weights = where(scores.eq(-Infinity).all(-1, true), zeros_like(weights), weights);
-  }
+  const weights = softmax(scores, -1);
   return dropout(weights, dropout_p).matmul(value);
 }
