@@ -62,6 +62,14 @@ test("second gradients where an exponential overflows, and at zero", async () =>
   expect(await curvature(torch.special_i1e, [0])).toEqual([0]);
 });
 
+test("pools by the largest, and areas without places", async () => {
+  const x = leaf([[1, -3, 2, 5]]);
+  expect(await f.lp_pool1d(x, Infinity, 2).tolist()).toEqual([[1, 5]]);
+  expect(await slopes((one) => f.lp_pool1d(one, Infinity, 2), x)).toEqual([[[1, 0, 0, 1]]]);
+  const image = torch.ones([1, 1, 5, 1]);
+  expect(f.interpolate(image, { scale_factor: 0.5, mode: "area" }).shape).toEqual([1, 1, 2, 0]);
+});
+
 test("queries without any key", async () => {
   const [q, k, v] = [torch.ones([2, 2]), torch.ones([3, 2]), torch.ones([3, 2])];
   q.requires_grad_();
@@ -115,6 +123,37 @@ test("attention without a batch, and masks of other shapes and dtypes", async ()
   );
   expect(() => f.scaled_dot_product_attention(x, x, x, torch.zeros([3, 2, 2]))).toThrow(/expand/);
   expect(() => attention.forward(x, one, one)).toThrow(/unbatched 2D or batched 3D/);
+});
+
+test("arguments that PyTorch refuses", () => {
+  const [x, whole, half] = [
+    torch.ones([2, 2]),
+    torch.ones([2, 2], { dtype: "int64" }),
+    torch.ones([2, 2], { dtype: "float16" }),
+  ];
+  const first = [torch.tensor([0])];
+  const image = torch.ones([1, 3, 4]);
+  const weight = torch.ones([3, 4, 1]);
+  expect(() => f.gelu(x, "tan" as "tanh")).toThrow(/must be either none or tanh/);
+  expect(() => f.hardtanh(x, 1, 0)).toThrow(/min_val cannot be greater than max_val/);
+  expect(() => f.softshrink(x, -1)).toThrow(/lambda must be in range/);
+  expect(() => f.celu(x, 0)).toThrow(/alpha cannot be 0/);
+  expect(() => torch.polygamma(-1, x)).toThrow(/does not support negative n/);
+  expect(() => x.exponential_(0)).toThrow(/expects lambda > 0/);
+  expect(() => torch.heaviside(x, whole)).toThrow(/tensors with different dtypes/);
+  expect(() => half.lerp_(x, 0.5)).toThrow(/expected dtype float16 for `end`/);
+  expect(() => whole.index_put_(first, torch.tensor(1.5))).toThrow(/dtypes match/);
+  expect(() => half.masked_scatter(half.gt(0), x)).toThrow(/to have same dtypes/);
+  expect(() => torch.addmm(half, x, x)).toThrow(/must have the same dtype/);
+  expect(() => torch.addmm(torch.ones([3, 2, 2]), x, x)).toThrow(/Target sizes: \[2, 2\]/);
+  expect(() => f.max_pool1d(image, 1.5)).toThrow(TypeError);
+  expect(() => f.conv1d(image, weight, undefined, 1.5)).toThrow(/stride must be int/);
+  expect(() => f.conv1d(image, torch.ones([2, 3, 0]))).toThrow(/kernel size should be greater/);
+  expect(() => f.conv1d(torch.ones([1, 3, 0]), weight, undefined, 1, 1)).toThrow(/Only zero batch/);
+  expect(() => f.conv_transpose1d(image, weight, undefined, 1, 2)).toThrow(/Output size is too/);
+  expect(() => f.conv_transpose1d(image, weight, undefined, 2, 0, -1)).toThrow(
+    /negative output_padding/,
+  );
 });
 
 test("masked_fill_ with a tensor is not recorded either", () => {

@@ -406,6 +406,11 @@ export const diagflat = (self: Tensor, offset = 0): Tensor =>
 
 /** Elements of `source`, in order, where the mask holds. */
 export function masked_scatter(self: Tensor, mask: Tensor, source: Tensor): Tensor {
+  check(
+    self.dtype === source.dtype,
+    () =>
+      `masked_scatter: expected self and source to have same dtypes but got ${self.dtype} and ${source.dtype}`,
+  );
   const shape = broadcastShapes(self.shape, mask.shape);
   const chosen = mask.expand(shape);
   if (numelOf(shape) === 0) {

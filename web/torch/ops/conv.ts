@@ -209,6 +209,15 @@ function checkOperands(
       `Expected ${dims + 1}D (unbatched) or ${dims + 2}D (batched) input to ${name}, and a weight of ${dims + 2}D, ` +
       `but got sizes ${shown(input.shape)} and ${shown(weight.shape)}`,
   );
+  check(
+    numelOf(weight.shape.slice(2)) > 0,
+    () => `kernel size should be greater than zero, but got ${shown(weight.shape.slice(2))}`,
+  );
+  check(
+    numelOf(input.shape.slice(-dims)) > 0,
+    () =>
+      `Only zero batch or zero channel inputs are supported, but got input shape: ${shown(input.shape)}`,
+  );
   for (const [what, one] of [["weight", weight] as const, ["bias", bias] as const]) {
     check(
       one === undefined || one.dtype === input.dtype,
@@ -307,7 +316,7 @@ function convolution(dims: number) {
     const geometry = geometryOf(dims, stride, around, dilation, groups);
     const [outs, ins] = weight.shape as [number, number];
     check(
-      ins * groups === image.shape[1] && outs % groups === 0,
+      ins * groups === image.shape[1] && outs > 0 && outs % groups === 0,
       () =>
         `Given groups=${groups}, weight of size ${shown(weight.shape)}, expected input${shown(input.shape)} ` +
         `to have ${ins * groups} channels, but got ${String(image.shape[1])} channels instead`,
@@ -347,6 +356,10 @@ function transposedConvolution(dims: number) {
     const geometry = geometryOf(dims, stride, padding, dilation, groups);
     const extra = listOf(output_padding, dims, "output_padding");
     check(
+      extra.every((size) => size >= 0),
+      () => "negative output_padding is not supported",
+    );
+    check(
       extra.every((size, d) => size < Math.max(geometry.stride[d]!, geometry.dilation[d]!)),
       () =>
         "output padding must be smaller than either stride or dilation, but got output_padding: " +
@@ -370,6 +383,12 @@ function transposedConvolution(dims: number) {
           extra[d]! +
           1,
       );
+    check(
+      sizes.every((size) => size > 0),
+      () =>
+        `Given input size per channel: (${image.shape.slice(2).join(" x ")}). Calculated output ` +
+        `size per channel: (${sizes.join(" x ")}). Output size is too small`,
+    );
     const shape = [image.shape[0]!, outs * groups, ...sizes];
     const out = convolve("input", { output: image, weight }, shape, geometry, bias);
     return batched ? out : out.squeeze(0);

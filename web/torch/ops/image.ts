@@ -4,7 +4,7 @@ import { numelOf, type Tensor } from "../tensor";
 import { linspace, ones, zeros } from "./factory";
 import { scatter } from "./indexing";
 import { constant_pad, stack } from "./movement";
-import { avg_pool1d, avg_pool2d, avg_pool3d } from "./pool";
+import { avg_pool1d, avg_pool2d, avg_pool3d, max_pool1d, max_pool2d, max_pool3d } from "./pool";
 import { listOf, type Sizes } from "./spatial";
 
 /** [.., channels * r * r, height, width] to [.., channels, height * r, width * r]. */
@@ -82,6 +82,7 @@ export function local_response_norm(
 }
 
 const AVERAGES = [avg_pool1d, avg_pool2d, avg_pool3d];
+const MAXIMA = [max_pool1d, max_pool2d, max_pool3d];
 
 /** The norm of each window: the root of its sum of powers. */
 const lpPool =
@@ -93,6 +94,9 @@ const lpPool =
     stride?: Sizes,
     ceil_mode = false,
   ): Tensor => {
+    if (norm_type === Infinity) {
+      return MAXIMA[dims - 1]!(input, kernel_size, stride, 0, 1, ceil_mode);
+    }
     const area = numelOf(listOf(kernel_size, dims, "kernel_size"));
     const means = AVERAGES[dims - 1]!(input.pow(norm_type), kernel_size, stride, 0, ceil_mode);
     return means

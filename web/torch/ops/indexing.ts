@@ -523,17 +523,21 @@ export function index_get(self: Tensor, indices: readonly (Tensor | undefined)[]
 }
 
 /** self with `values` stored at, or added to, the elements that the indices select. */
+function checkSource(self: Tensor, values: Tensor): void {
+  check(
+    self.dtype === values.dtype,
+    () =>
+      `Index put requires the source and destination dtypes match, got ${self.dtype} for the destination and ${values.dtype} for the source.`,
+  );
+}
+
 export function index_put(
   self: Tensor,
   indices: readonly (Tensor | undefined)[],
   values: Tensor,
   accumulate = false,
 ): Tensor {
-  check(
-    self.dtype === values.dtype,
-    () =>
-      `Index put requires the source and destination dtypes match, got ${self.dtype} for the destination and ${values.dtype} for the source.`,
-  );
+  checkSource(self, values);
   const out = self.detach().clone();
   putInto(out, indices, values.detach(), accumulate);
   return record(out, "IndexPutBackward0", [self, values], (g) => [
@@ -551,8 +555,9 @@ export function index_put_(
   if (records([self, values])) {
     refuseInPlace(self, "index_put");
   }
+  checkSource(self, values);
   checkWritable(self, "index_put");
-  putInto(self, indices, values.to(self.dtype), accumulate);
+  putInto(self, indices, values, accumulate);
   return self;
 }
 

@@ -152,6 +152,16 @@ function combined(self: Tensor, result: Tensor, { beta = 1, alpha = 1 }: BetaAlp
   if (!isFloating(result.dtype) && !(Number.isInteger(beta) && Number.isInteger(alpha))) {
     throw new NotImplementedError("fractions as beta or alpha of integer matrices");
   }
+  check(
+    self.dtype === result.dtype,
+    () => `self and mat2 must have the same dtype, but got ${self.dtype} and ${result.dtype}`,
+  );
+  check(
+    broadcastShapes(self.shape, result.shape).join() === result.shape.join(),
+    () =>
+      `The expanded size of the tensor must match the existing size. Target sizes: ` +
+      `[${result.shape.join(", ")}]. Tensor sizes: [${self.shape.join(", ")}]`,
+  );
   const scaled = alpha === 1 ? result : result.mul(alpha);
   return beta === 0 ? scaled : scaled.add(beta === 1 ? self : self.mul(beta));
 }

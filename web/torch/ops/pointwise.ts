@@ -161,7 +161,13 @@ const binaryWithOut: Record<BinaryName, BinaryOut> = {
   ...table(BITWISE, (name) => plainBinary(name, "same")),
   ...table(BINARY_SAME, (name) => noBool(name)),
   ...table(BINARY_FLOAT, (name) => plainBinary(name, "float")),
-  heaviside: plainBinary("heaviside", "same"),
+  heaviside: (self, other, out) => {
+    check(
+      !isTensor(self) || !isTensor(other) || self.dtype === other.dtype,
+      () => "heaviside is not yet implemented for tensors with different dtypes.",
+    );
+    return elementwise("heaviside", [self, other], out && { out });
+  },
   maximum: plainBinary("maximum", "same"),
   minimum: plainBinary("minimum", "same"),
   nextafter: noBool("nextafter"),
@@ -372,16 +378,21 @@ export function addcdiv_(
   return elementwise("addcdiv", [self, tensor1, tensor2], { scalars: [value], out: self });
 }
 
-export function lerp(self: Tensor, end: Tensor, weight: Operand): Tensor {
+function checkEnd(self: Tensor, end: Tensor): void {
   check(
     self.dtype === end.dtype,
     () => `expected dtype ${self.dtype} for \`end\` but got dtype ${end.dtype}`,
   );
+}
+
+export function lerp(self: Tensor, end: Tensor, weight: Operand): Tensor {
+  checkEnd(self, end);
   return isTensor(weight)
     ? elementwise("lerp_kernel_tensor_weight", [self, end, weight], { label: "lerp" })
     : elementwise("lerp_kernel_scalar_weight", [self, end], { label: "lerp", scalars: [weight] });
 }
 export function lerp_(self: Tensor, end: Tensor, weight: number): Tensor {
+  checkEnd(self, end);
   return elementwise("lerp_kernel_scalar_weight", [self, end], {
     ...{ label: "lerp", scalars: [weight], out: self },
   });
@@ -525,6 +536,7 @@ export const masked_fill_ = (self: Tensor, mask: Tensor, value: Operand): Tensor
 // ---- Special functions ----
 
 export function polygamma(n: number, self: Tensor): Tensor {
+  check(n >= 0, () => "polygamma(n, x) does not support negative n.");
   return elementwise("polygamma", [self], { scalars: [n], promotion: "float" });
 }
 export const igamma = (self: Tensor, other: Tensor): Tensor => elementwise("igamma", [self, other]);
@@ -549,17 +561,27 @@ export const relu_ = (self: Tensor): Tensor =>
   elementwise("clamp_min_scalar", [self], { label: "relu", scalars: [0], out: self });
 export const hardtanh = (self: Tensor, min_val = -1, max_val = 1): Tensor => {
   refuseBool(self, "hardtanh");
+  if (min_val > max_val) {
+    throw new RangeError("min_val cannot be greater than max_val");
+  }
   return elementwise("clamp_scalar", [self], {
     ...{ label: "hardtanh", formula: "hardtanh", scalars: [min_val, max_val] },
   });
 };
 export const relu6 = (self: Tensor): Tensor => hardtanh(self, 0, 6);
-export const gelu = (self: Tensor, approximate: "none" | "tanh" = "none"): Tensor =>
-  elementwise(approximate === "tanh" ? "gelu_tanh" : "gelu", [self], { label: "gelu" });
+export const gelu = (self: Tensor, approximate: "none" | "tanh" = "none"): Tensor => {
+  check(
+    ["none", "tanh"].includes(approximate),
+    () => "approximate argument must be either none or tanh.",
+  );
+  return elementwise(approximate === "tanh" ? "gelu_tanh" : "gelu", [self], { label: "gelu" });
+};
 export const elu = (self: Tensor, alpha = 1): Tensor =>
   elementwise("elu", [self], { scalars: [alpha, 1, 1] });
-export const celu = (self: Tensor, alpha = 1): Tensor =>
-  elementwise("elu", [self], { label: "celu", scalars: [alpha, 1, 1 / alpha] });
+export const celu = (self: Tensor, alpha = 1): Tensor => {
+  check(alpha !== 0, () => "ZeroDivisionError: alpha cannot be 0 for CELU");
+  return elementwise("elu", [self], { label: "celu", scalars: [alpha, 1, 1 / alpha] });
+};
 const SELU_ALPHA = 1.6732632423543772;
 const SELU_SCALE = 1.0507009873554805;
 export const selu = (self: Tensor): Tensor =>
@@ -572,8 +594,10 @@ export const threshold = (self: Tensor, bound: number, value: number): Tensor =>
   elementwise("threshold", [self, self.detach()], { scalars: [bound, value] });
 export const hardshrink = (self: Tensor, lambd = 0.5): Tensor =>
   elementwise("hardshrink", [self], { scalars: [lambd] });
-export const softshrink = (self: Tensor, lambd = 0.5): Tensor =>
-  elementwise("softshrink", [self], { scalars: [lambd] });
+export const softshrink = (self: Tensor, lambd = 0.5): Tensor => {
+  check(lambd >= 0, () => `lambda must be in range [0, Infinity], but found ${lambd}`);
+  return elementwise("softshrink", [self], { scalars: [lambd] });
+};
 export const tanhshrink = (self: Tensor): Tensor => sub(self, unary.tanh(self));
 export const softsign = (self: Tensor): Tensor => div(self, unary.abs(self).add(1));
 export const logsigmoid = (self: Tensor): Tensor =>

@@ -98,6 +98,7 @@ export function bernoulli_(self: Tensor, p = 0.5): Tensor {
 
 export function exponential_(self: Tensor, lambd = 1): Tensor {
   floating("exponential_", self);
+  check(lambd > 0, () => `exponential_ expects lambda > 0.0, but found lambda=${lambd}`);
   return filled("exponential", self, "exponential", floatWords(lambd));
 }
 

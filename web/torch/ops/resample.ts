@@ -119,7 +119,7 @@ export function interpolate(input: Tensor, options: Resampling = {}): Tensor {
       ? listOf(size!, dims, "size")
       : spatial.map((length, d) => Math.floor(length * scales[d]!));
   check(
-    [...spatial, ...out].every((length) => length > 0),
+    mode === "area" || [...spatial, ...out].every((length) => length > 0),
     () =>
       `Input and output sizes should be greater than 0, but got input (${spatial.join(", ")}) ` +
       `output (${out.join(", ")})`,

@@ -17,6 +17,10 @@ export function listOf(value: Sizes, dims: number, name: string): number[] {
       `expected ${name} to be a single integer value or a list of ${dims} values, but got ` +
       `${name}=[${list.join(", ")}]`,
   );
+  // A scale factor is no count.
+  if (name !== "scale_factor" && !list.every(Number.isInteger)) {
+    throw new TypeError(`${name} must be int or a list of ints, but got [${list.join(", ")}]`);
+  }
   return list.length === dims ? list : new Array<number>(dims).fill(list[0]!);
 }
 
