@@ -156,6 +156,50 @@ test("arguments that PyTorch refuses", () => {
   );
 });
 
+test("losses that PyTorch refuses, and those of nothing", async () => {
+  const [x, y] = [torch.ones([2, 3]), torch.ones([2, 3])];
+  const classes = torch.tensor([0, 2]);
+  const few = torch.ones([2]);
+  const bogus = { reduction: "average" as "mean" };
+  expect(() => f.nll_loss(x, classes, bogus)).toThrow(/not a valid value for reduction/);
+  expect(() => f.cross_entropy(x, classes, bogus)).toThrow(/not a valid value for reduction/);
+  expect(() => f.nll_loss(x, classes, { weight: few })).toThrow(/all 3 classes or no classes/);
+  expect(() => f.cross_entropy(x, classes, { label_smoothing: 1.5 })).toThrow(
+    /label_smoothing must/,
+  );
+  expect(() => f.cross_entropy(x, y, { ignore_index: 1 })).toThrow(/ignore_index is not supported/);
+  expect(() => f.smooth_l1_loss(x, y, { beta: -1 })).toThrow(/negative values for beta/);
+  expect(() => f.huber_loss(x, y, { delta: 0 })).toThrow(/non-positive values for delta/);
+  expect(() => f.binary_cross_entropy(x, torch.ones([3]))).toThrow(/different to the input size/);
+  expect(() => f.triplet_margin_loss(x, y, x, { margin: 0 })).toThrow(/greater than 0/);
+  const none = torch.ones([0, 3]);
+  expect(await f.cross_entropy(none, none).item()).toBe(NaN);
+  const one = torch.tensor(2.5);
+  expect(await f.kl_div(one, one, { reduction: "batchmean", log_target: true }).item()).toBe(0);
+});
+
+test("reductions of nothing, and indices that do not fit", async () => {
+  const none = torch.ones([0, 2]);
+  expect(await none.logsumexp(0).tolist()).toEqual([-Infinity, -Infinity]);
+  expect(await none.median().item()).toBe(NaN);
+  const x = torch.ones([3, 2]);
+  expect(() => x.norm("nuc" as "fro")).toThrow(/the order nuc/);
+  expect(() => x.flip(0, -2)).toThrow(/multiple times/);
+  expect(() => x.index_copy(0, torch.tensor([0, 1]), x)).toThrow(/Number of indices \(2\)/);
+  expect(await f.one_hot(torch.tensor([[2], [0]]), 3).tolist()).toEqual([[[0, 0, 1]], [[1, 0, 0]]]);
+  await expect(f.one_hot(torch.tensor([0, 2]), 2).tolist()).rejects.toThrow(/out of bounds/);
+});
+
+test("batch norm of other ranks, and averages of all batches", () => {
+  expect(() => new nn.BatchNorm1d(3).forward(torch.ones([2, 3, 4, 4]))).toThrow(
+    /expected 2D or 3D input \(got 4D input\)/,
+  );
+  expect(() => new nn.BatchNorm2d(3).forward(torch.ones([2, 3, 4]))).toThrow(/expected 4D input/);
+  const momentum = null as unknown as number;
+  expect(() => new nn.BatchNorm2d(3, { momentum })).toThrow(/average of all batches/);
+  expect(() => new nn.InstanceNorm2d(3, { momentum })).toThrow(/average of all batches/);
+});
+
 test("masked_fill_ with a tensor is not recorded either", () => {
   const x = torch.ones([2], { requires_grad: true });
   expect(() => x.masked_fill_(x.gt(0), torch.tensor(3))).toThrow(/leaf Variable that requires/);

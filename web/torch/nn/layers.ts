@@ -276,6 +276,13 @@ export interface BatchNormOptions {
   track_running_stats?: boolean;
 }
 
+// In Python, None asks for the average of all batches.
+function checkMomentum(name: string, { momentum }: BatchNormOptions): void {
+  if ((momentum as unknown) === null) {
+    throw new NotImplementedError(`${name}: the average of all batches (momentum null)`);
+  }
+}
+
 class BatchNorm extends Module {
   weight: Parameter | undefined;
   bias: Parameter | undefined;
@@ -285,9 +292,11 @@ class BatchNorm extends Module {
 
   constructor(
     num_features: number,
-    private readonly options: BatchNormOptions = {},
+    private readonly options: BatchNormOptions,
+    private readonly ranks: readonly number[],
   ) {
     super();
+    checkMomentum("BatchNorm", options);
     const affine = options.affine ?? true;
     this.weight = affine ? new Parameter(ones([num_features])) : undefined;
     this.bias = affine ? new Parameter(zeros([num_features])) : undefined;
@@ -299,6 +308,11 @@ class BatchNorm extends Module {
   }
 
   override forward(input: Tensor): Tensor {
+    if (!this.ranks.includes(input.dim())) {
+      throw new RangeError(
+        `expected ${this.ranks.map((rank) => `${rank}D`).join(" or ")} input (got ${input.dim()}D input)`,
+      );
+    }
     if (this.training) {
       this.num_batches_tracked?.add_(1);
     }
@@ -308,9 +322,21 @@ class BatchNorm extends Module {
     );
   }
 }
-export class BatchNorm1d extends BatchNorm {}
-export class BatchNorm2d extends BatchNorm {}
-export class BatchNorm3d extends BatchNorm {}
+export class BatchNorm1d extends BatchNorm {
+  constructor(num_features: number, options: BatchNormOptions = {}) {
+    super(num_features, options, [2, 3]);
+  }
+}
+export class BatchNorm2d extends BatchNorm {
+  constructor(num_features: number, options: BatchNormOptions = {}) {
+    super(num_features, options, [4]);
+  }
+}
+export class BatchNorm3d extends BatchNorm {
+  constructor(num_features: number, options: BatchNormOptions = {}) {
+    super(num_features, options, [5]);
+  }
+}
 
 class InstanceNorm extends Module {
   weight: Parameter | undefined;
@@ -325,6 +351,7 @@ class InstanceNorm extends Module {
     private readonly dims: number,
   ) {
     super();
+    checkMomentum("InstanceNorm", options);
     // Other than BatchNorm, it has neither unless asked.
     const { affine = false, track_running_stats = false } = options;
     this.weight = affine ? new Parameter(ones([num_features])) : undefined;

@@ -7,7 +7,7 @@ import { numelOf, Tensor } from "../tensor";
 import { bitsOf, info } from "../wgsl/dtypes";
 import { broadcastShapes, expandedStrides } from "./collapse";
 import { checkWritable, refuseInPlace } from "./elementwise";
-import { arange, full, zeros } from "./factory";
+import { full, zeros } from "./factory";
 import { where } from "./pointwise";
 
 interface WalkIndex {
@@ -180,6 +180,12 @@ export function index_copy(self: Tensor, dim: number, index: Tensor, source: Ten
   if (self.dim() === 0) {
     return index_copy(self.reshape(1), 0, index.reshape(-1), source.reshape(1)).reshape([]);
   }
+  check(
+    index.numel() === (source.shape[d] ?? 1),
+    () =>
+      `index_copy_(): Number of indices (${index.numel()}) should be equal to source.size(dim) ` +
+      `(${source.shape[d] ?? 1})`,
+  );
   const out = self.detach().clone();
   moveSlices("index_copy", "copy", out, d, index, source.detach(), true);
   const used = saved(index);
@@ -609,5 +615,7 @@ export function one_hot(self: Tensor, num_classes: number): Tensor {
       "one_hot(): say num_classes; the largest class is known only on the GPU",
     );
   }
-  return self.unsqueeze(-1).eq(arange(num_classes)).long();
+  // Classes that do not exist are errors of the index.
+  const none = zeros([...self.shape, num_classes], { dtype: "int64" });
+  return scatter(none, -1, self.unsqueeze(-1), 1);
 }

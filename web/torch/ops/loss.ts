@@ -16,7 +16,14 @@ export interface Reduced {
   reduction?: Reduction;
 }
 
+function checkReduction(reduction: string): void {
+  if (!["mean", "sum", "none"].includes(reduction)) {
+    throw new TypeError(`${reduction} is not a valid value for reduction`);
+  }
+}
+
 function reduced(losses: Tensor, { reduction = "mean" }: Reduced): Tensor {
+  checkReduction(reduction);
   switch (reduction) {
     case "mean":
       return losses.mean();
@@ -24,8 +31,6 @@ function reduced(losses: Tensor, { reduction = "mean" }: Reduced): Tensor {
       return losses.sum();
     case "none":
       return losses;
-    default:
-      throw new TypeError(`${String(reduction)} is not a valid value for reduction`);
   }
 }
 
@@ -37,26 +42,36 @@ export const smooth_l1_loss = (
   input: Tensor,
   target: Tensor,
   { beta = 1, ...options }: Reduced & { beta?: number } = {},
-): Tensor =>
-  reduced(
+): Tensor => {
+  check(beta >= 0, () => "smooth_l1_loss does not support negative values for beta.");
+  return reduced(
     elementwise("smooth_l1", [input, target], { label: "smooth_l1_loss", scalars: [beta] }),
     options,
   );
+};
 export const huber_loss = (
   input: Tensor,
   target: Tensor,
   { delta = 1, ...options }: Reduced & { delta?: number } = {},
-): Tensor =>
-  reduced(
+): Tensor => {
+  check(delta > 0, () => "huber_loss does not support non-positive values for delta.");
+  return reduced(
     elementwise("huber", [input, target], { label: "huber_loss", scalars: [delta] }),
     options,
   );
+};
 
 export function binary_cross_entropy(
   input: Tensor,
   target: Tensor,
   { weight, ...options }: Reduced & { weight?: Tensor } = {},
 ): Tensor {
+  if (input.shape.join() !== target.shape.join()) {
+    throw new RangeError(
+      `Using a target size ([${target.shape.join(", ")}]) that is different to the input size ` +
+        `([${input.shape.join(", ")}]) is deprecated. Please ensure they have the same size.`,
+    );
+  }
   const losses = elementwise("binary_cross_entropy", [input, target]);
   return reduced(weight === undefined ? losses : losses.mul(weight), options);
 }
@@ -90,6 +105,7 @@ export function nll_loss(
   target: Tensor,
   { weight, ignore_index = -100, reduction = "mean" }: ClassLoss = {},
 ): Tensor {
+  checkReduction(reduction);
   check(
     target.dtype === "int64",
     () => `"nll_loss" expected scalar type Long but found ${target.dtype}`,
@@ -100,6 +116,12 @@ export function nll_loss(
     () =>
       `Expected target of shape [${input.shape.toSpliced(d, 1).join(", ")}] but got [${target.shape.join(", ")}]`,
   );
+  check(
+    weight === undefined || weight.shape.join() === String(input.shape[d]),
+    () =>
+      `weight tensor should be defined either for all ${input.shape[d]!} classes or no classes ` +
+      `but got weight tensor of shape: [${weight!.shape.join(", ")}]`,
+  );
   const ignored = target.eq(ignore_index);
   const classes = target.masked_fill(ignored, 0);
   const chosen = gather(input, d, classes.unsqueeze(d)).squeeze(d).neg();
@@ -108,10 +130,7 @@ export function nll_loss(
     weight === undefined ? ones : gather(weight, 0, classes.reshape(-1)).reshape(target.shape);
   const shares = factors.masked_fill(ignored, 0);
   const losses = where(ignored, 0, chosen.mul(shares));
-  if (reduction === "none") {
-    return losses;
-  }
-  return reduction === "sum" ? losses.sum() : losses.sum().div(shares.sum());
+  return reduction === "mean" ? losses.sum().div(shares.sum()) : reduced(losses, { reduction });
 }
 
 export function cross_entropy(
@@ -124,6 +143,14 @@ export function cross_entropy(
     reduction = "mean",
   }: ClassLoss & { label_smoothing?: number } = {},
 ): Tensor {
+  check(
+    label_smoothing >= 0 && label_smoothing <= 1,
+    () => `label_smoothing must be between 0.0 and 1.0. Got: ${label_smoothing}`,
+  );
+  check(
+    !isFloating(target.dtype) || ignore_index < 0,
+    () => "ignore_index is not supported for floating point target",
+  );
   const d = input.dim() === 1 ? 0 : 1;
   const classes = input.shape[d]!;
   const log = log_softmax(input, d);
@@ -135,9 +162,6 @@ export function cross_entropy(
         ? target
         : target.mul(1 - label_smoothing).add(label_smoothing / classes);
     const losses = weighted.mul(smooth).sum(d).neg();
-    if (reduction === "mean") {
-      return losses.sum().div(Math.max(losses.numel(), 1));
-    }
     return reduced(losses, { reduction });
   }
   const hard = nll_loss(log, target, { weight, ignore_index, reduction });
@@ -169,7 +193,7 @@ export function kl_div(
     ? target.exp().mul(target.sub(input))
     : target.xlogy(target).sub(target.mul(input));
   return reduction === "batchmean"
-    ? losses.sum().div(input.shape[0]!)
+    ? losses.sum().div(input.shape[0] ?? 1)
     : reduced(losses, { reduction });
 }
 
@@ -236,12 +260,19 @@ export interface Triplet extends Reduced {
   swap?: boolean;
 }
 
+function checkMargin(name: string, margin: number): void {
+  if (margin <= 0) {
+    throw new RangeError(`${name}(): margin must be greater than 0, got ${margin}`);
+  }
+}
+
 export function triplet_margin_loss(
   anchor: Tensor,
   positive: Tensor,
   negative: Tensor,
   { margin = 1, p = 2, eps = 1e-6, swap = false, ...options }: Triplet = {},
 ): Tensor {
+  checkMargin("triplet_margin_loss", margin);
   const near = pairwise_distance(anchor, positive, p, eps);
   let far = pairwise_distance(anchor, negative, p, eps);
   if (swap) {
@@ -263,6 +294,7 @@ export function triplet_margin_with_distance_loss(
     ...options
   }: Reduced & { distance_function?: Distance; margin?: number; swap?: boolean } = {},
 ): Tensor {
+  checkMargin("triplet_margin_with_distance_loss", margin);
   const near = distance(anchor, positive);
   const far = distance(anchor, negative);
   const nearest = swap ? far.minimum(distance(positive, negative)) : far;

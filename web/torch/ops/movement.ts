@@ -528,8 +528,12 @@ export function repeat_interleave(self: Tensor, repeats: number, dim?: number): 
 }
 
 export function flip(self: Tensor, ...dims: (number | readonly number[])[]): Tensor {
-  return flatShape(dims).reduce((result, dim) => {
-    const d = self.wrapDim(dim);
+  const places = flatShape(dims).map((dim) => self.wrapDim(dim));
+  check(
+    new Set(places).size === places.length,
+    () => "a dim appears multiple times in the list of dims",
+  );
+  return places.reduce((result, d) => {
     const size = result.shape[d] ?? 1;
     return self.dim() === 0 ? result : index_select(result, d, arange(size - 1, -1, -1));
   }, self.clone());

@@ -436,6 +436,9 @@ export const var_mean = (self: Tensor, dim?: Dims, options: Correction = {}): [T
 export function logsumexp(self: Tensor, dim: Dims, keepdim = false): Tensor {
   const from = isFloating(self.dtype) ? self : self.float();
   const dims = reducedDims(from, dim);
+  if (dims.some((d) => from.shape[d] === 0)) {
+    return sum(from.exp(), dims, keepdim).log();
+  }
   const largest = amax(from.detach(), dims, true);
   const shift = largest.masked_fill(largest.abs().eq(Infinity), 0);
   const result = sum(from.sub(shift).exp(), dims, true).log().add(shift);
@@ -445,6 +448,9 @@ export function logsumexp(self: Tensor, dim: Dims, keepdim = false): Tensor {
 /** The p-norm over dimensions; p may be Infinity, -Infinity or 0. */
 export function norm(self: Tensor, p: number | "fro" = "fro", dim?: Dims, keepdim = false): Tensor {
   needsFloat("linalg.vector_norm", self);
+  if (typeof p === "string" && (p as string) !== "fro") {
+    throw new NotImplementedError(`norm(): the order ${String(p)}`);
+  }
   const order = p === "fro" ? 2 : p;
   const dims = reducedDims(self, dim);
   const rows: Record<string, string> = {

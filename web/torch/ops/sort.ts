@@ -4,7 +4,7 @@ import { check } from "../errors";
 import { launch, shaderDType } from "../launch";
 import { Tensor } from "../tensor";
 import { bitsOf } from "../wgsl/dtypes";
-import { zeros } from "./factory";
+import { full, zeros } from "./factory";
 import { gather, scatter_add } from "./indexing";
 import { where } from "./pointwise";
 import type { ValuesAndIndices } from "./reduce";
@@ -151,6 +151,9 @@ export const median = ((self: Tensor, dim?: number, keepdim?: boolean) => {
     return { values: keepdim === true ? chosen : chosen.squeeze(d), indices: places };
   }
   const x = self.detach().reshape(-1);
+  if (x.numel() === 0 && x.is_floating_point()) {
+    return full([], NaN, { dtype: x.dtype });
+  }
   check(x.numel() > 0, () => "median() does not support empty tensors");
   const { values } = kthvalue(x, Math.floor((x.numel() - 1) / 2) + 1, 0);
   const out = x.is_floating_point() ? values.masked_fill(x.isnan().any(), NaN) : values;
