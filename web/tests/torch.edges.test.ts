@@ -190,6 +190,26 @@ test("reductions of nothing, and indices that do not fit", async () => {
   await expect(f.one_hot(torch.tensor([0, 2]), 2).tolist()).rejects.toThrow(/out of bounds/);
 });
 
+test("windows without a step, images without a batch, and states that are missing", async () => {
+  const x = torch.arange(16, { dtype: "float32" }).reshape(1, 4, 4);
+  expect(() => f.max_pool2d(x, 2, 2, 0, 0)).toThrow(/dilation should be at least 1/);
+  expect(() => f.avg_pool2d(x, 2, 2, -1)).toThrow(/padding should be at least 0/);
+  expect(() => f.unfold(x, 0)).toThrow(/kernel should be at least 1/);
+  const columns = f.unfold(x, 2, 1, 0, 2);
+  expect(columns.shape).toEqual([4, 4]);
+  expect(await torch.equal(f.fold(columns, 4, 2, 1, 0, 2), x)).toBe(true);
+  const states = torch.zeros([1, 2, 4]);
+  const input = torch.ones([2, 2, 3]);
+  for (const given of [states, [states]]) {
+    expect(() => new nn.LSTM(3, 4).forward(input, given as never)).toThrow(/expected hx to be/);
+    expect(() => new nn.LSTMCell(3, 4).forward(input.select(0, 0), given as never)).toThrow(
+      /expected hx to be/,
+    );
+  }
+  expect(() => new nn.GroupNorm(2, 3)).toThrow(/must be divisible by num_groups/);
+  expect(await f.linear(torch.ones([2, 0]), torch.ones([1, 0])).tolist()).toEqual([[0], [0]]);
+});
+
 test("batch norm of other ranks, and averages of all batches", () => {
   expect(() => new nn.BatchNorm1d(3).forward(torch.ones([2, 3, 4, 4]))).toThrow(
     /expected 2D or 3D input \(got 4D input\)/,

@@ -403,6 +403,11 @@ export class GroupNorm extends Module {
     private readonly options: { eps?: number; affine?: boolean } = {},
   ) {
     super();
+    if (num_channels % num_groups !== 0) {
+      throw new RangeError(
+        `num_channels (${num_channels}) must be divisible by num_groups (${num_groups})`,
+      );
+    }
     const affine = options.affine ?? true;
     this.weight = affine ? new Parameter(ones([num_channels])) : undefined;
     this.bias = affine ? new Parameter(zeros([num_channels])) : undefined;

@@ -68,6 +68,14 @@ export interface RNNOptions extends RecurrentOptions {
   nonlinearity?: Nonlinearity;
 }
 
+// All states, or none: zeros would stand for one that is missing.
+function checkStates(given: readonly Tensor[] | undefined, count: number): void {
+  check(
+    given === undefined || (Array.isArray(given) && given.length === count),
+    () => "expected hx to be [h_0, c_0]",
+  );
+}
+
 abstract class Recurrent extends Module {
   private readonly layers: number;
   private readonly directions: number;
@@ -157,6 +165,7 @@ abstract class Recurrent extends Module {
       () =>
         `input.size(-1) must be equal to input_size. Expected ${this.input_size}, got ${String(input.shape.at(-1))}`,
     );
+    checkStates(given, this.kind.states);
     const batched = input.dim() === 3;
     const first = this.options.batch_first === true && batched;
     let x = batched ? input : input.unsqueeze(1);
@@ -261,6 +270,7 @@ abstract class Cell extends Module {
     );
     const shape = [...input.shape.slice(0, -1), this.hidden_size];
     const { gates, states, next } = this.kind;
+    checkStates(given, states);
     const state = Array.from(
       { length: states },
       (_, k) => given?.[k] ?? zeros(shape, { dtype: input.dtype }),

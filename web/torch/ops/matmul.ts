@@ -184,7 +184,7 @@ export function linear(input: Tensor, weight: Tensor, bias?: Tensor): Tensor {
     () =>
       `mat1 and mat2 shapes cannot be multiplied (${numelOf(input.shape.slice(0, -1))}x${String(input.shape.at(-1))} and ${ins}x${outs})`,
   );
-  const rows = input.reshape(1, -1, ins);
+  const rows = input.reshape(1, numelOf(input.shape.slice(0, -1)), ins);
   const out = batched("linear", rows, weight.t().unsqueeze(0), bias?.reshape(1, 1, -1));
   return out.reshape([...input.shape.slice(0, -1), outs]);
 }

@@ -32,18 +32,29 @@ export interface Sliding {
   stride: number[];
 }
 
-export const slidingOf = (
+export function slidingOf(
   dims: number,
   kernel: Sizes,
   dilation: Sizes,
   padding: Sizes,
   stride: Sizes,
-): Sliding => ({
-  kernel: listOf(kernel, dims, "kernel_size"),
-  dilation: listOf(dilation, dims, "dilation"),
-  padding: listOf(padding, dims, "padding"),
-  stride: listOf(stride, dims, "stride"),
-});
+): Sliding {
+  const sliding = {
+    kernel: listOf(kernel, dims, "kernel_size"),
+    dilation: listOf(dilation, dims, "dilation"),
+    padding: listOf(padding, dims, "padding"),
+    stride: listOf(stride, dims, "stride"),
+  };
+  // Shaders go from place to place by dilation and stride: without a step they would never end.
+  for (const [name, list] of Object.entries(sliding)) {
+    const least = name === "padding" ? 0 : 1;
+    check(
+      list.every((size) => size >= least),
+      () => `${name} should be at least ${least}, but got [${list.join(", ")}]`,
+    );
+  }
+  return sliding;
+}
 
 /** How many windows lie in a dimension. With `ceil` also one that reaches beyond the end. */
 export function places(sliding: Sliding, d: number, size: number, ceil = false): number {
@@ -119,7 +130,13 @@ export function unfold_image(
   padding: Sizes = 0,
   stride: Sizes = 1,
 ): Tensor {
-  check(input.dim() === 4, () => `Expected 4D (batched) input tensor, but got ${input.dim()}D`);
+  if (input.dim() === 3) {
+    return unfold_image(input.unsqueeze(0), kernel_size, dilation, padding, stride).squeeze(0);
+  }
+  check(
+    input.dim() === 4,
+    () => `Expected 3D or 4D (batched) input tensor, but got ${input.dim()}D`,
+  );
   return imageToColumns(input, slidingOf(2, kernel_size, dilation, padding, stride));
 }
 
@@ -131,10 +148,17 @@ export function fold(
   padding: Sizes = 0,
   stride: Sizes = 1,
 ): Tensor {
+  if (input.dim() === 2) {
+    const batch = input.unsqueeze(0);
+    return fold(batch, output_size, kernel_size, dilation, padding, stride).squeeze(0);
+  }
   const sliding = slidingOf(2, kernel_size, dilation, padding, stride);
   const [height, width] = listOf(output_size, 2, "output_size") as [number, number];
   const expected = places(sliding, 0, height) * places(sliding, 1, width);
-  check(input.dim() === 3, () => `Expected 3D (batched) input tensor, but got ${input.dim()}D`);
+  check(
+    input.dim() === 3,
+    () => `Expected 2D or 3D (batched) input tensor, but got ${input.dim()}D`,
+  );
   check(
     input.shape[2] === expected && input.shape[1]! % numelOf(sliding.kernel) === 0,
     () =>
