@@ -73,7 +73,7 @@ fn times_total(group: vec4<u32>, total: f32) -> vec4<u32> {
                    bitcast<u32>(bitcast<vec2<f16>>(group.z) * factor), bitcast<u32>(bitcast<vec2<f16>>(group.w) * factor));
 }
 
-// Zero for a step behind the last query, which nothing computes.
+// Zero for a step behind the last query, which is loaded and not used.
 fn stored_group(at: u32, first: u32) -> vec4<u32> {
   if (first < p.queries) {
     return load_stored(p.stored_at + at);
@@ -141,7 +141,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let kind = subgroup / 2u;
   let m_own = subgroup % 2u * (rows / 2u);
 
-  // Of the step's stored groups an invocation stages those of one query.
+  // An invocation stages groups of one of the step's queries. Keys behind the last stored ones get a copy of these: their sums are
+  // not stored.
   let query_of_step = t % columns;
   let group_of_keys = t / columns;
   let last_group = all_stored_keys() / 8u - 1u;
@@ -173,7 +174,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   @if(!wide) var s31 = Sum();
   @if(!wide) var s32 = Sum();
   @if(!wide) var s33 = Sum();
-  // Of one tile of queries, which both kernels count in the same way, the last query sees the last of as many keys.
+  // If causal, earlier queries see none of the keys. A tile of keys is as long as one of queries, so that the first queries that see
+  // some of the keys start a tile, which has them all.
   let begin = select(0u, first_row, causal);
   for (var n = 0u; n < p.group; n++) {
     let head = first_head + n;
