@@ -226,3 +226,13 @@ test("masked_fill_ with a tensor is not recorded either", () => {
   const y = x.mul(2);
   expect(() => y.masked_fill_(x.gt(0), torch.tensor(3))).toThrow(/while gradients are recorded/);
 });
+
+test("numbers that a type cannot hold", async () => {
+  const refused = "without overflow";
+  expect(() => torch.full([2], 2 ** 40, { dtype: "int32" })).toThrow(refused);
+  expect(() => torch.full([2], 1e39, { dtype: "float32" })).toThrow(refused);
+  expect(() => torch.zeros([2], { dtype: "int32" }).fill_(-(2 ** 31) - 1)).toThrow(refused);
+  expect(await torch.full([1], -(2 ** 31), { dtype: "int32" }).tolist()).toEqual([-(2 ** 31)]);
+  expect(await torch.full([1], -Infinity, { dtype: "float32" }).tolist()).toEqual([-Infinity]);
+  expect(await torch.full([1], 1e30, { dtype: "float16" }).tolist()).toEqual([Infinity]);
+});

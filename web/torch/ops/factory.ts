@@ -105,6 +105,22 @@ function dtypeOf(options: Options, otherwise: DType): DType {
   return dtype;
 }
 
+// The largest numbers of types that have fewer than JavaScript. PyTorch makes float16 of any number.
+const LARGEST: Partial<Record<DType, [least: number, most: number, name: string]>> = {
+  float32: [-3.4028234663852886e38, 3.4028234663852886e38, "float"],
+  int32: [-(2 ** 31), 2 ** 31 - 1, "int"],
+};
+
+/** Raises for a number that a tensor of `dtype` cannot hold. */
+function checkFits(value: Scalar, dtype: DType): void {
+  const [least, most, name] = LARGEST[dtype] ?? [-Infinity, Infinity, ""];
+  const number = Number(value);
+  check(
+    !(number < least || number > most) || (dtype === "float32" && Math.abs(number) === Infinity),
+    () => `value cannot be converted to type ${name} without overflow`,
+  );
+}
+
 export function full(shape: readonly number[], value: Scalar, options: Options = {}): Tensor {
   const natural =
     typeof value === "boolean"
@@ -113,6 +129,7 @@ export function full(shape: readonly number[], value: Scalar, options: Options =
         ? "int64"
         : "float32";
   const out = Tensor.empty(shape, dtypeOf(options, natural));
+  checkFits(value, out.dtype);
   const encoded = encode([value], out.dtype)[0]!;
   const bits =
     out.dtype === "float32"
