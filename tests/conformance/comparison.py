@@ -102,7 +102,8 @@ TOLERANCE = {
 
 def move_tensor(tensor, device):
     if (
-        tensor.numel() * tensor.itemsize < tensor.untyped_storage().nbytes()
+        tensor.layout == torch.strided
+        and tensor.numel() * tensor.itemsize < tensor.untyped_storage().nbytes()
         and not tensor.is_conj()
     ):
         # A view: the samples of as_strided reach what lies around it.
