@@ -589,9 +589,6 @@ void run_matrices(Launch& launch, Params& p, const Attention& a, bool wide, int6
   run_scores<Regions>(launch, p, a, of_keys ? ScoreTile{kStep, rows} : ScoreTile{rows, kStep});
 }
 
-// Whether heads do not fit in the narrow form of these kernels.
-bool is_wide(const AttentionShape& shape) { return shape.widest() > 64; }
-
 // `apart`: a second dispatch repeats what failed.
 void run_forward_matrix(const Attention& given, const Outputs& to, bool apart,
                         const Tensor& scales = {}) {

@@ -19,6 +19,7 @@ import package::attention::blocks::{is_masked, scaled, are_seen, exp2_of, weight
 import package::attention::gradient::{Params, draws_of_call, g_group, matrix_g, group_of, pair_of, total_at};
 import package::attention::gradient::{store_group_of_dq};
 import package::attention::stored_words::{stored_at};
+import package::attention::stored::{head_of_call, tile_of_queries};
 import package::attention::stored::{Params, stored_before, stored_keys, stored_unit, tiles_of_unit, all_stored_keys};
 // @require !has_stored || !modified
 // @require !has_stored || !has_scales
@@ -120,13 +121,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   if (id >= p.workgroups) {
     return;
   }
-  // With `stored` the longest rows of all heads come first, because a dispatch may have few workgroups.
-  @if(has_stored) let of_call = p.first_of_call + id % p.heads_of_dispatch;
-  @else let of_call = id / p.tiles;
+  let of_call = head_of_call(id);
   let head = of_call % p.heads;
   let batch = of_call / p.heads;
-  @if(has_stored) let tile = p.tiles - 1u - id / p.heads_of_dispatch;
-  @else let tile = p.tiles - 1u - id % p.tiles;
+  let tile = tile_of_queries(id);
   let first_row = tile * rows;
   @if(has_scales) {
     if (head_fits(batch, head, t)) {

@@ -31,6 +31,7 @@ import package::attention::score::{captured_8, captured_16, captured_32, capture
 import package::attention::score_gradient::{final_gradients};
 import package::attention::scales::{head_fits, power_of_two, factor_of, top_of, row_top_of, shift_of, halves_from};
 import package::attention::stored_halves::{stored_rows, stored_columns, stored_at, weight_exponent};
+import package::attention::stored::{head_of_call, tile_of_queries};
 import package::attention::stored::{Params, stored_before, stored_keys, stored_unit, tiles_of_unit, all_stored_keys};
 // @require has_scales == bfloat
 // @require bfloat || !converted
@@ -81,13 +82,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   if (id >= p.workgroups) {
     return;
   }
-  // With `stored` the longest rows of all heads come first, because a dispatch may have few workgroups.
-  @if(has_stored) let of_call = p.first_of_call + id % p.heads_of_dispatch;
-  @else let of_call = id / p.tiles;
+  let of_call = head_of_call(id);
   let head = of_call % p.heads;
   let batch = of_call / p.heads;
-  @if(has_stored) let tile = p.tiles - 1u - id / p.heads_of_dispatch;
-  @else let tile = p.tiles - 1u - id % p.tiles;
+  let tile = tile_of_queries(id);
   let first_row = tile * rows;
   @if(bfloat) {
     if (!head_fits(batch, head, t)) {

@@ -43,3 +43,15 @@ fn stored_before(tile: u32) -> u32 {
   }
   return before;
 }
+
+// Which head of a call, of all batches, and which tile of its queries a workgroup of the queries' gradients has. With `stored` the
+// longest rows of all heads come first, because a dispatch may have few workgroups.
+fn head_of_call(id: u32) -> u32 {
+  @if(has_stored) return p.first_of_call + id % p.heads_of_dispatch;
+  @else return id / p.tiles;
+}
+
+fn tile_of_queries(id: u32) -> u32 {
+  @if(has_stored) return p.tiles - 1u - id / p.heads_of_dispatch;
+  @else return p.tiles - 1u - id % p.tiles;
+}

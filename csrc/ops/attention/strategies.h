@@ -121,10 +121,11 @@ struct StoredScores {
 std::optional<StoredScores> stored_scores(const AttentionStrategy& row, const AttentionShape& shape,
                                           const ShaderTarget& target);
 
+/// Whether heads do not fit in the narrow form of the kernels on matrices.
+inline bool is_wide(const AttentionShape& shape) { return shape.widest() > 64; }
+
 /// Queries of a workgroup of attention_matrix_queries.wgsl.
-inline int64_t rows_of_matrices(const AttentionShape& shape) {
-  return shape.widest() > 64 ? 64 : 128;
-}
+inline int64_t rows_of_matrices(const AttentionShape& shape) { return is_wide(shape) ? 64 : 128; }
 
 /// Storage buffers that a kernel binds at most.
 inline constexpr uint32_t kStorageBuffers = 8;
