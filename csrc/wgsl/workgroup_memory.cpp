@@ -262,6 +262,14 @@ private:
     if (token == "u32" || token == "i32") {
       return number(); // a conversion: its parentheses follow
     }
+    if ((token == "max" || token == "min") && accept("(")) {
+      const uint64_t one = sum();
+      expect(",");
+      const uint64_t other = sum();
+      accept(",");
+      expect(")");
+      return token == "max" ? std::max(one, other) : std::min(one, other);
+    }
     if (token.empty() || std::isdigit(static_cast<unsigned char>(token[0])) == 0) {
       return at_declaration(token, [&](std::string_view) {
         if (accept(":")) {

@@ -462,7 +462,9 @@ WINOGRAD = "convolution_winograd"
 STRATEGIES = [
     name
     for name, *_ in _C._product_strategies()
-    if name.startswith("convolution") and name != WINOGRAD and not name.endswith(("f16", "taps"))
+    if name.startswith("convolution")
+    and name != WINOGRAD
+    and not name.endswith(("f16", "taps", "lines"))
 ]
 
 

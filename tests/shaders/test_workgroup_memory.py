@@ -25,6 +25,7 @@ def test_it_is_what_dawn_counts():
         ("mat3x4<f32>", 48),
         ("array<array<u32, n>, (n + 1) * 2u>", 96),
         ("array<u32, 0x10 / 2 % 5 - 1>", 16),
+        ("array<u32, max(n * 2u, min(n, 3u)) + 2u>", 32),
         ("array<Pair, n>", 96),
         ("pairs", 48),
     ],

@@ -14,6 +14,7 @@
 #include "backend/tensor.h"
 #include "kernels/conv_f32.h"
 #include "kernels/conv_few.h"
+#include "kernels/conv_lines.h"
 #include "kernels/conv_matrix.h"
 #include "kernels/conv_squares.h"
 #include "kernels/conv_taps.h"
@@ -161,21 +162,26 @@ bool accepts(const Product& product, const Strategy& row, const ShaderTarget& ta
 
 int cost(const Product&, const Strategy&, const ShaderTarget&) { return 5; }
 
-// As many invocations as keep the device busy, but for long rows at least a subgroup each, so that
-// they read long stretches of memory.
+// As many invocations as keep the device busy, but for long rows at least two subgroups each, so
+// that they read long stretches of memory; one, where a single column has many rows. An invocation
+// with several rows loads and converts an element of B once for all of them: it takes several if
+// enough invocations are left.
 Strategy::Division divide(const Product& product, const Strategy&, const ShaderTarget& target) {
   const Gemm& g = product.gemm;
-  const int64_t busy = int64_t{target.workgroups_to_fill} * 64;
+  const int64_t busy = int64_t{target.workgroups_to_fill} * 32;
   Strategy::Division division;
   division.enough_workgroups = std::max<int64_t>(target.workgroups_to_fill / 8, 1);
   if (product.a_along_k) {
     const int64_t rows = g.m * g.batch;
-    const int64_t least = target.subgroups ? std::clamp(target.subgroup_max_size, 8u, 64u) : 32;
-    division.lanes = std::clamp(power_of_two(busy / rows), least, kInvocations);
+    const int64_t wanted = g.n > 4 ? 4 : 2;
+    const int64_t most = std::max<int64_t>(rows * kInvocations / busy, 1);
+    division.rows =
+        std::min(wanted, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most))));
+    const int64_t subgroup = target.subgroups ? std::clamp(target.subgroup_max_size, 8u, 64u) : 32;
+    const bool are_many = g.n == 1 && rows * subgroup > 4 * busy;
+    const int64_t least = std::min(are_many ? subgroup : 2 * subgroup, kInvocations);
+    division.lanes = std::clamp(power_of_two(busy * division.rows / rows), least, kInvocations);
     division.lanes = std::min(division.lanes, power_of_two(g.k / unit(product)));
-    // An invocation with two rows uses each element of B twice.
-    const int64_t times = rows * division.lanes / busy;
-    division.rows = times >= (g.n > 2 ? 2 : 8) ? 2 : 1;
   } else {
     const int64_t groups = g.m / unit(product);
     int64_t neighbours = std::clamp<int64_t>(kInvocations / power_of_two(g.k / 16), 8, 32);
@@ -1204,6 +1210,91 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
 
 } // namespace taps
 
+// ---- Gradients of weights with few channels, such as those of a picture's first convolution
+
+namespace lines {
+
+constexpr int64_t kInvocations = kernels::conv_lines::kWorkgroup;
+constexpr int64_t kMostTaps = 8;   // of a line of the weight, see conv_lines.wgsl
+constexpr int64_t kMostLines = 24; // of a workgroup: most_lines there
+constexpr int64_t kSegment = 32;   // positions that are staged at a time: segment there
+
+int64_t taps_of_line(const Gemm& g) { return g.conv->params.tap_row[0]; }
+
+// Invocations of a workgroup with different filters, eight each.
+int64_t across(const Gemm& g) { return g.m > 32 ? 8 : 4; }
+
+// Lines of taps that a workgroup computes: about the same number in each.
+int64_t lines_of_workgroup(const Gemm& g) {
+  const int64_t lines = g.n / taps_of_line(g);
+  return ceil_div(lines, ceil_div(lines, kMostLines));
+}
+
+bool accepts(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  constexpr uint32_t kStorage = 16384;
+  const Gemm& g = product.gemm;
+  if (!is_convolution(product, row, target) ||
+      g.conv->form != kernels::conv_product::Form::weight ||
+      info(product.dtype).kind != Kind::kFloat || g.n == 0 || g.k == 0) {
+    return false;
+  }
+  const auto& conv = g.conv->params;
+  return taps_of_line(g) <= kMostTaps && conv.stride[2] <= 2 &&
+         (conv.dilation[2] == 1 || taps_of_line(g) == 1) &&
+         target.max_workgroup_storage >= kStorage &&
+         target.max_workgroup_invocations >= kInvocations;
+}
+
+// Called for products that the kernel does not take, too.
+int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
+  constexpr int kNever = 101; // but where it is forced
+  constexpr int64_t kMostChannels = 4;
+  constexpr int64_t kFewestFilters = 16;
+  constexpr int64_t kFewestProducts = int64_t{1} << 24;
+  const Gemm& g = product.gemm;
+  if (g.conv == nullptr || g.conv->grouped) {
+    return kNever;
+  }
+  const auto& conv = g.conv->params;
+  const bool pays = conv.position_row[0] >= kSegment / 2 && g.m >= kFewestFilters &&
+                    g.n <= kMostChannels * conv.tap_volume[0] && g.m * g.n * g.k >= kFewestProducts;
+  // Where subgroup matrices take the groups of channels (25), they are faster.
+  const int own = has_matrices(product, DType::kF16, target) ? 26 : 20;
+  return pays ? own : kNever;
+}
+
+// Pieces of K are whole lines of positions. All workgroups run at the same time: two of long lines
+// of taps fit a processor's registers, three of others. On an H100 half as many again take 1.3
+// times as long.
+Strategy::Division divide(const Product& product, const Strategy&, const ShaderTarget& target) {
+  constexpr int64_t kShortest = 16; // a step of K, for gemm()
+  const Gemm& g = product.gemm;
+  const int64_t width = g.conv->params.position_row[0];
+  return {.tile = {8 * across(g), lines_of_workgroup(g) * taps_of_line(g),
+                   ceil_div(kShortest, width) * width},
+          .enough_workgroups = processors(target) * (taps_of_line(g) > 5 ? 2 : 3)};
+}
+
+void launch(const ProductDispatch& dispatch, const Strategy&) {
+  namespace kernel = kernels::conv_lines;
+  constexpr int64_t kTogether = 4; // positions that an invocation takes at a time
+  const Gemm& g = dispatch.product.gemm;
+  kernel::Launch launch(g.op);
+  bind_operands(launch, dispatch);
+  launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
+  launch.taps_z(u32(taps_of_line(g))).step(g.conv->params.stride[2]);
+  launch.across(u32(across(g))).a_along_k(dispatch.product.a_along_k);
+  kernel::Params p;
+  set_places(p, g.conv->params);
+  set_matrices(p, dispatch);
+  p.a_outer = g.conv->params.a_outer;
+  p.lines = u32(lines_of_workgroup(g));
+  p.parts = u32(std::min(kInvocations / across(g) / lines_of_workgroup(g), kSegment / kTogether));
+  run<kernel::Regions>(launch, p, dispatch);
+}
+
+} // namespace lines
+
 // Costs: 0 for the smallest products, 10 for vectors, then from the fastest tiles to the slowest.
 // An invocation of the kernels without tiles adds up 2048 products at most.
 constexpr Strategy kStrategies[] = {
@@ -1333,6 +1424,14 @@ constexpr Strategy kStrategies[] = {
      winograd::divide},
     {"convolution_few", {4, 256, 1}, 1, 0, few::accepts, few::cost, few::launch, few::divide},
     {"convolution_taps", {1, 8, 256}, 1, 0, taps::accepts, taps::cost, taps::launch, taps::divide},
+    {"convolution_lines",
+     {64, 64, 32},
+     1,
+     0,
+     lines::accepts,
+     lines::cost,
+     lines::launch,
+     lines::divide},
     {"convolution_direct",
      {1, 1, 1},
      64,
@@ -1511,11 +1610,17 @@ void launch_reduce(const Product& product, const at::Tensor& pieces) {
   }
   g.conv = nullptr;
   g.blocks = 1;
+  // Few elements of many pieces would leave most processors without work.
+  constexpr int64_t kFewPieces = 16;
+  constexpr int64_t kElements = 64; // for each of `workgroups_to_fill`
+  const bool by_lanes =
+      pieces.size(0) >= kFewPieces &&
+      g.batch * g.m * g.n < kElements * plan_target(*g.a.tensor).workgroups_to_fill;
   const Product plain(g);
   ProductDispatch dispatch{.product = plain, .c = g.c, .splits = pieces.size(0)};
   kernel::Launch launch(g.op);
   bind_c(launch, dispatch);
-  launch.a(pieces);
+  launch.a(pieces).by_lanes(by_lanes);
   kernel::Params p;
   set_c(p, dispatch);
   run<kernel::Regions>(launch, p, dispatch);

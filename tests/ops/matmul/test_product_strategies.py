@@ -30,6 +30,7 @@ LEAST = {
     "thin": 40,
     **{row: 4 for row in ROWS if row.startswith("vector")},
 }
+LARGE_GPU = {"workgroups_to_fill": 2048}
 SIZES = [
     (1, 1, 1), (3, 5, 4), (8, 16, 8), (33, 70, 101), (130, 17, 65), (64, 64, 64), (132, 40, 136),
     (100, 2000, 8), (200, 33, 1), (5, 700, 1), (6, 96, 40),
@@ -326,14 +327,49 @@ def test_weight_gradients_of_few_filters(dtype, force):
         check_weight_gradient((30, 30), 2, 2, (1, 9), {"groups": 2}, dtype)
 
 
-def test_weight_gradients_of_few_filters_leave_padding_out(force):
+# The same for few channels.
+LINES = "convolution_lines"
+LINES_CONVOLUTIONS = [
+    ((21, 44), 3, 64, (7, 7), {"stride": 2, "padding": 3}),
+    ((17, 37), 3, 30, (3, 3), {"padding": 1}),  # filters beyond the edge, a second segment
+    ((14, 16), 1, 32, (5, 5), {}),
+    ((9, 35), 16, 70, (3, 3), {"padding": 1}),  # two tiles of lines and of filters
+    ((14, 35), 12, 70, (5, 8), {"groups": 2, "stride": (1, 2), "padding": (2, 9)}),
+    ((8, 40), 4, 33, (3, 1), {"stride": (3, 2), "dilation": (2, 5), "padding": 1}),
+    ((70,), 2, 40, (6,), {"padding": 2}),
+    ((4, 5, 34), 2, 17, (2, 3, 2), {"padding": 1, "stride": (1, 2, 1)}),
+    ((3, 5), 2, 9, (2, 2), {"padding": 1}),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_weight_gradients_of_few_channels(dtype, force):
+    force(LINES)
+    for case in LINES_CONVOLUTIONS:
+        check_weight_gradient(*case, dtype)
+    for case in LINES_CONVOLUTIONS[:3]:
+        check_weight_gradient(*case, dtype, last=True)
+    for options in ({"stride": 3}, {"dilation": 2}):
+        with pytest.raises(NotImplementedError, match="does not take this product"):
+            check_weight_gradient((30, 30), 3, 16, (3, 3), options, dtype)
+
+
+def test_weight_gradients_of_few_channels_are_cut_as_on_a_large_gpu(force):
+    force(LINES)
+    with target(limits=LARGE_GPU):
+        for case in LINES_CONVOLUTIONS[:3]:
+            check_weight_gradient(*case, torch.float32)
+
+
+@pytest.mark.parametrize("row", [TAPS, LINES])
+def test_weight_gradients_leave_padding_out(row, force):
     """Infinities in y meet zeros of x, not those of its padding."""
     x, w = torch.rand(2, 3, 6, 6) + 1, torch.randn(3, 1, 3, 3)
     y = torch.randn(2, 3, 6, 6)
     y[0, 0, 0, 0] = torch.inf
     options = ([1, 1], [1, 1], [1, 1], False, [0, 0], 3, [False, True, False])
     expected = torch.ops.aten.convolution_backward(y, x, w, None, *options)[1]
-    force(TAPS)
+    force(row)
     given = [t.to(DEVICE) for t in (y, x, w)]
     actual = torch.ops.aten.convolution_backward(*given, None, *options)[1].cpu()
     torch.testing.assert_close(actual, expected)
@@ -341,7 +377,6 @@ def test_weight_gradients_of_few_filters_leave_padding_out(force):
     assert actual[0, 0, 0, 0].isfinite()
 
 
-LARGE_GPU = {"workgroups_to_fill": 2048}
 # K that is cut into no, few and many pieces; tiles of each size.
 PLANNED = [
     (m, k, n, batch)
@@ -388,7 +423,7 @@ def test_convolutions_as_on_a_large_gpu():
 
 WINOGRAD = "convolution_winograd"  # see ../conv/test_winograd.py
 STAGED = "convolution_rows_f16"  # tests/ops/conv/test_rows.py
-OTHERS = {*PLAIN, *GROUPS, FEW, TAPS, WINOGRAD, HIGH, STAGED}
+OTHERS = {*PLAIN, *GROUPS, FEW, TAPS, LINES, WINOGRAD, HIGH, STAGED}
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row not in OTHERS])
