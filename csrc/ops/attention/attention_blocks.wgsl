@@ -13,6 +13,7 @@ import package::attention::groups::{from_halves};
 import package::attention::operands::{operand_q, operand_k, Matrix, sees, score_of};
 import package::attention::results::{store_group};
 import package::attention::scales::{head_fits};
+import package::matmul::outer::{outer_add};
 import package::attention::blocks::{Params, Blocks, Share, result_share_of, Place, place_of, rows, columns, height};
 import package::attention::blocks::{rows_times, row_sums, scores_of, add_results, join_ways, row_totals, row_maxima};
 import package::attention::blocks::{log2_e, four_from, exp2_of, is_masked, scaled, are_seen};

@@ -13,6 +13,7 @@ import package::attention::groups::{from_halves};
 import package::attention::operands::{operand_q, operand_k, operand_v, operand_g, Matrix, Draws, draws_of, factors_of};
 import package::attention::operands::{sees, score_of};
 import package::attention::scales::{head_fits};
+import package::matmul::outer::{outer_add};
 import package::attention::blocks::{Params, Blocks, Share, result_share_of, Place, place_of, rows, columns, height};
 import package::attention::blocks::{row_sums, scores_of, add_results, join_ways, row_totals, log2_e, four_from};
 import package::attention::blocks::{is_masked, scaled, are_seen, exp2_of, weights_of};

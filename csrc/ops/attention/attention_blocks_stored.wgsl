@@ -11,6 +11,7 @@
 // @const   stored_rows: u32 in {32, 64, 128} // of the other kernel
 // @const   stored_columns: u32 in {32, 64, 128}
 
+import package::matmul::outer::{outer_add};
 import package::attention::operands::{Params, Matrix, matrix_q, q_group, k_group, v_group};
 import package::attention::operands::{operand_q, operand_k, operand_v, operand_g};
 import package::attention::groups::{from_halves};
@@ -67,11 +68,6 @@ fn factor_group(m: Matrix, batch: u32, head: u32, first: u32, d0: u32, n: u32) -
     return group_of(m.operand, m.at + query * m.stride, d) * bitcast<f32>(load_pairs(total_at(batch, head, query)).x);
   }
   return vec4<f32>();
-}
-
-fn outer_add(a: vec4<f32>, b: vec4<f32>, sum: mat4x4<f32>) -> mat4x4<f32> {
-  return mat4x4<f32>(fma(vec4<f32>(a.x), b, sum[0]), fma(vec4<f32>(a.y), b, sum[1]), fma(vec4<f32>(a.z), b, sum[2]),
-                     fma(vec4<f32>(a.w), b, sum[3]));
 }
 
 fn store_rows(block: mat4x4<f32>, kind: u32, batch: u32, head: u32, key: u32, d: u32) {

@@ -69,11 +69,6 @@ fn group_or_zero(m: Matrix, row: u32, d: u32) -> vec4<f32> {
   return vec4<f32>();
 }
 
-fn outer_add(a: vec4<f32>, b: vec4<f32>, sum: mat4x4<f32>) -> mat4x4<f32> {
-  return mat4x4<f32>(fma(vec4<f32>(a.x), b, sum[0]), fma(vec4<f32>(a.y), b, sum[1]), fma(vec4<f32>(a.z), b, sum[2]),
-                     fma(vec4<f32>(a.w), b, sum[3]));
-}
-
 fn rows_times(block: mat4x4<f32>, factors: vec4<f32>) -> mat4x4<f32> {
   return mat4x4<f32>(block[0] * factors.x, block[1] * factors.y, block[2] * factors.z, block[3] * factors.w);
 }

@@ -7,6 +7,7 @@
 
 import package::matmul::blocks::{step_place};
 import package::matmul::grouped::{last_group, load4_a, load4_b, store_group_c};
+import package::matmul::outer::{outer_add};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_tile, column_of_c};
 import package::matmul::product::{store_second, store4_second};
 // @require !c_along_m
@@ -71,11 +72,6 @@ fn stage(start: u32, g: u32, along_k: bool, v: vec4<f32>) {
   } else {
     tile[i] = v;
   }
-}
-
-fn outer_add(a: vec4<f32>, b: vec4<f32>, acc: mat4x4<f32>) -> mat4x4<f32> {
-  return mat4x4<f32>(fma(vec4<f32>(a.x), b, acc[0]), fma(vec4<f32>(a.y), b, acc[1]),
-                     fma(vec4<f32>(a.z), b, acc[2]), fma(vec4<f32>(a.w), b, acc[3]));
 }
 
 // An invocation's sums: 4 x 4 elements, or 8 x 8 as four such blocks.

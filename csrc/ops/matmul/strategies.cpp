@@ -518,7 +518,8 @@ public:
   // That of a row of the table, of the two of gemm_f32.wgsl the better one.
   size_t of_row(const Strategy& row) const {
     const size_t large = cuts_[kHalf].duration < cuts_[kFull].duration ? kHalf : kFull;
-    return row.tile.m == kLargest ? large : row.tile.m == kSmallest ? kSmall : kMiddle;
+    const size_t small = row.tile.m == kSmallest ? kSmall : kMiddle;
+    return row.tile.m == kLargest ? large : small;
   }
   bool is_considered(size_t candidate) const { return cuts_[candidate].duration != Cut().duration; }
   const Cut& cut(size_t candidate) const { return cuts_[candidate]; }
