@@ -1,11 +1,14 @@
 #include "distributed/process_group.h"
 
+#include <torch/library.h>
+
 #include <algorithm>
 #include <exception>
 #include <memory>
 #include <utility>
 
 #include "backend/graph.h"
+#include "backend/registration.h"
 #include "backend/tensor.h"
 #include "distributed/statistics.h"
 
@@ -418,5 +421,21 @@ void ProcessGroupWebGPU::monitoredBarrier(const c10d::BarrierOptions& options,
     return WorkPtr();
   });
 }
+
+// ---- Sparse tensors
+
+namespace {
+
+// PyTorch has allreduce_ for sparse tensors of the CPU and CUDA, and for dense ones of all devices.
+// Both do the same, which is to ask the device's backend.
+void allreduce_as_dense(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), stack);
+}
+
+TW_LIBRARY_IMPL(c10d, SparsePrivateUse1, m) {
+  m.impl("allreduce_", torch::CppFunction::makeFromBoxedFunction<&allreduce_as_dense>());
+}
+
+} // namespace
 
 } // namespace torch_webgpu

@@ -1,6 +1,8 @@
 #include "distributed/staged_tensor.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/SparseTensorUtils.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 
@@ -15,7 +17,6 @@
 #include "backend/graph.h"
 #include "backend/tensor.h"
 #include "distributed/statistics.h"
-#include "runtime/context.h"
 
 namespace torch_webgpu {
 namespace {
@@ -55,6 +56,14 @@ void upload(const at::Tensor& target, const at::Tensor& host) {
     context.stream.upload(*WrittenBuffer(target), byte_offset(target) + at, data + at,
                           std::min(kPartBytes, bytes - at));
   }
+  communication_statistics().bytes_written += bytes;
+}
+
+// A new tensor with the values of `host`.
+at::Tensor uploaded(const at::Tensor& host, const at::TensorOptions& options) {
+  at::Tensor tensor = empty_strided_webgpu(host.sizes(), host.strides(), options);
+  upload(tensor, host);
+  return tensor;
 }
 
 } // namespace
@@ -69,6 +78,11 @@ StagedTensor::StagedTensor(at::Tensor tensor, Access access, bool keeps_strides)
   }
   // Only bytes are moved: autograd and version counters have no part in it.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (tensor_.layout() != at::kStrided) {
+    TORCH_CHECK(tensor_.layout() == at::kSparse, "unsupported layout ", tensor_.layout());
+    stage_parts_of_coo();
+    return;
+  }
   packed_ = !tensor_.is_non_overlapping_and_dense() || tensor_.is_conj() || tensor_.is_neg();
   const auto options = at::TensorOptions(tensor_.scalar_type()).pinned_memory(true);
   if (keeps_strides && !tensor_.is_contiguous()) {
@@ -98,14 +112,32 @@ StagedTensor::StagedTensor(at::Tensor tensor, Access access, bool keeps_strides)
   communication_statistics().bytes_read += bytes;
 }
 
+// A COO tensor has no memory of its own.
+Context& StagedTensor::context() const {
+  return context_of(of_coo_.empty() ? tensor_ : of_coo_.front().tensor_);
+}
+
+// The values need not be coalesced: the CPU's backend does that, and the device would have to wait
+// for the number of elements.
+void StagedTensor::stage_parts_of_coo() {
+  of_coo_.emplace_back(tensor_._indices(), Access::kRead);
+  of_coo_.emplace_back(tensor_._values(), Access::kRead);
+  host_ = at::_sparse_coo_tensor_unsafe(
+      of_coo_[0].host(), of_coo_[1].host(), tensor_.sizes(),
+      at::TensorOptions(tensor_.scalar_type()).layout(at::kSparse), tensor_.is_coalesced());
+}
+
 void StagedTensor::await() {
-  if (parts_.empty()) {
-    return;
-  }
-  const Device& device = context_of(tensor_).device;
   std::exception_ptr failure;
+  for (StagedTensor& part : of_coo_) {
+    try {
+      part.await();
+    } catch (...) {
+      failure = failure ? failure : std::current_exception();
+    }
+  }
   for (Part& part : parts_) {
-    await_ready(*part.readback, device);
+    await_ready(*part.readback, context().device);
     try {
       part.readback->wait(static_cast<uint8_t*>(host_.mutable_data_ptr()) + part.offset);
     } catch (...) {
@@ -119,12 +151,25 @@ void StagedTensor::await() {
   }
 }
 
-bool StagedTensor::is_lost() const {
-  return is_webgpu(tensor_) && context_of(tensor_).device.lost();
+bool StagedTensor::is_lost() const { return is_webgpu(tensor_) && context().device.lost(); }
+
+// The sum has elements of its own number, so the tensor gets other indices and values.
+void StagedTensor::write_back_coo() {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const Uncaptured outside(context());
+  const auto options = at::TensorOptions(tensor_.device());
+  const at::Tensor indices = host_._indices().contiguous(), values = host_._values().contiguous();
+  at::sparse::alias_into_sparse(tensor_, uploaded(indices, options.dtype(indices.dtype())),
+                                uploaded(values, options.dtype(values.dtype())));
+  tensor_._coalesced_(host_.is_coalesced());
 }
 
 void StagedTensor::write_back(bool reduced) {
   if (access_ == Access::kNone || access_ == Access::kRead || tensor_.numel() == 0) {
+    return;
+  }
+  if (!of_coo_.empty()) {
+    write_back_coo();
     return;
   }
   if (reduced && host_.scalar_type() == at::kBool) {
@@ -137,13 +182,9 @@ void StagedTensor::write_back(bool reduced) {
   if (!packed_ && owns_its_words(tensor_)) {
     upload(tensor_, host_);
   } else {
-    const Uncaptured outside(context_of(tensor_));
-    at::Tensor staged =
-        empty_strided_webgpu(host_.sizes(), host_.strides(), device_options(tensor_));
-    upload(staged, host_);
-    tensor_.copy_(staged);
+    const Uncaptured outside(context());
+    tensor_.copy_(uploaded(host_, device_options(tensor_)));
   }
-  communication_statistics().bytes_written += tensor_.nbytes();
 }
 
 } // namespace torch_webgpu

@@ -236,6 +236,53 @@ def every_reduction():
     assert trues.view(torch.uint8).tolist() == [1, 1, 1]
 
 
+def coo(dense_dim=0, count=5, dtype=torch.float32):
+    """Elements that overlap with those of the other process in part, and may stand at one place."""
+    places = torch.arange(count).mul(2).add(dist.get_rank()).remainder(4)
+    shape = (4, 3)[: 2 - dense_dim]
+    indices = torch.stack([places, places.div(2, rounding_mode="floor")])[: len(shape)]
+    elements = values(count, *(4, 3)[len(shape) :], dtype=dtype)
+    return torch.sparse_coo_tensor(indices, elements, (4, 3), check_invariants=True)
+
+
+@check
+def sparse_tensors():
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.int64):
+        for dense_dim in (0, 1):
+            for count in (5, dist.get_rank(), 0):  # without elements in one process, or in all
+                x = coo(dense_dim, count, dtype)
+                same_as_gloo(dist.all_reduce, x.clone())
+                same_as_gloo(dist.all_reduce, x.coalesce())
+    # Gloo has sums alone.
+    same_as_gloo(lambda x: dist.all_reduce(x, dist.ReduceOp.MAX), coo())
+    # The tensor may be overwritten at once, and the sum is there for all that comes later.
+    x = coo().to("webgpu")
+    expected = coo()
+    dist.all_reduce(expected)
+    total = x.clone()
+    work = dist.all_reduce(total, async_op=True)
+    total._values().zero_()
+    (result,) = work.get_future().then(lambda future: [future.value()[0].to_dense() * 2]).wait()
+    assert_close(result.cpu(), expected.to_dense() * 2)
+    assert total.is_coalesced() and x._nnz() == 5
+    # What Gloo does not take on the CPU either.
+    for function in (
+        lambda x: dist.broadcast(x, 0),
+        lambda x: dist.reduce(x, 0),
+        lambda x: dist.all_reduce(x.to_sparse_csr()),
+    ):
+        for device in ("cpu", "webgpu"):
+            with pytest.raises(NotImplementedError, match="Could not run 'c10d::"):
+                function(coo().to(device))
+    backend = dist.group.WORLD._get_backend(torch.device("webgpu"))
+    with pytest.raises(RuntimeError, match="only supports dense tensors"):
+        backend.broadcast([x], dist.BroadcastOptions()).wait()
+    with pytest.raises(RuntimeError, match="unsupported layout SparseCsr"):
+        backend.allreduce([x.to_sparse_csr()], dist.AllreduceOptions())
+    dist.all_reduce(x)
+    assert_close(x.cpu(), expected)
+
+
 @check
 def layouts():
     for view in (
@@ -510,6 +557,43 @@ def data_parallel():
         if "timestamp-query" in torch.webgpu.get_device_properties().features:
             times = wrapped._get_ddp_logging_data()
             assert times["forward_compute_time"] > 0 and times["backward_compute_time"] > 0
+
+
+class WordCounts(nn.Module):
+    """Its gradients are sparse but for the last layer's."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.words = nn.Embedding(11, 4, sparse=True)
+        self.bags = nn.EmbeddingBag(11, 4, mode="sum", sparse=True)
+        self.last = nn.Linear(4, 2)
+
+    def forward(self, numbers):
+        return self.last(self.words(numbers).sum(1) + self.bags(numbers))
+
+
+@check
+def data_parallel_with_sparse_gradients():
+    numbers = torch.arange(4 * 3).mul(5).remainder(7).reshape(4, 3)
+    for options in ({}, {"gradient_as_bucket_view": True}, {"find_unused_parameters": True}):
+        expected, model = WordCounts(), WordCounts().to("webgpu")
+        wrapped = nn.parallel.DistributedDataParallel(model, **options)
+        for network, all_numbers in ((expected, numbers), (wrapped, part(numbers))):
+            sparse = [*network.parameters()][:2]
+            optimizers = (
+                torch.optim.SGD(sparse[:1], 0.1),
+                torch.optim.SparseAdam(sparse[1:], 0.1),
+                torch.optim.Adagrad([*network.parameters()][2:], 0.1),
+            )
+            for _ in range(3):
+                network(all_numbers).square().mean().backward()
+                assert all(parameter.grad.is_sparse for parameter in sparse)
+                for optimizer in optimizers:
+                    optimizer.step()
+                    optimizer.zero_grad()
+        for one, other in zip(model.parameters(), expected.parameters(), strict=True):
+            assert_close(one.cpu(), other, rtol=1e-4, atol=1e-5)
 
 
 @check
