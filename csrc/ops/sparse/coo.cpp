@@ -235,18 +235,21 @@ void check_matrices(const char* op, const Tensor& sparse, const Tensor& dense) {
               sparse.sparse_dim(), " and ", sparse.dense_dim());
   TORCH_CHECK(dense.dim() == 2 && !dense.is_sparse(), op, ": 2D dense tensor expected, got ",
               dense.dim(), "D tensor");
-  TORCH_CHECK(sparse.size(1) == dense.size(0), op, ": Expected dim 0 size ", sparse.size(1),
-              ", got ", dense.size(0));
+  TORCH_CHECK(sparse.size(1) == dense.size(0), op, ": Argument #3 (dense): Expected dim 0 size ",
+              sparse.size(1), ", got ", dense.size(0));
   check_dtypes(sparse, dense);
 }
 
 Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
              const Scalar& alpha) {
-  TORCH_CHECK(mat1.is_sparse(), "addmm: expected the first matrix to be sparse");
   TORCH_CHECK(self.layout() == at::kStrided,
               "addmm: expected strided result tensor, got tensor "
               "with layout ",
               self.layout());
+  TORCH_CHECK(mat1.is_sparse() && mat2.layout() == at::kStrided,
+              "addmm: expected either 'mat1' to have sparse layout and 'mat2' to have strided "
+              "layout, got 'mat1' with layout ",
+              mat1.layout(), " and 'mat2' with layout ", mat2.layout());
   check_matrices("addmm", mat1, mat2);
   TORCH_CHECK(self.scalar_type() == mat1.scalar_type(), "expected scalar type ", mat1.scalar_type(),
               " but found ", self.scalar_type());

@@ -2,11 +2,14 @@
 #include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_convert_indices_from_coo_to_csr.h>
 #include <ATen/ops/_convert_indices_from_csr_to_coo.h>
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/_validate_compressed_sparse_indices.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/index.h>
 #include <ATen/ops/result_type.h>
 #include <ATen/ops/searchsorted.h>
@@ -53,10 +56,11 @@ Tensor& addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, co
               mat1.size(0), "x", mat1.size(1), " and ", mat2.size(0), "x", mat2.size(1), ")");
   check_dtypes(mat1, mat2);
   check_dtypes(mat1, self);
+  const bool makes_sparse = mat1.layout() != at::kStrided && mat2.layout() != at::kStrided;
+  TORCH_CHECK(out.layout() == at::kStrided || (is_compressed(out) && makes_sparse),
+              "addmm: computation on webgpu is not implemented for ", out.layout(), " + ",
+              mat1.layout(), " @ ", mat2.layout());
   if (is_compressed(out)) {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        mat1.layout() != at::kStrided && mat2.layout() != at::kStrided,
-        "addmm: a compressed result of a dense matrix is not supported on webgpu");
     Tensor sum = as_coo(mat1).matmul(as_coo(mat2)).mul(alpha);
     if (!beta.equal(0)) {
       sum = sum.add(as_coo(self), beta);
@@ -184,6 +188,66 @@ bool has_same_indices(const Tensor& a, const Tensor& b) {
          begins.equal(other_begins) && plain.equal(other_plain);
 }
 
+void check_same_structure(const Tensor& a, const Tensor& b) {
+  const int64_t batches = at::sparse_csr::numBatchDimensions(a);
+  TORCH_CHECK(batches == at::sparse_csr::numBatchDimensions(b) &&
+                  a.values().sizes().slice(batches + 1) == b.values().sizes().slice(batches + 1),
+              "add: expected both tensors to have the same number of batch dimensions and the same "
+              "block size");
+}
+
+// The elements (or blocks) of any compressed tensor by batch, row and column; column and row where
+// columns are what is compressed.
+Tensor elements_as_coo(const Tensor& compressed) {
+  const auto [begins, plain] = at::sparse_csr::getCompressedPlainIndices(compressed);
+  const int64_t batches = at::sparse_csr::numBatchDimensions(compressed);
+  const bool by_rows =
+      compressed.layout() == at::kSparseCsr || compressed.layout() == at::kSparseBsr;
+  const Tensor values = compressed.values().flatten(0, batches);
+  at::DimVector sizes(begins.sizes());
+  sizes.back() -= 1;
+  int64_t across = compressed.size(batches + (by_rows ? 1 : 0));
+  if (compressed.layout() == at::kSparseBsr || compressed.layout() == at::kSparseBsc) {
+    across /= values.size(by_rows ? 2 : 1);
+  }
+  sizes.push_back(across);
+  sizes.append(values.sizes().begin() + 1, values.sizes().end());
+  return at::_sparse_coo_tensor_unsafe(at::_convert_indices_from_csr_to_coo(begins, plain), values,
+                                       sizes, values.options().layout(at::kSparse));
+}
+
+// The way back, to a tensor of the layout and sizes of `like`.
+Tensor compressed_elements(const Tensor& coo, const Tensor& like) {
+  const Tensor elements = coo.coalesce();
+  const Tensor indices = elements._indices();
+  const int64_t batches = at::sparse_csr::numBatchDimensions(like);
+  const int64_t rows = elements.size(batches);
+  int64_t matrices = 1;
+  Tensor row = indices[batches];
+  for (int64_t d = batches - 1, step = rows; d >= 0; step *= elements.size(d), --d) {
+    row = row + indices[d] * step;
+    matrices *= elements.size(d);
+  }
+  // Where each row of all matrices begins.
+  const Tensor begins = at::_convert_indices_from_coo_to_csr(row, matrices * rows);
+  const Tensor of_matrices = begins.slice(0, 0, std::nullopt, rows);
+  const int64_t count = elements._nnz() / matrices;
+  TORCH_CHECK(matrices == 1 || of_matrices.diff().eq(count).all().item<bool>(),
+              "Expect the same number of specified elements per batch.");
+  at::DimVector sizes(like.sizes().slice(0, batches));
+  sizes.push_back(rows + 1);
+  const Tensor first = of_matrices.slice(0, 0, matrices).unsqueeze(1);
+  const Tensor of_rows = begins.slice(0, 0, matrices * rows).view({matrices, rows}) - first;
+  const Tensor compressed = at::constant_pad_nd(of_rows, {0, 1}, count).view(sizes);
+  sizes.back() = count;
+  const Tensor plain = indices[batches + 1].reshape(sizes);
+  const auto [old_compressed, old_plain] = at::sparse_csr::getCompressedPlainIndices(like);
+  const Tensor values = elements._values();
+  return at::_sparse_compressed_tensor_unsafe(
+      compressed.to(old_compressed.scalar_type()), plain.to(old_plain.scalar_type()),
+      values.unflatten(0, sizes), like.sizes(), like.options().dtype(values.scalar_type()));
+}
+
 Tensor& add_out(const Tensor& self, const Tensor& other, const Scalar& alpha, Tensor& out) {
   if (self.layout() == at::kStrided || other.layout() == at::kStrided) {
     TORCH_CHECK(out.layout() == at::kStrided,
@@ -206,13 +270,11 @@ Tensor& add_out(const Tensor& self, const Tensor& other, const Scalar& alpha, Te
   const auto type = at::result_type(self, other);
   TORCH_CHECK(at::canCast(type, out.scalar_type()), "Can't convert result type ", type,
               " to output ", out.scalar_type(), " in add operation");
-  if (self.dim() == 2) {
-    return compress_into(out, as_coo(self).add(as_coo(other), alpha));
+  check_same_structure(self, other);
+  if (!has_same_indices(self, other)) {
+    const Tensor sum = elements_as_coo(self).add(elements_as_coo(other), alpha);
+    return store(out, compressed_elements(sum, self));
   }
-  // COO has no batches.
-  TORCH_CHECK_NOT_IMPLEMENTED(has_same_indices(self, other),
-                              "add: sums of batches, or with dense dimensions, of compressed "
-                              "tensors with different indices are not supported on webgpu");
   const auto [begins, plain] = at::sparse_csr::getCompressedPlainIndices(self);
   const Tensor sum =
       at::_sparse_compressed_tensor_unsafe(begins, plain, self.values().add(other.values(), alpha),
