@@ -8,6 +8,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <array>
+#include <string_view>
 #include <vector>
 
 #include "backend/tensor.h"
@@ -117,5 +118,11 @@ void run_index_move(IndexMove&& move);
 /// and `result` must have a native dtype.
 void index_combine(const char* name, StoreMode mode, const at::Tensor& result, int64_t dim,
                    const at::Tensor& index, const at::Tensor& source);
+
+/// index_reduce_, but for its warning of an interface in beta, which is not for those who call an
+/// operator that is made of it. Returns `out`.
+at::Tensor index_reduce_unwarned(const at::Tensor& out, int64_t dim, const at::Tensor& index,
+                                 const at::Tensor& source, std::string_view reduce,
+                                 bool include_self = true);
 
 } // namespace torch_webgpu

@@ -179,26 +179,20 @@ void structured_index_add_out::impl(const Tensor& self, int64_t dim, const Tenso
                 scales ? source.mul(factor) : source);
 }
 
-void structured_index_reduce_out::impl(const Tensor& self, int64_t dim, const Tensor& index,
-                                       const Tensor& source, std::string_view reduce,
-                                       bool include_self, const Tensor& out) {
-  // ATen leaves the warning to the kernels.
-  TORCH_WARN_ONCE("index_reduce() is in beta and the API may change at any time.");
-  if (!native_dtype(self.scalar_type())) {
-    note_fallback("aten::index_reduce", self.scalar_type());
-    out.copy_(at::index_reduce(self.cpu(), dim, index.cpu(), source.cpu(), reduce, include_self));
-    return;
-  }
-  if (!out.is_same(self)) {
-    out.copy_(self);
+Tensor index_reduce_unwarned(const Tensor& out, int64_t dim, const Tensor& index,
+                             const Tensor& source, std::string_view reduce, bool include_self) {
+  if (!native_dtype(out.scalar_type())) {
+    note_fallback("aten::index_reduce", out.scalar_type());
+    out.copy_(at::index_reduce(out.cpu(), dim, index.cpu(), source.cpu(), reduce, include_self));
+    return out;
   }
   if (source.numel() == 0) {
     check_range("index_reduce", dim, index, at_least_1d(out).size(dim));
-    return;
+    return out;
   }
   const StoreMode mode = mode_of(reduce);
   if (!include_self) {
-    Tensor(out).index_fill_(dim, index.to(at::kLong), neutral_element(mode, self.scalar_type()));
+    Tensor(out).index_fill_(dim, index.to(at::kLong), neutral_element(mode, out.scalar_type()));
   }
   index_combine("index_reduce", mode, out, dim, index, source);
   if (reduce == "mean") {
@@ -208,6 +202,18 @@ void structured_index_reduce_out::impl(const Tensor& self, int64_t dim, const Te
     const bool floors = !at::isFloatingType(out.scalar_type()) && !out.is_complex();
     floors ? Tensor(out).div_(counts, "floor") : Tensor(out).div_(counts);
   }
+  return out;
+}
+
+void structured_index_reduce_out::impl(const Tensor& self, int64_t dim, const Tensor& index,
+                                       const Tensor& source, std::string_view reduce,
+                                       bool include_self, const Tensor& out) {
+  // ATen leaves the warning to the kernels.
+  TORCH_WARN_ONCE("index_reduce() is in beta and the API may change at any time.");
+  if (!out.is_same(self)) {
+    out.copy_(self);
+  }
+  index_reduce_unwarned(out, dim, index, source, reduce, include_self);
 }
 
 } // namespace torch_webgpu

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "backend/registration.h"
+#include "ops/index/index_move.h"
 #include "ops/sparse/sparse.h"
 
 namespace at::native {
@@ -530,10 +531,9 @@ Tensor softmax(const Tensor& self, int64_t dim, bool half_to_float) {
                true);
   }
   const auto [rows, count] = rows_along(input, dim);
-  const Tensor most = at::full(value_sizes(count, values), -std::numeric_limits<double>::infinity(),
-                               values.options())
-                          .index_reduce_(0, rows, values, "amax")
-                          .index_select(0, rows);
+  const Tensor least = at::full(value_sizes(count, values),
+                                -std::numeric_limits<double>::infinity(), values.options());
+  const Tensor most = index_reduce_unwarned(least, 0, rows, values, "amax").index_select(0, rows);
   const Tensor above =
       (values - most).masked_fill(most.isneginf(), -std::numeric_limits<double>::infinity());
   const Tensor weights = above.exp();

@@ -25,6 +25,7 @@
 #include <tuple>
 
 #include "backend/registration.h"
+#include "ops/index/index_move.h"
 #include "ops/sparse/sparse.h"
 
 namespace torch_webgpu {
@@ -54,8 +55,8 @@ Tensor reduce(const Tensor& self, at::IntArrayRef dims, bool keepdim,
   const Tensor terms = self.values().to(type_of_sums(type));
   const Tensor values =
       kProduct
-          ? at::ones({places.size(0)}, terms.options())
-                .index_reduce_(0, place_of_element, terms, "prod")
+          ? index_reduce_unwarned(at::ones({places.size(0)}, terms.options()), 0, place_of_element,
+                                  terms, "prod")
           : at::zeros({places.size(0)}, terms.options()).index_add_(0, place_of_element, terms);
   const Tensor none = at::zeros_like(places);
   const bool of_columns = !all && reduced[0];
@@ -122,15 +123,15 @@ std::tuple<Tensor, Tensor> mm_reduce(const Tensor& self, const Tensor& other,
   const Tensor terms = other.index_select(0, columns) * values.unsqueeze(1);
   // Rows without elements stay 0.
   const Tensor result =
-      at::zeros({self.size(0), other.size(1)}, other.options())
-          .index_reduce_(0, rows, terms, reduction == Reduction::kMax ? "amax" : "amin",
-                         /*include_self=*/false);
+      index_reduce_unwarned(at::zeros({self.size(0), other.size(1)}, other.options()), 0, rows,
+                            terms, reduction == Reduction::kMax ? "amax" : "amin",
+                            /*include_self=*/false);
   if (at::GradMode::is_enabled() && (self.requires_grad() || other.requires_grad())) {
     const int64_t count = values.size(0);
     const Tensor here = terms.eq(result.index_select(0, rows)).logical_or_(terms.isnan());
     const Tensor numbers = at::arange(count, elements.options()).unsqueeze(1);
-    elements = at::full(result.sizes(), count, elements.options())
-                   .index_reduce_(0, rows, at::where(here, numbers, count), "amin");
+    elements = index_reduce_unwarned(at::full(result.sizes(), count, elements.options()), 0, rows,
+                                     at::where(here, numbers, count), "amin");
   }
   return {result, elements};
 }

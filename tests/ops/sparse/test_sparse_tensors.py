@@ -179,6 +179,26 @@ def test_softmax(function):
             check(lambda x, d=dim: function(x, d), x)
 
 
+def test_no_warnings_of_operators_that_others_are_made_of(check_python):
+    # index_reduce warns once in each process, of its own use.
+    check_python(
+        "import warnings, torch\n"
+        "x = torch.eye(3, device='webgpu')\n"
+        "coo, csr = x.to_sparse(), x.to_sparse_csr()\n"
+        "warnings.simplefilter('error')\n"
+        "torch.sparse.softmax(coo, 0)\n"
+        "torch.sparse.sum(torch.sparse.log_softmax(coo.requires_grad_(), 1)).backward()\n"
+        "torch._sparse_csr_prod(csr, 0, keepdim=True)\n"
+        "torch.sparse.mm(csr.requires_grad_(), x, 'amax').sum().backward()\n"
+        "try:\n"
+        "    x.index_reduce_(0, torch.tensor([0], device='webgpu'), x[:1].clone(), 'amax')\n"
+        "except UserWarning as warning:\n"
+        "    assert 'in beta' in str(warning)\n"
+        "else:\n"
+        "    raise AssertionError('no warning')\n"
+    )
+
+
 def gradients(function, *tensors, device):
     leaves = [t.detach().to(device).requires_grad_() for t in tensors]
     result = function(*leaves)
