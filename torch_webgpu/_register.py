@@ -21,7 +21,7 @@ from torch_webgpu import _import_hook
 # imported later is.
 
 _PACKAGE = pathlib.Path(__file__).parent
-_done = False
+_done = bool(globals().get("_done"))  # reloaded, the module keeps its names
 
 #: The name of the device's backend for ``init_process_group``.
 PROCESS_GROUP = "webgpu_gloo"

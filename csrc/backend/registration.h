@@ -16,7 +16,8 @@ namespace torch_webgpu {
 /// returns, the dispatcher has them all.
 ///
 /// Whatever leads to a tensor of the device calls it: the fallback, which the dispatcher takes for
-/// an operator without a kernel; the allocator; torch.autocast. Factories of layouts have a key
+/// an operator without a kernel; the allocator; torch.autocast, and autocast's own fallback.
+/// Factories of layouts have a key
 /// without a fallback, so those are registered when the library is loaded.
 void register_operators();
 

@@ -143,6 +143,52 @@ def test_autocast_of_fake_tensors(check_program):
     )
 
 
+# Of tensors that are on the device but have no memory there.
+WITHOUT_MEMORY = """
+class Named(torch.Tensor):
+    @staticmethod
+    def __new__(cls, dtype=torch.float32):
+        return cls._make_wrapper_subclass(cls, (4, 4), dtype=dtype, device='webgpu')
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), options=None):
+        if function == aten._to_copy.default:
+            return Named(options['dtype'])
+        called.append((str(function), arguments[0].dtype))
+        return arguments[0]
+called = []
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "name", "dtype"),
+    [
+        ("x @ x", "mm.default", "half"),
+        ("torch.exp(half)", "exp.default", "full"),
+        ("x + x", "add.Tensor", "full"),
+        ("half.add_(half)", "add_.Tensor", "half"),
+    ],
+)
+def test_autocast_that_is_enabled_by_its_flag(check_program, first, name, dtype):
+    check_program(
+        f"{WITHOUT_MEMORY}x, half = Named(), Named(torch.float16)\n"
+        "assert not torch.is_autocast_enabled('webgpu') and torch.is_autocast_cache_enabled()\n"
+        "assert torch.get_autocast_dtype('webgpu') == torch.float16\n"
+        "torch.set_autocast_enabled('webgpu', True)\n"
+        "torch.set_autocast_dtype('webgpu', torch.bfloat16)\n"
+        "assert torch.get_autocast_dtype('webgpu') == torch.bfloat16\n"
+        "torch.set_autocast_dtype('webgpu', torch.float16)\n"
+        "assert torch.is_autocast_enabled('webgpu') and not has_kernels()\n"
+        f"expected = ('aten.{name}', torch.float16 if '{dtype}' == 'half' else torch.float32)\n"
+        f"{first}\n"
+        "assert has_kernels() and called == [expected], called\n"
+        f"{first}\n"
+        "x.requires_grad_()\n"
+        f"{first}\n"
+        "assert called == [expected] * 3, called\n"
+        "assert not torch.webgpu.is_initialized()\n"
+    )
+
+
 def test_a_program_s_kernel_replaces_ours_until_it_is_taken_back(check_program):
     check_program(
         "with torch.library._scoped_library('aten', 'IMPL') as library:\n"

@@ -281,3 +281,17 @@ def test_stub_names_what_the_extension_has():
 def test_registering_twice_is_harmless():
     _register.register_or_warn()
     assert sys.modules["torch.webgpu"] is torch.webgpu
+
+
+def test_reloading_is_harmless(check_python):
+    # As IPython's autoreload does.
+    check_python(
+        "import importlib, warnings, torch, torch_webgpu\n"
+        "from torch_webgpu import _register\n"
+        "warnings.simplefilter('error')\n"
+        "module = torch.webgpu\n"
+        "for reloaded in (_register, torch_webgpu, _register):\n"
+        "    importlib.reload(reloaded)\n"
+        "_register.register_or_warn()\n"
+        "assert torch.webgpu is module and torch.ones(2, device='webgpu').sum().item() == 2\n"
+    )
