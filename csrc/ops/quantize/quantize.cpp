@@ -3,6 +3,8 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/quantized/AffineQuantizer.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/where.h>
 
 #include "backend/empty.h"
 #include "backend/fallback.h"
@@ -46,13 +48,6 @@ void run(PointwiseOp op, const Tensor& out, at::ArrayRef<Tensor> inputs,
   pointwise(iter, op, types, scalars);
 }
 
-void check_bytes(const Tensor& quantized) {
-  TORCH_CHECK_NOT_IMPLEMENTED(c10::elementSize(quantized.scalar_type()) != 1 ||
-                                  quantized.scalar_type() == at::kQInt8 ||
-                                  quantized.scalar_type() == at::kQUInt8,
-                              "webgpu has no kernels for ", quantized.scalar_type());
-}
-
 // A parameter of the channels, to be broadcast along the others of `like`.
 Tensor along(const Tensor& parameter, const Tensor& like, int64_t axis) {
   at::DimVector shape(like.dim(), 1);
@@ -61,7 +56,6 @@ Tensor along(const Tensor& parameter, const Tensor& like, int64_t axis) {
 }
 
 void quantize_tensor(const Tensor& in, Tensor& out, double scale, int64_t zero_point) {
-  check_bytes(out);
   const Range range = range_of(out.scalar_type());
   const float inverse = 1.0f / static_cast<float>(scale);
   run(PointwiseOp::quantize, integers_of(out), {in},
@@ -70,32 +64,56 @@ void quantize_tensor(const Tensor& in, Tensor& out, double scale, int64_t zero_p
 
 void quantize_channels(const Tensor& in, Tensor& out, const Tensor& scales,
                        const Tensor& zero_points, int64_t axis) {
-  check_bytes(out);
   const Range range = range_of(out.scalar_type());
   run(PointwiseOp::quantize_by, integers_of(out),
       {in, along(scales, in, axis), along(zero_points, in, axis)}, {range.least, range.greatest});
 }
 
+// With float zero points, which are added before the number is rounded.
+void quantize_channels_by_floats(const Tensor& in, Tensor& out, const Tensor& scales,
+                                 const Tensor& zero_points, int64_t axis) {
+  const Range range = range_of(out.scalar_type());
+  const Tensor scale = along(scales, in, axis);
+  const Tensor inverse = at::where(scale.eq(0), 1.0, scale.reciprocal());
+  const Tensor numbers = at::empty_like(in);
+  run(PointwiseOp::scale_shift, numbers, {in, inverse, along(zero_points, in, axis)}, {});
+  run(PointwiseOp::quantize, integers_of(out), {numbers}, {1.0, 0.0, range.least, range.greatest});
+}
+
 void dequantize_tensor(const Tensor& in, Tensor& out, double scale, int64_t zero_point) {
-  check_bytes(in);
   run(PointwiseOp::dequantize, out, {integers_of(in)}, {scale, zero_point});
 }
 
 void dequantize_channels(const Tensor& in, Tensor& out, const Tensor& scales,
                          const Tensor& zero_points, int64_t axis) {
-  check_bytes(in);
   run(PointwiseOp::dequantize_by, out,
       {integers_of(in), along(scales, in, axis), along(zero_points, in, axis)}, {});
 }
+
+// Elements of four and two bits, which integers_of refuses.
+void quantize_parts_of_bytes(const Tensor& /*in*/, Tensor& out, float, float) { integers_of(out); }
+void dequantize_parts_of_bytes(const Tensor& in, Tensor& /*out*/, float, float) { integers_of(in); }
 
 const RegisterStub<decltype(quantize_tensor_per_tensor_affine_stub)>
     register_quantize(quantize_tensor_per_tensor_affine_stub, &quantize_tensor);
 const RegisterStub<decltype(quantize_tensor_per_channel_affine_stub)>
     register_quantize_channels(quantize_tensor_per_channel_affine_stub, &quantize_channels);
+const RegisterStub<decltype(quantize_tensor_per_channel_float_qparams_stub)>
+    register_quantize_by_floats(quantize_tensor_per_channel_float_qparams_stub,
+                                &quantize_channels_by_floats);
 const RegisterStub<decltype(dequantize_tensor_per_tensor_affine_stub)>
     register_dequantize(dequantize_tensor_per_tensor_affine_stub, &dequantize_tensor);
 const RegisterStub<decltype(dequantize_tensor_per_channel_affine_stub)>
     register_dequantize_channels(dequantize_tensor_per_channel_affine_stub, &dequantize_channels);
+const RegisterStub<decltype(dequantize_tensor_per_channel_float_qparams_stub)>
+    register_dequantize_by_floats(dequantize_tensor_per_channel_float_qparams_stub,
+                                  &dequantize_channels);
+const RegisterStub<decltype(quantize_tensor_per_tensor_affine_sub_byte_stub)>
+    register_quantize_parts(quantize_tensor_per_tensor_affine_sub_byte_stub,
+                            &quantize_parts_of_bytes);
+const RegisterStub<decltype(dequantize_tensor_per_tensor_affine_sub_byte_stub)>
+    register_dequantize_parts(dequantize_tensor_per_tensor_affine_sub_byte_stub,
+                              &dequantize_parts_of_bytes);
 
 } // namespace
 } // namespace torch_webgpu

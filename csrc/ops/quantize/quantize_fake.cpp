@@ -66,7 +66,10 @@ void per_tensor_of_tensors(Tensor& output, Tensor& mask, const Tensor& input, co
                            const Tensor& zero_point, const Tensor& enabled, int64_t least,
                            int64_t greatest) {
   const Tensor s = scale.reshape({});
-  const Tensor z = zero_point.reshape({});
+  Tensor z = zero_point.reshape({});
+  if (z.is_floating_point()) {
+    z = z.trunc(); // the CPU reads an integer
+  }
   if (run(PointwiseOp::fake_quantize_by, output, {input, s, z}, {least, greatest})) {
     run(PointwiseOp::fake_quantize_mask_by, mask, {input, s, z}, {least, greatest});
     // `enabled` is known only on the device, so both results are computed and one is chosen there.

@@ -19,6 +19,7 @@
 #include <ATen/ops/qscheme_native.h>
 #include <ATen/ops/quantize_per_channel.h>
 #include <ATen/ops/quantize_per_tensor.h>
+#include <ATen/ops/quantize_per_tensor_native.h>
 #include <ATen/ops/unsqueeze_native.h>
 #include <ATen/ops/view_native.h>
 
@@ -85,6 +86,7 @@ TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_make_per_tensor_quantized_tensor", TORCH_FN(make_per_tensor));
   m.impl("_make_per_channel_quantized_tensor", TORCH_FN(make_per_channel));
   m.impl("dequantize.self", TORCH_FN(at::native::dequantize_cpu_or_cuda));
+  m.impl("quantize_per_tensor.tensors", TORCH_FN(at::native::quantize_per_tensor_list_cpu));
 }
 
 // At load, for this key has no fallback that could register them: backend/registration.h.
@@ -100,6 +102,7 @@ TW_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
   m.impl("as_strided", TORCH_FN(at::native::as_strided_qtensorimpl));
   m.impl("clone", TORCH_FN(at::native::quantized_clone));
   m.impl("dequantize.self", TORCH_FN(at::native::dequantize_quantized));
+  m.impl("dequantize.tensors", TORCH_FN(at::native::dequantize_tensors_quantized_cpu));
   m.impl("empty_like", TORCH_FN(at::native::empty_like_quantized));
   m.impl("empty_quantized", TORCH_FN(at::native::empty_quantized));
   m.impl("int_repr", TORCH_FN(int_repr));
@@ -116,6 +119,10 @@ TW_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
 } // namespace
 
 Tensor integers_of(const Tensor& quantized) {
+  TORCH_CHECK_NOT_IMPLEMENTED(c10::elementSize(quantized.scalar_type()) != 1 ||
+                                  quantized.scalar_type() == at::kQInt8 ||
+                                  quantized.scalar_type() == at::kQUInt8,
+                              "webgpu has no kernels for ", quantized.scalar_type());
   Tensor view = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(quantized.storage()),
       c10::DispatchKeySet(is_webgpu(quantized) ? c10::DispatchKey::PrivateUse1

@@ -29,6 +29,7 @@ def test_parameters_in_tensors(inputs):
     scale, zero_point = torch.tensor([0.07]), torch.tensor([3], dtype=torch.int32)
     fake = lambda t, s, z: torch.fake_quantize_per_tensor_affine(t, s, z, 0, 255)  # noqa: E731
     check_gradients(fake, inputs, scale, zero_point)
+    check_gradients(fake, inputs, scale, torch.tensor([3.7]))  # is cut to 3
     for enabled in (0, 1):
         check(
             lambda t, s, z, e: torch._fake_quantize_per_tensor_affine_cachemask_tensor_qparams(

@@ -62,6 +62,63 @@ def test_per_channel(dtype, axis):
     assert torch.equal(actual.q_per_channel_scales().cpu(), expected.q_per_channel_scales())
 
 
+@pytest.mark.parametrize("dtype", [torch.qint8, torch.quint8])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_per_channel_with_float_zero_points(dtype, axis):
+    x = torch.randn(4, 5, 3)
+    x[1, 1] = torch.tensor([0.0, 900.0, -900.0])
+    count = x.shape[axis]
+    scales, zero_points = torch.rand(count) * 0.1 + 0.01, torch.arange(count) * 3 + 0.3
+    scales[0] = 0  # is taken for 1
+    for host in (x, x.transpose(1, 2).contiguous().transpose(1, 2)):
+        expected = torch.quantize_per_channel(host, scales, zero_points, axis, dtype)
+        moved = [t.to(DEVICE) for t in (host, scales, zero_points)]
+        actual = torch.quantize_per_channel(*moved, axis, dtype)
+        assert actual.qscheme() == torch.per_channel_affine_float_qparams
+        for one, other in (
+            (actual, expected),
+            (actual.cpu().to(DEVICE), expected),
+            (expected.to(DEVICE), expected),
+        ):
+            assert_same(one, other)
+            assert torch.equal(one.q_per_channel_zero_points().cpu(), zero_points)
+        assert torch.equal(actual, expected.to(DEVICE))
+        # qint32, of which the CPU's kernel ends the process.
+        wide = torch.quantize_per_channel(*moved, axis, torch.qint32)
+        shape = [count if d == axis else 1 for d in range(3)]
+        scale, zero = scales.view(shape), zero_points.view(shape)
+        inverse = torch.where(scale == 0, 1, 1 / scale)
+        numbers = torch.round(host * inverse + zero).to(torch.int32)
+        assert torch.equal(wide.int_repr().cpu(), numbers)
+        torch.testing.assert_close(wide.dequantize().cpu(), (numbers - zero) * scale)
+
+
+def test_lists():
+    x = [torch.randn(4), torch.randn(2, 3)]
+    scales, zero_points = torch.tensor([0.1, 0.05]), torch.tensor([3, 0])
+    quantize = lambda x, *at: torch.quantize_per_tensor(x, *at, torch.qint8)  # noqa: E731
+    expected = quantize(x, scales, zero_points)
+    actual = quantize([t.to(DEVICE) for t in x], scales.to(DEVICE), zero_points.to(DEVICE))
+    for one, other in zip(actual, expected, strict=True):
+        assert_same(one, other)
+    for one, other in zip(torch.dequantize(actual), torch.dequantize(expected), strict=True):
+        torch.testing.assert_close(one.cpu(), other)
+
+
+@pytest.mark.parametrize("dtype", [torch.quint4x2, torch.quint2x4])
+def test_parts_of_bytes_are_refused(dtype):
+    x = torch.randn(3, 4)
+    host = torch.quantize_per_tensor(x, 0.1, 3, dtype)
+    ones = torch.ones(3, device=DEVICE)
+    for function in (
+        lambda: torch.quantize_per_tensor(x.to(DEVICE), 0.1, 3, dtype),
+        lambda: torch.quantize_per_channel(x.to(DEVICE), ones, ones, 0, dtype),
+        lambda: host.to(DEVICE),
+    ):
+        with pytest.raises(NotImplementedError, match="webgpu has no kernels for QUInt"):
+            function()
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 def test_copies_and_views(dtype):
     x = torch.randn(6, 4)
