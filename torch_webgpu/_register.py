@@ -180,7 +180,9 @@ def _register_process_group(c10d: Any) -> None:
 
         return distributed._create(c10d, *arguments)
 
-    c10d.Backend.register_backend(PROCESS_GROUP, create, devices=["cpu", "webgpu"])
+    c10d.Backend.register_backend(
+        PROCESS_GROUP, create, extended_api=True, devices=["cpu", "webgpu"]
+    )
     initialize = c10d.BackendConfig.__init__
 
     @functools.wraps(initialize)
@@ -192,6 +194,7 @@ def _register_process_group(c10d: Any) -> None:
 
     c10d.BackendConfig.__init__ = initialize_config
     _let_barriers_be_of_the_cpu(c10d)
+    _prepare_splits(c10d)
 
 
 def _let_barriers_be_of_the_cpu(c10d: Any) -> None:
@@ -218,10 +221,36 @@ def _let_barriers_be_of_the_cpu(c10d: Any) -> None:
         return c10d._get_object_coll_device(group) == "cpu"
 
     # A Gloo that serves the CPU has all processes of the group wait, whatever they compute on.
-    c10d.barrier = barrier_of_the_cpu
-    package = sys.modules["torch.distributed"]
-    if getattr(package, "barrier", None) is barrier:
-        package.barrier = barrier_of_the_cpu  # type: ignore[attr-defined]
+    _replace_in_distributed(c10d, "barrier", barrier_of_the_cpu)
+
+
+def _prepare_splits(c10d: Any) -> None:
+    """Has our module look at a group before `split_group` does."""
+    split = c10d.split_group
+    signature = inspect.signature(split)
+
+    @functools.wraps(split)
+    def prepared_split(*arguments: Any, **options: Any) -> Any:
+        given = signature.bind(*arguments, **options).arguments
+        parent = given.get("parent_pg") or c10d.group.WORLD
+        known = parent in c10d._world.pg_group_ranks
+        if known and PROCESS_GROUP in c10d.get_backend_config(parent):
+            from torch_webgpu import distributed
+
+            distributed._prepare_split(c10d, parent)
+        return split(*arguments, **options)
+
+    _replace_in_distributed(c10d, "split_group", prepared_split)
+
+
+def _replace_in_distributed(c10d: Any, name: str, replacement: Any) -> None:
+    """Replaces a function, also in modules that have imported it by its name."""
+    original = getattr(c10d, name)
+    setattr(c10d, name, replacement)
+    for user in ("torch.distributed", "torch.distributed.device_mesh"):
+        module = sys.modules.get(user)
+        if getattr(module, name, None) is original:
+            setattr(module, name, replacement)
 
 
 def _extend_collect_env(module: types.ModuleType) -> None:

@@ -5,7 +5,6 @@ for tensors of webgpu, beside Gloo for tensors of the CPU. It reads tensors into
 Gloo communicate and uploads the results, while the program goes on; docs/distributed.md says more.
 """
 
-import datetime
 from typing import Any, TypedDict
 
 import torch
@@ -53,13 +52,59 @@ def statistics() -> Statistics:
     )
 
 
-def _create(
-    c10d: Any, store: Any, rank: int, world_size: int, timeout: datetime.timedelta
-) -> object:
+def _create(c10d: Any, chosen: Any, options: Any) -> object:
+    """For ``Backend.register_backend(extended_api=True)``."""
     if not c10d.is_gloo_available():
         raise RuntimeError("Distributed package doesn't have Gloo built in")
     # It has connections of its own: a group's messages are told apart by their order.
-    return _C.process_group(c10d.ProcessGroupGloo(store, rank, world_size, timeout=timeout))
+    gloo = c10d.ProcessGroupGloo(
+        chosen.store, chosen.group_rank, chosen.group_size, timeout=chosen.timeout
+    )
+    # As PyTorch sets them for its own.
+    gloo.options.global_ranks_in_group = chosen.global_ranks_in_group
+    gloo.options.group_name = chosen.group_id
+    _list_ranks(gloo)
+    kind = c10d.ProcessGroupGloo._Options
+    if not hasattr(kind, "__deepcopy__"):
+        kind.__deepcopy__ = _copy_options
+    return _C.process_group(gloo)
+
+
+def _list_ranks(gloo: Any) -> None:
+    """Lists the ranks of a group of all processes, of which PyTorch's list is empty.
+
+    A split looks up the ranks of the new group in that list, and reads beyond its end unless it is
+    that of the first ProcessGroupGloo of this process.
+    """
+    if not gloo.options.global_ranks_in_group:
+        gloo.options.global_ranks_in_group = list(range(gloo.size()))
+
+
+def _prepare_split(c10d: Any, parent: Any) -> None:
+    """Before `split_group(parent)`: raises where the processes would wait for each other in vain.
+
+    PyTorch names the new group by the number of groups that a process is in, and Gloo's processes
+    meet by that name.
+    """
+    counts = [0] * parent.size()
+    c10d.all_gather_object(counts, len(c10d._world.pg_names), parent)
+    if len(set(counts)) > 1:
+        raise RuntimeError(
+            f"split_group: the processes belong to unlike numbers of groups, {counts}, and "
+            f"PyTorch would give the new group unlike names. new_group() makes it in any case."
+        )
+    of_cpu = parent._get_backend(torch.device("cpu"))
+    if isinstance(of_cpu, c10d.ProcessGroupGloo):
+        _list_ranks(of_cpu)
+
+
+def _copy_options(options: Any, memo: dict[int, Any]) -> Any:
+    """For split_group(), which changes a copy of the options of the group's backend. PyTorch cannot
+    copy those of Gloo. A copy has the same network devices."""
+    copied = type(options)()
+    for name in ("_timeout", "_devices", "_threads", "global_ranks_in_group", "group_name"):
+        setattr(copied, name, getattr(options, name))
+    return copied
 
 
 def _add_to_gloo(c10d: Any, config: Any, backend: str) -> None:

@@ -1,10 +1,12 @@
 #include "distributed/process_group.h"
 
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "backend/graph.h"
@@ -97,6 +99,17 @@ void ProcessGroupWebGPU::drain() {
 void ProcessGroupWebGPU::shutdown() {
   drain();
   cpu_->shutdown();
+}
+
+c10::intrusive_ptr<c10d::Backend>
+ProcessGroupWebGPU::split_cpu(const c10::intrusive_ptr<c10d::Store>& store,
+                              const std::vector<int>& ranks,
+                              const c10::intrusive_ptr<Options>& options) {
+  // Processes find each other by keys of the store. PyTorch gives the same one to the group's
+  // backend for CPU tensors, and to this one again if it is the backend of both devices. All
+  // processes of the group split it together, so that their numbers are the same.
+  const std::string prefix = std::string(kProcessGroupName) + "/" + std::to_string(splits_++);
+  return cpu_->split(c10::make_intrusive<c10d::PrefixStore>(prefix, store), ranks, options);
 }
 
 WorkPtr ProcessGroupWebGPU::start_in_order(const Start& start) {

@@ -78,6 +78,11 @@ public:
 
 protected:
   void drain();
+  /// Makes a backend for a part of this group's processes, `ranks`, from that of the CPU; null in
+  /// processes that are not among them. All processes of the group must call it.
+  c10::intrusive_ptr<Backend> split_cpu(const c10::intrusive_ptr<c10d::Store>& store,
+                                        const std::vector<int>& ranks,
+                                        const c10::intrusive_ptr<Options>& options);
 
 private:
   struct Collective;
@@ -89,6 +94,7 @@ private:
   WorkPtr start_in_order(const Start& start);
 
   const c10::intrusive_ptr<c10d::Backend> cpu_;
+  int splits_ = 0;
   std::mutex cpu_mutex_; // around each call that starts something
   // Queues run empty when they are destroyed; the starter fills the finisher.
   TaskQueue finisher_;

@@ -4,6 +4,7 @@ The file is also the program that the processes run: torchrun starts it once, an
 is a test.
 """
 
+import contextlib
 import datetime
 import functools
 import json
@@ -122,19 +123,70 @@ def groups_by_name():
         x = torch.ones(2, device="webgpu")
         dist.all_reduce(x, group=alone)
         assert x.tolist() == [1, 1]
+        dist.destroy_process_group(alone)
     halves = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=GROUP_SECONDS))
     dist.barrier(halves)
 
 
-@check
-def groups_are_not_split():
+@contextlib.contextmanager
+def bound_device():
+    """As after init_process_group(device_id=), where PyTorch splits groups."""
     world = dist.group.WORLD
-    world.bound_device_id = torch.device("webgpu", 0)  # what init_process_group(device_id=) sets
+    world.bound_device_id = torch.device("webgpu", 0)
     try:
-        with pytest.raises(RuntimeError, match="does not support splitting"):
-            dist.split_group(split_ranks=[[0, 1]])
+        yield
     finally:
         world.bound_device_id = None
+
+
+@check
+def groups_are_split():
+    rank = dist.get_rank()
+    with pytest.raises(RuntimeError, match="No device associated"):
+        dist.split_group(split_ranks=[[0, 1]])
+    one_for_both = dist.new_group(backend=distributed.BACKEND)
+    with bound_device():
+        # Two of the same processes, parts of parts, and a new_group() that leaves a process out.
+        groups = [dist.split_group(split_ranks=[[0, 1]], group_desc="both") for _ in range(2)]
+        groups.append(dist.split_group(groups[0], split_ranks=[[0, 1]]))
+        groups.append(dist.split_group(one_for_both, split_ranks=[[0, 1]]))
+        alone = dist.split_group(split_ranks=[[0], [1]])
+        first = dist.new_group([0])
+        # This process is in a group that the other is not in.
+        with pytest.raises(RuntimeError, match="unlike numbers of groups"):
+            dist.split_group(split_ranks=[[0, 1]])
+    for device in ("webgpu", "cpu", "webgpu"):
+        works = []
+        for k, group in enumerate(groups):
+            backend = group._get_backend(torch.device(device))
+            ours = device == "webgpu" or k == 3
+            assert backend.name() == (distributed.BACKEND if ours else "gloo")
+            x = values(3).add(k).to(device)
+            works.append((dist.all_reduce(x, group=group, async_op=True), x, k))
+        for work, x, k in reversed(works):
+            work.wait()
+            assert x.tolist() == [3 + 2 * k, 17 + 2 * k, 9 + 2 * k]
+        y = values(3).to(device)
+        dist.all_reduce(y, group=alone)
+        if rank == 0:
+            dist.all_reduce(y, group=first)
+        assert torch.equal(y.cpu(), values(3))
+    for group in (*groups, one_for_both, alone, *([first] if rank == 0 else [])):
+        dist.destroy_process_group(group)
+
+
+@check
+def meshes_are_split():
+    from torch.distributed.device_mesh import init_device_mesh
+
+    with bound_device():
+        mesh = init_device_mesh("webgpu", (2, 1), mesh_dim_names=("rows", "columns"))
+    for name, size in (("rows", 2), ("columns", 1)):
+        group = mesh[name].get_group()
+        assert group.size() == size
+        x = torch.ones(2, device="webgpu")
+        dist.all_reduce(x, group=group)
+        assert x.tolist() == [size, size]
 
 
 def gather_both(own, x, y):
