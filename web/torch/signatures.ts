@@ -2,13 +2,64 @@
 // the place of the options, would change nothing without a word: here they are errors. Only what users call is checked;
 // the operators call each other without it.
 
-/** Parameters by place, and behind a bar the names in a last object of options; `...` are any number of them. */
+/**
+ * Parameters by place, and behind a bar the names in a last object of options; `...` are any number of them. What they are, KINDS
+ * says by their names, and `name:kind` where it is something else. Tensors and operands by place must be given, unless `?`
+ * follows, others where `!` does. A name before `...` is of all that follow, one by one or as lists.
+ */
 type Signature = string;
+
+const isTensor = (value: unknown): boolean =>
+  typeof value === "object" && value !== null && "storage_offset" in value;
+const isNumber = (value: unknown): boolean =>
+  typeof value === "number" || typeof value === "bigint" || typeof value === "boolean";
+const isInt = (value: unknown): boolean => Number.isInteger(value) || typeof value === "bigint";
+
+/** What PyTorch calls the kinds of arguments, and which values are of them. */
+const CHECKS = {
+  tensor: ["Tensor", isTensor],
+  operand: ["Tensor or Number", (value: unknown) => isNumber(value) || isTensor(value)],
+  tensors: ["a list of Tensors", (value: unknown) => Array.isArray(value) && value.every(isTensor)],
+  text: ["str", (value: unknown) => typeof value === "string"],
+  number: ["Number", isNumber],
+  int: ["int", isInt],
+  ints: [
+    "int or a list of ints",
+    (value: unknown) => (Array.isArray(value) ? value.every(isInt) : isInt(value)),
+  ],
+  bool: ["bool", (value: unknown) => typeof value === "boolean"],
+  any: ["anything", () => true],
+} satisfies Record<string, [name: string, holds: (value: unknown) => boolean]>;
+
+type Kind = keyof typeof CHECKS;
+
+/** Names in no list are of any kind: what they take is checked where it is used. */
+const KINDS: Partial<Record<Kind, string>> = {
+  tensor: `
+    input condition mask tensor1 tensor2 mat mat1 mat2 vec vec1 vec2 batch1 batch2 source index indices weight bias target query
+    key x1 x2 input1 input2 anchor positive negative var grid theta logits y attn_mask pos_weight running_mean running_var prepend
+    append
+  `,
+  operand: "other exponent elements test_elements",
+  tensors: "tensors",
+  number: `
+    eps p alpha beta lambd negative_slope threshold value margin delta min_val max_val lower upper nan posinf neginf tau
+    mean std from to correction divisor_override dx rtol atol label_smoothing scale dropout_p dropout layer_norm_eps init fill_value base
+  `,
+  int: `
+    dim0 dim1 dim2 offset diagonal chunks n m N k num_classes groups upscale_factor downscale_factor num_groups start_dim end_dim
+    dimension length storage_offset step row col num_features in_channels out_channels in_features out_features in1_features
+    in2_features num_embeddings embedding_dim padding_idx input_size hidden_size num_layers proj_size embed_dim num_heads d_model
+    nhead num_encoder_layers num_decoder_layers dim_feedforward num_channels num_parameters ignore_index steps
+  `,
+  ints: "dim dims shifts size normalized_shape pad sizes split_sizes split_size indices_or_sections",
+  bool: "keepdim descending largest sorted increasing accumulate hard include_self equal_nan",
+};
 
 const TYPED = "dtype requires_grad";
 const LOSS = "input target | reduction";
 
-/** Functions and methods without options, by what they take. Those that are in no table take any number. */
+/** Functions and methods without options, by what they take. Those that are in no table take any. */
 const PLAIN: Record<Signature, string> = {
   input: `
     deg2rad rad2deg trace fliplr flipud nelement ndimension element_size is_complex is_signed
@@ -24,25 +75,28 @@ const PLAIN: Record<Signature, string> = {
     lgamma_ log_ log10_ log1p_ log2_ reciprocal_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ tan_ tanh_ abs_
     ceil_ floor_ frac_ neg_ round_ trunc_ hardsigmoid_ hardswish_ mish_ silu_
   `,
-  "input other": `
-    inner kron vdot type_as is_same_size
-    eq ge gt le lt ne logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor bitwise_and_
-    bitwise_or_ bitwise_xor_ fmax fmin fmod fmod_ gcd hypot lcm logaddexp logaddexp2 atan2 atan2_ copysign
-    copysign_ xlogy heaviside maximum minimum nextafter remainder remainder_ rsub mul mul_ true_divide
-    floor_divide float_power bitwise_left_shift bitwise_right_shift igamma igammac special_zeta
-    special_xlog1py ldexp equal view_as reshape_as expand_as dot matmul result_type
+  "input other:tensor": `
+    inner kron vdot type_as is_same_size igamma igammac ldexp equal view_as reshape_as expand_as dot matmul
   `,
-  "input exponent": "pow pow_",
+  "input other": `
+    eq ge gt le lt ne logical_and logical_or logical_xor bitwise_and_ bitwise_or_ bitwise_xor_ fmax fmin fmod fmod_ gcd hypot lcm logaddexp logaddexp2 atan2 atan2_ copysign
+    copysign_ heaviside maximum minimum nextafter rsub mul_
+  `,
+  "input:operand other": `
+    mul true_divide floor_divide bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift xlogy
+    remainder remainder_ float_power special_zeta special_xlog1py result_type
+  `,
+  "input:operand exponent": "pow pow_",
   "input mat2": "mm bmm",
   "input vec": "mv",
   "input vec2": "outer ger",
-  "input end weight": "lerp lerp_",
-  "input min max": "clamp clamp_ clip",
-  "input min": "clamp_min",
-  "input max": "clamp_max",
+  "input end:tensor weight:operand": "lerp lerp_",
+  "input min:operand? max:operand?": "clamp clamp_ clip",
+  "input min:operand": "clamp_min",
+  "input max:operand": "clamp_max",
   "input nan posinf neginf": "nan_to_num",
-  "condition input other": "where",
-  "input mask value": "masked_fill masked_fill_",
+  "condition input:operand other": "where",
+  "input mask value:operand": "masked_fill masked_fill_",
   "input mask": "masked_select",
   "n input": "polygamma",
   "input eps": "logit",
@@ -51,7 +105,7 @@ const PLAIN: Record<Signature, string> = {
   "input alpha": "elu celu",
   "input negative_slope": "leaky_relu",
   "input beta threshold": "softplus",
-  "input threshold value": "threshold",
+  "input threshold! value!": "threshold",
   "input lambd": "hardshrink softshrink exponential_",
   "input weight": "prelu",
   "input dtype": "to cast",
@@ -59,80 +113,88 @@ const PLAIN: Record<Signature, string> = {
   "input value": "fill_",
   "dtype1 dtype2": "promote_types",
   "bytes shape dtype": "from_bytes",
-  "input dim index": "index_select gather select",
-  "input dim index source": "index_copy",
-  "input dim index value": "index_fill",
-  "input dim index src": "scatter_add scatter_add_ scatter_",
-  "input indices dim": "take_along_dim",
+  "input dim:int index": "index_select gather",
+  "input dim:int index:int": "select",
+  "input dim:int index source": "index_copy",
+  "input dim:int index value:any": "index_fill",
+  "input dim:int index src:tensor": "scatter_add scatter_add_",
+  "input dim:int index src:operand": "scatter_",
+  "input indices dim:int": "take_along_dim",
   "input index": "take",
-  "input indices": "index_get",
-  "input indices values accumulate": "index_put index_put_",
+  "input indices:any": "index_get",
+  "input indices:any values:tensor accumulate": "index_put index_put_",
   "input weight padding_idx": "embedding",
   "input num_classes": "one_hot",
   "x1 x2 p eps keepdim": "pairwise_distance",
-  "input weight bias": "linear",
+  "input weight bias?": "linear",
   "input start_dim end_dim": "flatten",
-  "input dim sizes": "unflatten",
+  "input dim:int sizes": "unflatten",
   "input dim0 dim1": "transpose swapaxes swapdims",
-  "input source destination": "movedim moveaxis",
+  "input source:ints destination:ints": "movedim moveaxis",
   "input size": "broadcast_to",
-  "input dim": `
-    unsqueeze squeeze unbind softmin cumsum cumprod logcumsumexp cummax cummin glu count_nonzero
-  `,
-  "input dim start end step": "slice",
-  "input dim start length": "narrow",
+  "input dim:int!": "unsqueeze softmin cumsum cumprod logcumsumexp cummax cummin",
+  "input dim:int": "unbind glu",
+  "input dim": "squeeze count_nonzero",
+  "input dim:int start:int end:int step": "slice",
+  "input dim:int start! length!": "narrow",
   "input diagonal": "diag tril triu",
-  "input size dim": "split",
-  "input chunks dim": "chunk",
-  "input dimension size step": "unfold",
-  "input size stride storage_offset": "as_strided",
-  "tensors dim": "cat concat concatenate stack",
+  "input split_size dim:int": "split",
+  "input chunks dim:int": "chunk",
+  "input dimension size:int step": "unfold",
+  "input size stride:ints storage_offset": "as_strided",
+  "tensors dim:int": "cat concat concatenate stack",
   tensors: "vstack hstack row_stack dstack column_stack",
-  "input repeats dim": "repeat_interleave",
+  "input repeats dim:int": "repeat_interleave",
   "input shifts dims": "roll",
   "input pad value": "constant_pad",
-  "input normalized_shape weight bias eps": "layer_norm",
-  "input normalized_shape weight eps": "rms_norm",
+  "input normalized_shape weight? bias? eps": "layer_norm",
+  "input normalized_shape weight? eps": "rms_norm",
   "input p dim eps": "normalize",
-  "x1 x2 dim eps": "cosine_similarity",
-  "input num_groups weight bias eps": "group_norm",
-  "input running_mean running_var weight bias training momentum eps": "batch_norm",
-  "input running_mean running_var weight bias use_input_stats momentum eps": "instance_norm",
+  "x1 x2 dim:int eps": "cosine_similarity",
+  "input num_groups weight? bias? eps": "group_norm",
+  "input running_mean? running_var? weight? bias? training momentum eps": "batch_norm",
+  "input running_mean? running_var? weight? bias? use_input_stats momentum eps": "instance_norm",
   seed: "manual_seed",
   "": "initial_seed",
   "input from to": "uniform_",
   "input mean std": "normal_",
   "input p": "bernoulli_",
-  "input dim keepdim":
-    "nanmean nansum prod all any amax amin max min argmax argmin logsumexp median",
-  "input dim descending": "sort argsort",
-  "input k dim largest sorted": "topk",
-  "input k dim keepdim": "kthvalue",
-  "input p dim keepdim": "norm",
+  "input dim keepdim": "nanmean nansum all any amax amin logsumexp",
+  "input dim:int keepdim": "prod argmax argmin median",
+  // Of another tensor too.
+  "input dim:any keepdim": "max min",
+  "input dim:int descending": "sort argsort",
+  "input k dim:int largest sorted": "topk",
+  "input k dim:int keepdim": "kthvalue",
+  "input p:any dim keepdim": "norm",
   "input p training": "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout",
   "input lower upper training": "rrelu",
-  "input1 input2 weight bias": "bilinear",
+  "input1 input2 weight bias?": "bilinear",
   "input upscale_factor": "pixel_shuffle",
   "input downscale_factor": "pixel_unshuffle",
   "input groups": "channel_shuffle",
   // Composed
   "input n": "matrix_power",
-  "input n dim prepend append": "diff",
-  "input other p": "dist",
+  "input n dim:int prepend? append?": "diff",
+  "input other:tensor p": "dist",
   "x1 x2 p": "cdist",
-  "input other dim": "cross",
-  "a b dims": "tensordot",
+  "input other:tensor dim:int": "cross",
+  "a:tensor b:tensor dims:any": "tensordot",
+  "input sizes...": "view reshape expand repeat",
+  "input dims...": "permute tile flip",
+  "tensors...": "atleast_1d atleast_2d atleast_3d block_diag broadcast_tensors cartesian_prod",
+  "equation:text! operands:tensors...": "einsum",
   "input k dims": "rot90",
-  "input indices_or_sections dim": "tensor_split",
+  "input indices_or_sections dim:int": "tensor_split",
   "input indices_or_sections": "hsplit vsplit dsplit",
-  "input split_sizes dim": "split_with_sizes",
-  "input src dim index": "select_scatter",
-  "input src dim start end step": "slice_scatter",
-  "input src offset dim1 dim2": "diagonal_scatter",
+  "input split_sizes! dim:int": "split_with_sizes",
+  "input src:tensor dim:int index:int": "select_scatter",
+  "input src:tensor dim:int start:int end:int step": "slice_scatter",
+  "input src:tensor offset dim1 dim2": "diagonal_scatter",
   "input offset dim1 dim2": "diagonal diag_embed",
   "input offset": "diagflat",
   "input mask source": "masked_scatter",
-  "x N increasing": "vander",
+  "x:tensor N increasing": "vander",
 };
 
 /** Functions, and methods without the tensor itself, that take options. No other takes an object. */
@@ -142,9 +204,9 @@ const FUNCTIONS: Record<string, Signature> = {
   empty: `size | ${TYPED}`,
   empty_like: `input | ${TYPED}`,
   eye: `n m | ${TYPED}`,
-  full: `size fill_value | ${TYPED}`,
-  full_like: `input fill_value | ${TYPED}`,
-  linspace: `start end steps | ${TYPED}`,
+  full: `size fill_value! | ${TYPED}`,
+  full_like: `input fill_value! | ${TYPED}`,
+  linspace: `start:number end:number steps | ${TYPED}`,
   ones: `size | ${TYPED}`,
   ones_like: `input | ${TYPED}`,
   rand: `size | ${TYPED}`,
@@ -157,20 +219,20 @@ const FUNCTIONS: Record<string, Signature> = {
   zeros: `size | ${TYPED}`,
   zeros_like: `input | ${TYPED}`,
   // Arithmetic
-  add: "input other | alpha",
+  add: "input:operand other | alpha",
   add_: "input other | alpha",
   addcdiv: "input tensor1 tensor2 | value",
   addcdiv_: "input tensor1 tensor2 | value",
   addcmul: "input tensor1 tensor2 | value",
   addcmul_: "input tensor1 tensor2 | value",
-  div: "input other | rounding_mode",
+  div: "input:operand other | rounding_mode",
   div_: "input other | rounding_mode",
-  sub: "input other | alpha",
+  sub: "input:operand other | alpha",
   sub_: "input other | alpha",
   // Indexing
-  index_add: "input dim index source | alpha",
-  scatter: "input dim index src | reduce",
-  scatter_reduce: "input dim index src reduce | include_self",
+  index_add: "input dim:int index source | alpha",
+  scatter: "input dim:int index src:operand | reduce",
+  scatter_reduce: "input dim:int index src:tensor reduce | include_self",
   // Reductions
   mean: "input dim keepdim | dtype",
   std: "input dim | correction keepdim",
@@ -178,13 +240,13 @@ const FUNCTIONS: Record<string, Signature> = {
   var: "input dim | correction keepdim",
   var_mean: "input dim | correction keepdim",
   variance: "input dim | correction keepdim",
-  aminmax: "input | dim keepdim",
+  aminmax: "input | dim:int keepdim",
   std_mean: "input dim | correction keepdim",
-  trapezoid: "y x | dx dim",
-  trapz: "y x | dx dim",
-  cumulative_trapezoid: "y x | dx dim",
+  trapezoid: "y x:tensor? | dx dim:int",
+  trapz: "y x:tensor? | dx dim:int",
+  cumulative_trapezoid: "y x:tensor? | dx dim:int",
   // Factories
-  logspace: `start end steps base | ${TYPED}`,
+  logspace: `start:number end:number steps base | ${TYPED}`,
   new_empty: `input size | ${TYPED}`,
   new_full: `input size fill_value | ${TYPED}`,
   new_ones: `input size | ${TYPED}`,
@@ -193,8 +255,8 @@ const FUNCTIONS: Record<string, Signature> = {
   triu_indices: `row col offset | ${TYPED}`,
   // Comparison
   isin: "elements test_elements | assume_unique invert",
-  allclose: "input other | rtol atol equal_nan",
-  isclose: "input other | rtol atol equal_nan",
+  allclose: "input other:tensor | rtol atol equal_nan",
+  isclose: "input other:tensor | rtol atol equal_nan",
   nonzero: "input | as_tuple",
   meshgrid: "... | indexing",
   // Products
@@ -204,8 +266,8 @@ const FUNCTIONS: Record<string, Signature> = {
   addr: "input vec1 vec2 | beta alpha",
   baddbmm: "input batch1 batch2 | beta alpha",
   // Normalization
-  log_softmax: "input dim | dtype",
-  softmax: "input dim | dtype",
+  log_softmax: "input dim:int | dtype",
+  softmax: "input dim:int | dtype",
   // Losses and attention
   binary_cross_entropy: `${LOSS} weight`,
   binary_cross_entropy_with_logits: `${LOSS} weight pos_weight`,
@@ -220,12 +282,12 @@ const FUNCTIONS: Record<string, Signature> = {
   mse_loss: LOSS,
   nll_loss: `${LOSS} weight ignore_index`,
   poisson_nll_loss: `${LOSS} log_input full eps`,
-  scaled_dot_product_attention: "query key value attn_mask dropout_p is_causal | scale",
+  scaled_dot_product_attention: "query key value:tensor attn_mask? dropout_p is_causal | scale",
   smooth_l1_loss: `${LOSS} beta`,
   multi_margin_loss: `${LOSS} p margin weight`,
   multilabel_soft_margin_loss: `${LOSS} weight`,
   soft_margin_loss: LOSS,
-  gumbel_softmax: "logits tau | hard dim",
+  gumbel_softmax: "logits tau | hard dim:int",
   triplet_margin_with_distance_loss:
     "anchor positive negative | distance_function margin swap reduction",
   triplet_margin_loss: "anchor positive negative | margin p eps swap reduction",
@@ -252,15 +314,15 @@ for (const pair of words(ALIASES)) {
   FUNCTIONS[name] = FUNCTIONS[of]!;
 }
 
-const WEIGHTED = "input weight bias stride padding";
+const WEIGHTED = "input weight bias? stride padding";
 
 /** Functions of nn.functional alone, or that differ there. */
 const FUNCTIONAL: Record<string, Signature> = {
   affine_grid: "theta size align_corners",
   fold: "input output_size kernel_size dilation padding stride",
   grid_sample: "input grid mode padding_mode align_corners",
-  local_response_norm: "input size alpha beta k",
-  interpolate: "input | size scale_factor mode align_corners recompute_scale_factor antialias",
+  local_response_norm: "input size:int alpha beta k:number",
+  interpolate: "input | size:any scale_factor mode align_corners recompute_scale_factor antialias",
   one_hot: "tensor num_classes",
   pad: "input pad mode value",
   unfold: "input kernel_size dilation padding stride",
@@ -284,24 +346,26 @@ for (const dims of [1, 2, 3]) {
   });
 }
 
-const CONVOLUTION = "in_channels out_channels kernel_size | stride padding dilation groups bias";
+const CONVOLUTION =
+  "in_channels out_channels kernel_size | stride padding dilation groups bias:any";
 
-const RECURRENT = "input_size hidden_size | num_layers bias batch_first dropout bidirectional";
+const RECURRENT = "input_size hidden_size | num_layers bias:any batch_first dropout bidirectional";
 
-const TRANSFORMER = "dim_feedforward dropout activation layer_norm_eps batch_first norm_first bias";
+const TRANSFORMER =
+  "dim_feedforward dropout activation layer_norm_eps batch_first norm_first bias:any";
 
-const CELL = "input_size hidden_size | bias";
+const CELL = "input_size hidden_size | bias:any";
 
 /** Classes of nn. */
 const CLASSES: Record<string, Signature> = {
   AlphaDropout: "p",
   BCELoss: "| weight reduction",
   BCEWithLogitsLoss: "| weight pos_weight reduction",
-  Bilinear: "in1_features in2_features out_features | bias",
+  Bilinear: "in1_features in2_features out_features | bias:any",
   CELU: "alpha",
   ChannelShuffle: "groups",
   CosineEmbeddingLoss: "| margin reduction",
-  CosineSimilarity: "dim eps",
+  CosineSimilarity: "dim:int eps",
   CrossEntropyLoss: "| weight ignore_index label_smoothing reduction",
   Dropout: "p",
   ELU: "alpha",
@@ -310,7 +374,7 @@ const CLASSES: Record<string, Signature> = {
   Flatten: "start_dim end_dim",
   Fold: "output_size kernel_size dilation padding stride",
   GELU: "approximate",
-  GLU: "dim",
+  GLU: "dim:int",
   GRU: RECURRENT,
   GRUCell: CELL,
   GaussianNLLLoss: "| full eps reduction",
@@ -325,19 +389,19 @@ const CLASSES: Record<string, Signature> = {
   L1Loss: "| reduction",
   LSTM: `${RECURRENT} proj_size`,
   LSTMCell: CELL,
-  LayerNorm: "normalized_shape | eps elementwise_affine bias",
+  LayerNorm: "normalized_shape | eps elementwise_affine bias:any",
   LeakyReLU: "negative_slope",
-  Linear: "in_features out_features | bias",
-  LocalResponseNorm: "size alpha beta k",
+  Linear: "in_features out_features | bias:any",
+  LocalResponseNorm: "size:int alpha beta k:number",
   LogSigmoid: "",
-  LogSoftmax: "dim",
+  LogSoftmax: "dim:int",
   MSELoss: "| reduction",
   MarginRankingLoss: "| margin reduction",
   Mish: "",
   ModuleList: "modules",
   MultiLabelSoftMarginLoss: "| weight reduction",
   MultiMarginLoss: "| p margin weight reduction",
-  MultiheadAttention: "embed_dim num_heads | dropout bias batch_first",
+  MultiheadAttention: "embed_dim num_heads | dropout bias:any batch_first",
   NLLLoss: "| weight ignore_index reduction",
   PairwiseDistance: "p eps keepdim",
   ParameterList: "parameters",
@@ -357,8 +421,8 @@ const CLASSES: Record<string, Signature> = {
   SmoothL1Loss: "| beta reduction",
   SoftMarginLoss: "| reduction",
   Softmax2d: "",
-  Softmax: "dim",
-  Softmin: "dim",
+  Softmax: "dim:int",
+  Softmin: "dim:int",
   Softplus: "beta threshold",
   Softshrink: "lambd",
   Softsign: "",
@@ -373,10 +437,10 @@ const CLASSES: Record<string, Signature> = {
   TripletMarginWithDistanceLoss: "| distance_function margin swap reduction",
   TripletMarginLoss: "| margin p eps swap reduction",
   Unfold: "kernel_size dilation padding stride",
-  Unflatten: "dim sizes",
-  Upsample: "| size scale_factor mode align_corners recompute_scale_factor",
-  UpsamplingBilinear2d: "| size scale_factor",
-  UpsamplingNearest2d: "| size scale_factor",
+  Unflatten: "dim:int sizes",
+  Upsample: "| size:any scale_factor mode align_corners recompute_scale_factor",
+  UpsamplingBilinear2d: "| size:any scale_factor",
+  UpsamplingNearest2d: "| size:any scale_factor",
 };
 
 for (const dims of [1, 2, 3]) {
@@ -401,14 +465,37 @@ for (const dims of [1, 2, 3]) {
   });
 }
 
+interface Parameter {
+  name: string;
+  kind: Kind;
+  required: boolean;
+  /** Whether it stands for all arguments from its place on. */
+  rest: boolean;
+}
+
 interface Parsed {
-  names: string[];
-  options: string[];
+  names: Parameter[];
+  options: Parameter[];
+}
+
+const kinds = new Map(
+  Object.entries(KINDS).flatMap(([kind, names]) =>
+    words(names).map((name) => [name, kind as Kind] as const),
+  ),
+);
+
+const MUST_BE_GIVEN: readonly Kind[] = ["tensor", "operand", "tensors"];
+
+function parameter(text: string): Parameter {
+  const [, name = "", own, mark] = /^(\w+|\.\.\.)(?::(\w+))?(\?|!|\.\.\.)?$/.exec(text)!;
+  const kind = (own as Kind | undefined) ?? kinds.get(name) ?? "any";
+  const required = mark === "!" || (mark === undefined && MUST_BE_GIVEN.includes(kind));
+  return { name, kind, required, rest: mark === "..." };
 }
 
 function parse(signature: Signature): Parsed {
   const [names = "", options = ""] = signature.split("|");
-  return { names: words(names), options: words(options) };
+  return { names: words(names).map(parameter), options: words(options).map(parameter) };
 }
 
 const isPlain = (value: unknown): value is object => {
@@ -420,7 +507,20 @@ const isPlain = (value: unknown): value is object => {
 };
 
 const shown = (value: unknown): string =>
-  typeof value === "string" ? JSON.stringify(value) : String(value);
+  isTensor(value)
+    ? "Tensor"
+    : typeof value === "string" || Array.isArray(value)
+      ? JSON.stringify(value)
+      : String(value);
+
+function checkKind(owner: string, { name, kind }: Parameter, value: unknown, place: string): void {
+  const [called, holds] = CHECKS[kind];
+  if (value !== undefined && !holds(value)) {
+    throw new TypeError(
+      `${owner}(): argument '${name}'${place} must be ${called}, not ${shown(value)}`,
+    );
+  }
+}
 
 /** Raises for what is no object of these options. */
 export function checkOptions(owner: string, options: unknown, names: readonly string[]): void {
@@ -442,33 +542,49 @@ export function checkOptions(owner: string, options: unknown, names: readonly st
   }
 }
 
+const optionNames = (options: readonly Parameter[]): string[] => options.map(({ name }) => name);
+
 function checkArguments(owner: string, { names, options }: Parsed, args: unknown[]): void {
   // Made for errors only: this runs with every call.
   const form = (): string => {
-    const object = options.length === 0 ? [] : [`{ ${options.join(", ")} }`];
-    return `${owner}(${[...names, ...object].join(", ")})`;
+    const object = options.length === 0 ? [] : [`{ ${optionNames(options).join(", ")} }`];
+    return `${owner}(${[...names.map(({ name }) => name), ...object].join(", ")})`;
   };
   const takesOptions = options.length > 0;
-  const any = names[0] === "...";
-  const most = any ? args.length : names.length + (takesOptions ? 1 : 0);
+  const any = names[0]?.name === "...";
+  const last = names.at(-1);
+  const most = any || last?.rest === true ? args.length : names.length + (takesOptions ? 1 : 0);
   if (args.length > most) {
     throw new TypeError(`${form()} takes at most ${most} arguments, but ${args.length} were given`);
   }
   args.forEach((value, k) => {
     const inPlace = takesOptions && (any ? k === args.length - 1 : k === names.length);
     if (inPlace && (isPlain(value) || !any || typeof value === "string")) {
-      checkOptions(owner, value, options);
+      checkOptions(owner, value, optionNames(options));
+      for (const option of options) {
+        checkKind(owner, option, (value as Record<string, unknown> | undefined)?.[option.name], "");
+      }
     } else if (isPlain(value)) {
       throw new TypeError(
         any
           ? `${owner}(): argument ${k + 1} is an object; its arguments are given by place`
-          : `${form()}: argument ${k + 1} is an object, where ${names[k]!} belongs`,
+          : `${form()}: argument ${k + 1} is an object, where ${(names[k] ?? last!).name} belongs`,
       );
+    } else if (!any) {
+      const own = names[k] ?? last!;
+      // A list or one of its elements, where all that follow are one list.
+      const whole = own.rest && !Array.isArray(value) ? [value] : value;
+      checkKind(owner, own, whole, ` (position ${k + 1})`);
     }
   });
+  for (let k = 0; k < names.length; k++) {
+    if (names[k]!.required && args[k] === undefined) {
+      throw new TypeError(`${form()} is missing its argument ${names[k]!.name}`);
+    }
+  }
 }
 
-const NO_OPTIONS: Parsed = { names: ["..."], options: [] };
+const NO_OPTIONS = parse("...");
 
 type Call = (...args: unknown[]) => unknown;
 
@@ -478,7 +594,7 @@ export function checkedFunction<F>(
   call: F,
   isMethod = false,
   // A form that changes its tensor takes what the other form takes.
-  signature = FUNCTIONS[name] ?? FUNCTIONS[name.replace(/_$/, "")],
+  signature = FUNCTIONS[name] ?? FUNCTIONS[name.replace(/_$/, "")] ?? FUNCTIONAL[name],
 ): F {
   const parsed = signature === undefined ? NO_OPTIONS : parse(signature);
   if (isMethod && signature !== undefined) {
