@@ -253,6 +253,86 @@ describe.skipIf(path === null)("the site", () => {
     expect(errors).toEqual([]);
   }, 170_000);
 
+  test("digits and gpt: quick clicks begin one thing at a time", async () => {
+    const digits = await open("digits/");
+    await digits.waitForSelector("#train:enabled");
+    await digits.evaluate(`{
+      const work = page.trainStep.bind(page);
+      let under_way = 0;
+      globalThis.most = 0;
+      page.trainStep = async () => {
+        most = Math.max(most, ++under_way);
+        await work();
+        --under_way;
+      };
+    }`);
+    const click = (page: Page, id: string) =>
+      page.evaluate(`document.getElementById("${id}").click()`);
+    for (let k = 0; k < 5; k++) {
+      await click(digits, "train");
+    }
+    // Not before the step under way is done.
+    await click(digits, "restart");
+    await digits.waitForSelector("#train:enabled:has-text('Go on')");
+    expect(await digits.evaluate("most")).toBe(1);
+    await digits.click("#restart");
+    await digits.waitForSelector("#train:enabled:has-text('Train')");
+    expect(await digits.textContent("#step")).toMatch(/^0 of/);
+    expect(await digits.textContent("#loss")).toBe("–");
+    await digits.close();
+
+    const gpt = await open("gpt/");
+    await gpt.waitForSelector("#write:enabled");
+    for (let k = 0; k < 6; k++) {
+      await click(gpt, "write");
+    }
+    await gpt.waitForSelector("#write:enabled:has-text('Write')");
+    const prompt = await gpt.inputValue("#prompt");
+    const count = Number(await gpt.textContent("#count"));
+    expect((await gpt.textContent("#text"))!.length).toBeLessThanOrEqual(prompt.length + count);
+    await gpt.close();
+    expect(errors).toEqual([]);
+  }, 170_000);
+
+  test("files are dropped anywhere on the page", async () => {
+    const drop = (page: Page, name: string) =>
+      page.evaluate(`{
+        const dataTransfer = new DataTransfer();
+        dataTransfer.items.add(new File(["no weights"], "${name}"));
+        for (const kind of ["dragover", "drop"]) {
+          const event = new DragEvent(kind, { dataTransfer, bubbles: true, cancelable: true });
+          document.body.dispatchEvent(event);
+          globalThis.stays = event.defaultPrevented;
+        }
+        stays;
+      }`);
+    const page = await open("digits/");
+    await page.waitForSelector("#train:enabled");
+    expect(await drop(page, "mine.safetensors")).toBe(true);
+    await page.waitForSelector("#notice:has-text('it is no safetensors file')");
+    expect(await page.isEnabled("#train")).toBe(true);
+    await page.close();
+    expect(errors).toEqual([]);
+  });
+
+  test("playground: without its server the last output stays, and Run tries again", async () => {
+    const page = await open("playground/");
+    await page.waitForSelector("#run:enabled");
+    await page.route("**/worker.js", (route) => route.abort());
+    await page.fill("#code", "print(1 + 1);");
+    await page.click("#run");
+    await page.waitForSelector("#notice:has-text('cannot be loaded')");
+    expect((await page.locator("#output").innerText()).trim()).toBe("2");
+    errors.length = 0; // the browser's own, of the request that failed
+    await page.unroute("**/worker.js");
+    await page.fill("#code", "print(2 + 2);");
+    await page.click("#run");
+    await page.waitForSelector("#output:has-text('4')");
+    expect(await page.isVisible("#notice")).toBe(false);
+    await page.close();
+    expect(errors).toEqual([]);
+  }, 170_000);
+
   test.each(["", "digits/", "gpt/", "similarity/", "playground/", "operators/", "resnet/"])(
     "without WebGPU: %s",
     async (where) => {

@@ -7,6 +7,7 @@ import {
   find,
   hideError,
   messageOf,
+  onDrop,
   showError,
   showProgress,
   start,
@@ -67,6 +68,8 @@ class Page {
   private step = 0;
   private order: number[] = [];
   private running = false;
+  /** Whether the loop that trains has not ended yet: its last step takes a while after a click. */
+  private looping = false;
   /** What the page showed at the player's last checkpoint, which a lost device goes back to. */
   private kept: Kept = { step: 0, order: [], loss: "–", accuracy: "–" };
   /** What is to be classified next; one is under way at a time. */
@@ -100,11 +103,24 @@ class Page {
       this.pad.show(image);
       this.classify(image);
     });
-    on("train", () => (this.running ? this.pause() : this.train()));
-    on("restart", () => this.restart());
+    on("train", () => (this.running ? this.stop() : this.train()));
+    on("restart", () => this.alone(() => this.restart()));
     on("save", () => this.save());
     const input = find<HTMLInputElement>("load");
-    input.addEventListener("change", () => this.attempt(() => this.loadWeights(input)));
+    const take = (file: File | undefined) =>
+      void this.attempt(() => this.alone(() => this.loadWeights(file)));
+    input.addEventListener("change", () => {
+      const file = input.files?.[0];
+      input.value = "";
+      take(file);
+    });
+    onDrop((file) => {
+      if (input.disabled) {
+        showError(`Pause the training before you load ${file.name}.`);
+      } else {
+        take(file);
+      }
+    });
     for (const id of ["clear", "sample", "train", "save", "load"]) {
       button(id).disabled = false;
     }
@@ -118,11 +134,15 @@ class Page {
       if (error instanceof DeviceLostError) {
         this.goBack();
       }
-      this.pause();
+      if (this.looping) {
+        this.stop();
+      } else {
+        this.pause();
+      }
       showError(
         error instanceof DeviceLostError
           ? `This page lost the GPU. Training is back at step ${this.step}, where a copy of the ` +
-              `network was kept. Press ${button("train").textContent!} to go on from there.`
+              `network was kept. Press ${this.trainLabel} to go on from there.`
           : messageOf(error),
       );
     }
@@ -150,13 +170,25 @@ class Page {
   // ---- Training
 
   private async train(): Promise<void> {
-    if (this.step >= this.steps) {
-      await this.restart();
-    }
     hideError();
-    this.running = true;
-    button("train").textContent = "Pause";
-    button("restart").disabled = true;
+    this.looping = true;
+    this.disable(true);
+    try {
+      if (this.step >= this.steps) {
+        await this.restart();
+      }
+      this.running = true;
+      button("train").textContent = "Pause";
+      button("train").disabled = false;
+      await this.trainSteps();
+      await this.keep();
+    } finally {
+      this.looping = false;
+      this.pause();
+    }
+  }
+
+  private async trainSteps(): Promise<void> {
     let [begin, first] = [performance.now(), this.step];
     while (this.running && this.step < this.steps) {
       await this.trainStep();
@@ -174,8 +206,28 @@ class Page {
         await new Promise((done) => setTimeout(done));
       }
     }
-    this.pause();
-    await this.keep();
+  }
+
+  /** Ends the loop. Nothing begins or changes the network before it has ended. */
+  private stop(): void {
+    this.running = false;
+    button("train").disabled = true;
+  }
+
+  /** Changes the network while nothing else does. */
+  private async alone(work: () => Promise<void>): Promise<void> {
+    this.disable(true);
+    try {
+      await work();
+    } finally {
+      this.pause();
+    }
+  }
+
+  private disable(disabled: boolean): void {
+    for (const id of ["train", "restart", "load"]) {
+      button(id).disabled = disabled;
+    }
   }
 
   private get epochSteps(): number {
@@ -215,9 +267,14 @@ class Page {
     write("accuracy", `${(100 * share).toFixed(1)} %${share >= GOAL ? " ✓" : ""}`);
   }
 
+  private get trainLabel(): string {
+    return this.step > 0 && this.step < this.steps ? "Go on" : "Train";
+  }
+
   private pause(): void {
     this.running = false;
-    button("train").textContent = this.step > 0 && this.step < this.steps ? "Go on" : "Train";
+    button("train").textContent = this.trainLabel;
+    this.disable(false);
     button("restart").disabled = this.step === 0;
   }
 
@@ -231,7 +288,6 @@ class Page {
     await this.keep();
     // Only now: a loss before goes back to what the curve shows.
     this.plot.cut(0);
-    this.pause();
     this.classify();
   }
 
@@ -243,9 +299,7 @@ class Page {
     setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
   }
 
-  private async loadWeights(input: HTMLInputElement): Promise<void> {
-    const file = input.files?.[0];
-    input.value = "";
+  private async loadWeights(file: File | undefined): Promise<void> {
     if (file !== undefined) {
       await this.player.loadState(await file.arrayBuffer(), "model");
       hideError();

@@ -45,6 +45,8 @@ class Page {
     button("write").addEventListener("click", () => {
       if (this.running) {
         this.running = false;
+        // Until the byte under way is there: a second text would mix with the first.
+        button("write").disabled = true;
       } else {
         void this.attempt(() => this.begin());
       }
@@ -74,6 +76,7 @@ class Page {
     }
     this.running = false;
     button("write").textContent = "Write";
+    button("write").disabled = false;
     button("more").disabled = this.text === null;
   }
 

@@ -1,6 +1,6 @@
 /** The playground: an editor, and a worker that runs what is in it. */
 
-import { button, find, hideError, start, write } from "../shared/page";
+import { button, find, hideError, showError, start, write } from "../shared/page";
 import { EXAMPLES } from "./examples";
 import type { Message } from "./worker";
 
@@ -14,7 +14,7 @@ class Runner {
   constructor(listen: (message: Message) => void) {
     this.worker.addEventListener("message", ({ data }: MessageEvent<Message>) => listen(data));
     this.worker.addEventListener("error", ({ message }) =>
-      listen({ kind: "error", text: message || "the worker cannot be loaded" }),
+      listen({ kind: "error", text: message || "the worker cannot be loaded from the server" }),
     );
   }
 
@@ -31,6 +31,9 @@ class Page {
   private readonly code = find<HTMLTextAreaElement>("code");
   private readonly output = find("output");
   private runner = this.makeRunner();
+  /** Whether the worker could not be loaded; the next run tries again. */
+  private broken = false;
+  private wanted = false;
   private running = false;
   private shown = 0;
   private leaves = false;
@@ -100,10 +103,21 @@ class Page {
     hideError();
     this.output.replaceChildren();
     this.shown = 0;
+    if (this.broken) {
+      this.wanted = true;
+      this.renew();
+      return;
+    }
     this.running = true;
     button("run").textContent = "Stop";
     write("status", "Running");
     this.runner.run(this.code.value);
+  }
+
+  private renew(): void {
+    this.broken = false;
+    button("run").disabled = true;
+    this.runner = this.makeRunner();
   }
 
   private stop(): void {
@@ -115,15 +129,18 @@ class Page {
     this.runner.stop();
     this.running = false;
     button("run").textContent = "Run";
-    button("run").disabled = true;
     write("status", status);
-    this.runner = this.makeRunner();
+    this.renew();
   }
 
   private hear(message: Message): void {
     switch (message.kind) {
       case "ready":
         button("run").disabled = false;
+        if (this.wanted) {
+          this.wanted = false;
+          this.run();
+        }
         break;
       case "print":
         this.show(message.text);
@@ -136,11 +153,15 @@ class Page {
         break;
       }
       case "error":
-        this.show(message.text, "error");
         if (this.running) {
+          this.show(message.text, "error");
           this.end("Failed");
         } else {
-          write("status", "Programs cannot run here.");
+          // The output of the last run stays.
+          this.broken = true;
+          this.wanted = false;
+          button("run").disabled = false;
+          showError(`Nothing can run now: ${message.text}. Run tries again.`);
         }
     }
   }

@@ -6,6 +6,7 @@ import {
   find,
   hideError,
   messageOf,
+  onDrop,
   showError,
   showProgress,
   start,
@@ -37,6 +38,12 @@ const IMAGENET_SHORTER = 256;
 const LEAST_SIDE = 32; // halved five times
 const SHOWN_CLASSES = 8;
 
+/** Something that a visitor wants done. */
+interface Wish {
+  readonly work: () => Promise<void>;
+  readonly sees: boolean;
+}
+
 class Page {
   private readonly side = find<HTMLInputElement>("side");
   private network: ResNet18;
@@ -45,6 +52,8 @@ class Page {
   /** The picture that is shown, to be seen again by other weights. */
   private picture: CanvasImageSource | null = null;
   private busy = false;
+  /** What is to be done next. */
+  private waiting: Wish[] = [];
 
   constructor(
     state: nn.StateDict,
@@ -56,42 +65,54 @@ class Page {
     this.names = facts.names;
     this.side.value = String(side);
     this.side.disabled = false;
-    this.side.addEventListener("change", () => void this.attempt(() => this.seeAgain()));
+    this.side.addEventListener("change", () => void this.attempt(() => this.seeAgain(), true));
     write(
       "facts",
       `Trained on ${seen.toLocaleString("en")} pictures that a program drew. Of ` +
         `${held_back} others it recognizes ${(100 * accuracy).toFixed(0)} %.`,
     );
     this.addSamples(pictures);
-    const onFile = (id: string, work: (file: File) => Promise<void>) => {
+    const open = (file: File) =>
+      void this.attempt(async () => {
+        const picture = await createImageBitmap(file).catch(() => {
+          throw new Error(`${file.name} is no picture that this browser can read.`);
+        });
+        this.press(null);
+        await this.see(picture);
+      }, true);
+    const load = (file: File) => void this.attempt(() => this.load(file));
+    const onFile = (id: string, take: (file: File) => void) => {
       const input = find<HTMLInputElement>(id);
       input.disabled = false;
       input.addEventListener("change", () => {
         const file = input.files?.[0];
         input.value = "";
         if (file !== undefined) {
-          void this.attempt(() => work(file));
+          take(file);
         }
       });
     };
-    onFile("picture", async (file) => {
-      this.press(null);
-      await this.see(await createImageBitmap(file));
+    onFile("picture", open);
+    onFile("weights", load);
+    onDrop((file) => {
+      (file.type.startsWith("image/") ? open : load)(file);
     });
-    onFile("weights", (file) => this.load(file));
   }
 
-  /** One at a time. */
-  async attempt(work: () => Promise<void>): Promise<void> {
+  /** One after the other. Of pictures to be seen that still wait, the last one is enough. */
+  async attempt(work: () => Promise<void>, sees = false): Promise<void> {
+    this.waiting = [...this.waiting.filter((wish) => !(sees && wish.sees)), { work, sees }];
     if (this.busy) {
       return;
     }
     this.busy = true;
-    hideError();
-    try {
-      await work();
-    } catch (error) {
-      showError(messageOf(error));
+    for (let wish = this.waiting.shift(); wish !== undefined; wish = this.waiting.shift()) {
+      hideError();
+      try {
+        await wish.work();
+      } catch (error) {
+        showError(messageOf(error));
+      }
     }
     this.busy = false;
   }
@@ -118,7 +139,7 @@ class Page {
             this.press(choice);
             const logits = await this.see(canvas);
             this.compare(logits, k);
-          }),
+          }, true),
       );
       find("samples").append(choice);
     });

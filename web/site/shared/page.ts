@@ -50,6 +50,20 @@ export async function fetchFile(name: string): Promise<Response> {
   return response;
 }
 
+/** Takes a file that is dropped anywhere on the page, which the browser would open in its place. */
+export function onDrop(take: (file: File) => void): void {
+  addEventListener("dragover", (event) => {
+    event.preventDefault();
+  });
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    const file = event.dataTransfer?.files[0];
+    if (file !== undefined) {
+      take(file);
+    }
+  });
+}
+
 /** Begins a page: says what to do where there is no WebGPU, and shows what goes wrong. */
 export async function start(work: () => Promise<void>): Promise<void> {
   try {
