@@ -236,3 +236,105 @@ test("numbers that a type cannot hold", async () => {
   expect(await torch.full([1], -Infinity, { dtype: "float32" }).tolist()).toEqual([-Infinity]);
   expect(await torch.full([1], 1e30, { dtype: "float16" }).tolist()).toEqual([Infinity]);
 });
+
+test("the numbers of operators beside tensors, by the type that is computed in", async () => {
+  const refused = "without overflow";
+  const whole = torch.tensor([1, 2], { dtype: "int32" });
+  const x = torch.tensor([1, 2], { dtype: "float32" });
+  expect(() => whole.clamp(2 ** 40)).toThrow(refused);
+  expect(() => whole.clamp(undefined, 2 ** 40)).toThrow(refused);
+  expect(await whole.clamp(1.5).tolist()).toEqual([1.5, 2]);
+  expect(() => whole.add(whole, { alpha: 2 ** 40 })).toThrow(refused);
+  expect(() => whole.masked_fill(whole.gt(1), 2 ** 40)).toThrow(refused);
+  expect(() => x.lerp(x, 1e39)).toThrow(refused);
+  expect(() => f.threshold(x, 1e39, 0)).toThrow(refused);
+  expect(await x.masked_fill(x.gt(1), Infinity).tolist()).toEqual([1, Infinity]);
+  // Operands are converted, whatever they are.
+  expect(await x.mul(1e39).tolist()).toEqual([Infinity, Infinity]);
+  expect(await torch.tensor([NaN]).nan_to_num(1e39).tolist()).toEqual([Infinity]);
+});
+
+test("windows of max pooling that lie wholly in the padding", async () => {
+  // Of the window's places, -1 and 3, none is in the image.
+  const x = leaf([[0, 1, 2]]);
+  expect(await f.max_pool1d(x, 2, 3, 1, 4).tolist()).toEqual([[-Infinity]]);
+  expect(await slopes((one) => f.max_pool1d(one, 2, 3, 1, 4), x)).toEqual([[[0, 0, 0]]]);
+  const image = torch.arange(18, { dtype: "float32" }).reshape(1, 2, 3, 3).requires_grad_();
+  const [first] = torch.autograd.grad(f.max_pool2d(image, 2, 3, 1, 4).sum(), [image], undefined, {
+    create_graph: true,
+  }) as [Tensor];
+  expect(await first.abs().sum().item()).toBe(0);
+  // The second gradient is that of a gather.
+  const y = leaf([[1, 3, 2, 0]]);
+  const scale = leaf([[2, 5]]);
+  const [slope] = torch.autograd.grad(f.max_pool1d(y, 2).mul(scale).sum(), [y], undefined, {
+    create_graph: true,
+  }) as [Tensor];
+  expect(await slope.tolist()).toEqual([[0, 2, 5, 0]]);
+  const weight = torch.tensor([[1, 2, 3, 4]]);
+  const [of] = torch.autograd.grad(slope.mul(weight).sum(), [scale]) as [Tensor];
+  expect(await of.tolist()).toEqual([[2, 3]]);
+});
+
+test("the second gradient of log_ndtr", async () => {
+  const values = [-20, -1, 0, 1e-3, 5, 10, 12, 13];
+  const expected = [
+    ...[-0.9975367383972866, -0.8009024344296533, -0.6366197723675815, -0.6364026372687722],
+    ...[-7.433601914860709e-6, -7.694598626706419e-22, -2.5756604827956727e-31],
+    ...[-1.0398476084108857e-36],
+  ];
+  const found = (await curvature(torch.special_log_ndtr, values)) as number[];
+  found.forEach((value, k) => {
+    // Left of zero the derivative of erfcx is a difference of large numbers, as in PyTorch.
+    expect(Math.abs(value / expected[k]! - 1)).toBeLessThan(k === 0 ? 5e-3 : 1e-5);
+  });
+  expect(await slopes(torch.special_log_ndtr, leaf([NaN, Infinity, -Infinity]))).toEqual([
+    [NaN, 0, Infinity],
+  ]);
+});
+
+test("values that only the GPU knows are refused at the next await", async () => {
+  const [low, one] = [leaf([0.5, -0.1]), leaf([0.5, 1])];
+  await expect(f.binary_cross_entropy(low, one).item()).rejects.toThrow(
+    "all elements of input should be between 0 and 1",
+  );
+  await expect(f.binary_cross_entropy(one, one.add(1)).item()).rejects.toThrow(
+    "all elements of target should be between 0 and 1",
+  );
+  await expect(f.gaussian_nll_loss(one, one, low).item()).rejects.toThrow("var has negative");
+  // What was refused leaves nothing behind.
+  expect(await f.binary_cross_entropy(leaf([0.5]), leaf([1])).item()).toBeCloseTo(Math.log(2), 6);
+});
+
+test("numbers of layers, sizes and rows that do not exist", async () => {
+  const loose = (value: number) => value as never;
+  expect(() => new nn.LSTM(3, 4, { num_layers: 1.5 })).toThrow("must be int, not 1.5");
+  expect(() => new nn.GRU(3, 4.5)).toThrow("argument 'hidden_size' (position 2) must be int");
+  expect(() => new nn.RNNCell(1.5, 4)).toThrow("argument 'input_size'");
+  expect(() => new nn.Transformer({ batch_first: true, nhead: 1.5 })).toThrow("argument 'nhead'");
+  expect(() => f.local_response_norm(torch.ones([1, 2, 3]), 0)).toThrow(/at least 1/);
+  expect(() => f.local_response_norm(torch.ones([1, 2, 3]), 1.5)).toThrow("must be int");
+  expect(() => new nn.Embedding(3, 4, { padding_idx: 3 })).toThrow(/within num_embeddings/);
+  expect(() => f.embedding(torch.tensor([0]), torch.ones([3, 4]), -4)).toThrow(/num_embeddings/);
+  const [x, places] = [torch.ones([1, 1, 2]), torch.tensor([[[0, 3]]])];
+  expect(f.max_unpool1d(x, places, 2, 2, 0, [5]).shape).toEqual([1, 1, 5]);
+  expect(new nn.MaxUnpool1d(2).forward(x, places, [1, 1, 5]).shape).toEqual([1, 1, 5]);
+  expect(() => f.max_unpool1d(x, places, 2, 2, 0, [6])).toThrow(/dim 0 must be between 2 and 6/);
+  expect(() => f.max_unpool1d(x, places, 2, 2, 0, [1, 5])).toThrow(/1 or 3 elements/);
+  expect(() => torch.sum(x, loose(0.5))).toThrow("must be int or a list of ints, not 0.5");
+  // This would never end.
+  expect(() => torch.tril_indices(2, Infinity)).toThrow(TypeError);
+});
+
+test("arguments of the wrong kind, or none", () => {
+  const x = torch.ones([2]);
+  const loose = torch as unknown as Record<string, (...args: unknown[]) => unknown>;
+  expect(() => loose.cos!(2)).toThrow("cos(): argument 'input' (position 1) must be Tensor, not 2");
+  expect(() => loose.add!(x)).toThrow("add(input, other, { alpha }) is missing its argument other");
+  expect(() => loose.add!(x, [1])).toThrow("must be Tensor or Number, not [1]");
+  expect(() => loose.add!(x, x, { alpha: x })).toThrow("'alpha' must be Number, not Tensor");
+  expect(() => loose.cat!([x, 1])).toThrow("argument 'tensors' (position 1) must be a list");
+  expect(() => loose.sum!(x, 0, 1)).toThrow("'keepdim' (position 3) must be bool, not 1");
+  expect(() => loose.sum!(x, null)).toThrow("must be int or a list of ints, not null");
+  expect(() => (x as unknown as { mm: () => void }).mm()).toThrow("is missing its argument mat2");
+});

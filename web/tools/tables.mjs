@@ -10,6 +10,8 @@ const web = dirname(dirname(fileURLToPath(import.meta.url)));
 const source = join(web, "..", "torch_webgpu", "share", "wgsl");
 
 const KERNELS = [
+  "check_range",
+  "check_true",
   "conv_product",
   "fold_col2im",
   "fold_im2col",
@@ -25,6 +27,7 @@ const KERNELS = [
   "pool_average",
   "pool_average_backward",
   "pool_max",
+  "pool_max_backward",
   "reduce",
   "scan",
   "softmax_rows",

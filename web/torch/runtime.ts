@@ -58,6 +58,8 @@ export class Runtime {
   /** Why the device was lost. Its tensors are gone, so all that follows raises. */
   private lost: string | undefined;
   private errorsUsed = false;
+  // Of checks of values, by the codes that kernels write; code 1 is an index out of range.
+  private readonly messages = ["", ""];
 
   constructor(readonly device: GPUDevice) {
     this.alignment = device.limits.minUniformBufferOffsetAlignment;
@@ -262,7 +264,7 @@ export class Runtime {
 
   /**
    * The bytes [begin, begin + length) of a buffer when all work so far is done. Raises for an index
-   * out of range, and for anything that WebGPU reported.
+   * out of range, for values that an operator refuses, and for anything that WebGPU reported.
    */
   async read(block: Block, begin: number, length: number): Promise<ArrayBuffer> {
     this.check();
@@ -293,6 +295,9 @@ export class Runtime {
     const bytes = mapped.slice(begin - first, begin - first + length);
     const errors = new Uint32Array(mapped.slice(size));
     staging.destroy();
+    if (withErrors && errors[0]! > 1) {
+      throw new RuntimeError(this.messages[errors[0]!]!);
+    }
     if (withErrors && errors[0] !== 0) {
       const index = (BigInt(errors[2]! | 0) << 32n) | BigInt(errors[1]!);
       throw new RangeError(
@@ -300,6 +305,12 @@ export class Runtime {
       );
     }
     return bytes;
+  }
+
+  /** What a kernel writes for an error that the next read raises with this message. */
+  errorCode(message: string): number {
+    const found = this.messages.indexOf(message, 2);
+    return found >= 0 ? found : this.messages.push(message) - 1;
   }
 
   /** Waits until all work so far is done. */

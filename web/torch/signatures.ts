@@ -122,7 +122,7 @@ const PLAIN: Record<Signature, string> = {
   "input indices dim:int": "take_along_dim",
   "input index": "take",
   "input indices:any": "index_get",
-  "input indices:any values:tensor accumulate": "index_put index_put_",
+  "input indices:any! values:tensor accumulate": "index_put index_put_",
   "input weight padding_idx": "embedding",
   "input num_classes": "one_hot",
   "x1 x2 p eps keepdim": "pairwise_distance",
@@ -138,7 +138,7 @@ const PLAIN: Record<Signature, string> = {
   "input dim:int start:int end:int step": "slice",
   "input dim:int start! length!": "narrow",
   "input diagonal": "diag tril triu",
-  "input split_size dim:int": "split",
+  "input split_size! dim:int": "split",
   "input chunks dim:int": "chunk",
   "input dimension size:int step": "unfold",
   "input size stride:ints storage_offset": "as_strided",
@@ -180,7 +180,7 @@ const PLAIN: Record<Signature, string> = {
   "x1 x2 p": "cdist",
   "input other:tensor dim:int": "cross",
   "a:tensor b:tensor dims:any": "tensordot",
-  "input sizes...": "view reshape expand repeat",
+  "input sizes...": "view reshape expand repeat sum_to_size",
   "input dims...": "permute tile flip",
   "tensors...": "atleast_1d atleast_2d atleast_3d block_diag broadcast_tensors cartesian_prod",
   "equation:text! operands:tensors...": "einsum",
@@ -247,10 +247,10 @@ const FUNCTIONS: Record<string, Signature> = {
   cumulative_trapezoid: "y x:tensor? | dx dim:int",
   // Factories
   logspace: `start:number end:number steps base | ${TYPED}`,
-  new_empty: `input size | ${TYPED}`,
-  new_full: `input size fill_value | ${TYPED}`,
-  new_ones: `input size | ${TYPED}`,
-  new_zeros: `input size | ${TYPED}`,
+  new_empty: `input size! | ${TYPED}`,
+  new_full: `input size! fill_value! | ${TYPED}`,
+  new_ones: `input size! | ${TYPED}`,
+  new_zeros: `input size! | ${TYPED}`,
   tril_indices: `row col offset | ${TYPED}`,
   triu_indices: `row col offset | ${TYPED}`,
   // Comparison
@@ -326,6 +326,7 @@ const FUNCTIONAL: Record<string, Signature> = {
   one_hot: "tensor num_classes",
   pad: "input pad mode value",
   unfold: "input kernel_size dilation padding stride",
+  unfold_image: "input kernel_size dilation padding stride",
 };
 
 // What exists of one to three dimensions.
@@ -340,9 +341,9 @@ for (const dims of [1, 2, 3]) {
     [`avg_pool${dims}d`]: `input ${AVG_POOL}${dims === 1 ? "" : " divisor_override"}`,
     [`lp_pool${dims}d`]: "input norm_type kernel_size stride ceil_mode",
     [`max_unpool${dims}d`]: "input indices kernel_size stride padding output_size",
-    [`adaptive_avg_pool${dims}d`]: "input output_size",
-    [`adaptive_max_pool${dims}d`]: "input output_size",
-    [`adaptive_max_pool${dims}d_with_indices`]: "input output_size",
+    [`adaptive_avg_pool${dims}d`]: "input output_size!",
+    [`adaptive_max_pool${dims}d`]: "input output_size!",
+    [`adaptive_max_pool${dims}d_with_indices`]: "input output_size!",
   });
 }
 

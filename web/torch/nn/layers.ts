@@ -211,8 +211,12 @@ export class Embedding extends Module {
     private readonly options: { padding_idx?: number } = {},
   ) {
     super();
-    this.weight = new Parameter(randn([num_embeddings, embedding_dim]));
     const { padding_idx } = options;
+    check(
+      padding_idx === undefined || (padding_idx < num_embeddings && padding_idx >= -num_embeddings),
+      () => "Padding_idx must be within num_embeddings",
+    );
+    this.weight = new Parameter(randn([num_embeddings, embedding_dim]));
     if (padding_idx !== undefined) {
       this.weight.detach().select(0, padding_idx).zero_();
     }
@@ -615,10 +619,32 @@ function pairwise<A extends unknown[]>(
 }
 export const CosineSimilarity = pairwise(f.cosine_similarity);
 export const PairwiseDistance = pairwise(f.pairwise_distance);
-type Unpooling = [kernel_size: Sizes, stride?: Sizes, padding?: Sizes];
-export const MaxUnpool1d = pairwise<Unpooling>(f.max_unpool1d);
-export const MaxUnpool2d = pairwise<Unpooling>(f.max_unpool2d);
-export const MaxUnpool3d = pairwise<Unpooling>(f.max_unpool3d);
+
+const unpooling = (
+  call: typeof f.max_unpool1d,
+): new (
+  kernel_size: Sizes,
+  stride?: Sizes,
+  padding?: Sizes,
+) => {
+  forward(input: Tensor, indices: Tensor, output_size?: readonly number[]): Tensor;
+} & Module =>
+  class extends Module {
+    constructor(
+      private readonly kernel_size: Sizes,
+      private readonly stride?: Sizes,
+      private readonly padding?: Sizes,
+    ) {
+      super();
+    }
+
+    override forward(input: Tensor, indices: Tensor, output_size?: readonly number[]): Tensor {
+      return call(input, indices, this.kernel_size, this.stride, this.padding, output_size);
+    }
+  };
+export const MaxUnpool1d = unpooling(f.max_unpool1d);
+export const MaxUnpool2d = unpooling(f.max_unpool2d);
+export const MaxUnpool3d = unpooling(f.max_unpool3d);
 
 export class PReLU extends Module {
   weight: Parameter;

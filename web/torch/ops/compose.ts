@@ -4,7 +4,8 @@ import { isFloating, type DType } from "../dtype";
 import { check, NotImplementedError } from "../errors";
 import { numelOf, Tensor } from "../tensor";
 import { broadcastShapes } from "./collapse";
-import { copyInto, elementwise } from "./elementwise";
+import { checkRoom, requireTrue } from "./checks";
+import { copyInto, elementwise, isTensor } from "./elementwise";
 import { arange, eye, linspace, tensor, zeros, type Options } from "./factory";
 import { gather } from "./indexing";
 import { mm, type BetaAlpha } from "./matmul";
@@ -51,6 +52,14 @@ export function addr(
   { beta = 1, alpha = 1 }: BetaAlpha = {},
 ): Tensor {
   check(vec1.dim() === 1 && vec2.dim() === 1, () => "addr: Expected 1-D arguments");
+  self.expand(vec1.numel(), vec2.numel()); // raises if it does not broadcast to the product
+  for (const [name, value] of Object.entries({ beta, alpha })) {
+    const whole = !isFloating(self.dtype) && !isFloating(vec1.dtype) && !isFloating(vec2.dtype);
+    check(
+      !whole || Number.isInteger(value),
+      () => `For integral input tensors, argument ${name} must not be a floating point number.`,
+    );
+  }
   return elementwise("addr", [self, vec1.unsqueeze(1), vec2], { scalars: [beta, alpha] });
 }
 
@@ -81,6 +90,13 @@ export function cdist(x1: Tensor, x2: Tensor, p = 2): Tensor {
     x1.dim() >= 2 && x2.dim() >= 2 && x1.shape.at(-1) === x2.shape.at(-1),
     () => "X1 and X2 must have the same number of columns",
   );
+  check(p >= 0, () => "cdist only supports non-negative p values");
+  Object.entries({ X1: x1, X2: x2 }).forEach(([name, x]) => {
+    check(
+      isFloating(x.dtype),
+      () => `cdist only supports floating-point dtypes, ${name} got: ${x.dtype}`,
+    );
+  });
   return x1.unsqueeze(-2).sub(x2.unsqueeze(-3)).norm(p, -1);
 }
 
@@ -102,6 +118,10 @@ export function diff(self: Tensor, n = 1, dim = -1, prepend?: Tensor, append?: T
 
 /** The areas between neighbours, as wide as `x` or `dx` says. */
 function strips(y: Tensor, x: Tensor | undefined, dx: number, dim: number): Tensor {
+  check(
+    y.dtype !== "bool" && x?.dtype !== "bool",
+    () => "trapezoid: received a bool input for `y` or `x`, but bool is not supported",
+  );
   const [after, before] = [slice(y, dim, 1), slice(y, dim, 0, y.size(dim) - 1)];
   const sums = after.add(before).mul(0.5);
   if (x === undefined) {
@@ -126,11 +146,18 @@ export const cumulative_trapezoid = (
 
 /** Whether each element is one of `test_elements`. */
 export function isin(
-  elements: Tensor,
-  test_elements: Tensor,
+  elements: Tensor | number,
+  test_elements: Tensor | number,
   { invert = false }: { assume_unique?: boolean; invert?: boolean } = {},
 ): Tensor {
-  const found = elements.unsqueeze(-1).eq(test_elements.reshape(-1)).any(-1);
+  const [values, among] = [elements, test_elements].map((one) =>
+    isTensor(one) ? one : tensor(one),
+  ) as [Tensor, Tensor];
+  check(
+    values.dtype !== "bool" && among.dtype !== "bool",
+    () => "Unsupported input type encountered for isin(): Bool",
+  );
+  const found = values.unsqueeze(-1).eq(among.reshape(-1)).any(-1);
   return invert ? found.logical_not() : found;
 }
 
@@ -151,6 +178,10 @@ export function tensordot(
   second: Tensor,
   dims: number | readonly [readonly number[], readonly number[]] = 2,
 ): Tensor {
+  check(
+    typeof dims === "number" ? Number.isInteger(dims) && dims >= 0 : dims.length === 2,
+    () => `tensordot expects dims >= 0 or two lists of them, but got dims=${String(dims)}`,
+  );
   const [from, of] =
     typeof dims === "number"
       ? [
@@ -227,13 +258,20 @@ export function trace(self: Tensor): Tensor {
 
 /** Products of vectors of three elements along `dim`. */
 export function cross(self: Tensor, other: Tensor, dim?: number): Tensor {
-  const shape = broadcastShapes(self.shape, other.shape);
-  const [a, b] = [self.expand(shape), other.expand(shape)];
-  const d = a.wrapDim(dim ?? shape.indexOf(3));
   check(
-    shape[d] === 3,
-    () => `inputs dimension ${d} must have length 3. Got ${String(self.shape[d])}`,
+    self.dim() === other.dim(),
+    () => "linalg.cross: inputs must have the same number of dimensions.",
   );
+  const shape = broadcastShapes(self.shape, other.shape);
+  const first = shape.findIndex((_, k) => self.shape[k] === 3 && other.shape[k] === 3);
+  check(dim !== undefined || first >= 0, () => "no dimension of size 3 in input");
+  const d = self.wrapDim(dim ?? first);
+  check(
+    self.shape[d] === 3 && other.shape[d] === 3,
+    () =>
+      `linalg.cross: inputs dimension ${d} must have length 3. Got ${String(self.shape[d])} and ${String(other.shape[d])}`,
+  );
+  const [a, b] = [self.expand(shape), other.expand(shape)];
   return a
     .roll(-1, d)
     .mul(b.roll(-2, d))
@@ -279,6 +317,9 @@ export function block_diag(...tensors: Tensor[]): Tensor {
 
 /** All combinations of elements of vectors, as rows. */
 export function cartesian_prod(...tensors: Tensor[]): Tensor {
+  tensors.forEach(({ shape }) => {
+    check(shape.length === 1, () => `Expect a 1D vector, but got shape [${shape.join(", ")}]`);
+  });
   return tensors.length === 1
     ? tensors[0]!
     : movement.stack(
@@ -287,12 +328,22 @@ export function cartesian_prod(...tensors: Tensor[]): Tensor {
       );
 }
 
-export const fliplr = (self: Tensor): Tensor => flip(self, 1);
-export const flipud = (self: Tensor): Tensor => flip(self, 0);
+export function fliplr(self: Tensor): Tensor {
+  check(self.dim() >= 2, () => "Input must be >= 2-d.");
+  return flip(self, 1);
+}
+export function flipud(self: Tensor): Tensor {
+  check(self.dim() >= 1, () => "Input must be >= 1-d.");
+  return flip(self, 0);
+}
 
 /** Turned by quarters from the first of `dims` to the second. */
 export function rot90(self: Tensor, k = 1, dims: readonly [number, number] = [0, 1]): Tensor {
   const [a, b] = [self.wrapDim(dims[0]), self.wrapDim(dims[1])];
+  check(
+    (dims as readonly number[]).length === 2,
+    () => `expected total rotation dims == 2, but got dims = ${dims.length}`,
+  );
   check(a !== b, () => "expected rotation dims to be different");
   switch (((k % 4) + 4) % 4) {
     case 1:
@@ -312,6 +363,9 @@ export function tensor_split(self: Tensor, parts: number | readonly number[], di
     throw new NotImplementedError("tensor_split(): the places as a tensor");
   }
   const size = self.size(dim);
+  if (typeof parts === "number") {
+    checkRoom(parts);
+  }
   const inside = (place: number): number =>
     Math.min(Math.max(place < 0 ? place + size : place, 0), size);
   const ends =
@@ -416,8 +470,17 @@ export function masked_scatter(self: Tensor, mask: Tensor, source: Tensor): Tens
   if (numelOf(shape) === 0) {
     return self.expand(shape).clone();
   }
-  const places = chosen.reshape(-1).cumsum(0).sub(1).clamp_min(0);
-  const from = gather(source.reshape(-1), 0, places.clamp_max(Math.max(source.numel() - 1, 0)));
+  const counts = chosen.reshape(-1).cumsum(0);
+  requireTrue(
+    "masked_scatter",
+    counts.narrow(0, counts.numel() - 1, 1).le(source.numel()),
+    "Number of elements of source < number of ones in mask",
+  );
+  if (source.numel() === 0) {
+    return self.expand(shape).clone();
+  }
+  const places = counts.sub(1).clamp(0, source.numel() - 1);
+  const from = gather(source.reshape(-1), 0, places);
   return pointwise.where(chosen, from.reshape(shape), self.expand(shape));
 }
 
@@ -429,6 +492,10 @@ function triangleIndices(
   wanted: (row: number, column: number) => boolean,
   dtype: DType,
 ): Tensor {
+  for (const [name, size] of Object.entries({ row: rows, col: columns })) {
+    check(size >= 0, () => `${name} must be non-negative, got${size}`);
+  }
+  checkRoom(rows * columns);
   const places: [number, number][] = [];
   for (let row = 0; row < rows; row++) {
     for (let column = 0; column < columns; column++) {

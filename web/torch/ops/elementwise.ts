@@ -186,6 +186,26 @@ function operandValue(value: Scalar, compute: DType, row: PointwiseRow): Scalar 
   return value;
 }
 
+// The least and the largest numbers of dtypes; PyTorch makes float16 of any number that float32 has.
+const FLOAT = [-3.4028234663852886e38, 3.4028234663852886e38, "float"] as const;
+const LIMITS: Record<DType, readonly [least: number, most: number, name: string]> = {
+  float32: FLOAT,
+  float16: FLOAT,
+  int32: [-(2 ** 31), 2 ** 31 - 1, "int"],
+  int64: [-(2 ** 63), 2 ** 63 - 1, "int64_t"],
+  bool: [-Infinity, Infinity, "bool"],
+};
+
+/** Raises for a number that `dtype` cannot hold. */
+export function checkFits(value: Scalar, dtype: DType): void {
+  const [least, most, name] = LIMITS[dtype];
+  const number = Number(value);
+  check(
+    (number >= least && number <= most) || (isFloating(dtype) && !(Math.abs(number) < Infinity)),
+    () => `value cannot be converted to type ${name} without overflow`,
+  );
+}
+
 function rowOf(label: string, rowName: string, compute: DType, scalars: readonly Scalar[]): string {
   const row = pointwiseRows[rowName];
   if (row === undefined) {
@@ -220,6 +240,11 @@ export function elementwise(
     options.compute ?? (options.promotion === "float" && !isFloating(common) ? "float32" : common);
   const served = rowOf(label, rowName, compute, scalars);
   const row = pointwiseRows[served]!;
+  if (!pointwiseRows[rowName]!.any_argument || !isFloating(compute)) {
+    scalars.forEach((value) => {
+      checkFits(value, compute);
+    });
+  }
   const result = row.result === "bool" ? "bool" : compute;
   const shape = broadcastShapes(...tensors.map((t) => t.shape));
   const recorded = records(tensors) && isFloating(result);

@@ -5,7 +5,8 @@ import { shaderDType } from "../launch";
 import { Tensor, type Nested } from "../tensor";
 import { pointwiseRows } from "../wgsl/data";
 import { bitsOf } from "../wgsl/dtypes";
-import { dispatchRow } from "./elementwise";
+import { checkRoom } from "./checks";
+import { checkFits, dispatchRow } from "./elementwise";
 
 export interface Options {
   dtype?: DType;
@@ -105,22 +106,6 @@ function dtypeOf(options: Options, otherwise: DType): DType {
   return dtype;
 }
 
-// The largest numbers of types that have fewer than JavaScript. PyTorch makes float16 of any number.
-const LARGEST: Partial<Record<DType, [least: number, most: number, name: string]>> = {
-  float32: [-3.4028234663852886e38, 3.4028234663852886e38, "float"],
-  int32: [-(2 ** 31), 2 ** 31 - 1, "int"],
-};
-
-/** Raises for a number that a tensor of `dtype` cannot hold. */
-function checkFits(value: Scalar, dtype: DType): void {
-  const [least, most, name] = LARGEST[dtype] ?? [-Infinity, Infinity, ""];
-  const number = Number(value);
-  check(
-    !(number < least || number > most) || (dtype === "float32" && Math.abs(number) === Infinity),
-    () => `value cannot be converted to type ${name} without overflow`,
-  );
-}
-
 export function full(shape: readonly number[], value: Scalar, options: Options = {}): Tensor {
   const natural =
     typeof value === "boolean"
@@ -169,15 +154,22 @@ export function arange(...args: (number | Options)[]): Tensor {
   const options = typeof args.at(-1) === "object" ? (args.pop() as Options) : {};
   const given = (args as (number | undefined)[]).filter((one) => one !== undefined);
   const dtype = dtypeOf(options, given.every(Number.isInteger) ? "int64" : "float32");
+  given.forEach((value) => {
+    checkFits(value, dtype);
+  });
   const numbers = isFloating(dtype) ? given : given.map(Math.trunc);
   const [start, end, step] =
     numbers.length === 1 ? [0, numbers[0]!, 1] : [numbers[0]!, numbers[1]!, numbers[2] ?? 1];
   check(step !== 0, () => "step must be nonzero");
+  // Before they are cut to integers.
+  const [from, to] = given.length === 1 ? [0, given[0]!] : [given[0]!, given[1]!];
+  check(Number.isFinite(from) && Number.isFinite(to), () => `unsupported range: ${from} -> ${to}`);
   check(
-    step > 0 ? end >= start : end <= start,
+    step > 0 ? to >= from : to <= from,
     () => "upper bound and lower bound inconsistent with step sign",
   );
   const count = Math.ceil((end - start) / step);
+  checkRoom(count);
   const values = Float64Array.from({ length: count }, (_, i) => start + i * step);
   return finished(fromValues(values, [count], dtype), options);
 }
@@ -185,6 +177,9 @@ export function arange(...args: (number | Options)[]): Tensor {
 /** Counts from both ends, as PyTorch does, so that the last value is exact. */
 export function linspace(start: number, end: number, steps: number, options: Options = {}): Tensor {
   check(steps >= 0, () => "number of steps must be non-negative");
+  checkRoom(steps);
+  checkFits(start, dtypeOf(options, "float32"));
+  checkFits(end, dtypeOf(options, "float32"));
   const step = steps > 1 ? (end - start) / (steps - 1) : 0;
   const values = Float64Array.from({ length: steps }, (_, i) =>
     i < steps / 2 ? start + step * i : end - step * (steps - 1 - i),
@@ -196,6 +191,10 @@ export function linspace(start: number, end: number, steps: number, options: Opt
 }
 
 export function eye(n: number, m = n, options: Options = {}): Tensor {
+  for (const [name, size] of Object.entries({ n, m })) {
+    check(size >= 0, () => `${name} must be greater or equal to 0, got ${size}`);
+  }
+  checkRoom(n * m);
   const values = new Float64Array(n * m);
   for (let i = 0; i < Math.min(n, m); i++) {
     values[i * m + i] = 1;

@@ -73,6 +73,9 @@ export function local_response_norm(
     input.dim() >= 3,
     () => `Expected 3D or higher dimensionality input (got ${input.dim()} dimensions)`,
   );
+  if (input.numel() === 0) {
+    return input;
+  }
   const [batch, channels] = input.shape as [number, number];
   const squares = input.mul(input).reshape(batch, 1, channels, -1);
   const before = Math.floor(size / 2);
@@ -109,6 +112,31 @@ export const lp_pool1d = lpPool(1);
 export const lp_pool2d = lpPool(2);
 export const lp_pool3d = lpPool(3);
 
+// A stride leaves sizes open; `given` may have those of batch and channels in front.
+function unpooledSize(
+  given: readonly number[],
+  natural: readonly number[],
+  steps: readonly number[],
+): number[] {
+  const dims = natural.length;
+  if (![dims, dims + 2].includes(given.length)) {
+    throw new RangeError(
+      `output_size should be a sequence containing ${dims} or ${dims + 2} elements, but it has a length of ` +
+        `'${given.length}'`,
+    );
+  }
+  const sizes = given.slice(-dims);
+  sizes.forEach((size, d) => {
+    const [least, most] = [natural[d]! - steps[d]!, natural[d]! + steps[d]!];
+    if (!(Number.isInteger(size) && size > least && size < most)) {
+      throw new RangeError(
+        `invalid output_size "[${sizes.join(", ")}]" (dim ${d} must be between ${least} and ${most})`,
+      );
+    }
+  });
+  return sizes;
+}
+
 /** Maxima back to where they were found, zeros elsewhere. */
 const maxUnpool =
   (dims: number) =>
@@ -130,9 +158,10 @@ const maxUnpool =
     const steps = stride === undefined ? kernel : listOf(stride, dims, "stride");
     const around = listOf(padding, dims, "padding");
     const before = input.shape.slice(0, -dims);
-    const sizes =
-      output_size?.slice(-dims) ??
-      kernel.map((size, d) => (input.shape.at(d - dims)! - 1) * steps[d]! - 2 * around[d]! + size);
+    const natural = kernel.map(
+      (size, d) => (input.shape.at(d - dims)! - 1) * steps[d]! - 2 * around[d]! + size,
+    );
+    const sizes = output_size === undefined ? natural : unpooledSize(output_size, natural, steps);
     const flat = zeros([...before, numelOf(sizes)], { dtype: input.dtype });
     return scatter(flat, -1, indices.flatten(-dims), input.flatten(-dims)).reshape([
       ...before,

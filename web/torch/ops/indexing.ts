@@ -128,6 +128,7 @@ export function index_select(self: Tensor, dim: number, index: Tensor): Tensor {
   checkIndex("index_select", index);
   check(index.dim() <= 1, () => "index_select(): Index is supposed to be a vector");
   if (self.dim() === 0) {
+    self.wrapDim(dim);
     return index_select(self.reshape(1), 0, index).reshape([]);
   }
   const d = self.wrapDim(dim);
@@ -159,11 +160,18 @@ export function index_add(
     index.numel() === (source.shape[d] ?? 1) && source.dim() === self.dim(),
     () => `index_add_(): Number of indices (${index.numel()}) should be equal to source.size(dim)`,
   );
+  check(
+    source.shape.every((size, k) => k === d || size === self.shape[k]),
+    () =>
+      `source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = ` +
+      `[${self.shape.join(", ")}] source.shape = [${source.shape.join(", ")}]`,
+  );
   if (self.dim() === 0) {
     return index_add(self.reshape(1), 0, index, source.reshape(1), { alpha }).reshape([]);
   }
   const out = self.detach().clone();
-  const terms = alpha === 1 ? source : source.mul(alpha);
+  const terms =
+    alpha === 1 ? source : source.mul(isFloating(self.dtype) ? alpha : Math.trunc(alpha));
   moveSlices("index_add", "add", out, d, index, terms.detach(), true);
   const used = saved(index);
   return record(out, "IndexAddBackward0", [self, terms], (g) => [g, index_select(g, d, used())]);
@@ -171,7 +179,14 @@ export function index_add(
 
 /** self with the slices at the places of `index` replaced by those of `source`. */
 export function index_copy(self: Tensor, dim: number, index: Tensor, source: Tensor): Tensor {
-  checkIndex("index_copy", index);
+  check(
+    index.dtype === "int64",
+    () => `index_copy_(): Expected a long tensor for index, but got ${index.dtype}`,
+  );
+  check(
+    index.dim() <= 1,
+    () => `index_copy_(): Index should have dimension 1 or 0 (got ${index.dim()})`,
+  );
   check(
     self.dtype === source.dtype,
     () => "index_copy_(): self and source expected to have the same dtype",
@@ -186,6 +201,14 @@ export function index_copy(self: Tensor, dim: number, index: Tensor, source: Ten
       `index_copy_(): Number of indices (${index.numel()}) should be equal to source.size(dim) ` +
       `(${source.shape[d] ?? 1})`,
   );
+  check(
+    source.dim() === self.dim() &&
+      source.shape.every((size, k) => k === d || size === self.shape[k]),
+    () =>
+      `index_copy_(): Source/destination tensor must have same slice shapes. Destination slice shape: ` +
+      `[${self.shape.toSpliced(d, 1).join(", ")}] at dimension ${d} and source slice shape: ` +
+      `[${source.shape.toSpliced(d, 1).join(", ")}] at dimension 0.`,
+  );
   const out = self.detach().clone();
   moveSlices("index_copy", "copy", out, d, index, source.detach(), true);
   const used = saved(index);
@@ -196,7 +219,8 @@ export function index_copy(self: Tensor, dim: number, index: Tensor, source: Ten
 }
 
 export function index_fill(self: Tensor, dim: number, index: Tensor, value: Scalar): Tensor {
-  checkIndex("index_fill", index);
+  check(index.dtype === "int64", () => "index_fill_(): Expected dtype int64 for index.");
+  check(index.dim() <= 1, () => "Index has to be a vector/scalar");
   const d = self.wrapDim(dim);
   if (typeof value === "object") {
     throw new NotImplementedError("index_fill(): the value as a tensor");
@@ -253,6 +277,7 @@ function movePlaces(
 
 export function gather(self: Tensor, dim: number, index: Tensor): Tensor {
   if (self.dim() === 0 || index.dim() === 0) {
+    self.wrapDim(dim);
     const flat = gather(self.reshape(-1), 0, index.reshape(-1));
     return flat.reshape(index.shape);
   }
@@ -276,6 +301,7 @@ function scatterInto(
   source: Tensor,
 ): void {
   if (out.dim() === 0) {
+    out.wrapDim(dim);
     scatterInto(label, mode, out.view(1), 0, index.reshape(-1), source.reshape(-1));
     return;
   }
@@ -445,6 +471,10 @@ const wrapped = (indices: Tensor, size: number): Tensor =>
   where(indices.lt(0), indices.add(size), indices);
 
 export function take_along_dim(self: Tensor, indices: Tensor, dim?: number): Tensor {
+  check(
+    indices.dtype === "int64",
+    () => `torch.take_along_dim(): dtype of indices should be Long but got ${indices.dtype}`,
+  );
   if (dim === undefined) {
     return take_along_dim(self.reshape(-1), indices.reshape(-1), 0);
   }
@@ -459,6 +489,10 @@ export function take_along_dim(self: Tensor, indices: Tensor, dim?: number): Ten
 }
 
 export function take(self: Tensor, index: Tensor): Tensor {
+  check(
+    index.dtype === "int64",
+    () => `take(): Expected a long tensor for index, but got ${index.dtype}`,
+  );
   return index_get(self.reshape(-1), [index]);
 }
 
@@ -473,6 +507,10 @@ interface Plan {
 // The dimensions of x[indices]: those of the index tensors stand in place of the indexed ones if these are
 // neighbours, and first otherwise.
 function plan(self: Tensor, indices: readonly (Tensor | undefined)[]): Plan {
+  check(
+    indices.some((index) => index !== undefined),
+    () => "at least one index must be provided",
+  );
   const given = indices.flatMap((index, d) => (index === undefined ? [] : [{ index, d }]));
   for (const { index } of given) {
     if (index.dtype === "bool") {
@@ -594,6 +632,10 @@ export function embedding(input: Tensor, weight: Tensor, padding_idx?: number): 
   check(weight.dim() === 2, () => "'weight' must be 2-D");
   checkIndex("embedding", input);
   const [rows, width] = weight.shape as [number, number];
+  check(
+    padding_idx === undefined || (padding_idx < rows && padding_idx >= -rows),
+    () => "Padding_idx must be within num_embeddings",
+  );
   const flat = input.reshape(-1);
   const out = Tensor.empty([flat.numel(), width], weight.dtype);
   moveSlices("embedding", "copy", weight, 0, flat, out, false);

@@ -1,7 +1,8 @@
 // Losses and attention, made of other operators.
-import { isFloating } from "../dtype";
+import { dtypeInfo, isFloating } from "../dtype";
 import { check } from "../errors";
 import { Tensor } from "../tensor";
+import { requireProbabilities, requireTrue } from "./checks";
 import { elementwise } from "./elementwise";
 import { full, ones, zeros_like } from "./factory";
 import { gather } from "./indexing";
@@ -34,8 +35,14 @@ function reduced(losses: Tensor, { reduction = "mean" }: Reduced): Tensor {
   }
 }
 
+// Booleans among numbers are numbers, for the gradient too.
+const numbers = (input: Tensor, target: Tensor): [Tensor, Tensor] => [
+  input.dtype === "bool" ? input.to(target.dtype) : input,
+  target.dtype === "bool" ? target.to(input.dtype) : target,
+];
+
 export const mse_loss = (input: Tensor, target: Tensor, options: Reduced = {}): Tensor =>
-  reduced(elementwise("mse", [input, target], { label: "mse_loss" }), options);
+  reduced(elementwise("mse", numbers(input, target), { label: "mse_loss" }), options);
 export const l1_loss = (input: Tensor, target: Tensor, options: Reduced = {}): Tensor =>
   reduced(input.sub(target).abs(), options);
 export const smooth_l1_loss = (
@@ -45,7 +52,7 @@ export const smooth_l1_loss = (
 ): Tensor => {
   check(beta >= 0, () => "smooth_l1_loss does not support negative values for beta.");
   return reduced(
-    elementwise("smooth_l1", [input, target], { label: "smooth_l1_loss", scalars: [beta] }),
+    elementwise("smooth_l1", numbers(input, target), { label: "smooth_l1_loss", scalars: [beta] }),
     options,
   );
 };
@@ -56,7 +63,7 @@ export const huber_loss = (
 ): Tensor => {
   check(delta > 0, () => "huber_loss does not support non-positive values for delta.");
   return reduced(
-    elementwise("huber", [input, target], { label: "huber_loss", scalars: [delta] }),
+    elementwise("huber", numbers(input, target), { label: "huber_loss", scalars: [delta] }),
     options,
   );
 };
@@ -71,6 +78,14 @@ export function binary_cross_entropy(
       `Using a target size ([${target.shape.join(", ")}]) that is different to the input size ` +
         `([${input.shape.join(", ")}]) is deprecated. Please ensure they have the same size.`,
     );
+  }
+  check(
+    input.dtype === target.dtype,
+    () => `Found dtype ${dtypeInfo(target.dtype).name} but expected ${dtypeInfo(input.dtype).name}`,
+  );
+  for (const [name, one] of Object.entries({ input, target })) {
+    const message = `all elements of ${name} should be between 0 and 1`;
+    requireProbabilities("binary_cross_entropy", one, message);
   }
   const losses = elementwise("binary_cross_entropy", [input, target]);
   return reduced(weight === undefined ? losses : losses.mul(weight), options);
@@ -153,6 +168,13 @@ export function cross_entropy(
   );
   const d = input.dim() === 1 ? 0 : 1;
   const classes = input.shape[d]!;
+  const own = isFloating(target.dtype) ? input.shape : input.shape.toSpliced(d, 1);
+  if (own.join() !== target.shape.join()) {
+    throw new RangeError(
+      `Expected target of shape [${own.join(", ")}] for input of shape [${input.shape.join(", ")}], but got ` +
+        `[${target.shape.join(", ")}]`,
+    );
+  }
   const log = log_softmax(input, d);
   const shape = input.shape.map((_, k) => (k === d ? classes : 1));
   const weighted = weight === undefined ? log : log.mul(weight.reshape(shape));
@@ -189,6 +211,10 @@ export function kl_div(
     reduction = "mean",
   }: { log_target?: boolean; reduction?: Reduction | "batchmean" } = {},
 ): Tensor {
+  check(
+    isFloating(input.dtype) && isFloating(target.dtype),
+    () => "kl_div: Integral inputs not supported.",
+  );
   const losses = log_target
     ? target.exp().mul(target.sub(input))
     : target.xlogy(target).sub(target.mul(input));
@@ -302,8 +328,15 @@ export function triplet_margin_with_distance_loss(
 }
 
 /** log(1 + exp(-target * input)), where the target is 1 or -1. */
-export const soft_margin_loss = (input: Tensor, target: Tensor, options: Reduced = {}): Tensor =>
-  reduced(input.mul(target).neg().exp().log1p(), options);
+export function soft_margin_loss(input: Tensor, target: Tensor, options: Reduced = {}): Tensor {
+  const losses = input.neg().mul(target).exp().log1p();
+  check(
+    losses.shape.join() === input.shape.join(),
+    () =>
+      `output with shape [${input.shape.join(", ")}] doesn't match the broadcast shape [${losses.shape.join(", ")}]`,
+  );
+  return reduced(losses, options);
+}
 
 export function multilabel_soft_margin_loss(
   input: Tensor,
@@ -314,7 +347,10 @@ export function multilabel_soft_margin_loss(
     .mul(logsigmoid(input))
     .add(target.rsub(1).mul(logsigmoid(input.neg())))
     .neg();
-  return reduced((weight === undefined ? losses : losses.mul(weight)).mean(-1), options);
+  // The classes' dimension is the input's, also where a weight has more.
+  const d = input.wrapDim(-1);
+  const all = weight === undefined ? losses : losses.mul(weight);
+  return reduced(all.sum(d).div(input.shape[d] ?? 1), options);
 }
 
 /** How far the other classes come near the target's, by the margin. */
@@ -334,12 +370,21 @@ export function multi_margin_loss(
 ): Tensor {
   check(p === 1 || p === 2, () => "only p == 1 and p == 2 supported");
   const scores = input.dim() === 2 ? input : input.reshape(1, -1);
+  check(
+    target.dim() <= 1 && target.numel() === scores.shape[0],
+    () =>
+      `inconsistent target size, expected ${scores.shape[0]!} but got [${target.shape.join(", ")}]`,
+  );
+  check(
+    weight === undefined || (weight.dim() <= 1 && weight.numel() === scores.shape[1]),
+    () =>
+      `inconsistent weight size, expected ${scores.shape[1]!} but got [${weight!.shape.join(", ")}]`,
+  );
   const index = target.reshape(-1, 1);
-  const distances = scores
-    .sub(gather(scores, 1, index))
-    .add(margin)
-    .clamp_min(0);
-  const powers = p === 1 ? distances : distances.mul(distances);
+  const distances = scores.sub(gather(scores, 1, index)).add(margin);
+  // NaN is no violation of a margin.
+  const violations = where(distances.gt(0), distances, 0);
+  const powers = p === 1 ? violations : violations.mul(violations);
   const weighted =
     weight === undefined
       ? powers
@@ -375,7 +420,7 @@ export function poisson_nll_loss(
   return reduced(losses, options);
 }
 
-/** `variance` has the shape of the input, or one value where the input has a row. Negative ones are not looked for. */
+/** `variance` has the shape of the input, or one value where the input has a row. */
 export function gaussian_nll_loss(
   input: Tensor,
   target: Tensor,
@@ -394,6 +439,7 @@ export function gaussian_nll_loss(
       );
     }
   }
+  requireTrue("gaussian_nll_loss", own.lt(0).logical_not(), "var has negative entry/entries");
   // The bound has no influence on the gradient.
   const bounded = own.add(own.detach().clamp_min(eps).sub(own.detach()));
   const distance = input.sub(target);

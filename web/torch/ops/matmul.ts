@@ -132,7 +132,7 @@ export function matmul(self: Tensor, other: Tensor): Tensor {
   let result: Tensor;
   if (right.dim() === 2 && left.dim() > 2) {
     // One product of all rows.
-    result = mm(left.reshape(-1, k), right).reshape([...batch, m, n]);
+    result = mm(left.reshape(numelOf(left.shape.slice(0, -1)), k), right).reshape([...batch, m, n]);
   } else {
     const count = numelOf(batch);
     const as3d = (x: Tensor, rows: number, columns: number): Tensor =>
@@ -351,6 +351,25 @@ export function einsum(equation: string, ...operands: (Tensor | readonly Tensor[
 
 /** x1 @ weight[k] @ x2 for each output k, and a bias. */
 export function bilinear(x1: Tensor, x2: Tensor, weight: Tensor, bias?: Tensor): Tensor {
+  check(weight.dim() === 3, () => `bilinear(): weight must be 3D, got ${weight.dim()}D`);
+  const [outs, ...ins] = weight.shape as [number, number, number];
+  check(
+    x1.dim() > 0 && x1.shape.slice(0, -1).join() === x2.shape.slice(0, -1).join(),
+    () =>
+      `bilinear(): input batch dimensions do not match: got [${x1.shape.join(", ")}] and [${x2.shape.join(", ")}]`,
+  );
+  [x1, x2].forEach((x, k) => {
+    check(
+      x.shape.at(-1) === ins[k],
+      () =>
+        `bilinear(): input${k + 1} size does not match weight size: got ${String(x.shape.at(-1))} but expected ${ins[k]!}`,
+    );
+  });
+  check(
+    bias === undefined || bias.shape.join() === String(outs),
+    () =>
+      `bilinear(): bias size does not match weight size: got [${bias!.shape.join(", ")}] but expected ${outs}`,
+  );
   const out = einsum("...i,kij,...j->...k", x1, weight, x2);
   return bias === undefined ? out : out.add(bias);
 }

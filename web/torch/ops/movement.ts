@@ -353,6 +353,9 @@ function evenly(total: number, size: number): number[] {
 export function chunk(self: Tensor, chunks: number, dim = 0): Tensor[] {
   check(chunks > 0, () => "chunk expects `chunks` to be greater than 0");
   const total = self.shape[self.wrapDim(dim)]!;
+  if (total === 0) {
+    return Array.from({ length: chunks }, () => narrow(self, dim, 0, 0));
+  }
   return split(self, Math.max(Math.ceil(total / chunks), 1), dim);
 }
 
@@ -400,6 +403,10 @@ export function as_strided(
   stride: readonly number[],
   storage_offset = self.storage_offset,
 ): Tensor {
+  check(
+    size.every((n) => n >= 0),
+    () => `Storage size calculation overflowed with sizes=[${size.join(", ")}]`,
+  );
   const last = size.reduce((at, n, d) => at + (n - 1) * stride[d]!, storage_offset);
   const elementBytes = bitsOf(shaderDType(self)).slice(4);
   const room = (self.storage.bytes * 8) / Number(elementBytes);
@@ -544,7 +551,7 @@ export function roll(
   shifts: number | readonly number[],
   dims?: number | readonly number[],
 ): Tensor {
-  if (dims === undefined) {
+  if (dims === undefined || [dims].flat().length === 0) {
     return reshape(roll(ravel(self), shifts, 0), self.shape);
   }
   const by = [shifts].flat();
@@ -579,7 +586,11 @@ function triangle(self: Tensor, upper: boolean, diagonal: number): Tensor {
     ...{ label, kernel: "triangular" },
     operands: { out: { tensor: out, dtype }, in: { tensor: self, dtype } },
     consts: { upper },
-    params: { count: out.numel(), rank: self.dim(), diagonal, dims },
+    params: {
+      ...{ count: out.numel(), rank: self.dim(), dims },
+      // Beyond the matrix all diagonals are one.
+      diagonal: Math.min(Math.max(diagonal, -self.shape.at(-2)! - 1), self.shape.at(-1)! + 1),
+    },
     invocations: out.numel(),
   });
   return record(out, upper ? "TriuBackward0" : "TrilBackward0", [self], (g) => [
@@ -642,6 +653,10 @@ export function meshgrid(
         `torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: [${one.shape.join(", ")}]`,
     );
   });
+  check(
+    tensors.every((one) => one.dtype === tensors[0]!.dtype),
+    () => "meshgrid expects all tensors to have the same dtype",
+  );
   const swaps = indexing === "xy" && tensors.length > 1;
   const order = tensors.map((_, d) => (swaps && d < 2 ? 1 - d : d));
   const shape = order.map((k) => tensors[k]!.numel());

@@ -97,6 +97,10 @@ export function rms_norm(
   eps?: number,
 ): Tensor {
   check(isSuffix(normalized_shape, input.shape), () => "rms_norm: normalized_shape does not fit");
+  check(
+    weight === undefined || weight.shape.join() === normalized_shape.join(),
+    () => "Expected weight to be of same shape as normalized_shape",
+  );
   // PyTorch's default is the resolution of the type that it computes in.
   const least = eps ?? 2 ** -23;
   return normalized("rms_norm", input, numelOf(normalized_shape), false, least, weight);
@@ -175,6 +179,28 @@ export function batch_norm(
 ): Tensor {
   if (input.dim() < 2) {
     throw new NotImplementedError("batch_norm() of a tensor without channels");
+  }
+  if ((running_mean === undefined) !== (running_var === undefined)) {
+    throw new RangeError(
+      "running_mean and running_var must either both be None or neither be None",
+    );
+  }
+  for (const [name, one] of Object.entries({ running_mean, running_var, weight, bias })) {
+    check(
+      one === undefined || one.numel() === input.shape[1],
+      () => `${name} should contain ${input.shape[1]!} elements not ${one!.numel()}`,
+    );
+  }
+  check(
+    !training || eps > 0,
+    () => `batch_norm eps must be positive during training, but got ${eps}`,
+  );
+  if (input.dtype === "float16") {
+    // Statistics and parameters may be float32, and sums have more digits there.
+    const own = [running_mean, running_var, weight, bias] as const;
+    if (own.some((one) => one?.dtype === "float32")) {
+      return batch_norm(input.float(), ...own, training, momentum, eps).half();
+    }
   }
   const shape = channelShape(input);
   const dims = input.shape.map((_, d) => d).filter((d) => d !== 1);
@@ -257,6 +283,14 @@ export function group_norm(
   const inner = (channels / num_groups) * numelOf(input.shape.slice(2));
   const rows = input.reshape(batch * num_groups, inner);
   const unit = layer_norm(rows, [rows.shape[1]!], undefined, undefined, eps).reshape(input.shape);
+  for (const [name, one] of Object.entries({ weight, bias })) {
+    check(
+      one === undefined || (one.dim() === 1 && one.numel() === channels),
+      () =>
+        `Expected ${name} to be a vector of size equal to the number of channels in input, but got ${name} of shape ` +
+        `[${one!.shape.join(", ")}] and input of shape [${input.shape.join(", ")}]`,
+    );
+  }
   const scaled = weight === undefined ? unit : unit.mul(weight.reshape(channelShape(input)));
   return bias === undefined ? scaled : scaled.add(bias.reshape(channelShape(input)));
 }
@@ -266,6 +300,7 @@ export const normalize = (input: Tensor, p = 2, dim = 1, eps = 1e-12): Tensor =>
   input.div(input.norm(p, dim, true).clamp_min(eps).expand_as(input));
 
 export function cosine_similarity(x1: Tensor, x2: Tensor, dim = 1, eps = 1e-8): Tensor {
+  check(eps >= 0, () => `eps must be non-negative, got: ${eps}`);
   const shape = broadcastShapes(x1.shape, x2.shape);
   const unit = (x: Tensor): Tensor => {
     const wide = x.expand(shape);

@@ -3,6 +3,7 @@ import { check, NotImplementedError } from "../errors";
 import type { Tensor } from "../tensor";
 import { tensor } from "./factory";
 import { index_select } from "./indexing";
+import { checkRoom } from "./checks";
 import { constant_pad } from "./movement";
 
 export type PadMode = "constant" | "reflect" | "replicate" | "circular";
@@ -75,6 +76,7 @@ export function pad(
       () =>
         `${refusal}, but got: padding (${before}, ${after}) at dimension ${d} of input [${input.shape.join(", ")}]`,
     );
+    checkRoom(length);
     if (before !== 0 || after !== 0) {
       const index = Array.from(
         { length },

@@ -465,7 +465,8 @@ export function nan_to_num(self: Tensor, nan = 0, posinf?: number, neginf?: numb
     return self.clone();
   }
   const largest = self.dtype === "float16" ? 65504 : 3.4028234663852886e38;
-  const scalars = [nan, posinf ?? largest, neginf ?? -largest];
+  // Numbers beyond float32 are infinite here, where other operators refuse them.
+  const scalars = [nan, posinf ?? largest, neginf ?? -largest].map(Math.fround);
   return elementwise("nan_to_num", [self], { scalars });
 }
 
@@ -612,6 +613,11 @@ export function glu(self: Tensor, dim = -1): Tensor {
   return elementwise("glu", [a, b]);
 }
 export function prelu(self: Tensor, weight: Tensor): Tensor {
+  check(
+    self.dtype === weight.dtype,
+    () => `prelu: Type promoting not supported. Got ${self.dtype} and ${weight.dtype}`,
+  );
+  check(self.dim() > 0 || weight.numel() === 1, () => "Not allow zero-dim input tensor.");
   const spread =
     weight.numel() === 1
       ? weight.reshape([])

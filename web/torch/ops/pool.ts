@@ -3,8 +3,7 @@ import { record, saved } from "../autograd";
 import { check } from "../errors";
 import { launch } from "../launch";
 import { numelOf, Tensor } from "../tensor";
-import { zeros } from "./factory";
-import { scatter_add } from "./indexing";
+import { gather } from "./indexing";
 import { listOf, places, slidingOf, type Sizes, type Sliding } from "./spatial";
 
 interface Pool extends Sliding {
@@ -103,7 +102,7 @@ export interface Maximum {
 function maxOf(input: Tensor, pool: Pool): Maximum {
   const single = input.dim() === pool.out.length + 1;
   const image = single ? input.unsqueeze(0) : input;
-  const [batch, channels, ...spatial] = image.shape as [number, number, ...number[]];
+  const [batch, channels] = image.shape as [number, number];
   const values = Tensor.empty([batch, channels, ...pool.out], image.dtype);
   const indices = Tensor.empty(values.shape, "int64");
   launch({
@@ -115,13 +114,27 @@ function maxOf(input: Tensor, pool: Pool): Maximum {
   });
   const read = saved(indices);
   const name = `${pool.adaptive ? "Adaptive" : ""}MaxPool${pool.out.length}DWithIndicesBackward0`;
-  record(values, name, [image], (g) => [
-    scatter_add(
-      ...([zeros([batch, channels, numelOf(spatial)], { dtype: g.dtype }), 2] as const),
-      ...([read().flatten(2), g.flatten(2)] as const),
-    ).reshape(image.shape),
-  ]);
+  record(values, name, [image], (g) => [maxSpread(g, image.shape, pool, read)]);
   return single ? { values: values.squeeze(0), indices: indices.squeeze(0) } : { values, indices };
+}
+
+// The sum of the gradients of the windows whose maximum a cell was. A window wholly in the padding found a place beyond
+// the image, which no cell has; PyTorch's CPU writes there.
+function maxSpread(g: Tensor, shape: readonly number[], pool: Pool, indices: () => Tensor): Tensor {
+  const out = Tensor.empty(shape, g.dtype);
+  launch({
+    ...{ label: pool.label, kernel: "pool_max_backward" },
+    operands: { in: out, out: g, index: indices() },
+    consts: { windows: pool.adaptive ? "adaptive" : "fixed" },
+    params: poolParams(pool, out, g, out.numel(), indices()),
+    invocations: out.numel(),
+  });
+  return record(out, "MaxPoolBackwardBackward0", [g], (gg) => {
+    const places = indices().flatten(2);
+    const none = places.ge(numelOf(shape.slice(2)));
+    const found = gather(gg.flatten(2), 2, places.masked_fill(none, 0));
+    return [found.masked_fill(none, 0).reshape(g.shape)];
+  });
 }
 
 /** nn.functional.max_pool1d_with_indices to max_pool3d_with_indices. */

@@ -205,11 +205,12 @@ const accumulated = (self: Tensor, dtype: DType): Tensor =>
 /** Sums over the dimensions that were broadcast to get from `shape` to the tensor's shape. */
 export function sum_to_size(self: Tensor, ...size: (number | readonly number[])[]): Tensor {
   const shape = size.flat() as number[];
+  // Without dimensions it is a sum in PyTorch, which makes an int64 of other integers.
+  if (shape.length > 0 && self.shape.join() === shape.join()) {
+    return self;
+  }
   if (!isFloating(self.dtype) && self.dtype !== "int64") {
     return sum_to_size(self.long(), shape);
-  }
-  if (self.shape.join() === shape.join()) {
-    return self;
   }
   const skipped = self.dim() - shape.length;
   const dims = self.shape
@@ -281,10 +282,13 @@ function truth(rowName: "and" | "or", self: Tensor, dim: Dims, keepdim: boolean)
   const label = rowName === "and" ? "all" : "any";
   return reduce(rowName, self.bool(), { label, dims, keepdim, dtypes: ["bool"] })[0]!;
 }
+// Other than in sums, no dimensions are none.
+const along = (kind: "and" | "or", self: Tensor, dim: Dims, keepdim: boolean): Tensor =>
+  Array.isArray(dim) && dim.length === 0 ? self.ne(0) : truth(kind, self, dim, keepdim);
 export const all = (self: Tensor, dim?: Dims, keepdim = false): Tensor =>
-  truth("and", self, dim, keepdim);
+  along("and", self, dim, keepdim);
 export const any = (self: Tensor, dim?: Dims, keepdim = false): Tensor =>
-  truth("or", self, dim, keepdim);
+  along("or", self, dim, keepdim);
 
 function nonempty(label: string, self: Tensor, dims: readonly number[]): void {
   check(
@@ -377,6 +381,7 @@ export const min = ((self: Tensor, dim?: number | Tensor, keepdim?: boolean) =>
   maximal("min", self, dim, keepdim)) as Extreme;
 
 function place(label: "argmax" | "argmin", self: Tensor, dim?: number, keepdim = false): Tensor {
+  check(self.dtype !== "bool", () => `${label}(): does not support bool input`);
   const flat = dim === undefined && !keepdim ? self.reshape(-1) : self;
   const dims = dim === undefined ? reducedDims(flat, undefined) : reducedDims(flat, dim);
   nonempty(label, self, dims);
@@ -474,14 +479,10 @@ export function norm(self: Tensor, p: number | "fro" = "fro", dim?: Dims, keepdi
       return [zeros(shape, { dtype: g.dtype })];
     }
     if (Math.abs(order) === Infinity) {
-      const mask = x.abs().eq(n).to(g.dtype);
-      return [
-        x
-          .sign()
-          .mul(mask)
-          .div(sum(mask, dims, true))
-          .mul(up),
-      ];
+      // Where the norm is NaN no element has it, and none gets a gradient.
+      const has = x.abs().eq(n);
+      const shares = up.div(sum(has.to(g.dtype), dims, true));
+      return [where(has, x.sign().mul(shares), 0)];
     }
     if (order === 1) {
       return [up.mul(x.sign())];
@@ -561,6 +562,7 @@ export function logcumsumexp(self: Tensor, dim: number): Tensor {
 
 function scanIndexed(label: "cummax" | "cummin", self: Tensor, dim: number): ValuesAndIndices {
   if (self.dim() === 0) {
+    self.wrapDim(dim);
     return { values: self.clone(), indices: zeros([], { dtype: "int64" }) };
   }
   const [values, indices] = scan(label, label, self, dim) as [Tensor, Tensor];

@@ -81,6 +81,7 @@ function sorted(
 ): ValuesAndIndices {
   if (self.dim() === 0) {
     self.wrapDim(dim);
+    check(k === undefined || (k >= 0 && k <= 1), () => "selected index k out of range");
     return { values: self.clone(), indices: zeros([], { dtype: "int64" }) };
   }
   const d = self.wrapDim(dim);
@@ -107,8 +108,10 @@ export const sort = (self: Tensor, dim = -1, descending = false): ValuesAndIndic
   sorted("sort", self, dim, descending);
 export const argsort = (self: Tensor, dim = -1, descending = false): Tensor =>
   sorted("argsort", self.detach(), dim, descending).indices;
-export const topk = (self: Tensor, k: number, dim = -1, largest = true): ValuesAndIndices =>
-  sorted("topk", self, dim, largest, k);
+export function topk(self: Tensor, k: number, dim = -1, largest = true): ValuesAndIndices {
+  check(self.dtype !== "bool", () => "topk does not support bool dtypes");
+  return sorted("topk", self, dim, largest, k);
+}
 export const msort = (self: Tensor): Tensor => sort(self, 0).values;
 
 /** The k-th smallest element, counted from 1, and its place. */

@@ -54,6 +54,7 @@ export interface PointwiseRow {
   expressions: Partial<Record<KindName, string>>;
   keeps_numbers: boolean;
   converts_arguments: boolean;
+  any_argument: boolean;
   is_cast: boolean;
   bool_inputs: string[];
   for_dtype: Record<string, string>;
