@@ -50,6 +50,7 @@ ecosystem: build ## install the libraries of tests/ecosystem and test them
 
 fuzz-web: build setup-web ## random programs of web/torch, compared with PyTorch; PROGRAMS=2500 SEED=7
 	@cd web && TORCH_PROGRAMS=$(or $(PROGRAMS),2500) TORCH_PROGRAMS_SEED=$(or $(SEED),1) npm run -s test -- torch.programs
+	@cd web && TORCH_EDGES=40 TORCH_EDGES_SEED=$(or $(SEED),1) npm run -s test -- torch.unusual
 
 samples-web: build setup-web ## each operator of web/torch on all samples of op_db, compared with PyTorch; ARGS="-t conv"
 	@cd web && TORCH_SAMPLES=all npm run -s test -- torch.operators $(ARGS)

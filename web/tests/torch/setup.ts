@@ -19,8 +19,15 @@ export const programsFile =
     ? "programs.json"
     : `programs-${TORCH_PROGRAMS_SEED}-${TORCH_PROGRAMS}.json`;
 
+const { TORCH_EDGES, TORCH_EDGES_SEED = "0" } = process.env;
+
+/** The unusual calls that the environment asks for; record_edges.py names the file. */
+export const edgesFile =
+  TORCH_EDGES === undefined ? undefined : `edges-${TORCH_EDGES_SEED}-${TORCH_EDGES}.json`;
+
 const RECORDS = {
   "torch/record.py": "torch/ops.json",
+  ...(edgesFile !== undefined && { "torch/record_edges.py": `torch/${edgesFile}` }),
   "torch/record_layers.py": "torch/layers.pt",
   "torch/record_programs.py": `torch/${programsFile}`,
   "torch/record_rows.py": "torch/rows.json",
@@ -32,6 +39,7 @@ const changed = (path: string): number => (existsSync(path) ? statSync(path).mti
 
 // The modules that a script imports, beside itself.
 const MODULES: Record<string, string[]> = {
+  "torch/record_edges.py": ["torch/record.py"],
   "torch/record_programs.py": ["torch/programs/model.py", "torch/programs/steps.py"],
 };
 
