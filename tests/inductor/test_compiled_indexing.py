@@ -103,3 +103,51 @@ def test_error_names_index_and_size():
     compile(lambda x, i: x[i] + 1)(randn(20, 3), torch.tensor([-21], device=DEVICE))
     with pytest.raises(IndexError, match=r"index -21 is out of bounds .* size 20"):
         torch.webgpu.synchronize()
+
+
+@pytest.fixture
+def sizes_of_data():
+    with torch._dynamo.config.patch(
+        capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True
+    ):
+        yield
+
+
+@pytest.mark.usefixtures("sizes_of_data")
+def test_sizes_that_are_data():
+    x, w = randn(9, 4), randn(4, 5)
+
+    def whole(function, *args, **options):
+        check(function, *args, fullgraph=True, **options)
+
+    def chosen(x):
+        return x[x[:, 0] > 0]
+
+    whole(lambda x: x[x > 0].sum() + x[x > 0].mean(), x)
+    whole(lambda x: torch.cat([x[x > 0].sort()[0].cumsum(0), x[x <= 0] * 2]), x)
+    whole(lambda x: (x[x > 100] * 2, x[x > 100].sum()), x)
+    whole(lambda x: chosen(x).softmax(0).sum(1), x)
+    whole(lambda x, n: torch.arange(n.item(), device=DEVICE) * x[0, 0], x, indices(8, low=7))
+    whole(lambda x, n: (x.narrow(0, 0, n.item()) * 2).sum(0), x, indices(8, low=7))
+    times = torch.tensor([1, 0, 3, 2, 0, 1, 1, 0, 2], device=DEVICE)
+    whole(lambda x: x.repeat_interleave(times, 0).sum(1), x)
+    # Products whose readers may join them.
+    whole(lambda x, w: (chosen(x) @ w).relu(), x.requires_grad_(), w, backward=True)
+    whole(lambda x: (chosen(x).T @ chosen(x)).sin(), x)
+
+    def one_expert(x, w):
+        rows = (x[:, 0] > 0).nonzero()[:, 0]
+        return torch.zeros_like(x).index_add(0, rows, x[rows] @ w)
+
+    whole(one_expert, x, randn(4, 4).requires_grad_(), backward=True)
+
+
+def test_indices_of_triangles():
+    x = randn(7, 7)
+
+    def pairs(x):
+        rows, columns = torch.tril_indices(x.shape[0], x.shape[1], -1, device=x.device)
+        return x[rows, columns] + torch.triu_indices(6, 4, 1, device=x.device).sum()
+
+    check(pairs, x, fullgraph=True)
+    check(pairs, x, fullgraph=True, dynamic=True)

@@ -82,6 +82,7 @@ def apply() -> None:
     _replace(lowering, "pointwise_cat", _pointwise_cat)
     lowered = lowering.lowerings[torch.ops.aten.unfold.default]
     lowering.lowerings[torch.ops.aten.unfold.default] = functools.partial(_unfold, lowered)
+    _keep_indices_of_triangles()
     _replace(lowering, "get_constant_value", _constant_divisor)
     _replace(cudagraph_utils, "check_multiple_devices_or_any_cpu_nodes", _reason_against_graphs)
     _replace(compile_fx, "cudagraphify", _graphify)
@@ -175,6 +176,27 @@ def _call_function(
                 if id(x) in readers and x.get_read_names() & changed - {own}:
                     x.realize()
     return original(self, target, args, kwargs)
+
+
+def _keep_indices_of_triangles() -> None:
+    """Inductor computes them in float64, which the device does not have. They stay operators."""
+    from torch._inductor import decomposition, lowering
+
+    for op in (torch.ops.aten.tril_indices.default, torch.ops.aten.triu_indices.default):
+        if op in decomposition.decompositions:
+            _replace_decomposition(decomposition.decompositions, op)
+            lowering.make_fallback(op, warn=False, override_decomp=True)
+
+
+def _replace_decomposition(table: dict[Any, Callable[..., Any]], op: Any) -> None:
+    original = table[op]
+
+    @functools.wraps(original)
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        device = torch.device(kwargs.get("device") or "cpu")
+        return NotImplemented if device.type == "webgpu" else original(*args, **kwargs)
+
+    table[op] = decomposed
 
 
 # Keyword arguments that decide values, and their defaults.

@@ -28,6 +28,7 @@ from torch._inductor.codegen.common import (
 from torch._inductor.codegen.simd import SIMDKernel
 from torch._inductor.codegen.simd_kernel_features import EnableReduction
 from torch._inductor.dependencies import WeakDep
+from torch._inductor.ir import MutationOutput
 from torch._inductor.runtime.runtime_utils import next_power_of_2
 from torch._inductor.utils import generate_assert
 from torch._inductor.virtualized import OpsValue, V
@@ -84,13 +85,20 @@ _OTHER_INDEXING = {
 
 
 def accessed_buffers(nodes: Iterable[Any]) -> set[str]:
-    """What nodes load and store. They may also wait for buffers, which need have no elements."""
+    """What nodes load and store. They may also wait for buffers, which need have no elements, and
+    for what computes a size that they use, which is no tensor."""
     return {
         dep.name
         for node in nodes
         for dep in node.read_writes.reads_and_writes()
-        if not isinstance(dep, WeakDep)
+        if not isinstance(dep, WeakDep) and _is_tensor(dep.name)
     }
+
+
+def _is_tensor(name: str) -> bool:
+    buffer: Any = V.graph.try_get_buffer(name)
+    # What an operator wrote into a tensor has a name of its own, without a layout.
+    return isinstance(buffer, MutationOutput) or buffer.has_tensor_output()
 
 
 class WgslKernel(KnownNumbers, SIMDKernel):

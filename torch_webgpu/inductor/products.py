@@ -205,13 +205,14 @@ def _neighbours(
 
 def _source(scheduler: Any, name: str, group: OrderedSet[str]) -> SchedulerNode | None:
     """The pointwise node that computes a buffer of floats which only these operations read."""
-    if name not in scheduler.name_to_buf or V.graph.get_dtype(name) not in DTYPES:
+    if name not in scheduler.name_to_buf:
         return None
     source = scheduler.name_to_fused_node.get(scheduler.name_to_buf[name].defining_op_name())
     is_fit = (
         type(source) is SchedulerNode
         and _is_pointwise(source)
         and len(source.get_outputs()) == 1
+        and V.graph.get_dtype(name) in DTYPES  # what is no tensor has none
         and source.node.data.inner_fn_opcount().num_ops <= _LONGEST_SOURCE
         and not source.get_operation_names() & group
         and scheduler.can_buffer_be_removed_through_fusion(name, group)
