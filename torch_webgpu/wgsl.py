@@ -6,8 +6,8 @@ as the build read them, and `assemble` makes the text of a shader for any target
 `tables` gives the rows of the op tables and `library` the functions that their expressions call. A
 shader of one's own is made of `expression`, between `load` and `store`, and `library_for`.
 
-Dtypes have the names of the contracts (f32, f16, bf16, i64, i32, i16, i8, u8, bool, c64; f64, u16
-and u32, which are only converted; bits8 to bits128), or are given as torch.dtype.
+Dtypes have the names of the contracts (f32, f16, bf16, i64, i32, i16, i8, u8, bool, c64; f64, u16,
+u32, f8e4m3 and f8e5m2, which are only converted; bits8 to bits128), or are given as torch.dtype.
 """
 
 import contextlib
@@ -36,6 +36,8 @@ _DTYPES = {
     torch.float64: "f64",
     torch.uint16: "u16",
     torch.uint32: "u32",
+    torch.float8_e4m3fn: "f8e4m3",
+    torch.float8_e5m2: "f8e5m2",
 }
 
 

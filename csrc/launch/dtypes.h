@@ -63,6 +63,10 @@ inline std::optional<DType> convertible_dtype(at::ScalarType type) {
     return DType::kU16;
   case at::kUInt32:
     return DType::kU32;
+  case at::kFloat8_e4m3fn:
+    return DType::kF8E4M3;
+  case at::kFloat8_e5m2:
+    return DType::kF8E5M2;
   default:
     return native_dtype(type);
   }

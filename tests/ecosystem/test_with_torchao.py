@@ -1,10 +1,15 @@
-"""torchao: weights of 4 and 8 bits by `quantize_`, against dequantized weights in float64."""
+"""torchao: weights of 4 and 8 bits by `quantize_`, against dequantized weights in float64, and
+optimizers whose states have as few."""
+
+import copy
 
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 quantization = pytest.importorskip("torchao.quantization")
+optimizers = pytest.importorskip("torchao.optim")
 tile_packed = pytest.importorskip(
     "torchao.quantization.quantize_.workflows.int4.int4_tile_packed_to_4d_tensor"
 )
@@ -89,3 +94,43 @@ def test_int8():
     expected = expected + model[0].bias.detach().cpu()
     error = (model(x.webgpu()).detach().cpu() - expected).norm() / expected.norm()
     assert error < 1e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_float8(dtype):
+    model = nn.Sequential(nn.Linear(256, 40)).to(dtype)
+    x = torch.randn(5, 256, dtype=dtype)
+    own = copy.deepcopy(model).to("webgpu")
+    for each in (model, own):
+        quantization.quantize_(each, quantization.Float8WeightOnlyConfig(set_inductor_config=False))
+    assert own[0].weight.qdata.dtype == torch.float8_e4m3fn
+    assert torch.equal(
+        own[0].weight.qdata.cpu().view(torch.uint8), model[0].weight.qdata.view(torch.uint8)
+    )
+    assert_close(own(x.webgpu()).cpu(), model(x), rtol=1.6e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["AdamW4bit", "AdamW8bit", "AdamWFp8", "Adam8bit"])
+def test_optimizers(name):
+    start = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64))
+    x = torch.randn(16, 64)
+
+    def losses(device):
+        model, data = copy.deepcopy(start).to(device), x.to(device)
+        optimizer = getattr(optimizers, name)(model.parameters(), lr=1e-2)
+        found = []
+        for _ in range(3):
+            loss = (model(data) - data).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append(loss.item())
+        state = optimizer.state[model[0].weight]["exp_avg"]
+        assert state.device.type == device
+        assert type(state).__name__.startswith("OptimState")
+        return found
+
+    expected = losses("cpu")
+    # A value between two codes may take either.
+    assert losses("webgpu") == pytest.approx(expected, rel=1e-3)
+    assert expected[-1] < 0.7 * expected[0]

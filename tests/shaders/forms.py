@@ -10,7 +10,8 @@ from allpairspy import AllPairs
 
 from torch_webgpu.wgsl import OperandForm, kernels, register_type
 
-# u16 is left out: only the conversion in its accessors differs, which the pointwise rows compile.
+# u16 and the types of float8 are left out: only the conversions in accessors differ, which the
+# pointwise rows compile.
 DTYPES = {
     "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "bool", "c64", "f64", "u32",
     "bits8", "bits16", "bits32", "bits64", "bits128",

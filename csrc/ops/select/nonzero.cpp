@@ -209,7 +209,7 @@ Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) 
               self.scalar_type(), " and ", source.scalar_type());
   TORCH_CHECK(mask.scalar_type() == at::kBool,
               "masked_scatter_ only supports boolean masks, but got mask with dtype ",
-              mask.dtype());
+              mask.scalar_type());
   const Tensor chosen = at::expand_inplace(self, mask, "masked_scatter_")->contiguous();
   check_countable("masked_scatter_", chosen);
   if (self.numel() == 0) {

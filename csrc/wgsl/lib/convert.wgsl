@@ -60,6 +60,52 @@ fn bf16_from_f(x: f32) -> u32 {
   return (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;
 }
 
+// float8_e4m3fn, as PyTorch has it: no infinity, and what is too large becomes the largest, 448.
+fn f_from_f8e4m3(byte: u32) -> f32 {
+  let sign = (byte & 0x80u) << 24u;
+  let magnitude = byte & 0x7fu;
+  if (magnitude == 0x7fu) {
+    return bitcast<f32>(sign | 0x7fc00000u);
+  }
+  if (magnitude < 8u) { // a multiple of 2^-9
+    return bitcast<f32>(sign | bitcast<u32>(f32(magnitude) * 0.001953125));
+  }
+  return bitcast<f32>(sign | ((magnitude << 20u) + 0x3c000000u));
+}
+
+fn f8e4m3_from_f(x: f32) -> u32 {
+  let bits = bitcast<u32>(x);
+  let sign = (bits >> 24u) & 0x80u;
+  let magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) {
+    return sign | 0x7fu;
+  }
+  if (magnitude < 0x3c800000u) { // below 2^-6
+    return sign | u32(round(bitcast<f32>(magnitude) * 512.0));
+  }
+  let rounded = min(magnitude, 0x43e00000u) + 0x7ffffu + ((magnitude >> 20u) & 1u);
+  return sign | min((rounded - 0x3c000000u) >> 20u, 0x7eu);
+}
+
+// float8_e5m2 is the upper byte of a half.
+fn f_from_f8e5m2(byte: u32) -> f32 {
+  return f_from_f16(byte << 8u);
+}
+
+fn f8e5m2_from_f(x: f32) -> u32 {
+  let bits = bitcast<u32>(x);
+  let sign = (bits >> 24u) & 0x80u;
+  let magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) {
+    return sign | 0x7fu;
+  }
+  if (magnitude < 0x38800000u) { // below 2^-14
+    return sign | u32(round(bitcast<f32>(magnitude) * 65536.0));
+  }
+  let rounded = min(magnitude, 0x47800000u) + 0xfffffu + ((magnitude >> 21u) & 1u);
+  return sign | min((rounded - 0x38000000u) >> 21u, 0x7cu);
+}
+
 // f32 values as the 16-bit types would hold them, for ops that round between steps. In integers:
 // drivers remove a conversion to native halves and back.
 fn round_f16_f(x: f32) -> f32 {

@@ -56,6 +56,52 @@ def test_unsigned(dtype):
     assert_same(values.to(dtype).to("webgpu").float(), values.float())
 
 
+FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]
+
+
+@pytest.mark.parametrize("target", DTYPES, ids=str)
+@pytest.mark.parametrize("source", FLOAT8, ids=str)
+def test_from_float8(source, target):
+    values = torch.arange(256, dtype=torch.uint8).view(source)
+    if not target.is_floating_point and target != torch.bool:
+        whole = values.float()  # others have no value of their own as integers
+        values = values[(whole == whole.round()) & (whole.abs() < 100)]
+    assert_same(values.to("webgpu").to(target), values.to(target))
+
+
+@pytest.mark.parametrize("source", DTYPES, ids=str)
+@pytest.mark.parametrize("target", FLOAT8, ids=str)
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+def test_to_float8(source, target):
+    if source == torch.float16:
+        values = torch.arange(-(2**15), 2**15).to(torch.int16).view(source)  # all there are
+    elif source.is_floating_point or source.is_complex:
+        eighths = torch.arange(256, dtype=torch.uint8).view(target).double()
+        eighths = eighths[eighths.isfinite()]
+        # Each number, those between two, where both are as near, and their neighbours.
+        places = torch.cat([eighths, (eighths[1:] + eighths[:-1]) / 2, torch.tensor(SPECIAL)])
+        values = torch.cat([places, places * (1 + 2**-20), places * (1 - 2**-20), SPREAD])
+        values = values.to(source)
+    else:
+        values = torch.arange(-600, 70_000, 7).to(source)
+    if target == torch.float8_e4m3fn:
+        # Versions of PyTorch differ in what becomes of numbers that are too large.
+        whole = values.to(torch.float64)
+        values = values[(whole.abs() < 464) | whole.isnan()]
+    actual, expected = values.to("webgpu").to(target), values.to(target)
+    assert actual.dtype == target
+    assert_same(actual.cpu().float(), expected.float())
+    zeros = expected.float() == 0
+    assert torch.equal(actual.cpu().float()[zeros].signbit(), expected.float()[zeros].signbit())
+
+
+def test_float8_e4m3fn_has_no_infinity():
+    values = torch.tensor([463.0, 464, 500, 1e30, float("inf")])
+    values = torch.cat([values, -values])
+    actual = values.to("webgpu").to(torch.float8_e4m3fn).to(torch.bfloat16)
+    assert torch.equal(actual.cpu(), values.sign().bfloat16() * 448)
+
+
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.complex128, torch.float8_e5m2], ids=str)
 def test_fill(dtype):
     expected = torch.zeros(13, dtype=dtype)

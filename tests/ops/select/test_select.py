@@ -63,6 +63,7 @@ def test_gradient():
 
 def test_a_source_too_small_for_its_mask():
     check_error(lambda x: x.masked_scatter_(x == x, x[:2].clone()), torch.randn(4))
+    check_error(lambda x: x.masked_scatter_(x, x.clone()), torch.randn(4))
 
 
 def test_a_mask_of_another_dtype_is_refused():
