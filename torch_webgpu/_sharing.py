@@ -7,6 +7,7 @@ no memory that two processes can share, so a webgpu tensor travels as a copy in 
 import functools
 import sys
 from collections.abc import Callable
+from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -55,12 +56,24 @@ def _reduce_tensor(tensor: torch.Tensor) -> _Reduced:
     if tensor.device.type != "webgpu" or is_refused:
         return reductions.reduce_tensor(tensor)
     host = tensor.detach().cpu()
+    _keep_for_child(host)
     return _rebuild_tensor, (
         type(tensor),
         tensor.device,
         tensor.requires_grad,
         *reductions.reduce_tensor(host),
     )
+
+
+def _keep_for_child(host: torch.Tensor) -> None:
+    """Keeps the copy with a process that is being started, if there is one.
+
+    The process inherits the open file of the shared memory, which must not be closed, and its
+    number taken by another file, before the process runs. For a queue the file is duplicated.
+    """
+    popen: Any = get_spawning_popen()
+    if popen is not None:
+        vars(popen).setdefault("_copies_of_webgpu_tensors", []).append(host)
 
 
 def _rebuild_tensor(

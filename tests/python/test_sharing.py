@@ -57,6 +57,47 @@ def test_queue_copies_through_shared_memory(tmp_path, check_python):
     assert sorted(printed.split()) == sorted(" 14 ".join([*strategies, ""]).split())
 
 
+# Arguments that a process inherits, and what a worker of a DataLoader takes with it.
+INHERIT = """
+import torch
+import torch.multiprocessing as mp
+from torch.utils.data import DataLoader, TensorDataset
+import torch_webgpu
+
+def total(outbox, strategy, model, *tensors):
+    mp.set_sharing_strategy(strategy)
+    assert all(t.device == torch.device("webgpu:0") for t in (model.weight, *tensors))
+    outbox.put(sum(t.sum().item() for t in (model.weight.detach(), *tensors)))
+
+if __name__ == "__main__":
+    tensors = [torch.full((k, 3), float(k), device="webgpu") for k in range(1, 20)]
+    model = torch.nn.Linear(4, 5).webgpu()
+    torch.nn.init.ones_(model.weight)
+    expected = 20 + sum(3 * k * k for k in range(1, 20))
+    for method in ("spawn", "forkserver"):
+        for strategy in mp.get_all_sharing_strategies():
+            mp.set_sharing_strategy(strategy)
+            context = mp.get_context(method)
+            outbox = context.Queue()
+            child = context.Process(target=total, args=(outbox, strategy, model, *tensors))
+            child.start()
+            assert outbox.get(timeout=120) == expected
+            child.join()
+            assert child.exitcode == 0
+        data = TensorDataset(torch.arange(8.0, device="webgpu"))
+        batches = DataLoader(data, 4, num_workers=1, multiprocessing_context=method, timeout=120)
+        assert [batch.tolist() for (batch,) in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        print(method)
+"""
+
+
+def test_processes_inherit_copies(tmp_path, check_python):
+    script = tmp_path / "inherit.py"
+    script.write_text(INHERIT)
+    run = f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
+    assert check_python(run, timeout=400).split() == ["spawn", "forkserver"]
+
+
 def pickled(value: object) -> object:
     return ForkingPickler.dumps(value)
 
