@@ -46,6 +46,10 @@ LEFT_OUT = {
     "green_contexts": "a device cannot be divided",
     "get_sync_debug_mode": "copies to the host are not watched",
     "set_sync_debug_mode": "copies to the host are not watched",
+    # Of CUDA's graphs, from torch 2.14 on.
+    "export_dot": "cudart's picture of a graph; torch.webgpu.Graph.save writes a file",
+    "export_graph_data": "cudart's nodes of a graph; torch.webgpu.Graph.save writes a file",
+    "graph_annotations": "numbers of nodes that NVIDIA's profilers show",
     # Of CUDA's allocator.
     "CUDAPluggableAllocator": "the pool cannot be replaced",
     "caching_allocator_alloc": "a buffer has no address",
