@@ -205,11 +205,12 @@ const accumulated = (self: Tensor, dtype: DType): Tensor =>
 /** Sums over the dimensions that were broadcast to get from `shape` to the tensor's shape. */
 export function sum_to_size(self: Tensor, ...size: (number | readonly number[])[]): Tensor {
   const shape = size.flat() as number[];
+  const isNarrow = !isFloating(self.dtype) && self.dtype !== "int64";
   // Without dimensions it is a sum in PyTorch, which makes an int64 of other integers.
-  if (shape.length > 0 && self.shape.join() === shape.join()) {
+  if (self.shape.join() === shape.join() && !(isNarrow && shape.length === 0)) {
     return self;
   }
-  if (!isFloating(self.dtype) && self.dtype !== "int64") {
+  if (isNarrow) {
     return sum_to_size(self.long(), shape);
   }
   const skipped = self.dim() - shape.length;
