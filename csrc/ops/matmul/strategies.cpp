@@ -1162,14 +1162,15 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
 
 } // namespace few
 
+// Of a convolution's weight.
+int64_t taps_of_line(const Gemm& g) { return g.conv->params.tap_row[0]; }
+
 // ---- Gradients of weights with few filters in each group, such as depthwise ones
 
 namespace taps {
 
 constexpr int64_t kMostTaps = 8; // of a line of the weight: most_taps of conv_taps.wgsl
 constexpr int64_t kMostRows = 4;
-
-int64_t taps_of_line(const Gemm& g) { return g.conv->params.tap_row[0]; }
 
 bool accepts(const Product& product, const Strategy& row, const ShaderTarget& target) {
   const Gemm& g = product.gemm;
@@ -1219,8 +1220,6 @@ constexpr int64_t kInvocations = kernels::conv_lines::kWorkgroup;
 constexpr int64_t kMostTaps = 8;   // of a line of the weight, see conv_lines.wgsl
 constexpr int64_t kMostLines = 24; // of a workgroup: most_lines there
 constexpr int64_t kSegment = 32;   // positions that are staged at a time: segment there
-
-int64_t taps_of_line(const Gemm& g) { return g.conv->params.tap_row[0]; }
 
 // Invocations of a workgroup with different filters, eight each.
 int64_t across(const Gemm& g) { return g.m > 32 ? 8 : 4; }

@@ -73,18 +73,25 @@ fn f_from_f8e4m3(byte: u32) -> f32 {
   return bitcast<f32>(sign | ((magnitude << 20u) + 0x3c000000u));
 }
 
-fn f8e4m3_from_f(x: f32) -> u32 {
+// To a sign, an exponent and 23 - shift bits of mantissa. `zero` are the bits of the float32 whose exponent would be 0 there;
+// below 2 * zero numbers are multiples of 1 / units. What is too large becomes `largest`, as bits of the result.
+fn f8_from_f(x: f32, shift: u32, zero: u32, units: f32, largest: u32) -> u32 {
   let bits = bitcast<u32>(x);
   let sign = (bits >> 24u) & 0x80u;
   let magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) {
     return sign | 0x7fu;
   }
-  if (magnitude < 0x3c800000u) { // below 2^-6
-    return sign | u32(round(bitcast<f32>(magnitude) * 512.0));
+  if (magnitude < zero + 0x800000u) {
+    return sign | u32(round(bitcast<f32>(magnitude) * units));
   }
-  let rounded = min(magnitude, 0x43e00000u) + 0x7ffffu + ((magnitude >> 20u) & 1u);
-  return sign | min((rounded - 0x3c000000u) >> 20u, 0x7eu);
+  let half = 1u << (shift - 1u);
+  let rounded = min(magnitude, zero + (largest << shift)) + (half - 1u) + ((magnitude >> shift) & 1u);
+  return sign | ((rounded - zero) >> shift);
+}
+
+fn f8e4m3_from_f(x: f32) -> u32 {
+  return f8_from_f(x, 20u, 0x3c000000u, 512.0, 0x7eu);
 }
 
 // float8_e5m2 is the upper byte of a half.
@@ -93,17 +100,7 @@ fn f_from_f8e5m2(byte: u32) -> f32 {
 }
 
 fn f8e5m2_from_f(x: f32) -> u32 {
-  let bits = bitcast<u32>(x);
-  let sign = (bits >> 24u) & 0x80u;
-  let magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) {
-    return sign | 0x7fu;
-  }
-  if (magnitude < 0x38800000u) { // below 2^-14
-    return sign | u32(round(bitcast<f32>(magnitude) * 65536.0));
-  }
-  let rounded = min(magnitude, 0x47800000u) + 0xfffffu + ((magnitude >> 21u) & 1u);
-  return sign | min((rounded - 0x38000000u) >> 21u, 0x7cu);
+  return f8_from_f(x, 21u, 0x38000000u, 65536.0, 0x7cu);
 }
 
 // f32 values as the 16-bit types would hold them, for ops that round between steps. In integers:
