@@ -172,10 +172,96 @@ test("losses that PyTorch refuses, and those of nothing", async () => {
   expect(() => f.huber_loss(x, y, { delta: 0 })).toThrow(/non-positive values for delta/);
   expect(() => f.binary_cross_entropy(x, torch.ones([3]))).toThrow(/different to the input size/);
   expect(() => f.triplet_margin_loss(x, y, x, { margin: 0 })).toThrow(/greater than 0/);
+  expect(() => f.nll_loss(torch.tensor(-1.5), torch.tensor(0))).toThrow(/Expected 1 or more dim/);
+  expect(() => f.nll_loss(x, torch.tensor([1]))).toThrow(/batch_size \(2\) to match target batch_/);
+  expect(() => f.nll_loss(x, torch.tensor(1))).toThrow(/batch_size \(2\) to match target batch_/);
   const none = torch.ones([0, 3]);
   expect(await f.cross_entropy(none, none).item()).toBe(NaN);
   const one = torch.tensor(2.5);
   expect(await f.kl_div(one, one, { reduction: "batchmean", log_target: true }).item()).toBe(0);
+});
+
+test("losses of a single sample", async () => {
+  const [x, weight] = [leaf([-1, -2, -3]), torch.tensor([1, 5, 2], { dtype: "float32" })];
+  const ofOne = torch.tensor([1]);
+  for (const target of [torch.tensor(1), ofOne]) {
+    for (const [reduction, nll, cross] of [
+      ["mean", 2, 1.4076058864593506],
+      ["none", 10, 7.038029670715332],
+    ] as const) {
+      const loss = f.nll_loss(x, target, { weight, reduction });
+      expect([loss.shape, await loss.item()]).toEqual([[], nll]);
+      const entropy = f.cross_entropy(x, target, { weight, reduction });
+      expect(entropy.shape).toEqual([]);
+      expect(await entropy.item()).toBeCloseTo(cross, 5);
+    }
+  }
+  expect(await slopes((one) => f.nll_loss(one, ofOne), x)).toEqual([[0, -1, 0]]);
+  const smooth = f.cross_entropy(x, torch.tensor(1), { label_smoothing: 0.5 });
+  expect(await smooth.item()).toBeCloseTo(1.4076058864593506, 5);
+  expect(await f.nll_loss(x, torch.tensor(-100)).item()).toBe(NaN);
+  for (const loss of [f.nll_loss, f.cross_entropy]) {
+    expect(() => loss(x, torch.tensor([1, 0]))).toThrow("1D target must have size 1");
+    expect(() => loss(x, torch.tensor([[1]]))).toThrow("multi-target not supported");
+  }
+});
+
+test("sizes of images by one number, which a list of one is not", () => {
+  const image = torch.ones([1, 1, 4, 4]);
+  expect(f.interpolate(image, { size: 5 }).shape).toEqual([1, 1, 5, 5]);
+  expect(f.interpolate(image, { scale_factor: 2, mode: "bilinear" }).shape).toEqual([1, 1, 8, 8]);
+  expect(() => f.interpolate(image, { size: [5] })).toThrow(
+    "got input with spatial dimensions of [4, 4] and output size of [5]",
+  );
+  expect(() => f.interpolate(image, { scale_factor: [2] })).toThrow("scale_factor of shape [1]");
+});
+
+test("pools of other sizes and dtypes", () => {
+  const image = torch.ones([1, 1, 4, 4]);
+  for (const pool of [f.adaptive_avg_pool2d, f.adaptive_max_pool2d]) {
+    expect(pool(image, 2).shape).toEqual([1, 1, 2, 2]);
+    expect(pool(image, [undefined, 2]).shape).toEqual([1, 1, 4, 2]);
+    expect(() => pool(image, [2])).toThrow(/output_size must be 2/);
+    expect(() => pool(image.long(), 2)).toThrow(/not implemented for 'Long'/);
+  }
+  const places = torch.zeros([1, 1, 2], { dtype: "int32" });
+  expect(() => f.max_unpool1d(torch.ones([1, 1, 2]), places, 2)).toThrow(/should be type int64/);
+});
+
+test("tensors of other ranks and dtypes, and dimensions given twice", () => {
+  const [x, row] = [torch.ones([2, 3]), torch.ones([3])];
+  expect(() => torch.inner(x, torch.ones([1]))).toThrow(/last dimension must match/);
+  expect(() => f.margin_ranking_loss(x, x, row)).toThrow(/should have same dimension/);
+  expect(() => f.triplet_margin_loss(x, row, x)).toThrow(/anchor 2D, positive 1D, and negative 2D/);
+  expect(() => torch.lerp(x, x, x.half())).toThrow(/expected dtype float32 for `weight`/);
+  expect(() => torch.ones([1, 2]).squeeze([0, 0])).toThrow(/dim 0 appears multiple times/);
+  expect(() => x.norm([1] as never)).toThrow(/must be Number, not a list/);
+  for (const name of ["hsplit", "vsplit", "dsplit", "tensor_split", "roll"] as const) {
+    expect(() => (torch[name] as (x: Tensor) => unknown)(x)).toThrow(/is missing its argument/);
+  }
+});
+
+test("zeros keep their sign", async () => {
+  const zeros = torch.tensor([0, -0], { dtype: "float32" });
+  for (const call of [torch.sin, torch.tan, torch.sinh, torch.asin, torch.atan, torch.tanh]) {
+    expect(await call(zeros).tolist()).toEqual([0, -0]);
+  }
+  expect(await slopes(torch.cos, leaf([-0]))).toEqual([[0]]);
+});
+
+test("tensordot of other dtypes and dimensions", () => {
+  const x = torch.ones([2, 2]);
+  const [int32, int64] = [x.int(), x.long()];
+  expect(() => torch.tensordot(int32, int64, 1)).toThrow("both inputs should have same dtype");
+  expect(() => torch.tensordot(int32, x, 0)).toThrow("both inputs should have same dtype");
+  expect(torch.tensordot(int32, int32, 1).dtype).toBe("int32");
+  expect(() => torch.tensordot(x, x, 3)).toThrow("dims < ndim_a or ndim_b, but got dims=3");
+  expect(() =>
+    torch.tensordot(x, x, [
+      [0, 0],
+      [1, 0],
+    ]),
+  ).toThrow(/dim 0 appears multiple times/);
 });
 
 test("reductions of nothing, and indices that do not fit", async () => {
@@ -336,5 +422,18 @@ test("arguments of the wrong kind, or none", () => {
   expect(() => loose.cat!([x, 1])).toThrow("argument 'tensors' (position 1) must be a list");
   expect(() => loose.sum!(x, 0, 1)).toThrow("'keepdim' (position 3) must be bool, not 1");
   expect(() => loose.sum!(x, null)).toThrow("must be int or a list of ints, not null");
+  // Those of two tensors take no number, where arithmetic and comparisons do.
+  for (const name of [
+    ...["atan2", "fmax", "fmin", "gcd", "heaviside", "hypot", "lcm", "logaddexp", "logaddexp2"],
+    ...["logical_and", "logical_or", "logical_xor", "maximum", "minimum", "nextafter", "arctan2"],
+  ]) {
+    for (const other of [2, true]) {
+      expect(() => loose[name]!(x, other)).toThrow(/'other' \(position 2\) must be Tensor, not/);
+    }
+    const methods = x as unknown as Record<string, (other: number) => unknown>;
+    expect(() => methods[name]!(2)).toThrow(TypeError);
+  }
+  expect(() => x.long().gcd_(2 as never)).toThrow(TypeError);
+  expect(() => x.atan2_(2 as never)).toThrow(TypeError);
   expect(() => (x as unknown as { mm: () => void }).mm()).toThrow("is missing its argument mat2");
 });

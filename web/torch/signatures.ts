@@ -77,10 +77,11 @@ const PLAIN: Record<Signature, string> = {
   `,
   "input other:tensor": `
     inner kron vdot type_as is_same_size igamma igammac ldexp equal view_as reshape_as expand_as dot matmul
+    atan2 atan2_ fmax fmin gcd heaviside hypot lcm logaddexp logaddexp2 logical_and logical_or logical_xor
+    maximum minimum nextafter
   `,
   "input other": `
-    eq ge gt le lt ne logical_and logical_or logical_xor bitwise_and_ bitwise_or_ bitwise_xor_ fmax fmin fmod fmod_ gcd hypot lcm logaddexp logaddexp2 atan2 atan2_ copysign
-    copysign_ heaviside maximum minimum nextafter rsub mul_
+    eq ge gt le lt ne bitwise_and_ bitwise_or_ bitwise_xor_ fmod fmod_ copysign copysign_ rsub mul_
   `,
   "input:operand other": `
     mul true_divide floor_divide bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift xlogy
@@ -145,7 +146,7 @@ const PLAIN: Record<Signature, string> = {
   "tensors dim:int": "cat concat concatenate stack",
   tensors: "vstack hstack row_stack dstack column_stack",
   "input repeats dim:int": "repeat_interleave",
-  "input shifts dims": "roll",
+  "input shifts! dims": "roll",
   "input pad value": "constant_pad",
   "input normalized_shape weight? bias? eps": "layer_norm",
   "input normalized_shape weight? eps": "rms_norm",
@@ -185,8 +186,8 @@ const PLAIN: Record<Signature, string> = {
   "tensors...": "atleast_1d atleast_2d atleast_3d block_diag broadcast_tensors cartesian_prod",
   "equation:text! operands:tensors...": "einsum",
   "input k dims": "rot90",
-  "input indices_or_sections dim:int": "tensor_split",
-  "input indices_or_sections": "hsplit vsplit dsplit",
+  "input indices_or_sections! dim:int": "tensor_split",
+  "input indices_or_sections!": "hsplit vsplit dsplit",
   "input split_sizes! dim:int": "split_with_sizes",
   "input src:tensor dim:int index:int": "select_scatter",
   "input src:tensor dim:int start:int end:int step": "slice_scatter",

@@ -54,7 +54,13 @@ fn reduce_large_angle_f(x: f32) -> Angle {
 // sin and cos for |x| <= pi/4, fits "sin" and "cos".
 fn sin_reduced_f(x: f32) -> f32 {
   let t = x * x;
-  return x + x * t * (((2.72478446e-6 * t - 1.98400698e-4) * t + 0.00833333184) * t - 0.166666667);
+  let y = x + x * t * (((2.72478446e-6 * t - 1.98400698e-4) * t + 0.00833333184) * t - 0.166666667);
+  return with_sign_f(y, x);
+}
+
+// A sine of an angle up to a half turn has the angle's sign, a zero too, which the sum above loses.
+fn with_sign_f(sine: f32, angle: f32) -> f32 {
+  return bitcast<f32>(bitcast<u32>(sine) | (bitcast<u32>(angle) & 0x80000000u));
 }
 
 fn cos_reduced_f(x: f32) -> f32 {
@@ -85,7 +91,7 @@ fn sin_near_f(x: f32) -> f32 {
   let r = ((x - n * 3.140625) - n * 9.67502594e-4) - n * 1.50995799e-7;
   let t = r * r;
   let tail = (((-2.40738233e-8 * t + 2.75361542e-6) * t - 1.98410819e-4) * t + 0.00833333275) * t - 0.166666667;
-  return bitcast<f32>(bitcast<u32>(r + r * t * tail) ^ (bits << 31u));
+  return bitcast<f32>(bitcast<u32>(with_sign_f(r + r * t * tail, r)) ^ (bits << 31u));
 }
 
 fn sin_f(x: f32) -> f32 {

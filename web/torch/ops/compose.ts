@@ -167,9 +167,16 @@ export const vdot = (self: Tensor, other: Tensor): Tensor => self.dot(other);
 
 /** Sums of products over the last dimensions of both. */
 export function inner(self: Tensor, other: Tensor): Tensor {
-  return self.dim() === 0 || other.dim() === 0
-    ? self.mul(other)
-    : tensordot(self, other, [[-1], [-1]]);
+  if (self.dim() === 0 || other.dim() === 0) {
+    return self.mul(other);
+  }
+  check(
+    self.shape.at(-1) === other.shape.at(-1),
+    () =>
+      `inner() the last dimension must match on both input tensors but got shapes [${self.shape.join(", ")}] and ` +
+      `[${other.shape.join(", ")}]`,
+  );
+  return tensordot(self, other, [[-1], [-1]]);
 }
 
 /** Products summed over `dims` of both: a number of last and first ones, or lists. */
@@ -182,6 +189,10 @@ export function tensordot(
     typeof dims === "number" ? Number.isInteger(dims) && dims >= 0 : dims.length === 2,
     () => `tensordot expects dims >= 0 or two lists of them, but got dims=${String(dims)}`,
   );
+  check(
+    typeof dims !== "number" || dims <= Math.min(first.dim(), second.dim()),
+    () => `tensordot expects dims < ndim_a or ndim_b, but got dims=${String(dims)}`,
+  );
   const [from, of] =
     typeof dims === "number"
       ? [
@@ -190,6 +201,11 @@ export function tensordot(
         ]
       : [dims[0].map((d) => first.wrapDim(d)), dims[1].map((d) => second.wrapDim(d))];
   check(from.length === of.length, () => "both dimension lists should have same length");
+  for (const list of [from, of]) {
+    const twice = list.find((d, k) => list.indexOf(d) !== k);
+    check(twice === undefined, () => `dim ${twice!} appears multiple times in the list of dims`);
+  }
+  check(first.dtype === second.dtype, () => "both inputs should have same dtype");
   // A dimension of size 1 meets the sum over the other's.
   const fitted = (self: Tensor, own: readonly number[], other: readonly number[], by: Tensor) => {
     const dims = own.filter((d, k) => by.shape[other[k]!] === 1 && self.shape[d] !== 1);

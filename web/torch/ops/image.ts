@@ -1,4 +1,5 @@
 // Functions of nn.functional for images that are made of others.
+import { dtypeInfo } from "../dtype";
 import { check, NotImplementedError } from "../errors";
 import { numelOf, type Tensor } from "../tensor";
 import { linspace, ones, zeros } from "./factory";
@@ -153,6 +154,10 @@ const maxUnpool =
       () =>
         `Expected shape of indices to be the same as that of input (${input.shape.join("x")}), ` +
         `but got ${indices.shape.join("x")}`,
+    );
+    check(
+      indices.dtype === "int64",
+      () => `elements in indices should be type int64 but got: ${dtypeInfo(indices.dtype).name}`,
     );
     const kernel = listOf(kernel_size, dims, "kernel_size");
     const steps = stride === undefined ? kernel : listOf(stride, dims, "stride");

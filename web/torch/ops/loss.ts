@@ -114,18 +114,41 @@ export interface ClassLoss extends Reduced {
   ignore_index?: number;
 }
 
+// The target of a single sample, which may be a list of one.
+function ofSample(input: Tensor, target: Tensor): Tensor {
+  if (input.dim() < 1) {
+    throw new RangeError(`Expected 1 or more dimensions (got ${input.dim()})`);
+  }
+  if (input.dim() !== 1 || target.dim() === 0 || isFloating(target.dtype)) {
+    return target;
+  }
+  check(target.dim() === 1, () => "0D or 1D target tensor expected, multi-target not supported");
+  if (target.shape[0] !== 1) {
+    throw new RangeError(
+      `For 1D input, 1D target must have size 1, but got target size: ${target.shape[0]!}`,
+    );
+  }
+  return target.squeeze(0);
+}
+
 /** `input` has log-probabilities, of classes in dimension 1 (or 0 for a single sample). */
 export function nll_loss(
   input: Tensor,
-  target: Tensor,
+  classes: Tensor,
   { weight, ignore_index = -100, reduction = "mean" }: ClassLoss = {},
 ): Tensor {
   checkReduction(reduction);
+  const target = ofSample(input, classes);
   check(
     target.dtype === "int64",
-    () => `"nll_loss" expected scalar type Long but found ${target.dtype}`,
+    () => `expected target dtype to be Long or Byte, but got ${dtypeInfo(target.dtype).name}`,
   );
   const d = input.dim() === 1 ? 0 : 1;
+  if (d === 1 && input.shape[0] !== (target.shape[0] ?? 0)) {
+    throw new RangeError(
+      `Expected input batch_size (${input.shape[0]!}) to match target batch_size (${target.shape[0] ?? 0}).`,
+    );
+  }
   check(
     input.shape.toSpliced(d, 1).join() === target.shape.join(),
     () =>
@@ -138,11 +161,11 @@ export function nll_loss(
       `but got weight tensor of shape: [${weight!.shape.join(", ")}]`,
   );
   const ignored = target.eq(ignore_index);
-  const classes = target.masked_fill(ignored, 0);
-  const chosen = gather(input, d, classes.unsqueeze(d)).squeeze(d).neg();
+  const places = target.masked_fill(ignored, 0);
+  const chosen = gather(input, d, places.unsqueeze(d)).squeeze(d).neg();
   const ones = full([], 1, { dtype: input.dtype }).expand(target.shape);
   const factors =
-    weight === undefined ? ones : gather(weight, 0, classes.reshape(-1)).reshape(target.shape);
+    weight === undefined ? ones : gather(weight, 0, places.reshape(-1)).reshape(target.shape);
   const shares = factors.masked_fill(ignored, 0);
   const losses = where(ignored, 0, chosen.mul(shares));
   return reduction === "mean" ? losses.sum().div(shares.sum()) : reduced(losses, { reduction });
@@ -150,7 +173,7 @@ export function nll_loss(
 
 export function cross_entropy(
   input: Tensor,
-  target: Tensor,
+  given: Tensor,
   {
     label_smoothing = 0,
     weight,
@@ -162,6 +185,7 @@ export function cross_entropy(
     label_smoothing >= 0 && label_smoothing <= 1,
     () => `label_smoothing must be between 0.0 and 1.0. Got: ${label_smoothing}`,
   );
+  const target = ofSample(input, given);
   check(
     !isFloating(target.dtype) || ignore_index < 0,
     () => "ignore_index is not supported for floating point target",
@@ -240,13 +264,17 @@ export const margin_ranking_loss = (
   input2: Tensor,
   target: Tensor,
   { margin = 0, ...options }: Reduced & { margin?: number } = {},
-): Tensor =>
-  reduced(
-    floats(target.neg().mul(input1.sub(input2)))
-      .add(margin)
-      .clamp_min(0),
-    options,
+): Tensor => {
+  const shown = (one: Tensor): string => `[${one.shape.join(", ")}]`;
+  check(
+    input1.dim() === input2.dim() && input1.dim() === target.dim(),
+    () =>
+      `margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: ${shown(input1)}, ` +
+      `input2: ${shown(input2)}, target: ${shown(target)} `,
   );
+  const losses = floats(target.neg().mul(input1.sub(input2))).add(margin);
+  return reduced(losses.clamp_min(0), options);
+};
 
 export function cosine_embedding_loss(
   input1: Tensor,
@@ -299,6 +327,12 @@ export function triplet_margin_loss(
   { margin = 1, p = 2, eps = 1e-6, swap = false, ...options }: Triplet = {},
 ): Tensor {
   checkMargin("triplet_margin_loss", margin);
+  check(
+    anchor.dim() === positive.dim() && anchor.dim() === negative.dim(),
+    () =>
+      "The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: " +
+      `anchor ${anchor.dim()}D, positive ${positive.dim()}D, and negative ${negative.dim()}D inputs`,
+  );
   const near = pairwise_distance(anchor, positive, p, eps);
   let far = pairwise_distance(anchor, negative, p, eps);
   if (swap) {

@@ -219,6 +219,8 @@ export function unsqueeze(self: Tensor, dim: number): Tensor {
 export function squeeze(self: Tensor, dim?: number | readonly number[]): Tensor {
   const dims =
     dim === undefined ? self.shape.map((_, d) => d) : [dim].flat().map((d) => self.wrapDim(d));
+  const twice = dims.find((d, k) => dims.indexOf(d) !== k);
+  check(twice === undefined, () => `dim ${twice!} appears multiple times in the list of dims`);
   const kept = self.shape.map((_, d) => d).filter((d) => !dims.includes(d) || self.shape[d] !== 1);
   const out = self.viewed(
     kept.map((d) => self.shape[d]!),

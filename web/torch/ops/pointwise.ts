@@ -23,6 +23,7 @@ import { chunk } from "./movement";
 
 type Unary = (self: Tensor) => Tensor;
 type Binary = (self: Tensor, other: Operand) => Tensor;
+type OfTensors = (self: Tensor, other: Tensor) => Tensor;
 type InPlaceUnary = (self: Tensor) => Tensor;
 type InPlaceBinary = (self: Tensor, other: Operand) => Tensor;
 
@@ -174,13 +175,17 @@ const binaryWithOut: Record<BinaryName, BinaryOut> = {
   remainder: noBool("remainder"),
 };
 
+/** Those whose other operand may be a number. */
+type WithNumbers =
+  (typeof COMPARE)[number] | (typeof BITWISE)[number] | "copysign" | "fmod" | "remainder" | "xlogy";
+
 /** Binary operators by name. */
 export const binary = Object.fromEntries(
   Object.entries(binaryWithOut).map(([name, op]) => [
     name,
     (self: Tensor, other: Operand) => op(self, other),
   ]),
-) as Record<BinaryName, Binary>;
+) as Record<WithNumbers, Binary> & Record<Exclude<BinaryName, WithNumbers>, OfTensors>;
 
 type BinaryInPlaceName =
   `${(typeof BITWISE)[number] | "fmod" | "remainder" | "atan2" | "copysign"}_`;
@@ -192,7 +197,7 @@ export const binaryInPlace = Object.fromEntries(
       (self: Tensor, other: Operand) => binaryWithOut[name](self, other, self),
     ],
   ),
-) as Record<BinaryInPlaceName, InPlaceBinary>;
+) as Record<Exclude<BinaryInPlaceName, "atan2_">, InPlaceBinary> & Record<"atan2_", OfTensors>;
 
 // ---- Arithmetic ----
 
@@ -387,6 +392,10 @@ function checkEnd(self: Tensor, end: Tensor): void {
 
 export function lerp(self: Tensor, end: Tensor, weight: Operand): Tensor {
   checkEnd(self, end);
+  check(
+    !isTensor(weight) || weight.dtype === self.dtype,
+    () => `expected dtype ${self.dtype} for \`weight\` but got dtype ${(weight as Tensor).dtype}`,
+  );
   return isTensor(weight)
     ? elementwise("lerp_kernel_tensor_weight", [self, end, weight], { label: "lerp" })
     : elementwise("lerp_kernel_scalar_weight", [self, end], { label: "lerp", scalars: [weight] });

@@ -1,6 +1,7 @@
 // Pooling of one to three dimensions (csrc/ops/pool).
 import { record, saved } from "../autograd";
-import { check } from "../errors";
+import { dtypeInfo, isFloating } from "../dtype";
+import { check, NotImplementedError } from "../errors";
 import { launch } from "../launch";
 import { numelOf, Tensor } from "../tensor";
 import { gather } from "./indexing";
@@ -232,8 +233,17 @@ type OutputSize = number | readonly (number | undefined)[];
 
 function adaptivePool(label: string, dims: number, input: Tensor, output_size: OutputSize): Pool {
   checkRank(label, dims, input);
+  if (!isFloating(input.dtype)) {
+    throw new NotImplementedError(
+      `"${label}" not implemented for '${dtypeInfo(input.dtype).name}'`,
+    );
+  }
   const own = input.shape.slice(-dims);
   const wanted = typeof output_size === "number" ? [output_size] : output_size;
+  check(
+    typeof output_size === "number" || wanted.length === dims,
+    () => `${label}: output_size must be ${dims}`,
+  );
   const out = listOf(
     wanted.map((size, d) => size ?? own[d]!),
     dims,

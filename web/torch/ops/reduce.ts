@@ -457,6 +457,9 @@ export function norm(self: Tensor, p: number | "fro" = "fro", dim?: Dims, keepdi
   if (typeof p === "string" && (p as string) !== "fro") {
     throw new NotImplementedError(`norm(): the order ${String(p)}`);
   }
+  if (typeof p === "object") {
+    throw new TypeError("norm(): argument 'p' (position 2) must be Number, not a list");
+  }
   const order = p === "fro" ? 2 : p;
   const dims = reducedDims(self, dim);
   const rows: Record<string, string> = {

@@ -108,6 +108,21 @@ export function interpolate(input: Tensor, options: Resampling = {}): Tensor {
       : "only one of size or scale_factor should be defined",
   );
   const spatial = input.shape.slice(2);
+  // One number is of all dimensions, a list of one is not.
+  const checkCount = (sizes: Sizes | undefined, name: string, found: string): void => {
+    if (Array.isArray(sizes) && sizes.length !== dims) {
+      throw new RangeError(
+        `Input and ${name} must have the same number of spatial dimensions, but got input with spatial dimensions of ` +
+          `[${spatial.join(", ")}] and ${found}.`,
+      );
+    }
+  };
+  checkCount(size, "output", `output size of [${String(size)}]`);
+  checkCount(
+    scale_factor,
+    "scale_factor",
+    `scale_factor of shape [${[scale_factor].flat().length}]`,
+  );
   const scales =
     scale_factor === undefined ? undefined : listOf(scale_factor, dims, "scale_factor");
   check(
