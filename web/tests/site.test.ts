@@ -230,6 +230,65 @@ describe.skipIf(path === null)("the site", () => {
     expect(errors).toEqual([]);
   }, 170_000);
 
+  test("playground: what was typed is there again, whatever was picked since", async () => {
+    const page = await open("playground/");
+    await page.waitForSelector("#run:enabled");
+    const pick = (name: string) => page.selectOption("#example", name);
+    const code = () => page.inputValue("#code");
+    const begun = await code();
+    expect(await page.isVisible("#restore")).toBe(false);
+    await page.fill("#code", "print('mine');");
+    await pick("Autograd");
+    expect(await code()).toContain("backward()");
+    await pick("Your own program");
+    await page.locator("#code").press("Control+End");
+    await page.locator("#code").pressSequentially("print(42);");
+    await pick("Tensors");
+    expect(await code()).toBe("print('mine');");
+    expect(await page.textContent("#example option:checked")).toBe("Tensors (changed)");
+    await page.reload();
+    expect(await code()).toBe("print('mine');");
+    await pick("Your own program");
+    expect(await code()).toMatch(/^import .*\n\nprint\(42\);$/);
+    // As it began, after a question.
+    await pick("Tensors");
+    page.once("dialog", (dialog) => void dialog.dismiss());
+    await page.click("#restore");
+    expect(await code()).toBe("print('mine');");
+    page.once("dialog", (dialog) => void dialog.accept());
+    await page.click("#restore");
+    expect(await code()).toBe(begun);
+    expect(await page.isVisible("#restore")).toBe(false);
+    await page.reload();
+    expect(await code()).toBe(begun);
+    // What is kept may be anything.
+    for (const kept of [
+      "{",
+      "null",
+      '{"open":"toString","changed":{"Tensors":3,"__proto__":"x"}}',
+    ]) {
+      await page.evaluate(
+        `localStorage.setItem("torch-webgpu playground", ${JSON.stringify(kept)})`,
+      );
+      await page.reload();
+      expect(await code()).toBe(begun);
+    }
+    expect(await page.evaluate("document.documentElement.scrollWidth <= innerWidth")).toBe(true);
+    await page.close();
+    // A browser that keeps nothing.
+    const closed = await open("playground/", async (fresh) => {
+      await fresh.addInitScript(
+        "Object.defineProperty(window, 'localStorage', { get() { throw new Error('denied'); } })",
+      );
+    });
+    await closed.fill("#code", "print('mine');");
+    await closed.selectOption("#example", "Autograd");
+    await closed.selectOption("#example", "Tensors");
+    expect(await closed.inputValue("#code")).toBe("print('mine');");
+    await closed.close();
+    expect(errors).toEqual([]);
+  });
+
   test("resnet: the logits are PyTorch's, and a state dict can be loaded", async () => {
     const page = await open("resnet/");
     await page.waitForSelector("#status[data-difference]");

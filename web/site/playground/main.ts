@@ -5,6 +5,11 @@ import { EXAMPLES } from "./examples";
 import type { Message } from "./worker";
 
 const KEPT = "torch-webgpu playground"; // of what was typed, in localStorage
+const OWN = "Your own program";
+const BEGUN: Record<string, string> = {
+  ...EXAMPLES,
+  [OWN]: 'import { torch, nn, optim } from "torch-webgpu/torch";\n\n',
+};
 const MAX_SHOWN = 200_000; // characters of output; the first ones go
 
 /** A worker that waits for a program, and runs one only. */
@@ -27,7 +32,35 @@ class Runner {
   }
 }
 
+/** What was typed: the program that was open, and all that are not as they began. */
+interface Typed {
+  open: string;
+  changed: Map<string, string>;
+}
+
+const isText = (value: unknown): value is string => typeof value === "string";
+
+// A browser may refuse to keep anything, and what it kept may be of another version of this page.
+function readTyped(): Typed {
+  const typed: Typed = { open: Object.keys(EXAMPLES)[0]!, changed: new Map() };
+  try {
+    const kept = JSON.parse(localStorage.getItem(KEPT) ?? "{}") as Record<string, unknown> | null;
+    if (isText(kept?.open) && Object.hasOwn(BEGUN, kept.open)) {
+      typed.open = kept.open;
+    }
+    for (const [name, text] of Object.entries(kept?.changed ?? {})) {
+      if (isText(text) && Object.hasOwn(BEGUN, name)) {
+        typed.changed.set(name, text);
+      }
+    }
+  } catch {
+    // then the programs are as they began
+  }
+  return typed;
+}
+
 class Page {
+  private readonly example = find<HTMLSelectElement>("example");
   private readonly code = find<HTMLTextAreaElement>("code");
   private readonly output = find("output");
   private runner = this.makeRunner();
@@ -38,37 +71,77 @@ class Page {
   private shown = 0;
   private leaves = false;
 
+  /** What was typed in this page. Others keep theirs in the same place. */
+  private readonly typed = readTyped();
+
   constructor() {
-    const { code } = this;
-    const example = find<HTMLSelectElement>("example");
-    for (const name of Object.keys(EXAMPLES)) {
-      example.add(new Option(name));
+    const { code, example } = this;
+    for (const name of Object.keys(BEGUN)) {
+      example.add(new Option(name, name));
     }
+    example.value = this.typed.open;
+    this.showProgram();
     example.addEventListener("change", () => {
-      code.value = EXAMPLES[example.value]!;
+      this.showProgram();
       this.keep();
     });
-    code.value = this.kept() ?? EXAMPLES[example.value]!;
-    code.addEventListener("input", () => this.keep());
+    code.addEventListener("input", () => this.changeProgram());
     code.addEventListener("keydown", (event) => this.press(event));
     code.addEventListener("focus", () => {
       this.leaves = false;
     });
+    button("restore").addEventListener("click", () => {
+      if (confirm(`Put "${example.value}" back as it began? What you typed there is lost.`)) {
+        this.code.value = BEGUN[example.value]!;
+        this.changeProgram();
+      }
+    });
     button("run").addEventListener("click", () => (this.running ? this.stop() : this.run()));
   }
 
-  // A browser may refuse to keep anything.
-  private kept(): string | null {
-    try {
-      return localStorage.getItem(KEPT);
-    } catch {
-      return null;
+  private showProgram(): void {
+    const name = this.example.value;
+    this.typed.open = name;
+    this.code.value = this.typed.changed.get(name) ?? BEGUN[name]!;
+    this.mark();
+  }
+
+  private changeProgram(): void {
+    const name = this.example.value;
+    if (this.code.value === BEGUN[name]) {
+      this.typed.changed.delete(name);
+    } else {
+      this.typed.changed.set(name, this.code.value);
     }
+    this.mark();
+    this.keep();
+  }
+
+  // The menu says which programs are not as they began.
+  private mark(): void {
+    for (const option of this.example.options) {
+      const changed = option.value !== OWN && this.typed.changed.has(option.value);
+      option.text = changed ? `${option.value} (changed)` : option.value;
+    }
+    button("restore").hidden = !this.typed.changed.has(this.example.value);
   }
 
   private keep(): void {
+    const name = this.typed.open;
+    // Another page of this browser may have kept other programs since.
+    const kept = readTyped();
+    kept.open = name;
+    const text = this.typed.changed.get(name);
+    if (text === undefined) {
+      kept.changed.delete(name);
+    } else {
+      kept.changed.set(name, text);
+    }
     try {
-      localStorage.setItem(KEPT, this.code.value);
+      localStorage.setItem(
+        KEPT,
+        JSON.stringify({ ...kept, changed: Object.fromEntries(kept.changed) }),
+      );
     } catch {
       // then it is gone with the page
     }
@@ -86,7 +159,7 @@ class Page {
       event.preventDefault();
       const { selectionStart, selectionEnd } = this.code;
       this.code.setRangeText("  ", selectionStart, selectionEnd, "end");
-      this.keep();
+      this.changeProgram();
     }
   }
 
