@@ -401,7 +401,9 @@ export class Machine {
   // ---- Buffers
 
   /** Writes bytes to a buffer of the program; the last word is filled up with zeros. */
-  write(buffer: number, offset: number, bytes: Uint8Array): void {
+  write(buffer: number, offset: number, given: Uint8Array): void {
+    // The package `webgpu` refuses memory that is shared with workers, where pages take it.
+    const bytes = given.buffer instanceof ArrayBuffer ? given : given.slice();
     const whole = bytes.length - (bytes.length % 4);
     const { queue } = this.device;
     const target = this.buffers[buffer]!;

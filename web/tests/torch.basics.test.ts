@@ -41,6 +41,13 @@ test("factories and reading back", async () => {
   ]);
 });
 
+test("bytes in memory that is shared with workers", async () => {
+  const shared = new Float32Array(new SharedArrayBuffer(8)).fill(1.5);
+  expect(await torch.tensor(shared).tolist()).toEqual([1.5, 1.5]);
+  const bytes = new Uint8Array(shared.buffer);
+  expect(await torch.from_bytes(bytes, [2], "float32").tolist()).toEqual([1.5, 1.5]);
+});
+
 test("arithmetic with broadcasting and views", async () => {
   const x = torch.arange(6, { dtype: "float32" }).reshape(2, 3);
   expect(

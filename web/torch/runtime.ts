@@ -248,7 +248,9 @@ export class Runtime {
   }
 
   /** Copies bytes into a buffer, from its start. */
-  upload(block: Block, bytes: Uint8Array): void {
+  upload(block: Block, given: Uint8Array): void {
+    // The package `webgpu` ends the process over memory that is shared with workers, where pages take it.
+    const bytes = given.buffer instanceof ArrayBuffer ? given : given.slice();
     // Commands that wait may read what the buffer held before.
     this.flush();
     const whole = bytes.byteLength & ~3;

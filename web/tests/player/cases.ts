@@ -522,6 +522,18 @@ cases["progress, a Blob, and a load that is aborted"] = async (environment) => {
 
 // ---- Devices
 
+cases["inputs in memory that is shared with workers"] = async (environment) => {
+  // A page has it only where it is isolated from others.
+  if (typeof SharedArrayBuffer !== "undefined") {
+    const player = await load(environment.url("mlp"), environment);
+    const x0 = new Float32Array(100).fill(0.1);
+    const shared = new Float32Array(new SharedArrayBuffer(400)).fill(0.1);
+    const wanted = (await player.run("forward", { x0 }))["output"];
+    equal((await player.run("forward", { x0: shared }))["output"], wanted);
+    player.dispose();
+  }
+};
+
 cases["a device that is lost in the middle of training"] = async (environment) => {
   const player = await load(environment.url("training"), environment);
   const expected = parseTensors(await bytesOf(environment, "training.expected"));
