@@ -1,6 +1,6 @@
 // Builds web/dist/bench: a page for each player, what the peers fetch at run time, the same modules for Node, and
 // the runner.
-import { copyFile, mkdir, readdir, rm, symlink, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
@@ -19,7 +19,7 @@ const options = {
 };
 
 // The files that make_files.py wrote stay.
-for (const part of ["pages", "onnxruntime", "transformers", "node", "node_modules"]) {
+for (const part of ["pages", "onnxruntime", "transformers", "node"]) {
   await rm(join(dist, part), { recursive: true, force: true });
 }
 const players = (await readdir(join(bench, "pages"), { withFileTypes: true }))
@@ -38,24 +38,30 @@ for (const player of players) {
     `<!doctype html><title>${player}</title><script type="module" src="main.js"></script>\n`,
   );
 }
-await build({
+const inNode = {
   ...options,
-  entryPoints: {
-    run: join(bench, "run.ts"),
-    "node/node": join(bench, "node.ts"),
-    ...Object.fromEntries(
-      players.map((name) => [`node/${name}`, join(bench, "pages", name, "main.ts")]),
-    ),
-  },
   outdir: dist,
   outExtension: { ".js": ".mjs" },
   platform: "node",
+  minify: false,
+};
+await build({
+  ...inNode,
+  entryPoints: { run: join(bench, "run.ts"), "node/node": join(bench, "node.ts") },
   // What has native parts or finds files by its own place.
   packages: "external",
-  minify: false,
 });
-// Where modules in node/ look for the peers.
-await symlink(modules, join(dist, "node_modules"));
+// The players that run there (README.md). Node finds no modules by names as TensorFlow.js' are written.
+const playersInNode = ["torch-webgpu", "tensorflow"];
+await build({
+  ...inNode,
+  entryPoints: Object.fromEntries(
+    playersInNode.map((name) => [`node/${name}`, join(bench, "pages", name, "main.ts")]),
+  ),
+  banner: {
+    js: 'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);',
+  },
+});
 await writeFile(join(dist, "pages", "index.html"), "<!doctype html><title>empty</title>\n");
 
 const runtimes = {

@@ -1,11 +1,12 @@
 /** A page's module in a process: `node node.mjs ADDRESS PLAYER`. The runner talks to it by messages. */
 
-import { create } from "webgpu";
+import { create, globals } from "webgpu";
 import "./pages/page";
 
 // Node 20 has no navigator, later ones have one without WebGPU.
-const globals = create([]);
-Object.defineProperty(globalThis, "navigator", { value: { gpu: globals }, configurable: true });
+const gpu = create([]);
+Object.defineProperty(globalThis, "navigator", { value: { gpu }, configurable: true });
+Object.assign(globalThis, globals); // GPUBufferUsage and the like
 
 const failed = (error: unknown) => ({
   error: error instanceof Error ? error.message : String(error),
