@@ -420,6 +420,101 @@ def test_a_first_step_needs_the_optimizer_in_state(tmp_path):
     torch.webgpu.export(functions["step"], samples, path, state={"model": model})
 
 
+def _sized(function, sized):
+    return {"dynamic_shapes": {function: {"x": {0: torch.export.Dim("b", max=8)}}}} if sized else {}
+
+
+@pytest.mark.parametrize("sized", [False, True])
+def test_gradients_of_the_call_before(tmp_path, sized):
+    model = nn.Linear(8, 3).to("webgpu")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    path, x = tmp_path / "step.twg", torch.randn(4, 8)
+    state = {"model": model, "optimizer": optimizer}
+
+    def add(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        return {"loss": loss}
+
+    def begin(x):
+        optimizer.zero_grad()
+        return add(x)
+
+    def step():
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        return {}
+
+    def export(**functions):
+        inputs = {name: {"x": x} if name != "step" else {} for name in functions}
+        sizes = _sized(next(iter(functions)), sized)
+        torch.webgpu.export(functions, inputs, path, state=state, **sizes)
+
+    with pytest.raises(RuntimeError, match=r"cannot export add: a call reads gradients"):
+        export(add=add)
+    with pytest.raises(RuntimeError, match=r"zero_grad\(\) before backward\(\)"):
+        export(add=add, step=step)
+    with pytest.raises(RuntimeError, match="zero_grad"):
+        export(begin=begin, step=step)
+    if not sized:
+        with pytest.raises(RuntimeError, match="no parameter of this SGD has a gradient"):
+            export(step=step, begin=begin)
+    export(begin=begin)
+    assert all(p.grad is None for p in model.parameters())
+
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    # What begin() computes is not where step() reads.
+    with pytest.raises(RuntimeError, match="a call reads gradients"):
+        export(begin=begin, step=step)
+    export(add=add, step=step)
+    played = torch.webgpu.Graph.load(path)
+    for _ in range(3):
+        for _ in range(2):
+            torch.testing.assert_close(
+                played["add"](x=x.to("webgpu"))["loss"], add(x.to("webgpu"))["loss"]
+            )
+        played["step"]()
+        step()
+
+
+@pytest.mark.parametrize("sized", [False, True])
+def test_what_python_counts_is_no_part_of_a_step(tmp_path, sized):
+    model = nn.Linear(8, 3).to("webgpu")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    path, x = tmp_path / "step.twg", torch.randn(4, 8)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss}
+
+    def schedule(x):
+        result = step(x)
+        scheduler.step()
+        return result
+
+    def decay(x):
+        result = step(x)
+        optimizer.param_groups[0]["weight_decay"] += 0.5
+        return result
+
+    state = {"model": model, "optimizer": optimizer}
+    for function, text in ((schedule, "a StepLR stepped"), (decay, "option 'weight_decay' of")):
+        name = function.__name__
+        with pytest.raises(RuntimeError, match=text):
+            torch.webgpu.export(
+                {name: function}, {"x": x}, path, state=state, **_sized(name, sized)
+            )
+        assert scheduler.last_epoch == 0
+        assert optimizer.param_groups[0]["lr"] == 0.1
+        assert optimizer.param_groups[0]["weight_decay"] == 0.01
+    assert not path.exists()
+
+
 def test_zeros_at_the_end_of_memory_are_not_stored(tmp_path):
     weight = torch.zeros(100_003)
     weight[[5, 70_000, 70_001]] = torch.tensor([1.0, -2.0, 3.0])

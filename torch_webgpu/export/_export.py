@@ -1,7 +1,7 @@
 """A function captured for devices other than the one in use, and written to a file."""
 
 import contextlib
-import gc
+import functools
 import inspect
 import os
 import pathlib
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -23,7 +24,9 @@ from torch.utils import _pytree as pytree
 from torch_webgpu import _C, wgsl
 from torch_webgpu._shader.prepare import called_functions
 from torch_webgpu._shader.program import Program
+from torch_webgpu.export._alive import alive, leaves
 from torch_webgpu.export._dimensions import Shapes, all_dimensions
+from torch_webgpu.export._gradients import KEPT_GRADIENTS, Gradients
 from torch_webgpu.export._lines import Line, SizedError, innermost
 from torch_webgpu.export._optimizers import PreparedOptimizer, prepared
 from torch_webgpu.export._types import declarations
@@ -121,11 +124,15 @@ def export(
     with _kept_gradients(), prepared(holders) as found, _no_first_steps():
         holders.update(found)
         optimizers = {k: one for k, one in found.items() if isinstance(one, PreparedOptimizer)}
-        with _kept_attributes():
+        gradients = Gradients()
+        with _kept_attributes(), _no_assigned_options(optimizers.values()):
             recorded = {
-                name: _recorded(name, function, samples[name], shapes[name], optimizers.values())
+                name: _recorded(
+                    name, function, samples[name], shapes[name], optimizers.values(), gradients
+                )
                 for name, function in functions.items()
             }
+        gradients.check()
         rates = _rates(optimizers)
         saved = {name: _with_rates(name, one, rates) for name, one in recorded.items()}
         program = save_functions(path, saved, holders)
@@ -252,16 +259,6 @@ def _parts(name: str, value: object) -> Iterator[tuple[str, object]]:
         )
 
 
-def _leaves() -> list[torch.Tensor]:
-    """The tensors whose gradients a capture may replace: a function may use any that there is."""
-    return [x for x in _alive(torch.Tensor) if x.is_leaf and x.requires_grad]
-
-
-def _alive(kind: type) -> list[Any]:
-    # type(), because isinstance() asks objects for their __class__, which some compute.
-    return [x for x in gc.get_objects() if issubclass(type(x), kind)]
-
-
 # ---- Recordings
 
 
@@ -303,19 +300,29 @@ def _recorded(
     inputs: Tensors,
     shapes: Shapes,
     optimizers: Iterable[PreparedOptimizer],
+    gradients: Gradients,
 ) -> SavedFunction:
     if not shapes:
-        return SavedFunction(
-            inputs, _recordings(lambda target: _capture(name, function, inputs, target))
-        )
-    from torch_webgpu.export._trace import compiled
+
+        def capture(target: _Target) -> Recording:
+            watch = gradients.watched()
+            recording = _capture(name, function, inputs, target)
+            with _explained(name):
+                watch(recording.captured)
+            return recording
+
+        return SavedFunction(inputs, _recordings(capture))
+    from torch_webgpu.export._trace import compiled, constants_of
 
     with contextlib.ExitStack() as stack:
         for one in (_explained(name), _kept_gradients(), checked_optimizers()):
             stack.enter_context(one)
         for optimizer in optimizers:
             stack.enter_context(optimizer.parts())
+        again = functools.partial(constants_of, function, inputs, shapes, _outputs)
+        watch = gradients.traced(again)
         made = compiled(function, inputs, shapes, _outputs)
+        watch(made.constants)
         recordings = _recordings(lambda target: _sized_capture(made, target))
     return SavedFunction(made.inputs, recordings, sized=made.shapes)
 
@@ -385,7 +392,7 @@ def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
 @contextlib.contextmanager
 def _kept_gradients() -> Iterator[None]:
     """Those of a trace are no gradients."""
-    gradients = [(p, p.grad) for p in _leaves()]
+    gradients = [(p, p.grad) for p in leaves()]
     try:
         yield
     finally:
@@ -402,7 +409,7 @@ def _kept_attributes() -> Iterator[None]:
     """
     before = [
         (module, dict(vars(module)), dict(module._buffers))
-        for module in _alive(nn.Module)
+        for module in alive(nn.Module)
         if "_buffers" in vars(module)
     ]
     assigned = ""
@@ -428,12 +435,45 @@ def _kept_attributes() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _no_assigned_options(optimizers: Iterable[PreparedOptimizer]) -> Iterator[None]:
+    """Raises RuntimeError for schedulers that stepped in the block, and for options of optimizers
+    that were assigned. Each call of the file would compute with those of the first one.
+    """
+    schedulers = [(one, dict(vars(one))) for one in alive(LRScheduler)]
+    options = [
+        (one.name, group, dict(group)) for one in optimizers for group in one.optimizer.param_groups
+    ]
+    stepped = ""
+    try:
+        yield
+    finally:
+        for scheduler, attributes in schedulers:
+            if scheduler._step_count != attributes["_step_count"]:
+                stepped = type(scheduler).__name__
+                vars(scheduler).clear()
+                vars(scheduler).update(attributes)
+    advice = "give what it is to each call, of a learning rate as its input `lr`"
+    if stepped:
+        raise RuntimeError(
+            f"cannot export: a {stepped} stepped, which counts in Python, so that each call would "
+            f"compute its first step. Step it outside, and {advice}"
+        )
+    for name, group, before in options:
+        for key, value in group.items():
+            if key != "params" and value is not before.get(key) and value != before.get(key):
+                raise RuntimeError(
+                    f"cannot export: the option {key!r} of the optimizer {name!r} is assigned, so "
+                    f"that each call would assign the same. Assign it outside, and {advice}"
+                )
+
+
+@contextlib.contextmanager
 def _no_first_steps() -> Iterator[None]:
     """Raises RuntimeError for a step that makes an optimizer's state, or a gradient scaler's.
 
     The recording would make that state anew in each call, and train wrongly without a word.
     """
-    scalers = weakref.WeakSet(_alive(torch.amp.GradScaler))
+    scalers = weakref.WeakSet(alive(torch.amp.GradScaler))
     begin = torch.amp.GradScaler._lazy_init_scale_growth_tracker
 
     def begin_scaling(scaler: torch.amp.GradScaler, device: torch.device) -> None:
@@ -445,7 +485,7 @@ def _no_first_steps() -> Iterator[None]:
         begin(scaler, device)
 
     # One that the function makes starts anew in each call by intention.
-    lasting = weakref.WeakSet(_alive(torch.optim.Optimizer))
+    lasting = weakref.WeakSet(alive(torch.optim.Optimizer))
     known: dict[torch.optim.Optimizer, set[torch.Tensor]] = {}
 
     def before(optimizer: torch.optim.Optimizer, *_: object) -> None:
@@ -458,6 +498,12 @@ def _no_first_steps() -> Iterator[None]:
             if parameter not in known.get(optimizer, ())
             and any(isinstance(part, torch.Tensor) for part in state.values())
         ]
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        if optimizer in lasting and all(p.grad is None for p in parameters):
+            raise RuntimeError(
+                f"no parameter of this {type(optimizer).__name__} has a gradient, so that its step "
+                f"would do nothing in each call. {KEPT_GRADIENTS}"
+            )
         if made and optimizer in lasting:
             for parameter in made:
                 del optimizer.state[parameter]

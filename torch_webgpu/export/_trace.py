@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import getitem
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import sympy
 import torch
@@ -32,6 +32,7 @@ from torch_webgpu.graphs import _format as form
 from torch_webgpu.graphs._save import SizedShapes
 
 Tensors = Mapping[str, torch.Tensor]
+_T = TypeVar("_T")
 
 _FRESH = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 _VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
@@ -48,6 +49,7 @@ class Compiled(NamedTuple):
     symbols: Symbols
     outputs: list[str]
     shapes: SizedShapes
+    constants: list[torch.Tensor]  # the tensors beside its inputs that it uses
 
 
 class _SameError(Exception):
@@ -68,9 +70,23 @@ def compiled(
 
     Raises RuntimeError for what depends on sizes otherwise than a file can state.
     """
+    return _with_fitting(shapes, lambda s: _Trace(function, inputs, s, outputs_of).compiled())
+
+
+def constants_of(
+    function: Callable[..., Any],
+    inputs: Tensors,
+    shapes: Shapes,
+    outputs_of: Callable[[object], dict[str, torch.Tensor]],
+) -> list[torch.Tensor]:
+    """The tensors beside its inputs that the function uses, without compiling it."""
+    return _with_fitting(shapes, lambda s: _Trace(function, inputs, s, outputs_of).constants())
+
+
+def _with_fitting(shapes: Shapes, make: Callable[[Shapes], _T]) -> _T:
     while True:
         try:
-            return _Trace(function, inputs, shapes, outputs_of).compiled()
+            return make(shapes)
         except _SameError as same:  # fewer dimensions than before
             shapes = same.shapes
 
@@ -113,6 +129,12 @@ class _Trace:
         self.sizes[dimension.name] = size
         self.dimensions[dimension.name] = dimension
 
+    def constants(self) -> list[torch.Tensor]:
+        with torch._guards.tracing(torch._guards.TracingContext(self.mode)):
+            graph, _, _ = self._traced()
+            self._check_relations()
+            return self._lifted(graph)
+
     def compiled(self) -> Compiled:
         with torch._guards.tracing(torch._guards.TracingContext(self.mode)):
             graph, names, shapes = self._traced()
@@ -152,7 +174,7 @@ class _Trace:
                 for name, shape in zip(names, shapes, strict=True)
             },
         )
-        return Compiled(inputs, run, symbols, names, expressions)
+        return Compiled(inputs, run, symbols, names, expressions, constants)
 
     # ---- The graph
 
