@@ -422,6 +422,20 @@ test("arguments of the wrong kind, or none", () => {
   expect(() => loose.cat!([x, 1])).toThrow("argument 'tensors' (position 1) must be a list");
   expect(() => loose.sum!(x, 0, 1)).toThrow("'keepdim' (position 3) must be bool, not 1");
   expect(() => loose.sum!(x, null)).toThrow("must be int or a list of ints, not null");
+  for (const one of ["3", null, undefined, {}]) {
+    expect(() => torch.tensor([1, one] as never)).toThrow(/tensor\(\): numbers and lists of them/);
+    expect(() => torch.manual_seed(one as never)).toThrow(TypeError);
+    expect(() => new nn.Parameter(one as never)).toThrow("'data' must be Tensor");
+    expect(() => torch.arange(one as never)).toThrow(TypeError);
+  }
+  for (const one of ["3", [[2]], null]) {
+    expect(() => torch.arange(0, one as never)).toThrow(TypeError);
+    expect(() => nn.utils.clip_grad_norm_([x], one as never)).toThrow(/'max_norm' must be Number/);
+    expect(() => x.requires_grad_(one as never)).toThrow(/'requires_grad' must be bool/);
+    expect(() => new nn.Linear(1, 1).train(one as never)).toThrow(/expected to be boolean/);
+    expect(() => x.sum().backward(one as never)).toThrow(/'gradient' must be Tensor/);
+    expect(() => f.interpolate(torch.ones([1, 1, 2]), { scale_factor: one as never })).toThrow();
+  }
   // Those of two tensors take no number, where arithmetic and comparisons do.
   for (const name of [
     ...["atan2", "fmax", "fmin", "gcd", "heaviside", "hypot", "lcm", "logaddexp", "logaddexp2"],

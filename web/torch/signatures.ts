@@ -155,7 +155,7 @@ const PLAIN: Record<Signature, string> = {
   "input num_groups weight? bias? eps": "group_norm",
   "input running_mean? running_var? weight? bias? training momentum eps": "batch_norm",
   "input running_mean? running_var? weight? bias? use_input_stats momentum eps": "instance_norm",
-  seed: "manual_seed",
+  "seed:int!": "manual_seed",
   "": "initial_seed",
   "input from to": "uniform_",
   "input mean std": "normal_",
@@ -522,6 +522,11 @@ function checkKind(owner: string, { name, kind }: Parameter, value: unknown, pla
       `${owner}(): argument '${name}'${place} must be ${called}, not ${shown(value)}`,
     );
   }
+}
+
+/** Raises for an argument of another kind, where there is no signature. */
+export function checkArgument(owner: string, name: string, kind: Kind, value: unknown): void {
+  checkKind(owner, { name, kind, required: true, rest: false }, value, "");
 }
 
 /** Raises for what is no object of these options. */

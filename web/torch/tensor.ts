@@ -3,7 +3,7 @@ import { backward, needsGrad, type Node } from "./autograd";
 import { dtypeInfo, valueAt, view, type DType, type Scalar, type TypedArray } from "./dtype";
 import { check } from "./errors";
 import { format } from "./print";
-import { checkOptions } from "./signatures";
+import { checkArgument, checkOptions } from "./signatures";
 import { Storage } from "./storage";
 import type { Methods as AllMethods } from "./methods";
 
@@ -123,6 +123,7 @@ export class Tensor {
   }
 
   requires_grad_(value = true): this {
+    checkArgument("requires_grad_", "requires_grad", "bool", value);
     check(this.is_leaf, () => "you can only change requires_grad flags of leaf variables.");
     check(
       !value || this.is_floating_point(),
@@ -172,6 +173,7 @@ export class Tensor {
     gradient?: Tensor,
     options: { retain_graph?: boolean; create_graph?: boolean } = {},
   ): void {
+    checkArgument("backward", "gradient", "tensor", gradient);
     checkOptions("backward", options, ["retain_graph", "create_graph"]);
     backward(this, gradient, options);
   }

@@ -2,12 +2,13 @@
 import { no_grad } from "../autograd";
 import { isDType, isFloating, type DType } from "../dtype";
 import { check, RuntimeError } from "../errors";
-import { checkOptions } from "../signatures";
+import { checkArgument, checkOptions } from "../signatures";
 import { Tensor } from "../tensor";
 
 /** A tensor that a module trains. Its memory outlives scopes. */
 export class Parameter extends Tensor {
   constructor(data: Tensor, requires_grad = true) {
+    checkArgument("Parameter", "data", "tensor", (data as Tensor | undefined) ?? null);
     super(data.storage, data.dtype, data.shape, data.strides, data.storage_offset);
     this.storage.kept = true;
     this.requires_grad_(requires_grad);
@@ -36,6 +37,7 @@ export abstract class Module {
 
   /** Makes a tensor part of the state without training it. */
   protected register_buffer(name: string, tensor: Tensor | undefined): void {
+    checkArgument("register_buffer", "tensor", "tensor", tensor);
     this.bufferNames.add(name);
     tensor?.keep();
     Object.assign(this, { [name]: tensor });
@@ -189,6 +191,9 @@ export abstract class Module {
   }
 
   train(mode = true): this {
+    if (typeof mode !== "boolean") {
+      throw new RangeError("training mode is expected to be boolean");
+    }
     for (const module of this.modules()) {
       module.training = mode;
     }

@@ -2,6 +2,7 @@
 import { dtypeInfo, encode, isDType, isFloating, type DType, type Scalar } from "../dtype";
 import { check } from "../errors";
 import { shaderDType } from "../launch";
+import { checkArgument } from "../signatures";
 import { Tensor, type Nested } from "../tensor";
 import { pointwiseRows } from "../wgsl/data";
 import { bitsOf } from "../wgsl/dtypes";
@@ -73,6 +74,11 @@ export function tensor(data: Nested | TypedInput, options: Options = {}): Tensor
         });
       } else {
         check(d === shape.length, () => `expected a sequence at dim ${d}`);
+        if (!["number", "bigint", "boolean"].includes(typeof level)) {
+          throw new TypeError(
+            `tensor(): numbers and lists of them make a tensor, not ${String(level)}`,
+          );
+        }
         flat.push(level);
       }
     };
@@ -151,8 +157,16 @@ export const full_like = (self: Tensor, value: Scalar, options: Options = {}): T
 
 /** arange(end), arange(start, end) or arange(start, end, step). */
 export function arange(...args: (number | Options)[]): Tensor {
-  const options = typeof args.at(-1) === "object" ? (args.pop() as Options) : {};
+  const last: unknown = args.at(-1);
+  const takes = typeof last === "object" && last !== null && !Array.isArray(last);
+  const options = takes ? (args.pop() as Options) : {};
   const given = (args as (number | undefined)[]).filter((one) => one !== undefined);
+  if (given.length === 0) {
+    throw new TypeError("arange(start, end, step) is missing its argument end");
+  }
+  given.forEach((one) => {
+    checkArgument("arange", "end", "number", one);
+  });
   const dtype = dtypeOf(options, given.every(Number.isInteger) ? "int64" : "float32");
   given.forEach((value) => {
     checkFits(value, dtype);

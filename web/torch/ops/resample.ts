@@ -3,6 +3,7 @@ import { record, saved } from "../autograd";
 import { isFloating } from "../dtype";
 import { check, NotImplementedError } from "../errors";
 import { launch } from "../launch";
+import { checkArgument } from "../signatures";
 import { numelOf, Tensor } from "../tensor";
 import { zeros } from "./factory";
 import { adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d } from "./pool";
@@ -100,6 +101,9 @@ export function interpolate(input: Tensor, options: Resampling = {}): Tensor {
     throw new NotImplementedError(
       `Input Error: Only 3D, 4D and 5D input Tensors supported (got ${input.dim()}D)`,
     );
+  }
+  for (const one of [scale_factor].flat()) {
+    checkArgument("interpolate", "scale_factor", "number", one);
   }
   const given = [size, scale_factor].filter((one) => one !== undefined);
   check(given.length === 1, () =>
