@@ -46,15 +46,21 @@ void BindGroupCache::fill(Slot& slot, const PipelineLayout& layout, const Bindin
 }
 
 void BindGroupCache::forget(const Buffer* buffer) {
-  for (Slot& slot : slots_) {
-    const auto begin = slot.bindings.begin();
-    if (slot.group != nullptr &&
-        std::any_of(begin, begin + slot.count,
-                    [&](const Binding& binding) { return binding.buffer == buffer; })) {
-      device_.api().BindGroupRelease(slot.group);
-      slot.group = nullptr;
-      slot.layout = nullptr;
-      slot.count = 0;
+  for (Set& set : sets_) {
+    for (uint32_t way = 0; way < kWays; ++way) {
+      if ((set.buffers[way] & bit_of(buffer)) == 0) {
+        continue;
+      }
+      Slot& slot = set.slots[way];
+      const auto begin = slot.bindings.begin();
+      if (std::any_of(begin, begin + slot.count,
+                      [&](const Binding& binding) { return binding.buffer == buffer; })) {
+        device_.api().BindGroupRelease(slot.group);
+        slot.group = nullptr;
+        slot.layout = nullptr;
+        slot.count = 0;
+        set.buffers[way] = 0;
+      }
     }
   }
 }
