@@ -20,6 +20,10 @@ const PARAMETERS_BYTES = 1024;
 const PARAMETERS_ALIGNMENT = 256;
 const ERRORS_BINDING = 30;
 const ERRORS_BYTES = 32;
+// Dispatches of the first and of the later parts in which an awaited call is submitted. A first
+// part is short, because the device waits for it.
+const FIRST_PART = 8;
+const PART = 32;
 
 const EXCEPTIONS = new Set(["IndexError", "NotImplementedError", "RuntimeError"]);
 
@@ -163,7 +167,7 @@ export class Machine {
           machine.functions.set(name, commands);
           // Encoded once and not submitted: WebGPU checks them.
           const encoder = device.createCommandEncoder();
-          machine.encode(commands, encoder);
+          machine.encode(commands, encoder, false);
           encoder.finish();
         });
       }
@@ -449,9 +453,20 @@ export class Machine {
     commands.made = made;
   }
 
-  private encode(commands: Commands, encoder: GPUCommandEncoder): void {
+  private submit(encoder: GPUCommandEncoder): void {
+    this.device.queue.submit([encoder.finish()]);
+  }
+
+  /** Encodes a function and returns the encoder that is open at its end. If the caller waits for the
+   * results, parts are submitted before, so that the device computes while the rest is encoded. */
+  private encode(
+    commands: Commands,
+    encoder: GPUCommandEncoder,
+    isAwaited: boolean,
+  ): GPUCommandEncoder {
     let pass: GPUComputePassEncoder | null = null;
     let pipeline: GPUComputePipeline | null = null;
+    let left = isAwaited ? FIRST_PART : Infinity;
     for (const step of commands.steps) {
       if (step.kind === "move") {
         pass?.end();
@@ -463,6 +478,13 @@ export class Machine {
       if (x === 0 || y === 0 || z === 0) {
         continue;
       }
+      if (left === 0) {
+        pass?.end();
+        pass = null;
+        this.submit(encoder);
+        encoder = this.device.createCommandEncoder();
+        left = PART;
+      }
       if (pass === null) {
         pass = encoder.beginComputePass();
         pipeline = null;
@@ -473,8 +495,10 @@ export class Machine {
       }
       pass.setBindGroup(0, step.group);
       pass.dispatchWorkgroups(x, y, z);
+      left -= 1;
     }
     pass?.end();
+    return encoder;
   }
 
   /** Submits a call before it returns; resolves to what is read back. Throws RangeError, before
@@ -489,12 +513,14 @@ export class Machine {
     for (const { from, fromOffset, buffer, offset, bytes } of request.copies) {
       encoder.copyBufferToBuffer(from, fromOffset, this.buffers[buffer]!, offset, bytes);
     }
-    this.encode(commands, encoder);
-    if (request.read === null || (request.read.length === 0 && this.errors === null)) {
-      this.device.queue.submit([encoder.finish()]);
+    const { read } = request;
+    const isAwaited = read !== null && (read.length > 0 || this.errors !== null);
+    const last = this.encode(commands, encoder, isAwaited);
+    if (!isAwaited) {
+      this.submit(last);
       return Promise.resolve([]);
     }
-    return this.readBack(encoder, request.read, this.errors !== null);
+    return this.readBack(last, read, this.errors !== null);
   }
 
   /** Copies of parts of buffers, as they are after all calls so far. */
@@ -533,7 +559,7 @@ export class Machine {
         encoder.copyBufferToBuffer(this.buffers[buffer]!, offset, staging, starts[k]!, length);
       }
     });
-    this.device.queue.submit([encoder.finish()]);
+    this.submit(encoder);
     await staging.mapAsync(READ, 0, size);
     const mapped = staging.getMappedRange(0, size);
     const words = checks ? new Uint32Array(mapped.slice(0, ERRORS_BYTES)) : null;
