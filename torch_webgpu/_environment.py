@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import torch_webgpu
-from torch_webgpu import _C, _register, webgpu
+from torch_webgpu import _C, _torch_versions, webgpu
 
 
 def collect() -> dict[str, Any]:
@@ -22,7 +22,7 @@ def collect() -> dict[str, Any]:
         "versions": {
             "torch_webgpu": torch_webgpu.__version__,
             "torch": torch.__version__,
-            "built for torch": _register._built_for_torch() or "unknown",
+            "built for torch": _torch_versions.built_for() or "unknown",
             "python": platform.python_version(),
             "system": platform.platform(),
             "wgpudawn": _version("wgpudawn"),

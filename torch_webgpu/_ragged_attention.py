@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from torch_webgpu import _torch_versions
 from torch_webgpu.integrations import _patching
 
 Tensor = torch.Tensor
@@ -81,11 +82,7 @@ def adapt_varlen(varlen: types.ModuleType) -> None:
             if given.arguments["query"].device.type != "webgpu":
                 return attend(*args, **kwargs)
             named = dict(given.arguments)
-            for name in named.keys() - inspect.signature(_varlen).parameters.keys():
-                value = named.pop(name)  # of a newer PyTorch
-                if value is not signature.parameters[name].default:
-                    raise NotImplementedError(f"varlen_attn with `{name}` has no webgpu kernel")
-            return _varlen(**named)
+            return _varlen(**_torch_versions.without_new_arguments(named, attend, _varlen))
 
         return varlen_attn
 
@@ -98,7 +95,7 @@ def adapt_varlen(varlen: types.ModuleType) -> None:
         return varlen_attn_out
 
     _patching.replace(varlen, "varlen_attn", make)
-    if hasattr(varlen, "varlen_attn_out"):  # newer than the oldest PyTorch
+    if _torch_versions.has_varlen_out(varlen):
         _patching.replace(varlen, "varlen_attn_out", make_out)
 
 

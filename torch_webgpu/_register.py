@@ -4,8 +4,6 @@ import atexit
 import functools
 import importlib
 import inspect
-import pathlib
-import re
 import sys
 import types
 import warnings
@@ -15,12 +13,11 @@ from typing import Any
 import torch
 from torch.utils import backend_registration
 
-from torch_webgpu import _import_hook
+from torch_webgpu import _import_hook, _torch_versions
 
 # Every module that is imported here costs `import torch` a quarter of a millisecond, so what can be
 # imported later is.
 
-_PACKAGE = pathlib.Path(__file__).parent
 _done = bool(globals().get("_done"))  # reloaded, the module keeps its names
 
 #: The name of the device's backend for ``init_process_group``.
@@ -34,37 +31,11 @@ def register_or_warn() -> None:
         return
     _done = True
     try:
-        _check_torch_version()
+        _torch_versions.check_built_for()
         _check_device_slot()
         _register()
     except Exception as error:
         warnings.warn(f"device 'webgpu' is not available: {error}", RuntimeWarning, stacklevel=2)
-
-
-def _minor_version(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-
-
-def _built_for_torch() -> str | None:
-    """The torch version the extension was built for, as its CMake package states it."""
-    config = _PACKAGE / "share" / "cmake" / "TorchWebGPU" / "TorchWebGPUConfig.cmake"
-    try:
-        text = config.read_text(encoding="utf-8")
-    except OSError:
-        return None
-    match = re.search(r'set\(TorchWebGPU_TORCH_VERSION "([^"]*)"\)', text)
-    return match[1] if match else None
-
-
-def _check_torch_version() -> None:
-    # Before the extension is loaded: PyTorch's C++ interface changes with every minor version, so a
-    # mismatch shows as an undefined symbol at best and as a crash at worst.
-    built_for = _built_for_torch()
-    if built_for is not None and _minor_version(built_for) != _minor_version(torch.__version__):
-        raise RuntimeError(
-            f"torch_webgpu was built for torch {built_for}, but torch {torch.__version__} is "
-            f"installed. Install the matching torch, or rebuild torch_webgpu."
-        )
 
 
 def _check_device_slot() -> None:
@@ -84,8 +55,8 @@ def _register() -> None:
     except ImportError as error:
         raise RuntimeError(
             f"the extension module of torch_webgpu could not be loaded with torch "
-            f"{torch.__version__} (built for torch {_built_for_torch() or 'an unknown version'}): "
-            f"{error}"
+            f"{torch.__version__} (built for torch "
+            f"{_torch_versions.built_for() or 'an unknown version'}): {error}"
         ) from error
 
     backend_registration.rename_privateuse1_backend("webgpu")

@@ -9,9 +9,10 @@
 #include <utility>
 
 #include "backend/tensor.h"
+#include "backend/torch_versions.h"
 #include "runtime/context.h"
 
-#if __has_include(<ATen/core/GraphImplInterface.h>)
+#if TORCH_WEBGPU_HAS_ACCELERATOR_GRAPH
 #include <ATen/core/GraphImplInterface.h>
 #endif
 
@@ -365,11 +366,11 @@ void check_not_capturing(std::string_view op, const char* why) {
               " cannot be captured in a graph of the webgpu device: ", why);
 }
 
-#if __has_include(<ATen/core/GraphImplInterface.h>)
+#if TORCH_WEBGPU_HAS_ACCELERATOR_GRAPH
 
 namespace {
 
-// torch.accelerator.Graph, which came with torch 2.12.
+// torch.accelerator.Graph.
 class AcceleratorGraph final : public at::GraphImplInterface {
 public:
   explicit AcceleratorGraph(const at::GraphImplArgs& args) : graph_(args.keep_graph) {}

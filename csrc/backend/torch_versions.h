@@ -3,15 +3,21 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Padding.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/version.h>
 
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 /// Whether PyTorch has this version or a later one.
 #define TORCH_WEBGPU_TORCH_AT_LEAST(major, minor)                                                  \
   (TORCH_VERSION_MAJOR > (major) ||                                                                \
    (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
+
+/// Whether there is torch.accelerator.Graph.
+#define TORCH_WEBGPU_HAS_ACCELERATOR_GRAPH TORCH_WEBGPU_TORCH_AT_LEAST(2, 12)
 
 /// ATen's check of an argument. A failure is a RuntimeError before this version of PyTorch. From
 /// then on it is an error of `kind`: TYPE, VALUE, INDEX or NOT_IMPLEMENTED.
@@ -25,6 +31,17 @@
   } while (false)
 
 namespace torch_webgpu {
+
+/// A kind of our own of what c10 keeps for a thread. Kinds are the addresses of names; before torch
+/// 2.13 they are numbers, of which c10 uses the first few.
+template <class Kind = c10::DebugInfoKind>
+constexpr Kind debug_info_kind(const std::string_view* name) {
+  if constexpr (std::is_enum_v<Kind>) {
+    return static_cast<Kind>(0xd7);
+  } else {
+    return Kind(name);
+  }
+}
 
 /// Gives the storage other memory, and ends that it shares what it had. Since torch 2.13 a storage
 /// says so itself, before that its memory does.

@@ -4,10 +4,10 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
 #include "backend/graph.h"
+#include "backend/torch_versions.h"
 
 namespace torch_webgpu {
 namespace {
@@ -15,16 +15,7 @@ namespace {
 // c10 hands the entries of a thread on to the threads that run its backward passes.
 constexpr std::string_view kName = "torch_webgpu shader target";
 
-// A kind of our own. Before torch 2.13 kinds are numbers, of which c10 uses the first few.
-template <typename Kind>
-constexpr Kind kind_of_target() {
-  if constexpr (std::is_enum_v<Kind>) {
-    return static_cast<Kind>(0xd7);
-  } else {
-    return Kind(&kName);
-  }
-}
-constexpr auto kKind = kind_of_target<c10::DebugInfoKind>();
+constexpr auto kKind = debug_info_kind(&kName);
 
 struct Entry final : c10::DebugInfoBase {
   explicit Entry(ShaderTarget t) : target(std::move(t)) {}

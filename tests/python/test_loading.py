@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import torch_webgpu
-from torch_webgpu import _C, _register, _runtime
+from torch_webgpu import _C, _register, _runtime, _torch_versions
 
 USE = "import torch; import torch_webgpu; print(torch.ones(2).webgpu().tolist())"
 
@@ -43,6 +43,7 @@ def test_importing_imports_little(check_python):
     names = {name.removeprefix("torch_webgpu").removeprefix(".") for name in own} - {""}
     assert names <= {
         *("_C", "_dlpack", "_import_hook", "_printing", "_register", "_sharing", "_shutdown"),
+        "_torch_versions",
         *("integrations", "integrations._imports", "integrations._libraries"),
         *("webgpu", "webgpu._device"),
     }
@@ -214,7 +215,7 @@ def copy_of_the_package(folder: pathlib.Path, built_for: str) -> None:
     )
     config = package / "share/cmake/TorchWebGPU/TorchWebGPUConfig.cmake"
     text = config.read_text()
-    config.write_text(text.replace(f'"{_register._built_for_torch()}"', f'"{built_for}"'))
+    config.write_text(text.replace(f'"{_torch_versions.built_for()}"', f'"{built_for}"'))
 
 
 @pytest.mark.parametrize("built_for", ["2.1.0", "the installed one"])
@@ -238,12 +239,12 @@ def test_an_extension_that_does_not_fit_is_named(tmp_path, check_python, built_f
 
 
 def test_version_rule(monkeypatch):
-    monkeypatch.setattr(_register, "_built_for_torch", lambda: "2.99.1")
+    monkeypatch.setattr(_torch_versions, "built_for", lambda: "2.99.1")
     with pytest.raises(RuntimeError, match=r"built for torch 2\.99\.1"):
-        _register._check_torch_version()
+        _torch_versions.check_built_for()
     same_minor = ".".join(torch.__version__.split(".")[:2]) + ".77"
-    monkeypatch.setattr(_register, "_built_for_torch", lambda: same_minor)
-    _register._check_torch_version()
+    monkeypatch.setattr(_torch_versions, "built_for", lambda: same_minor)
+    _torch_versions.check_built_for()
 
 
 def test_another_device_from_outside(check_python):

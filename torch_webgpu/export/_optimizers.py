@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import optim
 
+from torch_webgpu import _torch_versions
+
 # Optimizers whose states are zeros before the first step.
 _START_WITH_ZEROS = (
     optim.Adam,
@@ -25,8 +27,8 @@ _SCALES = "_step_supports_amp_scaling"  # PyTorch's mark of an optimizer that ta
 @functools.cache
 def _fused_forms() -> tuple[type, ...]:
     """Optimizers besides SGD whose fused form takes a learning rate that lies on the device."""
-    takes_rate = "tensor_lr" in torch.ops.aten._fused_adagrad_.overloads()  # from torch 2.12 on
-    return (optim.Adam, optim.AdamW, *([optim.Adagrad] if takes_rate else []))
+    adagrad = [optim.Adagrad] if _torch_versions.adagrad_takes_rate() else []
+    return (optim.Adam, optim.AdamW, *adagrad)
 
 
 class PreparedOptimizer:

@@ -20,7 +20,7 @@ from torch._inductor.select_algorithm import (
     add_preprocessing_fn,
 )
 
-from torch_webgpu import _C, webgpu
+from torch_webgpu import _C, _torch_versions, webgpu
 from torch_webgpu.graphs import Graph, graph
 from torch_webgpu.inductor.lanes import size_hint
 
@@ -95,12 +95,12 @@ def install() -> None:
 def _chosen_when_lowered(original: Callable[..., Any]) -> Callable[..., Any]:
     """Inductor would choose when it fuses, among Triton's templates with what follows. And it would
     time a second form of addmm, which is for cublasLt, by CUDA's clock."""
-    options = (
+    options = _torch_versions.known_options(
         "benchmark_epilogue_fusion",
         "pipeline_max_autotune_gemm",
         "triton.autotune_cublasLt",
     )
-    patches = {name: False for name in options if hasattr(config, name)}
+    patches = dict.fromkeys(options, False)
     from torch_webgpu.inductor import sized_products  # which imports this module
 
     def lowered(a: Any, *args: Any, **kwargs: Any) -> Any:

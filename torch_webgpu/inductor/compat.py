@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from sympy import Integer, Pow
 
+from torch_webgpu import _torch_versions
 from torch_webgpu.inductor.interface import buffer_budget
 from torch_webgpu.inductor.registers import EAGER_ONLY
 
@@ -40,7 +41,7 @@ def apply() -> None:
 
     for name in _MODULES_THAT_ASK_IS_GPU:
         module: Any = importlib.import_module(f"torch._inductor.{name}")
-        if hasattr(module, "is_gpu"):
+        if _torch_versions.asks_is_gpu(module):
             module.is_gpu = is_gpu
 
     from torch._inductor import (
@@ -62,8 +63,7 @@ def apply() -> None:
 
     _replace(scheduler.Scheduler, "create_backend", _create_backend)
     _replace(scheduler.Scheduler, "fuse_nodes", _fuse_nodes)
-    # From torch 2.14 on.
-    if hasattr(scheduler.BaseSchedulerNode, "get_tiling"):
+    if _torch_versions.nodes_have_tiling(scheduler):
         _replace(scheduler.BaseSchedulerNode, "get_tiling", _get_tiling)
     _replace(graph.GraphLowering, "decide_layout_opt", _decide_layout_opt)
     _replace(graph.GraphLowering, "call_function", _call_function)
@@ -136,11 +136,7 @@ def _get_tiling(original: Callable[..., Any], self: Any, *sizes: Any) -> Any:
 
 def _decide_layout_opt(original: Callable[..., bool], gm: Any, *args: Any, **kwargs: Any) -> bool:
     """Convolutions here are no faster with channels last; the change costs two copies each."""
-    # Torch 2.15 asks about both.
-    convolutions = (
-        torch.ops.aten.convolution.default,
-        torch.ops.aten.convolution_backward.default,
-    )
+    convolutions = _torch_versions.layout_operators()
     for node in gm.graph.nodes:
         if node.target in convolutions and _device_type(node.args[0]) == "webgpu":
             return False
@@ -374,8 +370,7 @@ def _split_factor(original: Callable[..., int], *args: Any, **kwargs: Any) -> in
     """A workgroup divides a column among 64 invocations where each takes 4 neighbouring columns,
     else among 8. While each has few elements, 16 or 64, a second kernel would cost more than it
     saves."""
-    # A static method before torch 2.14.
-    asked = inspect.signature(original).bind(*args, **kwargs).arguments
+    asked = _torch_versions.arguments_of(original, args, kwargs)
     few = 8 * 64 if asked["numel_hint"] % 4 else 64 * 16
     is_outer = asked["device"].type == "webgpu" and not asked["inner_reduction"]
     if is_outer and asked["reduction_numel_hint"] <= few:
@@ -390,7 +385,7 @@ def _num_splits(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     from torch._inductor.ir import ReductionHint
 
     hint, split = original(*args, **kwargs)
-    asked = inspect.signature(original).bind(*args, **kwargs).arguments
+    asked = _torch_versions.arguments_of(original, args, kwargs)
     is_ours = asked["device"].type == "webgpu" and asked["reduction_type"] != "scan"
     is_cut = isinstance(split, int) and split > 1 and hint == ReductionHint.INNER
     if is_ours and is_cut:
@@ -501,9 +496,7 @@ def make_optimizers_capturable(optimizer: ModuleType) -> None:
     def is_safe(original: Callable[..., bool], self: Any, group: dict[str, Any]) -> bool:
         return original(self, group) or can_be(self, group)
 
-    # From torch 2.15 on, the flag is only set while the state is made: the program's own groups
-    # stay as they are.
-    if hasattr(optimizer.OptimizerVariable, "_safe_to_set_capturable"):
+    if _torch_versions.keeps_groups_of_optimizers(optimizer):
         _replace(optimizer.OptimizerVariable, "_safe_to_set_capturable", is_safe)
     else:
         _replace(optimizer.OptimizerVariable, "_set_capturable", set_capturable)

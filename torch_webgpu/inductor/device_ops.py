@@ -2,7 +2,7 @@
 
 from torch._inductor.codegen import common
 
-from torch_webgpu import _C
+from torch_webgpu import _C, _torch_versions
 
 
 class WebGPUOpOverrides(common.DeviceOpOverrides):
@@ -24,6 +24,6 @@ class WebGPUOpOverrides(common.DeviceOpOverrides):
 
 
 def register() -> None:
-    """Tells Inductor. Asks for the CPU's first: torch 2.11 fills an empty table only."""
-    common.get_device_op_overrides("cpu")
+    """Tells Inductor."""
+    _torch_versions.prepare_device_op_overrides(common)
     common.register_device_op_overrides("webgpu", WebGPUOpOverrides())

@@ -10,11 +10,13 @@ import torch
 from torch._prims_common import suggest_memory_format
 from torch.fx.operator_schemas import normalize_function
 
+from torch_webgpu import _torch_versions
+
 aten = torch.ops.aten
 
 
 def install() -> None:
-    """Wraps the entries of PyTorch's table. An op that a release does not list is left out."""
+    """Wraps the entries of PyTorch's table, those that it has."""
     from torch._subclasses.fake_impls import op_implementations_dict as table
 
     rules = {
@@ -23,9 +25,8 @@ def install() -> None:
         aten.convolution_backward.default: _convolution,
         aten.nonzero.default: _nonzero,
     }
-    for op, rule in rules.items():
-        if op in table:
-            table[op] = _on_webgpu(table[op], rule)
+    for op, rule in _torch_versions.listed_in(table, rules).items():
+        table[op] = _on_webgpu(table[op], rule)
     table[aten._fft_c2c.default] = _fft_c2c
     table[aten._fft_r2c.default] = _fft_r2c
 
@@ -85,7 +86,7 @@ def _fft_c2c(
     normalization: int,
     forward: bool,
 ) -> Any:
-    """Torch 2.11's own function does not sort the dimensions."""
+    """PyTorch's own function did not always sort the dimensions."""
     if self.device.type != "webgpu" or not dim:
         return NotImplemented
     with fake_mode:
@@ -100,7 +101,7 @@ def _fft_r2c(
     normalization: int,
     onesided: bool,
 ) -> Any:
-    """Torch 2.11's own function takes the result for contiguous, which it is without MKL only."""
+    """PyTorch's own function took the result for contiguous, which it is without MKL only."""
     if self.device.type != "webgpu" or not torch.backends.mkl.is_available():
         return NotImplemented
     *others, last = dim

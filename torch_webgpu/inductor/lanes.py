@@ -8,6 +8,7 @@ import sympy
 from torch._inductor.virtualized import V
 from torch.utils._sympy.symbol import symbol_is_type
 
+from torch_webgpu import _torch_versions
 from torch_webgpu.inductor.printer import HOST_INTEGERS
 
 if TYPE_CHECKING:
@@ -31,8 +32,7 @@ class Run(enum.Enum):
 
 def size_hint(size: sympy.Expr) -> int:
     """A size as Inductor knows or guesses it."""
-    sizes = V.graph.sizevars
-    ask = getattr(sizes, "optimization_hint", None) or sizes.size_hint
+    ask = _torch_versions.optimization_hint(V.graph.sizevars)
     return int(ask(size, fallback=4096))
 
 

@@ -11,18 +11,18 @@ import sympy
 import torch
 from torch._inductor.codegen.common import CSEVariable, OpDecompositions
 from torch._inductor.dtype_propagation import DtypePropagationOpsHandler, promote_types
-from torch._inductor.ops_handler import DefaultHandler, OpsHandler
+from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.utils import boolean_ops, get_bounds_index_expr, sympy_index_symbol
 from torch._inductor.virtualized import OpsValue, V
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
+from torch_webgpu import _torch_versions
 from torch_webgpu.inductor import registers, tables
 from torch_webgpu.inductor.printer import is_host_integer, is_integer, long_text
 
 _ON_TRUTH = frozenset({"logical_and", "logical_or", "logical_xor", "logical_not"})
 _INT32 = ValueRanges(-(1 << 31), (1 << 31) - 1)
-# Before torch 2.13 an index expression may also be a value, which must not be cut to 32 bits.
-_INDICES_ARE_APART = hasattr(OpsHandler, "value_expr")
+_INDICES_ARE_APART = _torch_versions.indices_are_apart()
 
 
 def emit(text: str, dtype: torch.dtype, bounds: ValueRanges[Any] | None = None) -> CSEVariable:

@@ -22,6 +22,7 @@ from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
+from torch_webgpu import _torch_versions
 from torch_webgpu.inductor import registers
 from torch_webgpu.inductor.choices import geometry_of, product_of
 from torch_webgpu.inductor.epilogues import Epilogue, Place
@@ -84,9 +85,9 @@ def lowered_windows() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _answered(**functions: Callable[..., Any]) -> Iterator[None]:
-    """In the block these stand for methods of the graph's sizes, those that this version has."""
+    """In the block these stand for methods of the graph's sizes, those that there are."""
     sizes = V.graph.sizevars
-    replaced = {name: function for name, function in functions.items() if hasattr(sizes, name)}
+    replaced = _torch_versions.known_methods(sizes, functions)
     vars(sizes).update(replaced)
     try:
         yield
