@@ -46,7 +46,7 @@ ecosystem: build ## install the libraries of tests/ecosystem and test them
 	@$(VENV_PYTHON) tools/dev_install.py --requirements test-ecosystem >build/ecosystem.txt
 	@$(VENV_PYTHON) -c 'import importlib.metadata as m; print("torch==" + m.version("torch"))' >build/torch.txt
 	@$(VENV_PYTHON) -m pip install -qq --disable-pip-version-check -r build/ecosystem.txt -c build/torch.txt
-	$(VENV_PYTHON) -m pytest tests/ecosystem $(ARGS)
+	TORCH_WEBGPU_ECOSYSTEM=all $(VENV_PYTHON) -m pytest tests/ecosystem $(ARGS)
 
 fuzz-web: build setup-web ## random programs of web/torch, compared with PyTorch; PROGRAMS=2500 SEED=7
 	@cd web && TORCH_PROGRAMS=$(or $(PROGRAMS),2500) TORCH_PROGRAMS_SEED=$(or $(SEED),1) npm run -s test -- torch.programs

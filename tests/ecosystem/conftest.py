@@ -1,5 +1,5 @@
 """Libraries that users bring to the device. What is not installed is skipped: the `test` extra has
-a part of them, `make ecosystem` installs all."""
+a part of them, `make ecosystem` installs all, and runs the tests that are marked `further`."""
 
 import os
 import subprocess
@@ -9,6 +9,15 @@ import pytest
 
 from torch_webgpu import integrations
 from torch_webgpu.integrations import _choice
+
+
+def pytest_collection_modifyitems(items):
+    """Starting programs that import a library is most of the time that this folder takes."""
+    if os.environ.get("TORCH_WEBGPU_ECOSYSTEM") != "all":
+        skip = pytest.mark.skip(reason="`make ecosystem` runs it")
+        for item in items:
+            if item.get_closest_marker("further"):
+                item.add_marker(skip)
 
 
 @pytest.fixture

@@ -228,7 +228,7 @@ accelerator.end_training()
 """
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.further), 2])
 def test_two_processes_train_one_model(run_two, tmp_path, devices):
     if not torch.distributed.is_available():
         pytest.skip("this PyTorch has no torch.distributed")
@@ -248,6 +248,7 @@ def test_two_processes_train_one_model(run_two, tmp_path, devices):
     torch.testing.assert_close(torch.load(tmp_path / "kept"), weights, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.further
 def test_launch_of_two_processes(run_two):
     # As the command `accelerate launch` does, without what its other commands import.
     main = "from accelerate.commands.launch import main; main()"
@@ -258,6 +259,7 @@ def test_launch_of_two_processes(run_two):
     ]
 
 
+@pytest.mark.further
 def test_two_processes_on_the_cpu_if_the_program_says_so(run_two):
     lines = run_two(TWO, devices=1, ACCELERATE_USE_CPU="true")
     assert [line.split()[3] for line in lines] == ["DistributedDataParallel"] * 2
@@ -269,7 +271,11 @@ def test_two_processes_on_the_cpu_if_the_program_says_so(run_two):
     [
         ({"FSDP_VERSION": "2"}, "FSDPLinear"),
         # The optimizer is made before the model is wrapped, and so has the original parameters.
-        ({"FSDP_VERSION": "1", "FSDP_USE_ORIG_PARAMS": "true"}, "FullyShardedDataParallel"),
+        pytest.param(
+            {"FSDP_VERSION": "1", "FSDP_USE_ORIG_PARAMS": "true"},
+            "FullyShardedDataParallel",
+            marks=pytest.mark.further,
+        ),
     ],
 )
 def test_two_processes_shard_one_model(run_two, options, name):

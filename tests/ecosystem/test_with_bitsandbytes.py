@@ -503,15 +503,24 @@ assert not hasattr(vars(optimizer).get("get_state_buffer"), "__wrapped__")
     ("module", "owner", "method"),
     [
         ("optimizer", "Optimizer8bit", "get_state_buffer"),
-        ("ademamix", "AdEMAMix", "_get_state_double_buffer"),
+        pytest.param(
+            *("ademamix", "AdEMAMix", "_get_state_double_buffer"), marks=pytest.mark.further
+        ),
     ],
 )
 def test_unknown_versions_can_be_imported(check_python, module, owner, method):
     check_python(UNKNOWN.format(module=module, owner=owner, method=method))
 
 
-@pytest.mark.parametrize("first", ["torch_webgpu", "bitsandbytes"])
-@pytest.mark.parametrize("value", ["0", ""])
+@pytest.mark.parametrize(
+    ("first", "value"),
+    [
+        ("torch_webgpu", ""),
+        ("bitsandbytes", "0"),
+        pytest.param("torch_webgpu", "0", marks=pytest.mark.further),
+        pytest.param("bitsandbytes", "", marks=pytest.mark.further),
+    ],
+)
 def test_the_environment_leaves_the_library_as_it_is(check_python, first, value):
     check_python(
         f"import {first}, torch_webgpu, bitsandbytes\n"
