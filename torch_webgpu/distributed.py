@@ -94,6 +94,7 @@ def _prepare_split(c10d: Any, parent: Any) -> None:
             f"PyTorch would give the new group unlike names. new_group() makes it in any case."
         )
     of_cpu = parent._get_backend(torch.device("cpu"))
+    of_cpu = getattr(of_cpu, "wrapped_pg", of_cpu)  # under TORCH_DISTRIBUTED_DEBUG=DETAIL
     if isinstance(of_cpu, c10d.ProcessGroupGloo):
         _list_ranks(of_cpu)
 

@@ -890,6 +890,30 @@ def test_a_barrier_starts_no_device(check_python):
     )
 
 
+@pytest.mark.parametrize("level", ["OFF", "DETAIL"])
+def test_a_split_of_a_later_group(check_python, level):
+    """Under DETAIL, what checks collectives stands between the group and its backends."""
+    check_python(
+        "import torch, torch.distributed as dist\n"
+        "from torch_webgpu import distributed\n"
+        "for repeat in range(2):\n"
+        "    dist.init_process_group(\n"
+        "        f'cpu:gloo,webgpu:{distributed.BACKEND}', store=dist.HashStore(), rank=0,\n"
+        "        world_size=1, device_id=torch.device('webgpu', 0))\n"
+        "    part = dist.split_group(split_ranks=[[0]])\n"
+        "    of_cpu = dist.group.WORLD._get_backend(torch.device('cpu'))\n"
+        "    gloo = getattr(of_cpu, 'wrapped_pg', of_cpu)\n"
+        f"    assert (gloo is not of_cpu) == {level == 'DETAIL'}\n"
+        "    assert gloo.options.global_ranks_in_group == [0]\n"
+        "    for device in ('cpu', 'webgpu'):\n"
+        "        x = torch.ones(2, device=device)\n"
+        "        dist.all_reduce(x, group=part)\n"
+        "        assert x.tolist() == [1, 1]\n"
+        "    dist.destroy_process_group()\n",
+        env={"TORCH_DISTRIBUTED_DEBUG": level},
+    )
+
+
 @pytest.mark.parametrize("name", CHECKS)
 def test_two_processes(run, name):
     process, reports = run
