@@ -61,7 +61,11 @@ WIDE = {
     torch.complex64: (1e-4, 1e-4),
     torch.float16: (1.2e-3, 1e-3),
     torch.bfloat16: (1.6e-2, 1e-3),
+    # One step, for a sum that lies beside the middle between two numbers.
+    torch.float8_e4m3fn: (2**-3, 2**-9),
+    torch.float8_e5m2: (2**-2, 2**-16),
 }
+FLOAT8 = {torch.float8_e4m3fn, torch.float8_e5m2}
 HALVES = (torch.float16, torch.bfloat16)
 # The tests whose own tolerances for an entry hold here too: they compare results of eager mode.
 EAGER_TESTS = (
@@ -76,6 +80,12 @@ ROUNDING = (1e-2, 1e-2)
 LARGE = (1e-4, 2e-2)
 CANCELLED = (5e-2, 2e-2)
 TOLERANCE = {
+    # Sums of numbers up to 1e6 that cancel. The CPU scales, and so rounds, before it sums; CUDA and
+    # the device scale the sum.
+    ("forward", "torch._scaled_mm"): {
+        torch.float8_e4m3fn: (2**-3, 4),
+        torch.float8_e5m2: (2**-2, 4),
+    },
     # The gradient is exp(x - y) of numbers about 1e4, whose own rounding is 1e-3. Measured against
     # float64, the CPU's result is as far off as the device's.
     ("gradient", "logcumsumexp"): {torch.float32: ROUNDING, torch.complex64: ROUNDING},
@@ -327,6 +337,13 @@ def assert_same(variant, actual, expected, op, sample, dtype):
     )
     rounds = any(t.is_floating_point() or t.is_complex() for t in tensors_of(expected))
     rtol, atol = tolerance(variant, op, dtype) if rounds else (0, 0)
+    types = [t.dtype for t in tensors_of(expected)]
+    if FLOAT8 & set(types):  # which assertEqual compares by bits alone
+        assert [t.dtype for t in tensors_of(actual)] == types
+        actual, expected = (
+            tree_map(lambda t: t.float() if getattr(t, "dtype", None) in FLOAT8 else t, result)
+            for result in (actual, expected)
+        )
     TestCase().assertEqual(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
 
 
