@@ -6,8 +6,11 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/where.h>
 
+#include <cstdint>
+
 #include "backend/empty.h"
 #include "backend/fallback.h"
+#include "backend/graph.h"
 #include "launch/stub.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/quantize/quantize.h"
@@ -62,8 +65,27 @@ void quantize_tensor(const Tensor& in, Tensor& out, double scale, int64_t zero_p
       {inverse, zero_point, range.least, range.greatest});
 }
 
+// ATen leaves this check to the device, because it reads what lies there. In a capture nothing can
+// be read: there the results are clamped.
+void check_zero_points(const Tensor& zero_points, at::ScalarType type) {
+  if (CapturedGraph::is_capturing()) {
+    return;
+  }
+  const Range range = range_of(type);
+  const int64_t greatest = type == at::kQInt32 ? INT32_MAX : static_cast<int64_t>(range.greatest);
+  const Tensor host = zero_points.cpu().contiguous();
+  for (int64_t k = 0; k < host.numel(); ++k) {
+    const int64_t zero_point = host.const_data_ptr<int64_t>()[k];
+    constexpr const char* op = "quantize_tensor_per_channel_affine";
+    TORCH_CHECK(zero_point <= greatest, op, " zero_point ", zero_point, " is above upper bound.");
+    TORCH_CHECK(zero_point >= static_cast<int64_t>(range.least), op, " zero_point ", zero_point,
+                " is below lower bound.");
+  }
+}
+
 void quantize_channels(const Tensor& in, Tensor& out, const Tensor& scales,
                        const Tensor& zero_points, int64_t axis) {
+  check_zero_points(zero_points, out.scalar_type());
   const Range range = range_of(out.scalar_type());
   run(PointwiseOp::quantize_by, integers_of(out),
       {in, along(scales, in, axis), along(zero_points, in, axis)}, {range.least, range.greatest});

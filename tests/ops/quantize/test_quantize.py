@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from common import DEVICE, check_error, error_text
+from common import DEVICE, check_error, error_text, to_device
 
 TYPES = [torch.qint8, torch.quint8, torch.qint32]
 
@@ -91,6 +91,18 @@ def test_per_channel_with_float_zero_points(dtype, axis):
         numbers = torch.round(host * inverse + zero).to(torch.int32)
         assert torch.equal(wide.int_repr().cpu(), numbers)
         torch.testing.assert_close(wide.dequantize().cpu(), (numbers - zero) * scale)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("zero_point", [-200, 300, 1 << 31, -(1 << 31) - 1])
+def test_zero_points_out_of_range(dtype, zero_point):
+    given = torch.randn(2, 3), torch.ones(2), torch.tensor([3, zero_point]), 0, dtype
+    if dtype is torch.qint32 and abs(zero_point) < 1 << 31:
+        assert_same(
+            torch.quantize_per_channel(*to_device(given)), torch.quantize_per_channel(*given)
+        )
+    else:
+        check_error(torch.quantize_per_channel, *given)
 
 
 def test_lists():
