@@ -7,6 +7,7 @@
 #include <ATen/ops/index_add.h>
 #include <ATen/ops/index_reduce.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/scatter_reduce.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <limits>
@@ -182,8 +183,11 @@ void structured_index_add_out::impl(const Tensor& self, int64_t dim, const Tenso
 Tensor index_reduce_unwarned(const Tensor& out, int64_t dim, const Tensor& index,
                              const Tensor& source, std::string_view reduce, bool include_self) {
   if (!native_dtype(out.scalar_type())) {
-    note_fallback("aten::index_reduce", out.scalar_type());
-    out.copy_(at::index_reduce(out.cpu(), dim, index.cpu(), source.cpu(), reduce, include_self));
+    note_fallback("aten::scatter_reduce", out.scalar_type());
+    at::DimVector along(source.dim(), 1); // of the CPU's kernels this one does not warn
+    along[c10::maybe_wrap_dim(dim, source.dim())] = index.numel();
+    const Tensor places = index.cpu().to(at::kLong).view(along).expand(source.sizes());
+    out.copy_(at::scatter_reduce(out.cpu(), dim, places, source.cpu(), reduce, include_self));
     return out;
   }
   if (source.numel() == 0) {
@@ -208,6 +212,11 @@ Tensor index_reduce_unwarned(const Tensor& out, int64_t dim, const Tensor& index
 void structured_index_reduce_out::impl(const Tensor& self, int64_t dim, const Tensor& index,
                                        const Tensor& source, std::string_view reduce,
                                        bool include_self, const Tensor& out) {
+  if (!native_dtype(out.scalar_type())) {
+    note_fallback("aten::index_reduce", out.scalar_type());
+    out.copy_(at::index_reduce(self.cpu(), dim, index.cpu(), source.cpu(), reduce, include_self));
+    return;
+  }
   // ATen leaves the warning to the kernels.
   TORCH_WARN_ONCE("index_reduce() is in beta and the API may change at any time.");
   if (!out.is_same(self)) {
