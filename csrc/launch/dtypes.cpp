@@ -26,6 +26,8 @@ int32_t wrap(int64_t value, DType dtype) {
     return static_cast<int8_t>(value);
   case DType::kU8:
     return static_cast<uint8_t>(value);
+  case DType::kU16:
+    return static_cast<uint16_t>(value);
   default:
     return static_cast<int32_t>(value);
   }
@@ -69,7 +71,7 @@ void write_scalar(const c10::Scalar& value, DType dtype, uint32_t words[2]) {
   case Kind::kLong: {
     const auto bits = static_cast<uint64_t>(to_integer(value));
     words[0] = static_cast<uint32_t>(bits);
-    words[1] = static_cast<uint32_t>(bits >> 32);
+    words[1] = dtype == DType::kU32 ? 0 : static_cast<uint32_t>(bits >> 32);
     break;
   }
   default:

@@ -51,6 +51,7 @@ class PointwiseRow:
     any_argument: bool
     is_cast: bool
     mixed_dtypes: bool
+    unsigned_dtypes: bool
     bool_inputs: tuple[str, ...]
     for_dtype: dict[str, str]
     for_argument: dict[float, str]
@@ -323,6 +324,7 @@ def _pointwise(fields: _Fields, op: str, stub: str, structs: Mapping) -> Pointwi
         any_argument=fields.take("any_argument", bool, False),
         is_cast=fields.take("is_cast", bool, False),
         mixed_dtypes=fields.take("mixed_dtypes", bool, False),
+        unsigned_dtypes=fields.take("unsigned_dtypes", bool, False),
         bool_inputs=tuple(bool_inputs),
         for_dtype=fields.take("for_dtype", dict, {}),
         for_argument=fields.take("for_argument", dict, {}),

@@ -237,7 +237,10 @@ void pointwise_of_copies(const TensorIteratorBase& iter, const PointwiseLaunch& 
 } // namespace
 
 std::optional<PointwiseTypes> pointwise_types(const TensorIteratorBase& iter, PointwiseOp op) {
-  const auto compute = native_dtype(iter.common_dtype());
+  const at::ScalarType common = iter.common_dtype();
+  const bool is_unsigned = common == at::kUInt16 || common == at::kUInt32;
+  const auto compute =
+      is_unsigned && row(op).unsigned_dtypes ? convertible_dtype(common) : native_dtype(common);
   if (!compute || row(op).expression(info(*compute).kind).empty()) {
     return std::nullopt;
   }

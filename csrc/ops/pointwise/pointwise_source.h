@@ -38,6 +38,7 @@ struct PointwiseRow {
   bool any_argument = false;
   bool is_cast = false;
   bool mixed_dtypes = false;
+  bool unsigned_dtypes = false;
   uint32_t bool_inputs = 0; // bit k: operand k; the output is operand 0
   std::span<const PointwiseForDType> for_dtype{};
   std::span<const PointwiseForArgument> for_argument{};
