@@ -70,7 +70,7 @@ def test_autocast_lowers_and_raises_precision(dtype):
 
 def test_cmake_package_is_found():
     assert (
-        torch_webgpu._register._PACKAGE / "share/cmake/TorchWebGPU/TorchWebGPUConfig.cmake"
+        torch_webgpu._torch_versions._PACKAGE / "share/cmake/TorchWebGPU/TorchWebGPUConfig.cmake"
     ).exists()
     assert torch_webgpu.cmake_prefix_path.endswith("share/cmake")
 
