@@ -1,6 +1,7 @@
 // All that differs between the versions of PyTorch that this backend compiles with.
 #pragma once
 
+#include <ATen/core/IListRef.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Padding.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -31,6 +32,13 @@
   } while (false)
 
 namespace torch_webgpu {
+
+/// The list of scales of _scaled_mm_v2.
+#if TORCH_WEBGPU_TORCH_AT_LEAST(2, 14)
+using ScaleList = const at::ITensorListRef&;
+#else
+using ScaleList = at::TensorList;
+#endif
 
 /// A kind of our own of what c10 keeps for a thread. Kinds are the addresses of names; before torch
 /// 2.13 they are numbers, of which c10 uses the first few.

@@ -9,6 +9,7 @@
 
 #include "backend/empty.h"
 #include "backend/registration.h"
+#include "backend/torch_versions.h"
 
 namespace torch_webgpu {
 namespace {
@@ -115,15 +116,15 @@ void check_contraction(const Tensor& self, const Tensor& mat2, at::IntArrayRef d
                     ") with contraction dims mat_a: ", dims[0], ", mat_b: ", dims[1]);
 }
 
-Tensor& scaled_mm_v2_out(const Tensor& self, const Tensor& mat2, at::TensorList scale_a,
-                         at::IntArrayRef recipe_a, at::IntArrayRef, at::TensorList scale_b,
+Tensor& scaled_mm_v2_out(const Tensor& self, const Tensor& mat2, ScaleList scale_a,
+                         at::IntArrayRef recipe_a, at::IntArrayRef, ScaleList scale_b,
                          at::IntArrayRef recipe_b, at::IntArrayRef, const MaybeTensor& bias,
                          MaybeType out_dtype, at::IntArrayRef contraction_dim, bool, Tensor& out) {
   TORCH_CHECK_VALUE(self.dim() == 2, "mat_a must be a matrix");
   TORCH_CHECK_VALUE(mat2.dim() == 2, "mat_b must be a matrix");
   check_contraction(self, mat2, contraction_dim);
   TORCH_CHECK_VALUE(!scale_a.empty() && !scale_b.empty(), "scales must not be empty");
-  const Factor a{self, scale_a[0]}, b{mat2, scale_b[0]};
+  const Factor a{self, scale_a.front()}, b{mat2, scale_b.front()};
   const bool is_single =
       scale_a.size() == 1 && scale_b.size() == 1 && recipe_a.size() == 1 && recipe_b.size() == 1;
   const bool is_rows = is_single && recipe_a[0] == kRowWise && recipe_b[0] == kRowWise;
@@ -148,8 +149,8 @@ Tensor& scaled_mm_v2_out(const Tensor& self, const Tensor& mat2, at::TensorList 
   return multiply(a, b, bias, std::nullopt, out);
 }
 
-Tensor scaled_mm_v2(const Tensor& self, const Tensor& mat2, at::TensorList scale_a,
-                    at::IntArrayRef recipe_a, at::IntArrayRef swizzle_a, at::TensorList scale_b,
+Tensor scaled_mm_v2(const Tensor& self, const Tensor& mat2, ScaleList scale_a,
+                    at::IntArrayRef recipe_a, at::IntArrayRef swizzle_a, ScaleList scale_b,
                     at::IntArrayRef recipe_b, at::IntArrayRef swizzle_b, const MaybeTensor& bias,
                     MaybeType out_dtype, at::IntArrayRef contraction_dim, bool use_fast_accum) {
   Tensor out = empty_webgpu({0}, out_dtype.value_or(self.scalar_type()), self.device());
