@@ -114,6 +114,8 @@ void check_contraction(const Tensor& self, const Tensor& mat2, at::IntArrayRef d
                     "mat_a and mat_b shapes cannot be multiplied (", self.size(0), "x",
                     self.size(1), " and ", mat2.size(0), "x", mat2.size(1),
                     ") with contraction dims mat_a: ", dims[0], ", mat_b: ", dims[1]);
+  const bool is_product = (dims[0] == 1 || dims[0] == -1) && (dims[1] == 0 || dims[1] == -2);
+  TORCH_CHECK_VALUE(is_product, "torch._scaled_mm_v2 only supports contraction_dim=(1, 0)");
 }
 
 Tensor& scaled_mm_v2_out(const Tensor& self, const Tensor& mat2, ScaleList scale_a,

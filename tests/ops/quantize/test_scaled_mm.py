@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from common import DEVICE, check_error, to_device
+from common import DEVICE, check_error, error_text, to_device
 from torch.nn.functional import ScalingType, scaled_mm
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -122,22 +122,40 @@ def test_errors(args):
         (A[0], B, ONE, WHOLE, ONE, WHOLE),
         (A, B[0], ONE, WHOLE, ONE, WHOLE),
         (A, B[:3], ONE, WHOLE, ONE, WHOLE),
-        (A.half(), B, ONE, WHOLE, ONE, WHOLE),
         (A, B, FEW, WHOLE, ONE, WHOLE),
         (A, B, ONE, WHOLE, FEW, WHOLE),
-        (A, B, ONE, WHOLE, torch.ones(1, 7), ROWS),
-        (A, B, torch.ones(4, 1), ROWS, torch.ones(1, 7), ROWS),
         (A, B, torch.ones(5, 1), ROWS, torch.ones(1, 6), ROWS),
         (A, B, torch.ones(5, 1), ROWS, torch.ones(7), ROWS),
         (A, B, ONE, ScalingType.BlockWise1x128, ONE, ScalingType.BlockWise1x128),
-        (A, B, [ONE, ONE], [WHOLE], [ONE], [WHOLE]),
         (A, B, ONE, WHOLE, ONE, WHOLE, None, None, FEW),
-        (A, B, ONE, WHOLE, ONE, WHOLE, None, None, None, torch.float32, [0]),
-        (A, B, ONE, WHOLE, ONE, WHOLE, None, None, None, torch.float32, [0, 1]),
     ],
 )
 def test_errors_of_functional(args):
     check_error(scaled_mm, *args)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (A.half(), B, ONE, WHOLE, ONE, WHOLE),
+        (A, B, ONE, WHOLE, torch.ones(1, 7), ROWS),
+        (A, B, torch.ones(4, 1), ROWS, torch.ones(1, 7), ROWS),
+        (A, B, [ONE, ONE], [WHOLE], [ONE], [WHOLE]),
+        (A, B, ONE, WHOLE, ONE, WHOLE, None, None, None, torch.float32, [0]),
+        (A, B, ONE, WHOLE, ONE, WHOLE, None, None, None, torch.float32, [0, 1]),
+    ],
+)
+def test_errors_that_versions_word_differently(args):
+    (actual, _), (expected, _) = (error_text(scaled_mm, *x) for x in (to_device(args), args))
+    assert actual is expected is ValueError
+
+
+def test_other_products_are_refused():
+    x, one = to_device(matrices(16, 16, 16)), torch.ones((), device=DEVICE)
+    with pytest.raises(ValueError, match="only supports contraction_dim"):
+        scaled_mm(*x, one, WHOLE, one, WHOLE, contraction_dim=[0, 1])
+    expected = scaled_mm(*x, one, WHOLE, one, WHOLE)
+    assert torch.equal(scaled_mm(*x, one, WHOLE, one, WHOLE, contraction_dim=[-1, -2]), expected)
 
 
 def test_compiled():
