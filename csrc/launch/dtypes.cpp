@@ -86,6 +86,8 @@ void check_fits(const c10::Scalar& value, at::ScalarType type) {
     static_cast<void>(value.to<ctype>());                                                          \
     break;
     AT_FORALL_SCALAR_TYPES_WITH_COMPLEX(TW_CASE)
+    TW_CASE(uint16_t, UInt16)
+    TW_CASE(uint32_t, UInt32)
 #undef TW_CASE
   default:
     break;

@@ -142,8 +142,9 @@ def bound_device():
 @check
 def groups_are_split():
     rank = dist.get_rank()
-    with pytest.raises(RuntimeError, match="No device associated"):
-        dist.split_group(split_ranks=[[0, 1]])
+    if torch.__version__ < "2.15":  # from then on PyTorch asks for no device
+        with pytest.raises(RuntimeError, match="No device associated"):
+            dist.split_group(split_ranks=[[0, 1]])
     one_for_both = dist.new_group(backend=distributed.BACKEND)
     with bound_device():
         # Two of the same processes, parts of parts, and a new_group() that leaves a process out.

@@ -56,7 +56,7 @@ PointwiseOp row_for(const TensorIteratorBase& iter, PointwiseOp op,
 template <class Value>
 void check_argument(const Value& value, at::ScalarType common) {
   if constexpr (std::is_same_v<Value, c10::Scalar>) {
-    check_fits(value, at::toOpMathType(common));
+    check_fits(value, c10::isBarebonesUnsignedType(common) ? common : at::toOpMathType(common));
   }
 }
 

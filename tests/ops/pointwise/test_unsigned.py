@@ -39,6 +39,24 @@ def test_operators(dtype, function):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
+def test_bounds(dtype):
+    """The CPU has these since torch 2.15: they are compared with those of int64."""
+    a = numbers(dtype)
+    b, low, high = a.to(torch.int64).flip(0).to(dtype), 3, TYPES[dtype] // 2
+    for function in (
+        torch.minimum,
+        torch.maximum,
+        lambda a, b: a.clamp(low, high),
+        lambda a, b: a.clamp(min=high),
+        lambda a, b: a.clamp(max=high),
+        lambda a, b: a.clamp(b, a),
+    ):
+        actual = function(a.to(DEVICE), b.to(DEVICE))
+        assert actual.dtype == dtype
+        assert torch.equal(actual.cpu().long(), function(a.long(), b.long()))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
 def test_what_is_made_of_them(dtype):
     a = numbers(dtype)
     x = a.to(DEVICE)
@@ -81,6 +99,6 @@ def test_what_runs_on_the_cpu(name, silent_fallbacks):
 @pytest.mark.parametrize("dtype", TYPES)
 def test_what_pytorch_does_not_have(dtype, silent_fallbacks):
     a = numbers(dtype)
-    for function in (torch.add, torch.lt, torch.minimum):
+    for function in (torch.add, torch.sub, torch.lt):
         check_error(function, a, a)
     check_error(torch.neg, a)
