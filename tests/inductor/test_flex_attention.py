@@ -391,10 +391,11 @@ def test_integers_beyond_32_bits(kernels, limit):
     """Places are int64 in eager mode, and int32 in the kernels."""
     q, k, v = operands()
     number = [limit]
-    for mask in (
-        lambda b, h, q, k: q - k <= number[0],  # a constant, and from the second value on an input
-        lambda b, h, q, k: (q - k).clamp(max=limit) >= 3,
-    ):
+    masks = [lambda b, h, q, k: q - k <= number[0]]  # a constant, from the second value on an input
+    # From torch 2.15 on, PyTorch itself refuses an upper bound below those of int32.
+    if limit > 0 or torch.__version__ < "2.15":
+        masks.append(lambda b, h, q, k: (q - k).clamp(max=limit) >= 3)
+    for mask in masks:
         for number[0] in (limit, 5, limit - 1):
             blocks = create_block_mask(mask, None, None, 48, 50, device=DEVICE)
             out = compiled()(q, k, v, block_mask=blocks)
