@@ -142,6 +142,10 @@ def known_methods(
     return {name: function for name, function in functions.items() if hasattr(owner, name)}
 
 
+# What the code asserts of its inputs, which players check of theirs. The second since torch 2.15.
+ASSERTIONS = ("assert_size_stride", "assert_size_stride_grouped", "assert_alignment")
+
+
 def optimization_hint(sizes: Any) -> Callable[..., Any]:
     """What guesses a size, of a graph's sizes: `size_hint` before there was `optimization_hint`."""
     return getattr(sizes, "optimization_hint", None) or sizes.size_hint

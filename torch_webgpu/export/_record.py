@@ -16,7 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from torch_webgpu import _C
+from torch_webgpu import _C, _torch_versions
 from torch_webgpu.export._sizes import Real, Size, Symbols, largest, smallest
 from torch_webgpu.graphs._expressions import Values, word
 from torch_webgpu.graphs._format import Expression
@@ -26,8 +26,6 @@ from torch_webgpu.inductor.runtime import float_bits, high_word, low_word
 _MOST_WORKGROUPS = 65535  # of a dimension, in a browser
 _VECTOR_BYTES = 16  # of the widest access
 _ALLOCATIONS = ("empty_strided", "empty_strided_webgpu", "empty_strided_cpu")
-# What the code asserts of its inputs, which players check of theirs.
-_ASSERTIONS = ("assert_size_stride", "assert_alignment")
 
 
 class Launch(NamedTuple):
@@ -137,7 +135,7 @@ class Recorder:
             "max": largest,
             "min": smallest,
             **dict.fromkeys(_ALLOCATIONS, self._allocate),
-            **dict.fromkeys(_ASSERTIONS, _assert_nothing),
+            **dict.fromkeys(_torch_versions.ASSERTIONS, _assert_nothing),
         }
         found = dict(known)
         for name, value in module.items():
@@ -198,7 +196,7 @@ class Recorder:
         self, tensor: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any], offset: Any
     ) -> torch.Tensor:
         shape, steps = [self._at_most(n) for n in sizes], [self._at_most(n) for n in strides]
-        view = self.reinterpret(tensor, shape, steps, self._at_most(offset))
+        view = self.reinterpret(tensor, tuple(shape), tuple(steps), self._at_most(offset))
         self._note(view, sizes)
         start = self._start_of(tensor) + offset
         if isinstance(start, Size):
