@@ -15,9 +15,9 @@ namespace torch_webgpu {
 class Device;
 
 /// The only place that builds bind groups. A hash chooses a set of `kWays` slots; a group that is
-/// not there replaces the oldest of them, so the cache is bounded and a hit changes nothing. A token
-/// of a language model binds more than a thousand groups that come again with the next token. With
-/// one slot for each hash, a quarter of them would take each other's places.
+/// not there replaces the oldest of them, so the cache is bounded and a hit changes nothing. A
+/// token of a language model binds more than a thousand groups that come again with the next token.
+/// With one slot for each hash, a quarter of them would take each other's places.
 class BindGroupCache {
 public:
   /// Every group binds a window of `params`; those of kernels that check indices bind `errors`.
