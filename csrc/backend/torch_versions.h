@@ -88,6 +88,10 @@ inline void check_int_mm_sizes(const at::Tensor& self, const at::Tensor& mat2) {
 #endif
 }
 
+/// How the error of a product of compressed sparse matrices about their sizes begins.
+inline constexpr std::string_view kSparseProductPrefix =
+    TORCH_WEBGPU_TORCH_AT_LEAST(2, 15) ? "addmm: " : "";
+
 /// How the error of max_unpool3d about the dtype of indices ends.
 inline std::string long_indices_suffix(const at::Tensor& indices) {
   constexpr bool is_reworded = TORCH_WEBGPU_TORCH_AT_LEAST(2, 15);
