@@ -88,9 +88,13 @@ inline void check_int_mm_sizes(const at::Tensor& self, const at::Tensor& mat2) {
 #endif
 }
 
-/// How the error of a product of compressed sparse matrices about their sizes begins.
-inline constexpr std::string_view kSparseProductPrefix =
-    TORCH_WEBGPU_TORCH_AT_LEAST(2, 15) ? "addmm: " : "";
+/// ATen's check of the sizes of a product of sparse matrices.
+inline void check_sparse_product(const char* op, const at::Tensor& mat1, const at::Tensor& mat2) {
+  constexpr bool names_operator = TORCH_WEBGPU_TORCH_AT_LEAST(2, 15);
+  TORCH_CHECK(mat1.size(1) == mat2.size(0), names_operator ? op : "", names_operator ? ": " : "",
+              "mat1 and mat2 shapes cannot be multiplied (", mat1.size(0), "x", mat1.size(1),
+              " and ", mat2.size(0), "x", mat2.size(1), ")");
+}
 
 /// How the error of max_unpool3d about the dtype of indices ends.
 inline std::string long_indices_suffix(const at::Tensor& indices) {

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "backend/registration.h"
+#include "backend/torch_versions.h"
 #include "ops/index/index_move.h"
 #include "ops/sparse/sparse.h"
 
@@ -305,8 +306,7 @@ std::pair<Tensor, Tensor> elements_of_runs(const Tensor& lengths) {
 Tensor sparse_matmul(const Tensor& a, const Tensor& b) {
   TORCH_CHECK(a.dim() == 2 && b.dim() == 2 && a.dense_dim() == 0 && b.dense_dim() == 0,
               "sparse_sparse_matmul: expected two matrices without dense dimensions");
-  TORCH_CHECK(a.size(1) == b.size(0), "mat1 and mat2 shapes cannot be multiplied (", a.size(0), "x",
-              a.size(1), " and ", b.size(0), "x", b.size(1), ")");
+  check_sparse_product("_sparse_sparse_matmul", a, b);
   TORCH_CHECK(a.scalar_type() == b.scalar_type(), "mat1 dtype ", a.scalar_type(),
               " does not match mat2 dtype ", b.scalar_type());
   const Tensor right = b.coalesce();

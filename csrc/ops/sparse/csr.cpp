@@ -53,9 +53,7 @@ Tensor& addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, co
                   const Scalar& alpha, Tensor& out) {
   TORCH_CHECK(mat1.dim() == 2 && mat2.dim() == 2, "addmm: expected matrices, but got tensors of ",
               mat1.dim(), " and ", mat2.dim(), " dimensions");
-  TORCH_CHECK(mat1.size(1) == mat2.size(0), kSparseProductPrefix,
-              "mat1 and mat2 shapes cannot be multiplied (", mat1.size(0), "x", mat1.size(1),
-              " and ", mat2.size(0), "x", mat2.size(1), ")");
+  check_sparse_product("addmm", mat1, mat2);
   check_dtypes(mat1, mat2);
   check_dtypes(mat1, self);
   const bool makes_sparse = mat1.layout() != at::kStrided && mat2.layout() != at::kStrided;
