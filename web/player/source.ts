@@ -81,8 +81,8 @@ class BlobSource implements Source {
 const STEP = 4 << 20;
 /** The first request asks for this much: most headers, and small files whole. */
 const FIRST_REQUEST = 256 << 10;
-/** A request asks for at most this much, and the cache keeps pieces of this size. */
-export const PIECE = 64 << 20;
+/** A request asks for at most this much, and the cache keeps pieces of this size: at most 64 MB. */
+export const PIECE = 60 << 20;
 /** After so many failures in a row, without a byte in between, the fetch is given up. */
 const ATTEMPTS = 5;
 const FIRST_WAIT_MS = 200;
