@@ -56,7 +56,11 @@ PointwiseOp row_for(const TensorIteratorBase& iter, PointwiseOp op,
 template <class Value>
 void check_argument(const Value& value, at::ScalarType common) {
   if constexpr (std::is_same_v<Value, c10::Scalar>) {
-    check_fits(value, c10::isBarebonesUnsignedType(common) ? common : at::toOpMathType(common));
+    const bool is_unsigned = c10::isBarebonesUnsignedType(common);
+    // The conversion itself would wrap it: PyTorch does so for uint8, whose results ours equal.
+    TORCH_CHECK(!is_unsigned || value.toDouble() >= 0, "value cannot be converted to type ",
+                c10::toString(common), " without overflow");
+    check_fits(value, is_unsigned ? common : at::toOpMathType(common));
   }
 }
 

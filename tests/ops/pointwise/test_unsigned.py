@@ -57,6 +57,16 @@ def test_bounds(dtype):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
+def test_negative_bounds_do_not_wrap(dtype):
+    x = numbers(dtype).to(DEVICE)
+    if torch.__version__ < "2.15":
+        with pytest.raises(RuntimeError, match="without overflow"):
+            x.clamp(-1, 5)
+    else:  # from then on PyTorch takes the nearest bound that the dtype has
+        assert torch.equal(x.clamp(-1, 5).cpu().long(), x.cpu().long().clamp(-1, 5))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
 def test_what_is_made_of_them(dtype):
     a = numbers(dtype)
     x = a.to(DEVICE)
