@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from common import DEVICE
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torch_webgpu.graphs._format import PROGRAM_KEY
 
@@ -422,6 +423,18 @@ def test_a_first_step_needs_the_optimizer_in_state(tmp_path):
 
 def _sized(function, sized):
     return {"dynamic_shapes": {function: {"x": {0: torch.export.Dim("b", max=8)}}}} if sized else {}
+
+
+def test_leaves_without_memory(tmp_path):
+    """Dynamo keeps fake tensors with gradients, which are found among the leaves."""
+    with FakeTensorMode():
+        fake = torch.ones(10, device=DEVICE, requires_grad=True)
+        fake.grad = torch.ones(10, device=DEVICE)
+    empty = torch.ones(0, device=DEVICE, requires_grad=True)
+    empty.grad = torch.ones(0, device=DEVICE)
+    model = nn.Linear(4, 3).to(DEVICE)
+    torch.webgpu.export(model, torch.randn(2, 4), tmp_path / "m.twg")
+    assert fake.grad is not None and empty.grad is not None
 
 
 @pytest.mark.parametrize("sized", [False, True])

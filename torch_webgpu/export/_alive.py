@@ -4,6 +4,7 @@ import gc
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import is_fake
 
 
 def alive(kind: type) -> list[Any]:
@@ -13,5 +14,5 @@ def alive(kind: type) -> list[Any]:
 
 
 def leaves() -> list[torch.Tensor]:
-    """The tensors whose gradients a capture may replace."""
-    return [x for x in alive(torch.Tensor) if x.is_leaf and x.requires_grad]
+    """The tensors whose gradients a capture may replace: not the fake ones that compilers keep."""
+    return [x for x in alive(torch.Tensor) if x.is_leaf and x.requires_grad and not is_fake(x)]

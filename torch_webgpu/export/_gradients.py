@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 import torch
+from torch._subclasses.fake_tensor import is_fake
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from torch_webgpu import _C
 from torch_webgpu.export._alive import leaves
@@ -17,7 +19,10 @@ _READ = f"a call reads gradients that one before has made. {KEPT_GRADIENTS}"
 
 
 def _place(gradient: torch.Tensor | None) -> int | None:
+    """The memory of a gradient; None if it has none of the device's own."""
     if gradient is None or gradient.device.type != "webgpu" or gradient.layout != torch.strided:
+        return None
+    if is_fake(gradient) or is_traceable_wrapper_subclass(gradient) or gradient._is_zerotensor():
         return None
     return _C.allocation_of(gradient)
 
