@@ -457,16 +457,16 @@ export class Machine {
     this.device.queue.submit([encoder.finish()]);
   }
 
-  /** Encodes a function and returns the encoder that is open at its end. If the caller waits for the
-   * results, parts are submitted before, so that the device computes while the rest is encoded. */
+  /** Encodes a function and returns the encoder that is open at its end. In parts, those before the
+   * last are submitted here, so that the device computes while the rest is encoded. */
   private encode(
     commands: Commands,
     encoder: GPUCommandEncoder,
-    isAwaited: boolean,
+    inParts: boolean,
   ): GPUCommandEncoder {
     let pass: GPUComputePassEncoder | null = null;
     let pipeline: GPUComputePipeline | null = null;
-    let left = isAwaited ? FIRST_PART : Infinity;
+    let left = inParts ? FIRST_PART : Infinity;
     for (const step of commands.steps) {
       if (step.kind === "move") {
         pass?.end();
@@ -515,7 +515,9 @@ export class Machine {
     }
     const { read } = request;
     const isAwaited = read !== null && (read.length > 0 || this.errors !== null);
-    const last = this.encode(commands, encoder, isAwaited);
+    // Copies from a caller's buffer may be invalid. Then WebGPU drops what is submitted with them,
+    // and a call is dropped as a whole only if it is submitted as a whole.
+    const last = this.encode(commands, encoder, isAwaited && request.copies.length === 0);
     if (!isAwaited) {
       this.submit(last);
       return Promise.resolve([]);

@@ -83,7 +83,7 @@ class Page {
     this.showProgram();
     example.addEventListener("change", () => {
       this.showProgram();
-      this.keep();
+      this.keep(false);
     });
     code.addEventListener("input", () => this.changeProgram());
     code.addEventListener("keydown", (event) => this.press(event));
@@ -114,7 +114,7 @@ class Page {
       this.typed.changed.set(name, this.code.value);
     }
     this.mark();
-    this.keep();
+    this.keep(true);
   }
 
   // The menu says which programs are not as they began.
@@ -126,16 +126,17 @@ class Page {
     button("restore").hidden = !this.typed.changed.has(this.example.value);
   }
 
-  private keep(): void {
+  private keep(isTyped: boolean): void {
     const name = this.typed.open;
-    // Another page of this browser may have kept other programs since.
+    // Another page of this browser may have kept other programs since, and newer text of those that
+    // are only looked at here.
     const kept = readTyped();
     kept.open = name;
     const text = this.typed.changed.get(name);
-    if (text === undefined) {
+    if (isTyped && text === undefined) {
       kept.changed.delete(name);
-    } else {
-      kept.changed.set(name, text);
+    } else if (isTyped) {
+      kept.changed.set(name, text!);
     }
     try {
       localStorage.setItem(

@@ -401,6 +401,9 @@ export function lerp(self: Tensor, end: Tensor, weight: Operand): Tensor {
     : elementwise("lerp_kernel_scalar_weight", [self, end], { label: "lerp", scalars: [weight] });
 }
 export function lerp_(self: Tensor, end: Tensor, weight: number): Tensor {
+  if (typeof weight !== "number") {
+    throw new TypeError("lerp_(): a weight that is a tensor is not supported; use lerp");
+  }
   checkEnd(self, end);
   return elementwise("lerp_kernel_scalar_weight", [self, end], {
     ...{ label: "lerp", scalars: [weight], out: self },
