@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/mm.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <optional>
 
@@ -63,6 +64,8 @@ void check_scaling(bool is_known, const Factor& a, const Factor& b) {
 Tensor& multiply(const Factor& a, const Factor& b, const MaybeTensor& bias,
                  const MaybeTensor& scale_result, Tensor& out) {
   at::native::resize_output(out, {a.matrix.size(0), b.matrix.size(1)});
+  // Autocast would make halves of the product, whose sums overflow before they are scaled.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   // Sums of such products are nearly exact before they are scaled.
   Tensor product = at::mm(a.matrix.to(at::kFloat), b.matrix.to(at::kFloat));
   product.mul_(a.scale.reshape({-1, 1})).mul_(b.scale.reshape({1, -1}));

@@ -166,3 +166,15 @@ def test_compiled():
         return torch._scaled_mm(a, b, x, y, out_dtype=torch.float32) * 2
 
     torch.testing.assert_close(torch.compile(product)(a, b, x, y), product(a, b, x, y))
+
+
+def test_autocast_leaves_the_sums_in_float32():
+    """They are scaled afterwards; as halves they would overflow."""
+    matrix = torch.full((16, 512), 400.0).to(torch.float8_e4m3fn).to(DEVICE)
+    scale = torch.tensor(1e-3, device=DEVICE)
+    with torch.autocast(DEVICE, dtype=torch.float16):
+        product = torch._scaled_mm(matrix, matrix.t(), scale, scale, out_dtype=torch.float16)
+    value = matrix[0, 0].float().item()
+    torch.testing.assert_close(
+        product.cpu().float(), torch.full((16, 16), 512 * (value * 1e-3) ** 2), rtol=1e-3, atol=0
+    )
