@@ -425,6 +425,36 @@ def _sized(function, sized):
     return {"dynamic_shapes": {function: {"x": {0: torch.export.Dim("b", max=8)}}}} if sized else {}
 
 
+def test_schedulers_and_optimizers_of_others(tmp_path):
+    """Some schedulers count no steps. What a refused function changed is as before."""
+    rates = torch.optim.lr_scheduler
+    model = nn.Linear(4, 3).to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plateau = rates.ReduceLROnPlateau(optimizer, patience=0)
+    halving = rates.ExponentialLR(optimizer, 0.5)
+    chained = rates.ChainedScheduler([halving])
+    torch.webgpu.export(model, torch.randn(2, 4), tmp_path / "m.twg")
+
+    def halve():
+        optimizer.param_groups[0]["lr"] *= 0.5
+
+    for change, text in (
+        (halve, "option 'lr' of a SGD"),
+        (chained.step, "a ExponentialLR stepped"),
+        (lambda: plateau.step(1.0), "a ReduceLROnPlateau stepped"),
+    ):
+
+        def step(x, change=change):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            change()
+
+        with pytest.raises(RuntimeError, match=text):
+            torch.webgpu.export(step, torch.randn(2, 4), tmp_path / "s.twg", state={"m": model})
+        assert optimizer.param_groups[0]["lr"] == 0.1
+
+
 def test_leaves_without_memory(tmp_path):
     """Dynamo keeps fake tensors with gradients, which are found among the leaves."""
     with FakeTensorMode():

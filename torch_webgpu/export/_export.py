@@ -435,36 +435,47 @@ def _kept_attributes() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _no_assigned_options(optimizers: Iterable[PreparedOptimizer]) -> Iterator[None]:
+def _no_assigned_options(prepared: Iterable[PreparedOptimizer]) -> Iterator[None]:
     """Raises RuntimeError for schedulers that stepped in the block, and for options of optimizers
-    that were assigned. Each call of the file would compute with those of the first one.
+    that were assigned. Each call of the file would compute with those of the first one. Puts both
+    back as they were.
     """
     schedulers = [(one, dict(vars(one))) for one in alive(LRScheduler)]
+    names = {id(one.optimizer): f"the optimizer {one.name!r}" for one in prepared}
     options = [
-        (one.name, group, dict(group)) for one in optimizers for group in one.optimizer.param_groups
+        (names.get(id(one), f"a {type(one).__name__}"), group, dict(group))
+        for one in alive(torch.optim.Optimizer)
+        for group in one.param_groups
     ]
-    stepped = ""
+    stepped, assigned = "", ""
     try:
         yield
     finally:
         for scheduler, attributes in schedulers:
-            if scheduler._step_count != attributes["_step_count"]:
+            now = vars(scheduler)
+            # Not every scheduler has both.
+            if any(now.get(key) != attributes.get(key) for key in ("_step_count", "last_epoch")):
                 stepped = type(scheduler).__name__
-                vars(scheduler).clear()
-                vars(scheduler).update(attributes)
+                now.clear()
+                now.update(attributes)
+        for name, group, before in options:
+            for key, value in list(group.items()):
+                if key != "params" and value is not before.get(key) and value != before.get(key):
+                    assigned = f"the option {key!r} of {name}"
+                    group.clear()
+                    group.update(before)
+                    break
     advice = "give what it is to each call, of a learning rate as its input `lr`"
     if stepped:
         raise RuntimeError(
             f"cannot export: a {stepped} stepped, which counts in Python, so that each call would "
             f"compute its first step. Step it outside, and {advice}"
         )
-    for name, group, before in options:
-        for key, value in group.items():
-            if key != "params" and value is not before.get(key) and value != before.get(key):
-                raise RuntimeError(
-                    f"cannot export: the option {key!r} of the optimizer {name!r} is assigned, so "
-                    f"that each call would assign the same. Assign it outside, and {advice}"
-                )
+    if assigned:
+        raise RuntimeError(
+            f"cannot export: {assigned} is assigned, so that each call would assign the same. "
+            f"Assign it outside, and {advice}"
+        )
 
 
 @contextlib.contextmanager
