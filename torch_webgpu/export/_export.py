@@ -459,12 +459,15 @@ def _no_assigned_options(prepared: Iterable[PreparedOptimizer]) -> Iterator[None
                 now.clear()
                 now.update(attributes)
         for name, group, before in options:
-            for key, value in list(group.items()):
-                if key != "params" and value is not before.get(key) and value != before.get(key):
-                    assigned = f"the option {key!r} of {name}"
-                    group.clear()
-                    group.update(before)
-                    break
+            changed = [
+                key
+                for key, value in group.items()
+                if key != "params" and value is not before.get(key) and value != before.get(key)
+            ]
+            if changed:
+                assigned = f"the option {changed[0]!r} of {name}"
+                group.clear()
+                group.update(before)
     advice = "give what it is to each call, of a learning rate as its input `lr`"
     if stepped:
         raise RuntimeError(

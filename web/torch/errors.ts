@@ -13,3 +13,9 @@ export function check(condition: boolean, message: () => string): asserts condit
     throw new RuntimeError(message());
   }
 }
+
+/** Raises for a dimension that a list, counted from the front, has twice. */
+export function checkDistinct(dims: readonly number[]): void {
+  const twice = dims.find((d, k) => dims.indexOf(d) !== k);
+  check(twice === undefined, () => `dim ${twice!} appears multiple times in the list of dims`);
+}

@@ -238,9 +238,8 @@ void pointwise_of_copies(const TensorIteratorBase& iter, const PointwiseLaunch& 
 
 std::optional<PointwiseTypes> pointwise_types(const TensorIteratorBase& iter, PointwiseOp op) {
   const at::ScalarType common = iter.common_dtype();
-  const bool is_unsigned = common == at::kUInt16 || common == at::kUInt32;
-  const auto compute =
-      is_unsigned && row(op).unsigned_dtypes ? convertible_dtype(common) : native_dtype(common);
+  const bool is_unsigned = c10::isBarebonesUnsignedType(common) && row(op).unsigned_dtypes;
+  const auto compute = is_unsigned ? convertible_dtype(common) : native_dtype(common);
   if (!compute || row(op).expression(info(*compute).kind).empty()) {
     return std::nullopt;
   }

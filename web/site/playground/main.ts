@@ -133,10 +133,12 @@ class Page {
     const kept = readTyped();
     kept.open = name;
     const text = this.typed.changed.get(name);
-    if (isTyped && text === undefined) {
-      kept.changed.delete(name);
-    } else if (isTyped) {
-      kept.changed.set(name, text!);
+    if (isTyped) {
+      if (text === undefined) {
+        kept.changed.delete(name);
+      } else {
+        kept.changed.set(name, text);
+      }
     }
     try {
       localStorage.setItem(

@@ -1,7 +1,7 @@
 // Operators that are made of others, and other names of them.
 import { record } from "../autograd";
 import { isFloating, type DType } from "../dtype";
-import { check, NotImplementedError } from "../errors";
+import { check, checkDistinct, NotImplementedError } from "../errors";
 import { numelOf, Tensor } from "../tensor";
 import { broadcastShapes } from "./collapse";
 import { checkRoom, requireTrue } from "./checks";
@@ -201,10 +201,8 @@ export function tensordot(
         ]
       : [dims[0].map((d) => first.wrapDim(d)), dims[1].map((d) => second.wrapDim(d))];
   check(from.length === of.length, () => "both dimension lists should have same length");
-  for (const list of [from, of]) {
-    const twice = list.find((d, k) => list.indexOf(d) !== k);
-    check(twice === undefined, () => `dim ${twice!} appears multiple times in the list of dims`);
-  }
+  checkDistinct(from);
+  checkDistinct(of);
   check(first.dtype === second.dtype, () => "both inputs should have same dtype");
   // A dimension of size 1 meets the sum over the other's.
   const fitted = (self: Tensor, own: readonly number[], other: readonly number[], by: Tensor) => {

@@ -1,7 +1,7 @@
 // Views, and operators that only move elements.
 import { record } from "../autograd";
 import { promote, type DType } from "../dtype";
-import { check, NotImplementedError, RuntimeError } from "../errors";
+import { check, checkDistinct, NotImplementedError, RuntimeError } from "../errors";
 import { launch, shaderDType } from "../launch";
 import { contiguousStrides, numelOf, Tensor } from "../tensor";
 import { bitsOf } from "../wgsl/dtypes";
@@ -219,8 +219,7 @@ export function unsqueeze(self: Tensor, dim: number): Tensor {
 export function squeeze(self: Tensor, dim?: number | readonly number[]): Tensor {
   const dims =
     dim === undefined ? self.shape.map((_, d) => d) : [dim].flat().map((d) => self.wrapDim(d));
-  const twice = dims.find((d, k) => dims.indexOf(d) !== k);
-  check(twice === undefined, () => `dim ${twice!} appears multiple times in the list of dims`);
+  checkDistinct(dims);
   const kept = self.shape.map((_, d) => d).filter((d) => !dims.includes(d) || self.shape[d] !== 1);
   const out = self.viewed(
     kept.map((d) => self.shape[d]!),

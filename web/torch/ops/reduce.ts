@@ -1,7 +1,7 @@
 // Reductions on the rows of csrc/ops/reduce/rows.yaml, and scans on those of csrc/ops/scan/rows.yaml.
 import { record, saved } from "../autograd";
 import { dtypeInfo, isFloating, type DType, type Scalar } from "../dtype";
-import { check, NotImplementedError } from "../errors";
+import { check, checkDistinct, NotImplementedError } from "../errors";
 import { launch, rowLanes, shaderDType, type KernelOperand } from "../launch";
 import { Storage } from "../storage";
 import { numelOf, Tensor } from "../tensor";
@@ -22,9 +22,7 @@ export function reducedDims(self: Tensor, dim: Dims): number[] {
     return self.shape.map((_, d) => d);
   }
   const dims = given.map((d) => self.wrapDim(d));
-  dims.forEach((d, k) => {
-    check(dims.indexOf(d) === k, () => `dim ${d} appears multiple times in the list of dims`);
-  });
+  checkDistinct(dims);
   return dims.filter((d) => d < self.dim()).sort((a, b) => a - b);
 }
 
