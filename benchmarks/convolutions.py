@@ -1,7 +1,10 @@
 """Rows about convolutions and their gradients, of ResNet-50's shapes and of depthwise ones."""
 
+import numpy as np
+
 from .operators import bytes_of, each, operator, random
-from .registry import row
+from .peers.torch_peer import TorchPeer
+from .registry import Skip, row
 
 CONVOLUTIONS = "Convolutions"
 DEPTHWISE = "Depthwise convolutions"
@@ -15,10 +18,21 @@ def shape(batch, channels, side, filters, kernel, stride=1) -> dict[str, int]:
 # Which operand's gradient is timed; none for the convolution itself.
 DIRECTIONS = {"forward": None, "input gradient": 0, "weight gradient": 1}
 NAME = "{channels}x{side}x{side}"
+LAST = ", channels last"
 
 
-def convolution(peer, batch, channels, side, filters, kernel, stride, dtype, direction, groups=1):
+def channels_last(x: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+
+
+def convolution(
+    peer, batch, channels, side, filters, kernel, stride, dtype, direction, groups=1, layout=""
+):
     x = random(batch, channels, side, side)
+    if layout == LAST:
+        if not isinstance(peer, TorchPeer):
+            raise Skip("its images have their channels first")
+        x = channels_last(x)
     if direction == "weight gradient":
         x /= 16  # The sums of x times y over all positions would overflow float16.
     weight = random(filters, channels // groups, kernel, kernel, seed=1)
@@ -70,14 +84,18 @@ def conv2d(peer, **arguments):
 
 
 @row(
-    "depthwise {dtype} {direction} {batch}x" + NAME + ", {kernel}x{kernel}, stride {stride}",
+    "depthwise {dtype} {direction} {batch}x" + NAME + ", {kernel}x{kernel}, stride {stride}{layout}",
     unit="GB/s",
     group=DEPTHWISE,
     what="bytes of the images in and out; a filter for each channel",
     **each(
-        {"dtype": ["float32", "float16"], "direction": list(DIRECTIONS)},
         {
-            "tiny": [shape(1, 2, 4, 2, 3)],
+            "dtype": ["float32", "float16"],
+            "direction": list(DIRECTIONS),
+            "layout": ["", LAST],
+        },
+        {
+            "tiny": [shape(1, 8, 4, 8, 3)],
             "small": [shape(2, 32, 14, 32, 3)],
             "full": [shape(32, 128, 56, 128, 3), shape(32, 96, 56, 96, 7)],
         },

@@ -47,7 +47,7 @@ void set_divisors(at::IntArrayRef sizes, Words& volume, Words& plane, Words& row
 }
 
 Tensor collapsible(const Tensor& tensor) {
-  return tensor.size(-1) != 1 && has_position_stride(tensor) ? tensor : tensor.contiguous();
+  return has_position_stride(tensor) ? tensor : tensor.contiguous();
 }
 
 int64_t numel(at::IntArrayRef sizes) { return c10::multiply_integers(sizes); }

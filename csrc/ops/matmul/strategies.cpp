@@ -12,6 +12,8 @@
 
 #include "backend/empty.h"
 #include "backend/tensor.h"
+#include "kernels/conv_depthwise.h"
+#include "kernels/conv_depthwise_weight.h"
 #include "kernels/conv_f32.h"
 #include "kernels/conv_few.h"
 #include "kernels/conv_lines.h"
@@ -35,6 +37,7 @@
 #include "launch/binding_list.h"
 #include "launch/dtypes.h"
 #include "launch/matrix_units.h"
+#include "launch/row_lanes.h"
 #include "launch/target_scope.h"
 #include "ops/conv/conv_gemm.h"
 #include "ops/conv/conv_rows.h"
@@ -1212,6 +1215,179 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
 
 } // namespace taps
 
+// ---- Depthwise convolutions where the channels of images are innermost
+
+namespace depthwise {
+
+constexpr int64_t kInvocations = kernels::conv_depthwise::kWorkgroup;
+constexpr int64_t kWide = 4; // positions along the width of an invocation
+
+int64_t lanes(const Gemm& g) { return 16 / static_cast<int64_t>(g.a.tensor->element_size()); }
+
+// Invocations of a workgroup with different channels.
+int64_t across(const Gemm& g) {
+  constexpr int64_t kMostChannels = 32;
+  const auto vectors = static_cast<uint64_t>(std::min(kMostChannels, g.batch) / lanes(g));
+  return static_cast<int64_t>(std::bit_ceil(vectors));
+}
+
+bool has_one_channel(const Gemm& g) {
+  const int64_t summed = g.conv->form == kernels::conv_product::Form::weight ? g.n : g.k;
+  return g.m == 1 && summed == g.conv->params.tap_volume[0];
+}
+
+bool accepts(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  constexpr uint32_t kMostTaps = 7;
+  constexpr uint32_t kStorage = 12288;
+  const Gemm& g = product.gemm;
+  if (!is_convolution(product, row, target) || info(product.dtype).kind != Kind::kFloat ||
+      !has_one_channel(g) || g.c.tensor->scalar_type() != g.a.tensor->scalar_type() ||
+      g.b.tensor->numel() == 0 || !lie_in_bindings(g, target) ||
+      target.max_workgroup_storage < kStorage || target.max_workgroup_invocations < kInvocations) {
+    return false;
+  }
+  const auto& conv = g.conv->params;
+  const uint32_t of_line = conv.tap_row[0];
+  const uint32_t of_plane = conv.tap_plane[0];
+  const bool is_flat = conv.tap_volume[0] == of_plane && conv.stride[0] == 1 && conv.padding[0] == 0;
+  if (!is_flat || of_line > kMostTaps || of_plane / of_line > kMostTaps || conv.stride[1] > 2 ||
+      conv.stride[2] > 2 || conv.dilation[1] != 1 || conv.dilation[2] != 1) {
+    return false;
+  }
+  const bool is_weight = g.conv->form == kernels::conv_product::Form::weight;
+  const MatrixView& counted = is_weight ? g.a : g.c; // whose positions are counted
+  const int64_t outer = is_weight ? conv.a_outer : conv.c_outer;
+  const int64_t positions = conv.position_volume[0];
+  const int64_t images = (is_weight ? g.k : g.n) / positions;
+  // Of a dimension with one element the stride may be anything.
+  const auto fits = [&](int64_t stride, int64_t size) {
+    return size == 1 || stride % lanes(g) == 0;
+  };
+  for (int d = 0; d < 3; ++d) {
+    if (!fits(conv.b_strides[d], conv.b_sizes[d])) {
+      return false;
+    }
+  }
+  return conv.b_channel == 1 && counted.batch == 1 && fits(conv.b_image, images) &&
+         fits(outer, images) && fits(counted.column, positions) &&
+         in_units(lanes(g), {g.batch, g.b.offset, counted.offset});
+}
+
+// Called for products that the kernels do not take, too.
+int cost(const Product& product, const Strategy&, const ShaderTarget&) {
+  constexpr int kNever = 101; // but where it is forced
+  const Gemm& g = product.gemm;
+  return g.conv != nullptr && !g.conv->grouped && has_one_channel(g) ? 0 : kNever;
+}
+
+// Lines of positions that an invocation computes.
+int64_t high(const Gemm& g) {
+  const auto& conv = g.conv->params;
+  const bool in_pairs = g.conv->form == kernels::conv_product::Form::input && conv.stride[1] == 2;
+  return in_pairs || (lanes(g) == 4 && g.conv->few.sizes[1] > 1) ? 2 : 1;
+}
+
+void launch(const ProductDispatch& dispatch, const Strategy&) {
+  namespace kernel = kernels::conv_depthwise;
+  const Gemm& g = dispatch.product.gemm;
+  const Convolution& conv = *g.conv;
+  const std::array<uint32_t, 4>& sizes = conv.few.sizes;
+  const auto lines = u32(ceil_div<int64_t>(sizes[1], high(g)));
+  const auto groups = u32(ceil_div<int64_t>(sizes[2], kWide));
+  const int64_t vectors = g.batch / lanes(g);
+  const bool is_input = conv.form == kernels::conv_product::Form::input;
+  const auto odd = [&](int d) { return is_input ? conv.params.padding[d] % conv.params.stride[d] : 0; };
+  kernel::Launch launch(g.op);
+  bind_operands(launch, dispatch, DType::kBits128, {}, DType::kBits128);
+  launch.form(static_cast<kernel::Form>(conv.form)).strided(conv.strided);
+  launch.dtype(vector_dtype<kernel::Dtype>(*g.a.tensor));
+  launch.taps_y(conv.few.taps[1]).taps_z(conv.few.taps[2]);
+  launch.step_y(conv.params.stride[1]).step_z(conv.params.stride[2]);
+  launch.odd_y(odd(1)).odd_z(odd(2));
+  launch.two(high(g) == 2).across(u32(across(g)));
+  kernel::Params p;
+  set_places(p, conv.params);
+  set_matrices(p, dispatch);
+  p.grid_volume = divisor_words(sizes[0] * lines * groups);
+  p.grid_plane = divisor_words(lines * groups);
+  p.grid_row = divisor_words(groups);
+  p.sizes = sizes;
+  p.vectors = u32(vectors);
+  p.n = u32(g.n / (int64_t{sizes[0]} * sizes[1] * sizes[2]) * p.grid_volume[0]);
+  p.tiles_m = u32(ceil_div(vectors, across(g)));
+  p.tiles_n = u32(ceil_div<int64_t>(p.n, kInvocations / across(g)));
+  p.c_outer = conv.params.c_outer;
+  run<kernel::Regions>(launch, p, dispatch);
+}
+
+// Lines of taps that an invocation adds up: as many as registers hold the sums of. Halves are
+// unpacked into further registers.
+int64_t lines_together(const Gemm& g) {
+  const int64_t sums = lanes(g) == 4 ? 56 : 36;
+  const int64_t lines = g.conv->params.tap_plane[0] / g.conv->params.tap_row[0];
+  const int64_t most = std::clamp<int64_t>(sums / (taps_of_line(g) * lanes(g)), 1, 3);
+  return ceil_div(lines, ceil_div(lines, std::min(most, lines)));
+}
+
+int64_t blocks_of_lines(const Gemm& g) {
+  return ceil_div<int64_t>(g.conv->params.tap_plane[0] / taps_of_line(g), lines_together(g));
+}
+
+// Pieces of K are whole lines of positions.
+Strategy::Division divide_weight(const Product& product, const Strategy&,
+                                 const ShaderTarget& target) {
+  constexpr int64_t kShortest = 16; // a step of K, for gemm()
+  constexpr int64_t kLeast = 2;     // groups of positions of an invocation
+  const Gemm& g = product.gemm;
+  const int64_t width = g.conv->params.position_row[0];
+  const int64_t blocks = ceil_div(g.batch / lanes(g), across(g)) * blocks_of_lines(g);
+  const int64_t groups = g.k / width * ceil_div(width, kWide);
+  const int64_t most = groups / (kInvocations / across(g) * kLeast);
+  const int64_t wanted = ceil_div(4 * processors(target), blocks);
+  return {.tile = {1, taps_of_line(g) * lines_together(g), ceil_div(kShortest, width) * width},
+          .pieces = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(most, 1))};
+}
+
+void launch_weight(const ProductDispatch& dispatch, const Strategy&) {
+  namespace kernel = kernels::conv_depthwise_weight;
+  const Gemm& g = dispatch.product.gemm;
+  const auto& conv = g.conv->params;
+  const uint32_t width = conv.position_row[0];
+  const auto groups = u32(ceil_div<int64_t>(width, kWide));
+  const int64_t vectors = g.batch / lanes(g);
+  kernel::Launch launch(g.op);
+  bind_operands(launch, dispatch, {}, DType::kBits128, DType::kBits128);
+  launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
+  launch.dtype(vector_dtype<kernel::Dtype>(*g.a.tensor));
+  launch.taps_z(u32(taps_of_line(g)));
+  launch.together(static_cast<kernel::Together>(lines_together(g) - 1));
+  launch.step_z(conv.stride[2]).across(u32(across(g)));
+  kernel::Params p;
+  set_places(p, conv);
+  set_matrices(p, dispatch);
+  p.grid_volume = divisor_words(conv.position_volume[0] / width * groups);
+  p.grid_plane = divisor_words(conv.position_plane[0] / width * groups);
+  p.grid_row = divisor_words(groups);
+  p.lines = u32(conv.tap_plane[0] / taps_of_line(g));
+  p.vectors = u32(vectors);
+  p.tiles_m = u32(ceil_div(vectors, across(g)));
+  p.tiles_n = u32(blocks_of_lines(g));
+  p.a_outer = conv.a_outer;
+  run<kernel::Regions>(launch, p, dispatch);
+}
+
+bool accepts_output(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  return accepts(product, row, target) &&
+         product.gemm.conv->form != kernels::conv_product::Form::weight;
+}
+
+bool accepts_weight(const Product& product, const Strategy& row, const ShaderTarget& target) {
+  return accepts(product, row, target) &&
+         product.gemm.conv->form == kernels::conv_product::Form::weight;
+}
+
+} // namespace depthwise
+
 // ---- Gradients of weights with few channels, such as those of a picture's first convolution
 
 namespace lines {
@@ -1422,6 +1598,21 @@ constexpr Strategy kStrategies[] = {
      winograd::cost,
      winograd::launch,
      winograd::divide},
+    {"convolution_depthwise",
+     {1, 256, 1},
+     1,
+     0,
+     depthwise::accepts_output,
+     depthwise::cost,
+     depthwise::launch},
+    {"convolution_depthwise_weight",
+     {1, 8, 256},
+     1,
+     0,
+     depthwise::accepts_weight,
+     depthwise::cost,
+     depthwise::launch_weight,
+     depthwise::divide_weight},
     {"convolution_few", {4, 256, 1}, 1, 0, few::accepts, few::cost, few::launch, few::divide},
     {"convolution_taps", {1, 8, 256}, 1, 0, taps::accepts, taps::cost, taps::launch, taps::divide},
     {"convolution_lines",

@@ -91,6 +91,39 @@ def test_expressions(name, strategy):
         assert torch.equal(truth.cpu(), (e > f).expand(value.shape))
 
 
+DEPTHWISE_CASES = {
+    "strided": ((2, 16, 9, 10), {"stride": (1, 2), "padding": 1}),
+    "transposed": ((2, 16, 5, 6), {"stride": 2, "output_padding": 1}),
+}
+
+
+@pytest.mark.parametrize("dtype", EPSILONS)
+@pytest.mark.parametrize("name", DEPTHWISE_CASES)
+def test_expressions_of_depthwise_convolutions(name, dtype):
+    torch.manual_seed(0)
+    x_size, options = DEPTHWISE_CASES[name]
+    options = {**options, "groups": 16}
+    x, weight, bias = (torch.randn(s).to(dtype) for s in (x_size, (16, 1, 3, 3), (16,)))
+    value = expected_of(name, x.double(), weight.double(), bias.double(), options)
+    operands = [o.to(dtype) for o in operands_of(value)]
+    e, f, g, h, i = (o.double() for o in operands)
+    expected = value.clamp(min=-1) * e + 2 * f - g + h * i
+    moved = [t.to(DEVICE, memory_format=torch.channels_last) for t in (x, weight)]
+    moved += [t.to(DEVICE) for t in (bias, *operands)]
+    out, second = (
+        torch.empty(value.shape, dtype=dtype).to(DEVICE, memory_format=torch.channels_last)
+        for _ in range(2)
+    )
+    call = fused(
+        EXPRESSION, "convolution_depthwise", "value - e", transposed=name == "transposed", **options
+    )
+    assert call.accepts(out, *moved[:2])
+    call(out, *moved, second=second)
+    for actual, wanted in ((out, expected), (second, value - e)):
+        error = (actual.cpu().double() - wanted).abs().max() / wanted.abs().max()
+        assert error < EPSILONS[dtype]
+
+
 GROUPED_CASES = {
     "padding": ((2, 8, 9, 10), (12, 8, 3, 3), {"padding": 1}),
     "groups": ((3, 16, 7, 5), (24, 8, 3, 2), {"stride": (2, 1), "groups": 2}),
