@@ -84,7 +84,9 @@ def conv2d(peer, **arguments):
 
 
 @row(
-    "depthwise {dtype} {direction} {batch}x" + NAME + ", {kernel}x{kernel}, stride {stride}{layout}",
+    "depthwise {dtype} {direction} {batch}x"
+    + NAME
+    + ", {kernel}x{kernel}, stride {stride}{layout}",
     unit="GB/s",
     group=DEPTHWISE,
     what="bytes of the images in and out; a filter for each channel",

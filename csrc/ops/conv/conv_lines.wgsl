@@ -7,9 +7,14 @@
 // NaN are added up again, without what is missing.
 //
 // @operand c: out float
-// @operand a: in float
-// @operand b: in like a
-// @operand d: in like a optional
+// @operand a: in {f32, f16, bf16, bits128} // bits128: of float32, in aligned groups of four along K or across it
+// @operand b: in float
+// @operand d: in float optional
+// @operand e: in float optional
+// @operand f: in float optional
+// @operand g: in float optional
+// @operand h: in float optional
+// @operand i: in float optional
 // @const   taps_z: u32 in 1..8 // of a line
 // @const   step: u32 in {1, 2} // the convolution's stride along the width
 // @const   across: u32 in {4, 8} // invocations with different filters
@@ -36,7 +41,7 @@ const met = (segment - 1u) * step + taps_z;
 const pitch = met / 2u * 2u + 1u;
 
 // [position][filter]. A further group between positions spreads stores over the banks.
-var<workgroup> y_staged: array<vec4<f32>, segment * (fours + 1u)>;
+var<workgroup> y_staged: array<vec4<f32>, segment * row_pitch>;
 
 // [line][place]. At the end, sums of one of an invocation's filters.
 var<workgroup> x_staged: array<f32, max(most_lines * pitch, across * most_lines * taps_z)>;
@@ -61,33 +66,86 @@ fn find_starts(place: Gathered, t: u32) {
   }
 }
 
-// The position and group of four filters of element i.
+// Where four neighbouring positions are loaded together, those of a group are stored `groups_along` rows apart, so that
+// invocations with neighbouring groups store to different banks.
+const groups_along = segment / together;
+
+fn row_in_segment(position: u32) -> u32 {
+  @if(a_is_bits128 && a_along_k) return position % together * groups_along + position / together;
+  @else return position;
+}
+
+// Between the rows of neighbouring positions of a group.
+@if(a_is_bits128 && a_along_k) const next_row = groups_along;
+@else const next_row = 1u;
+
+const row_pitch = fours + 1u;
+
+// What a turn of the loop in `stage` loads of y: four filters at `in_turn` positions.
+@if(a_is_bits128 && a_along_k) const in_turn = together;
+@else const in_turn = 1u;
+
+alias Part = array<vec4<f32>, in_turn>;
+
+// The first position and the group of four filters of part i.
 fn place_in_segment(i: u32) -> vec2<u32> {
-  @if(a_along_k) return vec2<u32>(i % segment, i / segment);
+  @if(a_is_bits128 && a_along_k) return vec2<u32>(i % groups_along * together, i / groups_along);
+  @elif(a_along_k) return vec2<u32>(i % segment, i / segment);
   @else return vec2<u32>(i / fours, i % fours);
 }
 
-// An element that does not exist is loaded from where one does, without a branch: loads that wait in branches take turns.
+// What does not exist is loaded from where something does, without a branch: loads that wait in branches take turns.
+@if(a_is_bits128)
+fn group_of_y(first: u32, at: u32, exists: bool) -> vec4<f32> {
+  return select(vec4<f32>(), bitcast<vec4<f32>>(load_a(select(first, at, exists) >> 2u)), exists);
+}
+
+@if(!a_is_bits128)
 fn element_of_y(first: u32, at: u32, m: u32, exists: bool) -> f32 {
   let found = exists && m < p.m;
   return select(0.0, load_a(select(first, at + m * p.a_row, found)), found);
 }
 
+// `first` is the place of the line of y in filter 0, z the first position, and m the first filter.
+fn part_of_y(first: u32, z: u32, m: u32) -> Part {
+  let at = first + z * p.a_column;
+  let exists = z < p.position_row.x;
+  @if(a_is_bits128 && a_along_k) {
+    let rows = mat4x4<f32>(group_of_y(first, at + m * p.a_row, exists && m < p.m),
+                           group_of_y(first, at + (m + 1u) * p.a_row, exists && m + 1u < p.m),
+                           group_of_y(first, at + (m + 2u) * p.a_row, exists && m + 2u < p.m),
+                           group_of_y(first, at + (m + 3u) * p.a_row, exists && m + 3u < p.m));
+    let columns = transpose(rows);
+    return Part(columns[0], columns[1], columns[2], columns[3]);
+  }
+  @elif(a_is_bits128) return Part(group_of_y(first, at + m, exists && m < p.m));
+  @else {
+    return Part(vec4<f32>(element_of_y(first, at, m, exists), element_of_y(first, at, m + 1u, exists),
+                          element_of_y(first, at, m + 2u, exists), element_of_y(first, at, m + 3u, exists)));
+  }
+}
+
+fn start_of_a(batch: u32) -> u32 {
+  @if(a_is_bits128) return 4u * p.a_at + batch * p.a_batch;
+  @else return p.a_at + batch * p.a_batch;
+}
+
+fn one_of_a(at: u32) -> f32 {
+  @if(a_is_bits128) return bitcast<f32>(load_a(at >> 2u)[at & 3u]);
+  @else return load_a(at);
+}
+
 // Stages the segment whose first position is z0. `first` is the place of the line of y in filter 0, and `z_of_x` that of its
 // first position in lines of x.
 fn stage(first: u32, z0: u32, z_of_x: i32, m0: u32, t: u32) {
-  const y_turns = (segment * fours + threads - 1u) / threads;
+  const y_parts = segment / in_turn * fours;
+  const y_turns = (y_parts + threads - 1u) / threads;
   const x_turns = (most_lines * met + threads - 1u) / threads;
-  var y = array<vec4<f32>, y_turns>();
+  var y = array<Part, y_turns>();
   var x = array<f32, x_turns>();
   for (var turn = 0u; turn < y_turns; turn++) {
     let place = place_in_segment(t + turn * threads);
-    let z = z0 + place.x;
-    let at = first + z * p.a_column;
-    let m = m0 + 4u * place.y;
-    let exists = z < p.position_row.x;
-    y[turn] = vec4<f32>(element_of_y(first, at, m, exists), element_of_y(first, at, m + 1u, exists),
-                        element_of_y(first, at, m + 2u, exists), element_of_y(first, at, m + 3u, exists));
+    y[turn] = part_of_y(first, z0 + place.x, m0 + 4u * place.y);
   }
   for (var turn = 0u; turn < x_turns; turn++) {
     let i = min(t + turn * threads, p.lines * met - 1u);
@@ -100,8 +158,10 @@ fn stage(first: u32, z0: u32, z_of_x: i32, m0: u32, t: u32) {
   for (var turn = 0u; turn < y_turns; turn++) {
     let i = t + turn * threads;
     let place = place_in_segment(i);
-    if (i < segment * fours) {
-      y_staged[place.x * (fours + 1u) + place.y] = y[turn];
+    if (i < y_parts) {
+      for (var j = 0u; j < in_turn; j++) {
+        y_staged[row_in_segment(place.x + j) * row_pitch + place.y] = y[turn][j];
+      }
     }
   }
   for (var turn = 0u; turn < x_turns; turn++) {
@@ -136,11 +196,12 @@ fn add_staged(given: Sums, line: u32, lane: u32, part: u32, count: u32) -> Sums 
     for (var i = 0u; i < in_window; i++) {
       window[i] = x_staged[line * pitch + z0 * step + i];
     }
-    let at = z0 * (fours + 1u) + lane;
+    let at = row_in_segment(z0) * row_pitch + lane;
+    const next = next_row * row_pitch;
     sums = add_position(sums, window, 0u, y_staged[at], y_staged[at + across]);
-    sums = add_position(sums, window, 1u, y_staged[at + fours + 1u], y_staged[at + fours + 1u + across]);
-    sums = add_position(sums, window, 2u, y_staged[at + 2u * fours + 2u], y_staged[at + 2u * fours + 2u + across]);
-    sums = add_position(sums, window, 3u, y_staged[at + 3u * fours + 3u], y_staged[at + 3u * fours + 3u + across]);
+    sums = add_position(sums, window, 1u, y_staged[at + next], y_staged[at + next + across]);
+    sums = add_position(sums, window, 2u, y_staged[at + 2u * next], y_staged[at + 2u * next + across]);
+    sums = add_position(sums, window, 3u, y_staged[at + 3u * next], y_staged[at + 3u * next + across]);
   }
   return sums;
 }
@@ -170,14 +231,14 @@ fn column_of_further(n: u32, strides: vec4<u32>) -> u32 {
 // An element of C, product by product.
 fn sum_without_missing(here: BandedTile, m: u32, n: u32) -> f32 {
   let of_tap = tap(n);
-  let of_a = p.a_at + here.batch * p.a_batch + m * p.a_row;
+  let of_a = start_of_a(here.batch) + m * p.a_row;
   let of_b = p.b_at + here.batch * p.b_batch + of_tap.offset;
   var sum = 0.0;
   for (var k = here.k_begin; k < here.k_end; k++) {
     let place = position(k);
     let at = place.at + of_tap.at;
     if (is_inside(at)) {
-      let a = load_a(of_a + two_levels(k, p.position_volume, p.a_outer, p.a_column));
+      let a = one_of_a(of_a + two_levels(k, p.position_volume, p.a_outer, p.a_column));
       sum = fma(a, load_b(of_b + place.offset + dot(vec3<u32>(at), p.b_strides.xyz)), sum);
     }
   }
@@ -228,7 +289,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   var sums = Sums();
   for (var k = here.k_begin; k < here.k_end; k += width) {
     let place = position(k);
-    let first = p.a_at + here.batch * p.a_batch + two_levels(k, p.position_volume, p.a_outer, p.a_column);
+    let first = start_of_a(here.batch) + two_levels(k, p.position_volume, p.a_outer, p.a_column);
     workgroupBarrier();
     find_starts(Gathered(of_b + place.offset, place.at), t);
     workgroupBarrier();

@@ -1249,7 +1249,8 @@ bool accepts(const Product& product, const Strategy& row, const ShaderTarget& ta
   const auto& conv = g.conv->params;
   const uint32_t of_line = conv.tap_row[0];
   const uint32_t of_plane = conv.tap_plane[0];
-  const bool is_flat = conv.tap_volume[0] == of_plane && conv.stride[0] == 1 && conv.padding[0] == 0;
+  const bool is_flat =
+      conv.tap_volume[0] == of_plane && conv.stride[0] == 1 && conv.padding[0] == 0;
   if (!is_flat || of_line > kMostTaps || of_plane / of_line > kMostTaps || conv.stride[1] > 2 ||
       conv.stride[2] > 2 || conv.dilation[1] != 1 || conv.dilation[2] != 1) {
     return false;
@@ -1296,7 +1297,9 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   const auto groups = u32(ceil_div<int64_t>(sizes[2], kWide));
   const int64_t vectors = g.batch / lanes(g);
   const bool is_input = conv.form == kernels::conv_product::Form::input;
-  const auto odd = [&](int d) { return is_input ? conv.params.padding[d] % conv.params.stride[d] : 0; };
+  const auto odd = [&](int d) {
+    return is_input ? conv.params.padding[d] % conv.params.stride[d] : 0;
+  };
   kernel::Launch launch(g.op);
   bind_operands(launch, dispatch, DType::kBits128, {}, DType::kBits128);
   launch.form(static_cast<kernel::Form>(conv.form)).strided(conv.strided);
@@ -1451,12 +1454,24 @@ Strategy::Division divide(const Product& product, const Strategy&, const ShaderT
           .enough_workgroups = processors(target) * (taps_of_line(g) > 5 ? 2 : 3)};
 }
 
+// Whether four neighbours in y, along a line or filters, are loaded together.
+bool has_groups_of_y(const Product& product, const ShaderTarget& target) {
+  const Gemm& g = product.gemm;
+  const auto& conv = g.conv->params;
+  const bool along_k = product.a_along_k;
+  return product.dtype == DType::kF32 && lie_in_bindings(g, target) &&
+         (along_k ? g.a.column : g.a.row) == 1 &&
+         in_units(4, {g.a.offset, g.a.batch, conv.a_outer, along_k ? g.a.row : g.a.column,
+                      along_k ? conv.position_row[0] : g.m});
+}
+
 void launch(const ProductDispatch& dispatch, const Strategy&) {
   namespace kernel = kernels::conv_lines;
   constexpr int64_t kTogether = 4; // positions that an invocation takes at a time
   const Gemm& g = dispatch.product.gemm;
+  const bool in_fours = has_groups_of_y(dispatch.product, plan_target(*g.a.tensor));
   kernel::Launch launch(g.op);
-  bind_operands(launch, dispatch);
+  bind_operands(launch, dispatch, {}, in_fours ? std::optional(DType::kBits128) : std::nullopt);
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
   launch.taps_z(u32(taps_of_line(g))).step(g.conv->params.stride[2]);
   launch.across(u32(across(g))).a_along_k(dispatch.product.a_along_k);

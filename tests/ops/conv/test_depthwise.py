@@ -1,4 +1,4 @@
-"""Depthwise convolutions of images whose channels are innermost, two rows of the table of products."""
+"""Depthwise convolutions of images whose channels are innermost, rows of the table of products."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def convolve(x, w, bias, transposed, **options):
 
 
 def results(device, x, w, bias, y, transposed, options, force=None):
-    """The result, and the gradients of x, w and bias. With `force` by the rows of this file alone."""
+    """The result, and the gradients of all. With `force` by the rows of this file alone."""
     force = force or (lambda name: None)
     force(ROW)
     leaves = [t.to(device).requires_grad_() for t in (x, w, bias)]
