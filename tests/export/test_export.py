@@ -467,6 +467,168 @@ def test_leaves_without_memory(tmp_path):
     assert fake.grad is not None and empty.grad is not None
 
 
+def check_calls(path, functions, calls, state, sized=False):
+    """Plays calls of exported functions, and makes them here: results and states are the same.
+
+    functions: by name, with an example.
+    """
+    inputs = {name: example for name, (_, example) in functions.items()}
+    shapes = {
+        name: {label: {0: torch.export.Dim("b", min=2, max=8)} for label in example}
+        for name, example in inputs.items()
+    }
+    dynamic = (shapes if len(shapes) > 1 else next(iter(shapes.values()))) if sized else None
+    called = {name: function for name, (function, _) in functions.items()}
+    torch.webgpu.export(called, inputs, path, state=state, dynamic_shapes=dynamic)
+    played = torch.webgpu.Graph.load(path)
+    generator = torch.Generator().manual_seed(2)
+    for name in calls:
+        given = {k: torch.randn(x.shape, generator=generator) for k, x in inputs[name].items()}
+        expected = called[name](**{k: x.to(DEVICE) for k, x in given.items()})
+        results = played[name](**given)
+        assert results.keys() == expected.keys()
+        for label, value in expected.items():
+            torch.testing.assert_close(results[label], value.detach(), rtol=1e-4, atol=1e-5)
+    for name, holder in state.items():
+        if isinstance(holder, nn.Module):
+            for label, value in holder.state_dict().items():
+                kept = played.state()[name][label].to(DEVICE)
+                torch.testing.assert_close(kept, value, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("apart", "to_none", "sized"),
+    [
+        (False, False, False),
+        (False, True, False),
+        (True, False, False),
+        (True, True, False),
+        (False, False, True),
+        (True, True, True),
+    ],
+)
+def test_gradients_that_another_step_leaves(tmp_path, apart, to_none, sized):
+    """Each step of a GAN leaves gradients in the other network, which zeroes them first."""
+    torch.manual_seed(0)
+    maker = nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 4)).to(DEVICE)
+    judge = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1)).to(DEVICE)
+    making = torch.optim.Adam(maker.parameters(), lr=1e-2)
+    judging = torch.optim.Adam(judge.parameters(), lr=1e-2)
+
+    def judged(x, z):
+        judging.zero_grad(set_to_none=to_none)
+        loss = F.softplus(-judge(x)).mean() + F.softplus(judge(maker(z))).mean()
+        loss.backward()
+        judging.step()
+        return {"judged": loss}
+
+    def made(z):
+        making.zero_grad(set_to_none=to_none)
+        loss = F.softplus(-judge(maker(z))).mean()
+        loss.backward()
+        making.step()
+        return {"made": loss}
+
+    def both(x, z):
+        return {**judged(x, z), **made(z)}
+
+    x, z = torch.randn(8, 4), torch.randn(8, 3)
+    functions = {"made": (made, {"z": z}), "judged": (judged, {"x": x, "z": z})}
+    calls = ["judged", "made", "made", "judged", "judged", "made"]
+    if not apart:
+        functions, calls = {"both": (both, {"x": x, "z": z})}, ["both"] * 3
+    state = {"maker": maker, "judge": judge, "making": making, "judging": judging}
+    check_calls(tmp_path / "m.twg", functions, calls, state, sized)
+
+
+def small(kind):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)).to(DEVICE)
+    return model, kind(model.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize("sized", [False, True])
+def test_gradients_that_nothing_reads(tmp_path, sized):
+    model, optimizer = small(torch.optim.SGD)
+
+    def slopes(x):
+        x.requires_grad_()
+        loss = model(x).square().sum()
+        loss.backward()  # adds to gradients of parameters as well
+        return {"loss": loss, "slopes": x.grad}
+
+    def robust(x):
+        slopes = torch.autograd.grad(model(x.requires_grad_()).sum(), x)[0]
+        optimizer.zero_grad()
+        loss = model((x + slopes.sign()).detach()).square().mean()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        return {"loss": loss, "norm": norm, "gradient": model[0].weight.grad}
+
+    x = {"x": torch.randn(8, 4)}
+    state = {"model": model, "optimizer": optimizer}
+    functions = {"slopes": (slopes, x), "robust": (robust, x)}
+    calls = ["slopes", "robust", "slopes", "slopes", "robust", "robust"]
+    check_calls(tmp_path / "m.twg", functions, calls, state, sized)
+
+
+@pytest.mark.parametrize("sized", [False, True])
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
+def test_steps_without_gradients_do_nothing(tmp_path, kind, sized):
+    model, optimizer = small(kind)
+
+    def step(x):
+        optimizer.step()
+        return {"y": model(x)}
+
+    state = {"model": model, "optimizer": optimizer}
+    check_calls(
+        tmp_path / "m.twg", {"step": (step, {"x": torch.randn(8, 4)})}, ["step"] * 2, state, sized
+    )
+
+
+def test_gradients_that_are_filled(tmp_path):
+    """Of memory that is given new values wholly, nothing of before is read."""
+    model, optimizer = small(torch.optim.Adam)
+
+    def filled(x):
+        for p in model.parameters():
+            if p.grad is not None:
+                p.grad.fill_(0)
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss}
+
+    def copied(x):
+        loss = model(x).square().mean()
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        for p, gradient in zip(model.parameters(), gradients, strict=True):
+            if p.grad is None:
+                p.grad = torch.empty_like(p)
+            p.grad.copy_(gradient)
+        optimizer.step()
+        return {"loss": loss}
+
+    def partly(x):
+        for p in model.parameters():
+            if p.grad is not None:
+                p.grad[:1].zero_()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss}
+
+    x = {"x": torch.randn(8, 4)}
+    state = {"model": model, "optimizer": optimizer}
+    functions = {"filled": (filled, x), "copied": (copied, x)}
+    check_calls(tmp_path / "m.twg", functions, ["filled", "copied", "filled"], state)
+    model.zero_grad()
+    with pytest.raises(RuntimeError, match="a call reads gradients"):
+        torch.webgpu.export(partly, x, tmp_path / "m.twg", state=state)
+
+
 @pytest.mark.parametrize("sized", [False, True])
 def test_gradients_of_the_call_before(tmp_path, sized):
     model = nn.Linear(8, 3).to("webgpu")
@@ -479,9 +641,21 @@ def test_gradients_of_the_call_before(tmp_path, sized):
         loss.backward()
         return {"loss": loss}
 
+    def size(x):
+        return {**add(x), "size": model.weight.grad.norm()}
+
+    def sum_up(x):
+        add(x)
+        return {"gradient": model.weight.grad}
+
     def begin(x):
         optimizer.zero_grad()
         return add(x)
+
+    def forgetful(x):
+        result = add(x)
+        optimizer.step()
+        return result
 
     def step():
         optimizer.step()
@@ -490,25 +664,33 @@ def test_gradients_of_the_call_before(tmp_path, sized):
 
     def export(**functions):
         inputs = {name: {"x": x} if name != "step" else {} for name in functions}
-        sizes = _sized(next(iter(functions)), sized)
+        sizes = _sized(next(name for name in functions if name != "step"), sized)
         torch.webgpu.export(functions, inputs, path, state=state, **sizes)
 
-    with pytest.raises(RuntimeError, match=r"cannot export add: a call reads gradients"):
-        export(add=add)
-    with pytest.raises(RuntimeError, match=r"zero_grad\(\) before backward\(\)"):
-        export(add=add, step=step)
-    with pytest.raises(RuntimeError, match="zero_grad"):
-        export(begin=begin, step=step)
-    if not sized:
-        with pytest.raises(RuntimeError, match="no parameter of this SGD has a gradient"):
-            export(step=step, begin=begin)
+    read = "a call reads gradients that one before has left, those of 'weight' "
+    for function in (size, sum_up):
+        name = function.__name__
+        with pytest.raises(RuntimeError, match=f"cannot export {name}: {read}of 'model'"):
+            export(**{name: function})
+    both = f"{read}of 'model' and 'bias' of 'model'"
+    with pytest.raises(RuntimeError, match=rf"{both}(?s:.*)optimizer.step\(\)$"):
+        export(forgetful=forgetful)
+    for functions in (
+        {"add": add, "step": step},
+        {"begin": begin, "step": step},
+        {"step": step, "begin": begin},
+        {"begin": begin, "forgetful": forgetful},
+    ):
+        with pytest.raises(RuntimeError, match=both):
+            export(**functions)
     export(begin=begin)
+    export(add=add)
     assert all(p.grad is None for p in model.parameters())
 
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     # What begin() computes is not where step() reads.
-    with pytest.raises(RuntimeError, match="a call reads gradients"):
+    with pytest.raises(RuntimeError, match=both):
         export(begin=begin, step=step)
     export(add=add, step=step)
     played = torch.webgpu.Graph.load(path)
@@ -519,6 +701,40 @@ def test_gradients_of_the_call_before(tmp_path, sized):
             )
         played["step"]()
         step()
+
+
+@pytest.mark.parametrize("sized", [False, True])
+def test_whether_there_are_gradients(tmp_path, sized):
+    """Adam moves by zeros that a call before has left, and skips what has none."""
+    model, optimizer = small(torch.optim.Adam)
+
+    def train(x, through):
+        optimizer.zero_grad(set_to_none=False)
+        loss = through(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss}
+
+    functions = {
+        "first": lambda x: train(x, model[0]),
+        "all": lambda x: train(x, model),
+    }
+    inputs = {name: {"x": torch.randn(8, 4)} for name in functions}
+    state = {"model": model, "optimizer": optimizer}
+    sizes = _sized("first", sized)
+    with pytest.raises(
+        RuntimeError, match=r"whether a call changes '2\.weight' of 'model' and '2\.b"
+    ):
+        torch.webgpu.export(functions, inputs, tmp_path / "m.twg", state=state, **sizes)
+
+    def tells(x):
+        has_one = model[0].weight.grad is not None
+        train(x, model)
+        return {"y": x, "again": x} if has_one else {"y": x}
+
+    x = {"x": torch.randn(8, 4)}
+    with pytest.raises(RuntimeError, match="which outputs a call has"):
+        torch.webgpu.export(tells, x, tmp_path / "m.twg", state=state)
 
 
 @pytest.mark.parametrize("sized", [False, True])

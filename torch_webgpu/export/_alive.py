@@ -4,6 +4,7 @@ import gc
 from typing import Any
 
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import is_fake
 
 
@@ -14,5 +15,10 @@ def alive(kind: type) -> list[Any]:
 
 
 def leaves() -> list[torch.Tensor]:
-    """The tensors whose gradients a capture may replace: not the fake ones that compilers keep."""
-    return [x for x in alive(torch.Tensor) if x.is_leaf and x.requires_grad and not is_fake(x)]
+    """The tensors whose gradients a capture may replace: not the fake ones that compilers keep.
+    Parameters that take no gradients now may do so later in a function."""
+    return [
+        x
+        for x in alive(torch.Tensor)
+        if x.is_leaf and (x.requires_grad or isinstance(x, nn.Parameter)) and not is_fake(x)
+    ]

@@ -1,7 +1,6 @@
 """A function captured for devices other than the one in use, and written to a file."""
 
 import contextlib
-import functools
 import inspect
 import os
 import pathlib
@@ -26,8 +25,9 @@ from torch_webgpu._shader.prepare import called_functions
 from torch_webgpu._shader.program import Program
 from torch_webgpu.export._alive import alive, leaves
 from torch_webgpu.export._dimensions import Shapes, all_dimensions
-from torch_webgpu.export._gradients import KEPT_GRADIENTS, Gradients
-from torch_webgpu.export._lines import Line, SizedError, innermost
+from torch_webgpu.export._flows import Flow, Marks, of_capture
+from torch_webgpu.export._gradients import Gradients, Traced
+from torch_webgpu.export._lines import KnownLineError, Line, innermost
 from torch_webgpu.export._optimizers import PreparedOptimizer, prepared
 from torch_webgpu.export._types import declarations
 from torch_webgpu.graphs._graph import Graph, checked_optimizers, graph
@@ -124,15 +124,20 @@ def export(
     with _kept_gradients(), prepared(holders) as found, _no_first_steps():
         holders.update(found)
         optimizers = {k: one for k, one in found.items() if isinstance(one, PreparedOptimizer)}
-        gradients = Gradients()
+        gradients = Gradients(holders)
         with _kept_attributes(), _no_assigned_options(optimizers.values()):
-            recorded = {
-                name: _recorded(
+            recorded: dict[str, SavedFunction] = {}
+            traced: dict[str, Traced] = {}
+            for name, function in functions.items():
+                recorded[name], traced[name] = _recorded(
                     name, function, samples[name], shapes[name], optimizers.values(), gradients
                 )
-                for name, function in functions.items()
-            }
-        gradients.check()
+            while gradients.has_more():
+                for name, one in traced.items():
+                    try:
+                        gradients.check(one)
+                    except KnownLineError as error:  # others are explained
+                        raise RuntimeError(f"cannot export {name}: {error}") from error
         rates = _rates(optimizers)
         saved = {name: _with_rates(name, one, rates) for name, one in recorded.items()}
         program = save_functions(path, saved, holders)
@@ -301,30 +306,48 @@ def _recorded(
     shapes: Shapes,
     optimizers: Iterable[PreparedOptimizer],
     gradients: Gradients,
-) -> SavedFunction:
+) -> tuple[SavedFunction, Traced]:
     if not shapes:
 
         def capture(target: _Target) -> Recording:
-            watch = gradients.watched()
-            recording = _capture(name, function, inputs, target)
-            with _explained(name):
-                watch(recording.captured)
-            return recording
+            with gradients.kept():
+                return _capture(name, function, inputs, target)
 
-        return SavedFunction(inputs, _recordings(capture))
-    from torch_webgpu.export._trace import compiled, constants_of
+        def again(marked: bool) -> Flow:
+            if not marked:
+                return _flow(_capture(name, function, inputs, _Target()))
+            # The engine's own threads would not see the mode.
+            marks = Marks()
+            with marks, torch.autograd.set_multithreading_enabled(False):
+                recording = _capture(name, function, inputs, _Target())
+            return _flow(recording, marks)
 
-    with contextlib.ExitStack() as stack:
-        for one in (_explained(name), _kept_gradients(), checked_optimizers()):
-            stack.enter_context(one)
-        for optimizer in optimizers:
-            stack.enter_context(optimizer.parts())
-        again = functools.partial(constants_of, function, inputs, shapes, _outputs)
-        watch = gradients.traced(again)
+        recordings = _recordings(capture)
+        return SavedFunction(inputs, recordings), Traced(_flow(recordings[-1]), again)
+    from torch_webgpu.export._trace import compiled, flow_of
+
+    @contextlib.contextmanager
+    def traced() -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for one in (_explained(name), checked_optimizers()):
+                stack.enter_context(one)
+            for optimizer in optimizers:
+                stack.enter_context(optimizer.parts())
+            yield
+
+    def flow(_: bool) -> Flow:  # a trace has lines in any case
+        with traced():
+            return flow_of(function, inputs, shapes, _outputs)
+
+    with gradients.kept(), traced():
         made = compiled(function, inputs, shapes, _outputs)
-        watch(made.constants)
+    with _explained(name):
         recordings = _recordings(lambda target: _sized_capture(made, target))
-    return SavedFunction(made.inputs, recordings, sized=made.shapes)
+    return SavedFunction(made.inputs, recordings, sized=made.shapes), Traced(made.flow, flow)
+
+
+def _flow(recording: Recording, marks: Marks | None = None) -> Flow:
+    return of_capture(recording.captured, recording.outputs, marks)
 
 
 def _recordings(capture: Callable[[_Target], Recording]) -> list[Recording]:
@@ -348,7 +371,8 @@ def _capture(
 ) -> Recording:
     captured = Graph(keep_graph=True)
     with target.scope(), _explained(name), _known_to_libraries(), graph(captured):
-        outputs = _outputs(function(**inputs))
+        # Tensors of their own: what a call sets, such as requires_grad, is not the next one's.
+        outputs = _outputs(function(**{label: x.detach() for label, x in inputs.items()}))
     return Recording(
         captured._graph, outputs, software=target.software, subgroup_size=target.subgroups
     )
@@ -512,12 +536,6 @@ def _no_first_steps() -> Iterator[None]:
             if parameter not in known.get(optimizer, ())
             and any(isinstance(part, torch.Tensor) for part in state.values())
         ]
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        if optimizer in lasting and all(p.grad is None for p in parameters):
-            raise RuntimeError(
-                f"no parameter of this {type(optimizer).__name__} has a gradient, so that its step "
-                f"would do nothing in each call. {KEPT_GRADIENTS}"
-            )
         if made and optimizer in lasting:
             for parameter in made:
                 del optimizer.state[parameter]
@@ -539,7 +557,7 @@ def _explained(name: str) -> Iterator[None]:
     """Adds the caller's line to what went wrong in a capture."""
     try:
         yield
-    except SizedError as error:  # which has it
+    except KnownLineError as error:
         raise RuntimeError(f"cannot export {name}: {error}") from error
     except RuntimeError as error:
         frames = traceback.extract_tb(error.__traceback__)

@@ -1,96 +1,160 @@
-"""Gradients that stay from one call to the next."""
+"""Gradients that stay from one call to the next.
 
-from collections.abc import Callable
+A capture makes a gradient that is None, and every call of the file makes it anew. In PyTorch the
+next call would find it: backward() adds to it, and step() uses it. So a file is right if what a
+call finds in `.grad` gets to nothing but what it leaves there: no output, and nothing else that
+lasts. To know that, functions run once more, with gradients as a call leaves them, and what these
+hold is followed through all that the function does.
+"""
+
+import contextlib
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import is_fake
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from torch_webgpu import _C
-from torch_webgpu.export._alive import leaves
+from torch_webgpu.export._alive import alive, leaves
+from torch_webgpu.export._flows import Flow, Places, place_of, reached
+from torch_webgpu.export._lines import KnownLineError
 
-KEPT_GRADIENTS = (
+_KEPT = (
     "Call zero_grad() before backward(). "
     "Gradients that stay from one call to another must exist before the export "
     "(p.grad = torch.zeros_like(p)) and be zeroed in place, by zero_grad(set_to_none=False)"
 )
+_MOST_NAMES = 4
 
-_READ = f"a call reads gradients that one before has made. {KEPT_GRADIENTS}"
+
+class Traced(NamedTuple):
+    """A function as its first recording has it."""
+
+    flow: Flow
+    # Runs it once more, with the gradients that there are. If `marked`, with lines, and with what
+    # memory is filled wholly.
+    again: Callable[[bool], Flow]
 
 
-def _place(gradient: torch.Tensor | None) -> int | None:
-    """The memory of a gradient; None if it has none of the device's own."""
-    if gradient is None or gradient.device.type != "webgpu" or gradient.layout != torch.strided:
-        return None
-    if is_fake(gradient) or is_traceable_wrapper_subclass(gradient) or gradient._is_zerotensor():
-        return None
-    return _C.allocation_of(gradient)
+class _Leaf(NamedTuple):
+    tensor: torch.Tensor
+    gradient: torch.Tensor | None  # before the export
 
 
 class Gradients:
-    """Finds functions that read what a call has left in `.grad`.
+    """Finds functions whose results depend on what a call has left in `.grad`."""
 
-    A capture makes a gradient that is None, and every call makes it anew. So what reads the one of
-    the call before, or another function's, as accumulation does, would read other memory. Functions
-    are captured several times, each time with what the captures before have left.
-    """
+    def __init__(self, holders: Mapping[str, Any]) -> None:
+        self._holders = holders
+        self._replaced: dict[int, _Leaf] = {}  # leaves that functions give other gradients
+        self._is_dropped = False  # whether a function leaves None of what was a gradient
+        self._tried = 0
 
-    def __init__(self) -> None:
-        self._left: dict[int, torch.Tensor] = {}  # those that captures made and leaves still have
-        self._used: set[int] = set()
-        self._replaced: set[int] = set()  # those of before that a function dropped
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """A run of a function. Leaves have the gradients of before at its end."""
+        before = [_Leaf(leaf, leaf.grad) for leaf in leaves()]
+        is_over = False
+        try:
+            yield
+            is_over = True
+        finally:
+            for leaf in before:
+                left = leaf.tensor.grad
+                if left is leaf.gradient:
+                    continue
+                leaf.tensor.grad = leaf.gradient
+                if is_over and _is_followed(leaf.tensor):
+                    self._replaced.setdefault(id(leaf.tensor), leaf)
+                    self._is_dropped |= left is None
 
-    def watched(self) -> Callable[[_C.CapturedGraph], None]:
-        """Before a capture. What is returned is to be told of it."""
-        before = [(leaf, leaf.grad) for leaf in leaves()]
+    def has_more(self) -> bool:
+        """Whether functions were found to replace gradients that no `check` knew of."""
+        tried, self._tried = self._tried, len(self._replaced) + self._is_dropped
+        return self._tried > tried
 
-        def watch(captured: _C.CapturedGraph) -> None:
-            self._use({tensor.allocation for tensor in _C.list_graph(captured).tensors})
-            changed = {id(leaf) for leaf in self._changed(before)}
-            found = [(_place(leaf.grad), leaf.grad, id(leaf) in changed) for leaf, _ in before]
-            self._left = {
-                place: gradient
-                for place, gradient, is_new in found
-                if place is not None and gradient is not None and (is_new or place in self._left)
-            }
+    def check(self, traced: Traced) -> None:
+        """Raises RuntimeError if what the function computes depends on gradients of the call
+        before, or on whether there are any."""
+        before = [leaf.gradient for leaf in self._replaced.values()]
+        kept = _kept_by(traced.flow, before)
+        left: list[torch.Tensor | None] = [
+            torch.empty_like(leaf.tensor, requires_grad=False) for leaf in self._replaced.values()
+        ]
+        states = [left]
+        if self._is_dropped and any(gradient is not None for gradient in before):
+            states.append([None] * len(before))
+        for state in states:
+            flow = self._followed(traced, state)
+            if flow.outputs.keys() != traced.flow.outputs.keys():
+                raise KnownLineError(
+                    "which outputs a call has depends on whether one before has left gradients. "
+                    + _KEPT
+                )
+            if differing := _kept_by(flow, state) ^ kept:
+                raise KnownLineError(
+                    f"whether a call changes {self._names(differing)} depends on whether one "
+                    f"before has left gradients. {_KEPT}"
+                )
 
-        return watch
+    def _followed(self, traced: Traced, state: Sequence[torch.Tensor | None]) -> Flow:
+        """A run with these gradients. Raises RuntimeError if what they hold gets anywhere."""
+        known = list(self._replaced.values())  # the run may find more
+        for is_marked in (False, True):
+            with self.kept():
+                for leaf, gradient in zip(known, state, strict=True):
+                    leaf.tensor.grad = gradient
+                flow = traced.again(is_marked)
+            found = reached(flow, _places(state))
+            if not found:  # as is usual without the marks
+                return flow
+        sources = frozenset().union(*(one.sources for one in found))
+        read = [
+            leaf.tensor
+            for leaf, gradient in zip(known, state, strict=True)
+            if gradient is not None and place_of(gradient) in sources
+        ]
+        names = self._names({place_of(tensor) for tensor in read})
+        line = next((one.line for one in found if one.line is not None), None)
+        text = f"a call reads gradients that one before has left, those of {names}. {_KEPT}"
+        raise KnownLineError(text, line)
 
-    def traced(
-        self, used_by_trace: Callable[[], list[torch.Tensor]]
-    ) -> Callable[[list[torch.Tensor]], None]:
-        """Before a function is compiled. What is returned is to be told which tensors it uses;
-        `used_by_trace` traces it again, with gradients as a call leaves them."""
-        before = [(leaf, leaf.grad) for leaf in leaves()]
+    def _names(self, places: Collection[Hashable]) -> str:
+        """The tensors there, by their names in state dicts where they have one."""
+        names: dict[Hashable, str] = {}
+        for label, holder in self._holders.items():
+            if isinstance(holder, nn.Module):
+                for name, tensor in (*holder.named_parameters(), *holder.named_buffers()):
+                    names.setdefault(place_of(tensor), f"{name!r} of {label!r}")
+            elif isinstance(holder, Mapping):
+                for name, tensor in holder.items():
+                    if isinstance(tensor, torch.Tensor):
+                        names.setdefault(place_of(tensor), f"{name!r} of {label!r}")
+        # A module within another one has shorter names.
+        modules = sorted(alive(nn.Module), key=lambda module: -len(list(module.modules())))
+        for module in modules:
+            for name, tensor in module.named_parameters():
+                names.setdefault(place_of(tensor), f"{name!r} of a {type(module).__name__}")
+        found = [names[place] for place in names if place in places]
+        if not found:  # they have no names
+            return f"{len(places)} tensor{'s' * (len(places) > 1)}"
+        if len(found) > _MOST_NAMES:
+            found[_MOST_NAMES:] = [f"{len(found) - _MOST_NAMES} more"]
+        return ", ".join(found[:-1]) + " and " * (len(found) > 1) + found[-1]
 
-        def watch(used: list[torch.Tensor]) -> None:
-            self._use({place for x in used if (place := _place(x)) is not None})
-            left = [leaf for leaf in self._changed(before) if leaf.grad is not None]
-            if not left:
-                return
-            zeros = [torch.zeros_like(leaf) for leaf in left]
-            for leaf, zero in zip(left, zeros, strict=True):
-                leaf.grad = zero
-            if {id(x) for x in zeros} & {id(x) for x in used_by_trace()}:
-                raise RuntimeError(_READ)
 
-        return watch
+def _places(tensors: Iterable[torch.Tensor | None]) -> Places:
+    return frozenset(place_of(x) for x in tensors if x is not None)
 
-    def _use(self, used: set[int]) -> None:
-        if used & self._left.keys():
-            raise RuntimeError(_READ)
-        self._used |= used
 
-    def _changed(
-        self, before: list[tuple[torch.Tensor, torch.Tensor | None]]
-    ) -> list[torch.Tensor]:
-        """The leaves that have another gradient than before."""
-        changed = [(leaf, gradient) for leaf, gradient in before if leaf.grad is not gradient]
-        places = {_place(gradient) for _, gradient in changed} - {None, *self._left}
-        self._replaced |= {place for place in places if place is not None}
-        return [leaf for leaf, _ in changed]
+def _kept_by(flow: Flow, gradients: Iterable[torch.Tensor | None]) -> Places:
+    """What a call changes besides gradients."""
+    return flow.changed - _places(gradients)
 
-    def check(self) -> None:
-        """Raises RuntimeError if what one function reads is replaced by a function."""
-        if self._used & self._replaced:
-            raise RuntimeError(f"cannot export: {_READ}")
+
+def _is_followed(leaf: torch.Tensor) -> bool:
+    """Whether its gradient is memory of the device's own."""
+    if is_fake(leaf) or is_traceable_wrapper_subclass(leaf):
+        return False
+    return leaf.device.type == "webgpu" and leaf.layout == torch.strided and leaf.numel() > 0

@@ -35,11 +35,15 @@ class Line(NamedTuple):
         return text if self.caller is None else f"{text}\ncalled from {self.caller}"
 
 
-class SizedError(RuntimeError):
-    """What a function does depends on sizes. Its text has the line, where that is known."""
+class KnownLineError(RuntimeError):
+    """Its text has the line, where that is known: it is not where the error is raised."""
 
     def __init__(self, text: str, line: Line | None = None) -> None:
         super().__init__(text if line is None else f"{text}\n{line}")
+
+
+class SizedError(KnownLineError):
+    """What a function does depends on sizes."""
 
 
 def is_users(file: str) -> bool:

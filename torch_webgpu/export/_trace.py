@@ -10,7 +10,6 @@ import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import getitem
 from typing import Any, NamedTuple, TypeVar
 
 import sympy
@@ -24,6 +23,7 @@ from torch_webgpu import wgsl
 from torch_webgpu.export._composites import sized_composites
 from torch_webgpu.export._decompositions import decompositions
 from torch_webgpu.export._dimensions import Dimension, Shapes
+from torch_webgpu.export._flows import Flow, of_graph, owners_of, written_by
 from torch_webgpu.export._functions import SizedFunctions
 from torch_webgpu.export._lines import Line, SizedError, current, innermost
 from torch_webgpu.export._record import Recorder, RefusedError
@@ -49,7 +49,7 @@ class Compiled(NamedTuple):
     symbols: Symbols
     outputs: list[str]
     shapes: SizedShapes
-    constants: list[torch.Tensor]  # the tensors beside its inputs that it uses
+    flow: Flow
 
 
 class _SameError(Exception):
@@ -73,14 +73,14 @@ def compiled(
     return _with_fitting(shapes, lambda s: _Trace(function, inputs, s, outputs_of).compiled())
 
 
-def constants_of(
+def flow_of(
     function: Callable[..., Any],
     inputs: Tensors,
     shapes: Shapes,
     outputs_of: Callable[[object], dict[str, torch.Tensor]],
-) -> list[torch.Tensor]:
-    """The tensors beside its inputs that the function uses, without compiling it."""
-    return _with_fitting(shapes, lambda s: _Trace(function, inputs, s, outputs_of).constants())
+) -> Flow:
+    """What the function reads and writes, without compiling it."""
+    return _with_fitting(shapes, lambda s: _Trace(function, inputs, s, outputs_of).flow())
 
 
 def _with_fitting(shapes: Shapes, make: Callable[[Shapes], _T]) -> _T:
@@ -129,17 +129,18 @@ class _Trace:
         self.sizes[dimension.name] = size
         self.dimensions[dimension.name] = dimension
 
-    def constants(self) -> list[torch.Tensor]:
+    def flow(self) -> Flow:
         with torch._guards.tracing(torch._guards.TracingContext(self.mode)):
-            graph, _, _ = self._traced()
+            graph, names, _ = self._traced()
             self._check_relations()
-            return self._lifted(graph)
+            return of_graph(graph.graph, self._lifted(graph), names, _line_of)
 
     def compiled(self) -> Compiled:
         with torch._guards.tracing(torch._guards.TracingContext(self.mode)):
             graph, names, shapes = self._traced()
             self._check_relations()
             constants = self._lifted(graph)
+            flow = of_graph(graph.graph, constants, names, _line_of)
             call, inner = self._compiled(graph, constants)
         self._check_relations()
         symbols = self.symbols
@@ -174,7 +175,7 @@ class _Trace:
                 for name, shape in zip(names, shapes, strict=True)
             },
         )
-        return Compiled(inputs, run, symbols, names, expressions, constants)
+        return Compiled(inputs, run, symbols, names, expressions, flow)
 
     # ---- The graph
 
@@ -439,23 +440,9 @@ def _reshape_views(module: fx.GraphModule) -> None:
     the trace did, such as those that cat() makes, and a view need not exist there.
 
     Where an operator changes the memory of a view in place, that stays a view."""
-    owners: dict[fx.Node, fx.Node] = {}  # of what shares memory: the node that made it
-    changed: set[fx.Node] = set()
+    owners = owners_of(module.graph)
     nodes = [node for node in module.graph.nodes if node.op == "call_function"]
-    for node in nodes:
-        if node.target is getitem:
-            (whole, _) = node.args
-            owners[node] = owners.get(whole, whole)
-        schema = getattr(node.target, "_schema", None)
-        for k, argument in enumerate(schema.arguments if schema else ()):
-            if argument.alias_info is None:
-                continue
-            value = node.args[k] if k < len(node.args) else node.kwargs.get(argument.name)
-            for part in value if isinstance(value, (list, tuple)) else [value]:
-                if isinstance(part, fx.Node):
-                    owners[node] = owners.get(part, part)
-                    if argument.alias_info.is_write:
-                        changed.add(owners[node])
+    changed = {owners.get(x, x) for node in nodes for x in written_by(node)}
     for node in nodes:
         if node.target in _VIEWS and owners.get(node) not in changed:
             node.target = torch.ops.aten.reshape.default
