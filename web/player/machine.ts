@@ -49,6 +49,19 @@ interface Varying {
   readonly at: number;
 }
 
+/** Where what is read back goes. */
+interface Target {
+  readonly parts: readonly Part[];
+  /** Where the parts begin in the staging buffer. */
+  readonly starts: readonly number[];
+  readonly size: number;
+  /** Whether the error words come first. */
+  readonly checks: boolean;
+  readonly staging: GPUBuffer;
+  /** Whether it was mapped before. Of a new buffer nobody knows yet whether there is memory. */
+  readonly isProven: boolean;
+}
+
 /** The commands of a function. */
 interface Commands {
   readonly steps: (Step | Movement)[];
@@ -506,6 +519,10 @@ export class Machine {
   run(request: RunRequest): Promise<ArrayBuffer[]> {
     const commands = this.functions.get(request.name)!;
     this.adapt(commands, request.values);
+    const { read } = request;
+    const isAwaited = read !== null && (read.length > 0 || this.errors !== null);
+    // Made first: where the results have no room, nothing of the call may have happened.
+    const target = isAwaited ? this.targetOf(read, this.errors !== null) : null;
     for (const { buffer, offset, bytes } of request.writes) {
       this.write(buffer, offset, bytes);
     }
@@ -513,21 +530,21 @@ export class Machine {
     for (const { from, fromOffset, buffer, offset, bytes } of request.copies) {
       encoder.copyBufferToBuffer(from, fromOffset, this.buffers[buffer]!, offset, bytes);
     }
-    const { read } = request;
-    const isAwaited = read !== null && (read.length > 0 || this.errors !== null);
-    // Copies from a caller's buffer may be invalid. Then WebGPU drops what is submitted with them,
-    // and a call is dropped as a whole only if it is submitted as a whole.
-    const last = this.encode(commands, encoder, isAwaited && request.copies.length === 0);
-    if (!isAwaited) {
+    // Copies from a caller's buffer may be invalid, and so may a staging buffer for which there was
+    // no memory. Then WebGPU drops what is submitted with them, and a call is dropped as a whole only
+    // if it is submitted as a whole.
+    const inParts = target !== null && target.isProven && request.copies.length === 0;
+    const last = this.encode(commands, encoder, inParts);
+    if (target === null) {
       this.submit(last);
       return Promise.resolve([]);
     }
-    return this.readBack(last, read, this.errors !== null);
+    return this.readBack(last, target);
   }
 
   /** Copies of parts of buffers, as they are after all calls so far. */
   snapshot(parts: readonly Part[]): Promise<ArrayBuffer[]> {
-    return this.readBack(this.device.createCommandEncoder(), parts, false);
+    return this.readBack(this.device.createCommandEncoder(), this.targetOf(parts, false));
   }
 
   /** Waits for all calls so far and throws what shaders reported. */
@@ -535,22 +552,30 @@ export class Machine {
     if (this.errors === null) {
       await this.device.queue.onSubmittedWorkDone();
     } else {
-      await this.readBack(this.device.createCommandEncoder(), [], true);
+      await this.readBack(this.device.createCommandEncoder(), this.targetOf([], true));
     }
   }
 
-  private async readBack(
-    encoder: GPUCommandEncoder,
-    parts: readonly Part[],
-    checks: boolean,
-  ): Promise<ArrayBuffer[]> {
+  private targetOf(parts: readonly Part[], checks: boolean): Target {
     let size = checks ? ERRORS_BYTES : 0;
     const starts = parts.map(({ bytes }) => {
       const start = size;
       size += roundUp(bytes, 4);
       return start;
     });
-    const staging = this.stagingOf(size);
+    const found = this.staging.findIndex(
+      (buffer) => buffer.size >= size && buffer.size < 2 * size + 256,
+    );
+    const isProven = found >= 0;
+    const usage = MAP_READ | COPY_DST;
+    const staging = isProven
+      ? this.staging.splice(found, 1)[0]!
+      : this.device.createBuffer({ size: Math.max(size, 4), usage, label: "staging" });
+    return { parts, starts, size, checks, staging, isProven };
+  }
+
+  private async readBack(encoder: GPUCommandEncoder, target: Target): Promise<ArrayBuffer[]> {
+    const { parts, starts, size, checks, staging } = target;
     if (checks) {
       encoder.copyBufferToBuffer(this.errors!, 0, staging, 0, ERRORS_BYTES);
       encoder.clearBuffer(this.errors!, 0, ERRORS_BYTES);
@@ -572,17 +597,6 @@ export class Machine {
       this.raise(words);
     }
     return results;
-  }
-
-  private stagingOf(size: number): GPUBuffer {
-    const found = this.staging.findIndex(
-      (buffer) => buffer.size >= size && buffer.size < 2 * size + 256,
-    );
-    if (found >= 0) {
-      return this.staging.splice(found, 1)[0]!;
-    }
-    const usage = MAP_READ | COPY_DST;
-    return this.device.createBuffer({ size: Math.max(size, 4), usage, label: "staging" });
   }
 
   /** Keeps a few buffers for the next calls. Those of states and checkpoints are large. */

@@ -167,12 +167,14 @@ class HttpSource implements Source {
   }
 
   private keyOf(begin: number, end: number): string {
-    const version = encodeURIComponent(this.version ?? "");
+    // With the size of the pieces: those of another size are of no use, and are deleted like those
+    // of another version.
+    const version = encodeURIComponent(`${PIECE}:${this.version ?? ""}`);
     return `${this.url.replace(/#.*/, "")}#${version}-${begin}-${end}`.replace("#", "%23twg-");
   }
 
   /** The browser's cache, if there is one and the file's version is known. Pieces of other versions
-   * are deleted. */
+   * and sizes are deleted. */
   private cached(): Promise<Cache | null> {
     this.cache ??= (async () => {
       if (!this.usesCache || this.version === undefined || typeof caches === "undefined") {
