@@ -213,6 +213,34 @@ test("a module with two names is one module", () => {
   ]);
 });
 
+test("a state dict has PyTorch's order, and becomes an object", () => {
+  class Scaled extends nn.Module {
+    inner = new nn.Sequential(new nn.BatchNorm1d(2, { affine: false }), new nn.Linear(2, 2));
+    declare scale: Tensor;
+    weight: nn.Parameter;
+
+    constructor() {
+      super();
+      this.register_buffer("scale", torch.tensor(2));
+      this.weight = new nn.Parameter(torch.ones([3]));
+    }
+
+    override forward(x: Tensor): Tensor {
+      return x;
+    }
+  }
+  const state = new Scaled().state_dict();
+  const names = [
+    ...["weight", "scale"],
+    ...["inner.0.running_mean", "inner.0.running_var", "inner.0.num_batches_tracked"],
+    ...["inner.1.weight", "inner.1.bias"],
+  ];
+  expect([...state.keys()]).toEqual(names);
+  expect([...state].map(([name]) => name)).toEqual(names);
+  const object = Object.fromEntries(state);
+  expect(new Scaled().load_state_dict(object)).toEqual({ missing_keys: [], unexpected_keys: [] });
+});
+
 test("what PyTorch has and this room does not says so, wherever it is asked for", async () => {
   for (const [module, name] of [
     ...[["torch", "fft"], ["torch.nn", "EmbeddingBag"], ["torch.nn.functional", "ctc_loss"]], // prettier-ignore

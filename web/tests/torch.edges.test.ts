@@ -241,6 +241,57 @@ test("tensors of other ranks and dtypes, and dimensions given twice", () => {
   }
 });
 
+test("weights of lerp without dimensions are promoted, and tensors in place", async () => {
+  const [x, end] = [torch.ones([3]), torch.tensor([3.5, 3.5, 3.5]).sub(0.5)];
+  const half = torch.tensor(0.5, { dtype: "float16", requires_grad: true });
+  const mixed = torch.lerp(x, end, half);
+  expect(mixed.dtype).toBe("float32");
+  expect(await mixed.tolist()).toEqual([2, 2, 2]);
+  mixed.sum().backward();
+  expect(half.grad!.dtype).toBe("float16");
+  expect(await half.grad!.tolist()).toBe(6);
+  expect(await x.lerp(end, torch.tensor(1)).tolist()).toEqual([3, 3, 3]);
+  expect(await x.half().lerp(end.half(), torch.tensor(0.12345678)).tolist()).toEqual(
+    Array(3).fill(1.2470703125),
+  );
+  expect(torch.lerp(torch.tensor(1).half(), torch.tensor(3).half(), torch.tensor(0.5)).dtype).toBe(
+    "float32",
+  );
+  expect(() => x.lerp(end, torch.tensor([0.5]).half())).toThrow(/float32 for `weight`/);
+
+  const self = torch.ones([3]);
+  self.lerp_(end, torch.tensor([0, 0.5, 1]));
+  expect(await self.tolist()).toEqual([1, 2, 3]);
+  expect(await self.lerp_(end, torch.tensor(0.5).half()).tolist()).toEqual([2, 2.5, 3]);
+  const single = torch.tensor(1).half();
+  single.lerp_(torch.tensor(3).half(), torch.tensor(0.5));
+  expect([single.dtype, await single.item()]).toEqual(["float16", 2]);
+  expect(() => self.lerp_(end, torch.ones([2, 3]))).toThrow(/doesn't match the broadcast shape/);
+});
+
+test("seeds with fractions, and norms by name", async () => {
+  torch.manual_seed(1.5);
+  expect(torch.initial_seed()).toBe(1n);
+  torch.manual_seed(-1);
+  expect(torch.initial_seed()).toBe(2n ** 64n - 1n);
+  for (const seed of [NaN, Infinity, 1e30, 2n ** 64n, -(2n ** 63n) - 1n]) {
+    expect(() => torch.manual_seed(seed)).toThrow(RangeError);
+  }
+  const x = new nn.Parameter(torch.ones([3]));
+  const clipped = async (...given: [number, (number | "inf" | "-inf")?]) => {
+    x.grad = torch.tensor([3, -4, 5], { dtype: "float32" });
+    const norm = await nn.utils.clip_grad_norm_(x, ...given).item();
+    return [norm, ...((await x.grad.tolist()) as number[]).map((one) => Number(one.toFixed(4)))];
+  };
+  expect(await clipped(1, "inf")).toEqual([5, 0.6, -0.8, 1]);
+  expect(await clipped(1, Infinity)).toEqual([5, 0.6, -0.8, 1]);
+  expect(await clipped(1, "-inf")).toEqual([3, 1, -1.3333, 1.6667]);
+  expect(await clipped(20)).toEqual([expect.closeTo(7.0711, 4), 3, -4, 5]);
+  expect(() => nn.utils.clip_grad_norm_(x, 1, "fro" as "inf")).toThrow(
+    /'norm_type' must be Number/,
+  );
+});
+
 test("zeros keep their sign", async () => {
   const zeros = torch.tensor([0, -0], { dtype: "float32" });
   for (const call of [torch.sin, torch.tan, torch.sinh, torch.asin, torch.atan, torch.tanh]) {

@@ -155,7 +155,7 @@ const PLAIN: Record<Signature, string> = {
   "input num_groups weight? bias? eps": "group_norm",
   "input running_mean? running_var? weight? bias? training momentum eps": "batch_norm",
   "input running_mean? running_var? weight? bias? use_input_stats momentum eps": "instance_norm",
-  "seed:int!": "manual_seed",
+  "seed:number!": "manual_seed",
   "": "initial_seed",
   "input from to": "uniform_",
   "input mean std": "normal_",

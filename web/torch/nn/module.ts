@@ -69,10 +69,17 @@ export abstract class Module {
 
   private *members(wanted: (name: string, value: unknown) => boolean): Generator<[string, Tensor]> {
     for (const [prefix, module] of this.places("")) {
-      for (const [name, value] of Object.entries(module)) {
-        if (value instanceof Tensor && module.owns(name, value, wanted)) {
-          yield [prefix === "" ? name : `${prefix}.${name}`, value];
-        }
+      const own = Object.entries(module).filter(
+        (entry): entry is [string, Tensor] =>
+          entry[1] instanceof Tensor && module.owns(...(entry as [string, Tensor]), wanted),
+      );
+      // PyTorch lists a module's parameters first, whatever was assigned first.
+      const isBuffer = ([, value]: [string, Tensor]) => !(value instanceof Parameter);
+      for (const [name, value] of [
+        ...own.filter((one) => !isBuffer(one)),
+        ...own.filter(isBuffer),
+      ]) {
+        yield [prefix === "" ? name : `${prefix}.${name}`, value];
       }
     }
   }
@@ -103,7 +110,7 @@ export abstract class Module {
     return this.named_buffers().map(([, buffer]) => buffer);
   }
 
-  /** All parameters and buffers by PyTorch's names; they share memory with the module. */
+  /** All parameters and buffers by PyTorch's names, in its order; they share memory with the module. */
   state_dict(): StateDict {
     return new Map([...this.members(() => true)].map(([name, one]) => [name, one.detach()]));
   }

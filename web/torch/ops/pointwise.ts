@@ -390,25 +390,23 @@ function checkEnd(self: Tensor, end: Tensor): void {
   );
 }
 
-export function lerp(self: Tensor, end: Tensor, weight: Operand): Tensor {
+function lerpOf(self: Tensor, end: Tensor, weight: Operand, out?: Tensor): Tensor {
   checkEnd(self, end);
-  check(
-    !isTensor(weight) || weight.dtype === self.dtype,
-    () => `expected dtype ${self.dtype} for \`weight\` but got dtype ${(weight as Tensor).dtype}`,
-  );
-  return isTensor(weight)
-    ? elementwise("lerp_kernel_tensor_weight", [self, end, weight], { label: "lerp" })
-    : elementwise("lerp_kernel_scalar_weight", [self, end], { label: "lerp", scalars: [weight] });
-}
-export function lerp_(self: Tensor, end: Tensor, weight: number): Tensor {
-  if (typeof weight !== "number") {
-    throw new TypeError("lerp_(): a weight that is a tensor is not supported; use lerp");
+  if (!isTensor(weight)) {
+    const options = { label: "lerp", scalars: [weight], out };
+    return elementwise("lerp_kernel_scalar_weight", [self, end], options);
   }
-  checkEnd(self, end);
-  return elementwise("lerp_kernel_scalar_weight", [self, end], {
-    ...{ label: "lerp", scalars: [weight], out: self },
-  });
+  // A weight without dimensions is promoted as a number is.
+  check(
+    weight.dim() === 0 || weight.dtype === self.dtype,
+    () => `expected dtype ${self.dtype} for \`weight\` but got dtype ${weight.dtype}`,
+  );
+  return elementwise("lerp_kernel_tensor_weight", [self, end, weight], { label: "lerp", out });
 }
+export const lerp = (self: Tensor, end: Tensor, weight: Operand): Tensor =>
+  lerpOf(self, end, weight);
+export const lerp_ = (self: Tensor, end: Tensor, weight: Operand): Tensor =>
+  lerpOf(self, end, weight, self);
 
 export const bitwise_not = (self: Tensor): Tensor => elementwise("bitwise_not", [self]);
 const shifted = (row: string, label: string, self: Tensor, other: Operand): Tensor => {

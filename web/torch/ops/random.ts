@@ -15,9 +15,14 @@ import { argsort } from "./sort";
 // Offsets count draws of an invocation, four numbers of 32 bits each.
 const state = { seed: 67280421310721n, offset: 0n };
 
-/** Numbers that follow depend on the seed and on the draws since alone. */
-export function manual_seed(seed: number | bigint): void {
-  state.seed = BigInt.asUintN(64, BigInt(seed));
+/** Numbers that follow depend on the seed and on the draws since alone. A fraction of it counts nothing. */
+export function manual_seed(seed: number | bigint | boolean): void {
+  const isWhole = typeof seed !== "number" || Number.isFinite(seed);
+  const whole = isWhole ? BigInt(typeof seed === "number" ? Math.trunc(seed) : seed) : 1n << 64n;
+  if (whole < -(1n << 63n) || whole >= 1n << 64n) {
+    throw new RangeError(`manual_seed(): ${seed} is no integer of 64 bits`);
+  }
+  state.seed = BigInt.asUintN(64, whole);
   state.offset = 0n;
 }
 
