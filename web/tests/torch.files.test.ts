@@ -4,7 +4,7 @@ import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { beforeAll, expect, test } from "vitest";
-import { NotImplementedError, nn, safetensors, torch, type Tensor } from "../torch";
+import { NotImplementedError, nn, optim, safetensors, torch, type Tensor } from "../torch";
 import { unpickle } from "../torch/io/pickle";
 import { bytesOf } from "./torch/files";
 import { initTorch } from "./torch/gpu";
@@ -165,6 +165,91 @@ test.runIf(existsSync(python))("Python reads what is saved here", async () => {
     });
     const sum = Number(await model.parameters()[0]!.detach().sum().item());
     expect(Number(printed.toString())).toBeCloseTo(sum, 5);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+const checkpoint = async (): Promise<{ bytes: Uint8Array; sum: number }> => {
+  torch.manual_seed(0);
+  const model = new nn.Sequential(new nn.Linear(3, 4), new nn.LayerNorm(4));
+  const optimizer = new optim.Adam(model.parameters(), { lr: 0.25 });
+  model
+    .forward(torch.ones([2, 3]))
+    .square()
+    .sum()
+    .backward();
+  optimizer.step();
+  const shared = torch.arange(6).view(2, 3);
+  const bytes = await torch.save({
+    model: model.state_dict(),
+    optimizer: optimizer.state_dict(),
+    tied: [shared, shared.view(2, 3), shared.t()],
+    dtypes: new Map<string | number, Tensor>([
+      ["half", torch.tensor([0.5, -2], { dtype: "float16" })],
+      ["flags", torch.tensor([true, false])],
+      [3, torch.tensor([-1, 7], { dtype: "int32" })],
+    ]),
+    empty: torch.zeros([0, 3]),
+    rest: [1, -1.5, -0, 2n ** 60n, -(2n ** 40n), "ä", true, null, NaN, []],
+    ["__proto__"]: 1,
+  });
+  return { bytes, sum: Number(await model.parameters()[0]!.detach().sum().item()) };
+};
+
+test("what torch.save writes is what torch.load reads", async () => {
+  const { bytes } = await checkpoint();
+  const loaded = torch.load<Record<string, never> & { tied: Tensor[]; rest: unknown[] }>(bytes);
+  expect(Object.keys(loaded["model"]!)).toEqual(["0.weight", "0.bias", "1.weight", "1.bias"]);
+  expect(await loaded.tied[2]!.tolist()).toEqual([
+    [0, 3],
+    [1, 4],
+    [2, 5],
+  ]);
+  expect(loaded.rest).toEqual([...[1, -1.5, -0, 2n ** 60n, -(2 ** 40), "ä", true, null, NaN, []]]);
+  const model = new nn.Sequential(new nn.Linear(3, 4), new nn.LayerNorm(4));
+  const optimizer = new optim.Adam(model.parameters());
+  model.load_state_dict(loaded["model"]!);
+  await optimizer.load_state_dict(loaded["optimizer"]!);
+  expect(optimizer.param_groups[0]!.lr).toBe(0.25);
+  await expect(torch.save(new Date() as never)).rejects.toThrow(/it is no tensor/);
+  await expect(torch.save({ a: [new Uint8Array(2)] } as never)).rejects.toThrow(/a.0 is no tensor/);
+});
+
+test.runIf(existsSync(python))("Python reads what torch.save writes here", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "torch-"));
+  try {
+    const { bytes, sum } = await checkpoint();
+    writeFileSync(join(folder, "m.pt"), bytes);
+    const code = `
+import sys, math, zipfile, torch
+assert zipfile.ZipFile(sys.argv[1]).testzip() is None
+for options in ({}, {"mmap": True}):
+    one = torch.load(sys.argv[1], weights_only=True, **options)
+    m = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4))
+    m.load_state_dict(one["model"])
+    o = torch.optim.Adam(m.parameters())
+    o.load_state_dict(one["optimizer"])
+    assert o.param_groups[0]["lr"] == 0.25 and o.state[m[1].bias]["step"] == 1
+    o.step()
+    a, b, c = one["tied"]
+    assert a.tolist() == [[0, 1, 2], [3, 4, 5]] and a.dtype == torch.int64
+    assert torch.equal(c, a.t()) and a.data_ptr() == b.data_ptr()
+    kinds = {k: (x.dtype, x.tolist()) for k, x in one["dtypes"].items()}
+    assert kinds == {
+        "half": (torch.float16, [0.5, -2]), "flags": (torch.bool, [True, False]), 3: (torch.int32, [-1, 7])
+    }, kinds
+    assert one["empty"].shape == (0, 3)
+    rest = one["rest"]
+    assert rest[:2] == [1, -1.5] and math.copysign(1, rest[2]) == -1, rest
+    assert rest[3:8] == [2**60, -(2**40), "ä", True, None] and math.isnan(rest[8]) and rest[9] == []
+    print(one["model"]["0.weight"].sum().item())
+`;
+    const environment = { ...process.env, TORCH_DEVICE_BACKEND_AUTOLOAD: "0" };
+    const printed = execFileSync(python, ["-c", code, join(folder, "m.pt")], { env: environment });
+    for (const line of printed.toString().trim().split("\n")) {
+      expect(Number(line)).toBeCloseTo(sum, 5);
+    }
   } finally {
     rmSync(folder, { recursive: true });
   }

@@ -22,6 +22,7 @@ import { notImplemented } from "./missing";
 import * as nnModule from "./nn";
 import * as optimModule from "./optim";
 import * as pt from "./io/pt";
+import { save } from "./io/save";
 import * as safetensors from "./io/safetensors";
 import { Runtime } from "./runtime";
 import { checkedClasses, checkedFunction, checkedFunctional, checkedFunctions } from "./signatures";
@@ -113,6 +114,8 @@ export const torch = named(
     is_grad_enabled: autograd.is_grad_enabled,
     /** Reads a .pt file of tensors that Python's torch.save wrote. */
     load: pt.load,
+    /** Writes a .pt file that Python's torch.load reads. */
+    save,
     /** Waits until the GPU is done; raises what went wrong since. */
     synchronize: () => runtime().synchronize(),
     /** Bytes of GPU memory in use, free for reuse, and most in use. */

@@ -92,11 +92,15 @@ export function load(bytes: Uint8Array, options: LoadOptions = {}): StateDict {
 /** The file of a state dict, as `safetensors.torch.load` reads it. */
 export async function save(state: StateDict | Record<string, Tensor>): Promise<Uint8Array> {
   const entries = state instanceof Map ? [...state] : Object.entries(state);
-  const header: Record<string, object> = { __metadata__: { format: "pt" } };
+  // Without a prototype, no name has a meaning for JavaScript.
+  const header = Object.create(null) as Record<string, object>;
+  header["__metadata__"] = { format: "pt" };
   const parts: Uint8Array[] = [];
   let at = 0;
-  for (const [name, tensor] of entries) {
-    const values = await tensor.data();
+  // Read as they are now, whatever is computed until the last one is here.
+  const read = await Promise.all(entries.map(([, tensor]) => tensor.data()));
+  for (const [k, [name, tensor]] of entries.entries()) {
+    const values = read[k]!;
     const part = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
     header[name] = {
       ...{ dtype: NAMES[tensor.dtype], shape: tensor.shape },

@@ -1,0 +1,298 @@
+// Writes PyTorch's own .pt files: a zip of stored entries, of which one is a pickle that names the others.
+import type { DType } from "../dtype";
+import { NotImplementedError } from "../errors";
+import type { OptimizerStateDict } from "../optim";
+import { Tensor } from "../tensor";
+
+/** What a file may have, as `load` gives it. Maps and objects are dicts, arrays lists, null is None. */
+export type Saved =
+  | Tensor
+  | OptimizerStateDict
+  | number
+  | bigint
+  | string
+  | boolean
+  | null
+  | undefined
+  | readonly Saved[]
+  | ReadonlyMap<string | number, Saved>
+  | { readonly [name: string]: Saved };
+
+const STORAGES: Record<DType, string> = {
+  ...{ float32: "FloatStorage", float16: "HalfStorage", int32: "IntStorage" },
+  ...{ int64: "LongStorage", bool: "BoolStorage" },
+};
+const MAX_DEPTH = 100;
+
+const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
+
+/** The opcodes of pickle's protocol 2 for the values of a file. */
+class Pickle {
+  private readonly bytes: number[] = [0x80, 2];
+  /** Tensors by the keys of their storages; equal views are one. */
+  readonly storages = new Map<string, Tensor>();
+  private readonly keys = new Map<string, string>();
+
+  finish(): Uint8Array {
+    return Uint8Array.from([...this.bytes, ...utf8(".")]);
+  }
+
+  private op(code: string): void {
+    this.bytes.push(code.charCodeAt(0));
+  }
+
+  private global(module: string, name: string): void {
+    this.bytes.push(...utf8(`c${module}\n${name}\n`));
+  }
+
+  private text(value: string): void {
+    const bytes = utf8(value);
+    const head = new DataView(new ArrayBuffer(4));
+    head.setUint32(0, bytes.length, true);
+    this.op("X");
+    this.bytes.push(...new Uint8Array(head.buffer));
+    for (const byte of bytes) {
+      this.bytes.push(byte);
+    }
+  }
+
+  private int(value: bigint): void {
+    if (BigInt.asIntN(32, value) === value) {
+      const view = new DataView(new ArrayBuffer(4));
+      view.setInt32(0, Number(value), true);
+      this.op("J");
+      this.bytes.push(...new Uint8Array(view.buffer));
+      return;
+    }
+    let length = 5;
+    while (BigInt.asIntN(8 * length, value) !== value) {
+      length++;
+    }
+    this.bytes.push(0x8a, length);
+    for (let k = 0; k < length; k++) {
+      this.bytes.push(Number((value >> BigInt(8 * k)) & 0xffn));
+    }
+  }
+
+  private number(value: number): void {
+    if (Number.isSafeInteger(value) && !Object.is(value, -0)) {
+      this.int(BigInt(value));
+      return;
+    }
+    const view = new DataView(new ArrayBuffer(8));
+    view.setFloat64(0, value);
+    this.op("G");
+    this.bytes.push(...new Uint8Array(view.buffer));
+  }
+
+  private tuple(values: readonly number[]): void {
+    this.op("(");
+    for (const value of values) {
+      this.number(value);
+    }
+    this.op("t");
+  }
+
+  private orderedDict(): void {
+    this.global("collections", "OrderedDict");
+    this.op(")");
+    this.op("R");
+  }
+
+  private tensor(value: Tensor): void {
+    // What shares memory here shares it in Python, if it is the same view.
+    const { storage, dtype, shape, strides } = value;
+    const place = [storageNumber(storage), value.storage_offset, ...strides].join();
+    const view = `${dtype} ${place} ${shape.join()}`;
+    let key = this.keys.get(view);
+    if (key === undefined) {
+      key = String(this.keys.size);
+      this.keys.set(view, key);
+      this.storages.set(key, value);
+    }
+    this.global("torch._utils", "_rebuild_tensor_v2");
+    this.op("(");
+    this.op("(");
+    this.text("storage");
+    this.global("torch", STORAGES[dtype]);
+    this.text(key);
+    this.text("cpu");
+    this.number(value.numel());
+    this.op("t");
+    this.op("Q");
+    this.number(0);
+    this.tuple(shape);
+    this.tuple(shape.map((_, k) => shape.slice(k + 1).reduce((a, n) => a * Math.max(n, 1), 1)));
+    this.bytes.push(0x89);
+    this.orderedDict();
+    this.op("t");
+    this.op("R");
+  }
+
+  private dict(name: string, entries: Iterable<[string | number, Saved]>, depth: number): void {
+    this.op("(");
+    for (const [key, one] of entries) {
+      if (typeof key === "number") {
+        this.number(key);
+      } else {
+        this.text(key);
+      }
+      this.value(name === "" ? String(key) : `${name}.${key}`, one, depth + 1);
+    }
+    this.op("u");
+  }
+
+  value(name: string, value: Saved, depth: number): void {
+    if (depth > MAX_DEPTH) {
+      throw new RangeError(`torch.save(): dicts or lists in more than ${MAX_DEPTH} others`);
+    }
+    if (value === null || value === undefined) {
+      this.op("N");
+    } else if (typeof value === "boolean") {
+      this.bytes.push(value ? 0x88 : 0x89);
+    } else if (typeof value === "number") {
+      this.number(value);
+    } else if (typeof value === "bigint") {
+      this.int(value);
+    } else if (typeof value === "string") {
+      this.text(value);
+    } else if (value instanceof Tensor) {
+      this.tensor(value);
+    } else if (isList(value)) {
+      this.op("]");
+      this.op("(");
+      value.forEach((one, k) => {
+        this.value(name === "" ? String(k) : `${name}.${k}`, one, depth + 1);
+      });
+      this.op("e");
+    } else if (value instanceof Map) {
+      this.orderedDict();
+      this.dict(name, value as ReadonlyMap<string | number, Saved>, depth);
+    } else if (isObject(value)) {
+      this.op("}");
+      this.dict(name, Object.entries(isOptimizer(value) ? withNumbers(value) : value), depth);
+    } else {
+      throw new NotImplementedError(
+        `torch.save(): ${name === "" ? "it" : name} is no tensor, number or text, and no dict or ` +
+          "list of them",
+      );
+    }
+  }
+}
+
+const isList = (value: unknown): value is readonly Saved[] => Array.isArray(value);
+const isObject = (value: object): value is Record<string, Saved> => {
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === null || prototype === Object.prototype;
+};
+
+/** An optimizer's state dict. Its parameters have numbers, which an object of JavaScript has as texts. */
+function isOptimizer(value: Record<string, Saved>): boolean {
+  const { state, param_groups } = value;
+  return isList(param_groups) && typeof state === "object" && state !== null && isObject(state);
+}
+function withNumbers(value: Record<string, Saved>): Record<string, Saved> {
+  const state = Object.entries(value["state"] as Record<string, Saved>);
+  return { ...value, state: new Map(state.map(([key, one]) => [Number(key), one])) };
+}
+
+const numbers = new WeakMap<object, number>();
+let next = 0;
+function storageNumber(storage: object): number {
+  const found = numbers.get(storage) ?? next++;
+  numbers.set(storage, found);
+  return found;
+}
+
+const CRC = Uint32Array.from({ length: 256 }, (_, byte) => {
+  let crc = byte;
+  for (let k = 0; k < 8; k++) {
+    crc = crc & 1 ? (crc >>> 1) ^ 0xedb88320 : crc >>> 1;
+  }
+  return crc;
+});
+function crcOf(bytes: Uint8Array): number {
+  let crc = ~0;
+  for (const byte of bytes) {
+    crc = (crc >>> 8) ^ CRC[(crc ^ byte) & 0xff]!;
+  }
+  return ~crc >>> 0;
+}
+
+// torch.load maps files into memory, where data has to be aligned.
+const ALIGNMENT = 64;
+
+function zipOf(entries: readonly [string, Uint8Array][]): Uint8Array {
+  const parts: Uint8Array[] = [];
+  const directory: Uint8Array[] = [];
+  let at = 0;
+  const add = (part: Uint8Array): void => {
+    parts.push(part);
+    at += part.byteLength;
+  };
+  for (const [name, bytes] of entries) {
+    const label = utf8(name);
+    const start = at;
+    // An extra field, as PyTorch writes it, moves the data to where it belongs.
+    const padding = (ALIGNMENT - ((start + 30 + label.length + 4) % ALIGNMENT)) % ALIGNMENT;
+    const common = new DataView(new ArrayBuffer(26));
+    common.setUint16(0, 20, true); // the version that reads it
+    common.setUint16(2, 0x800, true); // names are UTF-8
+    common.setUint16(8, 0x21, true); // 1980-01-01
+    common.setUint32(10, crcOf(bytes), true);
+    common.setUint32(14, bytes.byteLength, true);
+    common.setUint32(18, bytes.byteLength, true);
+    common.setUint16(22, label.length, true);
+    const shared = new Uint8Array(common.buffer);
+    const extra = new Uint8Array(4 + padding).fill(0x5a, 4);
+    extra.set([0x46, 0x42, padding & 0xff, padding >> 8]);
+    const local = shared.slice();
+    new DataView(local.buffer).setUint16(24, extra.length, true);
+    for (const part of [Uint8Array.of(0x50, 0x4b, 3, 4), local, label, extra, bytes]) {
+      add(part);
+    }
+    const tail = new DataView(new ArrayBuffer(14));
+    tail.setUint32(10, start, true);
+    const place = [
+      ...[Uint8Array.of(0x50, 0x4b, 1, 2, 20, 0), shared, new Uint8Array(tail.buffer), label],
+    ];
+    directory.push(...place);
+  }
+  const begin = at;
+  directory.forEach(add);
+  const end = new DataView(new ArrayBuffer(22));
+  end.setUint32(0, 0x06054b50, true);
+  end.setUint16(8, entries.length, true);
+  end.setUint16(10, entries.length, true);
+  end.setUint32(12, at - begin, true);
+  end.setUint32(16, begin, true);
+  add(new Uint8Array(end.buffer));
+  if (at >= 0xffffffff || entries.length >= 0xffff) {
+    throw new NotImplementedError("torch.save(): a file of 4 GiB or more");
+  }
+  const file = new Uint8Array(at);
+  let offset = 0;
+  for (const part of parts) {
+    file.set(part, offset);
+    offset += part.byteLength;
+  }
+  return file;
+}
+
+/** The .pt file of tensors, and of dicts and lists of tensors, numbers and texts, as Python's `torch.load` reads it. */
+export async function save(value: Saved): Promise<Uint8Array> {
+  const pickle = new Pickle();
+  pickle.value("", value, 0);
+  const entries: [string, Uint8Array][] = [
+    ["archive/data.pkl", pickle.finish()],
+    ["archive/byteorder", utf8("little")],
+  ];
+  // Read as they are now, whatever is computed until the last one is here.
+  const read = [...pickle.storages].map(async ([key, tensor]): Promise<[string, Uint8Array]> => {
+    const { buffer, byteOffset, byteLength } = await tensor.data();
+    return [`archive/data/${key}`, new Uint8Array(buffer, byteOffset, byteLength)];
+  });
+  entries.push(...(await Promise.all(read)));
+  entries.push(["archive/version", utf8("3\n")]);
+  return zipOf(entries);
+}
