@@ -280,7 +280,16 @@ function zipOf(entries: readonly [string, Uint8Array][]): Uint8Array {
 }
 
 /** The .pt file of tensors, and of dicts and lists of tensors, numbers and texts, as Python's `torch.load` reads it. */
-export async function save(value: Saved): Promise<Uint8Array> {
+export function save(value: Saved, ...more: never[]): Promise<Uint8Array> {
+  if (more.length > 0) {
+    throw new TypeError(
+      `save(value) takes at most 1 arguments, but ${1 + more.length} were given: it gives the bytes of the file`,
+    );
+  }
+  return written(value);
+}
+
+async function written(value: Saved): Promise<Uint8Array> {
   const pickle = new Pickle();
   pickle.value("", value, 0);
   const entries: [string, Uint8Array][] = [
