@@ -292,6 +292,12 @@ test("seeds with fractions, and norms by name", async () => {
   );
 });
 
+test("booleans and bigints are numbers of arange", async () => {
+  const counted = torch.arange(false, true, true);
+  expect([counted.dtype, await counted.tolist()]).toEqual(["int64", [0]]);
+  expect(await torch.arange(3n).tolist()).toEqual([0, 1, 2]);
+});
+
 test("zeros keep their sign", async () => {
   const zeros = torch.tensor([0, -0], { dtype: "float32" });
   for (const call of [torch.sin, torch.tan, torch.sinh, torch.asin, torch.atan, torch.tanh]) {

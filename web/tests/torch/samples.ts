@@ -99,7 +99,7 @@ const WITHOUT: Record<string, string> = {
     refuseBool result_type
   `,
   "it is no operator": `
-    Slice Tensor at empty_cache enable_grad from_bytes index_get init load manual_seed no_grad scope set_grad_enabled
+    Slice Tensor at empty_cache enable_grad from_bytes index_get init load manual_seed no_grad save scope set_grad_enabled
     synchronize tensor
   `,
 };

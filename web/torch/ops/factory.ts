@@ -156,17 +156,18 @@ export const full_like = (self: Tensor, value: Scalar, options: Options = {}): T
   full(self.shape, value, { dtype: self.dtype, ...options });
 
 /** arange(end), arange(start, end) or arange(start, end, step). */
-export function arange(...args: (number | Options)[]): Tensor {
+export function arange(...args: (Scalar | Options)[]): Tensor {
   const last: unknown = args.at(-1);
   const takes = typeof last === "object" && last !== null && !Array.isArray(last);
   const options = takes ? (args.pop() as Options) : {};
-  const given = (args as (number | undefined)[]).filter((one) => one !== undefined);
-  if (given.length === 0) {
+  const scalars = (args as (Scalar | undefined)[]).filter((one) => one !== undefined);
+  if (scalars.length === 0) {
     throw new TypeError("arange(start, end, step) is missing its argument end");
   }
-  given.forEach((one) => {
+  scalars.forEach((one) => {
     checkArgument("arange", "end", "number", one);
   });
+  const given = scalars.map(Number); // true is 1, and an integer
   const dtype = dtypeOf(options, given.every(Number.isInteger) ? "int64" : "float32");
   given.forEach((value) => {
     checkFits(value, dtype);
