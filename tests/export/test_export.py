@@ -577,9 +577,11 @@ def test_gradients_that_nothing_reads(tmp_path, sized):
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
 def test_steps_without_gradients_do_nothing(tmp_path, kind, sized):
     model, optimizer = small(kind)
+    other = kind(model.parameters(), lr=0.1)  # which is not among the states
 
     def step(x):
         optimizer.step()
+        other.step()
         return {"y": model(x)}
 
     state = {"model": model, "optimizer": optimizer}

@@ -32,6 +32,9 @@ def graph_pool_handle() -> PoolHandle:
 
 
 def _check_capturable(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if all(p.grad is None for p in parameters):
+        return  # such a step does nothing
     if not all(group.get("capturable", True) for group in optimizer.param_groups):
         raise RuntimeError(
             "Attempting WEBGPU graph capture of step() for an instance of "
