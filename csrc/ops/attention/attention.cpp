@@ -692,7 +692,9 @@ int64_t keys_seen(const Attention& a) {
 void run_stream(const Attention& a, const Outputs& to) {
   namespace kernel = kernels::attention_stream;
   constexpr uint32_t kInvocations = 128;
-  constexpr uint32_t kShare = 4; // of workgroups_to_fill: a lane has loads of many keys under way
+  // Of workgroups_to_fill: two workgroups for each processor. The registers of more do not fit, so
+  // that further ones would run after these.
+  constexpr uint32_t kShare = 8;
   constexpr uint32_t kLeastFull = 16; // workgroups that fill the smallest device
   constexpr int64_t kLeastKeys = 256; // of a split: a workgroup's own work outweighs the combining
   const AttentionShape shape = a.shape();

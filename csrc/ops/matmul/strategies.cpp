@@ -434,7 +434,7 @@ struct Candidate {
 // From the largest on. kFull and kHalf are of gemm_f32.wgsl.
 enum : uint8_t { kFull, kHalf, kMiddle, kSmall, kCount };
 constexpr std::array<Candidate, kCount> kCandidates{
-    {{{kLargest, kLargest, 8}, {100, 100, 100}, {100, 100, 100}},
+    {{{kLargest, kLargest, 8}, {117, 100, 100}, {100, 100, 100}},
      {{kLargest / 2, kLargest, 8}, {140, 112, 103}, {140, 105, 95}},
      {{64, 64, 32}, {140, 140, 140}, {140, 140, 140}},
      {{kSmallest, kSmallest, 64}, {200, 200, 200}, {200, 200, 200}}}};
