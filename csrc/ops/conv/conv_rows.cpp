@@ -31,7 +31,13 @@ using ConvParams = kernels::conv_product::Params;
 constexpr int64_t kRows = 64; // of C in a tile
 constexpr int64_t kMostTaps = 9;
 constexpr int64_t kBlock = 16; // channels that are staged at a time
-constexpr std::array<int64_t, 3> kInvocations{128, 224, 256};
+// Invocations of a workgroup, and how long they take, in percent of the time that as many take in
+// the largest one. There is one workgroup on a processor of an H200: with four subgroups it waits
+// for loads.
+struct Size {
+  int64_t invocations, slowness;
+};
+constexpr std::array<Size, 3> kSizes{{{128, 160}, {224, 100}, {256, 100}}};
 constexpr uint32_t kStorage = (256 / 2 * 3 + 9 * 64) * 3 * 16 + 256 * 8; // bytes, of the last one
 
 // A dimension of the images, with its taps.
@@ -53,12 +59,17 @@ struct Dimension {
 // How a product is divided, and the numbers of its places.
 struct Plan {
   int64_t invocations = 0, columns = 0; // of a workgroup, and of C in its tile
+  int64_t pieces = 1;                   // of K
   int64_t line = 0, plane = 0, lead = 0, reach = 0, to_next_line = 0;
 };
 
 int64_t tiles_of(const Gemm& g, int64_t columns) {
   return g.batch * ceil_div(g.m, kRows) * ceil_div(g.n, columns);
 }
+
+int64_t channels_of(const Gemm& g) { return g.k / g.conv->params.tap_volume[0]; }
+
+int64_t blocks_of(const Gemm& g) { return ceil_div(channels_of(g), kBlock); }
 
 std::optional<Plan> new_plan(const Gemm& g, const ShaderTarget& target) {
   const ConvParams& conv = g.conv->params;
@@ -85,19 +96,32 @@ std::optional<Plan> new_plan(const Gemm& g, const ShaderTarget& target) {
   if (g.n / area * plan.plane >= int64_t{1} << 31) {
     return std::nullopt;
   }
+  // Durations are counted in blocks of channels of an invocation, of which a processor of an H200
+  // takes 128 in a microsecond.
+  constexpr int64_t kMostPieces = 4;
+  constexpr int64_t kOfDispatch = 800; // the second dispatch, which adds up the pieces of K
+  constexpr int64_t kOfSums = 6000;    // of these, stored or loaded, take as long as a block
   // Groups of four neighbours are stored as words where images consist of such.
   const int64_t unit = area % 4 == 0 ? 4 : 1;
   int64_t shortest = std::numeric_limits<int64_t>::max();
-  for (const int64_t invocations : kInvocations) {
+  for (const auto [invocations, slowness] : kSizes) {
     const int64_t columns = columns_within(invocations, unit, down.extent, across.extent);
     if (columns < 4 || plan.reach > invocations / 2) {
       continue;
     }
-    const int64_t duration = ceil_div(tiles_of(g, columns), processors(target)) * invocations;
-    if (duration <= shortest) {
-      shortest = duration;
-      plan.invocations = invocations;
-      plan.columns = columns;
+    for (int64_t pieces = 1; pieces <= std::min(kMostPieces, blocks_of(g)); ++pieces) {
+      const int64_t workgroups = tiles_of(g, columns) * pieces;
+      const int64_t of_sums =
+          pieces > 1 ? kOfDispatch + (pieces + 1) * g.batch * g.m * g.n / kOfSums : 0;
+      const int64_t duration = ceil_div(workgroups, processors(target)) * invocations * slowness /
+                                   100 * ceil_div(blocks_of(g), pieces) +
+                               of_sums;
+      if (duration <= shortest) {
+        shortest = duration;
+        plan.invocations = invocations;
+        plan.columns = columns;
+        plan.pieces = pieces;
+      }
     }
   }
   return plan.columns != 0 ? std::optional(plan) : std::nullopt;
@@ -134,10 +158,6 @@ const std::optional<Plan>& plan_for(const Gemm& g, const ShaderTarget& target) {
   }
   return plan;
 }
-
-int64_t channels_of(const Gemm& g) { return g.k / g.conv->params.tap_volume[0]; }
-
-int64_t blocks_of(const Gemm& g) { return ceil_div(channels_of(g), kBlock); }
 
 // Whether the operands and the copies of A and B take one binding each.
 bool fits_bindings(const Gemm& g, const ShaderTarget& target) {
@@ -224,7 +244,7 @@ bool accepts(const Product& product, const Strategy&, const ShaderTarget& target
   return g.conv != nullptr && !g.conv->grouped &&
          product_launch::has_matrices(product, DType::kF16, target) &&
          target.max_workgroup_storage >= kStorage &&
-         target.max_workgroup_invocations >= kInvocations.back() &&
+         target.max_workgroup_invocations >= kSizes.back().invocations &&
          plan_for(g, target).has_value() && has_channel_groups(g) && fits_bindings(g, target);
 }
 
@@ -240,17 +260,15 @@ int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
     return kNever;
   }
   const std::optional<Plan>& plan = plan_for(g, target);
-  // The sums of the other kernel can be cut, to fill the device.
   const bool pays = plan && plan->columns * 8 >= plan->invocations * 5 &&
-                    tiles_of(g, plan->columns) * 2 >= processors(target);
+                    tiles_of(g, plan->columns) * plan->pieces * 2 >= processors(target);
   return pays ? 24 : kNever;
 }
 
-// K is not cut.
 Strategy::Division divide(const Product& product, const Strategy& row, const ShaderTarget& target) {
-  Strategy::Division division{.tile = row.tile, .enough_workgroups = 1};
-  division.tile.n = plan_for(product.gemm, target)->columns;
-  return division;
+  const Plan& plan = *plan_for(product.gemm, target);
+  const int64_t taps = product.gemm.conv->params.tap_volume[0];
+  return {.tile = {row.tile.m, plan.columns, kBlock * taps}, .pieces = plan.pieces};
 }
 
 void launch(const ProductDispatch& dispatch, const Strategy&) {
@@ -273,14 +291,14 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   kernel::Params p;
   set_places(p, g.conv->params);
   set_matrices(p, dispatch);
-  p.c_outer = g.conv->params.c_outer;
+  // Positions of one image follow those of another in the sums of pieces of K.
+  p.c_outer = dispatch.pieces ? p.position_volume[0] : g.conv->params.c_outer;
   p.a_batch = u32(weight.stride(0));
   p.b_batch = u32(channels_of(g));
   p.b_image = u32(images.stride(0));
   p.b_strides[1] = u32(spatial(images.strides().slice(2), 1, 0));
   p.b_strides[2] = u32(spatial(images.strides().slice(2), 2, 0));
   p.channels[0] = u32(in_groups(images, channels_of(g)));
-  p.blocks = u32(blocks_of(g));
   p.line = divisor_words(u32(plan.line));
   p.plane = divisor_words(u32(plan.plane));
   p.places = u32(g.n / p.position_volume[0] * plan.plane);

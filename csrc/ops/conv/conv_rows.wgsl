@@ -35,7 +35,6 @@ struct Params {
   to_next_line: u32, // from the last tap of a line to the first of the next one
   columns: u32,      // of C in a tile
   taps: u32,
-  blocks: u32,       // of channels
 }
 
 const rows = 64u;
@@ -108,6 +107,13 @@ fn place_of_weights(here: BandedTile, g: u32) -> u32 {
   return select(missing, place, tap < p.taps && m < p.m);
 }
 
+// The channels that a piece of K begins and ends with, in blocks.
+fn blocks_of(here: BandedTile) -> vec2<u32> {
+  let of_block = block_channels * p.taps;
+  return vec2<u32>(here.k_begin, here.k_end + of_block - 1u) / of_block;
+}
+
+// Beyond the piece of K, where weights are zero, they may be any.
 fn load_places(place: u32, block: u32, t: u32) -> vec4<u32> {
   let channel = block * block_channels;
   if (place != missing && channel + t % 2u * 8u < p.channels.x) {
@@ -116,8 +122,9 @@ fn load_places(place: u32, block: u32, t: u32) -> vec4<u32> {
   return vec4<u32>();
 }
 
-fn load_weights(place: u32, block: u32) -> vec4<u32> {
-  if (place != missing && block < p.blocks) {
+// Block `block` of channels, if the piece of K has it, which ends before block `end`.
+fn load_weights(place: u32, block: u32, end: u32) -> vec4<u32> {
+  if (place != missing && block < end) {
     return load_a((place + block * p.taps * p.m * block_channels) >> 3u);
   }
   return vec4<u32>();
@@ -172,12 +179,13 @@ fn without_missing(sum: f32, here: BandedTile, m: u32, n: u32) -> f32 {
     return sum;
   }
   let weights = p.a_at * 8u + here.batch * p.a_batch;
+  let channels = min(blocks_of(here) * block_channels, vec2<u32>(p.channels.x));
   var exact = 0.0;
   var next = Tap(0u, 0u);
   for (var i = 0u; i < p.taps; i++) {
     let place = place_of(number_of(n) + offset_of(next, i) - p.lead, here.batch);
     next = after(next);
-    for (var channel = 0u; place != missing && channel < p.channels.x; channel += 8u) {
+    for (var channel = channels.x; place != missing && channel < channels.y; channel += 8u) {
       let row = (channel / block_channels * p.taps + i) * p.m + m;
       let a = load_a((weights + row * block_channels + channel % block_channels) >> 3u);
       let b = load_b((place + channel) >> 3u);
@@ -250,25 +258,26 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   let weights6 = place_of_weights(here, t + 6u * invocations);
   let weights7 = place_of_weights(here, t + 7u * invocations);
   let weights8 = place_of_weights(here, t + 8u * invocations);
-  var x0 = load_places(place0, 0u, t);
-  var x1 = load_places(place1, 0u, t);
-  var x2 = load_places(place2, 0u, t);
-  var w0 = load_weights(weights0, 0u);
-  var w1 = load_weights(weights1, 0u);
-  var w2 = load_weights(weights2, 0u);
-  var w3 = load_weights(weights3, 0u);
-  var w4 = load_weights(weights4, 0u);
+  let piece = blocks_of(here);
+  var x0 = load_places(place0, piece.x, t);
+  var x1 = load_places(place1, piece.x, t);
+  var x2 = load_places(place2, piece.x, t);
+  var w0 = load_weights(weights0, piece.x, piece.y);
+  var w1 = load_weights(weights1, piece.x, piece.y);
+  var w2 = load_weights(weights2, piece.x, piece.y);
+  var w3 = load_weights(weights3, piece.x, piece.y);
+  var w4 = load_weights(weights4, piece.x, piece.y);
   var w5 = vec4<u32>();
   var w6 = vec4<u32>();
   var w7 = vec4<u32>();
   var w8 = vec4<u32>();
   if (5u * invocations < all_weights) {
-    w5 = load_weights(weights5, 0u);
+    w5 = load_weights(weights5, piece.x, piece.y);
   }
   if (6u * invocations < all_weights) {
-    w6 = load_weights(weights6, 0u);
-    w7 = load_weights(weights7, 0u);
-    w8 = load_weights(weights8, 0u);
+    w6 = load_weights(weights6, piece.x, piece.y);
+    w7 = load_weights(weights7, piece.x, piece.y);
+    w8 = load_weights(weights8, piece.x, piece.y);
   }
   var s00 = Sum();
   var s01 = Sum();
@@ -303,7 +312,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   let at6 = own + offset_of(tap6, 6u);
   let at7 = own + offset_of(tap7, 7u);
   let at8 = own + offset_of(tap8, 8u);
-  for (var block = 0u; block < p.blocks; block++) {
+  for (var block = piece.x; block < piece.y; block++) {
     workgroupBarrier();
     stage_places(t, x0);
     stage_places(t + invocations, x1);
@@ -325,18 +334,18 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     x0 = load_places(place0, block + 1u, t);
     x1 = load_places(place1, block + 1u, t);
     x2 = load_places(place2, block + 1u, t);
-    w0 = load_weights(weights0, block + 1u);
-    w1 = load_weights(weights1, block + 1u);
-    w2 = load_weights(weights2, block + 1u);
-    w3 = load_weights(weights3, block + 1u);
-    w4 = load_weights(weights4, block + 1u);
+    w0 = load_weights(weights0, block + 1u, piece.y);
+    w1 = load_weights(weights1, block + 1u, piece.y);
+    w2 = load_weights(weights2, block + 1u, piece.y);
+    w3 = load_weights(weights3, block + 1u, piece.y);
+    w4 = load_weights(weights4, block + 1u, piece.y);
     if (5u * invocations < all_weights) {
-      w5 = load_weights(weights5, block + 1u);
+      w5 = load_weights(weights5, block + 1u, piece.y);
     }
     if (6u * invocations < all_weights) {
-      w6 = load_weights(weights6, block + 1u);
-      w7 = load_weights(weights7, block + 1u);
-      w8 = load_weights(weights8, block + 1u);
+      w6 = load_weights(weights6, block + 1u, piece.y);
+      w7 = load_weights(weights7, block + 1u, piece.y);
+      w8 = load_weights(weights8, block + 1u, piece.y);
     }
     {
       let a0 = left(0u);
