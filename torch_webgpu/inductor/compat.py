@@ -49,6 +49,7 @@ def apply() -> None:
         compile_fx,
         cudagraph_utils,
         graph,
+        index_propagation,
         ir,
         lowering,
         pattern_matcher,
@@ -69,6 +70,7 @@ def apply() -> None:
     _replace(graph.GraphLowering, "call_function", _call_function)
     _replace(post_grad, "remove_noop_ops", _remove_noop_ops)
     _replace(pattern_matcher._TargetArgsExpr, "_match", _match)
+    _replace(index_propagation.IndexPropagation, "propagate_sympy", _propagate_sympy)
     _replace(ir.StorageBox, "has_exceeded_max_reads", _has_exceeded_max_reads)
     _replace(ir.StorageBox, "realize_hint", _realize_hint)
     _replace(ir.ConcatKernel, "can_realize_into_without_copy", _may_lie_in_concatenation)
@@ -275,6 +277,23 @@ def _is_unsupported_tensor(
     if t.device.type == "webgpu" and is_eager_only:
         return True
     return original(t, *args, **kwargs)
+
+
+def _propagate_sympy(
+    original: Callable[..., Any], self: Any, name: str, args: Any, kwargs: Any
+) -> Any:
+    """Inductor computes with indices, such as those of arange, as with integers that never wrap. A
+    value that its type may not hold stays an op, which wraps."""
+    from torch._inductor.virtualized import V
+
+    from torch_webgpu.inductor.printer import may_wrap
+
+    result = original(self, name, args, kwargs)
+    if result.is_symbolic and "webgpu" in V.graph.device_types:
+        ranges = dict(self.var_to_range)
+        if may_wrap(result.value.expr, result.value.dtype, ranges):
+            return self.fallback(name, args, kwargs)
+    return result
 
 
 def _has_exceeded_max_reads(original: Callable[..., bool], self: Any) -> bool:

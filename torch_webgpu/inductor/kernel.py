@@ -11,8 +11,9 @@ follows the loop goes on in the same kernel. Where memory runs across the rows, 
 `lanes` neighbouring rows instead, with an accumulator for each.
 """
 
+import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import sympy
@@ -151,6 +152,13 @@ class WgslKernel(KnownNumbers, SIMDKernel):
         self.kept_loads: list[str] = []  # of this loop
         self.computed = KeptValues()
         self.stored: set[str] = set()  # operands, so far
+
+    @contextlib.contextmanager
+    def set_current_node(self, node: Any) -> Iterator[None]:
+        with super().set_current_node(node):
+            # Inductor's bounds are those of integers that never wrap; `emit` is given others.
+            self.node_to_bounds = None
+            yield
 
     # ---- Numbers that the host computes ----
 
@@ -536,7 +544,8 @@ class WgslKernel(KnownNumbers, SIMDKernel):
             final = dtype if len(kind.results) == 1 else result_dtype
             final = torch.float32 if final in registers.HALVES else final
             text = tables.substitute(text, {"a": total})
-            results.append(self._result(registers.convert(text, result_dtype, final), final))
+            text = registers.wrap(registers.convert(text, result_dtype, final), final)
+            results.append(self._result(text, final))
         return tuple(results) if len(results) > 1 else results[0]
 
     def _across_row(self, name: str, acc: str, kind: reductions.Accumulator) -> str:

@@ -4,11 +4,13 @@ Most ops go by the tables; those with rules of their own have a method. Every va
 with a dtype, whose kind says what it is in a register (`registers`).
 """
 
+import functools
 import math
 from typing import Any
 
 import sympy
 import torch
+from torch._inductor.bounds import ValueRangeAnalysis
 from torch._inductor.codegen.common import CSEVariable, OpDecompositions
 from torch._inductor.dtype_propagation import DtypePropagationOpsHandler, promote_types
 from torch._inductor.ops_handler import DefaultHandler
@@ -23,6 +25,11 @@ from torch_webgpu.inductor.printer import is_host_integer, is_integer, long_text
 _ON_TRUTH = frozenset({"logical_and", "logical_or", "logical_xor", "logical_not"})
 _INT32 = ValueRanges(-(1 << 31), (1 << 31) - 1)
 _INDICES_ARE_APART = _torch_versions.indices_are_apart()
+# Ops of which it is known what their result lies between, if it does not wrap.
+_BOUNDED = frozenset(
+    {"add", "sub", "mul", "neg", "abs", "square", "minimum", "maximum", "bitwise_and"}
+)
+_RANGES = ValueRangeAnalysis()
 
 
 def emit(text: str, dtype: torch.dtype, bounds: ValueRanges[Any] | None = None) -> CSEVariable:
@@ -44,6 +51,34 @@ def as_register(value: Any, dtype: torch.dtype) -> str:
             return f"l_from_u(bitcast<u32>({value}))"  # the upper word is known
         return registers.convert(str(value), value.dtype, dtype)
     return registers.literal(value, dtype)
+
+
+@functools.cache
+def _range_of(dtype: torch.dtype) -> ValueRanges[Any]:
+    info = torch.iinfo(dtype)
+    return ValueRanges(info.min, info.max)
+
+
+def _within(bounds: ValueRanges[Any], dtype: torch.dtype) -> ValueRanges[Any]:
+    """Bounds of an integer before it wraps as those of what an integer type holds."""
+    limits = _range_of(dtype)
+    fits = bounds.is_int and bounds.lower >= limits.lower and bounds.upper <= limits.upper
+    return bounds if fits else limits
+
+
+def bounds_of(value: Any, dtype: torch.dtype) -> ValueRanges[Any]:
+    """What a variable or a Python number lies between, converted to an integer type."""
+    if isinstance(value, OpsValue):
+        value = value.value
+    if not isinstance(value, CSEVariable):
+        is_number = isinstance(value, (int, sympy.Integer))
+        number = registers.wrap_number(int(value), dtype) if is_number else None
+        return _range_of(dtype) if number is None else ValueRanges.wrap(number)
+    if value.dtype == torch.bool:
+        return ValueRanges(0, 1)
+    if not registers.is_integer(value.dtype):
+        return _range_of(dtype)
+    return _within(_within(value.bounds & _range_of(value.dtype), value.dtype), dtype)
 
 
 class KnownNumbers:
@@ -101,7 +136,11 @@ class WgslOverrides(DefaultHandler):
         if result == torch.bool:
             is_bool = compute == torch.bool or tables.gives_bool(name)
             return emit(text if is_bool else registers.convert(text, compute, result), result)
-        return emit(registers.wrap(text, result), result)
+        bounds = None
+        if name in _BOUNDED and registers.is_integer(result):
+            found = getattr(_RANGES, name)(*(bounds_of(arg, compute) for arg in args))
+            bounds = _within(found, result)
+        return emit(registers.wrap(text, result), result, bounds)
 
     def _decomposed(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], compute: torch.dtype
@@ -130,6 +169,8 @@ class WgslOverrides(DefaultHandler):
                 variable = emit(text, dtype)
             V.kernel.finite_numbers.add(str(variable))
             return variable
+        if registers.is_integer(dtype):
+            return emit(text, dtype, bounds_of(value, dtype))
         return emit(text, torch.float32 if dtype in registers.HALVES else dtype)
 
     # Between constant bounds, one test for NaN is enough.
@@ -172,7 +213,7 @@ class WgslOverrides(DefaultHandler):
         held = torch.float32 if dtype in registers.HALVES else dtype
         if isinstance(x, CSEVariable) and text == str(x) and x.dtype == held:
             return x
-        return emit(text, held)
+        return emit(text, held, bounds_of(x, dtype) if registers.is_integer(dtype) else None)
 
     def to_dtype_bitcast(
         self, x: CSEVariable, dtype: torch.dtype, src_dtype: torch.dtype
@@ -193,7 +234,8 @@ class WgslOverrides(DefaultHandler):
     def where(self, condition: CSEVariable, a: Any, b: Any) -> CSEVariable:
         dtype = promote_types([a, b])
         no, yes = as_register(b, dtype), as_register(a, dtype)
-        return emit(f"select({no}, {yes}, {as_register(condition, torch.bool)})", dtype)
+        bounds = bounds_of(a, dtype) | bounds_of(b, dtype) if registers.is_integer(dtype) else None
+        return emit(f"select({no}, {yes}, {as_register(condition, torch.bool)})", dtype, bounds)
 
     def sub(self, a: Any, b: Any) -> CSEVariable:
         # A driver that assumes finite numbers would fold this to 0.

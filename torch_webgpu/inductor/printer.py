@@ -1,12 +1,16 @@
 """Index expressions, which are sympy's, as WGSL."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import sympy
+import torch
 from torch.utils._sympy.functions import CeilToInt, FloorToInt, RoundToInt, TruncToInt
 from torch.utils._sympy.printers import ExprPrinter
 from torch.utils._sympy.symbol import SymT, symbol_is_type
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
+from torch_webgpu.inductor.registers import is_integer as is_integer_type
 from torch_webgpu.inductor.registers import literal
 
 HOST_INTEGERS = (SymT.SIZE, SymT.UNBACKED_INT, SymT.PRECOMPUTED_SIZE)
@@ -59,6 +63,26 @@ def host_numbers(expr: sympy.Basic) -> Iterator[sympy.Expr]:
 def _computes_reals(expr: sympy.Expr) -> bool:
     parts = sympy.preorder_traversal(expr)
     return any(isinstance(part, sympy.Expr) and not is_integer(part) for part in parts)
+
+
+# No index, and no size, is larger.
+_INDICES = ValueRanges(-(1 << 31), (1 << 31) - 1)
+
+
+def may_wrap(
+    expr: Any, dtype: torch.dtype, ranges: Mapping[sympy.Symbol, ValueRanges[Any]]
+) -> bool:
+    """Whether the value of an expression of indices may be one that its integer type cannot hold,
+    for `ranges` of its symbols. Indices alone do not pass int64, but with large numbers they may.
+    """
+    if not is_integer_type(dtype) or not isinstance(expr, sympy.Expr) or expr.is_number:
+        return False
+    if dtype == torch.int64 and all(int(n) in _INDICES for n in expr.atoms(sympy.Integer)):
+        return False
+    known = {s: ranges.get(s, _INDICES) & _INDICES for s in expr.free_symbols}
+    bounds = bound_sympy(expr, known)
+    info = torch.iinfo(dtype)
+    return not (bounds.lower >= info.min and bounds.upper <= info.max)
 
 
 class _ConditionPrinter(ExprPrinter):
@@ -197,8 +221,6 @@ class LongPrinter(_ConditionPrinter):
         return f"l_from_i({expr})"
 
     def _print_Integer(self, expr: sympy.Expr) -> str:
-        import torch
-
         return literal(int(expr), torch.int64)
 
     _print_int = _print_Integer

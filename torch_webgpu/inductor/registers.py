@@ -2,7 +2,8 @@
 
 WGSL converts nothing by itself. A value in a kernel is of one of five kinds, with the letters of
 the function library: f (f32; also of halves), i (i32; also of narrower integers), l (vec2<u32>,
-int64), b (bool) and c (vec2<f32>, complex64). Inductor's kernels copy complex numbers only.
+int64; also uint32), b (bool) and c (vec2<f32>, complex64). Inductor's kernels copy complex numbers
+only. What computes a narrower integer wraps it, so that a register holds a value of the type.
 """
 
 import math
@@ -54,7 +55,6 @@ DTYPES = {
     "b": torch.bool,
     "c": torch.complex64,
 }
-NARROW_INTEGERS = frozenset({torch.int8, torch.uint8, torch.int16, torch.uint16})
 HALVES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 
 _WRAP = {
@@ -62,6 +62,7 @@ _WRAP = {
     torch.uint8: "i_from_u8(bitcast<u32>({}) & 0xffu)",
     torch.int16: "i_from_i16(bitcast<u32>({}) & 0xffffu)",
     torch.uint16: "bitcast<i32>(bitcast<u32>({}) & 0xffffu)",
+    torch.uint32: "l_from_u(({}).x)",
 }
 _LARGEST_F32 = struct.unpack("f", struct.pack("I", 0x7F7FFFFF))[0]
 _ROUNDS_TO_INFINITY = 3.4028235677973366e38
@@ -89,8 +90,19 @@ def convert(text: str, source: torch.dtype, target: torch.dtype) -> str:
 
 
 def wrap(text: str, dtype: torch.dtype) -> str:
-    """An i32 as a narrow integer type holds it; any other value unchanged."""
+    """An integer as its type holds it, if that is narrower than the register; any other value
+    unchanged."""
     return _WRAP[dtype].format(text) if dtype in _WRAP else text
+
+
+def is_integer(dtype: torch.dtype) -> bool:
+    return dtype in _KINDS and kind_of(dtype) in "il"
+
+
+def wrap_number(value: int, dtype: torch.dtype) -> int:
+    """A Python integer as an integer type holds it."""
+    info = torch.iinfo(dtype)
+    return (value - info.min) % (1 << info.bits) + info.min
 
 
 def round_to_half(text: str, dtype: torch.dtype) -> str:
@@ -121,11 +133,10 @@ def literal(value: complex | float | int | bool, dtype: torch.dtype) -> str:
         return "true" if value else "false"
     if kind == "f":
         return _float_literal(float(value))
-    value = int(value)
+    value = wrap_number(int(value), dtype)
     if kind == "l":
         bits = value & (1 << 64) - 1
         return f"vec2<u32>({bits & 0xFFFFFFFF}u, {bits >> 32}u)"
-    value = (value + (1 << 31)) % (1 << 32) - (1 << 31)
     if value == -(1 << 31):
         return "lowest_i"
     return f"({value})" if value < 0 else str(value)

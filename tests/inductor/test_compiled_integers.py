@@ -1,0 +1,204 @@
+"""Integers of all widths: what no operator stores is as it would be in a tensor of its type.
+
+The reference is the CPU's eager mode. It has few operators of uint16 and uint32; the others are
+computed in int64 there, of which each result is then converted.
+"""
+
+import random
+
+import pytest
+import torch
+from compiled import DEVICE, compile
+
+SIGNED = [torch.int8, torch.int16, torch.int32, torch.int64]
+UNSIGNED = [torch.uint8, torch.uint16, torch.uint32]
+DTYPES = [*SIGNED, *UNSIGNED]
+SIZE = 1030
+
+# By name: functions of two tensors of one type. None has a result between that int64 does not wrap
+# but the type does and that decides about more than the lower bits.
+OPS = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "neg": lambda a, b: -a,
+    "square": lambda a, b: a.square(),
+    "abs": lambda a, b: a.abs(),
+    "not": lambda a, b: ~a,
+    "and": lambda a, b: a & ~b,
+    "or": lambda a, b: ~a | b,
+    "xor": lambda a, b: ~a ^ b,
+    "left": lambda a, b: a << (b & 7),
+    "right": lambda a, b: a >> (b & 7),
+    "number": lambda a, b: a * 117 + 100,
+    "from_number": lambda a, b: 3 - a,
+    "scaled": lambda a, b: torch.add(a, b, alpha=5),
+    "maximum": lambda a, b: torch.maximum(a, b),
+    "minimum": lambda a, b: torch.minimum(a, b),
+    "where": lambda a, b: torch.where(a < b, a + 1, b - 1),
+    "floor": lambda a, b: torch.div(a, b & 7 | 2, rounding_mode="floor"),
+    "trunc": lambda a, b: torch.div(a, b & 7 | 2, rounding_mode="trunc"),
+    "remainder": lambda a, b: a % (b & 7 | 2),
+    "flipped": lambda a, b: (a + b).flip(0),
+}
+
+
+def values(dtype, count=SIZE):
+    """Some of all sizes, and the extremes."""
+    info = torch.iinfo(dtype)
+    bits = torch.randint(-(2**63), 2**63 - 1, (count,), dtype=torch.int64)
+    wide = bits >> torch.randint(0, info.bits, (count,))
+    return torch.cat([wide.to(dtype), torch.tensor([0, 1, info.min, info.max], dtype=dtype)])
+
+
+def wrapped(function, dtype, *args):
+    """function(*args) on the CPU, in int64 if it has no kernel of the type."""
+    try:
+        return function(*args)
+    except NotImplementedError:
+        return function(*(x.to(torch.int64) for x in args)).to(dtype)
+
+
+def seen(x):
+    """What a value is as seen by wider types, which no store has wrapped before."""
+    return x.to(torch.int64), x.to(torch.float32), x == 1, x.to(torch.int32)
+
+
+def assert_same(actual, expected, names):
+    for name, one, other in zip(names, actual, expected, strict=True):
+        for x, y in zip(one, other, strict=True):
+            assert torch.equal(x.cpu(), y), name
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_operator_wraps(dtype):
+    torch.manual_seed(0)
+    a, b = values(dtype), values(dtype)
+    expected = [seen(wrapped(op, dtype, a, b)) for op in OPS.values()]
+    compiled = compile(lambda a, b: [seen(op(a, b)) for op in OPS.values()])
+    assert_same(compiled(a.to(DEVICE), b.to(DEVICE)), expected, OPS)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_chains_of_operators_wrap(dtype):
+    torch.manual_seed(1)
+    choose = random.Random(str(dtype))
+    a, b = values(dtype), values(dtype)
+    chains = [
+        [(choose.choice(list(OPS)), choose.random() < 0.5) for _ in range(8)] for _ in range(8)
+    ]
+
+    def run(chain, apply, a, b):
+        for name, is_first in chain:
+            result = apply(OPS[name], a, b)
+            a, b = (result, b) if is_first else (a, result)
+        return a ^ b
+
+    def on_cpu(op, a, b):
+        return wrapped(op, dtype, a, b)
+
+    expected = [seen(run(chain, on_cpu, a, b)) for chain in chains]
+    compiled = compile(lambda a, b: [seen(run(c, lambda op, a, b: op(a, b), a, b)) for c in chains])
+    assert_same(compiled(a.to(DEVICE), b.to(DEVICE)), expected, map(str, chains))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_conversions_wrap(dtype):
+    torch.manual_seed(2)
+    integers = [values(source) for source in DTYPES]
+    # No float that the type's 64-bit relatives do not hold: that is no number in C++.
+    floats = (torch.rand(SIZE) - 0.5) * 2.0 ** torch.randint(1, 31, (SIZE,))
+
+    def converted(floats, *integers):
+        every = [x.to(dtype) for x in (floats, *integers)]
+        sums = [(x.to(torch.int64) * 3 - 2**40).to(dtype) for x in every]
+        return [seen(x) for x in (*every, *sums)]
+
+    expected = converted(floats, *integers)
+    actual = compile(converted)(floats.to(DEVICE), *(x.to(DEVICE) for x in integers))
+    assert_same(actual, expected, range(len(expected)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("shape", "dim"), [((1000,), 0), ((70, 12), 0), ((12, 70), 1)], ids=str)
+def test_reductions_wrap(dtype, shape, dim):
+    torch.manual_seed(3)
+    x = values(dtype, 836 if len(shape) > 1 else 996).reshape(shape)
+
+    def reduced(x):
+        results = [x.sum(dim, dtype=dtype), x.prod(dim, dtype=dtype), x.sum(dim), (x + x).sum(dim)]
+        return [seen(result) for result in (*results, x.amax(dim), x.amin(dim))]
+
+    # The CPU lacks some of them for some types; of what wraps, the order of steps does not matter.
+    wide = x.to(torch.int64)
+    doubled = (wide + wide).to(dtype).to(torch.int64)
+    narrow = [wide.sum(dim), wide.prod(dim), wide.amax(dim), wide.amin(dim)]
+    total, product, most, least = (result.to(dtype) for result in narrow)
+    results = [total, product, wide.sum(dim), doubled.sum(dim), most, least]
+    actual = compile(reduced)(x.to(DEVICE))
+    assert_same(actual, [seen(result) for result in results], range(len(results)))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, *UNSIGNED], ids=str)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_indices_as_values_wrap(dtype, dynamic):
+    """Inductor computes with what arange gives as with integers without limits."""
+
+    def indices(x, dtype):
+        i = torch.arange(x.numel(), dtype=torch.int64, device=x.device)
+        narrow = i.to(dtype)
+        return [seen(y) for y in (narrow, narrow * narrow, (narrow * 3 - i).to(dtype))]
+
+    def in_int64(x):
+        i = torch.arange(x.numel())
+        narrow = i.to(dtype).to(torch.int64)
+        every = (narrow, narrow * narrow, narrow * 3 - i)
+        return [seen(y.to(dtype)) for y in every]
+
+    x = torch.zeros(70_000)
+    actual = compile(lambda x: indices(x, dtype), dynamic=dynamic)(x.to(DEVICE))
+    assert_same(actual, in_int64(x), range(3))
+
+
+def test_large_numbers_beside_indices_wrap():
+    def shifted(x):
+        i = torch.arange(x.numel(), device=x.device)
+        return i * 2**62 // 2**60 + x
+
+    x = torch.zeros(1000, dtype=torch.int64)
+    assert torch.equal(compile(shifted)(x.to(DEVICE)).cpu(), shifted(x))
+
+
+def test_index_that_wraps_is_checked_as_what_it_became():
+    """Bounds of a sum before it wraps said that the index is never negative."""
+
+    def take(table, x):
+        i = (torch.arange(10, dtype=torch.int32, device=x.device) + 120).to(torch.int8)
+        j = (x.clamp(0, 100) + x.clamp(0, 100)).to(torch.int64)
+        return table[i.to(torch.int64)], table[j]
+
+    table, x = torch.arange(300.0), torch.full((10,), 100, dtype=torch.int8)
+    expected = take(table, x)
+    for one, other in zip(compile(take)(table.to(DEVICE), x.to(DEVICE)), expected, strict=True):
+        assert torch.equal(one.cpu(), other)
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d != torch.int64], ids=str)
+def test_numbers_that_do_not_fit(dtype):
+    """As operands they wrap, in eager mode too."""
+    info = torch.iinfo(dtype)
+    x = values(dtype)
+
+    def with_numbers(x):
+        numbers = (info.max + 2, 3 * info.max + 3, -5)
+        return [seen(y) for n in numbers for y in (x + n, x * n, x - n, x == n, n - x, x & n)]
+
+    actual = compile(with_numbers)(x.to(DEVICE))
+    numbers = [torch.tensor(n).to(dtype).item() for n in (info.max + 2, 3 * info.max + 3, -5)]
+    wide = x.to(torch.int64)
+    expected = [
+        seen(y.to(y.dtype if y.dtype == torch.bool else dtype))
+        for n in numbers
+        for y in (wide + n, wide * n, wide - n, wide == n, n - wide, wide & n)
+    ]
+    assert_same(actual, expected, range(len(expected)))
