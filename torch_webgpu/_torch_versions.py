@@ -91,6 +91,16 @@ def keeps_groups_of_optimizers(optimizer: types.ModuleType) -> bool:
     return hasattr(optimizer.OptimizerVariable, "_safe_to_set_capturable")
 
 
+def fitting_bound(bound: int, dtype: torch.dtype) -> int:
+    """The bound of a clamp of integers as eager mode takes it. One that the type does not have
+    raises, as PyTorch's conversion does; since torch 2.15 the nearest one that it has is taken."""
+    info = torch.iinfo(dtype)
+    if not info.min <= bound <= info.max and _minor_version(torch.__version__) < (2, 15):
+        name = str(dtype).removeprefix("torch.")
+        raise RuntimeError(f"value cannot be converted to type {name} without overflow")
+    return min(max(bound, info.min), info.max)
+
+
 # ---- Inductor ----
 
 

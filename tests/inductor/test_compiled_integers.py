@@ -183,6 +183,41 @@ def test_index_that_wraps_is_checked_as_what_it_became():
         assert torch.equal(one.cpu(), other)
 
 
+BOUNDS = {
+    "clamp": lambda x, bound: x.clamp(bound, bound),
+    "minimum": lambda x, bound: x.clamp(min=bound),
+    "maximum": lambda x, bound: x.clamp(max=bound),
+}
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d != torch.int64], ids=str)
+@pytest.mark.parametrize("name", BOUNDS)
+def test_bounds_that_do_not_fit(dtype, name):
+    """Inductor wraps them. Eager mode raises, and takes the nearest that fits since torch 2.15."""
+    info = torch.iinfo(dtype)
+    for bound in (info.min - 1, info.max + 1, info.max + 45, 2 * info.min - 3):
+        if info.min <= bound <= info.max:
+            continue
+        x = values(dtype).to(DEVICE)
+        compiled = compile(lambda x, bound=bound: BOUNDS[name](x, bound))
+        if torch.__version__ < "2.15":
+            with pytest.raises(RuntimeError, match="without overflow"):
+                compiled(x)
+        else:
+            assert torch.equal(compiled(x).cpu().long(), BOUNDS[name](x.cpu().long(), bound))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_bounds_that_fit(dtype):
+    info = torch.iinfo(dtype)
+    x = values(dtype)
+    bounds = [info.min, info.min + 1, 3, info.max - 1, info.max]
+    compiled = compile(lambda x: [seen(op(x, b)) for op in BOUNDS.values() for b in bounds])
+    wide = x.to(torch.int64)
+    expected = [seen(op(wide, b).to(dtype)) for op in BOUNDS.values() for b in bounds]
+    assert_same(compiled(x.to(DEVICE)), expected, range(len(expected)))
+
+
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d != torch.int64], ids=str)
 def test_numbers_that_do_not_fit(dtype):
     """As operands they wrap, in eager mode too."""

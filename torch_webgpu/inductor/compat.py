@@ -17,7 +17,7 @@ from sympy import Integer, Pow
 
 from torch_webgpu import _torch_versions
 from torch_webgpu.inductor.interface import buffer_budget
-from torch_webgpu.inductor.registers import EAGER_ONLY
+from torch_webgpu.inductor.registers import EAGER_ONLY, is_integer
 
 # Modules that ask utils.is_gpu for what is more than speed, or more than Triton. "webgpu" must not
 # be among Inductor's GPU_TYPES: that would ask for Triton, and break get_gpu_type() beside CUDA.
@@ -84,6 +84,8 @@ def apply() -> None:
     _replace(lowering, "pointwise_cat", _pointwise_cat)
     lowered = lowering.lowerings[torch.ops.aten.unfold.default]
     lowering.lowerings[torch.ops.aten.unfold.default] = functools.partial(_unfold, lowered)
+    for op in (torch.ops.aten.clamp_min.default, torch.ops.aten.clamp_max.default):
+        lowering.lowerings[op] = functools.partial(_bounded, lowering.lowerings[op])
     _keep_indices_of_triangles()
     _replace(lowering, "get_constant_value", _constant_divisor)
     _replace(cudagraph_utils, "check_multiple_devices_or_any_cpu_nodes", _reason_against_graphs)
@@ -447,6 +449,15 @@ def _unfold(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return original(*args, **kwargs)
     with sized_products.lowered_windows():
         return original(*args, **kwargs)
+
+
+def _bounded(original: Callable[..., Any], x: Any, bound: Any) -> Any:
+    """Inductor wraps a bound that the integers' type does not have: at most 256 was at most 0 of
+    uint8."""
+    is_number = isinstance(bound, int) and not isinstance(bound, bool)
+    if is_number and _is_on_device(x) and is_integer(x.get_dtype()):
+        bound = _torch_versions.fitting_bound(bound, x.get_dtype())
+    return original(x, bound)
 
 
 def _reason_against_graphs(original: Callable[..., str | None], devices: dict[Any, Any]) -> Any:
