@@ -33,6 +33,19 @@ def test_integer_reductions(dtype):
     check(lambda x: ((x != 0).any(1), (x != 0).all(0)), x, exact=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8, torch.bool], ids=str)
+@pytest.mark.parametrize("shape", [(5, 7), (3, 2000), (2000, 3)], ids=str)
+def test_sums_and_products_that_are_truth_values(dtype, shape):
+    x = (torch.rand(shape) < 0.4).to(dtype).mul(2).to(DEVICE)
+    x[0] = 0
+    x[:, -1] = 2
+
+    def reduce(x):
+        return [f(d, dtype=torch.bool) for f in (x.sum, x.prod) for d in (0, 1)]
+
+    check(reduce, x, exact=True)
+
+
 def test_sum_of_int64_passes_32_bits():
     x = torch.full((5, 1000), 2**33 + 1, device=DEVICE)
     check(lambda x: x.sum(1), x, exact=True)

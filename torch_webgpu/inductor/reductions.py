@@ -41,6 +41,8 @@ _FOUR_FLOATS = {
 }
 _TRUTH = {
     "any": ("false", "a || b"),
+    "sum": ("false", "a || b"),
+    "prod": ("true", "a && b"),
     "max": ("false", "a || b"),
     "min": ("true", "a && b"),
     "xor_sum": ("false", "a != b"),
@@ -60,6 +62,8 @@ _IN_SUBGROUP = {
     ("xor_sum", "i"): "subgroupXor(a)",
     ("xor_sum", "l"): "subgroupXor(a)",
     ("any", "b"): "subgroupAny(a)",
+    ("sum", "b"): "subgroupAny(a)",
+    ("prod", "b"): "subgroupAll(a)",
     ("max", "b"): "subgroupAny(a)",
     ("min", "b"): "subgroupAll(a)",
 }
