@@ -52,3 +52,37 @@ def test_training(dtype, fused):
     assert losses[-1] < 0.3 * losses[0]
     # float16 overflows at first, and the scale backs off.
     assert dtype == torch.bfloat16 or scaler.get_scale() < 2.0**24
+
+
+MATRIX = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+# Operators that autocast leaves alone, whose kernels here are composed of products.
+COMPOSED = {
+    "qr": torch.linalg.qr,
+    "geqrf": torch.geqrf,
+    "householder_product": lambda a: torch.linalg.householder_product(*torch.geqrf(a)),
+    "ormqr": lambda a: torch.ormqr(*torch.geqrf(a), a),
+    "svd": torch.linalg.svd,
+    "svdvals": torch.linalg.svdvals,
+    "eigh": lambda a: torch.linalg.eigh(a[:4] + a[:4].mT),
+    "eigvalsh": lambda a: torch.linalg.eigvalsh(a[:4] + a[:4].mT),
+    "matrix_exp": lambda a: torch.linalg.matrix_exp(a[:4] * 20),
+    "linear_combination": lambda a: torch._compute_linear_combination(a, a.mT * 1e5),
+    "int_mm": lambda a: torch._int_mm((a * 50).to(torch.int8), (a.mT * 50).to(torch.int8)),
+    "weight_int8pack_mm": lambda a: torch._weight_int8pack_mm(
+        a * 1e4, (a * 50).to(torch.int8), a[:, 0].contiguous() * 1e4
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", COMPOSED)
+def test_autocast_leaves_alone_what_operators_are_composed_of(name, dtype):
+    a = MATRIX.to(DEVICE)
+    expected = COMPOSED[name](a)
+    with torch.autocast(DEVICE, dtype=dtype):
+        actual = COMPOSED[name](a)
+    if isinstance(expected, torch.Tensor):
+        actual, expected = [actual], [expected]
+    for one, other in zip(actual, expected, strict=True):
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)

@@ -22,6 +22,7 @@
 #include <cmath>
 #include <limits>
 
+#include "backend/no_autocast.h"
 #include "backend/registration.h"
 #include "kernels/linalg_jacobi.h"
 #include "launch/common.h"
@@ -151,6 +152,7 @@ struct Svd {
 void svd(const Tensor& input, bool full_matrices, bool compute_uv,
          const std::optional<std::string_view>& driver, const Tensor& u, const Tensor& s,
          const Tensor& vh, const Tensor& info) {
+  const NoAutocast no_autocast;
   if (!is_linalg_dtype(input.scalar_type())) {
     HostCopies host("aten::_linalg_svd", input);
     call_on_cpu(svd_stub, host.in(input.resolve_conj()), full_matrices, compute_uv, driver,
@@ -196,6 +198,7 @@ Tensor rayleigh_quotients(const Tensor& a, const Tensor& v) {
 
 void eigh(const Tensor& values, const Tensor& vectors, const Tensor& info, bool upper,
           bool compute_vectors) {
+  const NoAutocast no_autocast;
   if (!is_linalg_dtype(vectors.scalar_type())) {
     HostCopies host("aten::_linalg_eigh", vectors);
     call_on_cpu(linalg_eigh_stub, host.in_out(values), host.in_out(vectors), host.in_out(info),

@@ -20,6 +20,7 @@
 #include <array>
 
 #include "backend/fallback.h"
+#include "backend/no_autocast.h"
 #include "backend/registration.h"
 #include "ops/linalg/linalg.h"
 
@@ -56,6 +57,7 @@ Tensor taylor(const Tensor& a) {
 }
 
 Tensor matrix_exp(const Tensor& self) {
+  const NoAutocast no_autocast;
   at::native::squareCheckInputs(self, "linalg.matrix_exp");
   at::native::checkFloatingOrComplex(self, "linalg.matrix_exp");
   const at::ScalarType type = self.scalar_type();

@@ -9,6 +9,7 @@
 #include <ATen/ops/renorm_ops.h>
 
 #include "backend/fallback.h"
+#include "backend/no_autocast.h"
 #include "backend/registration.h"
 #include "launch/stub.h"
 #include "ops/pointwise/pointwise.h"
@@ -46,6 +47,7 @@ const RegisterStub<decltype(cross_stub)> register_cross(cross_stub, &cross_webgp
 
 // Row i of the result is the sum of the inputs, weighted with row i of the coefficients.
 Tensor compute_linear_combination(const Tensor& input, const Tensor& coefficients) {
+  const NoAutocast no_autocast;
   TORCH_CHECK(input.dim() > 0 && input.numel() > 0, "Empty tensor not supported");
   auto size = input.sizes().vec();
   size[0] = coefficients.size(0);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "backend/no_autocast.h"
 #include "kernels/linalg_qr.h"
 #include "kernels/linalg_reflectors.h"
 #include "launch/stub.h"
@@ -79,6 +80,7 @@ Tensor rows_of_batch(const Tensor& tau, int64_t batch) {
 }
 
 void geqrf(const Tensor& input, const Tensor& tau_out) {
+  const NoAutocast no_autocast;
   if (input.numel() == 0) {
     return;
   }
@@ -107,6 +109,7 @@ void geqrf(const Tensor& input, const Tensor& tau_out) {
 }
 
 Tensor& orgqr(Tensor& result, const Tensor& tau_in) {
+  const NoAutocast no_autocast;
   if (result.numel() == 0) {
     return result;
   }
@@ -131,6 +134,7 @@ Tensor& orgqr(Tensor& result, const Tensor& tau_in) {
 
 void ormqr(const Tensor& input, const Tensor& tau_in, const Tensor& other, bool left,
            bool transpose) {
+  const NoAutocast no_autocast;
   if (other.numel() == 0 || tau_in.numel() == 0) {
     return;
   }
