@@ -4,11 +4,12 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/mm.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "backend/empty.h"
+#include "backend/no_autocast.h"
 #include "backend/registration.h"
 #include "backend/torch_versions.h"
 
@@ -64,8 +65,7 @@ void check_scaling(bool is_known, const Factor& a, const Factor& b) {
 Tensor& multiply(const Factor& a, const Factor& b, const MaybeTensor& bias,
                  const MaybeTensor& scale_result, Tensor& out) {
   at::native::resize_output(out, {a.matrix.size(0), b.matrix.size(1)});
-  // Autocast would make halves of the product, whose sums overflow before they are scaled.
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const NoAutocast no_autocast; // sums of halves would overflow before they are scaled
   // Sums of such products are nearly exact before they are scaled.
   Tensor product = at::mm(a.matrix.to(at::kFloat), b.matrix.to(at::kFloat));
   product.mul_(a.scale.reshape({-1, 1})).mul_(b.scale.reshape({1, -1}));
@@ -122,9 +122,10 @@ void check_contraction(const Tensor& self, const Tensor& mat2, at::IntArrayRef d
 }
 
 Tensor& scaled_mm_v2_out(const Tensor& self, const Tensor& mat2, ScaleList scale_a,
-                         at::IntArrayRef recipe_a, at::IntArrayRef, ScaleList scale_b,
-                         at::IntArrayRef recipe_b, at::IntArrayRef, const MaybeTensor& bias,
-                         MaybeType out_dtype, at::IntArrayRef contraction_dim, bool, Tensor& out) {
+                         at::IntArrayRef recipe_a, at::IntArrayRef swizzle_a, ScaleList scale_b,
+                         at::IntArrayRef recipe_b, at::IntArrayRef swizzle_b,
+                         const MaybeTensor& bias, MaybeType out_dtype,
+                         at::IntArrayRef contraction_dim, bool, Tensor& out) {
   TORCH_CHECK_VALUE(self.dim() == 2, "mat_a must be a matrix");
   TORCH_CHECK_VALUE(mat2.dim() == 2, "mat_b must be a matrix");
   check_contraction(self, mat2, contraction_dim);
@@ -135,6 +136,12 @@ Tensor& scaled_mm_v2_out(const Tensor& self, const Tensor& mat2, ScaleList scale
   const bool is_rows = is_single && recipe_a[0] == kRowWise && recipe_b[0] == kRowWise;
   const bool is_whole = is_single && recipe_a[0] == kTensorWise && recipe_b[0] == kTensorWise;
   check_scaling((is_rows || is_whole) && has_float_scales(a, b), a, b);
+  // Scales in another order, which those of CUDA's blocks may have: 0 is the plain one.
+  const auto is_plain = [](at::IntArrayRef swizzle) {
+    return std::all_of(swizzle.begin(), swizzle.end(), [](int64_t order) { return order == 0; });
+  };
+  TORCH_CHECK_VALUE(is_plain(swizzle_a) && is_plain(swizzle_b),
+                    "webgpu does not support swizzle.");
   if (is_whole) {
     TORCH_CHECK_VALUE(a.scale.numel() == 1, "scale_a must have 1 Float element");
     TORCH_CHECK_VALUE(b.scale.numel() == 1, "scale_b must have 1 Float element");

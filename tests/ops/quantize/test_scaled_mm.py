@@ -150,6 +150,21 @@ def test_errors_that_versions_word_differently(args):
     assert actual is expected is ValueError
 
 
+@pytest.mark.parametrize("orders", [(1, 0), (0, 1), (2, 2)])
+def test_swizzled_scales_are_refused(orders):
+    """Scales in the order of CUDA's blocks, which neither this device nor the CPU has."""
+    x, one = matrices(16, 16, 16), torch.ones(())
+
+    def product(a, b, one):
+        swizzles = [[order] for order in orders]
+        recipes = [[one], [0], swizzles[0], [one], [0], swizzles[1]]
+        return torch._scaled_mm_v2(a, b, *recipes, None, torch.float32)
+
+    for device in ("cpu", DEVICE):
+        with pytest.raises(ValueError, match="does not support swizzle"):
+            product(*(t.to(device) for t in (*x, one)))
+
+
 def test_other_products_are_refused():
     x, one = to_device(matrices(16, 16, 16)), torch.ones((), device=DEVICE)
     with pytest.raises(ValueError, match="only supports contraction_dim"):
