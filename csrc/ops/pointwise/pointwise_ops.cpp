@@ -64,6 +64,9 @@ std::array<c10::Scalar, 2> bits_of(const c10::Scalar& value, at::ScalarType type
     set(value.to<ctype>());                                                                        \
     break;
     AT_FORALL_SCALAR_TYPES_WITH_COMPLEX(TW_CASE)
+    TW_CASE(uint16_t, UInt16)
+    TW_CASE(uint32_t, UInt32)
+    TW_CASE(uint64_t, UInt64)
 #undef TW_CASE
   default: { // float8 and other rare dtypes
     const Tensor element = c10::scalar_to_tensor(value).to(type);

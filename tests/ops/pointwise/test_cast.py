@@ -112,9 +112,29 @@ def test_fill(dtype):
     assert torch.equal(actual.cpu().view(torch.uint8), expected.view(torch.uint8))
 
 
-def test_fill_refuses_what_overflows():
-    with pytest.raises(RuntimeError, match="cannot be converted to type"):
-        torch.zeros(3, dtype=torch.int8, device="webgpu").fill_(1000)
+NARROW = [torch.int8, torch.int16, torch.int32, torch.uint8, torch.uint16, torch.uint32]
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_fill_takes_and_refuses_what_the_cpu_does(dtype):
+    info = torch.iinfo(dtype)
+    for value in (info.max, info.min, -1, info.max + 1, info.min - 2**40, 2.5, float("nan"), 1e20):
+
+        def fill(x, value=value):
+            return x.fill_(value)
+
+        def full(x, value=value):
+            return torch.full((3,), value, dtype=x.dtype, device=x.device)
+
+        for function in (fill, full):
+            x = torch.zeros(3, dtype=dtype)
+            try:
+                expected = function(x)
+            except RuntimeError:
+                with pytest.raises(RuntimeError, match="cannot be converted to type"):
+                    function(x.to("webgpu"))
+            else:
+                assert torch.equal(function(x.to("webgpu")).cpu(), expected)
 
 
 @pytest.mark.parametrize("to", [torch.complex32, torch.complex128])
