@@ -7,7 +7,8 @@ as the build read them, and `assemble` makes the text of a shader for any target
 shader of one's own is made of `expression`, between `load` and `store`, and `library_for`.
 
 Dtypes have the names of the contracts (f32, f16, bf16, i64, i32, i16, i8, u8, bool, c64; f64, u16,
-u32, f8e4m3 and f8e5m2, which are only converted; bits8 to bits128), or are given as torch.dtype.
+u32, f8e4m3, f8e5m2, f8e4m3fnuz and f8e5m2fnuz, which are only converted; bits8 to bits128), or are
+given as torch.dtype.
 """
 
 import contextlib
@@ -38,6 +39,8 @@ _DTYPES = {
     torch.uint32: "u32",
     torch.float8_e4m3fn: "f8e4m3",
     torch.float8_e5m2: "f8e5m2",
+    torch.float8_e4m3fnuz: "f8e4m3fnuz",
+    torch.float8_e5m2fnuz: "f8e5m2fnuz",
 }
 
 

@@ -67,6 +67,10 @@ inline std::optional<DType> convertible_dtype(at::ScalarType type) {
     return DType::kF8E4M3;
   case at::kFloat8_e5m2:
     return DType::kF8E5M2;
+  case at::kFloat8_e4m3fnuz:
+    return DType::kF8E4M3FNUZ;
+  case at::kFloat8_e5m2fnuz:
+    return DType::kF8E5M2FNUZ;
   default:
     return native_dtype(type);
   }

@@ -25,6 +25,8 @@ enum class DType : uint8_t {
   kU32,
   kF8E4M3,
   kF8E5M2,
+  kF8E4M3FNUZ,
+  kF8E5M2FNUZ,
   // Raw bits, for ops that only move elements: they stand for any dtype of that width.
   kBits8,
   kBits16,
@@ -76,6 +78,8 @@ inline constexpr std::array<DTypeInfo, kNumDTypes> kDTypes = {{
     {"u32", 4, Kind::kLong, "vec2<u32>", "l_from_u", "u_from_l"},
     {"f8e4m3", 1, Kind::kFloat, "f32", "f_from_f8e4m3", "f8e4m3_from_f"},
     {"f8e5m2", 1, Kind::kFloat, "f32", "f_from_f8e5m2", "f8e5m2_from_f"},
+    {"f8e4m3fnuz", 1, Kind::kFloat, "f32", "f_from_f8e4m3fnuz", "f8e4m3fnuz_from_f"},
+    {"f8e5m2fnuz", 1, Kind::kFloat, "f32", "f_from_f8e5m2fnuz", "f8e5m2fnuz_from_f"},
     {"bits8", 1, Kind::kRaw, "u32", "u32", "u32"},
     {"bits16", 2, Kind::kRaw, "u32", "u32", "u32"},
     {"bits32", 4, Kind::kRaw, "u32", "", ""},

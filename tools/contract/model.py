@@ -34,7 +34,7 @@ FLOATS = ("f32", "f16", "bf16")
 INTEGERS = ("i64", "i32", "i16", "i8", "u8")
 NATIVE = (*FLOATS, *INTEGERS, "bool", "c64")
 BITS = ("bits8", "bits16", "bits32", "bits64", "bits128")
-CONVERTED = ("f64", "u16", "u32", "f8e4m3", "f8e5m2")
+CONVERTED = ("f64", "u16", "u32", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz")
 
 # Names for sets of dtypes, as operands declare them.
 DTYPE_SETS = {

@@ -103,6 +103,44 @@ fn f8e5m2_from_f(x: f32) -> u32 {
   return f8_from_f(x, 21u, 0x38000000u, 65536.0, 0x7cu);
 }
 
+// float8_e4m3fnuz and float8_e5m2fnuz: the exponents start one lower, there is no infinity, and the bits of -0 are the only NaN.
+// Numbers without exponent are multiples of `unit`.
+fn f_from_f8fnuz(byte: u32, shift: u32, zero: u32, unit: f32) -> f32 {
+  if (byte == 0x80u) {
+    return nan_f();
+  }
+  let magnitude = byte & 0x7fu;
+  let bits = select((magnitude << shift) + zero, bitcast<u32>(f32(magnitude) * unit), magnitude < 1u << (23u - shift));
+  return bitcast<f32>(((byte & 0x80u) << 24u) | bits);
+}
+
+// What is too large becomes NaN.
+fn f8fnuz_from_f(x: f32, shift: u32, zero: u32, units: f32) -> u32 {
+  let bits = bitcast<u32>(x);
+  let magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) {
+    return 0x80u;
+  }
+  let byte = f8_from_f(bitcast<f32>(magnitude), shift, zero, units, 0x80u);
+  return select(byte | ((bits >> 24u) & 0x80u), 0u, byte == 0u);
+}
+
+fn f_from_f8e4m3fnuz(byte: u32) -> f32 {
+  return f_from_f8fnuz(byte, 20u, 0x3b800000u, 0.0009765625);
+}
+
+fn f8e4m3fnuz_from_f(x: f32) -> u32 {
+  return f8fnuz_from_f(x, 20u, 0x3b800000u, 1024.0);
+}
+
+fn f_from_f8e5m2fnuz(byte: u32) -> f32 {
+  return f_from_f8fnuz(byte, 21u, 0x37800000u, 0.00000762939453125);
+}
+
+fn f8e5m2fnuz_from_f(x: f32) -> u32 {
+  return f8fnuz_from_f(x, 21u, 0x37800000u, 131072.0);
+}
+
 // f32 values as the 16-bit types would hold them, for ops that round between steps. In integers:
 // drivers remove a conversion to native halves and back.
 fn round_f16_f(x: f32) -> f32 {

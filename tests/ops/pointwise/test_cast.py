@@ -56,7 +56,10 @@ def test_unsigned(dtype):
     assert_same(values.to(dtype).to("webgpu").float(), values.float())
 
 
-FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]
+FLOAT8 = [
+    *(torch.float8_e4m3fn, torch.float8_e5m2),
+    *(torch.float8_e4m3fnuz, torch.float8_e5m2fnuz),
+]
 
 
 @pytest.mark.parametrize("target", DTYPES, ids=str)
@@ -102,7 +105,7 @@ def test_float8_e4m3fn_has_no_infinity():
     assert torch.equal(actual.cpu(), values.sign().bfloat16() * 448)
 
 
-@pytest.mark.parametrize("dtype", [*DTYPES, torch.complex128, torch.float8_e5m2], ids=str)
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.complex128, *FLOAT8], ids=str)
 def test_fill(dtype):
     expected = torch.zeros(13, dtype=dtype)
     actual = torch.zeros(13, dtype=dtype, device="webgpu")

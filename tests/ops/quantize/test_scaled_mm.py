@@ -6,8 +6,9 @@ from common import DEVICE, check_error, error_text, to_device
 from torch.nn.functional import ScalingType, scaled_mm
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
-TYPES = [E4M3, E5M2]
-OUT = [torch.float32, torch.float16, torch.bfloat16, E4M3, E5M2]
+E4M3FNUZ, E5M2FNUZ = torch.float8_e4m3fnuz, torch.float8_e5m2fnuz
+TYPES = [E4M3, E5M2, E4M3FNUZ, E5M2FNUZ]
+OUT = [torch.float32, torch.float16, torch.bfloat16, *TYPES]
 
 
 def matrices(m, n, k, types=(E4M3, E4M3)):
@@ -29,6 +30,7 @@ def check(function, *args, **kwargs):
     assert actual.device.type == "webgpu"
     assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
     steps = {E4M3: 2**-3, E5M2: 2**-2, torch.float32: 2e-6, torch.float16: 2**-10}
+    steps |= {E4M3FNUZ: 2**-3, E5M2FNUZ: 2**-2}
     rtol = steps.get(expected.dtype, 2**-7)
     torch.testing.assert_close(actual.cpu().float(), expected.float(), rtol=rtol, atol=rtol * 2)
 
