@@ -169,6 +169,16 @@ def test_large_numbers_beside_indices_wrap():
     assert torch.equal(compile(shifted)(x.to(DEVICE)).cpu(), shifted(x))
 
 
+def test_indices_as_floats_are_rounded():
+    def rounded(x):
+        i = torch.arange(x.numel(), device=x.device)
+        return i.float().to(torch.int64) - x, (i.float() * i.float()).to(torch.int64) + x
+
+    x = torch.zeros(2**24 + 10, dtype=torch.int64)
+    for one, other in zip(compile(rounded)(x.to(DEVICE)), rounded(x), strict=True):
+        assert torch.equal(one.cpu(), other)
+
+
 def test_index_that_wraps_is_checked_as_what_it_became():
     """Bounds of a sum before it wraps said that the index is never negative."""
 

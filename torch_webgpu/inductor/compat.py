@@ -284,16 +284,16 @@ def _is_unsupported_tensor(
 def _propagate_sympy(
     original: Callable[..., Any], self: Any, name: str, args: Any, kwargs: Any
 ) -> Any:
-    """Inductor computes with indices, such as those of arange, as with integers that never wrap. A
-    value that its type may not hold stays an op, which wraps."""
+    """Inductor computes with indices, such as those of arange, as with integers that never wrap and
+    are never rounded. A value that its type may not hold stays an op, which does that."""
     from torch._inductor.virtualized import V
 
-    from torch_webgpu.inductor.printer import may_wrap
+    from torch_webgpu.inductor.printer import may_change
 
     result = original(self, name, args, kwargs)
     if result.is_symbolic and "webgpu" in V.graph.device_types:
         ranges = dict(self.var_to_range)
-        if may_wrap(result.value.expr, result.value.dtype, ranges):
+        if may_change(result.value.expr, result.value.dtype, ranges):
             return self.fallback(name, args, kwargs)
     return result
 

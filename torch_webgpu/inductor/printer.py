@@ -67,22 +67,36 @@ def _computes_reals(expr: sympy.Expr) -> bool:
 
 # No index, and no size, is larger.
 _INDICES = ValueRanges(-(1 << 31), (1 << 31) - 1)
+# The integers that an f32 holds, each of them.
+_WHOLE_FLOATS = ValueRanges(-(1 << 24), 1 << 24)
 
 
-def may_wrap(
+def may_change(
     expr: Any, dtype: torch.dtype, ranges: Mapping[sympy.Symbol, ValueRanges[Any]]
 ) -> bool:
-    """Whether the value of an expression of indices may be one that its integer type cannot hold,
-    for `ranges` of its symbols. Indices alone do not pass int64, but with large numbers they may.
+    """Whether a type may not hold the value of an expression of indices, for `ranges` of its
+    symbols: integers wrap, and floats are rounded.
+
+    Indices alone do not pass int64, but with large numbers they may. They do not pass the whole
+    numbers of float32 unless the ranges say so: sizes that vary are taken for small.
     """
-    if not is_integer_type(dtype) or not isinstance(expr, sympy.Expr) or expr.is_number:
+    if not isinstance(expr, sympy.Expr) or expr.is_number:
+        return False
+    known = {s: ranges.get(s, _INDICES) & _INDICES for s in expr.free_symbols}
+    if dtype.is_floating_point:
+        return not any(r.upper == _INDICES.upper for r in known.values()) and not _lies_within(
+            bound_sympy(expr, known), _WHOLE_FLOATS
+        )
+    if not is_integer_type(dtype):
         return False
     if dtype == torch.int64 and all(int(n) in _INDICES for n in expr.atoms(sympy.Integer)):
         return False
-    known = {s: ranges.get(s, _INDICES) & _INDICES for s in expr.free_symbols}
-    bounds = bound_sympy(expr, known)
     info = torch.iinfo(dtype)
-    return not (bounds.lower >= info.min and bounds.upper <= info.max)
+    return not _lies_within(bound_sympy(expr, known), ValueRanges(info.min, info.max))
+
+
+def _lies_within(bounds: ValueRanges[Any], limits: ValueRanges[Any]) -> bool:
+    return bool(bounds.lower >= limits.lower and bounds.upper <= limits.upper)
 
 
 class _ConditionPrinter(ExprPrinter):
