@@ -169,6 +169,19 @@ def test_large_numbers_beside_indices_wrap():
     assert torch.equal(compile(shifted)(x.to(DEVICE)).cpu(), shifted(x))
 
 
+def test_int64_of_what_has_wrapped_stays_int64():
+    """Inductor computes in int32 where an index that never wraps would fit."""
+
+    def quotients(x):
+        i = torch.arange(x.numel(), device=x.device)
+        narrow = (i - 5).to(torch.uint32).to(torch.int64)
+        return narrow // 3, narrow % 100 + x, x[narrow % 100]
+
+    x = torch.zeros(100, dtype=torch.int64)
+    for one, other in zip(compile(quotients)(x.to(DEVICE)), quotients(x), strict=True):
+        assert torch.equal(one.cpu(), other)
+
+
 def test_indices_as_floats_are_rounded():
     def rounded(x):
         i = torch.arange(x.numel(), device=x.device)

@@ -77,6 +77,7 @@ def apply() -> None:
     _replace(ir.View, "dynamic_reshape_indexer", _dynamic_reshape_indexer)
     _replace(ir, "get_stride_order", _stride_order)
     _replace(ir.FlexibleLayout, "same_ordered", _same_ordered)
+    _replace(simd, "indexing_dtype_strength_reduction", _narrow_indices)
     _replace(simd.SIMDKernel, "_split_iteration_ranges", _split_ranges)
     _replace(sizevars.SizeVarAllocator, "guard_or_false", _guard_or_false)
     _replace(choices.InductorChoices, "reduction_split_factor", _split_factor)
@@ -296,6 +297,20 @@ def _propagate_sympy(
         if may_change(result.value.expr, result.value.dtype, ranges):
             return self.fallback(name, args, kwargs)
     return result
+
+
+def _narrow_indices(original: Callable[..., None], body: Any) -> None:
+    """Inductor computes in int32 what fits, and takes integers of other types for such as never
+    wrap: -5 of uint32 fits, what it has become does not. Beside these int64 stays."""
+    from torch._inductor.virtualized import V
+
+    def is_narrow(node: torch.fx.Node) -> bool:
+        dtypes = [arg for arg in node.args if isinstance(arg, torch.dtype)]
+        return any(is_integer(dtype) and dtype != torch.int64 for dtype in dtypes)
+
+    if "webgpu" in V.graph.device_types and any(map(is_narrow, body.get_nodes())):
+        return
+    original(body)
 
 
 def _has_exceeded_max_reads(original: Callable[..., bool], self: Any) -> bool:
