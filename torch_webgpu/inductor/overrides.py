@@ -78,7 +78,9 @@ def bounds_of(value: Any, dtype: torch.dtype) -> ValueRanges[Any]:
         return ValueRanges(0, 1)
     if not registers.is_integer(value.dtype):
         return _range_of(dtype)
-    return _within(_within(value.bounds & _range_of(value.dtype), value.dtype), dtype)
+    limits = _range_of(value.dtype)
+    is_apart = value.bounds.lower > limits.upper or value.bounds.upper < limits.lower
+    return _within(limits if is_apart else value.bounds & limits, dtype)
 
 
 class KnownNumbers:

@@ -65,7 +65,7 @@ def _computes_reals(expr: sympy.Expr) -> bool:
     return any(isinstance(part, sympy.Expr) and not is_integer(part) for part in parts)
 
 
-# No index, and no size, is larger.
+# No index is larger; other integers of the program may be.
 _INDICES = ValueRanges(-(1 << 31), (1 << 31) - 1)
 # The integers that an f32 holds, each of them.
 _WHOLE_FLOATS = ValueRanges(-(1 << 24), 1 << 24)
@@ -82,11 +82,11 @@ def may_change(
     """
     if not isinstance(expr, sympy.Expr) or expr.is_number:
         return False
-    known = {s: ranges.get(s, _INDICES) & _INDICES for s in expr.free_symbols}
+    known = {s: ranges.get(s, _INDICES) for s in expr.free_symbols}
+    known = {s: r if symbol_is_type(s, HOST_INTEGERS) else r & _INDICES for s, r in known.items()}
     if dtype.is_floating_point:
-        return not any(r.upper == _INDICES.upper for r in known.values()) and not _lies_within(
-            bound_sympy(expr, known), _WHOLE_FLOATS
-        )
+        is_known = all(r.upper < _INDICES.upper for r in known.values())
+        return is_known and not _lies_within(bound_sympy(expr, known), _WHOLE_FLOATS)
     if not is_integer_type(dtype):
         return False
     if dtype == torch.int64 and all(int(n) in _INDICES for n in expr.atoms(sympy.Integer)):
