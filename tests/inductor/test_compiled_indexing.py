@@ -1,10 +1,14 @@
 """Indices that are data: gathers, scatters, embeddings, and their errors."""
 
+import random
+
 import pytest
 import torch
 from compiled import DEVICE, check, compile
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 F = torch.nn.functional
+aten = torch.ops.aten
 
 
 def randn(*shape):
@@ -151,3 +155,43 @@ def test_indices_of_triangles():
 
     check(pairs, x, fullgraph=True)
     check(pairs, x, fullgraph=True, dynamic=True)
+
+
+def test_operator_with_transposed_indices():
+    """Of complex numbers it is an operator, whose strides compiled modules assert."""
+    x = torch.randn(4, 3, dtype=torch.complex64, device=DEVICE)
+    for shape, order in (((7, 5), (1, 0)), ((7, 5, 2), (2, 0, 1)), ((1, 6), (1, 0))):
+        places = torch.randint(0, 3, shape, device=DEVICE).permute(order)
+        check(lambda x, i: (x[i], x[:, i], x[i, i]), x, places, exact=True)
+
+
+def test_fake_results_lie_as_real_ones():
+    compile(lambda x: x + 1)(torch.ones(2, device=DEVICE))  # installs the rules
+    choose = random.Random(0)
+    fake_mode = FakeTensorMode()
+
+    def permuted(sizes, dtype):
+        order = choose.sample(range(len(sizes)), len(sizes))
+        back = [order.index(d) for d in range(len(sizes))]
+        return torch.zeros([sizes[d] for d in order], dtype=dtype, device=DEVICE).permute(back)
+
+    def strides(x):
+        return [stride for stride, size in zip(x.stride(), x.shape, strict=True) if size > 1]
+
+    for _ in range(100):
+        x = permuted([choose.choice([1, 2, 3]) for _ in range(choose.randint(1, 3))], torch.float32)
+        sizes = [choose.choice([1, 2, 5]) for _ in range(choose.randint(0, 3))]
+        indices = [
+            permuted([choose.choice([1, n]) for n in sizes], torch.int64)
+            if choose.random() < 0.6
+            else None
+            for _ in range(x.dim())
+        ]
+        if all(index is None for index in indices):
+            continue
+        real = aten.index.Tensor(x, indices)
+        with fake_mode:
+            faked = [index if index is None else fake_mode.from_tensor(index) for index in indices]
+            fake = aten.index.Tensor(fake_mode.from_tensor(x), faked)
+        assert fake.shape == real.shape
+        assert strides(fake) == strides(real)

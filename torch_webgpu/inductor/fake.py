@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._prims_common import suggest_memory_format
+from torch._prims_common import (
+    compute_elementwise_output_logical_to_physical_perm,
+    suggest_memory_format,
+)
 from torch.fx.operator_schemas import normalize_function
 
 from torch_webgpu import _torch_versions
@@ -24,6 +27,7 @@ def install() -> None:
         aten._convolution.default: _convolution,
         aten.convolution_backward.default: _convolution,
         aten.nonzero.default: _nonzero,
+        aten.index.Tensor: _index,
     }
     for op, rule in _torch_versions.listed_in(table, rules).items():
         table[op] = _on_webgpu(table[op], rule)
@@ -76,6 +80,34 @@ def _empty(like: torch.Tensor, memory_format: torch.memory_format) -> torch.Tens
 def _nonzero(result: torch.Tensor, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
     """Row by row; CUDA's result has strides (1, n)."""
     return result.new_empty(result.shape)
+
+
+def _index(result: torch.Tensor, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
+    """As the tensor and the indices lie. PyTorch's own function asks the tensor alone, so that the
+    CPU's results differ from its guess too."""
+    x, given = args
+    indices = [index for index in given if index is not None]
+    if any(index.dtype in (torch.bool, torch.uint8) for index in indices):
+        return result  # of places that data decide, in order
+    places = [d for d, index in enumerate(given) if index is not None]
+    rest = [d for d in range(x.dim()) if d not in places]
+    # Indices of dimensions that are not neighbours come first.
+    first = places[0] if places[-1] - places[0] + 1 == len(places) else 0
+    before, after = rest[:first], rest[first:]
+    indices = list(torch.broadcast_tensors(*indices))
+    strides = [
+        *(x.stride(d) for d in before),
+        *[0] * indices[0].dim(),
+        *(x.stride(d) for d in after),
+    ]
+    shape = result.shape
+    operands = [torch.empty_strided(shape, strides, dtype=x.dtype, device=x.device)]
+    for index in indices:
+        own = [*[0] * len(before), *index.stride(), *[0] * len(after)]
+        operands.append(torch.empty_strided(shape, own, dtype=index.dtype, device=x.device))
+    order, _ = compute_elementwise_output_logical_to_physical_perm(*operands)
+    dense = torch.empty([shape[d] for d in order], dtype=x.dtype, device=x.device)
+    return dense.permute([order.index(d) for d in range(len(order))])
 
 
 def _fft_c2c(
