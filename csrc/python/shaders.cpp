@@ -27,8 +27,8 @@ constexpr DType native_dtypes[] = {DType::kF32,  DType::kF16, DType::kBF16, DTyp
                                    DType::kI32,  DType::kI16, DType::kI8,   DType::kU8,
                                    DType::kBool, DType::kC64};
 // Converted only.
-constexpr DType stored_dtypes[] = {DType::kF64,        DType::kU16,    DType::kU32,
-                                   DType::kF8E4M3,     DType::kF8E5M2, DType::kF8E4M3FNUZ,
+constexpr DType stored_dtypes[] = {DType::kF64,       DType::kU16,    DType::kU32,
+                                   DType::kF8E4M3,    DType::kF8E5M2, DType::kF8E4M3FNUZ,
                                    DType::kF8E5M2FNUZ};
 constexpr DType raw_dtypes[] = {DType::kBits8, DType::kBits16, DType::kBits32, DType::kBits64,
                                 DType::kBits128};

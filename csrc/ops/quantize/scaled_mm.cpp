@@ -140,8 +140,7 @@ Tensor& scaled_mm_v2_out(const Tensor& self, const Tensor& mat2, ScaleList scale
   const auto is_plain = [](at::IntArrayRef swizzle) {
     return std::all_of(swizzle.begin(), swizzle.end(), [](int64_t order) { return order == 0; });
   };
-  TORCH_CHECK_VALUE(is_plain(swizzle_a) && is_plain(swizzle_b),
-                    "webgpu does not support swizzle.");
+  TORCH_CHECK_VALUE(is_plain(swizzle_a) && is_plain(swizzle_b), "webgpu does not support swizzle.");
   if (is_whole) {
     TORCH_CHECK_VALUE(a.scale.numel() == 1, "scale_a must have 1 Float element");
     TORCH_CHECK_VALUE(b.scale.numel() == 1, "scale_b must have 1 Float element");
