@@ -1,11 +1,12 @@
 // Depthwise convolutions, and their gradients of the input, where the channels of images are innermost: each channel has a
-// filter of its own. An invocation computes a vector of neighbouring channels at four neighbouring positions of a line, or of two lines (`two`). It loads
-// the vectors of a line of B that these meet, and adds each to the sums of all positions that it reaches. The filters are
-// staged in workgroup memory.
+// filter of its own. An invocation computes a vector of neighbouring channels at four neighbouring positions of a line, or
+// of two lines (`two`). It loads the vectors of a line of B that these meet, and adds each to the sums of all positions that
+// it reaches. The filters are staged in workgroup memory.
 //
-// With form `output`, tap t of position h in a group meets element h * step + t of B, counted from the first that the group
-// meets. With form `input` it meets element (h + odd - t) / step + `reach`, where that is a whole number. A group starts at a
-// multiple of the stride.
+// The lines of B that a group of positions meets are numbered from 0 on, and so are the elements of a line (`met`). With form
+// `output`, tap t of position h in the group meets number h * step + t. With form `input` it meets number
+// (h + odd - t) / step + reach, where the quotient is a whole number, with reach = floor((taps - 1 - odd) / step): the last tap
+// of position 0 meets number 0 or none. A group starts at a multiple of the stride.
 //
 // @operand c: out {bits128}
 // @operand a: in float
@@ -43,7 +44,7 @@ const fours = across * kParts; // groups of four channels of a workgroup
 // [tap][group of four channels]
 var<workgroup> weights: array<vec4<f32>, taps_y * taps_z * fours>;
 
-// The quotient of the distance from the last tap to the first, rounded down where it is negative, too.
+// floor((taps - 1 - odd) / step), which is -1 for one tap and odd 1: division of i32 would round to 0.
 const reach_y = (i32(taps_y) - 1 - i32(odd_y) + i32(step_y)) / i32(step_y) - 1;
 const reach_z = (i32(taps_z) - 1 - i32(odd_z) + i32(step_z)) / i32(step_z) - 1;
 
@@ -53,7 +54,7 @@ const reach_z = (i32(taps_z) - 1 - i32(odd_z) + i32(step_z)) / i32(step_z) - 1;
 @if(input) const columns_met = reach_z + i32((wide - 1u + odd_z) / step_z) + 1;
 @else const columns_met = i32((wide - 1u) * step_z + taps_z);
 
-// The tap of position h that meets line r, beyond 0 to taps_y - 1 where none does.
+// The tap of position h that meets line r. Outside 0 to taps_y - 1: none does.
 fn tap_y(r: i32, h: i32) -> i32 {
   @if(input) return h + i32(odd_y) - i32(step_y) * (r - reach_y);
   @else return r - h * i32(step_y);
@@ -64,7 +65,7 @@ fn tap_z(i: i32, w: i32) -> i32 {
   @else return i - w * i32(step_z);
 }
 
-// Of the first line or column that a group met which starts at `at`.
+// The place in B of number 0, for a group of positions that starts at `at`.
 fn first_met(at: u32, step: u32, padding: u32, reach: i32) -> i32 {
   @if(input) return i32(at / step + padding / step) - reach;
   @else return i32(at * step) - i32(padding);

@@ -170,7 +170,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     for (var w = 0u; w < wide; w++) {
       y[w] = load_a(p.a_at + found_vector + (line_of_y + min(z0 + w, width - 1u) * p.a_column) / lanes);
     }
-    // Lines of taps beyond the last one are added up, and not stored.
+    // Lines of taps beyond the last one are added up, from lines that exist, and not stored.
     let at = digits.y * p.stride.y + first_line - p.padding.y;
     sums0 = add_line(sums0, y, width - z0, image, at, first_z);
     @if(!one) sums1 = add_line(sums1, y, width - z0, image, at + 1u, first_z);

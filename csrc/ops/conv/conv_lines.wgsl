@@ -66,8 +66,8 @@ fn find_starts(place: Gathered, t: u32) {
   }
 }
 
-// Where four neighbouring positions are loaded together, those of a group are stored `groups_along` rows apart, so that
-// invocations with neighbouring groups store to different banks.
+// A row of y_staged holds the filters of one position. Where an invocation loads a group of four neighbouring positions, it
+// stores them to rows that lie `groups_along` apart, so that invocations with neighbouring groups store to different banks.
 const groups_along = segment / together;
 
 fn row_in_segment(position: u32) -> u32 {
@@ -75,7 +75,7 @@ fn row_in_segment(position: u32) -> u32 {
   @else return position;
 }
 
-// Between the rows of neighbouring positions of a group.
+// The distance between the rows of neighbouring positions of a group.
 @if(a_is_bits128 && a_along_k) const next_row = groups_along;
 @else const next_row = 1u;
 

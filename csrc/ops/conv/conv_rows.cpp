@@ -31,9 +31,9 @@ using ConvParams = kernels::conv_product::Params;
 constexpr int64_t kRows = 64; // of C in a tile
 constexpr int64_t kMostTaps = 9;
 constexpr int64_t kBlock = 16; // channels that are staged at a time
-// Invocations of a workgroup, and how long they take, in percent of the time that as many take in
-// the largest one. There is one workgroup on a processor of an H200: with four subgroups it waits
-// for loads.
+// Invocations of a workgroup, and how long a product takes an invocation, in percent of its time in
+// the largest workgroup (H200). Workgroup memory has room for one on a processor, so that four
+// subgroups alone wait for their loads.
 struct Size {
   int64_t invocations, slowness;
 };
@@ -96,11 +96,11 @@ std::optional<Plan> new_plan(const Gemm& g, const ShaderTarget& target) {
   if (g.n / area * plan.plane >= int64_t{1} << 31) {
     return std::nullopt;
   }
-  // Durations are counted in blocks of channels of an invocation, of which a processor of an H200
-  // takes 128 in a microsecond.
+  // The unit of durations is a block of channels of an invocation. A processor of an H200 computes
+  // 128 of them in a microsecond.
   constexpr int64_t kMostPieces = 4;
   constexpr int64_t kOfDispatch = 800; // the second dispatch, which adds up the pieces of K
-  constexpr int64_t kOfSums = 6000;    // of these, stored or loaded, take as long as a block
+  constexpr int64_t kOfSums = 6000;    // as many sums are stored, or loaded, in a unit
   // Groups of four neighbours are stored as words where images consist of such.
   const int64_t unit = area % 4 == 0 ? 4 : 1;
   int64_t shortest = std::numeric_limits<int64_t>::max();

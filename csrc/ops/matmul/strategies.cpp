@@ -422,9 +422,9 @@ bool accepts(const Product& product, const Strategy& row, const ShaderTarget& ta
          (b_has_groups(product, 4) || has_copy(g.b.transposed(), g.n, g.m, product.b_along_k));
 }
 
-// A tile, and how long its products take beside those of 128 x 128: figures of an H200, in percent,
-// with one, two, or at least three tiles for each processor. Convolutions, which wait for what they
-// gather, have figures of their own.
+// A tile, and how long its products take, in percent of those of 128 x 128 where a processor has
+// two tiles or more: figures of an H200, with one, two, or at least three tiles for each processor.
+// Convolutions, which wait for what they gather, have figures of their own.
 struct Candidate {
   Strategy::Tile tile;
   std::array<int64_t, 3> slowness;
@@ -1281,7 +1281,8 @@ int cost(const Product& product, const Strategy&, const ShaderTarget&) {
   return g.conv != nullptr && !g.conv->grouped && has_one_channel(g) ? 0 : kNever;
 }
 
-// Lines of positions that an invocation computes.
+// Lines of positions that an invocation computes: two where a group of positions must start at a
+// multiple of a stride of 2, and for float32, where registers hold the sums of 2 x 4 vectors.
 int64_t high(const Gemm& g) {
   const auto& conv = g.conv->params;
   const bool in_pairs = g.conv->form == kernels::conv_product::Form::input && conv.stride[1] == 2;
@@ -1323,10 +1324,10 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   run<kernel::Regions>(launch, p, dispatch);
 }
 
-// Lines of taps that an invocation adds up: as many as registers hold the sums of. Halves are
-// unpacked into further registers.
+// Lines of taps that an invocation adds up: as many as the registers of an H200 hold the sums of.
+// Halves are unpacked into further registers.
 int64_t lines_together(const Gemm& g) {
-  const int64_t sums = lanes(g) == 4 ? 56 : 36;
+  const int64_t sums = lanes(g) == 4 ? 56 : 36; // float32 numbers
   const int64_t lines = g.conv->params.tap_plane[0] / g.conv->params.tap_row[0];
   const int64_t most = std::clamp<int64_t>(sums / (taps_of_line(g) * lanes(g)), 1, 3);
   return ceil_div(lines, ceil_div(lines, std::min(most, lines)));
