@@ -482,6 +482,24 @@ def test_optimizers_that_count_on_the_host(name):
     step()
 
 
+def test_steps_with_closures_are_checked_before_there_are_gradients():
+    weight = torch.randn(3, device=DEVICE, requires_grad=True)
+    optimizer = torch.optim.Adam([weight])
+
+    def closure():
+        loss = weight.square().sum()
+        loss.backward()
+        return loss
+
+    def step():
+        optimizer.zero_grad()
+        optimizer.step(closure)
+
+    step()
+    with pytest.raises(RuntimeError, match="capturable is False"):
+        capture(step)
+
+
 def test_wrong_kinds_of_arguments():
     with pytest.raises(TypeError, match=r"torch\.webgpu\.Graph"):
         torch.webgpu.graph(None)

@@ -456,15 +456,15 @@ def fastest(monkeypatch):
     return choose
 
 
-# The rows of the table for convolutions of float32 with a stride. Gradients of weights are not
-# tuned.
+# The rows of the table for convolutions of float32 with a stride, but for those of depthwise ones.
+# Gradients of weights are not tuned.
 WINOGRAD = "convolution_winograd"
 STRATEGIES = [
     name
     for name, *_ in _C._product_strategies()
     if name.startswith("convolution")
     and name != WINOGRAD
-    and not name.endswith(("f16", "taps", "lines"))
+    and not name.endswith(("f16", "taps", "lines", "depthwise", "depthwise_weight"))
 ]
 
 

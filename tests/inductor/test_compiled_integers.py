@@ -216,8 +216,8 @@ BOUNDS = {
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d != torch.int64], ids=str)
 @pytest.mark.parametrize("name", BOUNDS)
 def test_bounds_that_do_not_fit(dtype, name):
-    """As in eager mode, which raises, wraps (-255 to -1 of uint8) or takes the nearest that fits (since
-    torch 2.15). Inductor wraps all of them."""
+    """As in eager mode, which raises, wraps (-255 to -1 of uint8) or, since torch 2.15, takes the
+    nearest that fits. Inductor wraps all of them."""
     info = torch.iinfo(dtype)
     for bound in (info.min - 1, info.max + 1, info.max + 45, 2 * info.min - 3):
         if info.min <= bound <= info.max:

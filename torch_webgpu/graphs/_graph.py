@@ -31,9 +31,13 @@ def graph_pool_handle() -> PoolHandle:
     return _C.graph_pool()
 
 
-def _check_capturable(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+def _check_capturable(
+    optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    if all(p.grad is None for p in parameters):
+    # A closure makes gradients within the step.
+    has_closure = any(callable(value) for value in (*args[1:], *kwargs.values()))
+    if not has_closure and all(p.grad is None for p in parameters):
         return  # such a step does nothing
     if not all(group.get("capturable", True) for group in optimizer.param_groups):
         raise RuntimeError(

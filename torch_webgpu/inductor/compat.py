@@ -467,8 +467,8 @@ def _unfold(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _bounded(original: Callable[..., Any], x: Any, bound: Any) -> Any:
-    """A bound that the integers' type does not have is taken as in eager mode. Inductor wraps it, so
-    that `clamp(max=256)` of uint8 became `clamp(max=0)`."""
+    """A bound that the integers' type does not have is taken as in eager mode. Inductor wraps it:
+    `clamp(max=256)` of uint8 became `clamp(max=0)`."""
     is_number = isinstance(bound, int) and not isinstance(bound, bool)
     if is_number and _is_on_device(x) and is_integer(x.get_dtype()):
         bound = _torch_versions.fitting_bound(bound, x.get_dtype())
