@@ -1066,3 +1066,24 @@ def test_errors_within_libraries_name_the_caller(tmp_path):
     shapes = {"x": {0: torch.export.Dim("n", max=4)}}
     with pytest.raises(RuntimeError, match=wanted):
         torch.webgpu.export(forward, [torch.randn(4)], tmp_path / "m.twg", dynamic_shapes=shapes)
+
+
+def test_a_step_that_another_change_hides(tmp_path):
+    """From the second call on the step decays `other`, which each call changes anyway."""
+    first, other = (torch.ones(3, device="webgpu", requires_grad=True) for _ in range(2))
+    optimizer = torch.optim.SGD([first, other], lr=0.1, weight_decay=0.5)
+
+    def train(x):
+        optimizer.zero_grad(set_to_none=False)
+        (first * x).sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            other.clamp_(-1, 1)
+        loss = (other * x).sum()
+        loss.backward()
+        return {"loss": loss}
+
+    state = {"parameters": {"first": first, "other": other}, "optimizer": optimizer}
+    inputs = {"x": torch.ones(3, device="webgpu")}
+    with pytest.raises(RuntimeError, match="'other' of 'parameters' depends on whether"):
+        torch.webgpu.export(train, inputs, tmp_path / "hidden.twg", state=state)

@@ -1,5 +1,6 @@
 """Which memory a call reads and writes, step by step."""
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import getitem
 from typing import Any, NamedTuple
@@ -48,9 +49,9 @@ class Flow(NamedTuple):
     lasting: Places  # those from before the call
 
     @property
-    def changed(self) -> Places:
-        """What it writes of what lasts."""
-        return frozenset().union(*(step.writes for step in self.steps)) & self.lasting
+    def changed(self) -> Counter[Hashable]:
+        """How often it writes what it writes of what lasts."""
+        return Counter(x for step in self.steps for x in step.writes if x in self.lasting)
 
 
 class Reached(NamedTuple):

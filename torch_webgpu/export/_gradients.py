@@ -8,6 +8,7 @@ hold is followed through all that the function does.
 """
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -92,7 +93,8 @@ class Gradients:
                     "which outputs a call has depends on whether one before has left gradients. "
                     + _KEPT
                 )
-            if differing := _kept_by(flow, state) ^ kept:
+            now = _kept_by(flow, state)
+            if differing := {x for x in now.keys() | kept.keys() if now[x] != kept[x]}:
                 raise KnownLineError(
                     f"whether a call changes {self._names(differing)} depends on whether one "
                     f"before has left gradients. {_KEPT}"
@@ -148,9 +150,11 @@ def _places(tensors: Iterable[torch.Tensor | None]) -> Places:
     return frozenset(place_of(x) for x in tensors if x is not None)
 
 
-def _kept_by(flow: Flow, gradients: Iterable[torch.Tensor | None]) -> Places:
-    """What a call changes besides gradients."""
-    return flow.changed - _places(gradients)
+def _kept_by(flow: Flow, gradients: Iterable[torch.Tensor | None]) -> Counter[Hashable]:
+    """What a call changes besides gradients, and how often: a parameter may be changed in any case,
+    and by a step of its optimizer where it has a gradient alone."""
+    places = _places(gradients)
+    return Counter({x: count for x, count in flow.changed.items() if x not in places})
 
 
 def _is_followed(leaf: torch.Tensor) -> bool:
