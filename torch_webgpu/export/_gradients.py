@@ -94,7 +94,7 @@ class Gradients:
                     + _KEPT
                 )
             now = _kept_by(flow, state)
-            if differing := {x for x in now.keys() | kept.keys() if now[x] != kept[x]}:
+            if differing := (now - kept) | (kept - now):
                 raise KnownLineError(
                     f"whether a call changes {self._names(differing)} depends on whether one "
                     f"before has left gradients. {_KEPT}"

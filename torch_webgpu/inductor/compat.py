@@ -17,7 +17,7 @@ from sympy import Integer, Pow
 
 from torch_webgpu import _torch_versions
 from torch_webgpu.inductor.interface import buffer_budget
-from torch_webgpu.inductor.registers import EAGER_ONLY, is_integer
+from torch_webgpu.inductor.registers import EAGER_ONLY, is_integer_type
 
 # Modules that ask utils.is_gpu for what is more than speed, or more than Triton. "webgpu" must not
 # be among Inductor's GPU_TYPES: that would ask for Triton, and break get_gpu_type() beside CUDA.
@@ -306,7 +306,7 @@ def _narrow_indices(original: Callable[..., None], body: Any) -> None:
 
     def is_narrow(node: torch.fx.Node) -> bool:
         dtypes = [arg for arg in node.args if isinstance(arg, torch.dtype)]
-        return any(is_integer(dtype) and dtype != torch.int64 for dtype in dtypes)
+        return any(is_integer_type(dtype) and dtype != torch.int64 for dtype in dtypes)
 
     if "webgpu" in V.graph.device_types and any(map(is_narrow, body.get_nodes())):
         return
@@ -470,7 +470,7 @@ def _bounded(original: Callable[..., Any], x: Any, bound: Any) -> Any:
     """A bound that the integers' type does not have is taken as in eager mode. Inductor wraps it:
     `clamp(max=256)` of uint8 became `clamp(max=0)`."""
     is_number = isinstance(bound, int) and not isinstance(bound, bool)
-    if is_number and _is_on_device(x) and is_integer(x.get_dtype()):
+    if is_number and _is_on_device(x) and is_integer_type(x.get_dtype()):
         bound = _torch_versions.fitting_bound(bound, x.get_dtype())
     return original(x, bound)
 

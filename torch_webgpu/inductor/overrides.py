@@ -4,7 +4,6 @@ Most ops go by the tables; those with rules of their own have a method. Every va
 with a dtype, whose kind says what it is in a register (`registers`).
 """
 
-import functools
 import math
 from typing import Any
 
@@ -20,10 +19,15 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from torch_webgpu import _torch_versions
 from torch_webgpu.inductor import registers, tables
-from torch_webgpu.inductor.printer import is_host_integer, is_integer, long_text
+from torch_webgpu.inductor.printer import (
+    is_host_integer,
+    is_integer,
+    lies_within,
+    long_text,
+    range_of,
+)
 
 _ON_TRUTH = frozenset({"logical_and", "logical_or", "logical_xor", "logical_not"})
-_INT32 = ValueRanges(-(1 << 31), (1 << 31) - 1)
 _INDICES_ARE_APART = _torch_versions.indices_are_apart()
 # Ops of which it is known what their result lies between, if it does not wrap.
 _BOUNDED = frozenset(
@@ -53,17 +57,10 @@ def as_register(value: Any, dtype: torch.dtype) -> str:
     return registers.literal(value, dtype)
 
 
-@functools.cache
-def _range_of(dtype: torch.dtype) -> ValueRanges[Any]:
-    info = torch.iinfo(dtype)
-    return ValueRanges(info.min, info.max)
-
-
 def _within(bounds: ValueRanges[Any], dtype: torch.dtype) -> ValueRanges[Any]:
     """Bounds of an integer before it wraps as those of what an integer type holds."""
-    limits = _range_of(dtype)
-    fits = bounds.is_int and bounds.lower >= limits.lower and bounds.upper <= limits.upper
-    return bounds if fits else limits
+    limits = range_of(dtype)
+    return bounds if bounds.is_int and lies_within(bounds, limits) else limits
 
 
 def bounds_of(value: Any, dtype: torch.dtype) -> ValueRanges[Any]:
@@ -73,12 +70,13 @@ def bounds_of(value: Any, dtype: torch.dtype) -> ValueRanges[Any]:
     if not isinstance(value, CSEVariable):
         is_number = isinstance(value, (int, sympy.Integer))
         number = registers.wrap_number(int(value), dtype) if is_number else None
-        return _range_of(dtype) if number is None else ValueRanges.wrap(number)
+        return range_of(dtype) if number is None else ValueRanges.wrap(number)
     if value.dtype == torch.bool:
         return ValueRanges(0, 1)
-    if not registers.is_integer(value.dtype):
-        return _range_of(dtype)
-    limits = _range_of(value.dtype)
+    if not registers.is_integer_type(value.dtype):
+        return range_of(dtype)
+    limits = range_of(value.dtype)
+    # Ranges without a common number have no intersection, which raises.
     is_apart = value.bounds.lower > limits.upper or value.bounds.upper < limits.lower
     return _within(limits if is_apart else value.bounds & limits, dtype)
 
@@ -139,7 +137,7 @@ class WgslOverrides(DefaultHandler):
             is_bool = compute == torch.bool or tables.gives_bool(name)
             return emit(text if is_bool else registers.convert(text, compute, result), result)
         bounds = None
-        if name in _BOUNDED and registers.is_integer(result):
+        if name in _BOUNDED and registers.is_integer_type(result):
             found = getattr(_RANGES, name)(*(bounds_of(arg, compute) for arg in args))
             bounds = _within(found, result)
         return emit(registers.wrap(text, result), result, bounds)
@@ -171,7 +169,7 @@ class WgslOverrides(DefaultHandler):
                 variable = emit(text, dtype)
             V.kernel.finite_numbers.add(str(variable))
             return variable
-        if registers.is_integer(dtype):
+        if registers.is_integer_type(dtype):
             return emit(text, dtype, bounds_of(value, dtype))
         return emit(text, torch.float32 if dtype in registers.HALVES else dtype)
 
@@ -215,7 +213,7 @@ class WgslOverrides(DefaultHandler):
         held = torch.float32 if dtype in registers.HALVES else dtype
         if isinstance(x, CSEVariable) and text == str(x) and x.dtype == held:
             return x
-        return emit(text, held, bounds_of(x, dtype) if registers.is_integer(dtype) else None)
+        return emit(text, held, bounds_of(x, dtype) if registers.is_integer_type(dtype) else None)
 
     def to_dtype_bitcast(
         self, x: CSEVariable, dtype: torch.dtype, src_dtype: torch.dtype
@@ -236,7 +234,9 @@ class WgslOverrides(DefaultHandler):
     def where(self, condition: CSEVariable, a: Any, b: Any) -> CSEVariable:
         dtype = promote_types([a, b])
         no, yes = as_register(b, dtype), as_register(a, dtype)
-        bounds = bounds_of(a, dtype) | bounds_of(b, dtype) if registers.is_integer(dtype) else None
+        bounds = None
+        if registers.is_integer_type(dtype):
+            bounds = bounds_of(a, dtype) | bounds_of(b, dtype)
         return emit(f"select({no}, {yes}, {as_register(condition, torch.bool)})", dtype, bounds)
 
     def sub(self, a: Any, b: Any) -> CSEVariable:
@@ -362,7 +362,7 @@ def _fits_32_bits(expr: sympy.Expr) -> bool:
 
     def fits(part: sympy.Expr) -> bool:
         bounds = bound_sympy(part, ranges)
-        return bounds.lower >= _INT32.lower and bounds.upper <= _INT32.upper
+        return lies_within(bounds, range_of(torch.int32))
 
     parts = sympy.preorder_traversal(expr)
     return all(fits(part) for part in parts if isinstance(part, sympy.Expr) and is_integer(part))

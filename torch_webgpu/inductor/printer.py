@@ -1,5 +1,6 @@
 """Index expressions, which are sympy's, as WGSL."""
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,8 +11,7 @@ from torch.utils._sympy.printers import ExprPrinter
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from torch_webgpu.inductor.registers import is_integer as is_integer_type
-from torch_webgpu.inductor.registers import literal
+from torch_webgpu.inductor.registers import is_integer_type, literal
 
 HOST_INTEGERS = (SymT.SIZE, SymT.UNBACKED_INT, SymT.PRECOMPUTED_SIZE)
 _KNOWN_TO_THE_HOST = (*HOST_INTEGERS, SymT.FLOAT, SymT.UNBACKED_FLOAT)
@@ -86,16 +86,22 @@ def may_change(
     known = {s: r if symbol_is_type(s, HOST_INTEGERS) else r & _INDICES for s, r in known.items()}
     if dtype.is_floating_point:
         is_known = all(r.upper < _INDICES.upper for r in known.values())
-        return is_known and not _lies_within(bound_sympy(expr, known), _WHOLE_FLOATS)
+        return is_known and not lies_within(bound_sympy(expr, known), _WHOLE_FLOATS)
     if not is_integer_type(dtype):
         return False
     if dtype == torch.int64 and all(int(n) in _INDICES for n in expr.atoms(sympy.Integer)):
         return False
+    return not lies_within(bound_sympy(expr, known), range_of(dtype))
+
+
+@functools.cache
+def range_of(dtype: torch.dtype) -> ValueRanges[Any]:
+    """What an integer type holds."""
     info = torch.iinfo(dtype)
-    return not _lies_within(bound_sympy(expr, known), ValueRanges(info.min, info.max))
+    return ValueRanges(info.min, info.max)
 
 
-def _lies_within(bounds: ValueRanges[Any], limits: ValueRanges[Any]) -> bool:
+def lies_within(bounds: ValueRanges[Any], limits: ValueRanges[Any]) -> bool:
     return bool(bounds.lower >= limits.lower and bounds.upper <= limits.upper)
 
 

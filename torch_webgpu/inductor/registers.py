@@ -95,7 +95,7 @@ def wrap(text: str, dtype: torch.dtype) -> str:
     return _WRAP[dtype].format(text) if dtype in _WRAP else text
 
 
-def is_integer(dtype: torch.dtype) -> bool:
+def is_integer_type(dtype: torch.dtype) -> bool:
     return dtype in _KINDS and kind_of(dtype) in "il"
 
 

@@ -249,7 +249,6 @@ bool accepts(const Product& product, const Strategy&, const ShaderTarget& target
 }
 
 int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
-  constexpr int kNever = 101; // but where it is forced
   constexpr int64_t kFewestRows = 48;
   // With shorter sums an H200 takes longer to stage and to store than the other kernel, whose tiles
   // have no columns between lines.

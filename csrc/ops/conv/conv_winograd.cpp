@@ -253,7 +253,6 @@ bool accepts(const Product& product, const Strategy&, const ShaderTarget& target
 // Products and elements that are stored and loaded again are compared with the products of the
 // other kernels. Called for products that the algorithm does not take, too.
 int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
-  constexpr int kNever = 101; // but where it is forced
   const bool software = is_software(target);
   // Below so many products several dispatches in place of one do not pay.
   const int64_t fewest = software ? int64_t{1} << 22 : int64_t{1} << 24;

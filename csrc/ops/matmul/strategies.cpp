@@ -263,7 +263,6 @@ bool accepts(const Product& product, const Strategy& row, const ShaderTarget& ta
 }
 
 int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
-  constexpr int kNever = 101;      // but where it is forced
   constexpr int64_t kLongest = 64; // products of a sum for each sum that there is
   constexpr int64_t kShort = 4096; // of any number of sums
   const Gemm& g = product.gemm;
@@ -1037,7 +1036,6 @@ bool accepts(const Product& product, const Strategy& row, const ShaderTarget& ta
 
 // Called for products that the kernel does not take, too.
 int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
-  constexpr int kNever = 101; // but where it is forced
   constexpr int64_t kFewSummed = 4;
   const Gemm& g = product.gemm;
   if (g.conv == nullptr || g.conv->grouped || g.conv->few.columns < kInvocations / 2) {
@@ -1187,7 +1185,6 @@ bool accepts(const Product& product, const Strategy& row, const ShaderTarget& ta
 
 // Called for products that the kernel does not take, too.
 int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
-  constexpr int kNever = 101; // but where it is forced
   const Gemm& g = product.gemm;
   // Of an invocation's sums, below which adding them up costs more than it saves.
   const int64_t shortest = is_software(target) ? 16 : 1;
@@ -1224,15 +1221,26 @@ constexpr int64_t kWide = 4; // positions along the width of an invocation
 
 int64_t lanes(const Gemm& g) { return 16 / static_cast<int64_t>(g.a.tensor->element_size()); }
 
+// Of channels.
+int64_t vectors_of(const Gemm& g) { return g.batch / lanes(g); }
+
 // Invocations of a workgroup with different channels.
 int64_t across(const Gemm& g) {
   constexpr int64_t kMostChannels = 32;
-  const auto vectors = static_cast<uint64_t>(std::min(kMostChannels, g.batch) / lanes(g));
-  return static_cast<int64_t>(std::bit_ceil(vectors));
+  const int64_t vectors = std::min(kMostChannels / lanes(g), vectors_of(g));
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(vectors)));
 }
 
+int64_t blocks_of_channels(const Gemm& g) { return ceil_div(vectors_of(g), across(g)); }
+
+int64_t lines_of_taps(const Gemm& g) {
+  return g.conv->params.tap_plane[0] / g.conv->params.tap_row[0];
+}
+
+bool is_weight(const Gemm& g) { return g.conv->form == kernels::conv_product::Form::weight; }
+
 bool has_one_channel(const Gemm& g) {
-  const int64_t summed = g.conv->form == kernels::conv_product::Form::weight ? g.n : g.k;
+  const int64_t summed = is_weight(g) ? g.n : g.k;
   return g.m == 1 && summed == g.conv->params.tap_volume[0];
 }
 
@@ -1247,19 +1255,16 @@ bool accepts(const Product& product, const Strategy& row, const ShaderTarget& ta
     return false;
   }
   const auto& conv = g.conv->params;
-  const uint32_t of_line = conv.tap_row[0];
-  const uint32_t of_plane = conv.tap_plane[0];
   const bool is_flat =
-      conv.tap_volume[0] == of_plane && conv.stride[0] == 1 && conv.padding[0] == 0;
-  if (!is_flat || of_line > kMostTaps || of_plane / of_line > kMostTaps || conv.stride[1] > 2 ||
-      conv.stride[2] > 2 || conv.dilation[1] != 1 || conv.dilation[2] != 1) {
+      conv.tap_volume[0] == conv.tap_plane[0] && conv.stride[0] == 1 && conv.padding[0] == 0;
+  if (!is_flat || conv.tap_row[0] > kMostTaps || lines_of_taps(g) > kMostTaps ||
+      conv.stride[1] > 2 || conv.stride[2] > 2 || conv.dilation[1] != 1 || conv.dilation[2] != 1) {
     return false;
   }
-  const bool is_weight = g.conv->form == kernels::conv_product::Form::weight;
-  const MatrixView& counted = is_weight ? g.a : g.c; // whose positions are counted
-  const int64_t outer = is_weight ? conv.a_outer : conv.c_outer;
+  const MatrixView& counted = is_weight(g) ? g.a : g.c; // whose positions are counted
+  const int64_t outer = is_weight(g) ? conv.a_outer : conv.c_outer;
   const int64_t positions = conv.position_volume[0];
-  const int64_t images = (is_weight ? g.k : g.n) / positions;
+  const int64_t images = (is_weight(g) ? g.k : g.n) / positions;
   // Of a dimension with one element the stride may be anything.
   const auto fits = [&](int64_t stride, int64_t size) {
     return size == 1 || stride % lanes(g) == 0;
@@ -1276,7 +1281,6 @@ bool accepts(const Product& product, const Strategy& row, const ShaderTarget& ta
 
 // Called for products that the kernels do not take, too.
 int cost(const Product& product, const Strategy&, const ShaderTarget&) {
-  constexpr int kNever = 101; // but where it is forced
   const Gemm& g = product.gemm;
   return g.conv != nullptr && !g.conv->grouped && has_one_channel(g) ? 0 : kNever;
 }
@@ -1296,7 +1300,6 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   const std::array<uint32_t, 4>& sizes = conv.few.sizes;
   const auto lines = u32(ceil_div<int64_t>(sizes[1], high(g)));
   const auto groups = u32(ceil_div<int64_t>(sizes[2], kWide));
-  const int64_t vectors = g.batch / lanes(g);
   const bool is_input = conv.form == kernels::conv_product::Form::input;
   const auto odd = [&](int d) {
     return is_input ? conv.params.padding[d] % conv.params.stride[d] : 0;
@@ -1316,9 +1319,9 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   p.grid_plane = divisor_words(lines * groups);
   p.grid_row = divisor_words(groups);
   p.sizes = sizes;
-  p.vectors = u32(vectors);
+  p.vectors = u32(vectors_of(g));
   p.n = u32(g.n / (int64_t{sizes[0]} * sizes[1] * sizes[2]) * p.grid_volume[0]);
-  p.tiles_m = u32(ceil_div(vectors, across(g)));
+  p.tiles_m = u32(blocks_of_channels(g));
   p.tiles_n = u32(ceil_div<int64_t>(p.n, kInvocations / across(g)));
   p.c_outer = conv.params.c_outer;
   run<kernel::Regions>(launch, p, dispatch);
@@ -1328,14 +1331,12 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
 // Halves are unpacked into further registers.
 int64_t lines_together(const Gemm& g) {
   const int64_t sums = lanes(g) == 4 ? 56 : 36; // float32 numbers
-  const int64_t lines = g.conv->params.tap_plane[0] / g.conv->params.tap_row[0];
+  const int64_t lines = lines_of_taps(g);
   const int64_t most = std::clamp<int64_t>(sums / (taps_of_line(g) * lanes(g)), 1, 3);
   return ceil_div(lines, ceil_div(lines, std::min(most, lines)));
 }
 
-int64_t blocks_of_lines(const Gemm& g) {
-  return ceil_div<int64_t>(g.conv->params.tap_plane[0] / taps_of_line(g), lines_together(g));
-}
+int64_t blocks_of_lines(const Gemm& g) { return ceil_div(lines_of_taps(g), lines_together(g)); }
 
 // Pieces of K are whole lines of positions.
 Strategy::Division divide_weight(const Product& product, const Strategy&,
@@ -1344,7 +1345,7 @@ Strategy::Division divide_weight(const Product& product, const Strategy&,
   constexpr int64_t kLeast = 2;     // groups of positions of an invocation
   const Gemm& g = product.gemm;
   const int64_t width = g.conv->params.position_row[0];
-  const int64_t blocks = ceil_div(g.batch / lanes(g), across(g)) * blocks_of_lines(g);
+  const int64_t blocks = blocks_of_channels(g) * blocks_of_lines(g);
   const int64_t groups = g.k / width * ceil_div(width, kWide);
   const int64_t most = groups / (kInvocations / across(g) * kLeast);
   const int64_t wanted = ceil_div(4 * processors(target), blocks);
@@ -1358,7 +1359,6 @@ void launch_weight(const ProductDispatch& dispatch, const Strategy&) {
   const auto& conv = g.conv->params;
   const uint32_t width = conv.position_row[0];
   const auto groups = u32(ceil_div<int64_t>(width, kWide));
-  const int64_t vectors = g.batch / lanes(g);
   kernel::Launch launch(g.op);
   bind_operands(launch, dispatch, {}, DType::kBits128, DType::kBits128);
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
@@ -1372,22 +1372,20 @@ void launch_weight(const ProductDispatch& dispatch, const Strategy&) {
   p.grid_volume = divisor_words(conv.position_volume[0] / width * groups);
   p.grid_plane = divisor_words(conv.position_plane[0] / width * groups);
   p.grid_row = divisor_words(groups);
-  p.lines = u32(conv.tap_plane[0] / taps_of_line(g));
-  p.vectors = u32(vectors);
-  p.tiles_m = u32(ceil_div(vectors, across(g)));
+  p.lines = u32(lines_of_taps(g));
+  p.vectors = u32(vectors_of(g));
+  p.tiles_m = u32(blocks_of_channels(g));
   p.tiles_n = u32(blocks_of_lines(g));
   p.a_outer = conv.a_outer;
   run<kernel::Regions>(launch, p, dispatch);
 }
 
 bool accepts_output(const Product& product, const Strategy& row, const ShaderTarget& target) {
-  return accepts(product, row, target) &&
-         product.gemm.conv->form != kernels::conv_product::Form::weight;
+  return accepts(product, row, target) && !is_weight(product.gemm);
 }
 
 bool accepts_weight(const Product& product, const Strategy& row, const ShaderTarget& target) {
-  return accepts(product, row, target) &&
-         product.gemm.conv->form == kernels::conv_product::Form::weight;
+  return accepts(product, row, target) && is_weight(product.gemm);
 }
 
 } // namespace depthwise
@@ -1427,7 +1425,6 @@ bool accepts(const Product& product, const Strategy& row, const ShaderTarget& ta
 
 // Called for products that the kernel does not take, too.
 int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
-  constexpr int kNever = 101; // but where it is forced
   constexpr int64_t kMostChannels = 4;
   constexpr int64_t kFewestFilters = 16;
   constexpr int64_t kFewestProducts = int64_t{1} << 24;

@@ -40,6 +40,9 @@ struct ProductDispatch {
 /// The most columns that kernels for few columns compute.
 inline constexpr int64_t kFewColumns = 8;
 
+/// The cost in a row of a product that it takes only where it is forced: above all others.
+inline constexpr int kNever = 101;
+
 struct Strategy {
   struct Tile {
     int64_t m, n, k; // of C, that a workgroup (of several tiles: an invocation) computes; step of K

@@ -2,7 +2,7 @@
 import type { DType } from "../dtype";
 import { NotImplementedError } from "../errors";
 import type { OptimizerStateDict } from "../optim";
-import { Tensor } from "../tensor";
+import { contiguousStrides, Tensor } from "../tensor";
 
 /** What a file may have, as `load` gives it. Maps and objects are dicts, arrays lists, null is None. */
 export type Saved =
@@ -122,7 +122,7 @@ class Pickle {
     this.op("Q");
     this.number(0);
     this.tuple(shape);
-    this.tuple(shape.map((_, k) => shape.slice(k + 1).reduce((a, n) => a * Math.max(n, 1), 1)));
+    this.tuple(contiguousStrides(shape));
     this.bytes.push(0x89);
     this.orderedDict();
     this.op("t");
@@ -253,10 +253,8 @@ function zipOf(entries: readonly [string, Uint8Array][]): Uint8Array {
     }
     const tail = new DataView(new ArrayBuffer(14));
     tail.setUint32(10, start, true);
-    const place = [
-      ...[Uint8Array.of(0x50, 0x4b, 1, 2, 20, 0), shared, new Uint8Array(tail.buffer), label],
-    ];
-    directory.push(...place);
+    const head = Uint8Array.of(0x50, 0x4b, 1, 2, 20, 0);
+    directory.push(head, shared, new Uint8Array(tail.buffer), label);
   }
   const begin = at;
   directory.forEach(add);
