@@ -416,6 +416,7 @@ struct GroupedProduct : ConvProduct {
       : ConvProduct(start(form, w, of_b, positions, geometry), geometry), a(std::move(of_a)),
         b(std::move(of_b)) {
     conv.grouped = true;
+    set(conv.phases.taps, spatial_sizes(w), 1);
     conv.params.channels = divisor_words(static_cast<uint32_t>(in_groups(w, channels)));
     gemm.b = gathered(b, geometry.groups, form != Form::weight); // along its channels
   }
@@ -518,7 +519,9 @@ struct GroupedInput : GroupedProduct {
                        copies ? grouped_images(y) : y, Form::input, w, w.size(0) / geometry.groups,
                        phases.sizes(), geometry) {
     conv.params.c_outer = static_cast<uint32_t>(x.stride(0));
-    conv.phases = phases.words();
+    if (phases.are_several()) {
+      conv.phases = phases.words();
+    }
     gemm.m = w.size(1);
     gemm.n = x.size(0) * numel(phases.sizes());
     gemm.c = by_positions(x, geometry.groups);

@@ -6,55 +6,93 @@
 // @operand a: in {bits128}
 // @operand b: in {bits128}
 
-import package::matmul::blocks::{StepPlace, step_place};
+import package::matmul::blocks::{StepPlace};
+@if(!(whole_taps && phased)) import package::matmul::blocks::{step_place};
 import package::matmul::gemm_store::{store_group};
 import package::matmul::gemm_matrix::{matrix_product, rows};
-import package::matmul::gemm_groups::{step_k, place_in_tile, load_group_b, base_of_a};
+import package::matmul::gemm_groups::{step_k, place_in_tile, line_of_group, load_group_b, base_of_a};
 import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_place};
 @if(!phased) import package::matmul::product::{banded_tile};
 import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_levels, position, b_at, is_inside};
 import package::conv::conv_groups::{Params, row_of_groups, column_of_groups, column_of_weight, place_in_groups, missing};
 import package::conv::conv_groups::{place_in_image, tile_in_phase};
+import package::conv::conv_steps::{Reach, TapStep, reach_of, tap_step, tap_step_after, place_in_step};
 // @require !blocked
 
-alias b_place_t = Gathered;
+@if(whole_taps) alias b_place_t = Reach;
+@else alias b_place_t = Gathered;
 
 // In the weight's gradient rows of B are positions, which groups of one step do not share.
 @if(weight) alias b_step_t = StepPlace;
+@elif(whole_taps) alias b_step_t = TapStep;
 @else alias b_step_t = Gathered;
+
+// Where each column of the tile lies in C.
+var<workgroup> column_places: array<u32, 128>;
+
+var<private> first_column: u32;
+
+fn start_tile(here: BandedTile, t: u32) {
+  first_column = here.n0;
+  column_places[t] = place_in_image(here.n0 + t, p.c_outer, p.c_column);
+}
+
+fn column_of_c(n: u32) -> u32 {
+  return column_places[n - first_column];
+}
+
+fn column_of_further(n: u32, strides: vec4<u32>) -> u32 {
+  return place_in_image(n, strides.w, strides.z);
+}
 
 fn column_of_b(batch: u32, n: u32) -> Gathered {
   return column_of_groups(p.b_at * 8u + batch * p.b_batch, n);
 }
 
 fn b_place(batch: u32, n0: u32, g: u32) -> b_place_t {
-  return column_of_b(batch, n0 + place_in_tile(g, b_along_k, 16u).x);
+  let column = column_of_b(batch, n0 + place_in_tile(g, b_along_k, 16u).x);
+  @if(whole_taps) return reach_of(column);
+  @else return column;
 }
 
 fn b_step(step: StepPlace, t: u32) -> b_step_t {
   @if(weight) return step;
+  @elif(whole_taps) return tap_step(step.k);
   @else {
     let k = step.k + t % 4u * 8u;
     return row_of_groups(k, k < step.end);
   }
 }
 
+fn b_step_after(before: b_step_t, step: StepPlace, t: u32) -> b_step_t {
+  @if(whole_taps) return tap_step_after(before);
+  @else return b_step(step, t);
+}
+
 fn load_step_b(place: b_place_t, step: b_step_t, n0: u32, g: u32) -> vec4<u32> {
   @if(weight) let k = step.k + place_in_tile(g, b_along_k, 16u).y;
   @if(weight) let row = row_of_groups(k, k < step.end);
   @else let row = step;
-  let i = place_in_groups(row, place);
+  @if(whole_taps) let i = place_in_step(place, row, g % 4u * 8u);
+  @else let i = place_in_groups(row, place);
   if (i != missing) {
     return load_b(i >> 3u);
   }
   return vec4<u32>();
 }
 
+// The columns of A follow each other within a step, and in a product without phases from step to step.
+@if(whole_taps && phased)
+fn step_place(k: u32, k_end: u32) -> StepPlace {
+  return StepPlace(k, k_end, column_of_weight(k) - k, 0u);
+}
+
 // As gemm_groups.wgsl does, but for the place of a column.
 fn load_group_a(base: u32, m0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
   let at = place_in_tile(g, a_along_k, rows / 8u) + vec2<u32>(m0, k0);
   if (at.x < p.m && at.y < k_end) {
-    return load_a((base + at.x * p.a_row + column_of_weight(at.y)) >> 3u);
+    @if(whole_taps) return load_a((base + at.x * p.a_row + at.y) >> 3u);
+    @else return load_a((base + at.x * p.a_row + column_of_weight(at.y)) >> 3u);
   }
   return vec4<u32>();
 }
@@ -84,14 +122,6 @@ fn without_missing(sum: f32, here: BandedTile, m: u32, n: u32) -> f32 {
 @if(phased)
 fn banded_tile(id: u32, sides: vec2<u32>) -> BandedTile {
   return tile_in_phase(id, sides);
-}
-
-fn column_of_c(n: u32) -> u32 {
-  return place_in_image(n, p.c_outer, p.c_column);
-}
-
-fn column_of_further(n: u32, strides: vec4<u32>) -> u32 {
-  return place_in_image(n, strides.w, strides.z);
 }
 
 @compute @workgroup_size(128)

@@ -93,16 +93,25 @@ fn place_of(number: u32, batch: u32) -> u32 {
   return select(missing, start + line * p.b_strides.y + column * p.b_strides.z, exists);
 }
 
+// The place or row of group g, two of each. Eight invocations store the groups of four lines together. Lines lie three groups
+// apart in workgroup memory, which has eight banks of 16 bytes: every second line of eight has banks of its own.
+fn line_of_group(g: u32) -> u32 {
+  let i = g / 2u;
+  return i / 8u * 8u + i % 4u * 2u + i / 4u % 2u;
+}
+
 // Group g of the places from number `first` on. Numbers below zero wrap.
 fn place_of_group(first: u32, g: u32, batch: u32) -> u32 {
-  let place = place_of(first + g / 2u - p.lead, batch);
-  return select(missing, place + g % 2u * 8u, place != missing && g / 2u < invocations + p.reach);
+  let line = line_of_group(g);
+  let place = place_of(first + line - p.lead, batch);
+  return select(missing, place + g % 2u * 8u, place != missing && line < invocations + p.reach);
 }
 
 // Group g of the weights.
 fn place_of_weights(here: BandedTile, g: u32) -> u32 {
-  let tap = g / (rows * 2u);
-  let m = here.m0 + g / 2u % rows;
+  let line = line_of_group(g);
+  let tap = line / rows;
+  let m = here.m0 + line % rows;
   let place = p.a_at * 8u + here.batch * p.a_batch + (tap * p.m + m) * block_channels + g % 2u * 8u;
   return select(missing, place, tap < p.taps && m < p.m);
 }
@@ -131,14 +140,15 @@ fn load_weights(place: u32, block: u32, end: u32) -> vec4<u32> {
 }
 
 fn stage_places(g: u32, group: vec4<u32>) {
-  if (g / 2u < invocations + p.reach) {
-    tile[g / 2u * pitch + g % 2u] = group;
+  let line = line_of_group(g);
+  if (line < invocations + p.reach) {
+    tile[line * pitch + g % 2u] = group;
   }
 }
 
 fn stage_weights(g: u32, group: vec4<u32>) {
   if (g < all_weights) {
-    tile[weights_start + g / 2u * pitch + g % 2u] = group;
+    tile[weights_start + line_of_group(g) * pitch + g % 2u] = group;
   }
 }
 

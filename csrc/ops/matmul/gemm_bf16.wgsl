@@ -18,7 +18,7 @@
 
 import package::matmul::gemm_store::{store_group, without_missing};
 import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_tile, column_of_c};
-import package::matmul::gemm_groups::{step_k, place_in_tile, load_group_a, load_group_b, base_of_a, base_of_b};
+import package::matmul::gemm_groups::{step_k, place_in_tile, line_of_group, load_group_a, load_group_b, base_of_a, base_of_b};
 import package::matmul::gemm_matrix::{Left, Right, Sum, tile, rows, left, right, stage_a, stage_b, place_of_a, place_of_b};
 import package::matmul::gemm_matrix::{store_rows};
 import package::matmul::gemm_windows::{find_windows, find_step, top_in_a, top_in_b, is_windowed};

@@ -8,10 +8,17 @@
 
 const step_k = 32u;
 
-// The first element of group g of a tile. Groups that run along K: four per row. Else: as many as `across` per index of K.
+// The row or column of group g where groups run along K, four of each. Eight invocations store the groups of two rows together.
+// Rows lie five groups apart in workgroup memory, which has eight banks of 16 bytes: rows r and r + 4 have none in common.
+fn line_of_group(g: u32) -> u32 {
+  let i = g / 4u;
+  return i / 8u * 8u + i % 2u * 4u + i / 2u % 4u;
+}
+
+// The first element of group g of a tile. Groups that run across K: as many as `across` per index of K.
 fn place_in_tile(g: u32, along_k: bool, across: u32) -> vec2<u32> { // across K, along K
   if (along_k) {
-    return vec2<u32>(g / 4u, g % 4u * 8u);
+    return vec2<u32>(line_of_group(g), g % 4u * 8u);
   }
   return vec2<u32>(g % across * 8u, g / across);
 }

@@ -7,7 +7,7 @@
 // @operand ranges: in of u32 optional // of gemm_ranges.wgsl, of bfloat16; without, bits are copied as they are
 // @grid groups p.a_blocks + p.b_blocks
 
-import package::matmul::gemm_groups::{place_in_tile, load_group_a, load_group_b, base_of_a, base_of_b};
+import package::matmul::gemm_groups::{place_in_tile, line_of_group, load_group_a, load_group_b, base_of_a, base_of_b};
 import package::matmul::gemm_blocks::{Params, rows, block_k, Block, block_of};
 import package::matmul::gemm_windows::{window, add_range, range_of, factor_of, top_of};
 import package::matmul::gemm_windows::{largest, smallest, special, scaled_group, windowed_group, converted};

@@ -18,7 +18,7 @@
 import package::matmul::gemm_store::{store_group, without_missing, in_units_of_c};
 import package::matmul::blocks::{StepPlace, step_place};
 import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_tile, column_of_c};
-import package::matmul::gemm_groups::{step_k, place_in_tile, load_group_a, load_group_b, base_of_a, base_of_b};
+import package::matmul::gemm_groups::{step_k, place_in_tile, line_of_group, load_group_a, load_group_b, base_of_a, base_of_b};
 
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 
@@ -60,18 +60,27 @@ fn b_step(step: StepPlace, t: u32) -> b_step_t {
   return step;
 }
 
+// Of the step after that of `before`.
+fn b_step_after(before: b_step_t, step: StepPlace, t: u32) -> b_step_t {
+  return b_step(step, t);
+}
+
 fn load_step_b(place: b_place_t, step: b_step_t, n0: u32, g: u32) -> vec4<u32> {
   return load_group_b(place + step.b, n0, step.k, step.end, g);
 }
 
+// What a convolution kernel finds once for a tile.
+fn start_tile(here: BandedTile, t: u32) {
+}
+
 // Where group g of a step lies.
 fn place_of_a(g: u32) -> u32 {
-  @if(a_along_k) return g / 4u * a_pitch + g % 4u;
+  @if(a_along_k) return line_of_group(g) * a_pitch + g % 4u;
   @else return g / (rows / 8u) * a_pitch + g % (rows / 8u);
 }
 
 fn place_of_b(g: u32) -> u32 {
-  @if(b_along_k) return b_start + g / 4u * b_pitch + g % 4u;
+  @if(b_along_k) return b_start + line_of_group(g) * b_pitch + g % 4u;
   @else return b_start + g / 16u * b_pitch + g % 16u;
 }
 
@@ -125,6 +134,7 @@ fn matrix_product(workgroup: u32, t: u32, subgroup: u32) {
   if (here.piece >= p.splits) {
     return;
   }
+  start_tile(here, t);
   let a_base = base_of_a(here.batch);
   let m_own = subgroup / 2u * (rows / 2u);
   let n_own = subgroup % 2u * 64u;
@@ -134,15 +144,15 @@ fn matrix_product(workgroup: u32, t: u32, subgroup: u32) {
   let b_place2 = b_place(here.batch, here.n0, t + 256u);
   let b_place3 = b_place(here.batch, here.n0, t + 384u);
   let first = step_place(here.k_begin, here.k_end);
-  let b_first = b_step(first, t);
+  var step_of_b = b_step(first, t);
   var a0 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t);
   var a1 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t + 128u);
   @if(tall) var a2 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t + 256u);
   @if(tall) var a3 = load_group_a(a_base + first.a, here.m0, first.k, first.end, t + 384u);
-  var b0 = load_step_b(b_place0, b_first, here.n0, t);
-  var b1 = load_step_b(b_place1, b_first, here.n0, t + 128u);
-  var b2 = load_step_b(b_place2, b_first, here.n0, t + 256u);
-  var b3 = load_step_b(b_place3, b_first, here.n0, t + 384u);
+  var b0 = load_step_b(b_place0, step_of_b, here.n0, t);
+  var b1 = load_step_b(b_place1, step_of_b, here.n0, t + 128u);
+  var b2 = load_step_b(b_place2, step_of_b, here.n0, t + 256u);
+  var b3 = load_step_b(b_place3, step_of_b, here.n0, t + 384u);
   var s00 = Sum();
   var s01 = Sum();
   var s02 = Sum();
@@ -171,15 +181,15 @@ fn matrix_product(workgroup: u32, t: u32, subgroup: u32) {
     stage_b(t + 384u, b3);
     workgroupBarrier();
     let next = step_place(k0 + step_k, here.k_end);
-    let b_next = b_step(next, t);
+    step_of_b = b_step_after(step_of_b, next, t);
     a0 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t);
     a1 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t + 128u);
     @if(tall) a2 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t + 256u);
     @if(tall) a3 = load_group_a(a_base + next.a, here.m0, next.k, next.end, t + 384u);
-    b0 = load_step_b(b_place0, b_next, here.n0, t);
-    b1 = load_step_b(b_place1, b_next, here.n0, t + 128u);
-    b2 = load_step_b(b_place2, b_next, here.n0, t + 256u);
-    b3 = load_step_b(b_place3, b_next, here.n0, t + 384u);
+    b0 = load_step_b(b_place0, step_of_b, here.n0, t);
+    b1 = load_step_b(b_place1, step_of_b, here.n0, t + 128u);
+    b2 = load_step_b(b_place2, step_of_b, here.n0, t + 256u);
+    b3 = load_step_b(b_place3, step_of_b, here.n0, t + 384u);
     for (var k = 0u; k < step_k; k += 16u) {
       let x0 = left(m_own, k);
       let x1 = left(m_own + 16u, k);

@@ -615,11 +615,13 @@ namespace matrix {
 constexpr int64_t kBlock = 128; // the rows of a block of gemm_ranges.wgsl, and its part of K
 constexpr int64_t kGroup = 8;   // 2-byte elements in 16 bytes
 
-bool fits(const Product& product, DType dtype, const ShaderTarget& target) {
+// Whether there is workgroup memory for these tiles, and for `further` bytes.
+bool fits(const Product& product, DType dtype, const ShaderTarget& target, uint32_t further = 0) {
   constexpr uint32_t kStorage = (128 * 5 + 128 * 5) * 16; // of gemm_matrix.wgsl
   constexpr uint32_t kRanges = 96;                        // of gemm_windows.wgsl
   return has_matrices(product, dtype, target) &&
-         target.max_workgroup_storage >= kStorage + (dtype == DType::kBF16 ? kRanges : 0) &&
+         target.max_workgroup_storage >=
+             kStorage + further + (dtype == DType::kBF16 ? kRanges : 0) &&
          target.max_workgroup_invocations >= kernels::gemm_matrix::kWorkgroup;
 }
 
@@ -675,13 +677,28 @@ int cost_bf16(const Product& product, const Strategy&, const ShaderTarget&) {
 Strategy::Division divide_f16(const Product& product, const Strategy& row,
                               const ShaderTarget& target) {
   const Gemm& g = product.gemm;
-  Strategy::Tile tile = row.tile;
-  const int64_t tiles = g.batch * ceil_div(g.m, tile.m) * ceil_div(g.n, tile.n);
-  const bool is_weight = g.conv != nullptr && g.conv->form == kernels::conv_product::Form::weight;
-  if (g.m <= 64 || (g.conv != nullptr && !is_weight && tiles <= target.workgroups_to_fill / 16)) {
-    tile.m = 64;
+  Strategy::Tile half = row.tile;
+  half.m = 64;
+  const auto tiles = [&](const Strategy::Tile& tile) {
+    return g.batch * ceil_div(g.m, tile.m) * ceil_div(g.n, tile.n);
+  };
+  if (g.m <= half.m) {
+    return divide_in(half, product, target);
   }
-  return divide_in(tile, product, target);
+  if (g.conv != nullptr) {
+    const bool is_weight = g.conv->form == kernels::conv_product::Form::weight;
+    const bool are_few = tiles(row.tile) <= target.workgroups_to_fill / 16;
+    return divide_in(!is_weight && are_few ? half : row.tile, product, target);
+  }
+  // A processor of an H200 computes two large tiles at once, or three of these, in about the same
+  // time.
+  const auto rounds = [&](const Strategy::Tile& tile, int64_t at_once) {
+    return ceil_div(tiles(tile), at_once * processors(target));
+  };
+  const Strategy::Division division = divide_in(half, product, target);
+  const bool is_cut = division.enough_workgroups > tiles(half);
+  return !is_cut && rounds(half, 3) <= rounds(row.tile, 2) ? division
+                                                           : divide_in(row.tile, product, target);
 }
 
 DType bits(bool grouped) { return grouped ? DType::kBits128 : DType::kBits16; }
@@ -932,14 +949,25 @@ int cost_of_groups(const Product& product, int64_t least_m, int64_t least_n, int
 
 bool is_convolution_matrix_f16(const Product& product, const Strategy&,
                                const ShaderTarget& target) {
-  return is_grouped_convolution(product) && matrix::fits(product, DType::kF16, target);
+  constexpr uint32_t kColumns = 128 * 4; // bytes of `column_places` of conv_matrix.wgsl
+  return is_grouped_convolution(product) && matrix::fits(product, DType::kF16, target, kColumns);
+}
+
+// What conv_steps.wgsl asks for. With tiles of 64 rows it made convolutions slower (H200).
+bool has_whole_taps(const Gemm& g, int64_t step) {
+  constexpr uint32_t kMostTaps = 31; // bits of a word, less one for the step behind the last
+  const Convolution& conv = *g.conv;
+  return conv.form != kernels::conv_product::Form::weight &&
+         (conv.form != kernels::conv_product::Form::input || !conv.strided ||
+          conv.phases.count > 1) &&
+         conv.params.channels[0] % step == 0 && conv.params.tap_volume[0] <= kMostTaps;
 }
 
 int cost_of_convolution_matrix_f16(const Product& product, const Strategy&, const ShaderTarget&) {
   return cost_of_groups(product, 32, 64, 25);
 }
 
-void launch_convolution_matrix_f16(const ProductDispatch& dispatch, const Strategy&) {
+void launch_convolution_matrix_f16(const ProductDispatch& dispatch, const Strategy& row) {
   namespace kernel = kernels::conv_matrix;
   const Product& product = dispatch.product;
   const Gemm& g = product.gemm;
@@ -949,6 +977,7 @@ void launch_convolution_matrix_f16(const ProductDispatch& dispatch, const Strate
   launch.tall(dispatch.rows == 128).c_along_m(is_along_m(dispatch));
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
   launch.phased(g.conv->phases.count > 1);
+  launch.whole_taps(dispatch.rows == 128 && has_whole_taps(g, row.tile.k));
   if (dispatch.c.tensor->element_size() == 2 && has_groups_of_c(dispatch, 2)) {
     launch.own_words_of_c();
   }

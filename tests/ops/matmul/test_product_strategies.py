@@ -422,7 +422,7 @@ def test_convolutions_as_on_a_large_gpu():
 
 
 WINOGRAD = "convolution_winograd"  # see ../conv/test_winograd.py
-STAGED = "convolution_rows_f16"  # tests/ops/conv/test_rows.py
+STAGED = "convolution_rows_f16"  # tests/ops/conv/test_matrices.py
 DEPTHWISE = {"convolution_depthwise", "convolution_depthwise_weight"}  # ../conv/test_depthwise.py
 OTHERS = {*PLAIN, *GROUPS, *DEPTHWISE, FEW, TAPS, LINES, WINOGRAD, HIGH, STAGED}
 

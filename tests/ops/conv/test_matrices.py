@@ -1,11 +1,12 @@
-"""float16 convolutions that stage images once for all taps, a row of the table of products."""
+"""float16 convolutions on subgroup matrices, two rows of the table of products."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from common import DEVICE, has_matrices
 
-ROW = "convolution_rows_f16"
+ROWS = "convolution_rows_f16"  # stages images once for all taps
+GROUPS = "convolution_matrix_f16"
 HAS_MATRICES = has_matrices()
 needs_matrices = pytest.mark.skipif(not HAS_MATRICES, reason="the adapter has no subgroup matrices")
 # Images, channels, height, width, filters, taps; options.
@@ -51,13 +52,28 @@ def assert_near(actual, expected):
         assert error < 2 * torch.finfo(torch.float16).eps
 
 
+# Strides and further channels, of which the taps of a step of K are the same, are not in CASES.
+STRIDED = [
+    ((2, 64, 15, 18, 136, (3, 3)), {"stride": 2, "padding": 1}),
+    ((3, 32, 12, 31, 200, (5, 4)), {"stride": (1, 2), "padding": (2, 0)}),
+    ((2, 96, 14, 17, 160, (2, 3)), {"stride": (3, 2), "padding": 1, "dilation": (1, 2)}),
+    ((2, 128, 9, 20, 320, (3, 3)), {"stride": 2, "padding": 1, "groups": 2}),
+    ((2, 32, 20, 21, 144, (6, 5)), {"padding": 2}),  # 30 taps
+    ((2, 32, 20, 21, 144, (8, 4)), {"padding": 2}),  # 32, which have no bit each
+]
+
+
 @needs_matrices
 @pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_against_float64(case, last, force):
+@pytest.mark.parametrize(
+    ("row", "case"),
+    [(ROWS, case) for case in CASES] + [(GROUPS, case) for case in CASES[:8] + STRIDED],
+    ids=str,
+)
+def test_against_float64(row, case, last, force):
     tensors = given(*case, last)
     expected = both(*(t.double() for t in tensors), case[1])
-    force(ROW)
+    force(row)
     assert_near(both(*on_device(tensors), case[1]), expected)
 
 
@@ -74,7 +90,7 @@ def test_parts_of_images(taken, force):
     w = w[:, :32]
     y = y[: part(x).shape[0], :, : part(x).shape[2] - 2, : part(x).shape[3] - 2]
     expected = both(*(t.double() for t in (part(x), w, bias, y)), {})
-    force(ROW)
+    force(ROWS)
     assert_near(both(part(x.to(DEVICE)), *on_device((w, bias, y)), {}), expected)
 
 
@@ -82,18 +98,19 @@ def test_parts_of_images(taken, force):
 def test_transposed_convolutions(force):
     x, w = torch.randn(2, 48, 10, 9).half(), torch.randn(48, 32, 3, 3).half()
     expected = F.conv_transpose2d(x.double(), w.double(), padding=1)
-    force(ROW)
+    force(ROWS)
     assert_near([F.conv_transpose2d(x.to(DEVICE), w.to(DEVICE), padding=1)], [expected])
 
 
 @needs_matrices
-def test_padding_is_not_multiplied(force):
-    x, w = torch.randn(1, 16, 14, 14).half(), torch.randn(64, 16, 3, 3).half()
+@pytest.mark.parametrize(("row", "channels"), [(ROWS, 16), (GROUPS, 16), (GROUPS, 32)])
+def test_padding_is_not_multiplied(row, channels, force):
+    x, w = torch.randn(9, channels, 14, 14).half(), torch.randn(136, channels, 3, 3).half()
     w[3, 2, 0, 0], w[5, 1, 1, 1] = torch.inf, torch.nan
     x[0, 4, 0, 0] = -torch.inf
     results = []
-    for row in (ROW, "convolution_64"):
-        force(row)
+    for forced in (row, "convolution_64"):
+        force(forced)
         results.append(F.conv2d(x.to(DEVICE), w.to(DEVICE), padding=1).cpu())
     assert 0 < results[1].isfinite().sum() < results[1].numel()
     torch.testing.assert_close(*results, equal_nan=True, rtol=2e-3, atol=2e-3)
@@ -105,7 +122,7 @@ def test_padding_is_not_multiplied(force):
     ids=["stride", "far apart", "parts of groups"],
 )
 def test_other_convolutions_are_refused(options, force):
-    force(ROW)
+    force(ROWS)
     x = torch.randn(1, 16, 140, 140, device=DEVICE, dtype=torch.half)
     w = torch.randn(16, 16 // options.get("groups", 1), 3, 3, device=DEVICE, dtype=torch.half)
     with pytest.raises(NotImplementedError, match="does not take this product"):
@@ -114,7 +131,7 @@ def test_other_convolutions_are_refused(options, force):
 
 @pytest.mark.skipif(HAS_MATRICES, reason="the adapter has subgroup matrices")
 def test_devices_without_matrices_do_not_take_it(force):
-    force(ROW)
+    force(ROWS)
     x, w, bias, _ = on_device(given(*CASES[0], False))
     with pytest.raises(NotImplementedError, match="does not take this product"):
         F.conv2d(x, w, bias, padding=1)
