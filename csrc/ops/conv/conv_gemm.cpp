@@ -584,13 +584,16 @@ struct GroupedWeight : GroupedProduct {
 
 // ---- The choice
 
-// laid_out: in general, by a row that lays out its operands itself.
-enum class Way : uint8_t { pointwise, grouped, general, laid_out };
+// laid_out: in general, by a row that lays out its operands itself. lines: in general, from a copy
+// of the images whose lines are contiguous.
+enum class Way : uint8_t { pointwise, grouped, general, laid_out, lines };
 
-// By the costs of their rows of the table. Plain products need no copies.
-Way choose_way(const Gemm* pointwise, const Gemm* grouped, const Gemm& general,
+// By the costs of their rows of the table. Plain products need no copies. `lines`: null if the
+// images lie so.
+Way choose_way(const Gemm* pointwise, const Gemm* grouped, const Gemm& general, const Gemm* lines,
                const ShaderTarget& target) {
   constexpr int kCopies = 10;
+  constexpr int kCopyOfImages = 3;
   const auto cost = [&](const Gemm* gemm) {
     return gemm == nullptr ? kNoCost : gemm_choice(*gemm, target).cost;
   };
@@ -602,10 +605,23 @@ Way choose_way(const Gemm* pointwise, const Gemm* grouped, const Gemm& general,
       (of_pointwise <= 0 || of_pointwise - kCopies <= std::min(of_grouped, of_general))) {
     return Way::pointwise;
   }
+  const int of_lines = cost(lines);
+  if (of_lines != kNoCost && of_lines + kCopyOfImages < std::min(of_grouped, of_general)) {
+    return Way::lines;
+  }
   if (of_grouped != kNoCost && of_grouped <= of_general) {
     return Way::grouped;
   }
   return choice.row != nullptr && choice.row->lays_out ? Way::laid_out : Way::general;
+}
+
+// The images with the strides of a contiguous copy, to ask what it would cost. Undefined if they
+// have such strides or hold gaps.
+Tensor with_lines(const Tensor& images) {
+  if (images.is_contiguous() || !images.is_non_overlapping_and_dense()) {
+    return {};
+  }
+  return images.as_strided(images.sizes(), c10::contiguous_strides(images.sizes()));
 }
 
 template <typename Grouped, typename General>
@@ -619,8 +635,15 @@ Way way_of(const std::optional<Pointwise>& plain, Form form, const Tensor& to, c
   }
   General general(to, from, w, geometry);
   general.gemm.wanted = wanted;
+  std::optional<General> lines;
+  constexpr int64_t kFewRows = 16; // more of them fill tiles, which read images as they lie
+  const Tensor images = general.gemm.m <= kFewRows ? with_lines(from) : Tensor();
+  if (images.defined()) {
+    lines.emplace(to, images, w, geometry);
+    lines->gemm.wanted = wanted;
+  }
   return choose_way(plain ? &plain->gemm : nullptr, grouped ? &grouped->gemm : nullptr,
-                    general.gemm, target);
+                    general.gemm, lines ? &lines->gemm : nullptr, target);
 }
 
 Way way_of_output(const std::optional<Pointwise>& plain, const Tensor& y, const Tensor& x,
@@ -643,7 +666,7 @@ Way way_of_weight(const std::optional<Gemm>& plain, const WeightProduct& general
     grouped.emplace(w, x, y, geometry, false);
   }
   return choose_way(plain ? &*plain : nullptr, grouped ? &grouped->gemm : nullptr, general.gemm,
-                    plan_target(x));
+                    nullptr, plan_target(x));
 }
 
 } // namespace
@@ -768,7 +791,8 @@ void conv_output(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor
     return;
   }
   const Tensor weight = way == Way::laid_out ? w : w.contiguous();
-  OutputProduct product(y, x, weight, geometry);
+  const Tensor images = way == Way::lines ? x.contiguous() : x;
+  OutputProduct product(y, images, weight, geometry);
   add_bias(product.gemm, bias, geometry.groups);
   run(product.gemm, epilogue);
 }
@@ -824,7 +848,8 @@ void conv_input(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor&
     return;
   }
   const Tensor weight = way == Way::laid_out ? w : w.contiguous();
-  InputProduct product(x, y, weight, geometry);
+  const Tensor images = way == Way::lines ? y.contiguous() : y;
+  InputProduct product(x, images, weight, geometry);
   add_bias(product.gemm, bias, geometry.groups);
   run(product.gemm, epilogue);
 }
@@ -843,7 +868,8 @@ const Strategy& conv_output_strategy(const Tensor& y, const Tensor& x, const Ten
     product.gemm.wanted = wanted;
     return gemm_strategy(product.gemm, target);
   }
-  OutputProduct product(y, x, w, geometry);
+  const Tensor images = way == Way::lines ? with_lines(x) : x;
+  OutputProduct product(y, images, w, geometry);
   product.gemm.wanted = wanted;
   return gemm_strategy(product.gemm, target);
 }
@@ -862,7 +888,8 @@ const Strategy& conv_input_strategy(const Tensor& x, const Tensor& y, const Tens
     product.gemm.wanted = wanted;
     return gemm_strategy(product.gemm, target);
   }
-  InputProduct product(x, y, w, geometry);
+  const Tensor images = way == Way::lines ? with_lines(y) : y;
+  InputProduct product(x, images, w, geometry);
   product.gemm.wanted = wanted;
   return gemm_strategy(product.gemm, target);
 }
@@ -914,6 +941,7 @@ void conv_weight(const Tensor& w, const Tensor& x, const Tensor& y, const ConvGe
   }
   case Way::general:
   case Way::laid_out:
+  case Way::lines:
     if (!w.is_contiguous()) {
       const Tensor contiguous = at::empty_like(w, at::MemoryFormat::Contiguous);
       WeightProduct product(contiguous, x, gradient, geometry);

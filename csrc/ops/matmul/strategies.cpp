@@ -95,11 +95,12 @@ bool is_packed(const ProductDispatch& dispatch) {
          in_units(per_word, {dispatch.c.offset, dispatch.c.row, dispatch.c.batch});
 }
 
-// One element of C an invocation.
+// One element of C an invocation. For a convolution with few rows, conv_few.wgsl is faster, and
+// worth a copy of the images.
 int cost_of_direct(const Product& product, const Strategy&, const ShaderTarget&) {
   const Gemm& g = product.gemm;
   const bool tiny = g.m <= 8 && g.n <= 8 && g.k <= 64;
-  return tiny || (g.conv != nullptr && g.m <= 2) ? 0 : 100;
+  return tiny ? 0 : g.conv != nullptr && g.m <= 2 ? 4 : 100;
 }
 
 void launch_direct(const ProductDispatch& dispatch, const Strategy&) {

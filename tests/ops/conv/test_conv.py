@@ -167,6 +167,37 @@ def test_channels_last_is_kept():
     assert result.is_contiguous(memory_format=torch.channels_last_3d)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ((2, 1, 40, 40, 32, (4, 4)), {"stride": 2, "padding": 1}),
+        ((2, 3, 31, 38, 24, (7, 7)), {"stride": 2, "padding": 3}),
+        ((2, 2, 24, 33, 16, (3, 5)), {"padding": (1, 2), "dilation": (2, 1)}),
+    ],
+    ids=str,
+)
+def test_few_channels_beside_images_with_channels_last(sizes, options, dtype):
+    """The images with many channels are copied to contiguous lines, also those that are a part."""
+    images, channels, height, width, filters, taps = sizes
+    x = torch.randn(images, channels, height, width)
+    w = torch.randn(filters, channels, *taps)
+    many = F.conv2d(x, w, **options)
+    for further in (0, 3):
+        wide = torch.randn(images, filters + further, *many.shape[2:]).to(dtype)
+        wide = wide.to(memory_format=torch.channels_last)
+        for function, weight, how in (
+            (F.conv_transpose2d, w.to(dtype), options),
+            (F.conv2d, w.to(dtype).transpose(0, 1), {**options, "stride": 1}),
+        ):
+            expected = function(wide[:, :filters].double(), weight.double(), **how)
+            actual = function(wide.to(DEVICE)[:, :filters], weight.to(DEVICE), **how)
+            scale = expected.abs().max()
+            tolerance = 4 * torch.finfo(dtype).eps if dtype == torch.float16 else 1e-5
+            error = (actual.cpu().double() - expected).abs().max() / scale
+            assert error < tolerance
+
+
 def test_views():
     x, w = torch.randn(3, 12, 20, 9), torch.randn(8, 12, 3, 3)
     check_all(lambda a, b: F.conv2d(a[1:, ::2, 1::2].mT, b[::2, 1::2].mT), x, w)
