@@ -4,7 +4,6 @@ import gc
 from typing import Any
 
 import torch
-from torch import nn
 from torch._subclasses.fake_tensor import is_fake
 
 
@@ -15,10 +14,10 @@ def alive(kind: type) -> list[Any]:
 
 
 def leaves() -> list[torch.Tensor]:
-    """The tensors whose gradients a capture may replace: not the fake ones that compilers keep.
-    Parameters that take no gradients now may do so later in a function."""
+    """The tensors that may have gradients, those that take none now included: not the fake ones
+    that compilers keep."""
     return [
         x
         for x in alive(torch.Tensor)
-        if x.is_leaf and (x.requires_grad or isinstance(x, nn.Parameter)) and not is_fake(x)
+        if x.is_leaf and (x.is_floating_point() or x.is_complex()) and not is_fake(x)
     ]

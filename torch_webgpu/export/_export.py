@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -23,10 +22,10 @@ from torch.utils import _pytree as pytree
 from torch_webgpu import _C, wgsl
 from torch_webgpu._shader.prepare import called_functions
 from torch_webgpu._shader.program import Program
-from torch_webgpu.export._alive import alive, leaves
+from torch_webgpu.export._alive import alive
+from torch_webgpu.export._calls import Calls, Traced
 from torch_webgpu.export._dimensions import Shapes, all_dimensions
 from torch_webgpu.export._flows import Flow, Marks, of_capture
-from torch_webgpu.export._gradients import Gradients, Traced
 from torch_webgpu.export._lines import KnownLineError, Line, innermost
 from torch_webgpu.export._optimizers import PreparedOptimizer, prepared
 from torch_webgpu.export._types import declarations
@@ -121,23 +120,17 @@ def export(
     samples = _samples(functions, example_inputs)
     shapes = _shapes(functions, samples, dynamic_shapes)
     holders = dict(state or {})
-    with _kept_gradients(), prepared(holders) as found, _no_first_steps():
+    with prepared(holders) as found, _no_first_steps():
         holders.update(found)
         optimizers = {k: one for k, one in found.items() if isinstance(one, PreparedOptimizer)}
-        gradients = Gradients(holders)
-        with _kept_attributes(), _no_assigned_options(optimizers.values()):
-            recorded: dict[str, SavedFunction] = {}
-            traced: dict[str, Traced] = {}
-            for name, function in functions.items():
-                recorded[name], traced[name] = _recorded(
-                    name, function, samples[name], shapes[name], optimizers.values(), gradients
-                )
-            while gradients.has_more():
-                for name, one in traced.items():
-                    try:
-                        gradients.check(one)
-                    except KnownLineError as error:  # others are explained
-                        raise RuntimeError(f"cannot export {name}: {error}") from error
+        calls = Calls(holders, lambda: _no_assigned_options(optimizers.values()))
+        recorded: dict[str, SavedFunction] = {}
+        traced: dict[str, Traced] = {}
+        for name, function in functions.items():
+            recorded[name], traced[name] = _recorded(
+                name, function, samples[name], shapes[name], optimizers.values(), calls
+            )
+        calls.check(traced)
         rates = _rates(optimizers)
         saved = {name: _with_rates(name, one, rates) for name, one in recorded.items()}
         program = save_functions(path, saved, holders)
@@ -305,29 +298,33 @@ def _recorded(
     inputs: Tensors,
     shapes: Shapes,
     optimizers: Iterable[PreparedOptimizer],
-    gradients: Gradients,
+    calls: Calls,
 ) -> tuple[SavedFunction, Traced]:
     if not shapes:
 
         def capture(target: _Target) -> Recording:
-            with gradients.kept():
+            with calls.run():
                 return _capture(name, function, inputs, target)
+
+        def flow_of_capture(recording: Recording, marks: Marks | None = None) -> Flow:
+            return of_capture(calls.values, recording.captured, recording.outputs, marks)
 
         def again(marked: bool) -> Flow:
             if not marked:
-                return _flow(_capture(name, function, inputs, _Target()))
+                return flow_of_capture(_capture(name, function, inputs, _Target()))
             # The engine's own threads would not see the mode.
             marks = Marks()
             with marks, torch.autograd.set_multithreading_enabled(False):
                 recording = _capture(name, function, inputs, _Target())
-            return _flow(recording, marks)
+            return flow_of_capture(recording, marks)
 
         recordings = _recordings(capture)
-        return SavedFunction(inputs, recordings), Traced(_flow(recordings[-1]), again)
+        traced = Traced(flow_of_capture(recordings[-1]), again, repeated=True)
+        return SavedFunction(inputs, recordings), traced
     from torch_webgpu.export._trace import compiled, flow_of
 
     @contextlib.contextmanager
-    def traced() -> Iterator[None]:
+    def tracing() -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for one in (_explained(name), checked_optimizers()):
                 stack.enter_context(one)
@@ -336,18 +333,15 @@ def _recorded(
             yield
 
     def flow(_: bool) -> Flow:  # a trace has lines in any case
-        with traced():
-            return flow_of(function, inputs, shapes, _outputs)
+        with tracing():
+            return flow_of(calls.values, function, inputs, shapes, _outputs)
 
-    with gradients.kept(), traced():
-        made = compiled(function, inputs, shapes, _outputs)
+    with calls.run(), tracing():
+        made = compiled(calls.values, function, inputs, shapes, _outputs)
     with _explained(name):
         recordings = _recordings(lambda target: _sized_capture(made, target))
-    return SavedFunction(made.inputs, recordings, sized=made.shapes), Traced(made.flow, flow)
-
-
-def _flow(recording: Recording, marks: Marks | None = None) -> Flow:
-    return of_capture(recording.captured, recording.outputs, marks)
+    saved = SavedFunction(made.inputs, recordings, sized=made.shapes)
+    return saved, Traced(made.flow, flow, repeated=False)
 
 
 def _recordings(capture: Callable[[_Target], Recording]) -> list[Recording]:
@@ -411,51 +405,6 @@ def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
-
-
-@contextlib.contextmanager
-def _kept_gradients() -> Iterator[None]:
-    """Those of a trace are no gradients."""
-    gradients = [(p, p.grad) for p in leaves()]
-    try:
-        yield
-    finally:
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
-
-
-@contextlib.contextmanager
-def _kept_attributes() -> Iterator[None]:
-    """Modules have the tensors of before: those that a function assigns are the recording's.
-
-    Raises RuntimeError for a buffer that was assigned. Each call of the file would start from the
-    first one, and never from what the call before has computed.
-    """
-    before = [
-        (module, dict(vars(module)), dict(module._buffers))
-        for module in alive(nn.Module)
-        if "_buffers" in vars(module)
-    ]
-    assigned = ""
-    try:
-        yield
-    finally:
-        for module, attributes, buffers in before:
-            for name, value in list(vars(module).items()):
-                if isinstance(value, torch.Tensor) and value is not attributes.get(name):
-                    if name in attributes:
-                        vars(module)[name] = attributes[name]
-                    else:
-                        del vars(module)[name]
-            for name, buffer in buffers.items():
-                if module._buffers.get(name) is not buffer:
-                    module._buffers[name] = buffer
-                    assigned = f"{type(module).__name__}.{name}"
-    if assigned:
-        raise RuntimeError(
-            f"cannot export: the buffer {assigned} is assigned. A file keeps what is changed in "
-            "place, as by copy_() or add_()"
-        )
 
 
 @contextlib.contextmanager

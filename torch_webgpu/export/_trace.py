@@ -16,6 +16,7 @@ import sympy
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _foreach_utils
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -28,6 +29,7 @@ from torch_webgpu.export._functions import SizedFunctions
 from torch_webgpu.export._lines import Line, SizedError, current, innermost
 from torch_webgpu.export._record import Recorder, RefusedError
 from torch_webgpu.export._sizes import Symbols
+from torch_webgpu.export._values import Values
 from torch_webgpu.graphs import _format as form
 from torch_webgpu.graphs._save import SizedShapes
 
@@ -61,6 +63,7 @@ class _SameError(Exception):
 
 
 def compiled(
+    values: Values,
     function: Callable[..., Any],
     inputs: Tensors,
     shapes: Shapes,
@@ -70,17 +73,20 @@ def compiled(
 
     Raises RuntimeError for what depends on sizes otherwise than a file can state.
     """
-    return _with_fitting(shapes, lambda s: _Trace(function, inputs, s, outputs_of).compiled())
+    return _with_fitting(
+        shapes, lambda s: _Trace(values, function, inputs, s, outputs_of).compiled()
+    )
 
 
 def flow_of(
+    values: Values,
     function: Callable[..., Any],
     inputs: Tensors,
     shapes: Shapes,
     outputs_of: Callable[[object], dict[str, torch.Tensor]],
 ) -> Flow:
     """What the function reads and writes, without compiling it."""
-    return _with_fitting(shapes, lambda s: _Trace(function, inputs, s, outputs_of).flow())
+    return _with_fitting(shapes, lambda s: _Trace(values, function, inputs, s, outputs_of).flow())
 
 
 def _with_fitting(shapes: Shapes, make: Callable[[Shapes], _T]) -> _T:
@@ -94,6 +100,7 @@ def _with_fitting(shapes: Shapes, make: Callable[[Shapes], _T]) -> _T:
 class _Trace:
     def __init__(
         self,
+        values: Values,
         function: Callable[..., Any],
         inputs: Tensors,
         shapes: Shapes,
@@ -101,6 +108,7 @@ class _Trace:
     ) -> None:
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+        self.values = values
         self.function = function
         self.outputs_of = outputs_of
         self.inputs = inputs
@@ -133,14 +141,14 @@ class _Trace:
         with torch._guards.tracing(torch._guards.TracingContext(self.mode)):
             graph, names, _ = self._traced()
             self._check_relations()
-            return of_graph(graph.graph, self._lifted(graph), names, _line_of)
+            return of_graph(self.values, graph.graph, self._lifted(graph), names, _line_of)
 
     def compiled(self) -> Compiled:
         with torch._guards.tracing(torch._guards.TracingContext(self.mode)):
             graph, names, shapes = self._traced()
             self._check_relations()
             constants = self._lifted(graph)
-            flow = of_graph(graph.graph, constants, names, _line_of)
+            flow = of_graph(self.values, graph.graph, constants, names, _line_of)
             call, inner = self._compiled(graph, constants)
         self._check_relations()
         symbols = self.symbols
@@ -548,12 +556,15 @@ def _expr(value: Any) -> Any:
 
 @contextlib.contextmanager
 def _compiling() -> Iterator[None]:
-    """Has optimizers take the forms that they have for compilers, and Python know of one."""
-    before = torch.compiler._is_compiling_flag
+    """Has optimizers take the forms that they have for compilers, and Python know of one. Functions
+    of lists of tensors take the forms for a real list, whether it has fake ones or real ones."""
+    before, types = torch.compiler._is_compiling_flag, _foreach_utils._foreach_supported_types
     torch.compiler._is_compiling_flag = True
+    types.append(FakeTensor)
     try:
         yield
     finally:
+        types.remove(FakeTensor)
         torch.compiler._is_compiling_flag = before
 
 

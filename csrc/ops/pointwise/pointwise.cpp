@@ -77,6 +77,8 @@ public:
     choose_form();
     const PointwiseParams layout(variant_);
     std::array<uint32_t, kParamsWindow / 4> words;
+    // Graph files keep words that no shader reads, too.
+    std::fill_n(words.begin(), layout.words(), 0);
     const auto count = static_cast<uint32_t>(iter_.numel());
     words[PointwiseParams::count()] = count;
     for (uint32_t s = 0; s < variant_.num_scalars; ++s) {

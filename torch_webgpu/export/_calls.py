@@ -1,0 +1,433 @@
+"""Whether every call computes what the first one does.
+
+A file plays the program of the first call every time. In PyTorch a later call also finds what the
+calls before have left in Python: gradients, and the flags of `requires_grad_`, `train` and `eval`.
+So each function runs again in every state that calls can leave, and must compute the same: the same
+outputs, and the same changes of what lasts.
+"""
+
+import contextlib
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import is_fake
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from torch_webgpu.export._alive import alive, leaves
+from torch_webgpu.export._flows import Flow, is_on_device, place_of
+from torch_webgpu.export._lines import KnownLineError, Line
+from torch_webgpu.export._values import Values
+
+_MOST_NAMES = 4
+_MOST_STATES = 32
+
+_GRADIENTS = (
+    "A file keeps no gradients from one call to the next. To begin each call without gradients, "
+    "call zero_grad() before backward(). To add gradients up over several calls, make them before "
+    "the export (p.grad = torch.zeros_like(p)) and set them to zero in place "
+    "(zero_grad(set_to_none=False))"
+)
+_FLAGS = "Set the flags that a function needs at its start, as by train() or eval()"
+_PYTHON = (
+    "An export runs the function several times, and a file keeps no numbers or tensors that Python "
+    "keeps from call to call. Make them inputs, or a tensor that the function changes in place"
+)
+
+
+class State(NamedTuple):
+    """What calls have left in Python that was otherwise before the export."""
+
+    gradients: Mapping[int, tuple[torch.Tensor, torch.Tensor | None]] = {}  # with their leaves
+    required: Mapping[int, tuple[torch.Tensor, bool]] = {}  # requires_grad of leaves
+    training: Mapping[int, tuple[nn.Module, bool]] = {}
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for states in which functions run alike."""
+        numbers: dict[Hashable, int] = {}  # of memory that was made, which has no names
+        return (
+            frozenset(
+                (k, None if x is None else _kind(x, numbers))
+                for k, (_, x) in _sorted(self.gradients)
+            ),
+            frozenset((k, flag) for k, (_, flag) in self.required.items()),
+            frozenset((k, flag) for k, (_, flag) in self.training.items()),
+        )
+
+
+def _sorted(gradients: Mapping[int, Any]) -> list[tuple[int, Any]]:
+    return sorted(gradients.items(), key=lambda item: item[0])
+
+
+def _kind(gradient: torch.Tensor, numbers: dict[Hashable, int]) -> Hashable:
+    places = tuple(numbers.setdefault(place, len(numbers)) for place in _places(gradient))
+    layout = type(gradient), gradient.dtype, tuple(gradient.shape), gradient.requires_grad
+    if not is_on_device(gradient):
+        return layout, places
+    return layout, gradient.stride(), gradient.storage_offset(), places
+
+
+def _places(tensor: torch.Tensor) -> list[Hashable]:
+    """The memory of a tensor: of several, if it consists of several."""
+    if is_traceable_wrapper_subclass(tensor):
+        names, _ = tensor.__tensor_flatten__()
+        return [place for name in names for place in _places(getattr(tensor, name))]
+    if tensor.layout == torch.sparse_coo:
+        return [*_places(tensor._indices()), *_places(tensor._values())]
+    return [place_of(tensor)]
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    is_strided = tensor.layout == torch.strided and not is_traceable_wrapper_subclass(tensor)
+    return is_strided and tensor.numel() > 0
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors may share elements."""
+    if one.untyped_storage()._cdata != other.untyped_storage()._cdata:
+        return False
+    ends = [
+        x.storage_offset() + 1 + sum((n - 1) * k for n, k in zip(x.shape, x.stride(), strict=True))
+        for x in (one, other)
+    ]
+    return one.storage_offset() < ends[1] and other.storage_offset() < ends[0]
+
+
+def _memory(tensor: torch.Tensor) -> Hashable:
+    if tensor.layout != torch.strided or is_traceable_wrapper_subclass(tensor):
+        return None
+    return tensor.untyped_storage()._cdata
+
+
+class Traced(NamedTuple):
+    """A function as its first run has it."""
+
+    flow: Flow
+    # Runs it once more. If `marked`, with lines, and with what is known of operators.
+    again: Callable[[bool], Flow]
+    repeated: bool  # whether it was run several times for one file
+
+
+class _Leaf(NamedTuple):
+    """A tensor before the export."""
+
+    tensor: torch.Tensor
+    data: torch.Tensor
+    gradient: torch.Tensor | None
+    required: bool
+
+
+class _Module(NamedTuple):
+    """A module before the export."""
+
+    module: nn.Module
+    training: bool
+    attributes: Mapping[str, Any]
+    buffers: Mapping[str, Any]
+
+
+class Calls:
+    """Runs functions as the first call does, and as later ones do."""
+
+    def __init__(
+        self,
+        holders: Mapping[str, Any],
+        within: Callable[[], contextlib.AbstractContextManager[None]],
+    ) -> None:
+        """`holders` have names for tensors. Runs are made in a block of `within`."""
+        self._holders = holders
+        self._within = within
+        self.values = Values()
+        self._leaves = [_Leaf(x, x.detach(), x.grad, x.requires_grad) for x in leaves()]
+        self._modules = [
+            _Module(module, module.training, dict(vars(module)), dict(module._buffers))
+            for module in alive(nn.Module)
+            if {"training", "_buffers"} <= vars(module).keys()
+        ]
+        self._lasting = {place_of(x) for x in alive(torch.Tensor) if is_on_device(x)}
+        self._reached: dict[Hashable, State] = {}
+
+    @contextlib.contextmanager
+    def run(self, state: State | None = None) -> Iterator[None]:
+        """A run of a function that begins in a state, without one as before the export."""
+        is_over = False
+        try:
+            if state is not None:
+                self._apply(state)
+            with self._within():
+                yield
+            is_over = True
+        finally:
+            left = self._left()
+            assigned = self._restore()
+        if is_over and assigned:
+            raise RuntimeError(
+                f"cannot export: {assigned} is assigned. A file keeps what is changed in place, as "
+                "by copy_() or add_()"
+            )
+        self._reached.setdefault(left.key, left)
+
+    def _apply(self, state: State) -> None:
+        for leaf, required in state.required.values():
+            leaf.requires_grad_(required)
+        for leaf, gradient in state.gradients.values():
+            leaf.grad = gradient
+        for module, training in state.training.values():
+            module.training = training
+
+    def _left(self) -> State:
+        """The state at the end of a run."""
+        gradients = {}
+        for leaf in self._leaves:
+            gradient = leaf.tensor.grad
+            if gradient is leaf.gradient or leaf.tensor.device.type != "webgpu":
+                continue
+            gradients[id(leaf.tensor)] = leaf.tensor, gradient
+        return State(
+            self._apart(gradients),
+            {
+                id(leaf.tensor): (leaf.tensor, leaf.tensor.requires_grad)
+                for leaf in self._leaves
+                if leaf.tensor.requires_grad != leaf.required and leaf.tensor.is_leaf
+            },
+            {
+                id(one.module): (one.module, one.module.training)
+                for one in self._modules
+                if one.module.training != one.training
+            },
+        )
+
+    def _apart(
+        self, gradients: Mapping[int, tuple[torch.Tensor, torch.Tensor | None]]
+    ) -> dict[int, tuple[torch.Tensor, torch.Tensor | None]]:
+        """With memory of its own for each gradient that shares no elements with another tensor."""
+        found = dict(gradients)
+        plain = {
+            key: gradient
+            for key, (_, gradient) in gradients.items()
+            if gradient is not None and not gradient.requires_grad and _is_plain(gradient)
+        }
+        for key, gradient in plain.items():
+            others = (other for label, other in plain.items() if label != key)
+            is_new = is_fake(gradient) or place_of(gradient) not in self._lasting
+            if is_new and not any(_overlap(gradient, other) for other in others):
+                leaf, _ = found[key]
+                strides = [int(n) for n in gradient.stride()]
+                own = torch.empty_strided(
+                    leaf.shape, strides, dtype=gradient.dtype, device=leaf.device
+                )
+                found[key] = leaf, own
+        return found
+
+    def _restore(self) -> str:
+        """Makes all as before the export. Returns what a function assigned that it may not."""
+        assigned = ""
+        for leaf in self._leaves:
+            tensor = leaf.tensor
+            if _memory(tensor) != _memory(leaf.data):
+                tensor.data = leaf.data
+                assigned = f"the data of {self._names({place_of(tensor)})}"
+            if tensor.grad is not leaf.gradient:
+                tensor.grad = leaf.gradient
+            if tensor.requires_grad != leaf.required and tensor.is_leaf:
+                tensor.requires_grad_(leaf.required)
+        for module, training, attributes, buffers in self._modules:
+            module.training = training
+            # Tensors that a function assigns are those of its recording.
+            for name, value in list(vars(module).items()):
+                if isinstance(value, torch.Tensor) and value is not attributes.get(name):
+                    if name in attributes:
+                        vars(module)[name] = attributes[name]
+                    else:
+                        del vars(module)[name]
+            for name, buffer in buffers.items():
+                if module._buffers.get(name) is not buffer:
+                    module._buffers[name] = buffer
+                    assigned = f"the buffer {type(module).__name__}.{name}"
+        return assigned
+
+    # ---- Later calls
+
+    def check(self, functions: Mapping[str, Traced]) -> None:
+        """Raises RuntimeError if a later call of a function would compute something else than the
+        first one."""
+        first = State().key
+        known = {name: _First(traced) for name, traced in functions.items()}
+        states = self._reached  # runs find more
+        done: set[Hashable] = {first}
+        while left := [key for key in states if key not in done]:
+            if len(done) > _MOST_STATES:
+                raise RuntimeError(
+                    "cannot export: calls leave gradients and flags in more than "
+                    f"{_MOST_STATES} states"
+                )
+            done.add(left[0])
+            for name, one in known.items():
+                self._check(name, one, states[left[0]])
+        if len(done) == 1:
+            for name, one in known.items():
+                if one.traced.repeated:
+                    self._check(name, one, State())
+
+    def _check(self, name: str, first: "_First", state: State) -> None:
+        flow = self._run(first, state)
+        found = self._differences(first.traced.flow, flow, state)
+        if not found:
+            return
+        try:
+            self._check_repeated(first)
+            before = first.traced.flow
+            if first.traced.repeated:
+                # Commands differ. Operators may compute the same.
+                if first.marked is None:
+                    first.marked = self._run(first, State(), True)
+                before, flow = first.marked, self._run(first, state, True)
+                found = self._differences(before, flow, state)
+            if found:
+                raise self._error(found, flow, state)
+        except KnownLineError as error:
+            raise RuntimeError(f"cannot export {name}: {error}") from error
+
+    def _check_repeated(self, first: "_First") -> None:
+        """Raises KnownLineError if another run as before the export computes something else."""
+        if first.is_repeatable:
+            return
+        flow = self._run(first, State())
+        found = self._differences(first.traced.flow, flow, State())
+        if found:
+            one, other = (self._run(first, State(), True) for _ in range(2))
+            found = self._differences(one, other, State()) or found
+            raise KnownLineError(
+                f"{self._what(found)} depends on what an earlier run of the function has left in "
+                f"Python. {_PYTHON}",
+                self._line(found, other),
+            )
+        first.is_repeatable = True
+
+    def _run(self, first: "_First", state: State, marked: bool = False) -> Flow:
+        with self.run(state):
+            return first.traced.again(marked)
+
+    def _differences(self, one: Flow, other: Flow, state: State) -> list["_Difference"]:
+        """What two runs compute otherwise."""
+        found = [
+            _Difference(name, None, one.outputs.get(name), other.outputs.get(name))
+            for name in {**one.outputs, **other.outputs}
+        ]
+        places = (one.changed.keys() | other.changed.keys()) - self._of_gradients(state)
+        for place in places:
+            before = self.values.before(place)
+            values = (flow.changed.get(place, before) for flow in (one, other))
+            found.append(_Difference("", place, *values))
+        return [each for each in found if each.one != each.other]
+
+    def _of_gradients(self, state: State) -> set[Hashable]:
+        """Memory that calls need not keep: of gradients that functions replace."""
+        found: set[Hashable] = set()
+        for leaf in self._leaves:
+            if id(leaf.tensor) not in state.gradients:
+                continue
+            _, left = state.gradients[id(leaf.tensor)]
+            if left is not None:
+                found.update(set(_places(left)) - self._lasting)
+            if leaf.gradient is not None:
+                found.update(_places(leaf.gradient))
+        return found
+
+    # ---- Errors
+
+    def _error(self, found: Sequence["_Difference"], flow: Flow, state: State) -> KnownLineError:
+        left = {
+            place: leaf
+            for leaf, gradient in state.gradients.values()
+            if gradient is not None
+            for place in _places(gradient)
+        }
+        now = [each.other for each in found if each.other is not None]
+        read = self.values.places_in(now) & left.keys()
+        if read:
+            names = self._names({place_of(left[place]) for place in read})
+            line = next((flow.lines[x] for x in now if flow.lines.get(x) is not None), None)
+            text = f"a call reads gradients that an earlier call has left, those of {names}"
+            return KnownLineError(f"{text}. {_GRADIENTS}", line)
+        causes, advice = [], []
+        if state.gradients:
+            names = self._names({place_of(leaf) for leaf, _ in state.gradients.values()})
+            causes.append(f"whether an earlier call has left gradients, those of {names}")
+            advice.append(_GRADIENTS)
+        if state.training:
+            kinds = sorted({type(module).__name__ for module, _ in state.training.values()})
+            causes.append(f"whether an earlier call has used train() or eval() of {_joined(kinds)}")
+        if state.required:
+            names = self._names({place_of(leaf) for leaf, _ in state.required.values()})
+            causes.append(f"whether an earlier call has changed requires_grad of {names}")
+        if state.training or state.required:
+            advice.append(_FLAGS)
+        text = f"{self._what(found)} depends on {_joined(causes)}. {'. '.join(advice)}"
+        return KnownLineError(text, self._line(found, flow))
+
+    def _what(self, found: Sequence["_Difference"]) -> str:
+        if any(None in (each.one, each.other) for each in found):
+            return "which outputs a call has"
+        if outputs := [repr(each.output) for each in found if each.output]:
+            return f"how a call computes {_joined(outputs)}"
+        return f"how a call changes {self._names({each.place for each in found})}"
+
+    def _line(self, found: Sequence["_Difference"], flow: Flow) -> Line | None:
+        """Where what differs begins to differ."""
+        lines: list[Line] = []
+        for each in found:
+            if each.one is None or each.other is None:
+                continue
+            for _, value in self.values.path(each.one, each.other):
+                line = flow.lines.get(value)
+                lines += [line] if line is not None else []
+            if lines:
+                break
+        return lines[-1] if lines else None
+
+    def _names(self, places: Collection[Hashable]) -> str:
+        """The tensors there, by their names in state dicts where they have one."""
+        names: dict[Hashable, str] = {}
+        for label, holder in self._holders.items():
+            if isinstance(holder, nn.Module):
+                for name, tensor in (*holder.named_parameters(), *holder.named_buffers()):
+                    names.setdefault(place_of(tensor), f"{name!r} of {label!r}")
+            elif isinstance(holder, Mapping):
+                for name, tensor in holder.items():
+                    if isinstance(tensor, torch.Tensor):
+                        names.setdefault(place_of(tensor), f"{name!r} of {label!r}")
+        # A module within another one has shorter names.
+        modules = sorted(alive(nn.Module), key=lambda module: -len(list(module.modules())))
+        for module in modules:
+            for name, tensor in module.named_parameters():
+                names.setdefault(place_of(tensor), f"{name!r} of a {type(module).__name__}")
+        found = [names[place] for place in names if place in places]
+        if not found:  # they have no names
+            return f"{len(places)} tensor{'s' * (len(places) > 1)}"
+        return _joined(found)
+
+
+class _First:
+    """The first call of a function."""
+
+    def __init__(self, traced: Traced) -> None:
+        self.traced = traced
+        self.marked: Flow | None = None  # what it computes, by operators
+        self.is_repeatable = False  # whether a second run was found to compute the same
+
+
+class _Difference(NamedTuple):
+    output: str
+    place: Hashable  # if it is no output
+    one: int | None
+    other: int | None
+
+
+def _joined(names: Sequence[str]) -> str:
+    found = list(names)
+    if len(found) > _MOST_NAMES:
+        found[_MOST_NAMES:] = [f"{len(found) - _MOST_NAMES} more"]
+    return ", ".join(found[:-1]) + " and " * (len(found) > 1) + found[-1]
