@@ -104,25 +104,30 @@ fn stage(batch: u32, m0: u32, first: u32, t: u32) {
 }
 
 @if(!owns_c)
-fn store_sum(batch: u32, m: u32, n: u32, sum: f32) {
+fn store_sum(batch: u32, m: u32, n: u32, place: u32, sum: f32) {
   if (m < p.m) {
-    store_c(p.c_at + batch * p.c_batch + m * p.c_row + column_of_c(n), epilogue(sum, batch, m, n));
+    store_c(place + m * p.c_row, epilogue(sum, batch, m, n));
   }
 }
 
+// Of a column of C. It is a division, so compilers should not find one for each row.
+fn place_in_c(batch: u32, n: u32) -> u32 {
+  return p.c_at + batch * p.c_batch + column_of_c(n);
+}
+
 @if(!along)
-fn store_sums(batch: u32, m: u32, n: u32, sums: sums_t) {
-  @if(single) store_sum(batch, m, n, sums);
+fn store_sums(batch: u32, m: u32, n: u32, place: u32, sums: sums_t) {
+  @if(single) store_sum(batch, m, n, place, sums);
   @elif(alone) {
     for (var j = 0u; j < rows; j++) {
-      store_sum(batch, m + j, n, sums[j]);
+      store_sum(batch, m + j, n, place, sums[j]);
     }
   }
   @else {
-    store_sum(batch, m, n, sums.x);
-    store_sum(batch, m + 1u, n, sums.y);
-    store_sum(batch, m + 2u, n, sums.z);
-    store_sum(batch, m + 3u, n, sums.w);
+    store_sum(batch, m, n, place, sums.x);
+    store_sum(batch, m + 1u, n, place, sums.y);
+    store_sum(batch, m + 2u, n, place, sums.z);
+    store_sum(batch, m + 3u, n, place, sums.w);
   }
 }
 
@@ -140,7 +145,7 @@ fn store_along(batch: u32, m: u32, image: u32, at: vec3<u32>, sums: sums_t) {
   }
   @if(!owns_c) {
     for (var j = 0u; j < min(4u, p.sizes.z - at.z); j++) {
-      store_sum(batch, m, n + j, sums[j]);
+      store_sum(batch, m, n + j, place_in_c(batch, n + j), sums[j]);
     }
   }
 }
@@ -264,17 +269,18 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   if (column >= p.n) {
     return;
   }
+  @if(!along) let place = place_in_c(batch, column);
   @if(four && alone) let all_sums = array<sums_t, 4>(sums0, sums1, sums2, sums3);
   @if(along) store_along(batch, m0, digits.w, digits.xyz, sums0);
   @elif(four && alone) {
     for (var i = 0u; i < 4u; i++) {
-      store_sums(batch, m0 + i * rows, column, all_sums[i]);
+      store_sums(batch, m0 + i * rows, column, place, all_sums[i]);
     }
   }
   @else {
-    store_sums(batch, m0, column, sums0);
-    @if(two) store_sums(batch, m0 + rows, column, sums1);
-    @if(four) store_sums(batch, m0 + 2u * rows, column, sums2);
-    @if(four) store_sums(batch, m0 + 3u * rows, column, sums3);
+    store_sums(batch, m0, column, place, sums0);
+    @if(two) store_sums(batch, m0 + rows, column, place, sums1);
+    @if(four) store_sums(batch, m0 + 2u * rows, column, place, sums2);
+    @if(four) store_sums(batch, m0 + 3u * rows, column, place, sums3);
   }
 }

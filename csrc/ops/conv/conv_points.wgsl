@@ -7,6 +7,7 @@
 // @const   source: {images, gradients, filters} // tiles of 6 x 6 elements that start every 4 rows and columns; of 4 x 4; of 3 x 3
 // @const   mirrored: bool // both dimensions of the taps
 // @const   channels_inner: bool // channels are neighbours in `out`, else columns
+// @const   clamped: bool // loads from the edge, and no branches, for software adapters, which compile these slowly
 // @grid invocations p.columns * p.channels
 // @require !mirrored || filters
 
@@ -34,10 +35,19 @@ struct Params {
 
 fn element(channel: u32, row: i32, column: i32) -> f32 {
   // Negative coordinates are large as unsigned numbers.
-  if (bitcast<u32>(row) < p.height && bitcast<u32>(column) < p.width) {
-    return load_in(channel + bitcast<u32>(row) * p.row_stride + bitcast<u32>(column) * p.column_stride);
+  let y = bitcast<u32>(row);
+  let x = bitcast<u32>(column);
+  let is_inside = y < p.height && x < p.width;
+  @if(clamped) {
+    let place = channel + min(y, p.height - 1u) * p.row_stride + min(x, p.width - 1u) * p.column_stride;
+    return select(0.0, load_in(place), is_inside);
   }
-  return 0.0;
+  @else {
+    if (is_inside) {
+      return load_in(channel + y * p.row_stride + x * p.column_stride);
+    }
+    return 0.0;
+  }
 }
 
 fn line(channel: u32, row: i32, column: i32) -> line_t {

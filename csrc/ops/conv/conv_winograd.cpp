@@ -108,7 +108,8 @@ Points evaluate(const Gemm& g, const MatrixView& from, int64_t rows, int64_t col
   launch.out(to.values);
   const auto range = from.range(g.batch, rows, columns_of_from);
   launch.in_range(range.buffer, range.begin, range.end, DType::kF32);
-  launch.source(source).mirrored(mirrored).channels_inner(channels_inner).run(p);
+  launch.source(source).mirrored(mirrored).channels_inner(channels_inner);
+  launch.clamped(is_software(plan_target(*from.tensor))).run(p);
   return to;
 }
 

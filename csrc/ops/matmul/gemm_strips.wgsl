@@ -35,27 +35,22 @@ import package::matmul::product::{Params, acc_t, epilogue};
 @if(columns_1) alias block_b_t = vec4<f32>;
 @else alias block_b_t = mat4x4<f32>;
 
-// Rows and columns beyond the edges repeat the last one: they are read, but never stored.
+// Rows and columns beyond the edges repeat the last one: they are read, but never stored. Beyond K the last elements are read,
+// and count as zeros. A branch around each load would take longer to compile than the load.
 fn element_of_a(base: u32, m: u32, k: u32, k_end: u32) -> f32 {
   @if(!a_is_bits128) {
-    @if(!whole_k) {
-      if (k >= k_end) {
-        return 0.0;
-      }
-    }
-    return load_a(p.a_at + base + min(m, p.m - 1u) * p.a_row + k * p.a_column);
+    let row = p.a_at + base + min(m, p.m - 1u) * p.a_row;
+    @if(whole_k) return load_a(row + k * p.a_column);
+    @else return select(load_a(row + min(k, k_end - 1u) * p.a_column), 0.0, k >= k_end);
   }
   @else return 0.0;
 }
 
 fn element_of_b(base: u32, n: u32, k: u32, k_end: u32) -> f32 {
   @if(!b_is_bits128) {
-    @if(!whole_k) {
-      if (k >= k_end) {
-        return 0.0;
-      }
-    }
-    return load_b(p.b_at + base + min(n, p.n - 1u) * p.b_column + k * p.b_row);
+    let column = p.b_at + base + min(n, p.n - 1u) * p.b_column;
+    @if(whole_k) return load_b(column + k * p.b_row);
+    @else return select(load_b(column + min(k, k_end - 1u) * p.b_row), 0.0, k >= k_end);
   }
   @else return 0.0;
 }
@@ -72,12 +67,12 @@ fn row_of_a(base: u32, m: u32, k: u32, k_end: u32) -> vec4<f32> {
 // Four rows of A at one place of K.
 @if(a_is_bits128)
 fn column_of_a(base: u32, m: u32, k: u32, k_end: u32) -> vec4<f32> {
-  @if(!whole_k) {
-    if (k >= k_end) {
-      return vec4<f32>();
-    }
+  let row = base + min(m, p.m - 4u);
+  @if(whole_k) return bitcast<vec4<f32>>(load_a(p.a_at + (row + k * p.a_column) / 4u));
+  @else {
+    let found = bitcast<vec4<f32>>(load_a(p.a_at + (row + min(k, k_end - 1u) * p.a_column) / 4u));
+    return select(found, vec4<f32>(), k >= k_end);
   }
-  return bitcast<vec4<f32>>(load_a(p.a_at + (base + min(m, p.m - 4u) + k * p.a_column) / 4u));
 }
 
 // [row][k]
@@ -104,12 +99,12 @@ fn column_of_b(base: u32, n: u32, k: u32, k_end: u32) -> vec4<f32> {
 // Four columns of B at one place of K.
 @if(b_is_bits128)
 fn row_of_b(base: u32, n: u32, k: u32, k_end: u32) -> vec4<f32> {
-  @if(!whole_k) {
-    if (k >= k_end) {
-      return vec4<f32>();
-    }
+  let column = base + min(n, p.n - 4u);
+  @if(whole_k) return bitcast<vec4<f32>>(load_b(p.b_at + (column + k * p.b_row) / 4u));
+  @else {
+    let found = bitcast<vec4<f32>>(load_b(p.b_at + (column + min(k, k_end - 1u) * p.b_row) / 4u));
+    return select(found, vec4<f32>(), k >= k_end);
   }
-  return bitcast<vec4<f32>>(load_b(p.b_at + (base + min(n, p.n - 4u) + k * p.b_row) / 4u));
 }
 
 fn block_of_b(base: u32, n: u32, k: u32, k_end: u32) -> block_b_t {

@@ -103,6 +103,16 @@ int cost_of_direct(const Product& product, const Strategy&, const ShaderTarget&)
   return tiny ? 0 : g.conv != nullptr && g.m <= 2 ? 4 : 100;
 }
 
+int cost_of_convolution_direct(const Product& product, const Strategy& row,
+                               const ShaderTarget& target) {
+  // Software adapters compile the barriers of tiles slowly, and so few elements leave these empty.
+  constexpr int64_t kFew = 256;
+  const Gemm& g = product.gemm;
+  const bool is_weight = g.conv != nullptr && g.conv->form == kernels::conv_product::Form::weight;
+  const bool is_small = is_weight && g.m * g.n <= kFew && is_software(target);
+  return is_small ? 5 : cost_of_direct(product, row, target);
+}
+
 void launch_direct(const ProductDispatch& dispatch, const Strategy&) {
   namespace kernel = kernels::gemm_direct;
   const Gemm& g = dispatch.product.gemm;
@@ -1671,7 +1681,7 @@ constexpr Strategy kStrategies[] = {
      64,
      2048,
      is_convolution,
-     cost_of_direct,
+     cost_of_convolution_direct,
      launch_convolution_direct},
     {"convolution_64",
      {64, 64, 16},
