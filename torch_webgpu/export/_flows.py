@@ -244,7 +244,11 @@ def _execute(
 ) -> None:
     """A command of which nothing is known but itself."""
     bound = [places[k] for k, _, _ in command.parts]
-    ranges = tuple((offset, size) for _, offset, size in command.parts)
+    # A kernel binds all of a block, which may be larger than the tensor.
+    ranges = tuple(
+        (offset, min(size, listing.tensors[k].requested - offset))
+        for k, offset, size in command.parts
+    )
     # Which parts are the same memory.
     same = tuple(bound.index(place) for place in bound)
     label: tuple[Hashable, ...] = command.kind, ranges, same
