@@ -91,17 +91,10 @@ def keeps_groups_of_optimizers(optimizer: types.ModuleType) -> bool:
     return hasattr(optimizer.OptimizerVariable, "_safe_to_set_capturable")
 
 
-def fitting_bound(bound: int, dtype: torch.dtype) -> int:
-    """The bound of a clamp of integers as eager mode takes it. Since torch 2.15 that is the nearest
-    number that the type has. Before, a number that it does not have raises, but -255 to -1 of uint8
-    are counted from 256 down."""
-    info = torch.iinfo(dtype)
-    if _minor_version(torch.__version__) < (2, 15) and not info.min <= bound <= info.max:
-        if dtype == torch.uint8 and -info.max <= bound < 0:
-            return bound + info.max + 1
-        name = str(dtype).removeprefix("torch.")
-        raise RuntimeError(f"value cannot be converted to type {name} without overflow")
-    return min(max(bound, info.min), info.max)
+def bounds_saturate() -> bool:
+    """Whether a bound of clamp that does not fit an integer type is the nearest number that does:
+    since torch 2.15. Before, it raises."""
+    return _minor_version(torch.__version__) >= (2, 15)
 
 
 # ---- Inductor ----

@@ -10,6 +10,7 @@ import pytest
 import torch
 from compiled import DEVICE, compile
 
+F = torch.nn.functional
 SIGNED = [torch.int8, torch.int16, torch.int32, torch.int64]
 UNSIGNED = [torch.uint8, torch.uint16, torch.uint32]
 DTYPES = [*SIGNED, *UNSIGNED]
@@ -263,3 +264,99 @@ def test_numbers_that_do_not_fit(dtype):
         for y in (wide + n, wide * n, wide - n, wide == n, n - wide, wide & n)
     ]
     assert_same(actual, expected, range(len(expected)))
+
+
+def filled(function):
+    """The function of a tensor and a number, of which what it returns shows all values."""
+    return lambda x, n: function(x, n) + x[:3].sum(dtype=x.dtype)
+
+
+# What makes a number one of the tensor's type, by name.
+CONVERSIONS = {
+    "clamp": lambda x, n: x.clamp(-n, n),
+    "clamp_max": lambda x, n: x.clamp(max=n),
+    "full": filled(lambda x, n: torch.full((3,), n, dtype=x.dtype, device=x.device)),
+    "full_like": filled(torch.full_like),
+    "new_full": filled(lambda x, n: x.new_full((3,), n)),
+    "fill": filled(torch.fill),
+    "scalar_tensor": filled(lambda x, n: torch.scalar_tensor(n, dtype=x.dtype, device=x.device)),
+    "tensor": filled(lambda x, n: torch.tensor([n, 1], dtype=x.dtype, device=x.device)),
+    "pad": lambda x, n: F.pad(x, (1, 2), value=n),
+    "masked_fill": lambda x, n: x.masked_fill(x > 3, n),
+    "where": lambda x, n: torch.where(x > 3, x, n) + torch.where(x > 4, n, x),
+    "index_fill": lambda x, n: x.index_fill(0, torch.tensor([1], device=x.device), n),
+    "scatter": lambda x, n: x.scatter(0, torch.tensor([1], device=x.device), n),
+    "index_add": lambda x, n: x.index_add(0, torch.tensor([1], device=x.device), x[:1], alpha=n),
+    "setitem": lambda x, n: set_item(x + 1, 2, n),
+    "add": lambda x, n: torch.add(x, x, alpha=n),
+    "add_number": lambda x, n: torch.add(x, 3, alpha=n),
+    "sub": lambda x, n: torch.sub(x, x + 1, alpha=n),
+    "rsub": lambda x, n: torch.rsub(x, x + 1, alpha=n),
+    "addcmul": lambda x, n: torch.addcmul(x, x, x, value=n),
+    "addr": lambda x, n: torch.addr(torch.outer(x, x), x, x, alpha=n),
+    "threshold": lambda x, n: F.threshold(x, 3, n),
+    "threshold_at": lambda x, n: F.threshold(x, n, 3),
+}
+
+
+def set_item(x, index, value):
+    x[index] = value
+    return x
+
+
+def outcome(function, x):
+    try:
+        return function(x).cpu()
+    except RuntimeError as error:
+        is_expected = "without overflow" in str(error) or "negative integer powers" in str(error)
+        return "raises" if is_expected else str(error)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8], ids=str)
+@pytest.mark.parametrize("name", [*CONVERSIONS, "pow"])
+def test_converted_numbers_that_do_not_fit(name, dtype):
+    """They raise. Inductor wraps them."""
+    conversion = {**CONVERSIONS, "pow": lambda x, n: x**n}[name]
+    limits = torch.iinfo(dtype)
+    x = torch.arange(6).to(dtype).to(DEVICE)
+    numbers = {limits.min, limits.min - 1, -limits.max, -limits.max - 2, limits.max, limits.max + 1}
+    for n in (*numbers, limits.max + 45):
+        compiled = compile(lambda x, n=n: conversion(x, n))
+        expected = outcome(lambda x, n=n: conversion(x, n), x)
+        actual = outcome(compiled, x)
+        assert isinstance(actual, str) == isinstance(expected, str), n
+        if isinstance(expected, str):
+            assert actual == expected == "raises"
+        else:
+            assert torch.equal(actual, expected), n
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8], ids=str)
+@pytest.mark.parametrize("name", CONVERSIONS)
+def test_converted_sizes_that_do_not_fit(name, dtype):
+    compiled = compile(lambda x: CONVERSIONS[name](x, x.shape[0]), dynamic=True)
+    for size in (100, 300, 200, 90, 260, 256):
+        x = torch.arange(size).to(dtype).to(DEVICE)
+        expected = outcome(lambda x: CONVERSIONS[name](x, x.shape[0]), x)
+        actual = outcome(compiled, x)
+        if isinstance(expected, str):
+            assert actual == expected == "raises", size
+        else:
+            assert torch.equal(actual, expected), size
+
+
+@pytest.mark.parametrize("name", ["clamp_max", "full", "tensor", "masked_fill", "add"])
+def test_converted_data_that_do_not_fit(name):
+    def convert(x, n):
+        return CONVERSIONS[name](x, n.item())
+
+    x = torch.arange(6).to(torch.int8).to(DEVICE)
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        compiled = compile(convert, fullgraph=True)
+        for n in (5, 127, -128, 128, -129):
+            data = torch.tensor(n, device=DEVICE)
+            if -128 <= n <= 127:
+                assert torch.equal(compiled(x, data).cpu(), convert(x, data).cpu())
+            else:
+                with pytest.raises(RuntimeError, match=r"u0 <= 127|u0 >= -128"):
+                    compiled(x, data)

@@ -8,6 +8,7 @@ when Dynamo or Inductor are.
 `interface`        the device as Dynamo sees it
 `compat`           functions of Dynamo and Inductor that are replaced, each with its reason
 `fake`             strides of the eager kernels' results
+`scalars`          numbers that do not fit an integer type
 `passes`           changes of a graph before it is lowered
 `registers`        element types and the types of values in registers
 `tables`           Inductor's ops as rows of the op tables of the eager kernels

@@ -13,7 +13,8 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from sympy import Integer, Pow
+from sympy import Expr, Integer, Pow
+from torch.utils._sympy.functions import Max, Min
 
 from torch_webgpu import _torch_versions
 from torch_webgpu.inductor.interface import buffer_budget
@@ -48,6 +49,7 @@ def apply() -> None:
         choices,
         compile_fx,
         cudagraph_utils,
+        decomposition,
         graph,
         index_propagation,
         ir,
@@ -60,7 +62,7 @@ def apply() -> None:
     from torch._inductor.fx_passes import post_grad
 
     from torch_webgpu.inductor import choices as product_choices
-    from torch_webgpu.inductor import vectors
+    from torch_webgpu.inductor import scalars, vectors
 
     _replace(scheduler.Scheduler, "create_backend", _create_backend)
     _replace(scheduler.Scheduler, "fuse_nodes", _fuse_nodes)
@@ -85,9 +87,11 @@ def apply() -> None:
     _replace(lowering, "pointwise_cat", _pointwise_cat)
     lowered = lowering.lowerings[torch.ops.aten.unfold.default]
     lowering.lowerings[torch.ops.aten.unfold.default] = functools.partial(_unfold, lowered)
-    for op in (torch.ops.aten.clamp_min.default, torch.ops.aten.clamp_max.default):
-        lowering.lowerings[op] = functools.partial(_bounded, lowering.lowerings[op])
+    if _torch_versions.bounds_saturate():
+        for op in (torch.ops.aten.clamp_min.default, torch.ops.aten.clamp_max.default):
+            lowering.lowerings[op] = functools.partial(_saturated, lowering.lowerings[op])
     _keep_indices_of_triangles()
+    scalars.install(decomposition.decompositions)
     _replace(lowering, "get_constant_value", _constant_divisor)
     _replace(cudagraph_utils, "check_multiple_devices_or_any_cpu_nodes", _reason_against_graphs)
     _replace(compile_fx, "cudagraphify", _graphify)
@@ -466,12 +470,15 @@ def _unfold(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return original(*args, **kwargs)
 
 
-def _bounded(original: Callable[..., Any], x: Any, bound: Any) -> Any:
-    """A bound that the integers' type does not have is taken as in eager mode. Inductor wraps it:
+def _saturated(original: Callable[..., Any], x: Any, bound: Any) -> Any:
+    """A bound that the integers' type does not have is the nearest that it has. Inductor wraps it:
     `clamp(max=256)` of uint8 became `clamp(max=0)`."""
-    is_number = isinstance(bound, int) and not isinstance(bound, bool)
-    if is_number and _is_on_device(x) and is_integer_type(x.get_dtype()):
-        bound = _torch_versions.fitting_bound(bound, x.get_dtype())
+    if _is_on_device(x) and is_integer_type(x.get_dtype()):
+        limits = torch.iinfo(x.get_dtype())
+        if isinstance(bound, int):
+            bound = min(max(bound, limits.min), limits.max)
+        elif isinstance(bound, Expr):  # of sizes
+            bound = Min(Max(bound, limits.min), limits.max)
     return original(x, bound)
 
 

@@ -8,6 +8,7 @@ from torch import fx
 from torch._inductor import config, inductor_prims
 
 from torch_webgpu.inductor.flex import expand
+from torch_webgpu.inductor.scalars import check_copied
 
 aten = torch.ops.aten
 # By name: graphs hold copies of the operators they were decomposed from.
@@ -18,6 +19,7 @@ _KEPT_ROW = 8192
 
 
 def change(graph: fx.Graph) -> None:
+    check_copied(graph)
     expand(graph)
     multiply_by_reciprocals(graph)
     if config.online_softmax:
