@@ -183,7 +183,7 @@ def test_int64_of_what_has_wrapped_stays_int64():
         assert torch.equal(one.cpu(), other)
 
 
-def test_indices_as_floats_are_rounded():
+def test_large_indices_as_floats_are_rounded():
     def rounded(x):
         i = torch.arange(x.numel(), device=x.device)
         return i.float().to(torch.int64) - x, (i.float() * i.float()).to(torch.int64) + x
@@ -191,6 +191,36 @@ def test_indices_as_floats_are_rounded():
     x = torch.zeros(2**24 + 10, dtype=torch.int64)
     for one, other in zip(compile(rounded)(x.to(DEVICE)), rounded(x), strict=True):
         assert torch.equal(one.cpu(), other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_integers_as_floats_are_rounded(dtype, dynamic):
+    """Also of indices, of which Inductor takes a float for the number itself."""
+    factor = 9 if dtype == torch.float16 else 3501  # of which the results are finite
+
+    def rounded(x):
+        i = torch.arange(x.numel(), device=x.device)
+        numbers = (i, x, i * factor, x * factor)
+        return [
+            y
+            for floats in (n.to(dtype) for n in numbers)
+            for y in (floats.to(torch.int64), floats.float() - 1, floats == x, floats.amax())
+        ]
+
+    x = torch.arange(7000).flip(0)
+    compiled = compile(rounded, dynamic=dynamic)(x.to(DEVICE))
+    for k, (one, other) in enumerate(zip(compiled, rounded(x), strict=True)):
+        assert torch.equal(one.cpu(), other), k
+
+
+def test_products_of_indices_wrap_in_int64():
+    def wrapped(x):
+        i = torch.arange(x.numel(), device=x.device) + (1 << 31) - 2000
+        return i * i * i * 8 // 8 + x
+
+    x = torch.arange(1000)
+    assert torch.equal(compile(wrapped)(x.to(DEVICE)).cpu(), wrapped(x))
 
 
 def test_index_that_wraps_is_checked_as_what_it_became():

@@ -81,6 +81,14 @@ def bounds_of(value: Any, dtype: torch.dtype) -> ValueRanges[Any]:
     return _within(limits if is_apart else value.bounds & limits, dtype)
 
 
+def _loses_digits(value: Any, dtype: torch.dtype) -> bool:
+    """Whether an integer is to be rounded, converted to a float type."""
+    if not isinstance(value, CSEVariable) or not registers.is_integer_type(value.dtype):
+        return False
+    bounds = bounds_of(value, value.dtype)
+    return dtype.is_floating_point and not lies_within(bounds, range_of(dtype))
+
+
 class KnownNumbers:
     """What a kernel keeps of the constants among its variables."""
 
@@ -208,7 +216,7 @@ class WgslOverrides(DefaultHandler):
         source = x.dtype if isinstance(x, CSEVariable) else None
         if source not in (dtype, torch.bool):
             text = registers.wrap(text, dtype)
-        if not use_compute_types and source != dtype:
+        if source != dtype and (not use_compute_types or _loses_digits(x, dtype)):
             text = registers.round_to_half(text, dtype)
         held = torch.float32 if dtype in registers.HALVES else dtype
         if isinstance(x, CSEVariable) and text == str(x) and x.dtype == held:

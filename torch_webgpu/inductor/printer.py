@@ -67,8 +67,6 @@ def _computes_reals(expr: sympy.Expr) -> bool:
 
 # No index is larger; other integers of the program may be.
 _INDICES = ValueRanges(-(1 << 31), (1 << 31) - 1)
-# The integers that an f32 holds, each of them.
-_WHOLE_FLOATS = ValueRanges(-(1 << 24), 1 << 24)
 
 
 def may_change(
@@ -77,26 +75,25 @@ def may_change(
     """Whether a type may not hold the value of an expression of indices, for `ranges` of its
     symbols: integers wrap, and floats are rounded.
 
-    Indices alone do not pass int64, but with large numbers they may. They do not pass the whole
-    numbers of float32 unless the ranges say so: sizes that vary are taken for small.
+    A range without an end is that of an index: nothing is launched for more. Only of int64 is that
+    assumed of other integers of the program too: each sum with one would pass it otherwise.
     """
-    if not isinstance(expr, sympy.Expr) or expr.is_number:
+    is_number = is_integer_type(dtype) or dtype.is_floating_point
+    if not isinstance(expr, sympy.Expr) or expr.is_number or not is_number:
         return False
-    known = {s: ranges.get(s, _INDICES) for s in expr.free_symbols}
-    known = {s: r if symbol_is_type(s, HOST_INTEGERS) else r & _INDICES for s, r in known.items()}
-    if dtype.is_floating_point:
-        is_known = all(r.upper < _INDICES.upper for r in known.values())
-        return is_known and not lies_within(bound_sympy(expr, known), _WHOLE_FLOATS)
-    if not is_integer_type(dtype):
-        return False
-    if dtype == torch.int64 and all(int(n) in _INDICES for n in expr.atoms(sympy.Integer)):
-        return False
+    known = {symbol: ranges.get(symbol, _INDICES) for symbol in expr.free_symbols}
+    for symbol, bounds in known.items():
+        if dtype == torch.int64 or not symbol_is_type(symbol, HOST_INTEGERS):
+            known[symbol] = bounds & _INDICES
     return not lies_within(bound_sympy(expr, known), range_of(dtype))
 
 
 @functools.cache
 def range_of(dtype: torch.dtype) -> ValueRanges[Any]:
-    """What an integer type holds."""
+    """The integers that a type holds, each of them."""
+    if dtype.is_floating_point:
+        largest = round(2 / torch.finfo(dtype).eps)
+        return ValueRanges(-largest, largest)
     info = torch.iinfo(dtype)
     return ValueRanges(info.min, info.max)
 
