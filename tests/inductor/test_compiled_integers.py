@@ -296,6 +296,30 @@ def test_numbers_that_do_not_fit(dtype):
     assert_same(actual, expected, range(len(expected)))
 
 
+# By name: functions of a tensor's values and of its indices, which lie around 0.
+OF_INDICES = {
+    "bool": lambda x, i: (i.bool() + i, i.bool().cumsum(0), i.bool().half() + x, i.bool() * x),
+    "remainder": lambda x, i: (torch.fmod(i, 3) + x, torch.fmod(i, -7) + x, torch.fmod(5 - i, 3)),
+    "quotient": lambda x, i: (torch.div(i, 3, rounding_mode="trunc") + x, i // -3 + x, i % -3),
+    "beyond 32 bits": lambda x, i: ((i * 10**8).abs() // 3 + x, (i * 10**8).square() % 7 + x),
+    "extremes": lambda x, i: torch.maximum(i * 10**8, i * -(10**9)) // 7 + x,
+    "choice": lambda x, i: torch.where(i * 10**8 > 2**33, i * 10**8, -i) // 3 + x,
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", OF_INDICES)
+def test_functions_of_indices(name, dynamic):
+    def apply(x):
+        result = OF_INDICES[name](x, torch.arange(x.numel(), device=x.device) - 20)
+        return result if isinstance(result, tuple) else (result,)
+
+    x = values(torch.int64, 60) >> 8
+    compiled = compile(apply, dynamic=dynamic)(x.to(DEVICE))
+    for k, (one, other) in enumerate(zip(compiled, apply(x), strict=True)):
+        assert torch.equal(one.cpu(), other), k
+
+
 def filled(function):
     """The function of a tensor and a number, of which what it returns shows all values."""
     return lambda x, n: function(x, n) + x[:3].sum(dtype=x.dtype)
@@ -373,6 +397,18 @@ def test_converted_sizes_that_do_not_fit(name, dtype):
             assert actual == expected == "raises", size
         else:
             assert torch.equal(actual, expected), size
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int64], ids=str)
+def test_numbers_computed_from_sizes(dtype):
+    def convert(x):
+        n = x.shape[0]
+        names, numbers = ("scatter", "pad", "add"), (n // 3, 2 * n, max(n, 90), n % 7)
+        return [seen(CONVERSIONS[name](x, number)) for name in names for number in numbers]
+
+    x = torch.arange(70).to(dtype)
+    expected, actual = convert(x), compile(convert, dynamic=True)(x.to(DEVICE))
+    assert_same(actual, expected, range(len(expected)))
 
 
 @pytest.mark.parametrize("name", ["clamp_max", "full", "tensor", "masked_fill", "add"])

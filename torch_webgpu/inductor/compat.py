@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from sympy import Expr, Integer, Pow
+from sympy import Expr, Integer, Pow, sympify
 from torch.utils._sympy.functions import Max, Min
 
 from torch_webgpu import _torch_versions
@@ -290,17 +290,22 @@ def _propagate_sympy(
     original: Callable[..., Any], self: Any, name: str, args: Any, kwargs: Any
 ) -> Any:
     """Inductor computes with indices, such as those of arange, as with integers that never wrap and
-    are never rounded. A value that its type may not hold stays an op, which does that."""
+    are never rounded. A value that its type may not hold stays an op, which does that. So does a
+    remainder with the sign of the dividend: Inductor takes it for one with the divisor's."""
     from torch._inductor.virtualized import V
 
     from torch_webgpu.inductor.printer import may_change
 
     result = original(self, name, args, kwargs)
-    if result.is_symbolic and "webgpu" in V.graph.device_types:
-        ranges = dict(self.var_to_range)
-        if may_change(result.value.expr, result.value.dtype, ranges):
-            return self.fallback(name, args, kwargs)
-    return result
+    if not result.is_symbolic or "webgpu" not in V.graph.device_types:
+        return result
+    if not may_change(result.value.expr, result.value.dtype, dict(self.var_to_range)):
+        has_own_sign = name == "mod" and not all(sympify(x.value.expr).is_nonnegative for x in args)
+        return self.fallback(name, args, kwargs) if has_own_sign else result
+    if name == "constant":  # of sizes: no number, as the op would have it
+        value_of = "value_expr" if _torch_versions.indices_are_apart() else "index_expr"
+        return self.fallback(value_of, args, kwargs)
+    return self.fallback(name, args, kwargs)
 
 
 def _narrow_indices(original: Callable[..., None], body: Any) -> None:

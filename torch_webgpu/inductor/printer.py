@@ -11,7 +11,7 @@ from torch.utils._sympy.printers import ExprPrinter
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from torch_webgpu.inductor.registers import is_integer_type, literal
+from torch_webgpu.inductor.registers import literal
 
 HOST_INTEGERS = (SymT.SIZE, SymT.UNBACKED_INT, SymT.PRECOMPUTED_SIZE)
 _KNOWN_TO_THE_HOST = (*HOST_INTEGERS, SymT.FLOAT, SymT.UNBACKED_FLOAT)
@@ -73,13 +73,12 @@ def may_change(
     expr: Any, dtype: torch.dtype, ranges: Mapping[sympy.Symbol, ValueRanges[Any]]
 ) -> bool:
     """Whether a type may not hold the value of an expression of indices, for `ranges` of its
-    symbols: integers wrap, and floats are rounded.
+    symbols: integers wrap, floats are rounded, and a bool tells only whether a number is 0.
 
     A range without an end is that of an index: nothing is launched for more. Only of int64 is that
     assumed of other integers of the program too: each sum with one would pass it otherwise.
     """
-    is_number = is_integer_type(dtype) or dtype.is_floating_point
-    if not isinstance(expr, sympy.Expr) or expr.is_number or not is_number:
+    if not isinstance(expr, sympy.Expr) or expr.is_number or dtype.is_complex:
         return False
     known = {symbol: ranges.get(symbol, _INDICES) for symbol in expr.free_symbols}
     for symbol, bounds in known.items():
@@ -94,6 +93,8 @@ def range_of(dtype: torch.dtype) -> ValueRanges[Any]:
     if dtype.is_floating_point:
         largest = round(2 / torch.finfo(dtype).eps)
         return ValueRanges(-largest, largest)
+    if dtype == torch.bool:
+        return ValueRanges(0, 1)
     info = torch.iinfo(dtype)
     return ValueRanges(info.min, info.max)
 
@@ -267,6 +268,9 @@ class LongPrinter(_ConditionPrinter):
 
     def _print_Max(self, expr: sympy.Expr) -> str:
         return self._fold("max_l", expr.args)
+
+    def _print_Abs(self, expr: sympy.Expr) -> str:
+        return f"abs_l({self._print(expr.args[0])})"
 
     def _print_PowByNatural(self, expr: sympy.Expr) -> str:
         return self._fold("pow_l", expr.args)
