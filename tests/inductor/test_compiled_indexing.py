@@ -41,6 +41,39 @@ def test_stores_by_index():
     check(lambda x: x.index_fill(0, torch.tensor([1, 3], device=DEVICE), 7.0), x, exact=True)
 
 
+# What is stored to in place, because nothing else reads it afterwards.
+CONCATENATED = {
+    "cat": lambda x: torch.cat([x, x[:2]]),
+    "twice": lambda x: torch.cat([x[:2] + 1, x, x]),
+    "pad": lambda x: F.pad(x, (0, 3)),
+    "pad rows": lambda x: F.pad(x, (0, 0, 0, 3)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", CONCATENATED)
+def test_stores_beside_concatenations(name, dynamic):
+    """Inductor computes an operand where it lies in the concatenation, which the stores changed."""
+
+    def of_operand(x, y, i):
+        z = x * y
+        return CONCATENATED[name](z), z.index_put((i,), y[:2])
+
+    def of_result(x, y, i):
+        z = x * y
+        whole = CONCATENATED[name](z)
+        return whole.index_fill(0, i, 7.0), z, whole[3:]
+
+    def of_product(x, y, i):
+        z = x @ y.T
+        return CONCATENATED[name](z), z.index_fill(0, i, 7.0)
+
+    x, y, i = randn(12, 5), randn(12, 5), torch.tensor([1, 4], device=DEVICE)
+    check(of_operand, x, y, i, exact=True, dynamic=dynamic)
+    check(of_result, x, y, i, exact=True, dynamic=dynamic)
+    check(of_product, x, y, i, dynamic=dynamic)
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float16], ids=str)
 def test_atomic_sums(dtype):
     x = torch.zeros(5, dtype=dtype, device=DEVICE)

@@ -347,11 +347,35 @@ def _reads_much(box: Any) -> bool:
 
 def _may_lie_in_concatenation(original: Callable[..., bool], src: Any, dst: Any = None) -> bool:
     """A product with dynamic sizes has a tensor of its own, as generated kernels of products store
-    one. What copies it can be fused into it."""
+    one. What copies it can be fused into it. So has what an operator changes afterwards: in a
+    concatenation it would change there too."""
     from torch_webgpu.inductor import sized_products
 
     is_product = sized_products.is_active() and sized_products.is_product(src)
-    return not is_product and original(src, dst)
+    is_own = is_product or (_is_on_device(src) and _is_changed_later(src))
+    return not is_own and original(src, dst)
+
+
+def _is_changed_later(src: Any) -> bool:
+    """Whether an operator after the one that is being lowered changes its operands or result in
+    place, as Inductor has `index_put` do. A copy that was made of an operand is none."""
+    from torch._inductor.fx_utils import get_node_storage
+    from torch._inductor.ir import IRNode
+    from torch._inductor.virtualized import V
+
+    node = V.graph.current_node
+    operands = [V.graph.env.get(x) for x in node.all_input_nodes]
+    names = {x.maybe_get_name() for x in operands if isinstance(x, IRNode)} - {None}
+    if src.maybe_get_name() not in names:
+        return False
+    kept = {get_node_storage(x) for x in (node, *node.all_input_nodes)} - {None}
+    while node.next.op != "root":
+        node = node.next
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+            changed = _changed_arguments(node.target, node.args, node.kwargs)
+            if any(isinstance(x, torch.fx.Node) and get_node_storage(x) in kept for x in changed):
+                return True
+    return False
 
 
 def _dynamic_reshape_indexer(
