@@ -106,6 +106,8 @@ void linspace(TensorIterator& iter, const Scalar& start, const Scalar& end, int6
         out, FactoryOp::linspace,
         {bits(first), bits(last), bits((last - first) / static_cast<double>(gaps)), low(steps)});
   }
+  check_fits(start, out.scalar_type());
+  check_fits(end, out.scalar_type());
   const auto first = start.to<int64_t>();
   const auto last = end.to<int64_t>();
   // Unsigned, because the distance may exceed the range of int64_t.

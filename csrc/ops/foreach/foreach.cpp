@@ -47,6 +47,7 @@
 #include <ATen/ops/_foreach_zero_native.h>
 
 #include "backend/registration.h"
+#include "launch/dtypes.h"
 #include "ops/foreach/foreach_run.h"
 #include "tables/foreach.h"
 
@@ -88,11 +89,22 @@ struct Unary {
   }
 };
 
-// Only subtraction has a negative factor, and it does not take bool.
-template <int sign>
-void check_factor(TensorList self, Scalars scalars) {
-  for (size_t i = 0; sign < 0 && i < self.size(); ++i) {
-    at::native::sub_check(self[i], scalars[scalars.size() == 1 ? 0 : i]);
+// Only subtraction has a negative factor, and it does not take bool. Bounds do not wrap, as those
+// of clamp() do not.
+template <PointwiseOp op, int sign>
+void check_scalars(TensorList self, Scalars scalars) {
+  constexpr bool is_bound = op == PointwiseOp::maximum || op == PointwiseOp::minimum;
+  if constexpr (sign < 0 || is_bound) {
+    for (size_t i = 0; i < self.size(); ++i) {
+      const Scalar& scalar = scalars[scalars.size() == 1 ? 0 : i];
+      if constexpr (sign < 0) {
+        at::native::sub_check(self[i], scalar);
+      }
+      if (is_bound && scalar.isIntegral(true) &&
+          at::isIntegralType(self[i].scalar_type(), /*includeBool=*/false)) {
+        check_fits(scalar, self[i].scalar_type());
+      }
+    }
   }
 }
 
@@ -102,12 +114,12 @@ struct WithScalar {
   static constexpr Form kForm{op, SecondOperand::kScalar};
   static Tensors functional(TensorList self, const Scalar& scalar) {
     check_foreach_api_restrictions(self);
-    check_factor<sign>(self, scalar);
+    check_scalars<op, sign>(self, scalar);
     return or_slow(kForm, {{self}, 1, scalar, sign}, slow, self, scalar);
   }
   static void in_place(TensorList self, const Scalar& scalar) {
     check_foreach_api_restrictions(self);
-    check_factor<sign>(self, scalar);
+    check_scalars<op, sign>(self, scalar);
     or_slow_in_place(kForm, {{self}, 1, scalar, sign}, slow_in_place, self, scalar);
   }
 };
@@ -117,12 +129,12 @@ struct WithScalarList {
   static constexpr Form kForm{op, SecondOperand::kScalar};
   static Tensors functional(TensorList self, Scalars scalars) {
     check_foreach_api_restrictions(self, scalars);
-    check_factor<sign>(self, scalars);
+    check_scalars<op, sign>(self, scalars);
     return or_slow(kForm, {{self}, 1, scalars, sign}, slow, self, scalars);
   }
   static void in_place(TensorList self, Scalars scalars) {
     check_foreach_api_restrictions(self, scalars);
-    check_factor<sign>(self, scalars);
+    check_scalars<op, sign>(self, scalars);
     or_slow_in_place(kForm, {{self}, 1, scalars, sign}, slow_in_place, self, scalars);
   }
 };

@@ -73,6 +73,16 @@ def test_linspace_of_integers(arguments, dtype):
     compare(torch.linspace, *arguments, dtype=dtype)
 
 
+@pytest.mark.parametrize("ends", [(0, 300), (-300, 0)])
+def test_linspace_of_ends_that_do_not_fit(ends):
+    errors = []
+    for device in ("cpu", DEVICE):
+        with pytest.raises(RuntimeError) as error:
+            torch.linspace(*ends, 4, dtype=torch.int8, device=device)
+        errors.append(str(error.value).splitlines()[0])
+    assert errors[0] == errors[1]
+
+
 def test_linspace_of_negative_integers():
     compare(torch.linspace, -10, 10, 7, dtype=torch.int64)
     # Exact here; the CPU's float64 falls short of some integers.

@@ -262,6 +262,18 @@ def test_differences_with_truth_values_are_refused():
         check_error(lambda x, s=scalars: torch._foreach_sub_(x, s), [torch.ones(2), torch.ones(3)])
 
 
+@pytest.mark.parametrize("name", ["clamp_max", "clamp_min", "maximum", "minimum"])
+def test_bounds_that_do_not_fit_are_refused(name):
+    for suffix in ("", "_"):
+        function = getattr(torch, f"_foreach_{name}{suffix}")
+        for scalars in (300, [1, 300]):
+            check_error(
+                lambda x, y, f=function, s=scalars: f([x, y], s),
+                torch.ones(2, dtype=torch.int16),
+                torch.ones(3, dtype=torch.int8),
+            )
+
+
 @pytest.mark.parametrize("name", ["mul_", "lerp_", "copy_", "zero_"])
 def test_autograd_sees_what_is_written(name):
     arguments = {"mul_": [2.0], "lerp_": [tensors(), 0.5], "copy_": [tensors()], "zero_": []}[name]
