@@ -301,6 +301,7 @@ OF_INDICES = {
     "bool": lambda x, i: (i.bool() + i, i.bool().cumsum(0), i.bool().half() + x, i.bool() * x),
     "remainder": lambda x, i: (torch.fmod(i, 3) + x, torch.fmod(i, -7) + x, torch.fmod(5 - i, 3)),
     "quotient": lambda x, i: (torch.div(i, 3, rounding_mode="trunc") + x, i // -3 + x, i % -3),
+    "quotients": lambda x, i: (i // 5 // -7 + x, i // -5 // 7 + x, x[i // 5 // -7]),
     "beyond 32 bits": lambda x, i: ((i * 10**8).abs() // 3 + x, (i * 10**8).square() % 7 + x),
     "extremes": lambda x, i: torch.maximum(i * 10**8, i * -(10**9)) // 7 + x,
     "choice": lambda x, i: torch.where(i * 10**8 > 2**33, i * 10**8, -i) // 3 + x,
@@ -350,6 +351,8 @@ CONVERSIONS = {
     "addr": lambda x, n: torch.addr(torch.outer(x, x), x, x, alpha=n),
     "threshold": lambda x, n: F.threshold(x, 3, n),
     "threshold_at": lambda x, n: F.threshold(x, n, 3),
+    "addmv": lambda x, n: torch.addmv(x, torch.outer(x, x), x, beta=n),
+    "pow": lambda x, n: x**n,
 }
 
 
@@ -367,10 +370,10 @@ def outcome(function, x):
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8], ids=str)
-@pytest.mark.parametrize("name", [*CONVERSIONS, "pow"])
+@pytest.mark.parametrize("name", CONVERSIONS)
 def test_converted_numbers_that_do_not_fit(name, dtype):
     """They raise. Inductor wraps them."""
-    conversion = {**CONVERSIONS, "pow": lambda x, n: x**n}[name]
+    conversion = CONVERSIONS[name]
     limits = torch.iinfo(dtype)
     x = torch.arange(6).to(dtype).to(DEVICE)
     numbers = {limits.min, limits.min - 1, -limits.max, -limits.max - 2, limits.max, limits.max + 1}
@@ -397,6 +400,37 @@ def test_converted_sizes_that_do_not_fit(name, dtype):
             assert actual == expected == "raises", size
         else:
             assert torch.equal(actual, expected), size
+
+
+@pytest.mark.parametrize("name", ["clamp_max", "full", "tensor", "masked_fill", "where", "pow"])
+def test_conditions_on_sizes_as_numbers(name):
+    def convert(x):
+        return CONVERSIONS[name](x, x.shape[0] > 80)
+
+    compiled = compile(convert, dynamic=True)
+    for size in (70, 90):
+        x = torch.arange(size).to(torch.int8)
+        assert torch.equal(compiled(x.to(DEVICE)).cpu(), convert(x))
+
+
+def test_numbers_beyond_64_bits():
+    x = torch.arange(6, device=DEVICE)
+    for name in ("clamp_max", "add", "scatter"):
+        for n in (2**63, 2**64 - 1):
+            compiled = compile(lambda x, n=n, name=name: CONVERSIONS[name](x, n))
+            assert outcome(compiled, x) == "raises"
+    # Floats are compared as such.
+    compiled = compile(lambda x: F.pad(x, (0, 1), value=2.0**63))
+    assert torch.equal(compiled(x).cpu(), F.pad(x.cpu(), (0, 1), value=2.0**63))
+
+
+def test_ends_of_linspace_that_do_not_fit():
+    def convert(x, last):
+        return torch.linspace(0, last, 4, dtype=x.dtype, device=x.device) + x[:4]
+
+    x = torch.arange(6, dtype=torch.int8, device=DEVICE)
+    assert torch.equal(compile(convert)(x, 120).cpu(), convert(x.cpu(), 120))
+    assert outcome(lambda x: compile(convert)(x, 300), x) == "raises"
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int64], ids=str)

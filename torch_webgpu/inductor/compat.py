@@ -290,8 +290,9 @@ def _propagate_sympy(
     original: Callable[..., Any], self: Any, name: str, args: Any, kwargs: Any
 ) -> Any:
     """Inductor computes with indices, such as those of arange, as with integers that never wrap and
-    are never rounded. A value that its type may not hold stays an op, which does that. So does a
-    remainder with the sign of the dividend: Inductor takes it for one with the divisor's."""
+    are never rounded. A value that its type may not hold stays an op, which does that. So do a
+    remainder with the sign of the dividend, which Inductor takes for one with the divisor's, and a
+    quotient of a divisor that may be negative: two such quotients are not one of the product."""
     from torch._inductor.virtualized import V
 
     from torch_webgpu.inductor.printer import may_change
@@ -300,8 +301,12 @@ def _propagate_sympy(
     if not result.is_symbolic or "webgpu" not in V.graph.device_types:
         return result
     if not may_change(result.value.expr, result.value.dtype, dict(self.var_to_range)):
-        has_own_sign = name == "mod" and not all(sympify(x.value.expr).is_nonnegative for x in args)
-        return self.fallback(name, args, kwargs) if has_own_sign else result
+        operands = [sympify(x.value.expr) for x in args] if name in ("mod", "floordiv") else []
+        is_exact = {
+            "mod": lambda: all(x.is_nonnegative for x in operands),
+            "floordiv": lambda: operands[1].is_positive,
+        }.get(name, lambda: True)
+        return result if is_exact() else self.fallback(name, args, kwargs)
     if name == "constant":  # of sizes: no number, as the op would have it
         value_of = "value_expr" if _torch_versions.indices_are_apart() else "index_expr"
         return self.fallback(value_of, args, kwargs)
@@ -358,7 +363,7 @@ def _may_lie_in_concatenation(original: Callable[..., bool], src: Any, dst: Any 
 
 def _is_changed_later(src: Any) -> bool:
     """Whether an operator after the one that is being lowered changes its operands or result in
-    place, as Inductor has `index_put` do. A copy that was made of an operand is none."""
+    place, as Inductor has `index_put` do. A copy of an operand does not count as the operand."""
     from torch._inductor.fx_utils import get_node_storage
     from torch._inductor.ir import IRNode
     from torch._inductor.virtualized import V

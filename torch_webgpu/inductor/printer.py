@@ -75,8 +75,9 @@ def may_change(
     """Whether a type may not hold the value of an expression of indices, for `ranges` of its
     symbols: integers wrap, floats are rounded, and a bool tells only whether a number is 0.
 
-    A range without an end is that of an index: nothing is launched for more. Only of int64 is that
-    assumed of other integers of the program too: each sum with one would pass it otherwise.
+    A symbol without a range is taken for an index, because kernels have no more elements. Integers
+    that the host passes are no indices. Only int64 assumes that of them too, because each of its
+    sums would otherwise be taken to overflow.
     """
     if not isinstance(expr, sympy.Expr) or expr.is_number or dtype.is_complex:
         return False

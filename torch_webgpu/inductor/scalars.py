@@ -25,6 +25,7 @@ _FILLING = {
     aten.full_like.default: ("fill_value",),
     aten.index_add.default: ("alpha",),
     aten.index_fill.int_Scalar: ("value",),
+    aten.linspace.default: ("start", "end"),
     aten.masked_fill.Scalar: ("value",),
     aten.new_full.default: ("fill_value",),
     aten.scalar_tensor.default: ("s",),
@@ -38,6 +39,7 @@ _COMPUTING = {
     aten.add.Scalar: ("alpha",),
     aten.add.Tensor: ("alpha",),
     aten.addcmul.default: ("value",),
+    aten.addmv.default: ("beta", "alpha"),
     aten.addr.default: ("beta", "alpha"),
     aten.pow.Tensor_Scalar: ("exponent",),
     aten.rsub.Scalar: ("alpha",),
@@ -49,9 +51,10 @@ _COMPUTING = {
 }
 _BOUNDS = {aten.clamp_max.default: ("max",), aten.clamp_min.default: ("min",)}
 _FACTORS = frozenset({"alpha", "beta", "value"})  # no operands: they decide no type
-# A sum with the factor's opposite, which is what is converted.
+# They add a product with the opposite of alpha, and eager mode converts the opposite.
 _DIFFERENCES = {aten.rsub.Scalar, aten.rsub.Tensor, aten.sub.Scalar, aten.sub.Tensor}
 
+_SYMBOLIC = (torch.SymInt, torch.SymBool)
 _NEGATIVE_POWER = "Integers to negative integer powers are not allowed."
 
 
@@ -87,8 +90,12 @@ def _checked(
         if dtype is not None and is_integer_type(dtype):
             for number in (given[name] for name in names if name in given):
                 _check_fits(-number if op in _DIFFERENCES else number, dtype, op in _BOUNDS)
-                if op is aten.pow.Tensor_Scalar:
+                if op is aten.pow.Tensor_Scalar and not isinstance(number, (bool, torch.SymBool)):
                     torch._check(number >= 0, lambda: _NEGATIVE_POWER)
+                if op is aten.pow.Tensor_Scalar and isinstance(number, _SYMBOLIC):
+                    # Inductor has no kernel for an exponent that depends on sizes.
+                    x = given["self"]
+                    return aten.pow.Tensor_Tensor(x, x.new_full((), number, dtype=torch.int64))
         return NotImplemented if original is None else original(*args, **kwargs)
 
     return decomposed
@@ -119,19 +126,27 @@ def _common_type(given: dict[str, Any]) -> torch.dtype:
 
 
 def _check_fits(number: Any, dtype: torch.dtype, is_bound: bool) -> None:
-    """Negative integers of an unsigned type count from its end, but bounds of uint8 alone do."""
+    """Raises for what eager mode refuses to convert.
+
+    Negative integers wrap to an unsigned type without an error. Of bounds only those of uint8 do.
+    """
+    if isinstance(number, (bool, torch.SymBool, complex)):
+        return  # 0 and 1 fit, and complex numbers are refused later
     info = torch.iinfo(dtype)
-    lowest = info.min
+    lowest: int = info.min
+    largest: float = info.max
     is_integer = isinstance(number, (int, torch.SymInt))
     if is_integer and not dtype.is_signed and (dtype == torch.uint8 or not is_bound):
         lowest = -info.max
+    if not is_integer:
+        largest = float(largest)  # eager mode compares floats, as which 2**63 - 1 is 2**63
 
     def message() -> str:
         name = str(dtype).removeprefix("torch.")
         return f"value cannot be converted to type {name} without overflow"
 
-    if is_integer and dtype == torch.int64:
+    if isinstance(number, torch.SymInt) and dtype == torch.int64:
         return
-    # A NaN is not at least the lowest number.
+    # Comparisons with NaN are false, so that it raises.
     torch._check(number >= lowest, message)
-    torch._check(number <= info.max, message)
+    torch._check(number <= largest, message)

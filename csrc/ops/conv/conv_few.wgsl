@@ -110,7 +110,7 @@ fn store_sum(batch: u32, m: u32, n: u32, place: u32, sum: f32) {
   }
 }
 
-// Of a column of C. It is a division, so compilers should not find one for each row.
+// Where row 0 of a column of C lies. It takes divisions, and is found once for all rows.
 fn place_in_c(batch: u32, n: u32) -> u32 {
   return p.c_at + batch * p.c_batch + column_of_c(n);
 }

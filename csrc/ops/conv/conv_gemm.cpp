@@ -416,7 +416,7 @@ struct GroupedProduct : ConvProduct {
       : ConvProduct(start(form, w, of_b, positions, geometry), geometry), a(std::move(of_a)),
         b(std::move(of_b)) {
     conv.grouped = true;
-    set(conv.phases.taps, spatial_sizes(w), 1);
+    set(conv.phases.taps, spatial_sizes(w), 1); // conv_steps.wgsl reads them without phases, too
     conv.params.channels = divisor_words(static_cast<uint32_t>(in_groups(w, channels)));
     gemm.b = gathered(b, geometry.groups, form != Form::weight); // along its channels
   }
@@ -588,11 +588,12 @@ struct GroupedWeight : GroupedProduct {
 // of the images whose lines are contiguous.
 enum class Way : uint8_t { pointwise, grouped, general, laid_out, lines };
 
-// By the costs of their rows of the table. Plain products need no copies. `lines`: null if the
-// images lie so.
+// By the costs of their rows of the table. Plain products need no copies. `lines` is null where
+// contiguous lines are out of the question.
 Way choose_way(const Gemm* pointwise, const Gemm* grouped, const Gemm& general, const Gemm* lines,
                const ShaderTarget& target) {
   constexpr int kCopies = 10;
+  // Between the costs of conv_few.wgsl, 0, and of cost_of_direct(), 4.
   constexpr int kCopyOfImages = 3;
   const auto cost = [&](const Gemm* gemm) {
     return gemm == nullptr ? kNoCost : gemm_choice(*gemm, target).cost;
@@ -636,7 +637,7 @@ Way way_of(const std::optional<Pointwise>& plain, Form form, const Tensor& to, c
   General general(to, from, w, geometry);
   general.gemm.wanted = wanted;
   std::optional<General> lines;
-  constexpr int64_t kFewRows = 16; // more of them fill tiles, which read images as they lie
+  constexpr int64_t kFewRows = 16; // products with more take tiles, which need no such copy
   const Tensor images = general.gemm.m <= kFewRows ? with_lines(from) : Tensor();
   if (images.defined()) {
     lines.emplace(to, images, w, geometry);

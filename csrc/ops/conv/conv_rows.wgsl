@@ -93,8 +93,9 @@ fn place_of(number: u32, batch: u32) -> u32 {
   return select(missing, start + line * p.b_strides.y + column * p.b_strides.z, exists);
 }
 
-// The place or row of group g, two of each. Eight invocations store the groups of four lines together. Lines lie three groups
-// apart in workgroup memory, which has eight banks of 16 bytes: every second line of eight has banks of its own.
+// Which place, or which row of the weights, group g belongs to; each has two groups. Eight neighbouring invocations store at
+// once, the groups of four lines. Lines lie three groups apart in workgroup memory, which has eight banks of 16 bytes: lines 0, 2,
+// 4 and 6 meet each bank once, and so do lines 1, 3, 5 and 7.
 fn line_of_group(g: u32) -> u32 {
   let i = g / 2u;
   return i / 8u * 8u + i % 4u * 2u + i / 4u % 2u;

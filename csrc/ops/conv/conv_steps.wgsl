@@ -2,6 +2,8 @@
 // workgroup then meet the same tap in a step, and the place of an element is a sum of two numbers: one for its column, which is
 // computed once, and one for the step. Which taps of a column lie in the image is computed once, too.
 //
+// A kernel that imports this imports `step_k` and `missing`, too.
+//
 // @const   whole_taps: bool // the channels of a tap are whole steps of K, and there are at most 31 taps
 // @require !whole_taps || (b_along_k && !weight)
 // @require !whole_taps || phased || !(input && strided)

@@ -8,8 +8,9 @@
 
 const step_k = 32u;
 
-// The row or column of group g where groups run along K, four of each. Eight invocations store the groups of two rows together.
-// Rows lie five groups apart in workgroup memory, which has eight banks of 16 bytes: rows r and r + 4 have none in common.
+// The row or column of group g where groups run along K; each has four groups. Eight neighbouring invocations store at once, the
+// groups of two rows. Rows lie five groups apart in workgroup memory, which has eight banks of 16 bytes: rows r and r + 4 meet
+// each bank once.
 fn line_of_group(g: u32) -> u32 {
   let i = g / 4u;
   return i / 8u * 8u + i % 2u * 4u + i / 2u % 4u;

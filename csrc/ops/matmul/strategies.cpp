@@ -683,8 +683,7 @@ int cost_bf16(const Product& product, const Strategy&, const ShaderTarget&) {
   return pays ? 20 : 55;
 }
 
-// Tiles of half the rows where there are no more rows, or where large tiles leave a part of the
-// device idle and K is not cut.
+// Tiles of 128 rows, or of 64 where they keep more of the device busy.
 Strategy::Division divide_f16(const Product& product, const Strategy& row,
                               const ShaderTarget& target) {
   const Gemm& g = product.gemm;
@@ -701,8 +700,8 @@ Strategy::Division divide_f16(const Product& product, const Strategy& row,
     const bool are_few = tiles(row.tile) <= target.workgroups_to_fill / 16;
     return divide_in(!is_weight && are_few ? half : row.tile, product, target);
   }
-  // A processor of an H200 computes two large tiles at once, or three of these, in about the same
-  // time.
+  // A processor of an H200 has room for two tiles of 128 rows or three of 64, and needs about the
+  // same time for the two as for the three.
   const auto rounds = [&](const Strategy::Tile& tile, int64_t at_once) {
     return ceil_div(tiles(tile), at_once * processors(target));
   };
@@ -964,7 +963,7 @@ bool is_convolution_matrix_f16(const Product& product, const Strategy&,
   return is_grouped_convolution(product) && matrix::fits(product, DType::kF16, target, kColumns);
 }
 
-// What conv_steps.wgsl asks for. With tiles of 64 rows it made convolutions slower (H200).
+// What conv_steps.wgsl asks for.
 bool has_whole_taps(const Gemm& g, int64_t step) {
   constexpr uint32_t kMostTaps = 31; // bits of a word, less one for the step behind the last
   const Convolution& conv = *g.conv;
@@ -988,6 +987,7 @@ void launch_convolution_matrix_f16(const ProductDispatch& dispatch, const Strate
   launch.tall(dispatch.rows == 128).c_along_m(is_along_m(dispatch));
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
   launch.phased(g.conv->phases.count > 1);
+  // Convolutions with tiles of 64 rows were slower so (H200).
   launch.whole_taps(dispatch.rows == 128 && has_whole_taps(g, row.tile.k));
   if (dispatch.c.tensor->element_size() == 2 && has_groups_of_c(dispatch, 2)) {
     launch.own_words_of_c();
