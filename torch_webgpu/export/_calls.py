@@ -140,7 +140,11 @@ class Calls:
         self._holders = holders
         self._within = within
         self.values = Values()
-        self._leaves = [_Leaf(x, x.detach(), x.grad, x.requires_grad) for x in leaves()]
+        self._leaves = [
+            _Leaf(x, x.detach(), x.grad, x.requires_grad)
+            for x in leaves()
+            if not nn.parameter.is_lazy(x)  # has no data yet
+        ]
         self._modules = [
             _Module(module, module.training, dict(vars(module)), dict(module._buffers))
             for module in alive(nn.Module)
@@ -148,6 +152,8 @@ class Calls:
         ]
         self._lasting = {place_of(x) for x in alive(torch.Tensor) if is_on_device(x)}
         self._reached: dict[Hashable, State] = {}
+        self._last = State()  # at the end of the last run
+        self._assigned: dict[Hashable, str] = {}  # attributes of modules, by their first tensors
 
     @contextlib.contextmanager
     def run(self, state: State | None = None) -> Iterator[None]:
@@ -168,6 +174,7 @@ class Calls:
                 "by copy_() or add_()"
             )
         self._reached.setdefault(left.key, left)
+        self._last = left
 
     def _apply(self, state: State) -> None:
         for leaf, required in state.required.values():
@@ -234,10 +241,14 @@ class Calls:
             if tensor.requires_grad != leaf.required and tensor.is_leaf:
                 tensor.requires_grad_(leaf.required)
         for module, training, attributes, buffers in self._modules:
-            module.training = training
+            if module.training != training:
+                module.training = training
             # Tensors that a function assigns are those of its recording.
             for name, value in list(vars(module).items()):
                 if isinstance(value, torch.Tensor) and value is not attributes.get(name):
+                    before = attributes.get(name)
+                    if isinstance(before, torch.Tensor) and is_on_device(before):
+                        self._assigned[place_of(before)] = f"{type(module).__name__}.{name}"
                     if name in attributes:
                         vars(module)[name] = attributes[name]
                     else:
@@ -255,6 +266,14 @@ class Calls:
         first one."""
         first = State().key
         known = {name: _First(traced) for name, traced in functions.items()}
+        for name, one in known.items():
+            self._check_attributes(name, one.traced.flow)
+            # Some functions were run several times, once for each recording. Of two further runs
+            # at least one differs from the first, whatever the period of what Python counts.
+            for _ in range(2 if one.traced.repeated else 1):
+                self._check(name, one, State())
+            one.concern = self._read_by(one.traced.flow) | self._last.gradients.keys()
+        early = set(self._reached)  # states that one call leaves
         states = self._reached  # runs find more
         done: set[Hashable] = {first}
         while left := [key for key in states if key not in done]:
@@ -264,12 +283,39 @@ class Calls:
                     f"{_MOST_STATES} states"
                 )
             done.add(left[0])
+            state = states[left[0]]
             for name, one in known.items():
-                self._check(name, one, states[left[0]])
-        if len(done) == 1:
-            for name, one in known.items():
-                if one.traced.repeated:
-                    self._check(name, one, State())
+                own = {k: each for k, each in state.gradients.items() if k in one.concern}
+                part = state._replace(gradients=own).key
+                # Independent functions leave as many states as they have subsets.
+                if left[0] in early or part not in one.seen:
+                    self._check(name, one, state)
+                one.seen.add(part)
+
+    def _check_attributes(self, name: str, flow: Flow) -> None:
+        """Raises RuntimeError if a module has a tensor as an attribute that calls read, and replace
+        by another one."""
+        kept = {  # attributes may be views of these
+            place_of(x)
+            for module in self._modules
+            for x in (*module.buffers.values(), *module.module.__dict__["_parameters"].values())
+            if is_on_device(x)
+        }
+        for place in self._places_read(flow) - kept:
+            if place in self._assigned:
+                raise RuntimeError(
+                    f"cannot export {name}: the attribute {self._assigned[place]} is read, and "
+                    "assigned by a call. A file keeps what is changed in place, as by copy_() or "
+                    "add_()"
+                )
+
+    def _places_read(self, flow: Flow) -> set[Hashable]:
+        return self.values.places_in([*flow.outputs.values(), *flow.changed.values()])
+
+    def _read_by(self, flow: Flow) -> set[int]:
+        """The leaves that a call reads or changes."""
+        places = self._places_read(flow) | flow.changed.keys()
+        return {id(leaf.tensor) for leaf in self._leaves if place_of(leaf.tensor) in places}
 
     def _check(self, name: str, first: "_First", state: State) -> None:
         flow = self._run(first, state)
@@ -279,7 +325,7 @@ class Calls:
         try:
             self._check_repeated(first)
             before = first.traced.flow
-            if first.traced.repeated:
+            if state != State() and first.traced.repeated:
                 # Commands differ. Operators may compute the same.
                 if first.marked is None:
                     first.marked = self._run(first, State(), True)
@@ -365,6 +411,9 @@ class Calls:
             causes.append(f"whether an earlier call has changed requires_grad of {names}")
         if state.training or state.required:
             advice.append(_FLAGS)
+        if not causes:
+            causes.append("what differs from run to run, such as random numbers of Python")
+            advice.append(_PYTHON)
         text = f"{self._what(found)} depends on {_joined(causes)}. {'. '.join(advice)}"
         return KnownLineError(text, self._line(found, flow))
 
@@ -417,6 +466,8 @@ class _First:
         self.traced = traced
         self.marked: Flow | None = None  # what it computes, by operators
         self.is_repeatable = False  # whether a second run was found to compute the same
+        self.concern: set[int] = set()  # the leaves whose gradients it may depend on
+        self.seen: set[Hashable] = set()  # states of these, and of flags, in which it has run
 
 
 class _Difference(NamedTuple):

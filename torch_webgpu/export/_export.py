@@ -123,7 +123,11 @@ def export(
     with prepared(holders) as found, _no_first_steps():
         holders.update(found)
         optimizers = {k: one for k, one in found.items() if isinstance(one, PreparedOptimizer)}
-        calls = Calls(holders, lambda: _no_assigned_options(optimizers.values()))
+        # Found once, because all objects of the process are looked through.
+        schedulers, updaters = alive(LRScheduler), alive(torch.optim.Optimizer)
+        calls = Calls(
+            holders, lambda: _no_assigned_options(optimizers.values(), schedulers, updaters)
+        )
         recorded: dict[str, SavedFunction] = {}
         traced: dict[str, Traced] = {}
         for name, function in functions.items():
@@ -408,23 +412,27 @@ def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _no_assigned_options(prepared: Iterable[PreparedOptimizer]) -> Iterator[None]:
+def _no_assigned_options(
+    prepared: Iterable[PreparedOptimizer],
+    schedulers: Iterable[LRScheduler],
+    updaters: Iterable[torch.optim.Optimizer],
+) -> Iterator[None]:
     """Raises RuntimeError for schedulers that stepped in the block, and for options of optimizers
     that were assigned. Each call of the file would compute with those of the first one. Puts both
     back as they were.
     """
-    schedulers = [(one, dict(vars(one))) for one in alive(LRScheduler)]
+    steps = [(one, dict(vars(one))) for one in schedulers]
     names = {id(one.optimizer): f"the optimizer {one.name!r}" for one in prepared}
     options = [
         (names.get(id(one), f"a {type(one).__name__}"), group, dict(group))
-        for one in alive(torch.optim.Optimizer)
+        for one in updaters
         for group in one.param_groups
     ]
     stepped, assigned = "", ""
     try:
         yield
     finally:
-        for scheduler, attributes in schedulers:
+        for scheduler, attributes in steps:
             now = vars(scheduler)
             # Not every scheduler has both.
             if any(now.get(key) != attributes.get(key) for key in ("_step_count", "last_epoch")):
