@@ -1364,10 +1364,14 @@ def test_what_python_counts_where_sizes_vary(tmp_path):
     def function(x):
         return x * next(calls)
 
-    with pytest.raises(RuntimeError, match="has left in Python"):
-        torch.webgpu.export(
-            function, {"x": torch.ones(4, 3)}, tmp_path / "m.twg", dynamic_shapes={"x": {0: n}}
-        )
+    def makes(x):
+        return x + torch.tensor([1.0, 2.0, next(calls)], device=x.device)
+
+    for counts in (function, makes):
+        with pytest.raises(RuntimeError, match="has left in Python"):
+            torch.webgpu.export(
+                counts, {"x": torch.ones(4, 3)}, tmp_path / "m.twg", dynamic_shapes={"x": {0: n}}
+            )
 
 
 def test_attributes_that_calls_read_and_assign(tmp_path):

@@ -295,6 +295,15 @@ class _Graph:
         self._tensors = dict(zip(lasting, constants, strict=True))
         inputs = placeholders[: len(placeholders) - len(constants)]
         self._inputs = {node: ("input", k) for k, node in enumerate(inputs)}
+        # What the function makes of numbers, as by torch.tensor(0.5), is a new tensor in each run.
+        self._lifted = {
+            node.args[0]
+            for target in (
+                torch.ops.aten.lift_fresh.default,
+                torch.ops.aten.lift_fresh_copy.default,
+            )
+            for node in graph.find_nodes(op="call_function", target=target)
+        }
         self._draws = 0
 
     def flow(self, names: Sequence[str]) -> Flow:
@@ -326,6 +335,8 @@ class _Graph:
             return constant(value)
         owner = self._owners.get(value, value)
         known = self._tensors.get(owner)
+        if known is not None and owner in self._lifted:
+            return "lifted", _unchanging(known.cpu())
         if known is not None and not is_on_device(known):
             return _unchanging(known)
         found = self._tensors.get(value, value.meta.get("val"))
