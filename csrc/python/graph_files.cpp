@@ -301,6 +301,7 @@ void register_graph_files(py::module_& m) {
       .def("read", torch::wrap_pybind_function_no_gil(&read_listed));
   m.def("list_graph", torch::wrap_pybind_function_no_gil(&list));
   m.def("allocation_of", torch::wrap_pybind_function([](const at::Tensor& tensor) {
+          TORCH_CHECK_VALUE(tensor.has_storage(), "the tensor has no memory of its own");
           return buffer_of(tensor).allocation;
         }));
   m.def("byte_offset",

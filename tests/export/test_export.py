@@ -1399,14 +1399,18 @@ def test_attributes_that_calls_read_and_assign(tmp_path):
             torch.webgpu.export(functions, inputs, path)
 
 
-def test_modules_that_cannot_be_captured_may_exist(tmp_path):
+def test_what_cannot_be_captured_may_exist(tmp_path):
     class Frozen(nn.Module):
         def __setattr__(self, name, value):
             if name == "training" and "training" in vars(self):
                 raise AttributeError("frozen")
             super().__setattr__(name, value)
 
-    others = nn.LazyLinear(3), Frozen()
+    shrunk = torch.ones(3, device=DEVICE)
+    shrunk.untyped_storage().resize_(0)
+    ones = torch.ones(3, 2, device=DEVICE)
+    wrappers = torch._to_functional_tensor(ones), torch._C._functorch._add_batch_dim(ones, 0, 1)
+    others = nn.LazyLinear(3), Frozen(), shrunk, wrappers
     path = tmp_path / "m.twg"
     torch.webgpu.export(lambda x: {"y": x + 1}, {"x": torch.ones(3)}, path)
     assert torch.webgpu.Graph.load(path)(x=torch.ones(3).to(DEVICE))["y"].tolist() == [2, 2, 2]

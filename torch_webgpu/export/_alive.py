@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import is_fake
+from torch.nn.parameter import is_lazy
 
 
 def alive(kind: type) -> list[Any]:
@@ -14,10 +15,19 @@ def alive(kind: type) -> list[Any]:
 
 
 def leaves() -> list[torch.Tensor]:
-    """The tensors that may have gradients, those that take none now included: not the fake ones
-    that compilers keep."""
+    """The tensors that may have gradients, those that take none now included: not those without
+    data, nor the fake ones and the wrappers that compilers keep."""
     return [
         x
         for x in alive(torch.Tensor)
-        if x.is_leaf and (x.is_floating_point() or x.is_complex()) and not is_fake(x)
+        if x.is_leaf and (x.is_floating_point() or x.is_complex()) and not _has_no_data(x)
     ]
+
+
+def _has_no_data(x: torch.Tensor) -> bool:
+    return (
+        is_lazy(x)
+        or torch._C._functorch.is_functorch_wrapped_tensor(x)
+        or torch._is_functional_tensor(x)
+        or is_fake(x)
+    )

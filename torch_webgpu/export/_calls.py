@@ -140,11 +140,7 @@ class Calls:
         self._holders = holders
         self._within = within
         self.values = Values()
-        self._leaves = [
-            _Leaf(x, x.detach(), x.grad, x.requires_grad)
-            for x in leaves()
-            if not nn.parameter.is_lazy(x)  # has no data yet
-        ]
+        self._leaves = [_Leaf(x, x.detach(), x.grad, x.requires_grad) for x in leaves()]
         self._modules = [
             _Module(module, module.training, dict(vars(module)), dict(module._buffers))
             for module in alive(nn.Module)

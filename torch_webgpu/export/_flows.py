@@ -44,6 +44,10 @@ def is_on_device(value: Any) -> bool:
         and value.layout == torch.strided
         and not value._is_zerotensor()
         and value.numel() > 0
+        # Wrappers of functorch and of functionalization, which compilers leave, have no memory.
+        and torch._C._has_storage(value)
+        and not torch._is_functional_tensor(value)
+        and value.untyped_storage().nbytes() > 0
     )
 
 
