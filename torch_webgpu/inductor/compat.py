@@ -87,9 +87,8 @@ def apply() -> None:
     _replace(lowering, "pointwise_cat", _pointwise_cat)
     lowered = lowering.lowerings[torch.ops.aten.unfold.default]
     lowering.lowerings[torch.ops.aten.unfold.default] = functools.partial(_unfold, lowered)
-    if _torch_versions.bounds_saturate():
-        for op in (torch.ops.aten.clamp_min.default, torch.ops.aten.clamp_max.default):
-            lowering.lowerings[op] = functools.partial(_saturated, lowering.lowerings[op])
+    for op in (torch.ops.aten.clamp_min.default, torch.ops.aten.clamp_max.default):
+        lowering.lowerings[op] = functools.partial(_saturated, lowering.lowerings[op])
     _keep_indices_of_triangles()
     scalars.install(decomposition.decompositions)
     _replace(lowering, "get_constant_value", _constant_divisor)
@@ -507,7 +506,9 @@ def _unfold(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _saturated(original: Callable[..., Any], x: Any, bound: Any) -> Any:
     """A bound that the integers' type does not have is the nearest that it has. Inductor wraps it:
     `clamp(max=256)` of uint8 became `clamp(max=0)`."""
-    if _is_on_device(x) and is_integer_type(x.get_dtype()):
+    # Before torch 2.15 only the places of flex_attention's masks, in int32, are left by scalars.py.
+    has_bounds = _torch_versions.bounds_saturate() or x.get_dtype() == torch.int32
+    if _is_on_device(x) and is_integer_type(x.get_dtype()) and has_bounds:
         limits = torch.iinfo(x.get_dtype())
         if isinstance(bound, int):
             bound = min(max(bound, limits.min), limits.max)

@@ -83,7 +83,8 @@ def may_change(
         return False
     known = {symbol: ranges.get(symbol, _INDICES) for symbol in expr.free_symbols}
     for symbol, bounds in known.items():
-        if dtype == torch.int64 or not symbol_is_type(symbol, HOST_INTEGERS):
+        is_index = bounds.lower <= _INDICES.upper and bounds.upper >= _INDICES.lower
+        if is_index and (dtype == torch.int64 or not symbol_is_type(symbol, HOST_INTEGERS)):
             known[symbol] = bounds & _INDICES
     return not lies_within(bound_sympy(expr, known), range_of(dtype))
 

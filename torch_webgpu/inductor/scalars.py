@@ -89,6 +89,8 @@ def _checked(
         dtype = type_of(given) if _device_type(given) == "webgpu" else None
         if dtype is not None and is_integer_type(dtype):
             for number in (given[name] for name in names if name in given):
+                if op in _BOUNDS and _is_beyond_places(given["self"], number):
+                    continue
                 _check_fits(-number if op in _DIFFERENCES else number, dtype, op in _BOUNDS)
                 if op is aten.pow.Tensor_Scalar and not isinstance(number, (bool, torch.SymBool)):
                     torch._check(number >= 0, lambda: _NEGATIVE_POWER)
@@ -99,6 +101,17 @@ def _checked(
         return NotImplemented if original is None else original(*args, **kwargs)
 
     return decomposed
+
+
+def _is_beyond_places(x: torch.Tensor, number: Any) -> bool:
+    """Whether a bound lies beyond the places that flex_attention computes masks from.
+
+    They are int64 in eager mode, and single int32 elements where it is compiled. Such a bound
+    becomes the nearest number of int32 when it is lowered.
+    """
+    is_place = x.dtype == torch.int32 and x.dim() == 0
+    info = torch.iinfo(torch.int32)
+    return is_place and isinstance(number, int) and not info.min <= number <= info.max
 
 
 def _device_type(given: dict[str, Any]) -> str | None:
