@@ -739,6 +739,17 @@ def test_whether_there_are_gradients(tmp_path, sized):
         torch.webgpu.export(tells, x, tmp_path / "m.twg", state=state)
 
 
+def step_of(model, optimizer):
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss}
+
+    return step
+
+
 @pytest.mark.parametrize("sized", [False, True])
 def test_what_python_counts_is_no_part_of_a_step(tmp_path, sized):
     model = nn.Linear(8, 3).to("webgpu")
@@ -746,12 +757,7 @@ def test_what_python_counts_is_no_part_of_a_step(tmp_path, sized):
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     path, x = tmp_path / "step.twg", torch.randn(4, 8)
 
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        return {"loss": loss}
+    step = step_of(model, optimizer)
 
     def schedule(x):
         result = step(x)
@@ -1130,12 +1136,7 @@ def test_flags_that_calls_leave(tmp_path, sized):
     state = {"model": model, "optimizer": optimizer}
     path, x = tmp_path / "m.twg", torch.randn(8, 12)
 
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        return {"loss": loss}
+    step = step_of(model, optimizer)
 
     def trained(x):
         model.train()
@@ -1420,18 +1421,10 @@ def test_what_cannot_be_captured_may_exist(tmp_path):
 def test_many_independent_functions(tmp_path):
     """Their states are as many as the functions have subsets."""
 
-    def step_of(model):
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-        def step(x):
-            optimizer.zero_grad()
-            loss = model(x).sum()
-            loss.backward()
-            optimizer.step()
-            return {"loss": loss}
-
-        return step
-
-    functions = {f"step{k}": step_of(nn.Linear(2, 1).to(DEVICE)) for k in range(7)}
+    models = [nn.Linear(2, 1).to(DEVICE) for _ in range(7)]
+    functions = {
+        f"step{k}": step_of(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        for k, model in enumerate(models)
+    }
     inputs = {name: {"x": torch.ones(2)} for name in functions}
     torch.webgpu.export(functions, inputs, tmp_path / "m.twg")

@@ -1,6 +1,7 @@
 """Objects of the process: a function that is exported may use any."""
 
 import gc
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -14,12 +15,12 @@ def alive(kind: type) -> list[Any]:
     return [x for x in gc.get_objects() if issubclass(type(x), kind)]
 
 
-def leaves() -> list[torch.Tensor]:
-    """The tensors that may have gradients, those that take none now included: not those without
+def leaves(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Those that may have gradients, those that take none now included: not those without
     data, nor the fake ones and the wrappers that compilers keep."""
     return [
         x
-        for x in alive(torch.Tensor)
+        for x in tensors
         if x.is_leaf and (x.is_floating_point() or x.is_complex()) and not _has_no_data(x)
     ]
 

@@ -140,13 +140,14 @@ class Calls:
         self._holders = holders
         self._within = within
         self.values = Values()
-        self._leaves = [_Leaf(x, x.detach(), x.grad, x.requires_grad) for x in leaves()]
+        tensors = alive(torch.Tensor)
+        self._leaves = [_Leaf(x, x.detach(), x.grad, x.requires_grad) for x in leaves(tensors)]
         self._modules = [
             _Module(module, module.training, dict(vars(module)), dict(module._buffers))
             for module in alive(nn.Module)
             if {"training", "_buffers"} <= vars(module).keys()
         ]
-        self._lasting = {place_of(x) for x in alive(torch.Tensor) if is_on_device(x)}
+        self._lasting = {place_of(x) for x in tensors if is_on_device(x)}
         self._reached: dict[Hashable, State] = {}
         self._last = State()  # at the end of the last run
         self._assigned: dict[Hashable, str] = {}  # attributes of modules, by their first tensors

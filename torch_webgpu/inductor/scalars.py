@@ -145,6 +145,8 @@ def _check_fits(number: Any, dtype: torch.dtype, is_bound: bool) -> None:
     """
     if isinstance(number, (bool, torch.SymBool, complex)):
         return  # 0 and 1 fit, and complex numbers are refused later
+    if isinstance(number, torch.SymInt) and dtype == torch.int64:
+        return
     info = torch.iinfo(dtype)
     lowest: int = info.min
     largest: float = info.max
@@ -158,8 +160,6 @@ def _check_fits(number: Any, dtype: torch.dtype, is_bound: bool) -> None:
         name = str(dtype).removeprefix("torch.")
         return f"value cannot be converted to type {name} without overflow"
 
-    if isinstance(number, torch.SymInt) and dtype == torch.int64:
-        return
     # Comparisons with NaN are false, so that it raises.
     torch._check(number >= lowest, message)
     torch._check(number <= largest, message)
