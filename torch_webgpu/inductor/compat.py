@@ -506,7 +506,8 @@ def _unfold(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _saturated(original: Callable[..., Any], x: Any, bound: Any) -> Any:
     """A bound that the integers' type does not have is the nearest that it has. Inductor wraps it:
     `clamp(max=256)` of uint8 became `clamp(max=0)`."""
-    # Before torch 2.15 only the places of flex_attention's masks, in int32, are left by scalars.py.
+    # Where bounds do not saturate, scalars.py leaves only the places of flex_attention's masks, in
+    # int32.
     has_bounds = _torch_versions.bounds_saturate() or x.get_dtype() == torch.int32
     if _is_on_device(x) and is_integer_type(x.get_dtype()) and has_bounds:
         limits = torch.iinfo(x.get_dtype())
