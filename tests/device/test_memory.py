@@ -176,8 +176,8 @@ def test_capability():
     assert torch.float16 in torch.accelerator.get_device_capability()["supported_dtypes"]
 
 
-# Programs read the pages that their process holds. A new process has little else: in a large one the
-# C library may place the memory in a gap of its heap, which it keeps.
+# A new process reads how many pages it holds. In a process that holds much, the C library may place
+# the memory in a gap of its heap, which it does not return.
 RESIDENT_BYTES = (
     "import resource, torch, torch_webgpu\n"
     "def resident_bytes():\n"
