@@ -4,6 +4,7 @@ import { checkVariant, gridOf, type Plan } from "./check";
 import { KernelError, quote, refuse } from "./errors";
 import { type Values, word } from "./expressions";
 import type { Dispatch, Program, Shader, Variant } from "./format";
+import { finished } from "./waiting";
 
 // Of WebGPU, whose globals Node has not.
 const STORAGE = 0x80;
@@ -550,7 +551,7 @@ export class Machine {
   /** Waits for all calls so far and throws what shaders reported. */
   async sync(): Promise<void> {
     if (this.errors === null) {
-      await this.device.queue.onSubmittedWorkDone();
+      await finished(this.device, this.device.queue.onSubmittedWorkDone());
     } else {
       await this.readBack(this.device.createCommandEncoder(), this.targetOf([], true));
     }
@@ -587,7 +588,7 @@ export class Machine {
       }
     });
     this.submit(encoder);
-    await staging.mapAsync(READ, 0, size);
+    await finished(this.device, staging.mapAsync(READ, 0, size));
     const mapped = staging.getMappedRange(0, size);
     const words = checks ? new Uint32Array(mapped.slice(0, ERRORS_BYTES)) : null;
     const results = parts.map(({ bytes }, k) => mapped.slice(starts[k]!, starts[k]! + bytes));

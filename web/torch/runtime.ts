@@ -1,4 +1,5 @@
 // What tensors need of a GPUDevice: memory with reuse, pipelines, batched dispatches, reading back.
+import { finished } from "../player/waiting";
 import { RuntimeError } from "./errors";
 import { ERRORS_BINDING, PARAMS_BINDING } from "./wgsl/accessors";
 
@@ -285,7 +286,7 @@ export class Runtime {
     }
     this.flush();
     try {
-      await staging.mapAsync(0x1);
+      await finished(this.device, staging.mapAsync(0x1));
     } catch (error) {
       // The promise of the loss may come a little later than the failure.
       await Promise.race([this.device.lost, new Promise((done) => setTimeout(done, 500))]);

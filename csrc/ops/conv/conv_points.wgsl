@@ -4,14 +4,16 @@
 //
 // @operand out: out {f32}
 // @operand in: in {f32}
-// @const   source: {images, gradients, filters} // tiles of 6 x 6 elements that start every 4 rows and columns; of 4 x 4; of 3 x 3
-// @const   mirrored: bool // both dimensions of the taps
-// @const   channels_inner: bool // channels are neighbours in `out`, else columns
+// @const   source: {any, images, gradients, filters} // see below; tiles of 6 x 6 elements that start every 4 rows and columns;
+// of 4 x 4; of 3 x 3
 // @const   clamped: bool // loads from the edge, and no branches, for software adapters, which compile these slowly
 // @grid invocations p.columns * p.channels
-// @require !mirrored || filters
+// @require !any || clamped
+//
+// `any` takes the size of a tile and the factors of its elements as parameters. It is for software adapters, which compile
+// its text in a third of the time, and once for all sources. They take almost twice as long to run it.
 
-import package::conv::winograd::{line_t, Square, transposed, image_points, values_of_three, values_of_four};
+@if(!any) import package::conv::winograd::{line_t, Square, transposed, image_points, values_of_three, values_of_four};
 
 struct Params {
   columns: u32,        // of `out`; those from `tiles` on are zeros
@@ -31,6 +33,12 @@ struct Params {
   out_point: u32,      // strides of `out`
   out_channel: u32,
   out_column: u32,
+  column_step: u32,    // invocations from one column to the next. Of both steps that one is 1 whose neighbours lie side by
+  channel_step: u32,   // side in `out`
+  start: u32,          // of `in`: from the first element of a channel to that of its first tile
+  size: u32,           // rows and columns of a tile
+  points: u32,         // of each: six
+  factors: array<vec4<f32>, 12>, // those of the elements of row y at three points each: 2y and 2y + 1
 }
 
 fn element(channel: u32, row: i32, column: i32) -> f32 {
@@ -50,11 +58,9 @@ fn element(channel: u32, row: i32, column: i32) -> f32 {
   }
 }
 
+@if(!any)
 fn line(channel: u32, row: i32, column: i32) -> line_t {
-  @if(filters && mirrored) {
-    return line_t(element(channel, row, 2), element(channel, row, 1), element(channel, row, 0), 0.0, 0.0, 0.0);
-  }
-  @elif(filters) {
+  @if(filters) {
     return line_t(element(channel, row, 0), element(channel, row, 1), element(channel, row, 2), 0.0, 0.0, 0.0);
   }
   @elif(gradients) {
@@ -67,11 +73,9 @@ fn line(channel: u32, row: i32, column: i32) -> line_t {
   }
 }
 
+@if(!any)
 fn lines(channel: u32, row: i32, column: i32) -> Square {
-  @if(filters && mirrored) {
-    return Square(line(channel, 2, 0), line(channel, 1, 0), line(channel, 0, 0), line_t(), line_t(), line_t());
-  }
-  @elif(filters) {
+  @if(filters) {
     return Square(line(channel, 0, 0), line(channel, 1, 0), line(channel, 2, 0), line_t(), line_t(), line_t());
   }
   @elif(gradients) {
@@ -84,12 +88,14 @@ fn lines(channel: u32, row: i32, column: i32) -> Square {
   }
 }
 
+@if(!any)
 fn points(s: Square) -> Square {
   @if(filters) return values_of_three(s);
   @elif(gradients) return values_of_four(s);
   @else return image_points(s);
 }
 
+@if(!any)
 fn store_line(at: u32, values: line_t) {
   store_out(at, values[0].x);
   store_out(at + p.out_point, values[0].y);
@@ -99,6 +105,60 @@ fn store_line(at: u32, values: line_t) {
   store_out(at + 5u * p.out_point, values[1].z);
 }
 
+// The points of three rows of a tile, and of the three others, from the points of its elements' columns.
+@if(any)
+struct Halves {
+  low: vec3<f32>,
+  high: vec3<f32>,
+}
+
+@if(any)
+fn add_element(value: f32, y: u32, halves: Halves) -> Halves {
+  // Behind the tile there is another one.
+  let v = vec3<f32>(select(0.0, value, y < p.size));
+  return Halves(fma(p.factors[2u * y].xyz, v, halves.low), fma(p.factors[2u * y + 1u].xyz, v, halves.high));
+}
+
+// The points of a column of a tile.
+@if(any)
+fn column_points(channel: u32, row: i32, column: i32) -> Halves {
+  var halves = add_element(element(channel, row, column), 0u, Halves());
+  halves = add_element(element(channel, row + 1, column), 1u, halves);
+  halves = add_element(element(channel, row + 2, column), 2u, halves);
+  halves = add_element(element(channel, row + 3, column), 3u, halves);
+  halves = add_element(element(channel, row + 4, column), 4u, halves);
+  return add_element(element(channel, row + 5, column), 5u, halves);
+}
+
+// Points of `size` rows and columns. The loops' bounds are parameters, so that no compiler unrolls them.
+@if(any)
+fn store_points(first: u32, channel: u32, row: i32, column: i32, size: u32) {
+  var columns = array<f32, 36>();
+  for (var x = 0u; x < size; x++) {
+    let found = column_points(channel, row, column + i32(x));
+    columns[x] = found.low.x;
+    columns[x + 6u] = found.low.y;
+    columns[x + 12u] = found.low.z;
+    columns[x + 18u] = found.high.x;
+    columns[x + 24u] = found.high.y;
+    columns[x + 30u] = found.high.z;
+  }
+  var at = first;
+  for (var y = 0u; y < p.points; y++) {
+    var line = Halves();
+    for (var x = 0u; x < size; x++) {
+      line = add_element(columns[y * 6u + x], x, line);
+    }
+    store_out(at, line.low.x);
+    store_out(at + p.out_point, line.low.y);
+    store_out(at + 2u * p.out_point, line.low.z);
+    store_out(at + 3u * p.out_point, line.high.x);
+    store_out(at + 4u * p.out_point, line.high.y);
+    store_out(at + 5u * p.out_point, line.high.z);
+    at += 6u * p.out_point;
+  }
+}
+
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) t: u32) {
@@ -106,26 +166,29 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   if (i >= p.columns * p.channels) {
     return;
   }
-  @if(channels_inner) let column = i / p.channels;
-  @else let column = i % p.columns;
-  @if(channels_inner) let channel = i % p.channels;
-  @else let channel = i / p.columns;
-  var found = Square();
-  if (column < p.tiles) {
-    let tile = p.first + column;
-    let image = tile / p.tiles_of_image;
-    let in_image = tile % p.tiles_of_image;
-    let row = p.top + 4 * i32(in_image / p.tiles_of_line);
-    let left = p.left + 4 * i32(in_image % p.tiles_of_line);
-    let start = p.in_at + image * p.image_stride + channel * p.channel_stride;
-    found = points(transposed(points(lines(start, row, left))));
-  }
+  let column = i / p.column_step % p.columns;
+  let channel = i / p.channel_step % p.channels;
   let at = p.out_at + channel * p.out_channel + column * p.out_column;
-  let line_stride = 6u * p.out_point;
-  store_line(at, found.r0);
-  store_line(at + line_stride, found.r1);
-  store_line(at + 2u * line_stride, found.r2);
-  store_line(at + 3u * line_stride, found.r3);
-  store_line(at + 4u * line_stride, found.r4);
-  store_line(at + 5u * line_stride, found.r5);
+  let tile = p.first + column;
+  let image = tile / p.tiles_of_image;
+  let in_image = tile % p.tiles_of_image;
+  let row = p.top + 4 * i32(in_image / p.tiles_of_line);
+  let left = p.left + 4 * i32(in_image % p.tiles_of_line);
+  let start = p.in_at + image * p.image_stride + channel * p.channel_stride + p.start;
+  @if(any) {
+    store_points(at, start, row, left, select(0u, p.size, column < p.tiles));
+  }
+  @else {
+    var found = Square();
+    if (column < p.tiles) {
+      found = points(transposed(points(lines(start, row, left))));
+    }
+    let line_stride = 6u * p.out_point;
+    store_line(at, found.r0);
+    store_line(at + line_stride, found.r1);
+    store_line(at + 2u * line_stride, found.r2);
+    store_line(at + 3u * line_stride, found.r3);
+    store_line(at + 4u * line_stride, found.r4);
+    store_line(at + 5u * line_stride, found.r5);
+  }
 }

@@ -3,6 +3,7 @@
 #include <ATen/ceil_div.h>
 
 #include <algorithm>
+#include <array>
 
 #include "backend/empty.h"
 #include "backend/tensor.h"
@@ -29,6 +30,71 @@ constexpr int64_t kTaps = 9;
 constexpr int64_t kApart = 4;            // between tiles, in each dimension
 constexpr uint32_t kChannelsAtOnce = 32; // channels_at_once of conv_winograd.wgsl
 constexpr int64_t kColumns = 128;        // of a tile of the largest product kernel
+// A software adapter takes longer to compile the fast text of conv_points.wgsl than to run the
+// short one a few hundred times for fewer points than these.
+constexpr int64_t kFewPoints = 1 << 14;
+
+// ---- The algorithm's matrices, as winograd.wgsl has them
+
+// The values where polynomials are evaluated. The last point is infinity.
+constexpr std::array<float, 5> kFinite = {0, 0.625, -0.625, 1.5, -1.5};
+constexpr size_t kOfLine = kFinite.size() + 1;
+// A value for each pair of an element and a point.
+using Factors = std::array<std::array<float, kOfLine>, kOfLine>;
+
+// The coefficients of the product of x - a for all finite points but one.
+std::array<float, kOfLine> product_without(size_t point) {
+  std::array<float, kOfLine> product{1};
+  for (size_t other = 0; other < kFinite.size(); ++other) {
+    if (other != point) {
+      for (size_t power = kOfLine - 1; power > 0; --power) {
+        product[power] = product[power - 1] - kFinite[other] * product[power];
+      }
+      product[0] *= -kFinite[other];
+    }
+  }
+  return product;
+}
+
+float power(float base, size_t exponent) {
+  return exponent == 0 ? 1.0F : base * power(base, exponent - 1);
+}
+
+// The factors that evaluate so many coefficients, and those of so many results: [element][point].
+Factors powers(size_t elements) {
+  Factors factors{};
+  for (size_t k = 0; k < elements; ++k) {
+    for (size_t point = 0; point < kFinite.size(); ++point) {
+      factors[k][point] = power(kFinite[point], k);
+    }
+  }
+  factors[elements - 1].back() = 1;
+  return factors;
+}
+
+// The factors that evaluate a tile: see image_points() and values_of_three() of winograd.wgsl.
+Factors factors_of(Source source) {
+  Factors factors = powers(source == Source::filters ? 3 : 4);
+  for (size_t point = 0; point < kFinite.size(); ++point) {
+    const std::array<float, kOfLine> others = product_without(point);
+    float slope = 0;
+    for (size_t k = 0; k < kOfLine; ++k) {
+      slope += others[k] * power(kFinite[point], k);
+    }
+    for (size_t k = 0; k < kOfLine; ++k) {
+      factors[k][point] = source == Source::images ? others[k] : factors[k][point] / slope;
+    }
+  }
+  if (source == Source::images) {
+    const std::array<float, kOfLine> all = product_without(kFinite.size());
+    for (size_t k = 0; k < kOfLine; ++k) {
+      factors[k].back() = all[k];
+    }
+  }
+  return factors;
+}
+
+// ---- Sizes
 
 // The sizes of a convolution as the algorithm sees them.
 struct Plan {
@@ -95,12 +161,27 @@ Points empty_points(const Tensor& like, int64_t channels, int64_t columns, bool 
           channels_inner};
 }
 
-// Evaluates. `p` has the sizes and strides of what is read.
+// Evaluates. `p` has the sizes and strides of what is read. On a software adapter the callers
+// choose `channels_inner` such that the products of all forms have the same layouts, and so the
+// same shader.
 Points evaluate(const Gemm& g, const MatrixView& from, int64_t rows, int64_t columns_of_from,
-                Source source, bool mirrored, bool channels_inner, int64_t columns,
+                Source source, bool channels_inner, int64_t columns,
                 kernels::conv_points::Params p) {
   Points to = empty_points(*from.tensor, p.channels, columns, channels_inner);
+  const bool software = is_software(plan_target(*from.tensor));
+  const bool any = software && to.point() <= kFewPoints;
+  if (any) {
+    const Factors factors = factors_of(source);
+    p.size = source == Source::images ? 6 : source == Source::gradients ? 4 : 3;
+    p.points = kOfLine;
+    for (size_t k = 0; k < kOfLine; ++k) {
+      std::copy_n(factors[k].begin(), 3, p.factors[2 * k].begin());
+      std::copy_n(factors[k].begin() + 3, 3, p.factors[2 * k + 1].begin());
+    }
+  }
   p.columns = u32(columns);
+  p.column_step = channels_inner ? p.channels : 1;
+  p.channel_step = channels_inner ? 1 : p.columns;
   p.out_point = u32(to.point());
   p.out_channel = u32(to.view().row);
   p.out_column = u32(to.view().column);
@@ -108,8 +189,7 @@ Points evaluate(const Gemm& g, const MatrixView& from, int64_t rows, int64_t col
   launch.out(to.values);
   const auto range = from.range(g.batch, rows, columns_of_from);
   launch.in_range(range.buffer, range.begin, range.end, DType::kF32);
-  launch.source(source).mirrored(mirrored).channels_inner(channels_inner);
-  launch.clamped(is_software(plan_target(*from.tensor))).run(p);
+  launch.source(any ? Source::any : source).clamped(software).run(p);
   return to;
 }
 
@@ -127,7 +207,13 @@ Points points_of_weight(const Gemm& g, const Plan& plan) {
   p.channel_stride = kTaps;
   p.row_stride = 3;
   p.column_stride = 1;
-  return evaluate(g, g.a, g.m, g.k, Source::filters, is_input, true, filters, p);
+  if (is_input) { // mirrored
+    p.start = kTaps - 1;
+    p.row_stride = -p.row_stride;
+    p.column_stride = -p.column_stride;
+  }
+  const bool channels_inner = !is_input || !is_software(plan_target(*g.a.tensor));
+  return evaluate(g, g.a, g.m, g.k, Source::filters, channels_inner, filters, p);
 }
 
 // So many tiles of the images that are B, from `first` on.
@@ -149,7 +235,9 @@ Points points_of_images(const Gemm& g, const Plan& plan, int64_t first, int64_t 
   p.channel_stride = conv.b_channel;
   p.row_stride = conv.b_strides[1];
   p.column_stride = conv.b_strides[2];
-  return evaluate(g, g.b, g.k, g.n, Source::images, false, conv.b_channel == 1, in_fours(tiles), p);
+  const bool software = is_software(plan_target(*g.b.tensor));
+  const bool channels_inner = software ? plan.is_weight : conv.b_channel == 1;
+  return evaluate(g, g.b, g.k, g.n, Source::images, channels_inner, in_fours(tiles), p);
 }
 
 // The same for the gradients that are A in form `weight`.
@@ -161,7 +249,8 @@ Points points_of_gradients(const Gemm& g, const Plan& plan, int64_t first, int64
   p.channel_stride = u32(g.a.row);
   p.row_stride = u32(plan.width * g.a.column);
   p.column_stride = u32(g.a.column);
-  return evaluate(g, g.a, g.m, g.k, Source::gradients, false, g.a.row == 1, in_fours(tiles), p);
+  const bool channels_inner = !is_software(plan_target(*g.a.tensor)) && g.a.row == 1;
+  return evaluate(g, g.a, g.m, g.k, Source::gradients, channels_inner, in_fours(tiles), p);
 }
 
 // The products at all points: `to` = a @ b, or `to` += a @ b.
@@ -200,8 +289,19 @@ void finish(const ProductDispatch& dispatch, const Plan& plan, const Points& sum
   launch.sums(sums.values);
   launch.form(static_cast<kernel::Form>(plan.form)).strided(false);
   launch.rows_inner(sums.channels_inner);
-  launch.rolled(!plan.is_weight && is_software(plan_target(*g.a.tensor)));
-  kernel::Params p;
+  const bool rolled = is_software(plan_target(*g.a.tensor));
+  launch.rolled(rolled);
+  kernel::Params p{};
+  if (rolled) {
+    p.points = kOfLine;
+    p.results = plan.is_weight ? 3 : 4;
+    const Factors factors = powers(p.results);
+    for (size_t point = 0; point < kOfLine; ++point) {
+      for (size_t k = 0; k < p.results; ++k) {
+        p.factors[point][k] = factors[k][point];
+      }
+    }
+  }
   product_launch::set_places(p, g.conv->params);
   product_launch::set_matrices(p, dispatch);
   p.a_outer = g.conv->params.a_outer;

@@ -11,7 +11,7 @@
 // @operand d: in {f32} optional
 // @operand sums: in {f32}
 // @const   rows_inner: bool // rows of C are neighbours in `sums`, else columns
-// @const   rolled: bool // what stores elements is in the text once, for software adapters, which compile much text slowly
+// @const   rolled: bool // loads and stores are in the text once, for software adapters, which compile much text slowly
 // @grid groups ceil_div(p.m * p.tiles, p.at_once)
 
 import package::matmul::product::{Params, acc_t, acc_scalar, acc_add, acc_mul, epilogue, epilogue4};
@@ -31,6 +31,9 @@ struct Params {
   sums_row: u32,
   sums_column: u32,
   at_once: u32,        // columns that a workgroup finishes: 64, or 32 channels in form `weight`
+  points: u32,         // of each dimension: six
+  results: u32,        // of a line: four, or three taps
+  factors: array<vec4<f32>, 6>, // of the sums at each point in the results of a line
 }
 
 fn column_of_c(n: u32) -> u32 {
@@ -41,6 +44,7 @@ fn column_of_further(n: u32, strides: vec4<u32>) -> u32 {
   return place_of_further(n, strides);
 }
 
+@if(!rolled)
 fn line_of_sums(at: u32) -> line_t {
   return line_t(load_sums(at), load_sums(at + p.sums_point), load_sums(at + 2u * p.sums_point),
                 load_sums(at + 3u * p.sums_point), load_sums(at + 4u * p.sums_point), load_sums(at + 5u * p.sums_point));
@@ -76,13 +80,13 @@ fn store_sum(m: u32, n: u32, value: f32) {
   @if(c_is_f32) store_c(p.c_at + m * p.c_row + column_of_c(n), epilogue(value, 0u, m, n));
 }
 
-@if(!weight)
+@if(!weight && !rolled)
 fn store_element(m: u32, n: u32, value: f32) {
   store_sum(m, n, checked(value, m, n));
 }
 
 // So many elements of a line, the first of which is column n of C.
-@if(!weight)
+@if(!weight && !rolled)
 fn store_line(m: u32, n: u32, count: u32, line: line_t) {
   let first = line[0];
   let fourth = line[1].x;
@@ -101,7 +105,7 @@ fn store_line(m: u32, n: u32, count: u32, line: line_t) {
 }
 
 // The same in loops. A line's elements behind the edge are not looked at.
-@if(!weight)
+@if(!weight && rolled)
 fn store_line_rolled(m: u32, n: u32, count: u32, line: vec4<f32>) {
   var values = array<acc_t, 4>(line.x, line.y, line.z, line.w);
   for (var j = 0u; j < min(count, 4u); j++) {
@@ -114,16 +118,13 @@ fn store_line_rolled(m: u32, n: u32, count: u32, line: vec4<f32>) {
   }
 }
 
-fn line_of_four(line: line_t) -> vec4<f32> {
-  return vec4<f32>(line[0], line[1].x);
-}
-
 // The row and column of invocation i.
 fn place_of(i: u32) -> vec2<u32> {
   @if(rows_inner) return vec2<u32>(i % p.m, i / p.m);
   @else return vec2<u32>(i / p.tiles, i % p.tiles);
 }
 
+@if(!rolled)
 fn sums_at(place: vec2<u32>) -> Square {
   let at = p.sums_at + place.x * p.sums_row + place.y * p.sums_column;
   let next = 6u * p.sums_point;
@@ -131,9 +132,33 @@ fn sums_at(place: vec2<u32>) -> Square {
                 line_of_sums(at + 4u * next), line_of_sums(at + 5u * next));
 }
 
+// Of each column of points the results along it. The loops' bounds are parameters, so that no compiler unrolls them.
+@if(rolled)
+fn columns_at(place: vec2<u32>) -> array<vec4<f32>, 6> {
+  let at = p.sums_at + place.x * p.sums_row + place.y * p.sums_column;
+  var columns = array<vec4<f32>, 6>();
+  for (var x = 0u; x < p.points; x++) {
+    var column = vec4<f32>();
+    for (var y = 0u; y < p.points; y++) {
+      column = fma(p.factors[y], vec4<f32>(load_sums(at + (y * 6u + x) * p.sums_point)), column);
+    }
+    columns[x] = column;
+  }
+  return columns;
+}
+
+// Line i of the results.
+@if(rolled)
+fn line_of_columns(columns: ptr<function, array<vec4<f32>, 6>>, i: u32) -> vec4<f32> {
+  var line = vec4<f32>();
+  for (var x = 0u; x < p.points; x++) {
+    line = fma(p.factors[x], vec4<f32>((*columns)[x][i]), line);
+  }
+  return line;
+}
+
 @if(!weight)
 fn store_tile(place: vec2<u32>) {
-  let results = four_results(transposed(four_results(sums_at(place))));
   let tile = p.first + place.y;
   let image = tile / p.tiles_of_image;
   let in_image = tile % p.tiles_of_image;
@@ -143,13 +168,13 @@ fn store_tile(place: vec2<u32>) {
   let rows = p.height - top;
   let count = p.width - left;
   @if(rolled) {
-    let lines = array<vec4<f32>, 4>(line_of_four(results.r0), line_of_four(results.r1), line_of_four(results.r2),
-                                    line_of_four(results.r3));
-    for (var i = 0u; i < min(rows, 4u); i++) {
-      store_line_rolled(place.x, n + i * p.width, count, lines[i]);
+    var columns = columns_at(place);
+    for (var i = 0u; i < min(rows, p.results); i++) {
+      store_line_rolled(place.x, n + i * p.width, count, line_of_columns(&columns, i));
     }
   }
   @else {
+    let results = four_results(transposed(four_results(sums_at(place))));
     store_line(place.x, n, count, results.r0);
     if (rows > 1u) { store_line(place.x, n + p.width, count, results.r1); }
     if (rows > 2u) { store_line(place.x, n + 2u * p.width, count, results.r2); }
@@ -173,13 +198,25 @@ const taps_of_channel = 9u;
 
 @if(weight)
 fn stage_taps(place: vec2<u32>, t: u32) {
-  let taps = three_results(transposed(three_results(sums_at(place))));
-  let values = array<f32, taps_of_channel>(taps.r0[0].x, taps.r0[0].y, taps.r0[0].z, taps.r1[0].x, taps.r1[0].y,
-                                           taps.r1[0].z, taps.r2[0].x, taps.r2[0].y, taps.r2[0].z);
   var special = false;
-  for (var tap = 0u; tap < taps_of_channel; tap++) {
-    staged[t * taps_of_channel + tap] = values[tap];
-    special = special || !is_finite_f(values[tap]);
+  @if(rolled) {
+    var columns = columns_at(place);
+    for (var i = 0u; i < p.results; i++) {
+      let line = line_of_columns(&columns, i);
+      for (var j = 0u; j < 3u; j++) {
+        staged[t * taps_of_channel + 3u * i + j] = line[j];
+        special = special || !is_finite_f(line[j]);
+      }
+    }
+  }
+  @else {
+    let taps = three_results(transposed(three_results(sums_at(place))));
+    let values = array<f32, taps_of_channel>(taps.r0[0].x, taps.r0[0].y, taps.r0[0].z, taps.r1[0].x, taps.r1[0].y,
+                                             taps.r1[0].z, taps.r2[0].x, taps.r2[0].y, taps.r2[0].z);
+    for (var tap = 0u; tap < taps_of_channel; tap++) {
+      staged[t * taps_of_channel + tap] = values[tap];
+      special = special || !is_finite_f(values[tap]);
+    }
   }
   is_special[t] = select(0u, 1u, special);
 }
