@@ -6,9 +6,11 @@ import itertools
 import json
 import os
 import pathlib
+import random
 import re
 import stat
 import sys
+import warnings
 from typing import NamedTuple
 
 import pytest
@@ -1312,6 +1314,159 @@ def test_what_python_keeps_from_run_to_run(tmp_path):
     check_calls(path, {"lasting": (lambda x: {"y": lasting(x)}, x)}, ["lasting"] * 2, {})
 
 
+class WithState(nn.Module):
+    """Assigns an attribute in each call, by a function of the tests."""
+
+    def __init__(self, forward, kept=None):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.computed, self.kept = forward, kept
+
+    def forward(self, x):
+        return self.computed(self, x)
+
+
+def hidden(self, x):
+    self.kept = self.linear(x) if self.kept is None else self.linear(x) + self.kept
+    return self.kept * 1
+
+
+def doubled(self, x):
+    self.kept = torch.ones(3, device=x.device) if self.kept is None else self.kept * 2
+    return x * self.kept
+
+
+def drawn(self, x):
+    if self.kept is None:
+        self.kept = torch.rand(3, device=x.device)
+    return x * self.kept
+
+
+def previous(self, x):
+    before, self.kept = self.kept, x
+    return x if before is None else x + before
+
+
+def alternating(self, x):
+    self.kept = (self.kept or 0) + 1
+    return x * (self.kept % 2)
+
+
+def other_later(self, x):
+    is_first, self.kept = self.kept is None, "called"
+    return self.linear(x) if is_first else x
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [hidden, doubled, drawn, previous, alternating, other_later],
+    ids=lambda f: f.__name__,
+)
+def test_attributes_that_calls_assign_and_read(forward, tmp_path):
+    model = WithState(forward).to(DEVICE)
+    text = r"depends on what an earlier call has assigned to WithState\.kept"
+    with pytest.raises(RuntimeError, match=text):
+        torch.webgpu.export(model, {"x": torch.ones(3)}, tmp_path / "m.twg")
+    assert model.kept is None
+
+
+def test_attributes_of_one_function_in_another(tmp_path):
+    model = nn.Dropout(0.1).to(DEVICE)
+
+    def set_rate(x):
+        model.p = 0.5
+        return model(x)
+
+    functions, x = {"set_rate": set_rate, "drop": lambda x: model(x)}, {"x": torch.ones(3)}
+    with pytest.raises(RuntimeError, match=r"cannot export drop: .* assigned to Dropout\.p"):
+        torch.webgpu.export(functions, dict.fromkeys(functions, x), tmp_path / "m.twg")
+    assert model.p == 0.1
+
+
+def test_attributes_that_make_no_difference(tmp_path):
+    """A cache of what is the same in each call, and what no later call reads."""
+
+    def cached(self, x):
+        if self.kept is None:
+            self.kept = torch.arange(3, device=x.device).float().cos()
+        return self.linear(x) * self.kept
+
+    def cached_view(self, x):
+        if self.kept is None:
+            self.kept = torch.arange(6, device=x.device).float().cos()[3:]
+        return self.linear(x) * self.kept
+
+    def last(self, x):
+        self.kept = x
+        return self.linear(x)
+
+    path, x = tmp_path / "m.twg", torch.randn(3)
+    for forward in (cached, cached_view, last):
+        model = WithState(forward).to(DEVICE)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            torch.webgpu.export(model, {"x": x}, path)
+        assert model.kept is None
+        torch.testing.assert_close(
+            torch.webgpu.Graph.load(path)["forward"](x=x)["output"].cpu(), model(x.to(DEVICE)).cpu()
+        )
+
+
+def test_a_cache_of_what_calls_change(tmp_path):
+    """PyTorch's later calls compute with the weight of the first one."""
+
+    def step(self, x):
+        if self.kept is None:
+            self.kept = self.linear.weight.detach() * 2
+        with torch.no_grad():
+            self.linear.weight.add_(1)
+        return x @ self.kept
+
+    with pytest.raises(RuntimeError, match="an earlier call has assigned"):
+        torch.webgpu.export(WithState(step).to(DEVICE), {"x": torch.ones(3)}, tmp_path / "m.twg")
+
+
+def test_grad_mode_that_a_call_leaves(tmp_path):
+    weight = nn.Parameter(torch.ones(3, device=DEVICE))
+
+    def left(x):
+        y = weight * x
+        torch.set_grad_enabled(False)
+        return y * (2 if y.requires_grad else 1)
+
+    with pytest.raises(RuntimeError, match=r"has called set_grad_enabled\(\)"):
+        torch.webgpu.export(left, {"x": torch.ones(3)}, tmp_path / "m.twg")
+    assert torch.is_grad_enabled()
+
+
+def test_warnings_of_what_no_file_keeps(tmp_path):
+    """Where nothing shows that a later call would compute something else."""
+    path, x = tmp_path / "m.twg", {"x": torch.ones(3)}
+    model = WithState(lambda self, x: x + count(self), kept=0).to(DEVICE)
+    model.register_buffer("steps", torch.zeros(2))  # on the CPU
+
+    def count(self):
+        self.kept += 1
+        return 2 if self.kept % 8 == 0 else 1
+
+    def counted_on_host(x):
+        model.steps.add_(1)
+        return x + 1
+
+    def drawn_on_host(x):
+        return x if random.random() < 1e-9 or torch.rand([]) < 1e-9 else x + 1
+
+    with pytest.warns(UserWarning, match=r"WithState\.kept has another value after each call"):
+        torch.webgpu.export(model, x, path)
+    assert model.kept == 0
+    with pytest.warns(UserWarning, match=r"changes the buffer WithState\.steps"):
+        torch.webgpu.export(counted_on_host, x, path)
+    assert model.steps.tolist() == [0, 0]
+    with pytest.warns(UserWarning, match="draws random numbers from") as found:
+        torch.webgpu.export(drawn_on_host, x, path)
+    assert len(found) == 2
+
+
 def test_files_are_the_same_each_time(tmp_path):
     """Words of parameters that no shader reads are zero, and not what the host's memory held."""
     model, optimizer = small(torch.optim.Adam)
@@ -1428,3 +1583,34 @@ def test_many_independent_functions(tmp_path):
     }
     inputs = {name: {"x": torch.ones(2)} for name in functions}
     torch.webgpu.export(functions, inputs, tmp_path / "m.twg")
+
+
+def test_optimizers_and_states_that_do_not_fit(tmp_path):
+    model, optimizer = small(torch.optim.AdamW)
+    step = step_of(model, optimizer)
+    path, x = tmp_path / "m.twg", {"x": torch.randn(8, 4)}
+    step(torch.randn(8, 4).to(DEVICE))  # so that it has state
+    with pytest.raises(RuntimeError, match="AdamW is not among `state`, and counts its steps"):
+        torch.webgpu.export(step, x, path, state={"model": model})
+
+    def extended(x):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2, device=DEVICE))]})
+        return step(x)
+
+    with pytest.raises(RuntimeError, match="AdamW gets another parameter group"):
+        torch.webgpu.export(extended, x, path, state={"model": model, "optimizer": optimizer})
+    assert len(optimizer.param_groups) == 1
+    for state, text in (
+        ([model], "state must have objects by their names, not be a list"),
+        ({"rate": 0.1}, "the state 'rate' must have a state_dict"),
+        ({1: model}, "states are named by text, not by 1"),
+    ):
+        with pytest.raises(TypeError, match=text):
+            torch.webgpu.export(model, x, path, state=state)
+    with pytest.raises(TypeError, match="example_inputs must be tensors"):
+        torch.webgpu.export(model, None, path)
+    with pytest.raises(FileNotFoundError):
+        torch.webgpu.export(model, x, tmp_path / "none" / "m.twg")
+    with pytest.raises(IsADirectoryError):
+        torch.webgpu.export(model, x, tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -3,25 +3,32 @@
 A file plays the program of the first call every time. In PyTorch a later call also finds what the
 calls before have left in Python: gradients, and the flags of `requires_grad_`, `train` and `eval`.
 So each function runs again in every state that calls can leave, and must compute the same: the same
-outputs, and the same changes of what lasts.
+outputs, and the same changes of what lasts. The same goes for numbers, texts and tensors that calls
+assign to attributes of modules.
 """
 
 import contextlib
+import random
+import sys
+import warnings
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import is_fake
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from torch_webgpu.export._alive import alive, leaves
 from torch_webgpu.export._flows import Flow, is_on_device, place_of
 from torch_webgpu.export._lines import KnownLineError, Line
-from torch_webgpu.export._values import Values
+from torch_webgpu.export._values import Values, constant
 
 _MOST_NAMES = 4
-_MOST_STATES = 32
+_MOST_STATES = 64
+# Of an attribute. One that counts calls has more.
+_MOST_VALUES = 3
 
 _GRADIENTS = (
     "A file keeps no gradients from one call to the next. To begin each call without gradients, "
@@ -30,10 +37,15 @@ _GRADIENTS = (
     "(zero_grad(set_to_none=False))"
 )
 _FLAGS = "Set the flags that a function needs at its start, as by train() or eval()"
+_MODE = "Use set_grad_enabled() as a context, which puts it back"
 _PYTHON = (
     "An export runs the function several times, and a file keeps no numbers or tensors that Python "
     "keeps from call to call. Make them inputs, or a tensor that the function changes in place"
 )
+
+
+# An attribute of a module.
+Attribute = tuple[int, str]
 
 
 class State(NamedTuple):
@@ -42,6 +54,8 @@ class State(NamedTuple):
     gradients: Mapping[int, tuple[torch.Tensor, torch.Tensor | None]] = {}  # with their leaves
     required: Mapping[int, tuple[torch.Tensor, bool]] = {}  # requires_grad of leaves
     training: Mapping[int, tuple[nn.Module, bool]] = {}
+    attributes: Mapping[Attribute, tuple[nn.Module, Any]] = {}  # numbers, texts and tensors
+    grad_mode: bool | None = None
 
     @property
     def key(self) -> Hashable:
@@ -54,7 +68,13 @@ class State(NamedTuple):
             ),
             frozenset((k, flag) for k, (_, flag) in self.required.items()),
             frozenset((k, flag) for k, (_, flag) in self.training.items()),
+            frozenset((k, _kind_of_value(x)) for k, (_, x) in self.attributes.items()),
+            self.grad_mode,
         )
+
+
+def _kind_of_value(value: Any) -> Hashable:
+    return _kind(value, {}) if isinstance(value, torch.Tensor) else constant(value)
 
 
 def _sorted(gradients: Mapping[int, Any]) -> list[tuple[int, Any]]:
@@ -107,6 +127,7 @@ class Traced(NamedTuple):
     flow: Flow
     # Runs it once more. If `marked`, with lines, and with what is known of operators.
     again: Callable[[bool], Flow]
+    inputs: frozenset[Hashable]  # the memory of each call's inputs
     repeated: bool  # whether it was run several times for one file
 
 
@@ -119,6 +140,19 @@ class _Leaf(NamedTuple):
     required: bool
 
 
+# Types whose values an attribute may have from call to call.
+_PLAIN = (bool, int, float, complex, str, type(None))
+
+
+def _is_assigned(value: Any, before: Any) -> bool:
+    """Whether an attribute has another number or text than before, or a tensor in its place."""
+    if value is before or not isinstance(before, _PLAIN):
+        return False
+    if isinstance(value, _PLAIN):
+        return constant(value) != constant(before)
+    return isinstance(value, torch.Tensor) and is_on_device(value)
+
+
 class _Module(NamedTuple):
     """A module before the export."""
 
@@ -126,6 +160,40 @@ class _Module(NamedTuple):
     training: bool
     attributes: Mapping[str, Any]
     buffers: Mapping[str, Any]
+    # Buffers that lie on the CPU: a copy, and the version counter.
+    on_host: Mapping[str, tuple[torch.Tensor, int]]
+    is_lazy: bool  # its first call makes another module of it
+
+    def assigned(self) -> Iterator[tuple[str, Any]]:
+        """The attributes that have other numbers or texts now, and those that have tensors in their
+        place."""
+        if not self.is_lazy:
+            for name, value in vars(self.module).items():
+                if name != "training" and _is_assigned(value, self.attributes.get(name)):
+                    yield name, value
+
+
+def _is_on_host(buffer: object) -> bool:
+    """Whether it is a tensor on the CPU that has values."""
+    return (
+        type(buffer) is torch.Tensor
+        and buffer.device.type == "cpu"
+        and buffer.layout == torch.strided
+        and not buffer.is_inference()
+    )
+
+
+def _host_generators() -> dict[str, Hashable]:
+    """The states of generators that are none of the device."""
+    states: dict[str, Hashable] = {
+        "Python's random": random.getstate(),
+        "torch's generator of the CPU": torch.default_generator.get_state().numpy().tobytes(),
+    }
+    numpy: Any = sys.modules.get("numpy.random")
+    if numpy is not None:
+        kind, keys, *rest = numpy.get_state()
+        states["numpy.random"] = (kind, keys.tobytes(), *rest)
+    return states
 
 
 class Calls:
@@ -143,10 +211,22 @@ class Calls:
         tensors = alive(torch.Tensor)
         self._leaves = [_Leaf(x, x.detach(), x.grad, x.requires_grad) for x in leaves(tensors)]
         self._modules = [
-            _Module(module, module.training, dict(vars(module)), dict(module._buffers))
+            _Module(
+                module,
+                module.training,
+                dict(vars(module)),
+                dict(module._buffers),
+                {k: (x.clone(), x._version) for k, x in module._buffers.items() if _is_on_host(x)},
+                isinstance(module, LazyModuleMixin),
+            )
             for module in alive(nn.Module)
             if {"training", "_buffers"} <= vars(module).keys()
         ]
+        self._grad_mode = torch.is_grad_enabled()
+        self._values: dict[Attribute, set[Hashable]] = {}  # that calls left
+        self._firsts: tuple[_First, ...] = ()
+        self._noticed: dict[str, None] = {}  # texts of warnings
+        self._changing: set[Hashable] = set()  # memory that differs from call to call
         self._lasting = {place_of(x) for x in tensors if is_on_device(x)}
         self._reached: dict[Hashable, State] = {}
         self._last = State()  # at the end of the last run
@@ -159,9 +239,11 @@ class Calls:
         try:
             if state is not None:
                 self._apply(state)
+            drawn = _host_generators()
             with self._within():
                 yield
             is_over = True
+            self._notice_draws(drawn)
         finally:
             left = self._left()
             assigned = self._restore()
@@ -180,6 +262,19 @@ class Calls:
             leaf.grad = gradient
         for module, training in state.training.values():
             module.training = training
+        for (_, name), (module, value) in state.attributes.items():
+            vars(module)[name] = value
+        if state.grad_mode is not None:
+            torch.set_grad_enabled(state.grad_mode)
+
+    def tensors_of_attributes(self) -> dict[Hashable, torch.Tensor]:
+        """Those that a run has assigned in place of other values so far."""
+        return {
+            (id(one.module), name): value
+            for one in self._modules
+            for name, value in one.assigned()
+            if isinstance(value, torch.Tensor)
+        }
 
     def _left(self) -> State:
         """The state at the end of a run."""
@@ -201,7 +296,25 @@ class Calls:
                 for one in self._modules
                 if one.module.training != one.training
             },
+            self._attributes_left(),
+            None if torch.is_grad_enabled() == self._grad_mode else not self._grad_mode,
         )
+
+    def _attributes_left(self) -> dict[Attribute, tuple[nn.Module, Any]]:
+        """Tensors have memory of their own, so that what later calls read of them is known."""
+        found = {}
+        for one in self._modules:
+            for name, value in one.assigned():
+                key = id(one.module), name
+                values = self._values.setdefault(key, set())
+                values.add(_kind_of_value(value))
+                if len(values) > _MOST_VALUES:
+                    continue
+                if isinstance(value, torch.Tensor):
+                    layout = value.shape, value.stride()
+                    value = torch.empty_strided(*layout, dtype=value.dtype, device=value.device)
+                found[key] = one.module, value
+        return found
 
     def _apart(
         self, gradients: Mapping[int, tuple[torch.Tensor, torch.Tensor | None]]
@@ -237,7 +350,23 @@ class Calls:
                 tensor.grad = leaf.gradient
             if tensor.requires_grad != leaf.required and tensor.is_leaf:
                 tensor.requires_grad_(leaf.required)
-        for module, training, attributes, buffers in self._modules:
+        torch.set_grad_enabled(self._grad_mode)
+        for one in self._modules:
+            for name, _ in list(one.assigned()):
+                if name in one.attributes:
+                    vars(one.module)[name] = one.attributes[name]
+                else:
+                    del vars(one.module)[name]
+        for module, training, attributes, buffers, on_host, _ in self._modules:
+            for name, (content, version) in on_host.items():
+                buffer = buffers[name]
+                if buffer._version != version:
+                    with torch.no_grad():
+                        buffer.data.copy_(content)
+                    self._noticed[
+                        f"a call changes the buffer {type(module).__name__}.{name}, which a file "
+                        "does not keep because it lies on the CPU"
+                    ] = None
             if module.training != training:
                 module.training = training
             # Tensors that a function assigns are those of its recording.
@@ -263,6 +392,9 @@ class Calls:
         first one."""
         first = State().key
         known = {name: _First(traced) for name, traced in functions.items()}
+        self._firsts = tuple(known.values())
+        for traced in functions.values():
+            self._changing |= traced.inputs | traced.flow.changed.keys()
         for name, one in known.items():
             self._check_attributes(name, one.traced.flow)
             # Some functions were run several times, once for each recording. Of two further runs
@@ -288,6 +420,40 @@ class Calls:
                 if left[0] in early or part not in one.seen:
                     self._check(name, one, state)
                 one.seen.add(part)
+        self._notice_counters()
+        for text in self._noticed:
+            warnings.warn(f"export: {text}", stacklevel=3)
+
+    def _notice_counters(self) -> None:
+        for one in self._modules:
+            for name in one.attributes:
+                if len(self._values.get((id(one.module), name), ())) > _MOST_VALUES:
+                    self._noticed[
+                        f"{type(one.module).__name__}.{name} has another value after each call, "
+                        "which a file does not keep. Whether a later call computes something else "
+                        f"because of it was tried for {_MOST_VALUES} values only"
+                    ] = None
+
+    def _notice_draws(self, before: Mapping[str, Hashable]) -> None:
+        for name, state in _host_generators().items():
+            if state != before.get(name):
+                self._noticed[
+                    f"a call draws random numbers from {name}. What depends on them is the same in "
+                    "each call of the file"
+                ] = None
+
+    def _know_attributes(self, state: State, marked: bool) -> None:
+        """Tensors that are the same in each call are no state, such as those of a cache."""
+        tensors = {k: x for k, (_, x) in state.attributes.items() if isinstance(x, torch.Tensor)}
+        for first in self._firsts:
+            if not tensors.keys() & first.traced.flow.attributes.keys():
+                continue
+            flow = self._marked(first) if marked else first.traced.flow
+            for key in tensors.keys() & flow.attributes.keys():
+                value, layout = flow.attributes[key]
+                sources = self.values.places_in([value])
+                if not sources & self._changing and not self.values.draws_in([value]):
+                    self.values.known[place_of(tensors[key])] = value, layout
 
     def _check_attributes(self, name: str, flow: Flow) -> None:
         """Raises RuntimeError if a module has a tensor as an attribute that calls read, and replace
@@ -324,9 +490,7 @@ class Calls:
             before = first.traced.flow
             if state != State() and first.traced.repeated:
                 # Commands differ. Operators may compute the same.
-                if first.marked is None:
-                    first.marked = self._run(first, State(), True)
-                before, flow = first.marked, self._run(first, state, True)
+                before, flow = self._marked(first), self._run(first, state, True)
                 found = self._differences(before, flow, state)
             if found:
                 raise self._error(found, flow, state)
@@ -349,7 +513,13 @@ class Calls:
             )
         first.is_repeatable = True
 
+    def _marked(self, first: "_First") -> Flow:
+        if first.marked is None:
+            first.marked = self._run(first, State(), True)
+        return first.marked
+
     def _run(self, first: "_First", state: State, marked: bool = False) -> Flow:
+        self._know_attributes(state, marked)
         with self.run(state):
             return first.traced.again(marked)
 
@@ -408,6 +578,13 @@ class Calls:
             causes.append(f"whether an earlier call has changed requires_grad of {names}")
         if state.training or state.required:
             advice.append(_FLAGS)
+        if state.grad_mode is not None:
+            causes.append("whether an earlier call has called set_grad_enabled()")
+            advice.append(_MODE)
+        if state.attributes:
+            names = _joined(sorted(map(_attribute_name, state.attributes.items())))
+            causes.append(f"what an earlier call has assigned to {names}")
+            advice.append(_PYTHON)
         if not causes:
             causes.append("what differs from run to run, such as random numbers of Python")
             advice.append(_PYTHON)
@@ -454,6 +631,11 @@ class Calls:
         if not found:  # they have no names
             return f"{len(places)} tensor{'s' * (len(places) > 1)}"
         return _joined(found)
+
+
+def _attribute_name(item: tuple[Attribute, tuple[nn.Module, Any]]) -> str:
+    (_, name), (module, _) = item
+    return f"{type(module).__name__}.{name}"
 
 
 class _First:

@@ -1,6 +1,7 @@
 """A function captured for devices other than the one in use, and written to a file."""
 
 import contextlib
+import errno
 import inspect
 import os
 import pathlib
@@ -25,7 +26,7 @@ from torch_webgpu._shader.program import Program
 from torch_webgpu.export._alive import alive
 from torch_webgpu.export._calls import Calls, Traced
 from torch_webgpu.export._dimensions import Shapes, all_dimensions
-from torch_webgpu.export._flows import Flow, Marks, of_capture
+from torch_webgpu.export._flows import Flow, Marks, of_capture, place_of
 from torch_webgpu.export._lines import KnownLineError, Line, innermost
 from torch_webgpu.export._optimizers import PreparedOptimizer, prepared
 from torch_webgpu.export._types import declarations
@@ -116,10 +117,11 @@ def export(
     optimizer that is not among `state`, and for an operator whose kernels a size chooses where a
     call decides that size; TypeError or ValueError for arguments that do not fit.
     """
+    _check_path(path)
     functions = _named(fn)
     samples = _samples(functions, example_inputs)
     shapes = _shapes(functions, samples, dynamic_shapes)
-    holders = dict(state or {})
+    holders = _holders(state)
     with prepared(holders) as found, _no_first_steps():
         holders.update(found)
         optimizers = {k: one for k, one in found.items() if isinstance(one, PreparedOptimizer)}
@@ -165,6 +167,28 @@ def _named(fn: object) -> dict[str, Callable[..., Any]]:
     return functions
 
 
+def _check_path(path: str | os.PathLike[str]) -> None:
+    """Raises OSError where no file can be written, before anything is recorded."""
+    target = pathlib.Path(os.fsdecode(path))
+    code = errno.EISDIR if target.is_dir() else errno.ENOENT if not target.parent.is_dir() else 0
+    if code:
+        raise OSError(code, os.strerror(code), str(target))
+
+
+def _holders(state: object) -> dict[str, Any]:
+    if not isinstance(state, Mapping | None):
+        raise TypeError(f"state must have objects by their names, not be a {type(state).__name__}")
+    for name, holder in (state or {}).items():
+        if not isinstance(name, str):
+            raise TypeError(f"states are named by text, not by {name!r}")
+        if not isinstance(holder, Mapping) and not hasattr(holder, "state_dict"):
+            raise TypeError(
+                f"the state {name!r} must have a state_dict(), or be a dict of tensors, not a "
+                f"{type(holder).__name__}"
+            )
+    return dict(state or {})
+
+
 def _samples(functions: Mapping[str, Callable[..., Any]], given: Any) -> dict[str, Tensors]:
     if len(functions) > 1:
         if not isinstance(given, Mapping) or given.keys() != functions.keys():
@@ -185,7 +209,12 @@ def _is_tensor(value: object) -> bool:
 
 def _inputs(name: str, function: Callable[..., Any], given: Any) -> Tensors:
     if not isinstance(given, Mapping):
-        values = [given] if _is_tensor(given) else list(given)
+        if not isinstance(given, torch.Tensor | Sequence) or isinstance(given, str):
+            raise TypeError(
+                "example_inputs must be tensors by the names of arguments, or a sequence of "
+                f"tensors, not a {type(given).__name__}"
+            )
+        values = [given] if isinstance(given, torch.Tensor) else list(given)
         called = function.forward if isinstance(function, torch.nn.Module) else function
         arguments = list(inspect.signature(called).parameters)
         if len(values) > len(arguments):
@@ -305,13 +334,20 @@ def _recorded(
     calls: Calls,
 ) -> tuple[SavedFunction, Traced]:
     if not shapes:
+        flows: list[Flow] = []
 
         def capture(target: _Target) -> Recording:
             with calls.run():
-                return _capture(name, function, inputs, target)
+                recording = _capture(name, function, inputs, target)
+                if not flows:
+                    flows.append(flow_of_capture(recording))
+                return recording
 
         def flow_of_capture(recording: Recording, marks: Marks | None = None) -> Flow:
-            return of_capture(calls.values, recording.captured, recording.outputs, marks)
+            attributes = calls.tensors_of_attributes()
+            return of_capture(
+                calls.values, recording.captured, recording.outputs, attributes, marks
+            )
 
         def again(marked: bool) -> Flow:
             if not marked:
@@ -323,7 +359,8 @@ def _recorded(
             return flow_of_capture(recording, marks)
 
         recordings = _recordings(capture)
-        traced = Traced(flow_of_capture(recordings[-1]), again, repeated=True)
+        places = frozenset(map(place_of, inputs.values()))
+        traced = Traced(flows[0], again, places, repeated=True)
         return SavedFunction(inputs, recordings), traced
     from torch_webgpu.export._trace import compiled, flow_of
 
@@ -345,7 +382,7 @@ def _recorded(
     with _explained(name):
         recordings = _recordings(lambda target: _sized_capture(made, target))
     saved = SavedFunction(made.inputs, recordings, sized=made.shapes)
-    return saved, Traced(made.flow, flow, repeated=False)
+    return saved, Traced(made.flow, flow, frozenset(), repeated=False)
 
 
 def _recordings(capture: Callable[[_Target], Recording]) -> list[Recording]:
@@ -428,7 +465,8 @@ def _no_assigned_options(
         for one in updaters
         for group in one.param_groups
     ]
-    stepped, assigned = "", ""
+    counts = [(one, len(one.param_groups)) for one in updaters]
+    stepped, assigned, extended = "", "", ""
     try:
         yield
     finally:
@@ -449,6 +487,16 @@ def _no_assigned_options(
                 assigned = f"the option {changed[0]!r} of {name}"
                 group.clear()
                 group.update(before)
+        for one, count in counts:
+            if len(one.param_groups) != count:
+                del one.param_groups[count:]
+                extended = type(one).__name__
+        # In place of what a step then raises.
+        if extended:
+            raise RuntimeError(
+                f"a {extended} gets another parameter group, which each call would add again. Add "
+                "it before the export"
+            )
     advice = "give what it is to each call, of a learning rate as its input `lr`"
     if stepped:
         raise RuntimeError(
@@ -484,6 +532,13 @@ def _no_first_steps() -> Iterator[None]:
     known: dict[torch.optim.Optimizer, set[torch.Tensor]] = {}
 
     def before(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        counts_on_host = all(group.get("capturable") is False for group in optimizer.param_groups)
+        if counts_on_host and optimizer in lasting:  # those among `state` were prepared
+            raise RuntimeError(
+                f"this {type(optimizer).__name__} is not among `state`, and counts its steps in "
+                "Python, so that each call would be its first step: pass "
+                "state={'optimizer': optimizer}"
+            )
         known[optimizer] = {p for p, state in optimizer.state.items() if state}
 
     def after(optimizer: torch.optim.Optimizer, *_: object) -> None:

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_webgpu import _C
 from torch_webgpu.export._lines import Line, current, innermost
 from torch_webgpu.export._values import (
+    Held,
     Layout,
     Memory,
     Operation,
@@ -57,6 +58,7 @@ class Flow(NamedTuple):
     outputs: Mapping[str, int]  # values
     changed: Mapping[Hashable, int]  # what lasts, by place: its value after the call
     lines: Mapping[int, Line | None]  # by value
+    attributes: Mapping[Hashable, Held] = {}  # what tensors hold that the call has assigned
 
 
 def _flow(memory: Memory, outputs: Mapping[str, Any], made: frozenset[Hashable]) -> Flow:
@@ -206,7 +208,11 @@ def _operation(
 
 
 def of_capture(
-    values: Values, captured: Any, outputs: Mapping[str, torch.Tensor], marks: Marks | None = None
+    values: Values,
+    captured: Any,
+    outputs: Mapping[str, torch.Tensor],
+    attributes: Mapping[Hashable, torch.Tensor],
+    marks: Marks | None = None,
 ) -> Flow:
     listing = _C.list_graph(captured)
     places = [tensor.allocation for tensor in listing.tensors]
@@ -215,12 +221,25 @@ def of_capture(
     line: Line | None = None
     for line, operation, commands in _segments(listing, places, marks):
         if operation is not None and commands:
-            draws = tuple((c.draw.stream, c.draw.counter) for c in commands if c.draw is not None)
+            draws = tuple(draw for command in commands for draw in _draws(command))
             memory.operate(operation._replace(draws=draws), line)
             continue
         for command in commands:
             _execute(memory, listing, places, command, line)
-    return _flow(memory, {name: _operand(x) for name, x in outputs.items()}, made)
+    flow = _flow(memory, {name: _operand(x) for name, x in outputs.items()}, made)
+    held: dict[Hashable, Held] = {}
+    for key, tensor in attributes.items():
+        operand = _operand(tensor)
+        # Another tensor will hold it, from its start.
+        layout = operand.layout._replace(offset=0)
+        is_moved = layout != operand.layout or not operand.whole
+        held[key] = (memory.content(operand), layout) if is_moved else memory.at(operand.place)
+    return flow._replace(attributes=held)
+
+
+def _draws(command: Any) -> list[Hashable]:
+    """Where in a generator's sequence a command begins to draw."""
+    return [] if command.draw is None else [(command.draw.stream, command.draw.counter)]
 
 
 def _segments(
@@ -263,7 +282,8 @@ def _execute(
         text = shader.source, shader.entry, constants
         label = *label, text, command.params, tuple(command.grid)
         written = [place for k, place in enumerate(bound) if shader.writable >> k & 1]
-    computed = memory.values.number(label, [memory.all_of(place) for place in bound])
+    draws = map(memory.values.draw, _draws(command))
+    computed = memory.values.number(label, [*map(memory.all_of, bound), *draws])
     for k, place in enumerate(dict.fromkeys(written)):
         memory.write_all(place, memory.values.number(("written", k), [computed]), line)
 

@@ -62,6 +62,8 @@ class Values:
     def __init__(self) -> None:
         self._numbers: dict[tuple[Hashable, tuple[int, ...]], int] = {}
         self.nodes: list[tuple[Hashable, tuple[int, ...]]] = []
+        # What memory holds before a call, by place, where that is known.
+        self.known: dict[Hashable, Held] = {}
 
     def number(self, label: Hashable, operands: Iterable[int] = ()) -> int:
         key = (label, tuple(operands))
@@ -74,8 +76,19 @@ class Values:
         """What memory holds before the call."""
         return self.number(("before", place))
 
+    def draw(self, place: Hashable) -> int:
+        """The random numbers at a place in a generator's sequence."""
+        return self.number(("draw", place))
+
     def places_in(self, roots: Iterable[int]) -> set[Hashable]:
         """The places whose contents before the call the values are computed from."""
+        return {place for kind, place in self._sources(roots) if kind == "before"}
+
+    def draws_in(self, roots: Iterable[int]) -> bool:
+        """Whether the values are computed from random numbers."""
+        return any(kind == "draw" for kind, _ in self._sources(roots))
+
+    def _sources(self, roots: Iterable[int]) -> set[tuple[str, Hashable]]:
         seen, left, found = set(), list(roots), set()
         while left:
             number = left.pop()
@@ -83,8 +96,8 @@ class Values:
                 continue
             seen.add(number)
             label, operands = self.nodes[number]
-            if isinstance(label, tuple) and label[0] == "before":
-                found.add(label[1])
+            if isinstance(label, tuple) and label[0] in ("before", "draw"):
+                found.add(label)
             left += operands
         return found
 
@@ -99,6 +112,10 @@ class Values:
             one, other = next(pair for pair in pairs if pair[0] != pair[1])
 
 
+# What memory holds: a value, and how its elements lie there if that is known.
+Held = tuple[int, Layout | None]
+
+
 class Memory:
     """What memory holds, step by step. Of each place: a value, and how its elements lie there if
     that is known."""
@@ -106,16 +123,18 @@ class Memory:
     def __init__(self, values: Values, made: Iterable[Hashable]) -> None:
         self.values = values
         self._made = frozenset(made)  # during the call
-        self._held: dict[Hashable, tuple[int, Layout | None]] = {}
+        self._held: dict[Hashable, Held] = {}
         self.lines: dict[int, Line | None] = {}  # by value: where it was computed first
 
     def written(self) -> set[Hashable]:
         return set(self._held)
 
-    def at(self, place: Hashable) -> tuple[int, Layout | None]:
+    def at(self, place: Hashable) -> Held:
         if place in self._held:
             return self._held[place]
         values = self.values
+        if place in values.known:
+            return values.known[place]
         return (values.number("unwritten") if place in self._made else values.before(place)), None
 
     def all_of(self, place: Hashable) -> int:
@@ -184,11 +203,9 @@ class Memory:
             tuple(name for name, _ in operation.arguments),
             str(tree),
             tuple(None if isinstance(x, View) else x for x in leaves),
-            operation.draws,
         )
-        computed = self.values.number(
-            label, [self.content(x) for x in leaves if isinstance(x, View)]
-        )
+        operands = [self.content(x) for x in leaves if isinstance(x, View)]
+        computed = self.values.number(label, [*operands, *map(self.values.draw, operation.draws)])
         return [
             (view, self.values.number((k, view.layout.dtype, view.layout.shape), [computed]))
             for k, view in enumerate(results)
