@@ -228,3 +228,20 @@ def test_fake_results_lie_as_real_ones():
             fake = aten.index.Tensor(fake_mode.from_tensor(x), faked)
         assert fake.shape == real.shape
         assert strides(fake) == strides(real)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bool, torch.float16], ids=str)
+def test_numbers_of_other_types_where_a_mask_is_set(dtype):
+    """The result has the tensor's type. Inductor's has the type that both have in common."""
+
+    def put(x, value):
+        y = x.clone()
+        y[x > 0] = value
+        return y, x.index_put((x > 1,), value), x.index_fill(0, (x > 2).nonzero()[:, 0], value)
+
+    x = torch.arange(5).to(dtype)
+    for value in (torch.tensor(2.75), torch.tensor(7), torch.tensor(True)):
+        compiled = compile(put)(x.to(DEVICE), value)
+        for one, other in zip(compiled, put(x, value), strict=True):
+            assert one.dtype == other.dtype
+            assert torch.equal(one.cpu(), other)

@@ -301,6 +301,11 @@ OF_INDICES = {
     "bool": lambda x, i: (i.bool() + i, i.bool().cumsum(0), i.bool().half() + x, i.bool() * x),
     "remainder": lambda x, i: (torch.fmod(i, 3) + x, torch.fmod(i, -7) + x, torch.fmod(5 - i, 3)),
     "quotient": lambda x, i: (torch.div(i, 3, rounding_mode="trunc") + x, i // -3 + x, i % -3),
+    "truncated": lambda x, i: (
+        torch.div(i, 7, rounding_mode="trunc") // 2 + x,
+        torch.div(i, -3, rounding_mode="trunc") // -4 + x,
+        x[torch.div(i * 10**8, 10**8, rounding_mode="trunc") // 3],
+    ),
     "quotients": lambda x, i: (i // 5 // -7 + x, i // -5 // 7 + x, x[i // 5 // -7]),
     "beyond 32 bits": lambda x, i: ((i * 10**8).abs() // 3 + x, (i * 10**8).square() % 7 + x),
     "extremes": lambda x, i: torch.maximum(i * 10**8, i * -(10**9)) // 7 + x,
@@ -460,3 +465,108 @@ def test_converted_data_that_do_not_fit(name):
             else:
                 with pytest.raises(RuntimeError, match=r"u0 <= 127|u0 >= -128"):
                     compiled(x, data)
+
+
+@pytest.mark.parametrize("name", ["full", "fill", "masked_fill", "setitem", "threshold", "scatter"])
+def test_complex_numbers(name):
+    for dtype in (torch.int8, torch.float32):
+        x = torch.arange(6).to(dtype).to(DEVICE)
+        with pytest.raises(Exception, match=r"without overflow|complex"):
+            compile(lambda x: CONVERSIONS[name](x, 1 + 2j))(x)
+
+
+# By name: functions of a list and a number.
+OF_LISTS = {
+    "add_alpha": lambda xs, n: torch._foreach_add(xs, xs, alpha=n),
+    "add_tensor": lambda xs, n: torch._foreach_add(xs, xs[0][1], alpha=n),
+    "sub": lambda xs, n: torch._foreach_sub(xs, n),
+    "sub_alpha": lambda xs, n: torch._foreach_sub(xs, xs, alpha=n),
+    "mul": lambda xs, n: torch._foreach_mul(xs, n),
+    "clamp_max": lambda xs, n: torch._foreach_clamp_max(xs, n),
+    "clamp_min": lambda xs, n: torch._foreach_clamp_min(xs, n),
+    "maximum": lambda xs, n: torch._foreach_maximum(xs, n),
+    "minimum": lambda xs, n: torch._foreach_minimum(xs, n),
+    "minimum_": lambda xs, n: set_list(torch._foreach_minimum_, xs, n),
+    "pow": lambda xs, n: torch._foreach_pow(xs, n),
+    "pow_of_number": lambda xs, n: torch._foreach_pow(n, xs),
+    "addcmul": lambda xs, n: torch._foreach_addcmul(xs, xs, xs, value=n),
+}
+
+
+def set_list(function, xs, n):
+    xs = torch._foreach_add(xs, 1)
+    function(xs, n)
+    return xs
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8], ids=str)
+@pytest.mark.parametrize("name", OF_LISTS)
+def test_numbers_for_lists(name, dtype):
+    """As an operator on one tensor. Inductor wraps what does not fit."""
+    xs = [torch.arange(6).to(dtype), torch.arange(3, 9).to(dtype)]
+    for n in (-300, -200, -1, 3, 127, 128, 256, 300, True):
+        on_device = [x.to(DEVICE) for x in xs]
+        compiled = compile(lambda xs, n=n: OF_LISTS[name](xs, n))
+        try:
+            expected = OF_LISTS[name](xs, n)
+        except RuntimeError as error:
+            text = str(error).split(" type ")[0]
+            with pytest.raises(RuntimeError) as raised:
+                compiled(on_device)
+            assert text in str(raised.value), n
+        else:
+            for one, other in zip(compiled(on_device), expected, strict=True):
+                assert torch.equal(one.cpu(), other), n
+
+
+REFUSED = {
+    "alpha_of_add": lambda x: torch.add(x, x, alpha=True),
+    "alpha_of_number": lambda x: torch.add(x, 3, alpha=True),
+    "alpha_of_sub": lambda x: torch.sub(x, x, alpha=True),
+    "alpha_of_rsub": lambda x: torch.rsub(x, x, alpha=True),
+    "floating_alpha": lambda x: torch.add(x.long(), x.long(), alpha=2.5),
+    "floating_alpha_of_bool": lambda x: torch.add(x > 1, x > 1, alpha=2.5),
+    "boolean_number": lambda x: x - True,
+    "from_boolean_number": lambda x: True - x,
+    "boolean_tensor": lambda x: (x > 1) - 3,
+    "condition_on_sizes": lambda x: x - (x.shape[0] > 3),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float32], ids=str)
+@pytest.mark.parametrize("name", REFUSED)
+def test_booleans_and_fractions_in_sums(name, dtype):
+    x = torch.arange(6).to(dtype)
+    with pytest.raises(RuntimeError) as expected:
+        REFUSED[name](x)
+    with pytest.raises(RuntimeError) as raised:
+        compile(REFUSED[name], dynamic=True)(x.to(DEVICE))
+    assert str(expected.value)[:40] in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.uint8, torch.int32, torch.bool, torch.float16], ids=str
+)
+def test_limits_of_random_integers(dtype):
+    def draw(x, low, high):
+        drawn = torch.randint(low, high, (5,), dtype=x.dtype, device=x.device)
+        return drawn, torch.randint_like(x, low, high)
+
+    limits = ((0, 2), (0, 128), (0, 129), (-128, 3), (-129, 3), (250, 256), (0, 256), (0, 257))
+    for low, high in (*limits, (0, 65505), (0, 65506), (0, 2**31), (0, 2**31 + 1)):
+        x = torch.zeros(3, dtype=dtype)
+        compiled = compile(lambda x, low=low, high=high: draw(x, low, high))
+        try:
+            draw(x, low, high)
+        except RuntimeError as error:
+            text = str(error).split(" for ")[0]
+        else:
+            text = None
+        if text is not None:
+            with pytest.raises(RuntimeError, match=text):
+                compiled(x.to(DEVICE))
+            continue
+        for drawn in compiled(x.to(DEVICE)):
+            assert drawn.dtype == dtype
+            numbers = [int(n) for n in drawn.tolist()]
+            assert low <= min(numbers) <= max(numbers) < high, (low, high)

@@ -428,3 +428,23 @@ def test_indices_computed_from_numbers_beyond_32_bits(function, dynamic):
     compiled = compile(function, dynamic=dynamic)
     for n in (100_000, 90_001):
         assert torch.equal(compiled(n), function(n))
+
+
+HALVES = {
+    "pad": lambda x, n: torch.nn.functional.pad(x, (1, 2), value=n),
+    "pow": lambda x, n: x**n,
+    "scatter": lambda x, n: x.scatter(0, torch.tensor([1], device=x.device), n),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_numbers_that_halves_do_not_have(name):
+    """They raise, as in eager mode. Inductor makes them infinite."""
+    x = torch.linspace(0, 1, 9, dtype=torch.float16, device=DEVICE)
+    for n in (65504, float("inf"), 65505, -1e9):
+        compiled = compile(lambda x, n=n: HALVES[name](x, n))
+        if abs(n) in (65504, float("inf")):
+            assert_equal(compiled(x), HALVES[name](x, n))
+        else:
+            with pytest.raises(RuntimeError, match="without overflow"):
+                compiled(x)

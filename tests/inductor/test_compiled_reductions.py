@@ -323,3 +323,17 @@ def test_parts_of_a_row_are_all_of_its_inner_dimensions():
     assert _whole_parts([32, 49], 13) == 13  # parts of 49 are short
     assert _whole_parts([1 << 20], 13) == 13
     assert _whole_parts(["s0", 3136], 13) == 13  # dynamic
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_sum_of_what_reads_a_reduction_of_as_many(dynamic):
+    """Inductor would take the parts of the first reduction for the second one, but it has one."""
+
+    def total(x, y):
+        moved = x.argmax() + y
+        return moved.sum() + moved
+
+    compiled = compile(total, dynamic=dynamic)
+    for count, others in ((20001, 20001), (20001, 30001), (30001, 20001)):
+        x, y = torch.randint(0, 10**6, (count,)), torch.arange(others)
+        assert torch.equal(compiled(x.to(DEVICE), y.to(DEVICE)).cpu(), total(x, y))

@@ -11,10 +11,12 @@ import math
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from sympy import Expr, Integer, Pow, sympify
 from torch.utils._sympy.functions import Max, Min
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from torch_webgpu import _torch_versions
 from torch_webgpu.inductor.interface import buffer_budget
@@ -46,6 +48,7 @@ def apply() -> None:
             module.is_gpu = is_gpu
 
     from torch._inductor import (
+        bounds,
         choices,
         compile_fx,
         cudagraph_utils,
@@ -90,8 +93,11 @@ def apply() -> None:
     for op in (torch.ops.aten.clamp_min.default, torch.ops.aten.clamp_max.default):
         lowering.lowerings[op] = functools.partial(_saturated, lowering.lowerings[op])
     _keep_indices_of_triangles()
+    _fill_from_host(decomposition.decompositions)
     scalars.install(decomposition.decompositions)
     _replace(lowering, "get_constant_value", _constant_divisor)
+    _replace(lowering, "index_put_as_masked_fill", _put_where)
+    _replace(bounds.ValueRangeAnalysis, "truncdiv", _truncated_range)
     _replace(cudagraph_utils, "check_multiple_devices_or_any_cpu_nodes", _reason_against_graphs)
     _replace(compile_fx, "cudagraphify", _graphify)
     for name in ("unsupported_input_tensor", "unsupported_output_tensor"):
@@ -190,6 +196,20 @@ def _keep_indices_of_triangles() -> None:
         if op in decomposition.decompositions:
             _replace_decomposition(decomposition.decompositions, op)
             lowering.make_fallback(op, warn=False, override_decomp=True)
+
+
+def _fill_from_host(table: dict[Any, Callable[..., Any]]) -> None:
+    """`index_fill` takes a single element on the CPU in eager mode. Its decomposition wants one on
+    the device."""
+    op = torch.ops.aten.index_fill.int_Tensor
+    original = table[op]
+
+    def decomposed(x: Any, dim: int, index: Any, value: Any) -> Any:
+        if x.device.type == "webgpu" and value.device.type == "cpu":
+            value = value.to(x.device)
+        return original(x, dim, index, value)
+
+    table[op] = decomposed
 
 
 def _replace_decomposition(table: dict[Any, Callable[..., Any]], op: Any) -> None:
@@ -310,6 +330,23 @@ def _propagate_sympy(
         value_of = "value_expr" if _torch_versions.indices_are_apart() else "index_expr"
         return self.fallback(value_of, args, kwargs)
     return self.fallback(name, args, kwargs)
+
+
+def _truncated_range(original: Callable[..., Any], a: Any, b: Any) -> Any:
+    """Inductor's function computes with floats, which are rounded and cannot be divided as integers
+    are."""
+    from torch._inductor.virtualized import V
+
+    if "webgpu" not in V.graph.device_types:
+        return original(a, b)
+    dividend, divisor = ValueRanges.wrap(a), ValueRanges.wrap(b)
+    ends = (dividend.lower, dividend.upper, divisor.lower, divisor.upper)
+    if 0 in divisor or not all(n.is_Integer for n in ends):
+        return ValueRanges.unknown_int()
+    quotients = [
+        (abs(x) // abs(y)) * (-1 if (x < 0) != (y < 0) else 1) for x in ends[:2] for y in ends[2:]
+    ]
+    return ValueRanges(min(quotients), max(quotients))
 
 
 def _narrow_indices(original: Callable[..., None], body: Any) -> None:
@@ -454,16 +491,37 @@ def _split_factor(original: Callable[..., int], *args: Any, **kwargs: Any) -> in
 def _num_splits(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Inductor cuts a row of several dimensions anywhere, such as the images and positions that a
     norm of batches sums over. Then neighbours in a part are not known as such, so that nothing
-    moves as vectors. Here each part is all of the inner dimensions, if parts are long enough."""
+    moves as vectors. Here each part is all of the inner dimensions, if parts are long enough.
+
+    Split -1 stands for the parts of a reduction that the operand reads the result of. They are a
+    guess from usual sizes, and may be one part only."""
     from torch._inductor.ir import ReductionHint
 
     hint, split = original(*args, **kwargs)
     asked = _torch_versions.arguments_of(original, args, kwargs)
+    if split == -1 and asked["device"].type == "webgpu" and not _has_parts_of_operand(asked):
+        asked["input_node"] = None
+        hint, split = original(**asked)
     is_ours = asked["device"].type == "webgpu" and asked["reduction_type"] != "scan"
     is_cut = isinstance(split, int) and split > 1 and hint == ReductionHint.INNER
     if is_ours and is_cut:
         split = _whole_parts(asked["reduction_ranges"], split)
     return hint, split
+
+
+def _has_parts_of_operand(asked: dict[str, Any]) -> bool:
+    """Whether a row is, for all sizes, as long as one that its operand reads the sums of, and was
+    summed in parts."""
+    from torch._inductor.ir import FlexibleLayout, extract_input_node_reduction_ranges
+    from torch._inductor.utils import sympy_product
+    from torch._inductor.virtualized import V
+
+    with patch.object(FlexibleLayout, "allow_indexing", True):
+        outer, inner = extract_input_node_reduction_ranges(asked["input_node"])
+    parts = sympy_product(outer)
+    whole = parts * sympy_product(inner)
+    known_equal = V.graph.sizevars.statically_known_equals
+    return not known_equal(parts, 1) and known_equal(whole, asked["reduction_numel"])
 
 
 # Elements that a workgroup sums at least, where a part is all of the inner dimensions.
@@ -532,6 +590,17 @@ def _constant_divisor(original: Callable[..., Any], x: Any) -> Any:
 
     device = x.get_device() if isinstance(x, IRNode) else None
     return None if device is not None and device.type == "webgpu" else original(x)
+
+
+def _put_where(
+    original: Callable[..., Any], self: Any, indices: Any, value: Any, accumulate: Any
+) -> Any:
+    """The result would have the type that the tensor and the value have in common."""
+    from torch._inductor.lowering import to_dtype
+
+    if _is_on_device(self):
+        value = to_dtype(value, self.get_dtype())
+    return original(self, indices, value, accumulate)
 
 
 def _graphify(

@@ -34,6 +34,8 @@ _BOUNDED = frozenset(
     {"add", "sub", "mul", "neg", "abs", "square", "minimum", "maximum", "bitwise_and"}
 )
 _RANGES = ValueRangeAnalysis()
+# Dynamic sizes that indices are computed from: small multiples of them have 32 bits.
+_USUAL_SIZE = 1 << 28
 
 
 def emit(text: str, dtype: torch.dtype, bounds: ValueRanges[Any] | None = None) -> CSEVariable:
@@ -300,7 +302,10 @@ class WgslOverrides(DefaultHandler):
     # ---- Indices ----
 
     def index_expr(self, expr: sympy.Expr, dtype: torch.dtype) -> CSEVariable:
-        if not _INDICES_ARE_APART:
+        # An index may be computed from larger numbers.
+        is_wide = isinstance(expr, sympy.Expr) and not _fits_32_bits(expr, _USUAL_SIZE)
+        is_wide = is_wide and dtype == torch.int64 and is_integer(expr)
+        if not _INDICES_ARE_APART or is_wide:
             return self.value_expr(expr, dtype)
         value = self._index(expr)
         return value if dtype in (torch.int32, torch.int64) else self.to_dtype(value, dtype)
@@ -363,10 +368,13 @@ def _random_words(seed: CSEVariable, offset: Any) -> CSEVariable:
     return emit(f"philox_at({as_register(seed, torch.int64)}, 0u, {place})", torch.uint32)
 
 
-def _fits_32_bits(expr: sympy.Expr) -> bool:
+def _fits_32_bits(expr: sympy.Expr, most: int = (1 << 31) - 1) -> bool:
     """Whether a value, and each one that it is computed from, is below 2^31 for all sizes and
-    indices below it, which launches check."""
+    indices below it, which launches check, or for those up to `most`."""
     ranges = V.kernel.symbol_ranges(expr)
+    for symbol, bounds in ranges.items():
+        if bounds.upper == (1 << 31) - 1:
+            ranges[symbol] = bounds & ValueRanges(-most, most)
 
     def fits(part: sympy.Expr) -> bool:
         bounds = bound_sympy(part, ranges)

@@ -1,10 +1,12 @@
-"""Numbers that operators convert to an integer type: what does not fit raises, as in eager mode.
+"""Numbers that operators convert to a tensor's type: what does not fit raises, as in eager mode.
 
-Inductor wraps such a number. Eager mode wraps operands only, such as 300 in `x + 300`. The checks
+Inductor wraps such a number, or makes it infinite. Eager mode does that to operands only, such as
+300 in `x + 300`. Nor does Inductor refuse booleans where eager mode does. The checks
 stand in the table of decompositions, by which each operator goes while a graph is traced. There a
 number that depends on sizes can be compared, which is a guard; one that data decide is asserted.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -53,9 +55,46 @@ _BOUNDS = {aten.clamp_max.default: ("max",), aten.clamp_min.default: ("min",)}
 _FACTORS = frozenset({"alpha", "beta", "value"})  # no operands: they decide no type
 # They add a product with the opposite of alpha, and eager mode converts the opposite.
 _DIFFERENCES = {aten.rsub.Scalar, aten.rsub.Tensor, aten.sub.Scalar, aten.sub.Tensor}
+_SUMS = {aten.add.Scalar, aten.add.Tensor, *_DIFFERENCES}
+# Inductor checks most numbers of floating types, but not those of these operators.
+_UNCHECKED_FLOATS = {
+    aten.constant_pad_nd.default,
+    aten.pow.Tensor_Scalar,
+    aten.scatter.value,
+    aten.scatter.value_reduce,
+}
+# The limits of random integers: (the lowest, one more than the highest).
+_DRAWING = {
+    aten.randint.default: (None, "high"),
+    aten.randint.low: ("low", "high"),
+    aten.randint_like.default: (None, "high"),
+    aten.randint_like.low_dtype: ("low", "high"),
+}
+# Operators on lists, with what eager mode calls for each tensor of integers.
+_LISTS: dict[Any, Callable[..., Any]] = {
+    aten._foreach_add.List: torch.add,
+    aten._foreach_add.Tensor: torch.add,
+    aten._foreach_addcdiv.Scalar: torch.addcdiv,
+    aten._foreach_addcmul.Scalar: torch.addcmul,
+    aten._foreach_clamp_max.Scalar: torch.clamp_max,
+    aten._foreach_clamp_min.Scalar: torch.clamp_min,
+    aten._foreach_lerp.Scalar: torch.lerp,
+    aten._foreach_maximum.Scalar: torch.clamp_min,
+    aten._foreach_minimum.Scalar: torch.clamp_max,
+    aten._foreach_pow.Scalar: torch.pow,
+    aten._foreach_pow.ScalarAndTensor: torch.pow,
+    aten._foreach_sub.List: torch.sub,
+    aten._foreach_sub.Scalar: torch.sub,
+}
 
 _SYMBOLIC = (torch.SymInt, torch.SymBool)
 _NEGATIVE_POWER = "Integers to negative integer powers are not allowed."
+_BOOLEAN_FACTOR = "Boolean alpha only supported for Boolean results."
+_BOOLEAN_OPERAND = (
+    "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to "
+    "invert a mask, use the `~` or `logical_not()` operator instead."
+)
+_FLOATING_FACTOR = "For integral input tensors, argument alpha must not be a floating point number."
 
 
 def install(decompositions: dict[Any, Callable[..., Any]]) -> None:
@@ -66,6 +105,10 @@ def install(decompositions: dict[Any, Callable[..., Any]]) -> None:
     for names_by_op, type_of in ((_FILLING, _filled_type), (computing, _common_type)):
         for op, names in names_by_op.items():
             decompositions[op] = _checked(op, names, type_of, decompositions.get(op))
+    for op, limits in _DRAWING.items():
+        decompositions[op] = _drawn(op, limits, decompositions.get(op))
+    for op, single in _LISTS.items():
+        decompositions[op] = _by_tensor(op, single, decompositions.get(op))
 
 
 def check_copied(graph: fx.Graph) -> None:
@@ -82,25 +125,113 @@ def _checked(
     type_of: Callable[[dict[str, Any]], torch.dtype | None],
     original: Callable[..., Any] | None,
 ) -> Callable[..., Any]:
-    places = [argument.name for argument in op._schema.arguments]
-
     def decomposed(*args: Any, **kwargs: Any) -> Any:
-        given = {**dict(zip(places, args, strict=False)), **kwargs}
+        given = _named(op, args, kwargs)
         dtype = type_of(given) if _device_type(given) == "webgpu" else None
+        numbers = [given[name] for name in names if name in given]
+        if dtype is not None and op in _SUMS:
+            _check_sum(op, given, dtype)
         if dtype is not None and is_integer_type(dtype):
-            for number in (given[name] for name in names if name in given):
+            for number in numbers:
                 if op in _BOUNDS and _is_beyond_places(given["self"], number):
                     continue
-                _check_fits(-number if op in _DIFFERENCES else number, dtype, op in _BOUNDS)
                 if op is aten.pow.Tensor_Scalar and not isinstance(number, (bool, torch.SymBool)):
                     torch._check(number >= 0, lambda: _NEGATIVE_POWER)
+                _check_fits(-number if op in _DIFFERENCES else number, dtype, op in _BOUNDS)
                 if op is aten.pow.Tensor_Scalar and isinstance(number, _SYMBOLIC):
                     # Inductor has no kernel for an exponent that depends on sizes.
                     x = given["self"]
                     return aten.pow.Tensor_Tensor(x, x.new_full((), number, dtype=torch.int64))
+        elif dtype is not None and dtype.is_floating_point:
+            for number in numbers:
+                _check_fits_float(_real(number, dtype), dtype, op in _UNCHECKED_FLOATS)
         return NotImplemented if original is None else original(*args, **kwargs)
 
     return decomposed
+
+
+def _drawn(
+    op: torch._ops.OpOverload,
+    limits: tuple[str | None, str],
+    original: Callable[..., Any] | None,
+) -> Callable[..., Any]:
+    """Random integers, of which the lowest and the highest must fit the type."""
+    low_name, high_name = limits
+
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        given = _named(op, args, kwargs)
+        dtype = _filled_type(given) if _device_type(given) == "webgpu" else None
+        if dtype is not None and dtype != torch.int64:
+            if dtype == torch.bool:
+                lowest, largest = 0, 1
+            elif dtype.is_floating_point:
+                largest = int(torch.finfo(dtype).max)
+                lowest = -largest
+            else:
+                lowest, largest = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+            low = given[low_name] if low_name else 0
+            numbers = {"from": low, "to - 1": given[high_name] - 1}
+            for name, number in numbers.items():
+                message = f"{name} is out of bounds for {_name(dtype)}"
+                torch._check(number >= lowest, lambda message=message: message)
+                torch._check(number <= largest, lambda message=message: message)
+        return NotImplemented if original is None else original(*args, **kwargs)
+
+    return decomposed
+
+
+def _by_tensor(
+    op: torch._ops.OpOverload,
+    single: Callable[..., Any],
+    original: Callable[..., Any] | None,
+) -> Callable[..., Any]:
+    """An operator on a list, which is an operator for each tensor where numbers may not fit.
+
+    That operator checks them, or is computed otherwise than Inductor computes the list.
+    """
+
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        given = _named(op, args, kwargs)
+        lists = [value for value in given.values() if isinstance(value, (list, tuple))]
+        tensors = [x for xs in lists for x in xs]
+        is_ours = any(x.device.type == "webgpu" for x in tensors)
+        is_boolean = any(isinstance(x, (bool, torch.SymBool)) for x in given.values())
+        if is_ours and (is_boolean or not all(x.dtype.is_floating_point for x in tensors)):
+            factors = {name: given.pop(name) for name in ("alpha", "value") if name in given}
+            count = len(lists[0])
+            columns = [
+                value if isinstance(value, (list, tuple)) else [value] * count
+                for value in given.values()
+            ]
+            return [single(*row, **factors) for row in zip(*columns, strict=True)]
+        return NotImplemented if original is None else original(*args, **kwargs)
+
+    return decomposed
+
+
+def _named(op: torch._ops.OpOverload, args: Any, kwargs: Any) -> dict[str, Any]:
+    """Arguments by their names, in the order of the schema."""
+    places = [argument.name for argument in op._schema.arguments]
+    return {**dict(zip(places, args, strict=False)), **kwargs}
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _check_sum(op: torch._ops.OpOverload, given: dict[str, Any], dtype: torch.dtype) -> None:
+    """Raises for booleans and floating factors, which Inductor takes for integers."""
+    alpha = given.get("alpha", 1)
+    if op in _DIFFERENCES:
+        for x in (given["self"], given["other"]):
+            is_boolean = isinstance(x, torch.Tensor) and x.dtype == torch.bool
+            is_boolean = is_boolean or isinstance(x, (bool, torch.SymBool))
+            torch._check(not is_boolean, lambda: _BOOLEAN_OPERAND)
+    is_boolean = isinstance(alpha, (bool, torch.SymBool))
+    torch._check(not is_boolean or dtype == torch.bool, lambda: _BOOLEAN_FACTOR)
+    is_floating = isinstance(alpha, (float, torch.SymFloat))
+    has_fractions = dtype.is_floating_point or dtype.is_complex
+    torch._check(not is_floating or has_fractions, lambda: _FLOATING_FACTOR)
 
 
 def _is_beyond_places(x: torch.Tensor, number: Any) -> bool:
@@ -143,10 +274,11 @@ def _check_fits(number: Any, dtype: torch.dtype, is_bound: bool) -> None:
 
     Negative integers wrap to an unsigned type without an error. Of bounds only those of uint8 do.
     """
-    if isinstance(number, (bool, torch.SymBool, complex)):
-        return  # 0 and 1 fit, and complex numbers are refused later
+    if isinstance(number, (bool, torch.SymBool)):
+        return  # 0 and 1 fit
     if isinstance(number, torch.SymInt) and dtype == torch.int64:
         return
+    number = _real(number, dtype)
     info = torch.iinfo(dtype)
     lowest: int = info.min
     largest: float = info.max
@@ -156,10 +288,30 @@ def _check_fits(number: Any, dtype: torch.dtype, is_bound: bool) -> None:
     if not is_integer:
         largest = float(largest)  # eager mode compares floats, as which 2**63 - 1 is 2**63
 
-    def message() -> str:
-        name = str(dtype).removeprefix("torch.")
-        return f"value cannot be converted to type {name} without overflow"
-
     # Comparisons with NaN are false, so that it raises.
-    torch._check(number >= lowest, message)
-    torch._check(number <= largest, message)
+    torch._check(number >= lowest, lambda: _overflow(dtype))
+    torch._check(number <= largest, lambda: _overflow(dtype))
+
+
+def _check_fits_float(number: Any, dtype: torch.dtype, is_unchecked: bool) -> None:
+    """Raises for finite numbers that the type does not have."""
+    largest = torch.finfo(dtype).max
+    if not is_unchecked or (isinstance(number, float) and not math.isfinite(number)):
+        return
+    # Sizes are not beyond the other types. Of a float that is no constant, nothing is known here.
+    if isinstance(number, (int, float)) or (
+        isinstance(number, torch.SymInt) and dtype == torch.float16
+    ):
+        torch._check(number >= -largest, lambda: _overflow(dtype))
+        torch._check(number <= largest, lambda: _overflow(dtype))
+
+
+def _real(number: Any, dtype: torch.dtype) -> Any:
+    if not isinstance(number, complex):
+        return number
+    torch._check(number.imag == 0, lambda: _overflow(dtype))
+    return number.real
+
+
+def _overflow(dtype: torch.dtype) -> str:
+    return f"value cannot be converted to type {_name(dtype)} without overflow"
