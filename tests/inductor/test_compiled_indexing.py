@@ -245,3 +245,30 @@ def test_numbers_of_other_types_where_a_mask_is_set(dtype):
         for one, other in zip(compiled, put(x, value), strict=True):
             assert one.dtype == other.dtype
             assert torch.equal(one.cpu(), other)
+
+
+# By name: functions of a computed tensor and of rows, which read the tensor that they change.
+OF_THEMSELVES = {
+    "index_add": lambda y, rows: y.index_add(0, rows, y),
+    "index_add_part": lambda y, rows: y.index_add(0, rows[3:], y[:-3]),
+    "index_add_copy": lambda y, rows: y.index_add_(0, rows, y.clone()),
+    "index_copy": lambda y, rows: y.index_copy(0, rows.argsort(stable=True), y),
+    "index_put": lambda y, rows: y.index_put((rows.argsort(stable=True),), y.flip(0)),
+    "accumulate": lambda y, rows: y.index_put((rows,), y[:1], accumulate=True),
+    "expression": lambda y, rows: y.index_add(0, rows, y * 2 + 1),
+    "index": lambda y, rows: y.index_put((y[:, 0].long() % 40,), torch.full_like(y[0], 7)),
+    "whole_index": lambda y, rows: (z := y[0] % 40).index_put((z.long(),), torch.full_like(z, 41)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64, torch.float32], ids=str)
+@pytest.mark.parametrize("name", OF_THEMSELVES)
+def test_puts_what_is_read_of_the_tensor_itself(name, dtype):
+    """It is read before anything is put. Inductor reads and puts in one kernel."""
+
+    def put(x, rows):
+        return OF_THEMSELVES[name](x * 2 + 1, rows)
+
+    x, rows = torch.randint(0, 100, (40, 70)).to(dtype), torch.randint(0, 40, (40,))
+    compiled = compile(put)(x.to(DEVICE), rows.to(DEVICE))
+    assert torch.equal(compiled.cpu(), put(x, rows))

@@ -94,9 +94,11 @@ def apply() -> None:
         lowering.lowerings[op] = functools.partial(_saturated, lowering.lowerings[op])
     _keep_indices_of_triangles()
     _fill_from_host(decomposition.decompositions)
+    _divide_from_remainder(decomposition.decompositions)
     scalars.install(decomposition.decompositions)
     _replace(lowering, "get_constant_value", _constant_divisor)
     _replace(lowering, "index_put_as_masked_fill", _put_where)
+    _replace(lowering, "index_put_impl_", _put_at)
     _replace(bounds.ValueRangeAnalysis, "truncdiv", _truncated_range)
     _replace(cudagraph_utils, "check_multiple_devices_or_any_cpu_nodes", _reason_against_graphs)
     _replace(compile_fx, "cudagraphify", _graphify)
@@ -208,6 +210,41 @@ def _fill_from_host(table: dict[Any, Callable[..., Any]]) -> None:
         if x.device.type == "webgpu" and value.device.type == "cpu":
             value = value.to(x.device)
         return original(x, dim, index, value)
+
+    table[op] = decomposed
+
+
+def _divide_from_remainder(table: dict[Any, Callable[..., Any]]) -> None:
+    """Quotients of floats that are rounded down: Inductor rounds the rounded quotient, so that
+    1.0 // 0.1 is 10. Eager mode divides what the remainder leaves, and has 9."""
+    op = torch.ops.aten.div.Tensor_mode
+    original = table.get(op)
+
+    def decomposed(a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
+        tensors = [x for x in (a, b) if isinstance(x, torch.Tensor)]
+        dtype = torch.result_type(a, b)
+        is_ours = any(x.device.type == "webgpu" for x in tensors) and dtype.is_floating_point
+        if rounding_mode != "floor" or not is_ours:
+            return (
+                NotImplemented if original is None else original(a, b, rounding_mode=rounding_mode)
+            )
+        # Halves are divided as floats.
+        a, b = (x.to(torch.float32) if isinstance(x, torch.Tensor) else x for x in (a, b))
+        remainder = torch.fmod(a, b)
+        quotient = (a - remainder) / b
+        is_below = (remainder != 0) & ((remainder < 0) != (b < 0))
+        quotient = torch.where(is_below, quotient - 1, quotient)
+        floored = quotient.floor()
+        floored = torch.where(quotient - floored > 0.5, floored + 1, floored)
+        zero = torch.copysign(torch.zeros_like(quotient), a / b)
+        result = torch.where(quotient != 0, floored, zero)
+        # Else the remainder is NaN.
+        is_zero = b == 0
+        if isinstance(is_zero, torch.Tensor):
+            result = torch.where(is_zero, a / b, result)
+        elif is_zero:
+            result = a / b
+        return result.to(dtype)
 
     table[op] = decomposed
 
@@ -590,6 +627,31 @@ def _constant_divisor(original: Callable[..., Any], x: Any) -> Any:
 
     device = x.get_device() if isinstance(x, IRNode) else None
     return None if device is not None and device.type == "webgpu" else original(x)
+
+
+def _put_at(
+    original: Callable[..., Any], self: Any, indices: Any, values: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """What is read of the tensor itself has the elements from before. Inductor stores values for
+    that which are computed from it, but not indices, and no part of the tensor."""
+    from torch._inductor.ir import try_get_name
+    from torch._inductor.lowering import clone
+
+    if not _is_on_device(self):
+        return original(self, indices, values, *args, **kwargs)
+    self.realize()
+    name = try_get_name(self)
+
+    def apart(x: Any, is_index: bool) -> Any:
+        if x is not None and try_get_name(x) == name:
+            x = clone(x)
+            x.realize()
+        elif x is not None and is_index and name in x.get_read_names():
+            x.realize()
+        return x
+
+    indices = [apart(x, is_index=True) for x in indices]
+    return original(self, indices, apart(values, is_index=False), *args, **kwargs)
 
 
 def _put_where(
