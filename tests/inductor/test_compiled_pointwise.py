@@ -448,3 +448,31 @@ def test_numbers_that_halves_do_not_have(name):
         else:
             with pytest.raises(RuntimeError, match="without overflow"):
                 compiled(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_floats_divided_and_rounded_down(dtype):
+    """What is rounded is not the rounded quotient, which is 10 for 1 and 0.1."""
+    a = torch.tensor([1, -1, 0.3, -0.5, 6, -6, 1e4, float("inf"), 0, -0.0, 5, 0], dtype=dtype)
+    b = torch.tensor([0.1, 0.1, 0.1, float("inf"), 0.2, 0.3, 3, 2, -3, 3, 0, 0], dtype=dtype)
+
+    def divide(a, b):
+        return a // b, a // 0.1, torch.div(a, -0.3, rounding_mode="floor"), a // 0
+
+    def divide_integers(a, b):
+        return a // 0.1, a // b
+
+    check(divide, a.to(DEVICE), b.to(DEVICE), exact=True)
+    check(divide_integers, torch.arange(-12, 12, device=DEVICE), b[:1].to(DEVICE), exact=True)
+
+
+def test_factors_of_floats_that_are_arguments():
+    """PyTorch makes a tensor of such a number, and loses its factor."""
+    x = torch.arange(5.0, device=DEVICE)
+
+    def add(x, n):
+        return torch.add(x, n, alpha=2), torch.sub(x, n, alpha=3), x // n
+
+    compiled = compile(add, dynamic=True)
+    for n in (2.5, 0.25, -0.75):
+        assert_equal(compiled(x, n), add(x, n))

@@ -337,3 +337,11 @@ def test_sum_of_what_reads_a_reduction_of_as_many(dynamic):
     for count, others in ((20001, 20001), (20001, 30001), (30001, 20001)):
         x, y = torch.randint(0, 10**6, (count,)), torch.arange(others)
         assert torch.equal(compiled(x.to(DEVICE), y.to(DEVICE)).cpu(), total(x, y))
+
+
+def test_any_of_bytes():
+    """Its result is uint8, as in eager mode."""
+    x = torch.tensor([[0, 0, 2], [0, 0, 0]], dtype=torch.uint8, device=DEVICE)
+    check(
+        lambda x: (x.any(), x.any(1, keepdim=True), torch.any(x, (0, 1)), x.all(0)), x, exact=True
+    )

@@ -92,6 +92,8 @@ def apply() -> None:
     lowering.lowerings[torch.ops.aten.unfold.default] = functools.partial(_unfold, lowered)
     for op in (torch.ops.aten.clamp_min.default, torch.ops.aten.clamp_max.default):
         lowering.lowerings[op] = functools.partial(_saturated, lowering.lowerings[op])
+    for op in (torch.ops.aten.any.default, torch.ops.aten.any.dim, torch.ops.aten.any.dims):
+        lowering.lowerings[op] = functools.partial(_any, lowering.lowerings[op])
     _keep_indices_of_triangles()
     _fill_from_host(decomposition.decompositions)
     _divide_from_remainder(decomposition.decompositions)
@@ -229,7 +231,11 @@ def _divide_from_remainder(table: dict[Any, Callable[..., Any]]) -> None:
                 NotImplemented if original is None else original(a, b, rounding_mode=rounding_mode)
             )
         # Halves are divided as floats.
-        a, b = (x.to(torch.float32) if isinstance(x, torch.Tensor) else x for x in (a, b))
+        a = a.to(torch.float32)
+        if isinstance(b, (torch.SymInt, torch.SymFloat)):
+            b = torch.full((), b, dtype=torch.float32, device=a.device)
+        elif isinstance(b, torch.Tensor):
+            b = b.to(torch.float32)
         remainder = torch.fmod(a, b)
         quotient = (a - remainder) / b
         is_below = (remainder != 0) & ((remainder < 0) != (b < 0))
@@ -611,6 +617,15 @@ def _saturated(original: Callable[..., Any], x: Any, bound: Any) -> Any:
         elif isinstance(bound, Expr):  # of sizes
             bound = Min(Max(bound, limits.min), limits.max)
     return original(x, bound)
+
+
+def _any(original: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Of uint8 the result is uint8 in eager mode. Inductor has bool."""
+    from torch._inductor.lowering import to_dtype
+
+    result = original(x, *args, **kwargs)
+    is_byte = _is_on_device(x) and x.get_dtype() == torch.uint8
+    return to_dtype(result, torch.uint8) if is_byte else result
 
 
 def _reason_against_graphs(original: Callable[..., str | None], devices: dict[Any, Any]) -> Any:

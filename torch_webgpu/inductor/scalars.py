@@ -56,6 +56,7 @@ _FACTORS = frozenset({"alpha", "beta", "value"})  # no operands: they decide no 
 # They add a product with the opposite of alpha, and eager mode converts the opposite.
 _DIFFERENCES = {aten.rsub.Scalar, aten.rsub.Tensor, aten.sub.Scalar, aten.sub.Tensor}
 _SUMS = {aten.add.Scalar, aten.add.Tensor, *_DIFFERENCES}
+_SCALED = {aten.add.Scalar, aten.add.Tensor, aten.sub.Scalar, aten.sub.Tensor}
 # Inductor checks most numbers of floating types, but not those of these operators.
 _UNCHECKED_FLOATS = {
     aten.constant_pad_nd.default,
@@ -131,6 +132,10 @@ def _checked(
         numbers = [given[name] for name in names if name in given]
         if dtype is not None and op in _SUMS:
             _check_sum(op, given, dtype)
+            other, alpha = given["other"], given.get("alpha", 1)
+            if op in _SCALED and isinstance(other, torch.SymFloat) and alpha != 1:
+                # PyTorch makes a tensor of such a number later, and loses its factor.
+                return op(given["self"], other * alpha)
         if dtype is not None and is_integer_type(dtype):
             for number in numbers:
                 if op in _BOUNDS and _is_beyond_places(given["self"], number):
