@@ -233,7 +233,7 @@ def _divide_from_remainder(table: dict[Any, Callable[..., Any]]) -> None:
         # Halves are divided as floats.
         a = a.to(torch.float32)
         if isinstance(b, (torch.SymInt, torch.SymFloat)):
-            b = torch.full((), b, dtype=torch.float32, device=a.device)
+            b = a.new_full((), b)
         elif isinstance(b, torch.Tensor):
             b = b.to(torch.float32)
         remainder = torch.fmod(a, b)
