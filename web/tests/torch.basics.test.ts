@@ -211,3 +211,72 @@ test("softmax of integers names the dimension first, as PyTorch does", () => {
   expect(() => x.softmax(1)).toThrow(RangeError);
   expect(() => x.softmax(0)).toThrow("not implemented for 'Long'");
 });
+
+test("operators that write a tensor whose memory their operands share", async () => {
+  const range = (size: number, dtype: "float32" | "int64" = "float32"): Tensor =>
+    torch.arange(size, { dtype });
+  const shared = /some elements of the input tensor and the written-to tensor refer to a single/;
+  const parts = (): [Tensor, Tensor] => {
+    const whole = range(6);
+    return [whole.slice(0, 1, 6), whole.slice(0, 0, 5)];
+  };
+  const elementwise: ((out: Tensor, other: Tensor) => unknown)[] = [
+    (out, other) => out.lerp_(other, 0.5),
+    (out, other) => out.lerp_(torch.ones([5]), other),
+    (out, other) => out.add_(other),
+    (out, other) => out.mul_(other.select(0, 2)),
+    (out, other) => out.addcmul_(other, other),
+    (out, other) => out.clamp_(other),
+    (out, other) => out.eq_(other),
+    (out, other) => out.hypot_(other),
+    (out, other) => out.copy_(other),
+    (out, other) => out.index_add_(0, torch.arange(5), other),
+    (out, other) => out.index_copy_(0, torch.arange(5), other),
+    (out, other) => out.scatter_(0, torch.arange(5), other),
+    (out, other) => out.scatter_add_(0, torch.arange(5), other),
+    (out, other) => out.scatter_reduce_(0, torch.arange(5), other, "sum"),
+    (out, other) => out.index_put_([torch.arange(5)], other),
+  ];
+  for (const call of elementwise) {
+    const [out, other] = parts();
+    expect(() => call(out, other), String(call)).toThrow(shared);
+    expect(await other.tolist()).toEqual([0, 1, 2, 3, 4]);
+  }
+  const square = range(9).view(3, 3);
+  expect(() => square.add_(square.t())).toThrow(shared);
+  // Those that write in any order take no operand that is the written tensor itself.
+  const places = range(4, "int64");
+  const back = torch.tensor([3, 2, 1, 0]);
+  expect(() => places.scatter_(0, places, back)).toThrow(shared);
+  expect(() => places.scatter_(0, back, places)).toThrow(shared);
+  expect(() => places.scatter_add_(0, back, places)).toThrow(shared);
+  expect(() => places.index_put_([places], back)).toThrow(shared);
+  expect(() => places.index_fill_(0, places.slice(0, 0, 2), 7)).toThrow(shared);
+  const flags = torch.tensor([true, false, true]);
+  expect(() => flags.slice(0, 1, 3).masked_fill_(flags.slice(0, 0, 2), true)).toThrow(shared);
+  // What is the same element by element, what lies apart, and what interleaves.
+  expect(await range(3).add_(range(3)).tolist()).toEqual([0, 2, 4]);
+  const same = range(3);
+  expect(await same.add_(same.view(3)).tolist()).toEqual([0, 2, 4]);
+  const whole = range(6, "int64");
+  whole.slice(0, 0, 3).add_(whole.slice(0, 3, 6));
+  expect(await whole.tolist()).toEqual([3, 5, 7, 3, 4, 5]);
+  whole.slice(0, 0, 6, 2).scatter_(0, torch.tensor([2, 1, 0]), whole.slice(0, 1, 6, 2));
+  expect(await whole.tolist()).toEqual([5, 5, 3, 3, 5, 5]);
+  const table = range(9).view(3, 3);
+  table.sub_(table.slice(1, 1, 2));
+  expect(await table.tolist()).toEqual([[-1, 0, 1], [-1, 0, 1], [-1, 0, 1]]); // prettier-ignore
+});
+
+test("a tensor that has an element twice is filled, and nothing else is written there", async () => {
+  const twice = torch.ones([1]).expand(3);
+  expect(await twice.fill_(2).tolist()).toEqual([2, 2, 2]);
+  expect(await twice.zero_().tolist()).toEqual([0, 0, 0]);
+  const windows = torch.zeros([4]).unfold(0, 2, 1);
+  for (const call of [() => windows.add_(1), () => windows.copy_(torch.ones([3, 2]))]) {
+    expect(call).toThrow(/more than one element of the written-to tensor/);
+  }
+  // Strides that interleave and never meet.
+  const woven = torch.zeros([9]).as_strided([2, 3], [2, 3]);
+  expect(await woven.add_(1).sum().item()).toBe(6);
+});

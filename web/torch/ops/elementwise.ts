@@ -26,6 +26,7 @@ import {
 } from "../wgsl/pointwise";
 import { full } from "./factory";
 import { broadcastShapes, collapse, expandedStrides } from "./collapse";
+import { checkWritable, readBeside, sameView } from "./memory";
 
 export type Operand = Tensor | Scalar;
 
@@ -81,23 +82,6 @@ function writeValue(view: DataView, word: number, value: Scalar, type: ShaderDTy
     default:
       view.setInt32(at, Number(BigInt.asIntN(32, toBigInt(value))), true);
   }
-}
-
-/** The memory that two tensors touch is the same, element by element. */
-const sameView = (a: Tensor, b: Tensor): boolean =>
-  a.storage_offset === b.storage_offset &&
-  a.shape.join() === b.shape.join() &&
-  a.strides.join() === b.strides.join();
-
-/** Raises for tensors whose elements share memory (expanded ones), which nothing may write. */
-export function checkWritable(out: Tensor, label: string): void {
-  const shares = out.shape.some((size, d) => size > 1 && out.strides[d] === 0);
-  check(
-    !shares,
-    () =>
-      `unsupported operation: more than one element of the written-to tensor refers to a single ` +
-      `memory location. Please clone() the tensor before performing the operation. (${label})`,
-  );
 }
 
 /** Dispatches a row. `out` and inputs have the dtypes that the row shall see; shapes broadcast to `out`. */
@@ -259,9 +243,7 @@ export function elementwise(
     if (!isTensor(value)) {
       return { value: operandValue(value, compute, row) };
     }
-    const clashes =
-      options.out !== undefined && value.storage === out.storage && !sameView(value, out);
-    return { value: clashes ? value.clone() : value };
+    return { value: options.out === undefined ? value : readBeside(out, value, label) };
   });
   const numbers = scalars.map((value) =>
     row.converts_arguments && compute === "float16" ? roundHalf(Number(value)) : value,
@@ -387,8 +369,10 @@ export function copyInto(out: Tensor, source: Tensor, label = "copy_"): void {
       `output with shape [${out.shape.join(", ")}] doesn't match the broadcast shape ` +
       `[${broadcastShapes(out.shape, source.shape).join(", ")}]`,
   );
-  checkWritable(out, label);
-  if (source.storage === out.storage && sameView(source, out)) {
+  if (source.numel() > 1) {
+    checkWritable(out, label);
+  }
+  if (sameView(source, out)) {
     return;
   }
   const from = source.storage === out.storage ? source.detach().clone() : source;

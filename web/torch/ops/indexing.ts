@@ -6,8 +6,9 @@ import { launch, shaderDType } from "../launch";
 import { numelOf, Tensor } from "../tensor";
 import { bitsOf, info } from "../wgsl/dtypes";
 import { broadcastShapes, expandedStrides } from "./collapse";
-import { checkWritable, refuseInPlace } from "./elementwise";
+import { refuseInPlace } from "./elementwise";
 import { full, zeros } from "./factory";
+import { checkWritable, readBeside } from "./memory";
 import { where } from "./pointwise";
 
 interface WalkIndex {
@@ -317,7 +318,10 @@ function scatterInto(
       `Expected index [${index.shape.join(", ")}] to be no larger than src [${source.shape.join(", ")}]`,
   );
   checkWritable(out, label);
-  movePlaces(label, mode, out, d, index, source.detach(), true);
+  const [places, parts] = [index, source.detach()].map((one) =>
+    readBeside(out, one, label, true),
+  ) as [Tensor, Tensor];
+  movePlaces(label, mode, out, d, places, parts, true);
 }
 
 const sourceOf = (self: Tensor, index: Tensor, src: Tensor | Scalar): Tensor =>
@@ -601,7 +605,13 @@ export function index_put_(
   }
   checkSource(self, values);
   checkWritable(self, "index_put");
-  putInto(self, indices, values, accumulate);
+  const beside = (one: Tensor): Tensor => readBeside(self, one, "index_put", true);
+  putInto(
+    self,
+    indices.map((index) => index && beside(index)),
+    beside(values),
+    accumulate,
+  );
   return self;
 }
 

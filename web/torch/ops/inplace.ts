@@ -4,9 +4,10 @@ import { dtypeInfo } from "../dtype";
 import { check } from "../errors";
 import type { Tensor } from "../tensor";
 import * as compose from "./compose";
-import { checkWritable, copyInto, isTensor, refuseInPlace, type Operand } from "./elementwise";
+import { copyInto, isTensor, refuseInPlace, type Operand } from "./elementwise";
 import { index_add, index_copy, index_fill, scatter_reduce } from "./indexing";
 import { addbmm, addmm, addmv, baddbmm } from "./matmul";
+import { checkWritable, readBeside } from "./memory";
 import { tril, triu } from "./movement";
 import * as pointwise from "./pointwise";
 import { cumprod, cumsum } from "./reduce";
@@ -55,6 +56,11 @@ const FORMS = {
 type Forms = typeof FORMS;
 type InPlace = { [Name in keyof Forms as `${Name}_`]: Forms[Name] };
 
+/** Those that write elements in another order than they read them: no operand may be what is written. */
+const ANY_ORDER = new Set(["index_add", "index_copy", "index_fill", "scatter_reduce"]);
+/** Those whose operands PyTorch does not compare with what is written. Here their results are those of copies. */
+const UNCHECKED = new Set(["addbmm", "addmm", "addmv", "baddbmm", "masked_scatter"]);
+
 type Call = (self: Tensor, ...args: unknown[]) => Tensor;
 
 function inPlace(name: string, form: Call): Call {
@@ -79,6 +85,11 @@ function inPlace(name: string, form: Call): Call {
         dtypeInfo(self.dtype).name,
     );
     checkWritable(self, name);
+    if (!UNCHECKED.has(name)) {
+      for (const tensor of tensors) {
+        readBeside(self, tensor, name, ANY_ORDER.has(name));
+      }
+    }
     copyInto(self, result, name);
     return self;
   };

@@ -19,6 +19,7 @@ import {
 } from "./elementwise";
 import { formulas } from "../gradients";
 import { full } from "./factory";
+import { checkWritable, readBeside } from "./memory";
 import { chunk } from "./movement";
 
 type Unary = (self: Tensor) => Tensor;
@@ -531,6 +532,8 @@ function fillMasked(self: Tensor, mask: Tensor, value: Operand, out?: Tensor): T
     if (out === undefined) {
       return chosen;
     }
+    checkWritable(out, "masked_fill_");
+    readBeside(out, mask, "masked_fill_");
     copyInto(out, chosen);
     return out;
   }
@@ -667,7 +670,8 @@ export function copy_(self: Tensor, source: Tensor): Tensor {
   if (records([self, source])) {
     refuseInPlace(self, "copy");
   }
-  copyInto(self, source);
+  checkWritable(self, "copy_");
+  copyInto(self, readBeside(self, source, "copy_"));
   return self;
 }
 
