@@ -65,6 +65,59 @@ test("functions and methods", () => {
   );
 });
 
+test("methods of modules and optimizers, and functions of nn.utils", async () => {
+  const model: Loose = new nn.Linear(2, 2);
+  const optimizer: Loose = new optim.SGD(model.parameters());
+  const unknown = /takes at most \d arguments?, but \d (was|were) given/;
+  for (const [owner, name, ...args] of [
+    ...[[model, "to", "webgpu", "float16"], [model, "parameters", false]], // prettier-ignore
+    ...[[model, "named_parameters", "prefix"], [model, "state_dict", "prefix"]], // prettier-ignore
+    ...[[model, "eval", true], [model, "buffers", false], [optimizer, "step", () => 1]], // prettier-ignore
+    ...[[optimizer, "state_dict", 1], [torch.ones([]), "backward", undefined, {}, true]], // prettier-ignore
+  ] as Loose[][]) {
+    expect(() => owner[name](...args), name).toThrow(unknown);
+  }
+  expect(() => model.load_state_dict({}, { assign: true })).toThrow(/argument 'assign'/);
+  expect(() => model.load_state_dict(Promise.resolve({}), { strict: false })).toThrow(/be dict/);
+  expect(() => model.load_state_dict(null)).toThrow(/must be dict, not null/);
+  expect(() => optimizer.load_state_dict([])).toThrow(/must be dict/);
+  const clip = nn.utils.clip_grad_norm_ as (...args: Loose[]) => Tensor;
+  expect(() => clip(model.parameters(), 1, { error_if_nonfinit: true })).toThrow(TypeError);
+  expect(() => clip(model.parameters(), 1, 2, { error_if_nonfinit: true })).toThrow(
+    /unexpected keyword argument 'error_if_nonfinit'; it takes error_if_nonfinite/,
+  );
+  expect(() => clip(model.parameters(), 1, 2, true)).toThrow(/expected an object of options/);
+  expect(() => clip([1], 1)).toThrow(/'parameters' must be Tensor/);
+
+  const weight = model.weight as nn.Parameter;
+  for (const one of [model, optimizer]) {
+    weight.sum().backward();
+    one.zero_grad(false);
+    expect(await weight.grad!.sum().item()).toBe(0);
+    one.zero_grad();
+    expect(weight.grad).toBeUndefined();
+  }
+});
+
+test("buffers that are no part of the state", () => {
+  class Scaled extends nn.Module {
+    declare scale: Tensor;
+
+    constructor() {
+      super();
+      this.register_buffer("scale", torch.tensor(2), { persistent: false });
+    }
+
+    override forward(x: Tensor): Tensor {
+      return x.mul(this.scale);
+    }
+  }
+  const model = new Scaled();
+  expect([...model.state_dict().keys()]).toEqual([]);
+  expect(model.load_state_dict({})).toEqual({ missing_keys: [], unexpected_keys: [] });
+  expect(model.named_buffers().map(([name]) => name)).toEqual(["scale"]);
+});
+
 test("each function of nn.functional and each class of nn says what it takes", async () => {
   const x = torch.ones([2, 2]);
   const many = Array<Loose>(20).fill(x);

@@ -278,7 +278,9 @@ test("seeds with fractions, and norms by name", async () => {
     expect(() => torch.manual_seed(seed)).toThrow(RangeError);
   }
   const x = new nn.Parameter(torch.ones([3]));
-  const clipped = async (...given: [number, (number | "inf" | "-inf")?]) => {
+  const clipped = async (
+    ...given: [number, (number | string)?, { error_if_nonfinite?: boolean }?]
+  ) => {
     x.grad = torch.tensor([3, -4, 5], { dtype: "float32" });
     const norm = await nn.utils.clip_grad_norm_(x, ...given).item();
     return [norm, ...((await x.grad.tolist()) as number[]).map((one) => Number(one.toFixed(4)))];
@@ -287,9 +289,19 @@ test("seeds with fractions, and norms by name", async () => {
   expect(await clipped(1, Infinity)).toEqual([5, 0.6, -0.8, 1]);
   expect(await clipped(1, "-inf")).toEqual([3, 1, -1.3333, 1.6667]);
   expect(await clipped(20)).toEqual([expect.closeTo(7.0711, 4), 3, -4, 5]);
-  expect(() => nn.utils.clip_grad_norm_(x, 1, "fro" as "inf")).toThrow(
-    /'norm_type' must be Number/,
-  );
+  expect(await clipped(20, " 0_2.0e0 ")).toEqual(await clipped(20));
+  for (const text of ["fro", "0x2", "1_", "1e", "", "2n"]) {
+    expect(() => nn.utils.clip_grad_norm_(x, 1, text)).toThrow(/'norm_type' must be Number/);
+  }
+  expect(await clipped(1, "inf", { error_if_nonfinite: true })).toEqual([5, 0.6, -0.8, 1]);
+  for (const value of [Infinity, NaN]) {
+    x.grad = torch.tensor([3, value, 1.5]);
+    const norm = nn.utils.clip_grad_norm_(x, 1, 2, { error_if_nonfinite: true });
+    await expect(norm.item()).rejects.toThrow("The total norm of order 2 for gradients");
+    expect(await x.grad.tolist()).toEqual([3, value, 1.5]);
+    nn.utils.clip_grad_norm_(x, 1);
+    expect(await x.grad.tolist()).toEqual(value === Infinity ? [0, NaN, 0] : [NaN, NaN, NaN]);
+  }
 });
 
 test("booleans and bigints are numbers of arange", async () => {
@@ -487,10 +499,12 @@ test("arguments of the wrong kind, or none", () => {
   }
   for (const one of ["3", [[2]], null]) {
     expect(() => torch.arange(0, one as never)).toThrow(TypeError);
-    expect(() => nn.utils.clip_grad_norm_([x], one as never)).toThrow(/'max_norm' must be Number/);
+    expect(() => nn.utils.clip_grad_norm_([x], one as never)).toThrow(
+      /'max_norm' \(position 2\) must be Number/,
+    );
     expect(() => x.requires_grad_(one as never)).toThrow(/'requires_grad' must be bool/);
     expect(() => new nn.Linear(1, 1).train(one as never)).toThrow(/expected to be boolean/);
-    expect(() => x.sum().backward(one as never)).toThrow(/'gradient' must be Tensor/);
+    expect(() => x.sum().backward(one as never)).toThrow(/'gradient' .* must be Tensor/);
     expect(() => f.interpolate(torch.ones([1, 1, 2]), { scale_factor: one as never })).toThrow();
   }
   // Those of two tensors take no number, where arithmetic and comparisons do.

@@ -210,6 +210,18 @@ export function backward(
   });
 }
 
+/** Forgets the gradients of parameters, or zeroes them. */
+export function zeroGrads(parameters: readonly Tensor[], set_to_none: boolean): void {
+  for (const parameter of parameters) {
+    if (set_to_none) {
+      parameter.grad?.dispose();
+      parameter.grad = undefined;
+    } else {
+      parameter.grad = parameter.grad?.detach().zero_();
+    }
+  }
+}
+
 /** torch.autograd.grad: the gradients of `inputs`; undefined for one that the outputs do not use. */
 export function grad(
   outputs: Tensor | readonly Tensor[],

@@ -25,11 +25,20 @@ import * as pt from "./io/pt";
 import { save } from "./io/save";
 import * as safetensors from "./io/safetensors";
 import { Runtime } from "./runtime";
-import { checkedClasses, checkedFunction, checkedFunctional, checkedFunctions } from "./signatures";
+import {
+  checkedClasses,
+  checkedFunction,
+  checkedFunctional,
+  checkedFunctions,
+  checkMethods,
+} from "./signatures";
 import { runtime, scope, setRuntime } from "./storage";
 import { Tensor } from "./tensor";
 
 addMethods();
+checkMethods("Tensor", Tensor.prototype);
+checkMethods("Module", nnModule.Module.prototype);
+checkMethods("Optimizer", optimModule.Optimizer.prototype);
 
 const WANTED_LIMITS = [
   "maxBufferSize",
@@ -131,7 +140,7 @@ export const nn = named(
   {
     ...checkedClasses(nnModule),
     functional: named(checkedFunctional({ ...nnModule.functional }), "torch.nn.functional"),
-    utils: named({ ...nnModule.utils }, "torch.nn.utils"),
+    utils: named(checkedFunctions({ ...nnModule.utils }), "torch.nn.utils"),
   },
   "torch.nn",
 );

@@ -1,5 +1,5 @@
 // torch.optim: SGD, Adam and AdamW with PyTorch's arithmetic and state names.
-import { no_grad } from "./autograd";
+import { no_grad, zeroGrads } from "./autograd";
 import { check } from "./errors";
 import { tensor, zeros_like } from "./ops/factory";
 import { checkOptions } from "./signatures";
@@ -32,7 +32,7 @@ export interface OptimizerStateDict {
   param_groups: (Record<string, unknown> & { params: number[] })[];
 }
 
-abstract class Optimizer<Options extends object> {
+export abstract class Optimizer<Options extends object> {
   readonly param_groups: Group<Options>[] = [];
   /** Tensors of each parameter. */
   readonly state = new Map<Tensor, Record<string, Tensor | number>>();
@@ -98,13 +98,11 @@ abstract class Optimizer<Options extends object> {
     return options;
   }
 
-  zero_grad(): void {
-    for (const group of this.param_groups) {
-      for (const parameter of group.params) {
-        parameter.grad?.dispose();
-        parameter.grad = undefined;
-      }
-    }
+  zero_grad(set_to_none = true): void {
+    zeroGrads(
+      this.param_groups.flatMap(({ params }) => params),
+      set_to_none,
+    );
   }
 
   /** Options, and the tensors of the states, which share memory with the optimizer. */

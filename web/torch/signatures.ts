@@ -15,6 +15,15 @@ const isNumber = (value: unknown): boolean =>
   typeof value === "number" || typeof value === "bigint" || typeof value === "boolean";
 const isInt = (value: unknown): boolean => Number.isInteger(value) || typeof value === "bigint";
 
+/** Whether it is an object without a class, as options and dicts are. */
+const isPlain = (value: unknown): value is object => {
+  if (typeof value !== "object" || value === null) {
+    return false;
+  }
+  const kind: unknown = Object.getPrototypeOf(value);
+  return kind === null || kind === Object.prototype;
+};
+
 /** What PyTorch calls the kinds of arguments, and which values are of them. */
 const CHECKS = {
   tensor: ["Tensor", isTensor],
@@ -28,6 +37,7 @@ const CHECKS = {
     (value: unknown) => (Array.isArray(value) ? value.every(isInt) : isInt(value)),
   ],
   bool: ["bool", (value: unknown) => typeof value === "boolean"],
+  dict: ["dict", (value: unknown) => value instanceof Map || isPlain(value)],
   any: ["anything", () => true],
 } satisfies Record<string, [name: string, holds: (value: unknown) => boolean]>;
 
@@ -293,6 +303,7 @@ const FUNCTIONS: Record<string, Signature> = {
     "anchor positive negative | distance_function margin swap reduction",
   triplet_margin_loss: "anchor positive negative | margin p eps swap reduction",
   // Gradients
+  clip_grad_norm_: "parameters! max_norm:number! norm_type | error_if_nonfinite:bool",
   "autograd.grad": "outputs inputs grad_outputs | retain_graph create_graph allow_unused",
 };
 
@@ -467,6 +478,29 @@ for (const dims of [1, 2, 3]) {
   });
 }
 
+/** Methods of Module and of optimizers. Those of tensors that are operators have their function's. */
+const METHODS = {
+  Module: {
+    ...{
+      apply: "visit!",
+      eval: "",
+      to: "dtype!",
+      train: "mode",
+      requires_grad_: "requires_grad:bool",
+    },
+    ...{ modules: "", named_children: "", named_modules: "prefix:text", half: "", float: "" },
+    ...{ parameters: "", named_parameters: "", buffers: "", named_buffers: "", dispose: "" },
+    ...{ state_dict: "", load_state_dict: "state_dict:dict! | strict:bool" },
+    zero_grad: "set_to_none:bool",
+    register_buffer: "name:text! tensor? | persistent:bool",
+  },
+  Optimizer: {
+    ...{ step: "", zero_grad: "set_to_none:bool", state_dict: "" },
+    ...{ load_state_dict: "state_dict:dict!", add_param_group: "param_group:dict!" },
+  },
+  Tensor: { backward: "gradient:tensor? | retain_graph:bool create_graph:bool" },
+} satisfies Record<string, Record<string, Signature>>;
+
 interface Parameter {
   name: string;
   kind: Kind;
@@ -499,14 +533,6 @@ function parse(signature: Signature): Parsed {
   const [names = "", options = ""] = signature.split("|");
   return { names: words(names).map(parameter), options: words(options).map(parameter) };
 }
-
-const isPlain = (value: unknown): value is object => {
-  if (typeof value !== "object" || value === null) {
-    return false;
-  }
-  const kind: unknown = Object.getPrototypeOf(value);
-  return kind === null || kind === Object.prototype;
-};
 
 const shown = (value: unknown): string =>
   isTensor(value)
@@ -571,7 +597,7 @@ function checkArguments(owner: string, { names, options }: Parsed, args: unknown
       for (const option of options) {
         checkKind(owner, option, (value as Record<string, unknown> | undefined)?.[option.name], "");
       }
-    } else if (isPlain(value)) {
+    } else if (isPlain(value) && (any || (names[k] ?? last!).kind !== "dict")) {
       throw new TypeError(
         any
           ? `${owner}(): argument ${k + 1} is an object; its arguments are given by place`
@@ -611,6 +637,19 @@ export function checkedFunction<F>(
     checkArguments(name, parsed, isMethod ? args.slice(1) : args);
     return (call as Call)(...args);
   }) as F;
+}
+
+/** Checks the arguments of a class's methods from now on. */
+export function checkMethods(owner: keyof typeof METHODS, prototype: object): void {
+  for (const [name, signature] of Object.entries(METHODS[owner])) {
+    const parsed = parse(signature);
+    const method = Object.getOwnPropertyDescriptor(prototype, name)!.value as Call;
+    const value = function (this: unknown, ...args: unknown[]): unknown {
+      checkArguments(name, parsed, args);
+      return Reflect.apply(method, this, args);
+    };
+    Object.defineProperty(prototype, name, { value, writable: true, configurable: true });
+  }
 }
 
 /** All functions of a table, checked; what is none stays as it is. */

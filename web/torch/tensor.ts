@@ -3,7 +3,7 @@ import { backward, needsGrad, type Node } from "./autograd";
 import { dtypeInfo, valueAt, view, type DType, type Scalar, type TypedArray } from "./dtype";
 import { check } from "./errors";
 import { format } from "./print";
-import { checkArgument, checkOptions } from "./signatures";
+import { checkArgument } from "./signatures";
 import { Storage } from "./storage";
 import type { Methods as AllMethods } from "./methods";
 
@@ -173,8 +173,6 @@ export class Tensor {
     gradient?: Tensor,
     options: { retain_graph?: boolean; create_graph?: boolean } = {},
   ): void {
-    checkArgument("backward", "gradient", "tensor", gradient);
-    checkOptions("backward", options, ["retain_graph", "create_graph"]);
     backward(this, gradient, options);
   }
 

@@ -1,8 +1,8 @@
 // nn.Module: a tree of parameters and buffers with PyTorch's names.
-import { no_grad } from "../autograd";
+import { no_grad, zeroGrads } from "../autograd";
 import { isDType, isFloating, type DType } from "../dtype";
 import { check, RuntimeError } from "../errors";
-import { checkArgument, checkOptions } from "../signatures";
+import { checkArgument } from "../signatures";
 import { Tensor } from "../tensor";
 
 /** A tensor that a module trains. Its memory outlives scopes. */
@@ -30,15 +30,19 @@ function* once<T>(named: Iterable<[string, T]>): Generator<[string, T]> {
 
 export abstract class Module {
   training = true;
-  private readonly bufferNames = new Set<string>();
+  /** Whether each buffer is a part of the state. */
+  private readonly bufferNames = new Map<string, boolean>();
 
   // eslint-disable-next-line @typescript-eslint/no-explicit-any -- modules take what they need
   abstract forward(...inputs: any[]): unknown;
 
-  /** Makes a tensor part of the state without training it. */
-  protected register_buffer(name: string, tensor: Tensor | undefined): void {
-    checkArgument("register_buffer", "tensor", "tensor", tensor);
-    this.bufferNames.add(name);
+  /** Makes a tensor part of the module without training it; of its state too, if it is persistent. */
+  protected register_buffer(
+    name: string,
+    tensor: Tensor | undefined,
+    { persistent = true }: { persistent?: boolean } = {},
+  ): void {
+    this.bufferNames.set(name, persistent);
     tensor?.keep();
     Object.assign(this, { [name]: tensor });
   }
@@ -67,7 +71,9 @@ export abstract class Module {
     return [...this.named_modules()].map(([, module]) => module);
   }
 
-  private *members(wanted: (name: string, value: unknown) => boolean): Generator<[string, Tensor]> {
+  private *members(
+    wanted: (value: Tensor, persistent: boolean) => boolean,
+  ): Generator<[string, Tensor]> {
     for (const [prefix, module] of this.places("")) {
       const own = Object.entries(module).filter(
         (entry): entry is [string, Tensor] =>
@@ -87,15 +93,14 @@ export abstract class Module {
   private owns(
     name: string,
     value: Tensor,
-    wanted: (name: string, value: unknown) => boolean,
+    wanted: (value: Tensor, persistent: boolean) => boolean,
   ): boolean {
-    return (value instanceof Parameter || this.bufferNames.has(name)) && wanted(name, value);
+    const persistent = value instanceof Parameter || this.bufferNames.get(name);
+    return persistent !== undefined && wanted(value, persistent);
   }
 
   *named_parameters(): Generator<[string, Parameter]> {
-    yield* once(this.members((_, one) => one instanceof Parameter)) as Generator<
-      [string, Parameter]
-    >;
+    yield* once(this.members((one) => one instanceof Parameter)) as Generator<[string, Parameter]>;
   }
 
   parameters(): Parameter[] {
@@ -103,16 +108,20 @@ export abstract class Module {
   }
 
   named_buffers(): [string, Tensor][] {
-    return [...once(this.members((_, value) => !(value instanceof Parameter)))];
+    return [...once(this.members((value) => !(value instanceof Parameter)))];
   }
 
   buffers(): Tensor[] {
     return this.named_buffers().map(([, buffer]) => buffer);
   }
 
-  /** All parameters and buffers by PyTorch's names, in its order; they share memory with the module. */
+  private inState(): Generator<[string, Tensor]> {
+    return this.members((_, persistent) => persistent);
+  }
+
+  /** All parameters and persistent buffers by PyTorch's names, in its order; they share memory with the module. */
   state_dict(): StateDict {
-    return new Map([...this.members(() => true)].map(([name, one]) => [name, one.detach()]));
+    return new Map([...this.inState()].map(([name, one]) => [name, one.detach()]));
   }
 
   /** Copies values into the parameters and buffers. Raises for names or shapes that do not fit. */
@@ -120,10 +129,9 @@ export abstract class Module {
     state: StateDict | Record<string, Tensor>,
     options: { strict?: boolean } = {},
   ): { missing_keys: string[]; unexpected_keys: string[] } {
-    checkOptions("load_state_dict", options, ["strict"]);
     const strict = options.strict ?? true;
     const given = state instanceof Map ? state : new Map(Object.entries(state));
-    const own = new Map(this.members(() => true));
+    const own = new Map(this.inState());
     const missing_keys = [...own.keys()].filter((name) => !given.has(name));
     const unexpected_keys = [...given.keys()].filter((name) => !own.has(name));
     const problems: string[] = [];
@@ -211,11 +219,8 @@ export abstract class Module {
     return this.train(false);
   }
 
-  zero_grad(): void {
-    for (const parameter of this.parameters()) {
-      parameter.grad?.dispose();
-      parameter.grad = undefined;
-    }
+  zero_grad(set_to_none = true): void {
+    zeroGrads(this.parameters(), set_to_none);
   }
 
   requires_grad_(value = true): this {
