@@ -255,6 +255,106 @@ for options in ({}, {"mmap": True}):
   }
 });
 
+test("what torch.save does not write", async () => {
+  const refused = (value: unknown): Promise<string> =>
+    torch.save(value as never).then(
+      () => "written",
+      (error: unknown) => String(error),
+    );
+  const x = torch.ones([1]);
+  for (const [value, message] of [
+    [[1, , 2], /a list without an element 1/], // eslint-disable-line no-sparse-arrays -- this is what is refused
+    [{ a: { b: Array(2) } }, /a.b is a list without an element 0/],
+    [new Map([[[1], x]]), /a dict with a key that is no number or text/],
+    [new Map([[x, x]]), /a dict with a key that is no number or text/],
+    [{ [Symbol("a")]: x }, /a dict with a key that is no number or text/],
+    [new Map<unknown, Tensor>([[1, x], [true, x]]), /the keys 1 and true, which are one in Python/], // prettier-ignore
+    [new Map<unknown, Tensor>([[1, x], [1n, x]]), /the keys 1 and 1, which are one in Python/], // prettier-ignore
+    [new Map<unknown, Tensor>([[null, x], [undefined, x]]), /the keys null and undefined/], // prettier-ignore
+    ["\ud800", /no text of Unicode/],
+    [{ "\udc00": 1 }, /no text of Unicode/],
+    [1n << 2040n, /an integer of more than 255 bytes/],
+    [new nn.Linear(1, 1), /it is no tensor/],
+    [[new optim.SGD([new nn.Parameter(x)])], /0 is no tensor/],
+    [new Set([1]), /it is no tensor/],
+    [() => 1, /it is no tensor/],
+    [Symbol("a"), /it is no tensor/],
+  ] as [unknown, RegExp][]) {
+    expect(await refused(value), String(message)).toMatch(message);
+  }
+  await expect(safetensors.save({ __metadata__: x })).rejects.toThrow(/no name of a tensor/);
+  await expect(safetensors.save({ a: [1] as never })).rejects.toThrow(/must be Tensor/);
+});
+
+test.runIf(existsSync(python))(
+  "keys keep their type, and only the states of optimizers have numbers",
+  async () => {
+    const bytes = await torch.save({
+      keys: new Map<never, number>([
+        ...([[5n, 1], [true, 2], [null, 3], ["7", 4], [1.5, 5], [2n ** 70n, 6]] as [never, number][]), // prettier-ignore
+      ]),
+      plain: { state: { lr: 1, 0: 2 }, param_groups: [] },
+      other: { state: { a: {} }, param_groups: [{ params: [0] }] },
+      optimizer: { state: { 0: { step: 1 } }, param_groups: [{ params: [0] }] },
+      large: -(1n << 2039n),
+    });
+    const folder = mkdtempSync(join(tmpdir(), "torch-"));
+    try {
+      writeFileSync(join(folder, "k.pt"), bytes);
+      const code =
+        "import sys, torch; one = torch.load(sys.argv[1], weights_only=True); print([list(d) for d in " +
+        "(one['keys'], one['plain']['state'], one['other']['state'], one['optimizer']['state'])]," +
+        " one['large'] == -(1 << 2039))";
+      const environment = { ...process.env, TORCH_DEVICE_BACKEND_AUTOLOAD: "0" };
+      const options = { env: environment, encoding: "utf8" } as const;
+      expect(execFileSync(python, ["-c", code, join(folder, "k.pt")], options).trim()).toBe(
+        `[[5, True, None, '7', 1.5, ${2n ** 70n}], ['0', 'lr'], ['a'], [0]] True`,
+      );
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  },
+);
+
+test("integers of a pickle, and what is kept of an empty stack", () => {
+  const ints = (...bytes: number[]): unknown =>
+    unpickle(Uint8Array.from([0x80, 2, ...bytes, 0x2e]));
+  expect(ints(0x8a, 0)).toBe(0);
+  expect(ints(0x8a, 1, 0xff)).toBe(-1);
+  expect(ints(0x8a, 255, ...Array<number>(254).fill(0), 0x40)).toBe(1n << 2038n);
+  expect(() => ints(0x8b, 0, 1, 0, 0)).toThrow("the pickle has an integer of more than 255 bytes");
+  expect(() => ints(0x71, 0)).toThrow(/empty stack/);
+});
+
+test("safetensors files with gaps, overlaps and more behind them", () => {
+  const file = (places: [number, number][], bytes: number): Uint8Array => {
+    const header = Object.fromEntries(
+      places.map((data_offsets, k) => [k, { dtype: "BOOL", shape: [data_offsets[1] - data_offsets[0]], data_offsets }]), // prettier-ignore
+    );
+    const text = new TextEncoder().encode(JSON.stringify(header));
+    const whole = new Uint8Array(8 + text.length + bytes);
+    new DataView(whole.buffer).setBigUint64(0, BigInt(text.length), true);
+    whole.set(text, 8);
+    return whole;
+  };
+  expect(safetensors.load(file([[4, 8], [4, 4], [0, 4]], 8)).size).toBe(3); // prettier-ignore
+  for (const places of [
+    [
+      [0, 4],
+      [2, 6],
+    ],
+    [
+      [0, 4],
+      [5, 6],
+    ],
+    [[1, 6]],
+  ] as [number, number][][]) {
+    // prettier-ignore
+    expect(() => safetensors.load(file(places, 6))).toThrow(/overlap or have gaps/);
+  }
+  expect(() => safetensors.load(file([[0, 4]], 6))).toThrow(/2 bytes behind its tensors/);
+});
+
 test("names and shapes that do not fit", () => {
   const model = new nn.Linear(2, 3);
   expect(() => model.load_state_dict({ weight: torch.zeros([3, 2]) })).toThrow(

@@ -131,6 +131,12 @@ export function unpickle(bytes: Uint8Array): unknown {
     }
     return stack.pop();
   };
+  const top = (): unknown => {
+    if (stack.length === 0) {
+      throw new RuntimeError("the pickle keeps what an empty stack has");
+    }
+    return stack.at(-1);
+  };
   const popToMark = (): unknown[] => {
     const place = stack.findLastIndex((value) => value instanceof Mark);
     if (place < 0) {
@@ -210,6 +216,8 @@ export function unpickle(bytes: Uint8Array): unknown {
         stack.push(Number.isSafeInteger(number) ? number : signed);
         break;
       }
+      case "\x8b": // LONG4, which Python's torch.load refuses as well
+        return refuse("an integer of more than 255 bytes");
       case "G": // BINFLOAT
         stack.push(view.getFloat64(need(8), false));
         break;
@@ -223,13 +231,13 @@ export function unpickle(bytes: Uint8Array): unknown {
         stack.push(new Global(`${line()} ${line()}`));
         break;
       case "q": // BINPUT
-        memo.set(byte(), stack.at(-1));
+        memo.set(byte(), top());
         break;
       case "r": // LONG_BINPUT
-        memo.set(view.getUint32(need(4), true), stack.at(-1));
+        memo.set(view.getUint32(need(4), true), top());
         break;
       case "\x94": // MEMOIZE
-        memo.set(memo.size, stack.at(-1));
+        memo.set(memo.size, top());
         break;
       case "h": // BINGET
         stack.push(recall(byte()));

@@ -98,13 +98,14 @@ function dictOf(
   // Without a prototype, no key has a meaning for JavaScript.
   const result = Object.create(null) as Record<string, Loaded>;
   for (const [key, value] of dict) {
-    if (typeof key !== "string" && typeof key !== "number" && typeof key !== "boolean") {
+    if (!["string", "number", "bigint", "boolean"].includes(typeof key)) {
       throw new NotImplementedError(
         `${name === "" ? "the file" : name} is a dict with a key that is no text and no number`,
       );
     }
     if (String(key) in result) {
-      throw new NotImplementedError(`${name} is a dict with the keys ${key} and "${key}"`);
+      const text = String(key);
+      throw new NotImplementedError(`${name} is a dict with the keys ${text} and "${text}"`);
     }
     result[String(key)] = visit(String(key), value);
   }

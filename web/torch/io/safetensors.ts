@@ -4,6 +4,7 @@ import { RuntimeError } from "../errors";
 import type { StateDict } from "../nn/module";
 import { from_bytes } from "../ops/factory";
 import { numelOf, type Tensor } from "../tensor";
+import { checkArgument } from "../signatures";
 import { converted, converts, foreign, type LoadOptions } from "./foreign";
 
 const NAMES: Record<DType, string> = {
@@ -51,6 +52,7 @@ export function load(bytes: Uint8Array, options: LoadOptions = {}): StateDict {
     refuse("the header is no object");
   }
   const data = bytes.subarray(8 + length);
+  const places: [begin: number, end: number][] = [];
   const state: StateDict = new Map();
   for (const [name, entry] of Object.entries(
     header as Record<string, Record<string, unknown> | null>,
@@ -78,6 +80,7 @@ export function load(bytes: Uint8Array, options: LoadOptions = {}): StateDict {
     if (end > data.byteLength || end - begin !== numelOf(shape) * size) {
       refuse(`the place of ${name}`);
     }
+    places.push([begin, end]);
     const part = data.slice(begin, end);
     state.set(
       name,
@@ -86,12 +89,29 @@ export function load(bytes: Uint8Array, options: LoadOptions = {}): StateDict {
         : from_bytes(converted(other, part), shape, other.to),
     );
   }
+  // Each byte is of one tensor, as the format has it: a file that goes on is another one, and none has gaps.
+  let at = 0;
+  for (const [begin, end] of places.sort(([a, b], [c, d]) => a - c || b - d)) {
+    if (begin !== at) {
+      refuse("its tensors overlap or have gaps between them");
+    }
+    at = end;
+  }
+  if (at !== data.byteLength) {
+    refuse(`${data.byteLength - at} bytes behind its tensors`);
+  }
   return state;
 }
 
 /** The file of a state dict, as `safetensors.torch.load` reads it. */
 export async function save(state: StateDict | Record<string, Tensor>): Promise<Uint8Array> {
   const entries = state instanceof Map ? [...state] : Object.entries(state);
+  for (const [name, tensor] of entries as [unknown, unknown][]) {
+    if (typeof name !== "string" || name === "__metadata__" || /\p{Surrogate}/u.test(name)) {
+      throw new RangeError(`safetensors.save(): ${JSON.stringify(name)} is no name of a tensor`);
+    }
+    checkArgument("safetensors.save", name, "tensor", tensor ?? null);
+  }
   // Without a prototype, no name has a meaning for JavaScript.
   const header = Object.create(null) as Record<string, object>;
   header["__metadata__"] = { format: "pt" };

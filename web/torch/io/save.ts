@@ -4,6 +4,9 @@ import { NotImplementedError } from "../errors";
 import type { OptimizerStateDict } from "../optim";
 import { contiguousStrides, Tensor } from "../tensor";
 
+/** Keys of a Map, which keep their type. */
+type Key = string | number | bigint | boolean | null | undefined;
+
 /** What a file may have, as `load` gives it. Maps and objects are dicts, arrays lists, null is None. */
 export type Saved =
   | Tensor
@@ -15,7 +18,7 @@ export type Saved =
   | null
   | undefined
   | readonly Saved[]
-  | ReadonlyMap<string | number, Saved>
+  | ReadonlyMap<Key, Saved>
   | { readonly [name: string]: Saved };
 
 const STORAGES: Record<DType, string> = {
@@ -25,6 +28,25 @@ const STORAGES: Record<DType, string> = {
 const MAX_DEPTH = 100;
 
 const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
+
+// A longer one is an opcode that Python's torch.load refuses.
+const MAX_INT_BYTES = 255;
+
+const placeOf = (name: string, key: unknown): string =>
+  name === "" ? String(key) : `${name}.${String(key)}`;
+const title = (name: string): string => (name === "" ? "it" : name);
+const isKey = (key: unknown): key is Key =>
+  key === null || ["string", "number", "bigint", "boolean", "undefined"].includes(typeof key);
+
+/** What keys that are equal in Python have in common: 1, True and 1.0 are one key. */
+function inPython(key: Key): string {
+  if (typeof key === "string") {
+    return `"${key}`;
+  }
+  return typeof key === "bigint" || key === null || key === undefined
+    ? String(key ?? null)
+    : String(Number.isInteger(Number(key)) ? BigInt(key) : key);
+}
 
 /** The opcodes of pickle's protocol 2 for the values of a file. */
 class Pickle {
@@ -46,6 +68,9 @@ class Pickle {
   }
 
   private text(value: string): void {
+    if (/\p{Surrogate}/u.test(value)) {
+      throw new RangeError(`torch.save(): ${JSON.stringify(value)} is no text of Unicode`);
+    }
     const bytes = utf8(value);
     const head = new DataView(new ArrayBuffer(4));
     head.setUint32(0, bytes.length, true);
@@ -66,7 +91,9 @@ class Pickle {
     }
     let length = 5;
     while (BigInt.asIntN(8 * length, value) !== value) {
-      length++;
+      if (++length > MAX_INT_BYTES) {
+        throw new RangeError(`torch.save(): an integer of more than ${MAX_INT_BYTES} bytes`);
+      }
     }
     this.bytes.push(0x8a, length);
     for (let k = 0; k < length; k++) {
@@ -129,15 +156,25 @@ class Pickle {
     this.op("R");
   }
 
-  private dict(name: string, entries: Iterable<[string | number, Saved]>, depth: number): void {
+  private dict(name: string, entries: Iterable<[unknown, Saved]>, depth: number): void {
     this.op("(");
+    const seen = new Map<string, Key>();
     for (const [key, one] of entries) {
-      if (typeof key === "number") {
-        this.number(key);
-      } else {
-        this.text(key);
+      if (!isKey(key)) {
+        throw new NotImplementedError(
+          `torch.save(): ${title(name)} is a dict with a key that is no number or text`,
+        );
       }
-      this.value(name === "" ? String(key) : `${name}.${key}`, one, depth + 1);
+      const equal = inPython(key);
+      if (seen.has(equal)) {
+        throw new RangeError(
+          `torch.save(): ${title(name)} is a dict with the keys ${String(seen.get(equal))} and ${String(key)}, ` +
+            "which are one in Python",
+        );
+      }
+      seen.set(equal, key);
+      this.value("", key, depth);
+      this.value(placeOf(name, key), one, depth + 1);
     }
     this.op("u");
   }
@@ -161,19 +198,27 @@ class Pickle {
     } else if (isList(value)) {
       this.op("]");
       this.op("(");
-      value.forEach((one, k) => {
-        this.value(name === "" ? String(k) : `${name}.${k}`, one, depth + 1);
-      });
+      for (let k = 0; k < value.length; k++) {
+        if (!(k in value)) {
+          throw new RangeError(`torch.save(): ${title(name)} is a list without an element ${k}`);
+        }
+        this.value(placeOf(name, k), value[k], depth + 1);
+      }
       this.op("e");
     } else if (value instanceof Map) {
       this.orderedDict();
-      this.dict(name, value as ReadonlyMap<string | number, Saved>, depth);
+      this.dict(name, value as ReadonlyMap<unknown, Saved>, depth);
     } else if (isObject(value)) {
+      if (Object.getOwnPropertySymbols(value).length > 0) {
+        throw new NotImplementedError(
+          `torch.save(): ${title(name)} is a dict with a key that is no number or text`,
+        );
+      }
       this.op("}");
       this.dict(name, Object.entries(isOptimizer(value) ? withNumbers(value) : value), depth);
     } else {
       throw new NotImplementedError(
-        `torch.save(): ${name === "" ? "it" : name} is no tensor, number or text, and no dict or ` +
+        `torch.save(): ${title(name)} is no tensor, number or text, and no dict or ` +
           "list of them",
       );
     }
@@ -186,10 +231,28 @@ const isObject = (value: object): value is Record<string, Saved> => {
   return prototype === null || prototype === Object.prototype;
 };
 
-/** An optimizer's state dict. Its parameters have numbers, which an object of JavaScript has as texts. */
+const isDict = (value: unknown): value is Record<string, Saved> =>
+  typeof value === "object" && value !== null && isObject(value);
+
+/**
+ * An optimizer's state dict: states by the numbers that its groups have for their parameters. An object of JavaScript has
+ * these as texts.
+ */
 function isOptimizer(value: Record<string, Saved>): boolean {
-  const { state, param_groups } = value;
-  return isList(param_groups) && typeof state === "object" && state !== null && isObject(state);
+  const { state, param_groups: groups } = value;
+  if (!isDict(state) || !isList(groups) || groups.length === 0) {
+    return false;
+  }
+  const numbers = new Set<string>();
+  const known = groups.every((group) => {
+    const params = isDict(group) ? group["params"] : undefined;
+    const right = isList(params) && params.every((one) => Number.isInteger(one));
+    if (right) {
+      params.forEach((one) => numbers.add(String(one)));
+    }
+    return right;
+  });
+  return known && Object.entries(state).every(([key, one]) => numbers.has(key) && isDict(one));
 }
 function withNumbers(value: Record<string, Saved>): Record<string, Saved> {
   const state = Object.entries(value["state"] as Record<string, Saved>);
