@@ -304,6 +304,95 @@ test("seeds with fractions, and norms by name", async () => {
   }
 });
 
+test("integers beyond what a type or JavaScript's numbers hold", async () => {
+  const refused = "without overflow";
+  const long = 2n ** 53n + 1n;
+  expect(() => torch.tensor([2 ** 31], { dtype: "int32" })).toThrow(refused);
+  expect(() => torch.tensor([[-(2 ** 31) - 1]], { dtype: "int32" })).toThrow(refused);
+  expect(() => torch.tensor(BigInt64Array.of(2n ** 40n), { dtype: "int32" })).toThrow(refused);
+  expect(() => torch.tensor([1e30])).toThrow(refused);
+  for (const value of [2n ** 63n, -(2n ** 63n) - 1n]) {
+    expect(() => torch.tensor([value])).toThrow(refused);
+    expect(() => torch.full([1], value)).toThrow(refused);
+    expect(() => torch.arange(value, value + 1n)).toThrow(refused);
+  }
+  expect(await torch.tensor([2n ** 63n - 1n, -(2n ** 63n)]).tolist()).toEqual([
+    ...[2n ** 63n - 1n, -(2n ** 63n)],
+  ]);
+  expect(() => torch.tensor([1]).add(2n ** 64n)).toThrow("int too big to convert");
+  expect(() => torch.ones([1]).mul(2n ** 64n)).toThrow("int too big to convert");
+  expect(() => torch.tensor([1]).add(1e30)).toThrow("int too big to convert");
+  expect(await torch.ones([1]).mul(1e30).gt(1e29).tolist()).toEqual([true]);
+  expect(await torch.arange(long - 1n, long + 2n).tolist()).toEqual([long - 1n, long, long + 1n]);
+  expect(await torch.arange(long, long - 5n, -2).tolist()).toEqual([
+    ...[long, Number(long - 2n), Number(long - 4n)],
+  ]);
+  expect(await torch.tensor([NaN, 0], { dtype: "bool" }).tolist()).toEqual([true, false]);
+});
+
+test("what booleans, integers and vectors are refused for", () => {
+  const flags = torch.tensor([true, false]);
+  for (const call of [
+    () => flags.median(),
+    () => flags.bitwise_left_shift(flags),
+    () => torch.arange(3, { dtype: "bool" }),
+  ]) {
+    expect(call).toThrow(/not implemented for 'Bool'/);
+  }
+  const x = torch.ones([2]);
+  expect(() => f.binary_cross_entropy_with_logits(x, x.long())).toThrow(/type Float can't be cast/);
+  expect(() => f.prelu(x, x)).toThrow(/parameter numbers = 2 and channel size = 1/);
+  expect(() => torch.zeros([2, 0]).norm(-1)).toThrow(/linalg.vector_norm/);
+  expect(() => torch.ones([]).unbind()).toThrow(/tensor has no dimensions/);
+  expect(() => torch.trapezoid(torch.ones([3]), x)).toThrow(/one `x` value for each sample point/);
+  expect(() => f.batch_norm(torch.ones([2, 2]))).toThrow(/must be defined in evaluation mode/);
+  expect(() => f.group_norm(torch.ones([1, 2]), 2)).toThrow(/more than 1 value per channel/);
+});
+
+test("indices of nothing, and such that count from the end", async () => {
+  const x = torch.tensor([[1, 2], [3, 4]], { dtype: "float32", requires_grad: true }); // prettier-ignore
+  const none = torch.zeros([0, 5], { dtype: "int64" });
+  expect(x.gather(0, none).shape).toEqual([0, 5]);
+  const src = torch.ones([1]).requires_grad_();
+  const out = x.scatter_add(0, torch.zeros([0], { dtype: "int64" }), src);
+  expect(await out.tolist()).toEqual([[1, 2], [3, 4]]); // prettier-ignore
+  const grads = torch.autograd.grad(out.sum(), [x, src]) as [Tensor, Tensor];
+  expect(await Promise.all(grads.map((grad) => grad.tolist()))).toEqual([[[1, 1], [1, 1]], [0]]); // prettier-ignore
+  const row = torch.tensor([1, 2, 3]);
+  expect(await row.index_fill(0, torch.tensor([0, -1]), 9).tolist()).toEqual([9, 2, 9]);
+  await expect(row.index_fill(0, torch.tensor([-4]), 9).tolist()).rejects.toThrow(/out of bounds/);
+  expect(await row.index_copy(0, torch.tensor(1), torch.tensor(5)).tolist()).toEqual([1, 5, 3]);
+  expect(torch.zeros([0]).split(0).length).toBe(1);
+  expect(await torch.equal(row, row.float())).toBe(true);
+  expect(await f.linear(x.detach(), torch.tensor([1, 2], { dtype: "float32" })).tolist()).toEqual([
+    ...[5, 11],
+  ]);
+});
+
+test("batch norm of no values, and without statistics of its own", async () => {
+  const norm = new nn.BatchNorm1d(2);
+  norm
+    .forward(torch.zeros([0, 2]))
+    .sum()
+    .backward();
+  expect(await norm.running_var!.tolist()).toEqual([1, 1]);
+  expect(await norm.weight!.grad!.tolist()).toEqual([0, 0]);
+  const bare = new nn.BatchNorm1d(1, { track_running_stats: false, affine: false }).eval();
+  const out = bare.forward(torch.tensor([[1], [3]], { dtype: "float32" }));
+  expect(await out.round().tolist()).toEqual([[-1], [1]]);
+  const empty = new nn.Conv2d(0, 2, 2);
+  expect(await empty.bias!.detach().tolist()).toEqual([0, 0]);
+});
+
+test("which tensors autograd.grad takes", async () => {
+  const x = torch.tensor([1, 2], { dtype: "float32", requires_grad: true });
+  const y = x.mul(2);
+  const [grad] = torch.autograd.grad(y, x, torch.tensor([1, 3], { dtype: "float32" }));
+  expect(await grad!.tolist()).toEqual([2, 6]);
+  expect(() => torch.autograd.grad(x.sum(), [])).toThrow(/cannot be empty/);
+  expect(() => torch.autograd.grad(x.sum(), [x.detach()], undefined, { allow_unused: true })).toThrow(/does not require grad/); // prettier-ignore
+});
+
 test("booleans and bigints are numbers of arange", async () => {
   const counted = torch.arange(false, true, true);
   expect([counted.dtype, await counted.tolist()]).toEqual(["int64", [0]]);

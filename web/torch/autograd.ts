@@ -225,22 +225,27 @@ export function zeroGrads(parameters: readonly Tensor[], set_to_none: boolean): 
 /** torch.autograd.grad: the gradients of `inputs`; undefined for one that the outputs do not use. */
 export function grad(
   outputs: Tensor | readonly Tensor[],
-  inputs: readonly Tensor[],
-  grad_outputs?: readonly (Tensor | undefined)[],
+  inputs: Tensor | readonly Tensor[],
+  grad_outputs?: Tensor | readonly (Tensor | undefined)[],
   options: { retain_graph?: boolean; create_graph?: boolean; allow_unused?: boolean } = {},
 ): (Tensor | undefined)[] {
   const from = "storage" in outputs ? [outputs] : outputs;
   const create_graph = options.create_graph ?? false;
   const found = new Map<Tensor, Tensor>();
-  const wanted = new Set(inputs);
+  const to = "storage" in inputs ? [inputs] : inputs;
+  check(to.length > 0, () => "`inputs` argument to `grad()` cannot be empty.");
+  check(to.every(needsGrad), () => "One of the differentiated Tensors does not require grad");
+  const given =
+    grad_outputs === undefined || "storage" in grad_outputs ? [grad_outputs] : grad_outputs;
+  const wanted = new Set(to);
   const pass = { retain_graph: options.retain_graph ?? create_graph, create_graph };
-  run(from, grad_outputs ?? [], pass, wanted, (tensor, grad) => {
+  run(from, given, pass, wanted, (tensor, grad) => {
     if (wanted.has(tensor)) {
       const before = found.get(tensor);
       found.set(tensor, before === undefined ? grad : before.add(grad));
     }
   });
-  return inputs.map((input) => {
+  return to.map((input) => {
     const result = found.get(input);
     check(
       result !== undefined || options.allow_unused === true,

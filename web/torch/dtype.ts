@@ -128,6 +128,9 @@ export function toBigInt(value: Scalar): bigint {
   return BigInt.asIntN(64, BigInt(value));
 }
 
+// As Python has it: NaN is true.
+const isTrue = (value: Scalar): boolean => Number.isNaN(value) || Boolean(value);
+
 /** Values as the bytes of a tensor of that dtype. */
 export function encode(values: ArrayLike<Scalar>, dtype: DType): TypedArray {
   const count = values.length;
@@ -143,7 +146,7 @@ export function encode(values: ArrayLike<Scalar>, dtype: DType): TypedArray {
     case "int64":
       return BigInt64Array.from({ length: count }, (_, i) => toBigInt(values[i]!));
     case "bool":
-      return Uint8Array.from({ length: count }, (_, i) => (values[i] ? 1 : 0));
+      return Uint8Array.from({ length: count }, (_, i) => (isTrue(values[i]!) ? 1 : 0));
   }
 }
 

@@ -150,15 +150,27 @@ function callOf(name: string): Call {
       };
 }
 
+/** Called when the results are compared, and before gradients are computed. */
+type Between = (inputs: readonly Tensor[], outputs: readonly Tensor[]) => void;
+
 /** Calls the operator on the sample's arguments. */
-export async function replay(operator: Operator, sample: Sample): Promise<Outcome> {
-  const outcome = await once(operator, sample, false);
+export async function replay(
+  operator: Operator,
+  sample: Sample,
+  between?: Between,
+): Promise<Outcome> {
+  const outcome = await once(operator, sample, false, between);
   return outcome.status === "absent" && sample.wants !== undefined
     ? once(operator, sample, true)
     : outcome;
 }
 
-async function once(operator: Operator, sample: Sample, forward: boolean): Promise<Outcome> {
+async function once(
+  operator: Operator,
+  sample: Sample,
+  forward: boolean,
+  between?: Between,
+): Promise<Outcome> {
   const outcome: Outcome = { status: "equal", error: 0, message: "" };
   try {
     const factor = LOOSER.test(operator.op) ? 8 : 1;
@@ -190,6 +202,7 @@ async function once(operator: Operator, sample: Sample, forward: boolean): Promi
         await compare(`result ${k}`, outs[k]!, expected, outcome, factor);
       }
     }
+    between?.(tensors, outs);
     if (forward) {
       outcome.status = outcome.status === "equal" ? "forward" : outcome.status;
       outcome.message ||= "the gradient is not implemented";

@@ -322,7 +322,8 @@ class BatchNorm extends Module {
     }
     return f.batch_norm(
       ...([input, this.running_mean, this.running_var, this.weight, this.bias] as const),
-      ...([this.training, this.options.momentum, this.options.eps] as const),
+      ...([this.training || this.running_mean === undefined] as const),
+      ...([this.options.momentum, this.options.eps] as const),
     );
   }
 }

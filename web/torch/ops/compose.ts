@@ -128,6 +128,10 @@ function strips(y: Tensor, x: Tensor | undefined, dx: number, dim: number): Tens
     return sums.mul(dx);
   }
   const d = y.wrapDim(dim);
+  check(
+    x.dim() !== 1 || x.shape[0] === y.shape[d],
+    () => "trapezoid: There must be one `x` value for each sample point",
+  );
   const along = x.dim() === 1 ? x.reshape(y.shape.map((_, k) => (k === d ? -1 : 1))) : x;
   return sums.mul(diff(along, 1, d - y.dim()));
 }

@@ -164,6 +164,10 @@ export function dispatchRow(
 
 // Numbers as an operand of that dtype; PyTorch refuses what the dtype does not hold.
 function operandValue(value: Scalar, compute: DType, row: PointwiseRow): Scalar {
+  const isInt = typeof value === "bigint" || (!isFloating(compute) && Number.isInteger(value));
+  if (isInt && !isLong(BigInt(value))) {
+    throw new RangeError(`int too big to convert: ${value} is beyond 64 bits`);
+  }
   if (compute === "float16" && !row.keeps_numbers) {
     return roundHalf(Number(value));
   }
@@ -176,16 +180,23 @@ const LIMITS: Record<DType, readonly [least: number, most: number, name: string]
   float32: FLOAT,
   float16: FLOAT,
   int32: [-(2 ** 31), 2 ** 31 - 1, "int"],
-  int64: [-(2 ** 63), 2 ** 63 - 1, "int64_t"],
+  // The largest number of JavaScript below 2 ** 63.
+  int64: [-(2 ** 63), 2 ** 63 - 1024, "int64_t"],
   bool: [-Infinity, Infinity, "bool"],
 };
+
+const isLong = (value: bigint): boolean => BigInt.asIntN(64, value) === value;
 
 /** Raises for a number that `dtype` cannot hold. */
 export function checkFits(value: Scalar, dtype: DType): void {
   const [least, most, name] = LIMITS[dtype];
   const number = Number(value);
+  const fits =
+    typeof value === "bigint" && dtype === "int64"
+      ? isLong(value)
+      : number >= least && number <= most;
   check(
-    (number >= least && number <= most) || (isFloating(dtype) && !(Math.abs(number) < Infinity)),
+    fits || (isFloating(dtype) && !(Math.abs(number) < Infinity)),
     () => `value cannot be converted to type ${name} without overflow`,
   );
 }

@@ -1,6 +1,15 @@
 // New tensors.
-import { dtypeInfo, encode, isDType, isFloating, type DType, type Scalar } from "../dtype";
-import { check } from "../errors";
+import {
+  dtypeInfo,
+  encode,
+  isDType,
+  isFloating,
+  isIntegral,
+  toBigInt,
+  type DType,
+  type Scalar,
+} from "../dtype";
+import { check, NotImplementedError } from "../errors";
 import { shaderDType } from "../launch";
 import { checkArgument } from "../signatures";
 import { Tensor, type Nested } from "../tensor";
@@ -98,7 +107,23 @@ export function tensor(data: Nested | TypedInput, options: Options = {}): Tensor
             ? "int64"
             : "float32";
   }
-  return finished(fromValues(values, shape, options.dtype ?? natural), options);
+  const dtype = dtypeOf(options, natural);
+  if (isIntegral(dtype) && dtype !== natural) {
+    checkAllFit(values, dtype);
+  } else if (dtype === "int64" && !ArrayBuffer.isView(data)) {
+    checkAllFit(values, dtype);
+  }
+  return finished(fromValues(values, shape, dtype), options);
+}
+
+// What is not finite is no integer, which encode() says.
+function checkAllFit(values: ArrayLike<Scalar>, dtype: DType): void {
+  for (let k = 0; k < values.length; k++) {
+    const value = values[k]!;
+    if (typeof value === "bigint" || Number.isFinite(value)) {
+      checkFits(value, dtype);
+    }
+  }
 }
 
 export const empty = (shape: readonly number[], options: Options = {}): Tensor =>
@@ -169,7 +194,10 @@ export function arange(...args: (Scalar | Options)[]): Tensor {
   });
   const given = scalars.map(Number); // true is 1, and an integer
   const dtype = dtypeOf(options, given.every(Number.isInteger) ? "int64" : "float32");
-  given.forEach((value) => {
+  if (dtype === "bool") {
+    throw new NotImplementedError(`"arange" not implemented for 'Bool'`);
+  }
+  scalars.forEach((value) => {
     checkFits(value, dtype);
   });
   const numbers = isFloating(dtype) ? given : given.map(Math.trunc);
@@ -185,8 +213,22 @@ export function arange(...args: (Scalar | Options)[]): Tensor {
   );
   const count = Math.ceil((end - start) / step);
   checkRoom(count);
+  if (dtype === "int64" && given.some((value) => Math.abs(value) > Number.MAX_SAFE_INTEGER)) {
+    return finished(longRange(scalars), options);
+  }
   const values = Float64Array.from({ length: count }, (_, i) => start + i * step);
   return finished(fromValues(values, [count], dtype), options);
+}
+
+// Of integers that are no numbers of JavaScript.
+function longRange(scalars: readonly Scalar[]): Tensor {
+  const given = scalars.map(toBigInt);
+  const [start, end, step] =
+    given.length === 1 ? [0n, given[0]!, 1n] : [given[0]!, given[1]!, given[2] ?? 1n];
+  const distance = end - start;
+  const count = Number(distance / step) + (distance % step === 0n ? 0 : 1);
+  const values = BigInt64Array.from({ length: count }, (_, k) => start + BigInt(k) * step);
+  return fromValues(values, [count], "int64");
 }
 
 /** Counts from both ends, as PyTorch does, so that the last value is exact. */

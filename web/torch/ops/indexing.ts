@@ -180,6 +180,9 @@ export function index_add(
 
 /** self with the slices at the places of `index` replaced by those of `source`. */
 export function index_copy(self: Tensor, dim: number, index: Tensor, source: Tensor): Tensor {
+  if (self.dim() === 1 && source.dim() === 0 && index.numel() === 1) {
+    return index_copy(self, dim, index, source.reshape(1));
+  }
   check(
     index.dtype === "int64",
     () => `index_copy_(): Expected a long tensor for index, but got ${index.dtype}`,
@@ -219,20 +222,22 @@ export function index_copy(self: Tensor, dim: number, index: Tensor, source: Ten
   ]);
 }
 
-export function index_fill(self: Tensor, dim: number, index: Tensor, value: Scalar): Tensor {
-  check(index.dtype === "int64", () => "index_fill_(): Expected dtype int64 for index.");
-  check(index.dim() <= 1, () => "Index has to be a vector/scalar");
+export function index_fill(self: Tensor, dim: number, given: Tensor, value: Scalar): Tensor {
+  check(given.dtype === "int64", () => "index_fill_(): Expected dtype int64 for index.");
+  check(given.dim() <= 1, () => "Index has to be a vector/scalar");
   const d = self.wrapDim(dim);
   if (typeof value === "object") {
     throw new NotImplementedError("index_fill(): the value as a tensor");
   }
   if (self.dim() === 0) {
-    return index_fill(self.reshape(1), 0, index.reshape(-1), value).reshape([]);
+    return index_fill(self.reshape(1), 0, given.reshape(-1), value).reshape([]);
   }
+  // Other than in index_copy, negative indices count from the end.
+  const index = wrapped(given, self.shape[d]!);
   const out = self.detach().clone();
   const fill = full([], value, { dtype: self.dtype }).expand(self.shape.with(d, index.numel()));
   moveSlices("index_fill", "copy", out, d, index, fill, true);
-  const used = saved(index);
+  const used = saved(given);
   return record(out, "IndexFillBackward0", [self], (g) => [index_fill(g, d, used(), 0)]);
 }
 
@@ -240,6 +245,10 @@ export function index_fill(self: Tensor, dim: number, index: Tensor, value: Scal
 
 function checkPlaces(label: string, self: Tensor, d: number, index: Tensor): void {
   checkIndex(label, index);
+  // An index of nothing may have any shape.
+  if (index.numel() === 0) {
+    return;
+  }
   check(
     self.dim() === index.dim(),
     () => `Index tensor must have the same number of dimensions as self tensor`,
@@ -312,6 +321,9 @@ function scatterInto(
     out.dtype === source.dtype,
     () => `${label}(): Expected self.dtype to be equal to src.dtype`,
   );
+  if (index.numel() === 0) {
+    return;
+  }
   check(
     index.shape.every((size, k) => size <= source.shape[k]!),
     () =>
@@ -344,7 +356,9 @@ export function scatter(
   const used = saved(index);
   return record(out, "ScatterBackward0", [self, source], (g) => [
     scatter(g, dim, used(), 0),
-    gather(g, dim, used()).reshape(index.shape),
+    index.numel() === 0
+      ? zeros(source.shape, { dtype: g.dtype })
+      : gather(g, dim, used()).reshape(index.shape),
   ]);
 }
 
@@ -361,6 +375,9 @@ export function scatter_add(self: Tensor, dim: number, index: Tensor, src: Tenso
 
 // The gradient of elements beyond the index is zero.
 function padded(g: Tensor, shape: readonly number[]): Tensor {
+  if (g.numel() === 0) {
+    return zeros(shape, { dtype: g.dtype });
+  }
   return g.shape.join() === shape.join()
     ? g
     : g.constant_pad(shape.flatMap((size, d) => [0, size - g.shape[d]!]).reduceRight(pairs, []));
@@ -554,6 +571,11 @@ function plan(self: Tensor, indices: readonly (Tensor | undefined)[]): Plan {
   };
 }
 
+function savedAll(indices: readonly (Tensor | undefined)[]): () => (Tensor | undefined)[] {
+  const reads = indices.map((index) => index && saved(index));
+  return () => reads.map((read) => read?.());
+}
+
 /** x[indices], where an undefined index takes all of its dimension. Negative indices count from the end. */
 export function index_get(self: Tensor, indices: readonly (Tensor | undefined)[]): Tensor {
   const { sizes, wholeStrides, places } = plan(self, indices);
@@ -565,8 +587,9 @@ export function index_get(self: Tensor, indices: readonly (Tensor | undefined)[]
     indices: places.map(({ step, ...place }) => ({ ...place, outStride: 0, inStride: step })),
   });
   const { shape } = self;
+  const used = savedAll(indices);
   return record(out, "IndexBackward0", [self], (g) => [
-    index_put(zeros(shape, { dtype: g.dtype }), indices, g, true),
+    index_put(zeros(shape, { dtype: g.dtype }), used(), g, true),
   ]);
 }
 
@@ -588,9 +611,10 @@ export function index_put(
   checkSource(self, values);
   const out = self.detach().clone();
   putInto(out, indices, values.detach(), accumulate);
+  const used = savedAll(indices);
   return record(out, "IndexPutBackward0", [self, values], (g) => [
-    accumulate ? g : index_put(g, indices, zeros([], { dtype: g.dtype })),
-    index_get(g, indices),
+    accumulate ? g : index_put(g, used(), zeros([], { dtype: g.dtype })),
+    index_get(g, used()),
   ]);
 }
 
@@ -650,9 +674,10 @@ export function embedding(input: Tensor, weight: Tensor, padding_idx?: number): 
   const out = Tensor.empty([flat.numel(), width], weight.dtype);
   moveSlices("embedding", "copy", weight, 0, flat, out, false);
   const skipped = padding_idx === undefined || padding_idx >= 0 ? padding_idx : padding_idx + rows;
+  const used = saved(flat);
   const result = record(out, "EmbeddingBackward0", [weight], (g) => {
-    const kept = skipped === undefined ? g : g.masked_fill(flat.eq(skipped).unsqueeze(1), 0);
-    return [index_add(zeros([rows, width], { dtype: g.dtype }), 0, flat, kept)];
+    const kept = skipped === undefined ? g : g.masked_fill(used().eq(skipped).unsqueeze(1), 0);
+    return [index_add(zeros([rows, width], { dtype: g.dtype }), 0, used(), kept)];
   });
   return result.reshape([...input.shape, width]);
 }

@@ -101,6 +101,11 @@ export function binary_cross_entropy_with_logits(
     () =>
       `Target size ([${target.shape.join(", ")}]) must be the same as input size ([${input.shape.join(", ")}])`,
   );
+  check(
+    isFloating(target.dtype),
+    () =>
+      `result type Float can't be cast to the desired output type ${dtypeInfo(target.dtype).name}`,
+  );
   // (1 - y) x + (1 + (w - 1) y) log(1 + exp(-x)), where log(1 + exp(-x)) is -logsigmoid(x).
   const below = target.rsub(1).mul(input);
   const log = logsigmoid(input);

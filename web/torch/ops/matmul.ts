@@ -177,6 +177,9 @@ export const addbmm = (self: Tensor, b1: Tensor, b2: Tensor, options: BetaAlpha 
 
 /** input @ weight.T + bias */
 export function linear(input: Tensor, weight: Tensor, bias?: Tensor): Tensor {
+  if (weight.dim() === 1 && bias === undefined) {
+    return matmul(input, weight);
+  }
   check(weight.dim() === 2, () => "linear: the weight must be a matrix");
   const [outs, ins] = weight.shape as [number, number];
   check(

@@ -346,6 +346,9 @@ export function split(self: Tensor, size: number | readonly number[], dim = 0): 
 
 function evenly(total: number, size: number): number[] {
   check(size > 0 || total === 0, () => "split_size can only be 0 if dimension size is 0");
+  if (total === 0) {
+    return [0];
+  }
   return Array.from({ length: Math.max(Math.ceil(total / size), 1) }, (_, k) =>
     Math.min(size, total - k * size),
   );
@@ -361,6 +364,9 @@ export function chunk(self: Tensor, chunks: number, dim = 0): Tensor[] {
 }
 
 export function unbind(self: Tensor, dim = 0): Tensor[] {
+  if (self.dim() === 0) {
+    throw new RangeError(`Dimension specified as ${dim} but tensor has no dimensions`);
+  }
   const d = self.wrapDim(dim);
   return Array.from({ length: self.shape[d]! }, (_, k) => select(self, d, k));
 }

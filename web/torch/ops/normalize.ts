@@ -4,6 +4,7 @@ import { dtypeInfo, isFloating, type DType } from "../dtype";
 import { check, NotImplementedError } from "../errors";
 import { launch, rowLanes } from "../launch";
 import { broadcastShapes } from "./collapse";
+import { ones_like, zeros } from "./factory";
 import { numelOf, Tensor } from "../tensor";
 
 function softmaxRows(label: "softmax" | "log_softmax", self: Tensor, d: number): Tensor {
@@ -140,6 +141,7 @@ function normalized(
     return y;
   }
   const readInput = saved(input);
+  const readWeight = weight && saved(weight);
   const shape = input.shape;
   return record(
     y,
@@ -152,7 +154,8 @@ function normalized(
       const inverse = distance.mul(distance).mean(1, true).add(eps).rsqrt();
       const unit = distance.mul(inverse);
       const up = g.float().reshape(rows, length);
-      const scaled = weight === undefined ? up : up.mul(weight.float().reshape(1, length));
+      const scaled =
+        readWeight === undefined ? up : up.mul(readWeight().float().reshape(1, length));
       const along = scaled.sub(unit.mul(scaled.mul(unit).mean(1, true)));
       const dx = (centered ? along.sub(scaled.mean(1, true)) : along).mul(inverse).reshape(shape);
       return [
@@ -202,6 +205,10 @@ export function batch_norm(
       return batch_norm(input.float(), ...own, training, momentum, eps).half();
     }
   }
+  check(
+    training || running_mean !== undefined,
+    () => "running_mean must be defined in evaluation mode",
+  );
   const shape = channelShape(input);
   const dims = input.shape.map((_, d) => d).filter((d) => d !== 1);
   let mean: Tensor;
@@ -209,14 +216,15 @@ export function batch_norm(
   if (training || running_mean === undefined || running_var === undefined) {
     const count = numelOf(dims.map((d) => input.shape[d]!));
     check(
-      count > 1,
+      count !== 1,
       () =>
         `Expected more than 1 value per channel when training, got input size [${input.shape.join(", ")}]`,
     );
-    mean = input.mean(dims);
+    // Of no values there is none: the gradients of the parameters are zero.
+    mean = count === 0 ? zeros([input.shape[1]!], { dtype: input.dtype }) : input.mean(dims);
     const distance = input.sub(mean.reshape(shape));
-    variance = distance.mul(distance).mean(dims);
-    if (running_mean !== undefined && running_var !== undefined) {
+    variance = count === 0 ? ones_like(mean) : distance.mul(distance).mean(dims);
+    if (running_mean !== undefined && running_var !== undefined && count > 0) {
       running_mean.lerp_(mean.detach(), momentum);
       running_var.lerp_(variance.detach().mul(count / (count - 1)), momentum);
     }
@@ -281,6 +289,11 @@ export function group_norm(
       `Expected number of channels in input to be divisible by num_groups, but got input of shape [${input.shape.join(", ")}] and num_groups=${num_groups}`,
   );
   const inner = (channels / num_groups) * numelOf(input.shape.slice(2));
+  if (batch * inner === 1) {
+    throw new RangeError(
+      `Expected more than 1 value per channel when training, got input size [${input.shape.join(", ")}]`,
+    );
+  }
   const rows = input.reshape(batch * num_groups, inner);
   const unit = layer_norm(rows, [rows.shape[1]!], undefined, undefined, eps).reshape(input.shape);
   for (const [name, one] of Object.entries({ weight, bias })) {

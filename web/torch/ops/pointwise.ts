@@ -1,7 +1,7 @@
 // Elementwise operators by PyTorch's names, on the rows of csrc/ops/pointwise/rows.yaml.
 import { isFloating, promote, resultType, type DType, type Scalar } from "../dtype";
 import { check, NotImplementedError } from "../errors";
-import { record, records } from "../autograd";
+import { record, records, saved } from "../autograd";
 import { shaderDType } from "../launch";
 import { Tensor } from "../tensor";
 import { pointwiseRows } from "../wgsl/data";
@@ -411,8 +411,12 @@ export const lerp_ = (self: Tensor, end: Tensor, weight: Operand): Tensor =>
 
 export const bitwise_not = (self: Tensor): Tensor => elementwise("bitwise_not", [self]);
 const shifted = (row: string, label: string, self: Tensor, other: Operand): Tensor => {
-  if (isFloating(common(self, other))) {
+  const dtype = common(self, other);
+  if (isFloating(dtype)) {
     throw new NotImplementedError(`"${label}" not implemented for floating point dtypes`);
+  }
+  if (dtype === "bool") {
+    throw new NotImplementedError(`"${label}" not implemented for 'Bool'`);
   }
   return elementwise(row, [self, other], { label });
 };
@@ -510,7 +514,12 @@ export function where(condition: Tensor, self: Operand, other: Operand): Tensor 
     return out;
   }
   const [, first, second] = formulas().where!;
-  const context = { a: condition } as never;
+  const chosen = saved(condition);
+  const context = {
+    get a() {
+      return chosen();
+    },
+  } as never;
   return record(out, nodeName("where"), wide, (g) => [first!(g, context), second!(g, context)]);
 }
 
@@ -631,6 +640,13 @@ export function prelu(self: Tensor, weight: Tensor): Tensor {
     () => `prelu: Type promoting not supported. Got ${self.dtype} and ${weight.dtype}`,
   );
   check(self.dim() > 0 || weight.numel() === 1, () => "Not allow zero-dim input tensor.");
+  const channels = self.dim() > 1 ? self.shape[1]! : 1;
+  check(
+    weight.numel() === 1 || weight.numel() === channels,
+    () =>
+      `Mismatch of parameter numbers and input channel size. Found parameter numbers = ${weight.numel()} and ` +
+      `channel size = ${channels}.`,
+  );
   const spread =
     weight.numel() === 1
       ? weight.reshape([])

@@ -465,7 +465,7 @@ export function norm(self: Tensor, p: number | "fro" = "fro", dim?: Dims, keepdi
     ...{ Infinity: "norm_max", "-Infinity": "norm_min" },
   };
   const rowName = rows[String(order)] ?? "norm_p";
-  if (Math.abs(order) === Infinity) {
+  if (order < 0 || order === Infinity) {
     nonempty("linalg.vector_norm", self, dims);
   }
   const [out] = reduce(rowName, self, {

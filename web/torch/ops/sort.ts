@@ -6,7 +6,7 @@ import { Tensor } from "../tensor";
 import { bitsOf } from "../wgsl/dtypes";
 import { full, zeros } from "./factory";
 import { gather, scatter_add } from "./indexing";
-import { where } from "./pointwise";
+import { refuseBool, where } from "./pointwise";
 import type { ValuesAndIndices } from "./reduce";
 
 const BLOCK = 1024;
@@ -138,6 +138,7 @@ export interface Median {
 }
 /** Of two elements in the middle the lower one; NaN if there is one. */
 export const median = ((self: Tensor, dim?: number, keepdim?: boolean) => {
+  refuseBool(self, "median");
   if (dim !== undefined) {
     const d = self.wrapDim(dim);
     const size = self.shape[d] ?? 1;
