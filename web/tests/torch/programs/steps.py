@@ -1124,6 +1124,30 @@ def in_place(p: Program):
 # ---- Errors ----
 
 
+def meeting(p: Program) -> Step | None:
+    """A change in place by an operand that has a part of the changed memory."""
+    steps = []
+    for a, x in enumerate(p.values):
+        if not is_wide(x) or overlaps(x):
+            continue
+        for b, y in enumerate(p.values):
+            if a == b or p.roots[a] != p.roots[b] or not is_wide(y) or not broadcasts(x)(y):
+                continue
+            names = ["add_", "mul_", "copy_", "eq_"] + (["lerp_", "hypot_"] if is_float(x) else [])
+            name = p.rng.choice(names)
+            rest = [0.5] if name == "lerp_" else []
+            # Tried elsewhere: not all that meets raises.
+            base = p.values[p.roots[a]].detach().clone()
+            try:
+                one, two = (
+                    base.as_strided(v.shape, v.stride(), v.storage_offset()) for v in (x, y)
+                )
+                getattr(one, name)(two, *rest)
+            except RuntimeError:
+                steps.append(Step(name, [Ref(a), Ref(b), *rest]))
+    return p.rng.choice(steps) if steps else None
+
+
 def wrong(p: Program) -> Step | None:
     """A step for which PyTorch raises."""
     ref = p.pick(is_wide)
@@ -1155,4 +1179,6 @@ def wrong(p: Program) -> Step | None:
     ]
     if leaf is not None:
         choices += 3 * [Step("add_", [leaf, 1])]
+    if (met := meeting(p)) is not None:
+        choices += 8 * [met]
     return p.rng.choice(choices)
