@@ -384,6 +384,32 @@ test("batch norm of no values, and without statistics of its own", async () => {
   expect(await empty.bias!.detach().tolist()).toEqual([0, 0]);
 });
 
+test("booleans as indices, as chances and as what is filled", async () => {
+  const x = torch.ones([2, 2]);
+  expect(() => x.at([true, false] as never)).toThrow(/an index of booleans/);
+  expect(() => x.at(true as never)).toThrow(/are valid indices, not true/);
+  expect(x.at([]).shape).toEqual([0, 2]);
+  for (const chance of [2, -0.5, NaN]) {
+    await expect(torch.bernoulli(torch.tensor([chance, 0.5])).tolist()).rejects.toThrow(/p_in/);
+  }
+  expect(() => torch.randint(5, [2], { dtype: "bool" })).toThrow(
+    "to - 1 is out of bounds for Bool",
+  );
+  expect(() => torch.randint(-1, 2, [2], { dtype: "bool" })).toThrow("from is out of bounds");
+  expect(() => torch.randint(2 ** 40, [2], { dtype: "int32" })).toThrow(/out of bounds for Int/);
+  const flags = torch.tensor([false, false]);
+  const filled = flags.masked_fill(torch.tensor([true, false]), NaN);
+  expect(await filled.tolist()).toEqual([true, false]);
+  expect(await torch.full([1], NaN, { dtype: "bool" }).tolist()).toEqual([true]);
+  expect(() => torch.ones([]).flatten(1)).toThrow(/Dimension out of range/);
+  const y = x.requires_grad_().mul(2);
+  expect(y.requires_grad_()).toBe(y);
+  expect(() => y.requires_grad_(false)).toThrow(/leaf variables/);
+  const attention = new nn.MultiheadAttention(2, 1, { batch_first: true });
+  const three = torch.ones([2, 3, 2]);
+  expect(() => attention.forward(three, three.narrow(0, 0, 1), three)).toThrow(/do not belong/);
+});
+
 test("which tensors autograd.grad takes", async () => {
   const x = torch.tensor([1, 2], { dtype: "float32", requires_grad: true });
   const y = x.mul(2);

@@ -129,7 +129,7 @@ export function toBigInt(value: Scalar): bigint {
 }
 
 // As Python has it: NaN is true.
-const isTrue = (value: Scalar): boolean => Number.isNaN(value) || Boolean(value);
+export const isTrue = (value: Scalar): boolean => Number.isNaN(value) || Boolean(value);
 
 /** Values as the bytes of a tensor of that dtype. */
 export function encode(values: ArrayLike<Scalar>, dtype: DType): TypedArray {

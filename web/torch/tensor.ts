@@ -124,7 +124,10 @@ export class Tensor {
 
   requires_grad_(value = true): this {
     checkArgument("requires_grad_", "requires_grad", "bool", value);
-    check(this.is_leaf, () => "you can only change requires_grad flags of leaf variables.");
+    check(
+      this.is_leaf || value,
+      () => "you can only change requires_grad flags of leaf variables.",
+    );
     check(
       !value || this.is_floating_point(),
       () => "only Tensors of floating point dtype can require gradients",

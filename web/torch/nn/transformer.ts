@@ -108,6 +108,12 @@ export class MultiheadAttention extends Module {
     ) as [Tensor, Tensor, Tensor];
     const [batch, queries] = query.shape as [number, number];
     const keys = key.shape[1]!;
+    check(
+      key.shape[0] === batch && value.shape[0] === batch && value.shape[1] === keys,
+      () =>
+        `query, key and value of shapes [${query.shape.join(", ")}], [${key.shape.join(", ")}] and ` +
+        `[${value.shape.join(", ")}] do not belong together`,
+    );
     const own =
       attn_mask &&
       additive("attn_mask", attn_mask, [

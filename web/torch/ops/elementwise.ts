@@ -4,6 +4,7 @@ import {
   dtypeInfo,
   isFloating,
   isIntegral,
+  isTrue,
   resultType,
   roundHalf,
   toBigInt,
@@ -196,7 +197,7 @@ export function checkFits(value: Scalar, dtype: DType): void {
       ? isLong(value)
       : number >= least && number <= most;
   check(
-    fits || (isFloating(dtype) && !(Math.abs(number) < Infinity)),
+    fits || dtype === "bool" || (isFloating(dtype) && !(Math.abs(number) < Infinity)),
     () => `value cannot be converted to type ${name} without overflow`,
   );
 }
@@ -256,9 +257,12 @@ export function elementwise(
     }
     return { value: options.out === undefined ? value : readBeside(out, value, label) };
   });
-  const numbers = scalars.map((value) =>
-    row.converts_arguments && compute === "float16" ? roundHalf(Number(value)) : value,
-  );
+  const numbers = scalars.map((value) => {
+    if (compute === "bool") {
+      return isTrue(value);
+    }
+    return row.converts_arguments && compute === "float16" ? roundHalf(Number(value)) : value;
+  });
   dispatchRow(
     label,
     served,

@@ -92,12 +92,12 @@ export const reshape_as = (self: Tensor, other: Tensor): Tensor => reshape(self,
 export const ravel = (self: Tensor): Tensor => view(self.contiguous(), -1);
 
 export function flatten(self: Tensor, start_dim = 0, end_dim = -1): Tensor {
-  if (self.dim() === 0) {
-    return reshape(self, 1);
-  }
   const start = self.wrapDim(start_dim);
   const end = self.wrapDim(end_dim);
   check(start <= end, () => "flatten() has invalid args: start_dim cannot come after end_dim");
+  if (self.dim() === 0) {
+    return reshape(self, 1);
+  }
   const merged = numelOf(self.shape.slice(start, end + 1));
   return reshape(self, [...self.shape.slice(0, start), merged, ...self.shape.slice(end + 1)]);
 }
@@ -704,7 +704,16 @@ export function at(self: Tensor, ...indices: Index[]): Tensor {
     } else if (index instanceof Slice) {
       result = slice(result, d++, index.start, index.end, index.step);
     } else {
-      const chosen = index instanceof Tensor ? index : tensor([...index], { dtype: "int64" });
+      if (!(index instanceof Tensor || Array.isArray(index))) {
+        throw new TypeError(
+          `only integers, slices, "...", null, tensors and lists of integers are valid indices, not ${String(index)}`,
+        );
+      }
+      // A list of booleans is a mask, as in PyTorch.
+      const chosen =
+        index instanceof Tensor
+          ? index
+          : tensor([...index], index.length > 0 ? {} : { dtype: "int64" });
       advanced[d] = chosen;
       d += chosen.dtype === "bool" ? chosen.dim() : 1;
     }

@@ -1,11 +1,12 @@
 // Random numbers on the GPU: Philox, in the stream of the C++ backend's generator (csrc/ops/random).
-import { toBigInt, type DType } from "../dtype";
+import { dtypeInfo, toBigInt, type DType } from "../dtype";
 import { check } from "../errors";
 import { launch, shaderDType } from "../launch";
 import { Tensor } from "../tensor";
 import { randomRows } from "../wgsl/data";
 import { convert, info } from "../wgsl/dtypes";
 import { records } from "../autograd";
+import { requireProbabilities } from "./checks";
 import { copyInto, refuseInPlace } from "./elementwise";
 import type { Options } from "./factory";
 import { full } from "./factory";
@@ -121,6 +122,12 @@ export const rand_like = (self: Tensor, options: Options = {}): Tensor =>
 export const randn_like = (self: Tensor, options: Options = {}): Tensor =>
   randn(self.shape, { dtype: self.dtype, ...options });
 
+// Of dtypes that hold fewer integers than float32.
+const RANGES: Partial<Record<DType, readonly [least: number, most: number]>> = {
+  bool: [0, 1],
+  int32: [-(2 ** 31), 2 ** 31 - 1],
+};
+
 /** Integers from low to below high; randint(high, shape) starts at 0. */
 export function randint(
   low: number,
@@ -136,6 +143,17 @@ export function randint(
     () => `random_ expects 'from' to be less than 'to', but got from=${low} >= to=${high}`,
   );
   const out = empty(shape as readonly number[], options, "int64");
+  for (const [name, value] of [
+    ["from", low],
+    ["to - 1", high - 1],
+  ] as const) {
+    // prettier-ignore
+    const [least, most] = RANGES[out.dtype] ?? [-Infinity, Infinity];
+    check(
+      value >= least && value <= most,
+      () => `${name} is out of bounds for ${dtypeInfo(out.dtype).name}`,
+    );
+  }
   const words = [
     ...wordsOf(BigInt.asUintN(64, toBigInt(low))),
     ...wordsOf(BigInt(high) - BigInt(low)),
@@ -151,6 +169,11 @@ export function randperm(n: number, options: Options = {}): Tensor {
 /** 1 with the probability that each element gives. */
 export function bernoulli(self: Tensor): Tensor {
   floating("bernoulli", self);
+  requireProbabilities(
+    "bernoulli",
+    self,
+    "Expected p_in >= 0 && p_in <= 1 to be true, but got false.",
+  );
   const out = Tensor.empty(self.shape, self.dtype);
   draw("bernoulli_tensor", out, [], self.detach().contiguous());
   return out;

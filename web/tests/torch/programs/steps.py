@@ -1126,6 +1126,8 @@ def in_place(p: Program):
 
 def meeting(p: Program) -> Step | None:
     """A change in place by an operand that has a part of the changed memory."""
+    if p.gradients:
+        return None
     steps = []
     for a, x in enumerate(p.values):
         if not is_wide(x) or overlaps(x):
