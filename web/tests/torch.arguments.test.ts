@@ -1,6 +1,6 @@
 // Arguments that nothing would read: each is an error, and changes nothing without a word.
 import { beforeAll, expect, test } from "vitest";
-import { NotImplementedError, nn, optim, torch, type Tensor } from "../torch";
+import { NotImplementedError, nn, optim, safetensors, torch, type Tensor } from "../torch";
 import { missingAttributes, missingMethods } from "../torch/missing";
 import { cpuDevice } from "./cpu/device";
 
@@ -187,6 +187,54 @@ test.each<[name: "SGD" | "Adam" | "AdamW", options: Loose, message: string]>([
   if (typeof options === "object") {
     expect(() => new optim[name]([{ params: parameters, ...options }])).toThrow(message);
   }
+});
+
+test("values of options of another kind", async () => {
+  const parameter = new nn.Parameter(torch.ones([1]));
+  for (const [name, options] of [
+    ...[["Adam", { amsgrad: "yes" }], ["Adam", { betas: [0.9] }], ["Adam", { betas: 0.9 }]], // prettier-ignore
+    ...[["SGD", { nesterov: 1, momentum: 0.9 }], ["SGD", { dampening: "0.5" }]], // prettier-ignore
+  ] as ["SGD" | "Adam", Loose][]) {
+    expect(() => new optim[name]([parameter], options), JSON.stringify(options)).toThrow(TypeError);
+  }
+  for (const params of [undefined, parameter, new nn.Linear(1, 1), "ab"] as Loose[]) {
+    expect(() => new optim.SGD(params)).toThrow(/an iterable of Tensors or dicts/);
+  }
+  const optimizer = new optim.Adam([parameter]);
+  parameter.sum().backward();
+  optimizer.step();
+  const state = optimizer.state_dict() as Loose;
+  const load = (other: object) => expect(optimizer.load_state_dict(other as Loose)).rejects;
+  await load({}).toThrow(/no param_groups/);
+  await load({ ...state, param_groups: [{}] }).toThrow(/no param_groups/);
+  await load({ ...state, state: null }).toThrow(/has no state/);
+  await load({ ...state, state: { 0: { ...state.state[0], step: "1" } } }).toThrow(/no Tensor/);
+  expect(() => f.dropout!(parameter, 0.5, 1)).toThrow(/'training' \(position 3\) must be bool/);
+  expect(() => f.avg_pool1d!(torch.ones([1, 4]), 2, 2, 0, 1)).toThrow(/'ceil_mode'/);
+});
+
+test("what is no tensor, no bytes and no list of numbers", () => {
+  const loose = (value: unknown): Loose => value;
+  for (const value of [undefined, 5, [1, 2]]) {
+    for (const layer of [
+      new nn.Linear(2, 2),
+      new nn.ReLU(),
+      new nn.BatchNorm2d(2),
+      new nn.LSTM(2, 2),
+    ]) {
+      // prettier-ignore
+      expect(() => layer.forward(loose(value))).toThrow(/forward\(\): argument 'input' must be Tensor/);
+    }
+    expect(() => torch.load(loose(value))).toThrow(/bytes of the file must be Uint8Array/);
+    expect(() => safetensors.load(loose(value))).toThrow(/bytes of the file must be Uint8Array/);
+  }
+  const x = torch.ones([2]);
+  expect(() => (x.grad = loose(1))).toThrow(/must be Tensor/);
+  x.grad = loose(null);
+  expect(x.grad).toBeUndefined();
+  // eslint-disable-next-line no-sparse-arrays -- this is what is refused
+  expect(() => torch.tensor(loose([1, , 2]))).toThrow(/numbers and lists of them/);
+  expect(torch.zeros(loose(3)).shape).toEqual([3]);
 });
 
 test("parameters of optimizers", () => {

@@ -15,6 +15,19 @@ const given = <Options extends object>(options: Partial<Options>): Partial<Optio
     Object.entries(options).filter(([, value]) => value !== undefined),
   ) as Partial<Options>;
 
+function checkIterable(params: unknown): void {
+  const isText = typeof params === "string";
+  if (
+    isText ||
+    typeof (params as Iterable<unknown> | undefined)?.[Symbol.iterator] !== "function"
+  ) {
+    throw new TypeError(
+      "params argument given to the optimizer should be an iterable of Tensors or dicts, but got " +
+        String(params),
+    );
+  }
+}
+
 /** Where a class of optimizers refuses a value: its message, and whether a value of the option is right. */
 type Ranges<Options> = readonly (readonly [
   keyof Options,
@@ -37,6 +50,8 @@ export abstract class Optimizer<Options extends object> {
   /** Tensors of each parameter. */
   readonly state = new Map<Tensor, Record<string, Tensor | number>>();
   private readonly defaults: Options;
+  /** Values of the kinds that the options have. */
+  private readonly kinds: Options;
   /** What the state of a parameter must have. */
   protected readonly stateNames: readonly string[] = [];
   private loading = false;
@@ -50,7 +65,9 @@ export abstract class Optimizer<Options extends object> {
     private readonly ranges: Ranges<Options>,
   ) {
     checkOptions(owner, options, Object.keys(defaults));
+    this.kinds = defaults;
     this.defaults = this.checked({ ...defaults, ...given(options) });
+    checkIterable(params);
     const list = [...params] as (Tensor | GivenGroup<Options>)[];
     check(list.length > 0, () => "optimizer got an empty parameter list");
     const isGroup = (one: unknown): one is GivenGroup<Options> =>
@@ -66,6 +83,7 @@ export abstract class Optimizer<Options extends object> {
   /** Parameters to train from now on, with options of their own. */
   add_param_group(group: GivenGroup<Options>): void {
     const { params, ...options } = group;
+    checkIterable(params instanceof Tensor ? [] : params);
     checkOptions(this.owner, options, Object.keys(this.defaults));
     const made = {
       ...this.checked({ ...this.defaults, ...given(options as Partial<Options>) }),
@@ -94,6 +112,17 @@ export abstract class Optimizer<Options extends object> {
           throw new RangeError(`${message.replace("INDEX", String(k))}: ${String(value)}`);
         }
       });
+    }
+    for (const [name, standard] of Object.entries(this.kinds)) {
+      const value = options[name as keyof Options] as unknown;
+      const right = Array.isArray(standard)
+        ? Array.isArray(value) && value.length === standard.length
+        : typeof value === typeof standard;
+      if (!right) {
+        throw new TypeError(
+          `${this.owner}(): argument '${name}' must be as ${JSON.stringify(standard)}, not ${JSON.stringify(value)}`,
+        );
+      }
     }
     return options;
   }
@@ -128,6 +157,15 @@ export abstract class Optimizer<Options extends object> {
   async load_state_dict(given: OptimizerStateDict): Promise<void> {
     const groups = given.param_groups;
     const own = this.param_groups;
+    const isDict = (one: unknown): boolean => typeof one === "object" && one !== null;
+    check(
+      Array.isArray(groups) && groups.every((one) => isDict(one) && Array.isArray(one.params)),
+      () => "loaded state dict has no param_groups that are a list of groups with params",
+    );
+    check(
+      isDict(given.state) && Object.values(given.state).every(isDict),
+      () => "loaded state dict has no state that is a dict of the parameters' states",
+    );
     if (groups.length !== own.length) {
       throw new RangeError("loaded state dict has a different number of parameter groups");
     }
@@ -175,6 +213,10 @@ export abstract class Optimizer<Options extends object> {
       if (value === null) {
         continue;
       }
+      check(
+        typeof value === "number" || value instanceof Tensor,
+        () => `loaded state dict has a ${name} for parameter ${id} that is no Tensor`,
+      );
       if (name === "step" || typeof value === "number") {
         state[name] = typeof value === "number" ? value : Number(await value.item());
         continue;

@@ -63,7 +63,11 @@ const KINDS: Partial<Record<Kind, string>> = {
     nhead num_encoder_layers num_decoder_layers dim_feedforward num_channels num_parameters ignore_index steps
   `,
   ints: "dim dims shifts size normalized_shape pad sizes split_sizes split_size indices_or_sections",
-  bool: "keepdim descending largest sorted increasing accumulate hard include_self equal_nan",
+  bool: `
+    keepdim descending largest sorted increasing accumulate hard include_self equal_nan ceil_mode count_include_pad training
+    is_causal use_input_stats log_target log_input full swap affine track_running_stats batch_first bidirectional
+    elementwise_affine norm_first assume_unique invert as_tuple
+  `,
 };
 
 const TYPED = "dtype requires_grad";
@@ -671,6 +675,27 @@ export const checkedFunctional = <T extends object>(members: T): T =>
     ]),
   ) as T;
 
+// Classes of one family have one forward().
+const withForward = new WeakSet<object>();
+
+/** Raises for what is no tensor in a layer's first place, where JavaScript would name what it could not read of it. */
+function checkForward(member: { prototype: object }): void {
+  let owner: object | null = member.prototype;
+  while (owner !== null && !Object.hasOwn(owner, "forward")) {
+    owner = Object.getPrototypeOf(owner) as object | null;
+  }
+  const forward = (owner as { forward?: Call } | null)?.forward;
+  if (owner === null || forward === undefined || forward.length === 0 || withForward.has(owner)) {
+    return;
+  }
+  withForward.add(owner);
+  const value = function (this: unknown, ...args: unknown[]): unknown {
+    checkArgument("forward", "input", "tensor", args[0] ?? null);
+    return Reflect.apply(forward, this, args);
+  };
+  Object.defineProperty(owner, "forward", { value, writable: true, configurable: true });
+}
+
 /** All classes of a table that CLASSES has, with the arguments of their constructors checked; what else is in it stays. */
 export function checkedClasses<T extends object>(members: T): T {
   return Object.fromEntries(
@@ -680,6 +705,7 @@ export function checkedClasses<T extends object>(members: T): T {
         return [name, member];
       }
       const parsed = parse(signature);
+      checkForward(member as { prototype: object });
       const checked = new Proxy(member as new (...args: unknown[]) => object, {
         construct(target, args: unknown[], newTarget) {
           checkArguments(name, parsed, args);

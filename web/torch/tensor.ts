@@ -40,13 +40,14 @@ export class Tensor {
   ) {}
 
   /** A new contiguous tensor whose elements have any values. */
-  static empty(shape: readonly number[], dtype: DType): Tensor {
+  static empty(size: readonly number[] | number, dtype: DType): Tensor {
+    const shape = [size].flat();
     check(
       shape.every((size) => Number.isInteger(size) && size >= 0),
       () => `Trying to create tensor with negative dimension: [${shape.join(", ")}]`,
     );
     const storage = new Storage(numelOf(shape) * dtypeInfo(dtype).bytes);
-    return new Tensor(storage, dtype, [...shape], contiguousStrides(shape));
+    return new Tensor(storage, dtype, shape, contiguousStrides(shape));
   }
 
   /** @internal Becomes another tensor of its shape: what modules do to cast their parameters in place. */
@@ -141,7 +142,10 @@ export class Tensor {
   }
 
   set grad(value: Tensor | undefined) {
+    // None of PyTorch is null, too.
+    value ??= undefined;
     if (value !== undefined) {
+      checkArgument("grad", "value", "tensor", value);
       check(
         value.shape.join() === this.shape.join() && value.dtype === this.dtype,
         () => "assigned grad has data of a different size or dtype",

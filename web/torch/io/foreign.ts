@@ -48,6 +48,16 @@ const FOREIGN: Record<string, Foreign | undefined> = {
   uint64: { bytes: 8, to: "int64", read: longs(8, (view, k) => view.getBigUint64(k, true)) },
 };
 
+/** Raises for what are no bytes of a file. */
+export function checkBytes(owner: string, bytes: unknown): void {
+  // Not by its class, which is another one in each frame of a page.
+  if (Object.prototype.toString.call(bytes) !== "[object Uint8Array]") {
+    throw new TypeError(
+      `${owner}(): the bytes of the file must be Uint8Array, not ${String(bytes)}`,
+    );
+  }
+}
+
 /** Whether elements of a dtype by PyTorch's name may be converted. */
 export function converts(owner: string, options: LoadOptions): boolean {
   checkOptions(owner, options, ["convert"]);

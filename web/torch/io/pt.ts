@@ -3,7 +3,7 @@ import { dtypeInfo, isDType, type DType } from "../dtype";
 import { NotImplementedError, RuntimeError } from "../errors";
 import { from_bytes } from "../ops/factory";
 import { numelOf, type Tensor } from "../tensor";
-import { converted, converts, foreign, type LoadOptions } from "./foreign";
+import { checkBytes, converted, converts, foreign, type LoadOptions } from "./foreign";
 import { unpickle, type Global, type TensorPlace } from "./pickle";
 import { readZip } from "./zip";
 
@@ -30,6 +30,7 @@ const isGlobal = (value: unknown): value is Global =>
  * numbers and strings. Raises for what asks for other classes.
  */
 export function load<T = Record<string, Tensor>>(bytes: Uint8Array, options: LoadOptions = {}): T {
+  checkBytes("torch.load", bytes);
   const convert = converts("torch.load", options);
   const entries = readZip(bytes);
   const data = [...entries.keys()].find(

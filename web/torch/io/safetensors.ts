@@ -5,7 +5,7 @@ import type { StateDict } from "../nn/module";
 import { from_bytes } from "../ops/factory";
 import { numelOf, type Tensor } from "../tensor";
 import { checkArgument } from "../signatures";
-import { converted, converts, foreign, type LoadOptions } from "./foreign";
+import { checkBytes, converted, converts, foreign, type LoadOptions } from "./foreign";
 
 const NAMES: Record<DType, string> = {
   float32: "F32",
@@ -31,6 +31,7 @@ const isCount = (value: unknown): value is number =>
 
 /** The tensors of a file. Everything in it is checked before it is used. */
 export function load(bytes: Uint8Array, options: LoadOptions = {}): StateDict {
+  checkBytes("safetensors.load", bytes);
   const convert = converts("safetensors.load", options);
   if (bytes.byteLength < 8) {
     refuse("it is too short");
@@ -105,6 +106,7 @@ export function load(bytes: Uint8Array, options: LoadOptions = {}): StateDict {
 
 /** The file of a state dict, as `safetensors.torch.load` reads it. */
 export async function save(state: StateDict | Record<string, Tensor>): Promise<Uint8Array> {
+  checkArgument("safetensors.save", "state", "dict", (state as StateDict | undefined) ?? null);
   const entries = state instanceof Map ? [...state] : Object.entries(state);
   for (const [name, tensor] of entries as [unknown, unknown][]) {
     if (typeof name !== "string" || name === "__metadata__" || /\p{Surrogate}/u.test(name)) {

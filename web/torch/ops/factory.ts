@@ -78,9 +78,10 @@ export function tensor(data: Nested | TypedInput, options: Options = {}): Tensor
           level.length === shape[d],
           () => `expected sequence of length ${shape[d]!} at dim ${d} (got ${level.length})`,
         );
-        level.forEach((part) => {
+        // Holes too, which are refused as values.
+        for (const part of level) {
           visit(part, d + 1);
-        });
+        }
       } else {
         check(d === shape.length, () => `expected a sequence at dim ${d}`);
         if (!["number", "bigint", "boolean"].includes(typeof level)) {

@@ -283,7 +283,8 @@ function contracted(a: Labelled, b: Labelled, needed: ReadonlySet<string>): Labe
 export function einsum(equation: string, ...operands: (Tensor | readonly Tensor[])[]): Tensor {
   const tensors = operands.flat() as Tensor[];
   const text = equation.replaceAll(" ", "");
-  const [inputs, given] = text.split("->") as [string, string | undefined];
+  // A second arrow is in what follows the first, where it is no letter.
+  const [inputs, given] = text.split(/->(.*)/) as [string, string | undefined];
   const terms = inputs.split(",");
   check(terms.length === tensors.length && tensors.length > 0, () =>
     terms.length > tensors.length
