@@ -2,6 +2,7 @@ import { beforeAll, expect, test } from "vitest";
 import {
   NotImplementedError,
   Slice,
+  nn,
   safetensors,
   torch,
   type DType,
@@ -203,6 +204,17 @@ test("results that are no views have memory of their own, without gaps", async (
       expect(one.storage.bytes).toBe(16);
     }
     expect(await values.reshape(-1).tolist()).toEqual([2, 5]);
+  }
+});
+
+test("operators that would change nothing still give memory of its own", () => {
+  const f = nn.functional;
+  const x = torch.ones([1, 1, 2, 2]);
+  for (const out of [
+    ...[f.pixel_shuffle(x, 1), f.pixel_unshuffle(x, 1), f.channel_shuffle(x, 1)],
+    ...[x.matrix_power(1), x.repeat(1, 1, 1, 1), x.flip([]), x.roll(0), f.pad(x, [0, 0])],
+  ]) {
+    expect(out.storage).not.toBe(x.storage);
   }
 });
 

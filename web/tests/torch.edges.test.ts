@@ -440,6 +440,7 @@ test("tensordot of other dtypes and dimensions", () => {
   expect(() => torch.tensordot(int32, x, 0)).toThrow("both inputs should have same dtype");
   expect(torch.tensordot(int32, int32, 1).dtype).toBe("int32");
   expect(() => torch.tensordot(x, x, 3)).toThrow("dims < ndim_a or ndim_b, but got dims=3");
+  expect(() => torch.einsum("ij,jk->ik->", x, x)).toThrow(/invalid subscript/);
   expect(() =>
     torch.tensordot(x, x, [
       [0, 0],

@@ -260,7 +260,8 @@ export function matrix_power(self: Tensor, n: number): Tensor {
   let power = self;
   for (let left = n; left > 0; left = Math.floor(left / 2)) {
     if (left % 2 === 1) {
-      out = out === undefined ? power : out.matmul(power);
+      // The first power is no view.
+      out = out === undefined ? (n === 1 ? self.clone() : power) : out.matmul(power);
     }
     power = left > 1 ? power.matmul(power) : power;
   }

@@ -26,6 +26,7 @@ export function pixel_shuffle(input: Tensor, upscale_factor: number): Tensor {
   return input
     .reshape(numelOf(before), channels / (r * r), r, r, height, width)
     .permute(0, 1, 4, 2, 5, 3)
+    .clone()
     .reshape([...before, channels / (r * r), height * r, width * r]);
 }
 
@@ -45,6 +46,7 @@ export function pixel_unshuffle(input: Tensor, downscale_factor: number): Tensor
   return input
     .reshape(numelOf(before), channels, height / r, r, width / r, r)
     .permute(0, 1, 3, 5, 2, 4)
+    .clone()
     .reshape([...before, channels * r * r, height / r, width / r]);
 }
 
@@ -59,6 +61,7 @@ export function channel_shuffle(input: Tensor, groups: number): Tensor {
   return input
     .reshape([batch, groups, channels / groups, ...rest])
     .transpose(1, 2)
+    .clone()
     .reshape(input.shape);
 }
 
