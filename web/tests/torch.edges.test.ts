@@ -362,6 +362,14 @@ test("indices of nothing, and such that count from the end", async () => {
   expect(await row.index_fill(0, torch.tensor([0, -1]), 9).tolist()).toEqual([9, 2, 9]);
   await expect(row.index_fill(0, torch.tensor([-4]), 9).tolist()).rejects.toThrow(/out of bounds/);
   expect(await row.index_copy(0, torch.tensor(1), torch.tensor(5)).tolist()).toEqual([1, 5, 3]);
+  const sums = torch.ones([3]);
+  sums.scatter_(0, torch.tensor([0, 0, 2]), torch.tensor([2, 3, 4]).float(), { reduce: "add" });
+  expect(await sums.tolist()).toEqual([6, 1, 5]);
+  sums.scatter_(0, torch.tensor([0]), 2, { reduce: "multiply" });
+  expect(await sums.tolist()).toEqual([12, 1, 5]);
+  expect(() => sums.scatter(0, torch.tensor([0]), 2, { reduce: "mean" as "add" })).toThrow(
+    /either add or multiply/,
+  );
   expect(torch.zeros([0]).split(0).length).toBe(1);
   expect(await torch.equal(row, row.float())).toBe(true);
   expect(await f.linear(x.detach(), torch.tensor([1, 2], { dtype: "float32" })).tolist()).toEqual([
@@ -408,6 +416,15 @@ test("booleans as indices, as chances and as what is filled", async () => {
   const attention = new nn.MultiheadAttention(2, 1, { batch_first: true });
   const three = torch.ones([2, 3, 2]);
   expect(() => attention.forward(three, three.narrow(0, 0, 1), three)).toThrow(/do not belong/);
+});
+
+test("a module that is cast before its gradient", () => {
+  const layer = new nn.Linear(2, 2);
+  const loss = layer.forward(torch.ones([1, 2]).requires_grad_()).sum();
+  layer.half();
+  expect(() => {
+    loss.backward();
+  }).toThrow(/modified by an inplace operation/);
 });
 
 test("which tensors autograd.grad takes", async () => {

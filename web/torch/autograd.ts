@@ -70,10 +70,12 @@ export function record(
 
 /** Reads a tensor that a gradient needs; raises if it was changed in place since. */
 export function saved(tensor: Tensor): () => Tensor {
-  const version = tensor.storage.version;
+  const { storage } = tensor;
+  const { version } = storage;
   return () => {
+    // A module that is cast gives its parameters other storages.
     check(
-      tensor.storage.version === version,
+      tensor.storage === storage && storage.version === version,
       () =>
         "one of the variables needed for gradient computation has been modified by an inplace " +
         `operation: a tensor of shape [${tensor.shape.join(", ")}] is at version ` +

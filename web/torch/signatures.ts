@@ -133,7 +133,6 @@ const PLAIN: Record<Signature, string> = {
   "input dim:int index source": "index_copy",
   "input dim:int index value:any": "index_fill",
   "input dim:int index src:tensor": "scatter_add scatter_add_",
-  "input dim:int index src:operand": "scatter_",
   "input indices dim:int": "take_along_dim",
   "input index": "take",
   "input indices:any": "index_get",

@@ -339,17 +339,29 @@ function scatterInto(
 const sourceOf = (self: Tensor, index: Tensor, src: Tensor | Scalar): Tensor =>
   typeof src === "object" ? src : full([], src, { dtype: self.dtype }).expand(index.shape);
 
+interface Combined {
+  reduce?: "add" | "multiply";
+}
+
+function modeOf(reduce: Combined["reduce"]): Move["mode"] {
+  check(
+    reduce === undefined || ["add", "multiply"].includes(reduce),
+    () => `reduce argument must be either add or multiply, not ${String(reduce)}`,
+  );
+  return reduce ?? "copy";
+}
+
 /** Where several elements go to one place, any one of them is stored, as in PyTorch. */
 export function scatter(
   self: Tensor,
   dim: number,
   index: Tensor,
   src: Tensor | Scalar,
-  { reduce }: { reduce?: "add" | "multiply" } = {},
+  { reduce }: Combined = {},
 ): Tensor {
   const source = sourceOf(self, index, src);
   const out = self.detach().clone();
-  scatterInto("scatter", reduce ?? "copy", out, dim, index, source);
+  scatterInto("scatter", modeOf(reduce), out, dim, index, source);
   if (reduce !== undefined) {
     return record(out, "scatter", [self, source], undefined);
   }
@@ -386,12 +398,18 @@ function padded(g: Tensor, shape: readonly number[]): Tensor {
 const pairs = (result: number[], value: number, k: number, all: number[]): number[] =>
   k % 2 === 0 ? [...result, value, all[k + 1]!] : result;
 
-export function scatter_(self: Tensor, dim: number, index: Tensor, src: Tensor | Scalar): Tensor {
+export function scatter_(
+  self: Tensor,
+  dim: number,
+  index: Tensor,
+  src: Tensor | Scalar,
+  { reduce }: Combined = {},
+): Tensor {
   const source = sourceOf(self, index, src);
   if (records([self, source])) {
     refuseInPlace(self, "scatter");
   }
-  scatterInto("scatter", "copy", self, dim, index, source);
+  scatterInto("scatter", modeOf(reduce), self, dim, index, source);
   return self;
 }
 
