@@ -418,8 +418,16 @@ test("booleans as indices, as chances and as what is filled", async () => {
   expect(() => attention.forward(three, three.narrow(0, 0, 1), three)).toThrow(/do not belong/);
 });
 
+test("adaptive pooling of no values", () => {
+  const none = torch.zeros([1, 1, 0, 3]);
+  for (const pool of [f.adaptive_avg_pool2d, f.adaptive_max_pool2d]) {
+    expect(() => pool(none, 2)).toThrow(/with dimension 2 being empty/);
+    expect(pool(torch.zeros([0, 1, 3, 3]), 2).shape).toEqual([0, 1, 2, 2]);
+  }
+});
+
 test("a module that is cast before its gradient", () => {
-  const layer = new nn.Linear(2, 2);
+  const layer = new nn.LayerNorm(2);
   const loss = layer.forward(torch.ones([1, 2]).requires_grad_()).sum();
   layer.half();
   expect(() => {

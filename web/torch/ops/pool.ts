@@ -233,6 +233,13 @@ type OutputSize = number | readonly (number | undefined)[];
 
 function adaptivePool(label: string, dims: number, input: Tensor, output_size: OutputSize): Pool {
   checkRank(label, dims, input);
+  const empty = input.shape.findIndex((size, d) => d > 0 && size === 0);
+  check(
+    empty < 0,
+    () =>
+      `${label}(): Expected input to have non-zero size for non-batch dimensions, but input has sizes ` +
+      `[${input.shape.join(", ")}] with dimension ${empty} being empty`,
+  );
   if (!isFloating(input.dtype)) {
     throw new NotImplementedError(
       `"${label}" not implemented for '${dtypeInfo(input.dtype).name}'`,
