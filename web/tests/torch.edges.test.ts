@@ -418,6 +418,23 @@ test("booleans as indices, as chances and as what is filled", async () => {
   expect(() => attention.forward(three, three.narrow(0, 0, 1), three)).toThrow(/do not belong/);
 });
 
+test("negative repeats, indices of another rank, and products of nothing", async () => {
+  const x = torch.ones([2, 3]);
+  for (const call of [() => x.repeat(-1, 1), () => torch.ones([]).repeat(3, -1)]) {
+    expect(call).toThrow(/negative dimension/);
+  }
+  expect(() => x.gather(0, torch.tensor(0))).toThrow(/same number of dimensions/);
+  expect(() => x.scatter(0, torch.tensor(0), 1)).toThrow(/same number of dimensions/);
+  expect(() => torch.ones([]).gather(0, torch.tensor([[0]]))).toThrow(/number of dimensions/);
+  expect(await torch.arange(3).gather(0, torch.tensor(2)).tolist()).toBe(2);
+  expect(await torch.arange(3).scatter(0, torch.tensor(2), 9).tolist()).toEqual([0, 1, 9]);
+  expect(() => x.long().take_along_dim(torch.zeros([1, 2, 3]).long(), 1)).toThrow(/3 dimensions/);
+  const none = torch.zeros([3, 0]).requires_grad_();
+  const [grad] = torch.autograd.grad(none.prod(1).sum(), none);
+  expect(grad!.shape).toEqual([3, 0]);
+  expect(() => (f.layer_norm as (x: Tensor) => Tensor)(x)).toThrow(/missing its argument/);
+});
+
 test("adaptive pooling of no values", () => {
   const none = torch.zeros([1, 1, 0, 3]);
   for (const pool of [f.adaptive_avg_pool2d, f.adaptive_max_pool2d]) {

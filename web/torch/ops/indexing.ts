@@ -286,7 +286,7 @@ function movePlaces(
 }
 
 export function gather(self: Tensor, dim: number, index: Tensor): Tensor {
-  if (self.dim() === 0 || index.dim() === 0) {
+  if (areScalars(self, index)) {
     self.wrapDim(dim);
     const flat = gather(self.reshape(-1), 0, index.reshape(-1));
     return flat.reshape(index.shape);
@@ -302,6 +302,10 @@ export function gather(self: Tensor, dim: number, index: Tensor): Tensor {
   ]);
 }
 
+/** Whether one of them has no dimension and the other at most one: a scalar counts as a vector of one. */
+const areScalars = (self: Tensor, index: Tensor): boolean =>
+  Math.min(self.dim(), index.dim()) === 0 && Math.max(self.dim(), index.dim()) < 2;
+
 function scatterInto(
   label: string,
   mode: Move["mode"],
@@ -310,9 +314,9 @@ function scatterInto(
   index: Tensor,
   source: Tensor,
 ): void {
-  if (out.dim() === 0) {
+  if (areScalars(out, index)) {
     out.wrapDim(dim);
-    scatterInto(label, mode, out.view(1), 0, index.reshape(-1), source.reshape(-1));
+    scatterInto(label, mode, out.view(-1), 0, index.reshape(-1), source.reshape(-1));
     return;
   }
   const d = out.wrapDim(dim);
@@ -517,6 +521,12 @@ export function take_along_dim(self: Tensor, indices: Tensor, dim?: number): Ten
   if (dim === undefined) {
     return take_along_dim(self.reshape(-1), indices.reshape(-1), 0);
   }
+  check(
+    self.dim() === indices.dim(),
+    () =>
+      `torch.take_along_dim(): input and indices should have the same number of dimensions, but got ${self.dim()} ` +
+      `dimensions for input, and ${indices.dim()} dimensions for indices`,
+  );
   const d = self.wrapDim(dim);
   const shape = broadcastShapes(self.shape.with(d, 1), indices.shape.with(d, 1));
   return gather(

@@ -509,6 +509,11 @@ export function repeat(self: Tensor, ...sizes: (number | readonly number[])[]): 
       "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor",
   );
   const shape = [...new Array<number>(times.length - self.dim()).fill(1), ...self.shape];
+  check(
+    times.every((count) => count >= 0),
+    () =>
+      `Trying to create tensor with negative dimension: [${times.map((n, d) => n * shape[d]!).join(", ")}]`,
+  );
   const spread = reshape(
     self,
     shape.flatMap((size) => [1, size]),

@@ -260,8 +260,11 @@ export function prod(self: Tensor, dim?: number, keepdim = false): Tensor {
     // The product of the others, which divides by no zero: of those before times of those behind.
     const x = dim === undefined ? read().reshape(-1) : read();
     const d = x.wrapDim(dim ?? 0);
-    if (x.dim() === 0 || x.shape[d] === 0) {
+    if (x.dim() === 0) {
       return [g.expand(shape)];
+    }
+    if (x.numel() === 0) {
+      return [zeros(shape, { dtype: g.dtype })];
     }
     const unit = ones_like(x.narrow(d, 0, 1));
     const before = cumprod(shiftIn(x, d, unit), d);
