@@ -637,6 +637,7 @@ test("numbers of layers, sizes and rows that do not exist", async () => {
   expect(() => torch.sum(x, loose(0.5))).toThrow("must be int or a list of ints, not 0.5");
   // This would never end.
   expect(() => torch.tril_indices(2, Infinity)).toThrow(TypeError);
+  expect(torch.tril_indices(2 ** 40, 0).shape).toEqual([2, 0]);
 });
 
 test("arguments of the wrong kind, or none", () => {

@@ -516,7 +516,8 @@ function triangleIndices(
   }
   checkRoom(rows * columns);
   const places: [number, number][] = [];
-  for (let row = 0; row < rows; row++) {
+  // Without columns there may be any number of rows.
+  for (let row = 0; row < rows && columns > 0; row++) {
     for (let column = 0; column < columns; column++) {
       if (wanted(row, column)) {
         places.push([row, column]);
