@@ -435,6 +435,12 @@ test("negative repeats, indices of another rank, and products of nothing", async
   expect(() => (f.layer_norm as (x: Tensor) => Tensor)(x)).toThrow(/missing its argument/);
 });
 
+test("cosine similarity of other dtypes", async () => {
+  const [x, y] = [torch.tensor([3, 4]), torch.tensor([4, 3], { dtype: "float32" })];
+  expect(await f.cosine_similarity(x, y, 0).item()).toBeCloseTo(0.96, 6);
+  expect(() => f.cosine_similarity(x, x, 0)).toThrow(/common dtype is Long/);
+});
+
 test("adaptive pooling of no values", () => {
   const none = torch.zeros([1, 1, 0, 3]);
   for (const pool of [f.adaptive_avg_pool2d, f.adaptive_max_pool2d]) {

@@ -1,6 +1,6 @@
 // Softmax and the normalization layers (csrc/ops/softmax, csrc/ops/norm).
 import { record, records, saved } from "../autograd";
-import { dtypeInfo, isFloating, type DType } from "../dtype";
+import { dtypeInfo, isFloating, resultType, type DType } from "../dtype";
 import { check, NotImplementedError } from "../errors";
 import { launch, rowLanes } from "../launch";
 import { broadcastShapes } from "./collapse";
@@ -314,9 +314,15 @@ export const normalize = (input: Tensor, p = 2, dim = 1, eps = 1e-12): Tensor =>
 
 export function cosine_similarity(x1: Tensor, x2: Tensor, dim = 1, eps = 1e-8): Tensor {
   check(eps >= 0, () => `eps must be non-negative, got: ${eps}`);
+  const dtype = resultType([x1, x2].map((x) => ({ dtype: x.dtype, dim: x.dim() })));
+  check(
+    isFloating(dtype),
+    () =>
+      `expected common dtype to be floating point, yet common dtype is ${dtypeInfo(dtype).name}`,
+  );
   const shape = broadcastShapes(x1.shape, x2.shape);
   const unit = (x: Tensor): Tensor => {
-    const wide = x.expand(shape);
+    const wide = x.to(dtype).expand(shape);
     return wide.div(wide.norm(2, dim, true).clamp_min(eps));
   };
   const [a, b] = [unit(x1), unit(x2)];
