@@ -99,6 +99,8 @@ void linspace(TensorIterator& iter, const Scalar& start, const Scalar& end, int6
     });
   }
   const int64_t gaps = std::max<int64_t>(steps - 1, 1);
+  check_fits(start, out.scalar_type());
+  check_fits(end, out.scalar_type());
   if (at::isFloatingType(out.scalar_type())) {
     const auto first = start.to<double>();
     const auto last = end.to<double>();
@@ -106,8 +108,6 @@ void linspace(TensorIterator& iter, const Scalar& start, const Scalar& end, int6
         out, FactoryOp::linspace,
         {bits(first), bits(last), bits((last - first) / static_cast<double>(gaps)), low(steps)});
   }
-  check_fits(start, out.scalar_type());
-  check_fits(end, out.scalar_type());
   const auto first = start.to<int64_t>();
   const auto last = end.to<int64_t>();
   // Unsigned, because the distance may exceed the range of int64_t.

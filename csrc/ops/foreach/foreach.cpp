@@ -108,6 +108,25 @@ void check_scalars(TensorList self, Scalars scalars) {
   }
 }
 
+// Raises for numbers that a list of integers cannot hold, as each tensor's own operator does.
+void check_numbers(TensorList self, Scalars numbers) {
+  for (size_t i = 0; i < self.size(); ++i) {
+    if (at::isIntegralType(self[i].scalar_type(), /*includeBool=*/true)) {
+      check_fits(numbers[numbers.size() == 1 ? 0 : i], self[i].scalar_type());
+    }
+  }
+}
+
+void check_alpha(TensorList self, const Scalar& alpha) {
+  if (!alpha.isBoolean() && alpha.equal(1)) {
+    return;
+  }
+  for (const Tensor& tensor : self) {
+    at::native::alpha_check(tensor.scalar_type(), alpha);
+  }
+  check_numbers(self, alpha);
+}
+
 // `sign` is the factor of the second operand: subtraction adds its negative.
 template <PointwiseOp op, int sign, auto slow, auto slow_in_place>
 struct WithScalar {
@@ -155,6 +174,7 @@ template <PointwiseOp op, int sign, auto slow, auto slow_in_place>
 struct ScaledList {
   static Arguments arguments(TensorList self, TensorList other, const Scalar& alpha) {
     check_foreach_api_restrictions(self, other);
+    check_alpha(self, alpha);
     return {{self, other}, 2, {}, sign < 0 ? -alpha : alpha};
   }
   static Tensors functional(TensorList self, TensorList other, const Scalar& alpha) {
@@ -182,11 +202,13 @@ struct AddTensor {
   static constexpr Form kForm{PointwiseOp::add, SecondOperand::kDeviceScalar};
   static Tensors functional(TensorList self, const Tensor& other, const Scalar& alpha) {
     check_foreach_api_restrictions(self);
+    check_alpha(self, alpha);
     return or_slow(kForm, {{self}, 1, {}, alpha, other}, &foreach_tensor_add_tensor_kernel_slow,
                    self, other, alpha);
   }
   static void in_place(TensorList self, const Tensor& other, const Scalar& alpha) {
     check_foreach_api_restrictions(self);
+    check_alpha(self, alpha);
     or_slow_in_place(kForm, {{self}, 1, {}, alpha, other}, &foreach_tensor_add_tensor_kernel_slow_,
                      self, other, alpha);
   }
@@ -199,6 +221,7 @@ struct Ternary {
   static constexpr Form kForm{op, SecondOperand::kList, Factor::kPerTensor};
   static Arguments arguments(TensorList self, TensorList a, TensorList b, Scalars scalars) {
     check_foreach_api_restrictions(self, a, b);
+    check_numbers(self, scalars);
     return {{self, a, b}, 3, scalars};
   }
   static std::vector<Scalar> list(TensorList, const Scalar& value) { return {value}; }

@@ -45,6 +45,18 @@ c10::Scalar convert(const c10::Scalar& value, DType dtype) {
   }
 }
 
+// A number as operand, rounded likewise. One beyond the type is infinite: x < 1e6 has a result.
+c10::Scalar rounded_operand(const c10::Scalar& value, DType dtype) {
+  switch (dtype) {
+  case DType::kF16:
+    return static_cast<float>(c10::Half(static_cast<float>(value.toDouble())));
+  case DType::kBF16:
+    return static_cast<float>(c10::BFloat16(static_cast<float>(value.toDouble())));
+  default:
+    return value;
+  }
+}
+
 class PointwiseLaunch : public OperandLaunch {
 public:
   PointwiseLaunch(TensorIteratorBase& iter, PointwiseOp op, const PointwiseTypes& types)
@@ -189,7 +201,7 @@ private:
     if (is_host_scalar(k)) {
       words[layout.offset(k)] = 0;
       const c10::Scalar value = read_cpu_scalar(iter_, static_cast<int>(k));
-      write_scalar(row(variant_.op).keeps_numbers ? value : convert(value, types_.compute),
+      write_scalar(row(variant_.op).keeps_numbers ? value : rounded_operand(value, types_.compute),
                    types_.compute, &words[layout.host_scalar(k)]);
     }
     const auto ndim = is_host_scalar(k) ? 0u : static_cast<uint32_t>(iter_.ndim());

@@ -154,3 +154,9 @@ def test_randperm_of_every_dtype(dtype):
     drawn = torch.empty(0, dtype=dtype, device=DEVICE)
     torch.randperm(100, out=drawn)
     assert drawn.dtype == dtype and drawn.long().sort().values.tolist() == list(range(100))
+
+
+def test_ends_that_half_types_do_not_have():
+    for device in ("cpu", DEVICE):
+        with pytest.raises(RuntimeError, match="without overflow"):
+            torch.linspace(0, 1e9, 3, dtype=torch.float16, device=device)

@@ -288,3 +288,29 @@ def test_autograd_sees_what_is_written(name):
         return [t._version for t in x]
 
     assert run(DEVICE) == run("cpu")
+
+
+@pytest.mark.parametrize("device", ["cpu", DEVICE])
+def test_factors_that_integers_cannot_hold(device):
+    def lists():
+        return [torch.tensor([1, 2], dtype=torch.int8, device=device)]
+
+    fits = "value cannot be converted to type int8_t without overflow"
+    for name in ("_foreach_add", "_foreach_sub", "_foreach_add_", "_foreach_sub_"):
+        operator = getattr(torch, name)
+        for alpha, text in (
+            (300, fits),
+            (-200, fits),
+            (True, "Boolean alpha only supported for Boolean results"),
+            (2.5, "argument alpha must not be a floating point number"),
+        ):
+            given = lists()
+            with pytest.raises(RuntimeError, match=text):
+                operator(given, lists(), alpha=alpha)
+            assert given[0].tolist() == [1, 2]
+    with pytest.raises(RuntimeError, match=fits):
+        torch._foreach_add(lists(), torch.tensor(1, dtype=torch.int8, device=device), alpha=300)
+    with pytest.raises(RuntimeError, match=fits):
+        torch._foreach_addcmul(lists(), lists(), lists(), value=300)
+    (found,) = torch._foreach_sub(lists(), lists(), alpha=127)
+    assert found.tolist() == [-126, 4]

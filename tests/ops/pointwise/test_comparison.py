@@ -38,3 +38,20 @@ def test_quotients_are_rounded_before_they_are_cut(dtype):
     for number in (0.1, 2.3, -1.7):
         check(lambda x, n=number: torch.div(x, n, rounding_mode="trunc"), a)
     check(lambda x, y: torch.div(x, y, rounding_mode="trunc"), torch.tensor([0.0, 1, -1]), a[:1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_numbers_beyond_half_types(dtype):
+    """As operands they are infinite."""
+    number = 1e6 if dtype == torch.float16 else 1e39
+    x = torch.tensor([1.0, -2.0, float("inf")], dtype=dtype)
+    for function in (
+        lambda x: x < number,
+        lambda x: x == number,
+        lambda x: x.fmod(number),
+        lambda x: x.copysign(-number),
+        lambda x: torch.maximum(x, torch.tensor(number)),
+        lambda x: torch.hypot(x, torch.tensor(number)),
+        lambda x: x.xlogy(number),
+    ):
+        torch.testing.assert_close(function(x.to(DEVICE)).cpu(), function(x), equal_nan=True)
