@@ -1426,6 +1426,36 @@ def test_a_cache_of_what_calls_change(tmp_path):
         torch.webgpu.export(WithState(step).to(DEVICE), {"x": torch.ones(3)}, tmp_path / "m.twg")
 
 
+def test_data_that_is_assigned_with_other_strides(tmp_path):
+    model = nn.Linear(3, 3).to(DEVICE)
+
+    def transposed(x):
+        y = model(x)
+        model.weight.data = model.weight.data.t()
+        return y
+
+    with pytest.raises(RuntimeError, match="the data of 'weight' of 'model' is assigned"):
+        torch.webgpu.export(
+            transposed, {"x": torch.ones(3)}, tmp_path / "m.twg", state={"model": model}
+        )
+    assert model.weight.is_contiguous()
+
+
+def test_a_gradient_among_the_states(tmp_path):
+    """The first call adds to it. Then the parameter has another one."""
+    model = nn.Linear(3, 3).to(DEVICE)
+    model.weight.grad = torch.zeros_like(model.weight)
+    state = {"model": model, "sums": {"weight": model.weight.grad}}
+
+    def adds_once(x):
+        model(x).sum().backward()
+        model.zero_grad()
+        return x + 1
+
+    with pytest.raises(RuntimeError, match="how a call changes 'weight' of 'sums' depends on"):
+        torch.webgpu.export(adds_once, {"x": torch.ones(3)}, tmp_path / "m.twg", state=state)
+
+
 def test_grad_mode_that_a_call_leaves(tmp_path):
     weight = nn.Parameter(torch.ones(3, device=DEVICE))
 

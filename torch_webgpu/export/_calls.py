@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import is_fake
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from torch_webgpu.export._alive import alive, leaves
@@ -116,9 +117,11 @@ def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _memory(tensor: torch.Tensor) -> Hashable:
+    """The memory of a tensor, and how its elements lie there."""
     if tensor.layout != torch.strided or is_traceable_wrapper_subclass(tensor):
         return None
-    return tensor.untyped_storage()._cdata
+    layout = tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+    return tensor.untyped_storage()._cdata, layout
 
 
 class Traced(NamedTuple):
@@ -173,6 +176,10 @@ class _Module(NamedTuple):
                     yield name, value
 
 
+def _state_dict(holder: Any) -> Any:
+    return holder.state_dict() if hasattr(holder, "state_dict") else holder
+
+
 def _is_on_host(buffer: object) -> bool:
     """Whether it is a tensor on the CPU that has values."""
     return (
@@ -222,6 +229,12 @@ class Calls:
             for module in alive(nn.Module)
             if {"training", "_buffers"} <= vars(module).keys()
         ]
+        self._saved = {  # memory of tensors that a file keeps
+            place_of(x)
+            for holder in holders.values()
+            for x in pytree.tree_leaves(_state_dict(holder))
+            if isinstance(x, torch.Tensor)
+        }
         self._grad_mode = torch.is_grad_enabled()
         self._values: dict[Attribute, set[Hashable]] = {}  # that calls left
         self._firsts: tuple[_First, ...] = ()
@@ -546,7 +559,7 @@ class Calls:
             if left is not None:
                 found.update(set(_places(left)) - self._lasting)
             if leaf.gradient is not None:
-                found.update(_places(leaf.gradient))
+                found.update(set(_places(leaf.gradient)) - self._saved)
         return found
 
     # ---- Errors
