@@ -15,7 +15,8 @@ namespace torch_webgpu {
 
 /// Counter-based Philox4x32-10 state for one kernel: key `seed`, counter starting at `offset / 4`.
 struct PhiloxState {
-  // By default that of a launch that draws nothing: in a capture this is a generator's number.
+  // In a capture, a generator's number in place of its seed. The default is none: it marks launches
+  // that draw no numbers though their kernel can.
   uint64_t seed = ~uint64_t{0};
   uint64_t offset = 0; // in 32-bit random numbers per invocation, a multiple of 4
 

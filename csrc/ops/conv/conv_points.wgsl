@@ -1,15 +1,16 @@
 // The values of tiles or taps at the 36 points of winograd.wgsl: [point][channel][column] or [point][column][channel] of f32.
+// A point's number is six times that of its x plus that of its y.
 // An invocation computes those of one channel of a tile of an image, of its gradient, or of a filter. A column is a tile, of
 // all images one after another, or a filter.
 //
 // @operand out: out {f32}
 // @operand in: in {f32}
-// @const   source: {any, images, gradients, filters} // see below; tiles of 6 x 6 elements that start every 4 rows and columns;
-// of 4 x 4; of 3 x 3
+// @const   source: {any, images, gradients, filters} // what the tiles are: see below
 // @const   clamped: bool // loads from the edge, and no branches, for software adapters, which compile these slowly
 // @grid invocations p.columns * p.channels
 // @require !any || clamped
 //
+// Tiles of images have 6 x 6 elements and start every 4 rows and columns, tiles of gradients 4 x 4, filters 3 x 3. The source
 // `any` takes the size of a tile and the factors of its elements as parameters. It is for software adapters, which compile
 // its text in a third of the time, and once for all sources. They take almost twice as long to run it.
 
@@ -33,12 +34,13 @@ struct Params {
   out_point: u32,      // strides of `out`
   out_channel: u32,
   out_column: u32,
-  column_step: u32,    // invocations from one column to the next. Of both steps that one is 1 whose neighbours lie side by
-  channel_step: u32,   // side in `out`
-  start: u32,          // of `in`: from the first element of a channel to that of its first tile
-  size: u32,           // rows and columns of a tile
-  points: u32,         // of each: six
-  factors: array<vec4<f32>, 12>, // those of the elements of row y at three points each: 2y and 2y + 1
+  column_step: u32,    // invocation i computes column i / column_step % columns
+  channel_step: u32,   // and channel i / channel_step % channels
+  start: u32,          // the element of a channel of `in` at row 0 and column 0: not the first if the strides are negative
+  // From here on of `any`.
+  size: u32,           // rows of a tile, and columns
+  points: u32,         // values of x, and of y: six
+  factors: array<vec4<f32>, 12>, // element k of a line has at point i the factor factors[2k + i / 3][i % 3]
 }
 
 fn element(channel: u32, row: i32, column: i32) -> f32 {
@@ -114,7 +116,7 @@ struct Halves {
 
 @if(any)
 fn add_element(value: f32, y: u32, halves: Halves) -> Halves {
-  // Behind the tile there is another one.
+  // An element behind the tile belongs to another one, and must not count.
   let v = vec3<f32>(select(0.0, value, y < p.size));
   return Halves(fma(p.factors[2u * y].xyz, v, halves.low), fma(p.factors[2u * y + 1u].xyz, v, halves.high));
 }
@@ -149,13 +151,14 @@ fn store_points(first: u32, channel: u32, row: i32, column: i32, size: u32) {
     for (var x = 0u; x < size; x++) {
       line = add_element(columns[y * 6u + x], x, line);
     }
+    let column_stride = 6u * p.out_point;
     store_out(at, line.low.x);
-    store_out(at + p.out_point, line.low.y);
-    store_out(at + 2u * p.out_point, line.low.z);
-    store_out(at + 3u * p.out_point, line.high.x);
-    store_out(at + 4u * p.out_point, line.high.y);
-    store_out(at + 5u * p.out_point, line.high.z);
-    at += 6u * p.out_point;
+    store_out(at + column_stride, line.low.y);
+    store_out(at + 2u * column_stride, line.low.z);
+    store_out(at + 3u * column_stride, line.high.x);
+    store_out(at + 4u * column_stride, line.high.y);
+    store_out(at + 5u * column_stride, line.high.z);
+    at += p.out_point;
   }
 }
 

@@ -30,9 +30,10 @@ constexpr int64_t kTaps = 9;
 constexpr int64_t kApart = 4;            // between tiles, in each dimension
 constexpr uint32_t kChannelsAtOnce = 32; // channels_at_once of conv_winograd.wgsl
 constexpr int64_t kColumns = 128;        // of a tile of the largest product kernel
-// A software adapter takes longer to compile the fast text of conv_points.wgsl than to run the
-// short one a few hundred times for fewer points than these.
-constexpr int64_t kFewPoints = 1 << 14;
+// Up to so many channels times columns a software adapter evaluates by the short text of
+// conv_points.wgsl. It runs longer than the others, but a few hundred runs take less time than
+// compiling those.
+constexpr int64_t kFewValues = 1 << 14;
 
 // ---- The algorithm's matrices, as winograd.wgsl has them
 
@@ -60,7 +61,8 @@ float power(float base, size_t exponent) {
   return exponent == 0 ? 1.0F : base * power(base, exponent - 1);
 }
 
-// The factors that evaluate so many coefficients, and those of so many results: [element][point].
+// A polynomial's value at a point is a sum of its coefficients with these factors. Results of the
+// algorithm are sums over the points with the same factors: [coefficient or result][point].
 Factors powers(size_t elements) {
   Factors factors{};
   for (size_t k = 0; k < elements; ++k) {
@@ -169,7 +171,7 @@ Points evaluate(const Gemm& g, const MatrixView& from, int64_t rows, int64_t col
                 kernels::conv_points::Params p) {
   Points to = empty_points(*from.tensor, p.channels, columns, channels_inner);
   const bool software = is_software(plan_target(*from.tensor));
-  const bool any = software && to.point() <= kFewPoints;
+  const bool any = software && to.point() <= kFewValues;
   if (any) {
     const Factors factors = factors_of(source);
     p.size = source == Source::images ? 6 : source == Source::gradients ? 4 : 3;

@@ -140,7 +140,7 @@ fn columns_at(place: vec2<u32>) -> array<vec4<f32>, 6> {
   for (var x = 0u; x < p.points; x++) {
     var column = vec4<f32>();
     for (var y = 0u; y < p.points; y++) {
-      column = fma(p.factors[y], vec4<f32>(load_sums(at + (y * 6u + x) * p.sums_point)), column);
+      column = fma(p.factors[y], vec4<f32>(load_sums(at + (x * 6u + y) * p.sums_point)), column);
     }
     columns[x] = column;
   }
