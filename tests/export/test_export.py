@@ -23,6 +23,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.two_tensor import TwoTensor
 
+from torch_webgpu.export._alive import alive
 from torch_webgpu.graphs._format import PROGRAM_KEY
 
 HERE = pathlib.Path(__file__).parent
@@ -1357,9 +1358,40 @@ def other_later(self, x):
     return self.linear(x) if is_first else x
 
 
+def hidden_in_a_tuple(self, x):
+    h, c = self.kept or (x * 0, x * 0)
+    self.kept = self.linear(x) + h, c + 1
+    return self.kept[0] * 1
+
+
+def counted_on_the_cpu(self, x):
+    self.kept = torch.tensor(0) if self.kept is None else self.kept + 1
+    return x * 2 if self.kept > 1 else x
+
+
+def empty_as_a_flag(self, x):
+    y = x if self.kept is None else x * 2
+    self.kept = torch.empty(0, 3, device=x.device)
+    return y
+
+
+def other_constant_later(self, x):
+    y = x if self.kept is None else x * self.kept
+    self.kept = torch.full((3,), 1.0 if self.kept is None else 2.0, device=x.device)
+    return y
+
+
+def last(self, x):
+    self.kept = x
+    return self.linear(x)
+
+
 @pytest.mark.parametrize(
     "forward",
-    [hidden, doubled, drawn, previous, alternating, other_later],
+    [
+        *(hidden, doubled, drawn, previous, alternating, other_later, hidden_in_a_tuple),
+        *(counted_on_the_cpu, empty_as_a_flag, other_constant_later),
+    ],
     ids=lambda f: f.__name__,
 )
 def test_attributes_that_calls_assign_and_read(forward, tmp_path):
@@ -1383,6 +1415,69 @@ def test_attributes_of_one_function_in_another(tmp_path):
     assert model.p == 0.1
 
 
+@pytest.mark.parametrize("names", ["abc", "cab", "bca"])
+def test_constants_of_other_functions_in_attributes(names, tmp_path):
+    """What an attribute holds is part of the state, not only that it holds a tensor."""
+    holder = WithState(None).to(DEVICE)
+
+    def assigns(number):
+        def function(x):
+            holder.kept = torch.full((3,), number, device=x.device)
+            return x + 1
+
+        return function
+
+    def reads(x):
+        return x * (torch.ones(3, device=x.device) if holder.kept is None else holder.kept)
+
+    known = {"a": assigns(1.0), "b": assigns(0.0), "c": reads}
+    functions, x = {name: known[name] for name in names}, {"x": torch.ones(3)}
+    with pytest.raises(RuntimeError, match=r"cannot export c: .* assigned to WithState\.kept"):
+        torch.webgpu.export(functions, dict.fromkeys(functions, x), tmp_path / "m.twg")
+    del functions["b"]
+    torch.webgpu.export(functions, dict.fromkeys(functions, x), tmp_path / "m.twg")
+
+
+def test_what_attributes_have_after_an_export(tmp_path):
+    """Also what another run cannot begin with."""
+    path, x = tmp_path / "m.twg", {"x": torch.ones(3)}
+
+    def changes(self, x):
+        self.removed, self.cleared = None, None
+        del self.removed
+        self.kept = {"last": (x, 2)}
+        self.other = object()
+        return self.linear(x)
+
+    model = WithState(changes).to(DEVICE)
+    model.removed, model.cleared = 5, torch.ones(2, device=DEVICE)
+    before = dict(vars(model))
+    torch.webgpu.export(model, x, path)
+    assert list(vars(model)) == list(before)
+    assert all(vars(model)[name] is value for name, value in before.items())
+    registers = WithState(lambda self, x: self.register_buffer("table", x * 2) or x).to(DEVICE)
+    with pytest.raises(RuntimeError, match=r"WithState\.table is assigned"):
+        torch.webgpu.export(registers, x, path)
+    assert not hasattr(registers, "table")
+
+
+def test_exports_do_not_add_up(tmp_path):
+    """An export that kept its tensors would be looked through by the next one."""
+    model, counts = nn.Linear(3, 3).to(DEVICE), []
+    for _ in range(3):
+        torch.webgpu.export(model, {"input": torch.ones(3)}, tmp_path / "m.twg")
+        counts.append(len(alive(torch.Tensor)))
+    assert counts[0] == counts[-1]
+
+
+def test_more_states_of_attributes_than_are_tried(tmp_path):
+    models = [WithState(last).to(DEVICE) for _ in range(7)]
+    functions = {f"call{k}": model for k, model in enumerate(models)}
+    inputs = {name: {"x": torch.ones(3)} for name in functions}
+    with pytest.warns(UserWarning, match="attributes of modules in more than 64 states"):
+        torch.webgpu.export(functions, inputs, tmp_path / "m.twg")
+
+
 def test_attributes_that_make_no_difference(tmp_path):
     """A cache of what is the same in each call, and what no later call reads."""
 
@@ -1396,12 +1491,25 @@ def test_attributes_that_make_no_difference(tmp_path):
             self.kept = torch.arange(6, device=x.device).float().cos()[3:]
         return self.linear(x) * self.kept
 
-    def last(self, x):
-        self.kept = x
-        return self.linear(x)
+    def cached_mask(self, x):
+        if self.kept is None:
+            self.kept = torch.arange(3, device=x.device).float().expand(2, 3)
+        return self.linear(x) * self.kept[:1][0]
+
+    def cached_row(self, x):
+        if self.kept is None:
+            self.kept = self.linear.weight.t()[1:]
+        return x * self.kept[0]
+
+    def total(self, x):
+        y = self.linear(x)
+        if self.kept is None:
+            self.kept = 0.0
+        self.kept += y.mean().detach()
+        return y
 
     path, x = tmp_path / "m.twg", torch.randn(3)
-    for forward in (cached, cached_view, last):
+    for forward in (cached, cached_view, cached_mask, cached_row, total, last):
         model = WithState(forward).to(DEVICE)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -1620,14 +1728,16 @@ def test_optimizers_and_states_that_do_not_fit(tmp_path):
     step = step_of(model, optimizer)
     path, x = tmp_path / "m.twg", {"x": torch.randn(8, 4)}
     step(torch.randn(8, 4).to(DEVICE))  # so that it has state
-    with pytest.raises(RuntimeError, match="AdamW is not among `state`, and counts its steps"):
+    with pytest.raises(RuntimeError, match="AdamW is not among `state`, and keeps the number"):
         torch.webgpu.export(step, x, path, state={"model": model})
 
     def extended(x):
         optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2, device=DEVICE))]})
         return step(x)
 
-    with pytest.raises(RuntimeError, match="AdamW gets another parameter group"):
+    with pytest.raises(
+        RuntimeError, match=r"parameter groups of the optimizer \(AdamW\) are others"
+    ):
         torch.webgpu.export(extended, x, path, state={"model": model, "optimizer": optimizer})
     assert len(optimizer.param_groups) == 1
     for state, text in (

@@ -8,6 +8,7 @@ assign to attributes of modules.
 """
 
 import contextlib
+import pickle
 import random
 import sys
 import warnings
@@ -17,14 +18,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import is_fake
-from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from torch_webgpu.export._alive import alive, leaves
+from torch_webgpu.export._attributes import (
+    Attribute,
+    Attributes,
+    Leaf,
+    kind_of,
+    tensors_of,
+    with_own_memory,
+)
 from torch_webgpu.export._flows import Flow, is_on_device, place_of
 from torch_webgpu.export._lines import KnownLineError, Line
-from torch_webgpu.export._values import Values, constant
+from torch_webgpu.export._values import Held, Values
 
 _MOST_NAMES = 4
 _MOST_STATES = 64
@@ -45,22 +53,18 @@ _PYTHON = (
 )
 
 
-# An attribute of a module.
-Attribute = tuple[int, str]
-
-
 class State(NamedTuple):
     """What calls have left in Python that was otherwise before the export."""
 
     gradients: Mapping[int, tuple[torch.Tensor, torch.Tensor | None]] = {}  # with their leaves
     required: Mapping[int, tuple[torch.Tensor, bool]] = {}  # requires_grad of leaves
     training: Mapping[int, tuple[nn.Module, bool]] = {}
-    attributes: Mapping[Attribute, tuple[nn.Module, Any]] = {}  # numbers, texts and tensors
+    attributes: Mapping[Attribute, tuple[nn.Module, Any]] = {}  # with their modules
     grad_mode: bool | None = None
 
     @property
     def key(self) -> Hashable:
-        """Equal for states in which functions run alike."""
+        """Equal for states in which functions run alike, but for what attributes hold."""
         numbers: dict[Hashable, int] = {}  # of memory that was made, which has no names
         return (
             frozenset(
@@ -69,13 +73,8 @@ class State(NamedTuple):
             ),
             frozenset((k, flag) for k, (_, flag) in self.required.items()),
             frozenset((k, flag) for k, (_, flag) in self.training.items()),
-            frozenset((k, _kind_of_value(x)) for k, (_, x) in self.attributes.items()),
             self.grad_mode,
         )
-
-
-def _kind_of_value(value: Any) -> Hashable:
-    return _kind(value, {}) if isinstance(value, torch.Tensor) else constant(value)
 
 
 def _sorted(gradients: Mapping[int, Any]) -> list[tuple[int, Any]]:
@@ -143,37 +142,24 @@ class _Leaf(NamedTuple):
     required: bool
 
 
-# Types whose values an attribute may have from call to call.
-_PLAIN = (bool, int, float, complex, str, type(None))
-
-
-def _is_assigned(value: Any, before: Any) -> bool:
-    """Whether an attribute has another number or text than before, or a tensor in its place."""
-    if value is before or not isinstance(before, _PLAIN):
-        return False
-    if isinstance(value, _PLAIN):
-        return constant(value) != constant(before)
-    return isinstance(value, torch.Tensor) and is_on_device(value)
-
-
 class _Module(NamedTuple):
     """A module before the export."""
 
     module: nn.Module
     training: bool
-    attributes: Mapping[str, Any]
+    attributes: Attributes
     buffers: Mapping[str, Any]
     # Buffers that lie on the CPU: a copy, and the version counter.
     on_host: Mapping[str, tuple[torch.Tensor, int]]
-    is_lazy: bool  # its first call makes another module of it
 
-    def assigned(self) -> Iterator[tuple[str, Any]]:
-        """The attributes that have other numbers or texts now, and those that have tensors in their
-        place."""
-        if not self.is_lazy:
-            for name, value in vars(self.module).items():
-                if name != "training" and _is_assigned(value, self.attributes.get(name)):
-                    yield name, value
+
+class _Origin(NamedTuple):
+    """Where the tensor of an attribute comes from."""
+
+    name: str  # of the function whose run has assigned it
+    state: State  # in which that run began
+    leaf: Leaf
+    held: Held | None  # what it holds then, if known
 
 
 def _state_dict(holder: Any) -> Any:
@@ -194,12 +180,11 @@ def _host_generators() -> dict[str, Hashable]:
     """The states of generators that are none of the device."""
     states: dict[str, Hashable] = {
         "Python's random": random.getstate(),
-        "torch's generator of the CPU": torch.default_generator.get_state().numpy().tobytes(),
+        "torch's generator of the CPU": bytes(torch.default_generator.get_state().tolist()),
     }
     numpy: Any = sys.modules.get("numpy.random")
     if numpy is not None:
-        kind, keys, *rest = numpy.get_state()
-        states["numpy.random"] = (kind, keys.tobytes(), *rest)
+        states["numpy.random"] = pickle.dumps(numpy.get_state(legacy=False))
     return states
 
 
@@ -221,10 +206,9 @@ class Calls:
             _Module(
                 module,
                 module.training,
-                dict(vars(module)),
+                Attributes.of(module),
                 dict(module._buffers),
                 {k: (x.clone(), x._version) for k, x in module._buffers.items() if _is_on_host(x)},
-                isinstance(module, LazyModuleMixin),
             )
             for module in alive(nn.Module)
             if {"training", "_buffers"} <= vars(module).keys()
@@ -236,18 +220,23 @@ class Calls:
             if isinstance(x, torch.Tensor)
         }
         self._grad_mode = torch.is_grad_enabled()
-        self._values: dict[Attribute, set[Hashable]] = {}  # that calls left
-        self._firsts: tuple[_First, ...] = ()
+        self._kinds: dict[Attribute, set[Hashable]] = {}  # of the values that calls left
+        self._origins: dict[Hashable, _Origin] = {}  # by the memory that attributes have in states
+        self._held: Mapping[Hashable, Held] = {}  # by attributes, at the end of a run
+        self._firsts: dict[str, _First] = {}
+        self._marked: dict[Hashable, Flow] = {}
         self._noticed: dict[str, None] = {}  # texts of warnings
         self._changing: set[Hashable] = set()  # memory that differs from call to call
         self._lasting = {place_of(x) for x in tensors if is_on_device(x)}
+        self._early: list[State] = []  # that the first runs leave
         self._reached: dict[Hashable, State] = {}
         self._last = State()  # at the end of the last run
         self._assigned: dict[Hashable, str] = {}  # attributes of modules, by their first tensors
 
     @contextlib.contextmanager
-    def run(self, state: State | None = None) -> Iterator[None]:
-        """A run of a function that begins in a state, without one as before the export."""
+    def run(self, name: str, state: State | None = None, known: bool = True) -> Iterator[None]:
+        """A run of a function that begins in a state, without one as before the export. What it
+        leaves is a state if it is `known`: other runs compute the same for other devices."""
         is_over = False
         try:
             if state is not None:
@@ -258,15 +247,61 @@ class Calls:
             is_over = True
             self._notice_draws(drawn)
         finally:
-            left = self._left()
+            left = self._left(name, state or State())
             assigned = self._restore()
         if is_over and assigned:
             raise RuntimeError(
                 f"cannot export: {assigned} is assigned. A file keeps what is changed in place, as "
                 "by copy_() or add_()"
             )
-        self._reached.setdefault(left.key, left)
         self._last = left
+        if known and self._firsts:
+            self._reach(left)
+        elif known:
+            self._early.append(left)
+
+    def close(self) -> None:
+        """Puts back the attributes of all modules, and lets go of everything: functions that were
+        run have references to this object."""
+        for one in self._modules:
+            one.attributes.restore_all()
+        self._modules.clear()
+        self._leaves.clear()
+        self._firsts = {}
+
+    def knows(self, flow: Flow) -> Flow:
+        """Is told what a run computed, before it is over."""
+        self._held = flow.attributes
+        return flow
+
+    def _reach(self, left: State) -> None:
+        found = {}
+        for attribute, (module, value) in left.attributes.items():
+            kinds = self._kinds.setdefault(attribute, set())
+            kinds.add(self._kind_of(attribute, value))
+            if len(kinds) <= _MOST_VALUES:
+                found[attribute] = module, value
+        state = left._replace(attributes=found)
+        self._reached.setdefault(self._key(state), state)
+
+    def _key(self, state: State) -> Hashable:
+        attributes = ((k, self._kind_of(k, x)) for k, (_, x) in state.attributes.items())
+        return state.key, frozenset(attributes)
+
+    def _kind_of(self, attribute: Attribute, value: Any) -> Hashable:
+        contents: dict[int, Hashable] = {}
+        for leaf, tensor in tensors_of(attribute, value):
+            held = self._origins[place_of(tensor)].held
+            if held is not None and self._is_constant(held):
+                contents[leaf[-1]] = held
+        return kind_of(value, contents)
+
+    def _is_constant(self, held: Held) -> bool:
+        """Whether it is the same in each call, as a table is that the first call computes."""
+        value, _ = held
+        sources = self.values.places_in([value])
+        changing = sources & (self._changing | self._origins.keys())
+        return not changing and not self.values.draws_in([value])
 
     def _apply(self, state: State) -> None:
         for leaf, required in state.required.values():
@@ -277,19 +312,20 @@ class Calls:
             module.training = training
         for (_, name), (module, value) in state.attributes.items():
             vars(module)[name] = value
+        self._held = {}
         if state.grad_mode is not None:
             torch.set_grad_enabled(state.grad_mode)
 
     def tensors_of_attributes(self) -> dict[Hashable, torch.Tensor]:
-        """Those that a run has assigned in place of other values so far."""
+        """Those that a run has assigned so far."""
         return {
-            (id(one.module), name): value
+            leaf: tensor
             for one in self._modules
-            for name, value in one.assigned()
-            if isinstance(value, torch.Tensor)
+            for attribute, value in one.attributes.assigned()
+            for leaf, tensor in tensors_of(attribute, value)
         }
 
-    def _left(self) -> State:
+    def _left(self, name: str, began: State) -> State:
         """The state at the end of a run."""
         gradients = {}
         for leaf in self._leaves:
@@ -309,24 +345,19 @@ class Calls:
                 for one in self._modules
                 if one.module.training != one.training
             },
-            self._attributes_left(),
+            self._attributes_left(name, began),
             None if torch.is_grad_enabled() == self._grad_mode else not self._grad_mode,
         )
 
-    def _attributes_left(self) -> dict[Attribute, tuple[nn.Module, Any]]:
-        """Tensors have memory of their own, so that what later calls read of them is known."""
+    def _attributes_left(self, name: str, began: State) -> dict[Attribute, tuple[nn.Module, Any]]:
         found = {}
         for one in self._modules:
-            for name, value in one.assigned():
-                key = id(one.module), name
-                values = self._values.setdefault(key, set())
-                values.add(_kind_of_value(value))
-                if len(values) > _MOST_VALUES:
-                    continue
-                if isinstance(value, torch.Tensor):
-                    layout = value.shape, value.stride()
-                    value = torch.empty_strided(*layout, dtype=value.dtype, device=value.device)
-                found[key] = one.module, value
+            for attribute, value in one.attributes.assigned():
+                own = with_own_memory(value)
+                for leaf, tensor in tensors_of(attribute, own):
+                    origin = _Origin(name, began, leaf, self._held.get(leaf))
+                    self._origins[place_of(tensor)] = origin
+                found[attribute] = one.module, own
         return found
 
     def _apart(
@@ -364,34 +395,35 @@ class Calls:
             if tensor.requires_grad != leaf.required and tensor.is_leaf:
                 tensor.requires_grad_(leaf.required)
         torch.set_grad_enabled(self._grad_mode)
-        for one in self._modules:
-            for name, _ in list(one.assigned()):
-                if name in one.attributes:
-                    vars(one.module)[name] = one.attributes[name]
-                else:
-                    del vars(one.module)[name]
-        for module, training, attributes, buffers, on_host, _ in self._modules:
+        for module, training, attributes, buffers, on_host in self._modules:
             for name, (content, version) in on_host.items():
                 buffer = buffers[name]
                 if buffer._version != version:
-                    with torch.no_grad():
-                        buffer.data.copy_(content)
+                    buffer.data.copy_(content)
                     self._noticed[
                         f"a call changes the buffer {type(module).__name__}.{name}, which a file "
                         "does not keep because it lies on the CPU"
                     ] = None
             if module.training != training:
                 module.training = training
-            # Tensors that a function assigns are those of its recording.
-            for name, value in list(vars(module).items()):
-                if isinstance(value, torch.Tensor) and value is not attributes.get(name):
-                    before = attributes.get(name)
-                    if isinstance(before, torch.Tensor) and is_on_device(before):
-                        self._assigned[place_of(before)] = f"{type(module).__name__}.{name}"
-                    if name in attributes:
-                        vars(module)[name] = attributes[name]
-                    else:
-                        del vars(module)[name]
+            assigned = attributes.registered() or assigned
+            names = {name for (_, name), _ in attributes.assigned()}
+            # Others, such as those whose sizes a call decides, are at least not those of a run.
+            others = {
+                name
+                for name, value in vars(module).items()
+                if isinstance(value, torch.Tensor) and value is not attributes.values.get(name)
+            }
+            for name in sorted(names | others):
+                before = attributes.values.get(name)
+                if isinstance(before, torch.Tensor) and is_on_device(before):
+                    self._assigned[place_of(before)] = f"{type(module).__name__}.{name}"
+                if name not in names and not attributes.is_lazy:
+                    self._noticed[
+                        f"a call assigns a tensor to {type(module).__name__}.{name}. Whether a "
+                        "later call reads it is not checked"
+                    ] = None
+            attributes.restore([*names, *others])
             for name, buffer in buffers.items():
                 if module._buffers.get(name) is not buffer:
                     module._buffers[name] = buffer
@@ -403,11 +435,13 @@ class Calls:
     def check(self, functions: Mapping[str, Traced]) -> None:
         """Raises RuntimeError if a later call of a function would compute something else than the
         first one."""
-        first = State().key
-        known = {name: _First(traced) for name, traced in functions.items()}
-        self._firsts = tuple(known.values())
+        known = {name: _First(name, traced) for name, traced in functions.items()}
+        self._firsts = known
         for traced in functions.values():
             self._changing |= traced.inputs | traced.flow.changed.keys()
+        for early_state in self._early:
+            self._reach(early_state)
+        first = self._key(State())
         for name, one in known.items():
             self._check_attributes(name, one.traced.flow)
             # Some functions were run several times, once for each recording. Of two further runs
@@ -419,6 +453,12 @@ class Calls:
         states = self._reached  # runs find more
         done: set[Hashable] = {first}
         while left := [key for key in states if key not in done]:
+            if len(done) > _MOST_STATES and any(each.attributes for each in states.values()):
+                self._noticed[
+                    f"calls leave attributes of modules in more than {_MOST_STATES} states. "
+                    "Whether a later call computes something else was tried in these only"
+                ] = None
+                break
             if len(done) > _MOST_STATES:
                 raise RuntimeError(
                     "cannot export: calls leave gradients and flags in more than "
@@ -428,7 +468,7 @@ class Calls:
             state = states[left[0]]
             for name, one in known.items():
                 own = {k: each for k, each in state.gradients.items() if k in one.concern}
-                part = state._replace(gradients=own).key
+                part = self._key(state._replace(gradients=own))
                 # Independent functions leave as many states as they have subsets.
                 if left[0] in early or part not in one.seen:
                     self._check(name, one, state)
@@ -439,8 +479,8 @@ class Calls:
 
     def _notice_counters(self) -> None:
         for one in self._modules:
-            for name in one.attributes:
-                if len(self._values.get((id(one.module), name), ())) > _MOST_VALUES:
+            for (module, name), kinds in self._kinds.items():
+                if module == id(one.module) and len(kinds) > _MOST_VALUES:
                     self._noticed[
                         f"{type(one.module).__name__}.{name} has another value after each call, "
                         "which a file does not keep. Whether a later call computes something else "
@@ -449,24 +489,23 @@ class Calls:
 
     def _notice_draws(self, before: Mapping[str, Hashable]) -> None:
         for name, state in _host_generators().items():
-            if state != before.get(name):
+            if name in before and state != before[name]:
                 self._noticed[
                     f"a call draws random numbers from {name}. What depends on them is the same in "
                     "each call of the file"
                 ] = None
 
     def _know_attributes(self, state: State, marked: bool) -> None:
-        """Tensors that are the same in each call are no state, such as those of a cache."""
-        tensors = {k: x for k, (_, x) in state.attributes.items() if isinstance(x, torch.Tensor)}
-        for first in self._firsts:
-            if not tensors.keys() & first.traced.flow.attributes.keys():
-                continue
-            flow = self._marked(first) if marked else first.traced.flow
-            for key in tensors.keys() & flow.attributes.keys():
-                value, layout = flow.attributes[key]
-                sources = self.values.places_in([value])
-                if not sources & self._changing and not self.values.draws_in([value]):
-                    self.values.known[place_of(tensors[key])] = value, layout
+        """Has the values of a run know what attributes hold that is the same in each call."""
+        for attribute, (_, value) in state.attributes.items():
+            for leaf, tensor in tensors_of(attribute, value):
+                origin = self._origins[place_of(tensor)]
+                held = origin.held
+                if held is not None and self._is_constant(held):
+                    if marked:
+                        held = self._marked_flow(origin.name, origin.state).attributes.get(leaf)
+                    if held is not None:
+                        self.values.known[place_of(tensor)] = held
 
     def _check_attributes(self, name: str, flow: Flow) -> None:
         """Raises RuntimeError if a module has a tensor as an attribute that calls read, and replace
@@ -503,7 +542,8 @@ class Calls:
             before = first.traced.flow
             if state != State() and first.traced.repeated:
                 # Commands differ. Operators may compute the same.
-                before, flow = self._marked(first), self._run(first, state, True)
+                before = self._marked_flow(first.name, State())
+                flow = self._marked_flow(first.name, state)
                 found = self._differences(before, flow, state)
             if found:
                 raise self._error(found, flow, state)
@@ -526,14 +566,16 @@ class Calls:
             )
         first.is_repeatable = True
 
-    def _marked(self, first: "_First") -> Flow:
-        if first.marked is None:
-            first.marked = self._run(first, State(), True)
-        return first.marked
+    def _marked_flow(self, name: str, state: State) -> Flow:
+        """What a function computes in a state, by operators."""
+        key = name, self._key(state)
+        if key not in self._marked:
+            self._marked[key] = self._run(self._firsts[name], state, True)
+        return self._marked[key]
 
     def _run(self, first: "_First", state: State, marked: bool = False) -> Flow:
         self._know_attributes(state, marked)
-        with self.run(state):
+        with self.run(first.name, state, known=not marked):
             return first.traced.again(marked)
 
     def _differences(self, one: Flow, other: Flow, state: State) -> list["_Difference"]:
@@ -543,6 +585,7 @@ class Calls:
             for name in {**one.outputs, **other.outputs}
         ]
         places = (one.changed.keys() | other.changed.keys()) - self._of_gradients(state)
+        places -= self._origins.keys()  # which are new in each state
         for place in places:
             before = self.values.before(place)
             values = (flow.changed.get(place, before) for flow in (one, other))
@@ -654,9 +697,9 @@ def _attribute_name(item: tuple[Attribute, tuple[nn.Module, Any]]) -> str:
 class _First:
     """The first call of a function."""
 
-    def __init__(self, traced: Traced) -> None:
+    def __init__(self, name: str, traced: Traced) -> None:
+        self.name = name
         self.traced = traced
-        self.marked: Flow | None = None  # what it computes, by operators
         self.is_repeatable = False  # whether a second run was found to compute the same
         self.concern: set[int] = set()  # the leaves whose gradients it may depend on
         self.seen: set[Hashable] = set()  # states of these, and of flags, in which it has run

@@ -132,11 +132,12 @@ def export(
         )
         recorded: dict[str, SavedFunction] = {}
         traced: dict[str, Traced] = {}
-        for name, function in functions.items():
-            recorded[name], traced[name] = _recorded(
-                name, function, samples[name], shapes[name], optimizers.values(), calls
-            )
-        calls.check(traced)
+        with contextlib.closing(calls):
+            for name, function in functions.items():
+                recorded[name], traced[name] = _recorded(
+                    name, function, samples[name], shapes[name], optimizers.values(), calls
+                )
+            calls.check(traced)
         rates = _rates(optimizers)
         saved = {name: _with_rates(name, one, rates) for name, one in recorded.items()}
         program = save_functions(path, saved, holders)
@@ -209,7 +210,7 @@ def _is_tensor(value: object) -> bool:
 
 def _inputs(name: str, function: Callable[..., Any], given: Any) -> Tensors:
     if not isinstance(given, Mapping):
-        if not isinstance(given, torch.Tensor | Sequence) or isinstance(given, str):
+        if not isinstance(given, torch.Tensor | Iterable) or isinstance(given, str):
             raise TypeError(
                 "example_inputs must be tensors by the names of arguments, or a sequence of "
                 f"tensors, not a {type(given).__name__}"
@@ -337,7 +338,7 @@ def _recorded(
         flows: list[Flow] = []
 
         def capture(target: _Target) -> Recording:
-            with calls.run():
+            with calls.run(name, known=not flows):
                 recording = _capture(name, function, inputs, target)
                 if not flows:
                     flows.append(flow_of_capture(recording))
@@ -345,9 +346,10 @@ def _recorded(
 
         def flow_of_capture(recording: Recording, marks: Marks | None = None) -> Flow:
             attributes = calls.tensors_of_attributes()
-            return of_capture(
+            flow = of_capture(
                 calls.values, recording.captured, recording.outputs, attributes, marks
             )
+            return calls.knows(flow)
 
         def again(marked: bool) -> Flow:
             if not marked:
@@ -377,7 +379,7 @@ def _recorded(
         with tracing():
             return flow_of(calls.values, function, inputs, shapes, _outputs)
 
-    with calls.run(), tracing():
+    with calls.run(name), tracing():
         made = compiled(calls.values, function, inputs, shapes, _outputs)
     with _explained(name):
         recordings = _recordings(lambda target: _sized_capture(made, target))
@@ -465,8 +467,8 @@ def _no_assigned_options(
         for one in updaters
         for group in one.param_groups
     ]
-    counts = [(one, len(one.param_groups)) for one in updaters]
-    stepped, assigned, extended = "", "", ""
+    groups = [(one, list(one.param_groups)) for one in updaters]
+    stepped, assigned, regrouped = "", "", ""
     try:
         yield
     finally:
@@ -487,15 +489,15 @@ def _no_assigned_options(
                 assigned = f"the option {changed[0]!r} of {name}"
                 group.clear()
                 group.update(before)
-        for one, count in counts:
-            if len(one.param_groups) != count:
-                del one.param_groups[count:]
-                extended = type(one).__name__
-        # In place of what a step then raises.
-        if extended:
+        for one, before_call in groups:
+            if [id(group) for group in one.param_groups] != [id(group) for group in before_call]:
+                one.param_groups[:] = before_call
+                regrouped = type(one).__name__
+        # Also in place of what a step then raises, but of no other error of the function.
+        if regrouped and isinstance(sys.exc_info()[1], RuntimeError | None):
             raise RuntimeError(
-                f"a {extended} gets another parameter group, which each call would add again. Add "
-                "it before the export"
+                f"cannot export: the parameter groups of the optimizer ({regrouped}) are others at "
+                "the end of a call. Change them before the export"
             )
     advice = "give what it is to each call, of a learning rate as its input `lr`"
     if stepped:
@@ -535,8 +537,8 @@ def _no_first_steps() -> Iterator[None]:
         counts_on_host = all(group.get("capturable") is False for group in optimizer.param_groups)
         if counts_on_host and optimizer in lasting:  # those among `state` were prepared
             raise RuntimeError(
-                f"this {type(optimizer).__name__} is not among `state`, and counts its steps in "
-                "Python, so that each call would be its first step: pass "
+                f"this {type(optimizer).__name__} is not among `state`, and keeps the number of "
+                "its steps on the CPU, so that each call would take the same one: pass "
                 "state={'optimizer': optimizer}"
             )
         known[optimizer] = {p for p, state in optimizer.state.items() if state}

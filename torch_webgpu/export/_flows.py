@@ -52,13 +52,22 @@ def is_on_device(value: Any) -> bool:
     )
 
 
+def is_plain_tensor(value: Any) -> bool:
+    """Whether it is a strided tensor with memory, on the device or the CPU."""
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout != torch.strided:
+        return False
+    if value.numel() > 0 and value.device.type == "webgpu":
+        return is_on_device(value)
+    return value.device.type in ("cpu", "webgpu") and not torch._is_functional_tensor(value)
+
+
 class Flow(NamedTuple):
     """What a call does. Places are memory, that of a tensor with all its views."""
 
     outputs: Mapping[str, int]  # values
     changed: Mapping[Hashable, int]  # what lasts, by place: its value after the call
     lines: Mapping[int, Line | None]  # by value
-    attributes: Mapping[Hashable, Held] = {}  # what tensors hold that the call has assigned
+    attributes: Mapping[Hashable, Held] = {}  # the memory of tensors that the call has assigned
 
 
 def _flow(memory: Memory, outputs: Mapping[str, Any], made: frozenset[Hashable]) -> Flow:
@@ -75,7 +84,7 @@ def _flow(memory: Memory, outputs: Mapping[str, Any], made: frozenset[Hashable])
     return Flow(found, changed, memory.lines)
 
 
-def _layout(tensor: torch.Tensor) -> Layout:
+def layout_of(tensor: torch.Tensor) -> Layout:
     def sizes(numbers: Sequence[Any]) -> tuple[Hashable, ...]:
         return tuple(n if isinstance(n, int) else str(n) for n in numbers)
 
@@ -90,7 +99,7 @@ def _has_all(tensor: torch.Tensor) -> bool:
     return is_all and torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
 
 
-def _unchanging(value: Any) -> Hashable:
+def unchanging(value: Any) -> Hashable:
     """What is no memory of the device as a label."""
     if not isinstance(value, torch.Tensor):
         return constant(value)
@@ -172,8 +181,8 @@ def _is_plain(value: Any) -> bool:
 
 def _operand(value: Any) -> Any:
     if not is_on_device(value):
-        return _unchanging(value)
-    return View(_C.allocation_of(value), _layout(value), _has_all(value))
+        return unchanging(value)
+    return View(_C.allocation_of(value), layout_of(value), _has_all(value))
 
 
 def _read(schema: Any, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:
@@ -227,13 +236,7 @@ def of_capture(
         for command in commands:
             _execute(memory, listing, places, command, line)
     flow = _flow(memory, {name: _operand(x) for name, x in outputs.items()}, made)
-    held: dict[Hashable, Held] = {}
-    for key, tensor in attributes.items():
-        operand = _operand(tensor)
-        # Another tensor will hold it, from its start.
-        layout = operand.layout._replace(offset=0)
-        is_moved = layout != operand.layout or not operand.whole
-        held[key] = (memory.content(operand), layout) if is_moved else memory.at(operand.place)
+    held = {key: memory.at(_C.allocation_of(tensor)) for key, tensor in attributes.items()}
     return flow._replace(attributes=held)
 
 
@@ -360,13 +363,13 @@ class _Graph:
         owner = self._owners.get(value, value)
         known = self._tensors.get(owner)
         if known is not None and owner in self._lifted:
-            return "lifted", _unchanging(known.cpu())
+            return "lifted", unchanging(known.cpu())
         if known is not None and not is_on_device(known):
-            return _unchanging(known)
+            return unchanging(known)
         found = self._tensors.get(value, value.meta.get("val"))
         if not isinstance(found, torch.Tensor):  # a size, or what is computed from some
             return "size", str(found)
-        return View(self._place(value), _layout(found), self._has_all(value, owner))
+        return View(self._place(value), layout_of(found), self._has_all(value, owner))
 
     def _has_all(self, node: fx.Node, owner: fx.Node) -> bool:
         if owner in self._tensors and not _has_all(self._tensors[owner]):
@@ -377,7 +380,7 @@ class _Graph:
         whole = self._tensors.get(owner, owner.meta.get("val"))
         if not isinstance(view, torch.Tensor) or not isinstance(whole, torch.Tensor):
             return False
-        layouts = _layout(view), _layout(whole)
+        layouts = layout_of(view), layout_of(whole)
         if layouts[0] == layouts[1]:
             return True
         in_order = all(layout.is_contiguous and layout.offset == 0 for layout in layouts)
@@ -402,11 +405,11 @@ class _Graph:
     def _results(self, node: fx.Node) -> list[Any]:
         found = node.meta.get("val")
         if isinstance(found, torch.Tensor):
-            return [View(node, _layout(found), True)]
+            return [View(node, layout_of(found), True)]
         if not isinstance(found, (list, tuple)):
             return []
         views = [
-            View((node, k), _layout(x), True) if isinstance(x, torch.Tensor) else constant(x)
+            View((node, k), layout_of(x), True) if isinstance(x, torch.Tensor) else constant(x)
             for k, x in enumerate(found)
         ]
         return [views] if isinstance(found, list) else list(views)

@@ -2,9 +2,8 @@
 
 /** Waits shorter than this are left alone. */
 const PATIENCE_MS = 4;
-/** A turn of the event loop sleeps for this part of the time waited so far, */
+/** A turn of the event loop sleeps for this part of the time waited so far, up to MOST_MS. */
 const PART = 1 / 16;
-/** and at most so long. */
 const MOST_MS = 1;
 
 type Immediate = (turn: () => void) => unknown;
@@ -20,6 +19,22 @@ function immediateOfNode(): Immediate | undefined {
   return isNode ? scope.setImmediate : undefined;
 }
 
+/** All waits share one turn, so that the loop sleeps once. */
+let waits = 0;
+let since = 0;
+let isTurning = false;
+let never: Int32Array<SharedArrayBuffer> | undefined;
+
+function rest(immediate: Immediate): void {
+  if (waits === 0) {
+    isTurning = false;
+    return;
+  }
+  never ??= new Int32Array(new SharedArrayBuffer(4));
+  Atomics.wait(never, 0, 0, Math.min((performance.now() - since) * PART, MOST_MS));
+  immediate(() => rest(immediate));
+}
+
 /**
  * What `work`, which a device does, gives. In Node the package `webgpu` asks the device in each turn
  * of the event loop whether it is done, and so keeps a core busy, which an adapter that computes on
@@ -30,21 +45,20 @@ export async function finished<T>(device: GPUDevice, work: Promise<T>): Promise<
   if (immediate === undefined || device.adapterInfo?.isFallbackAdapter !== true) {
     return work;
   }
-  let isDone = false;
-  const never = new Int32Array(new SharedArrayBuffer(4));
-  const start = performance.now();
-  const turn = () => {
-    if (!isDone) {
-      const waited = performance.now() - start;
-      Atomics.wait(never, 0, 0, Math.min(waited * PART, MOST_MS));
-      immediate(turn);
+  if (waits === 0) {
+    since = performance.now();
+  }
+  waits += 1;
+  const timer = setTimeout(() => {
+    if (!isTurning) {
+      isTurning = true;
+      rest(immediate);
     }
-  };
-  const timer = setTimeout(turn, PATIENCE_MS);
+  }, PATIENCE_MS);
   try {
     return await work;
   } finally {
-    isDone = true;
+    waits -= 1;
     clearTimeout(timer);
   }
 }

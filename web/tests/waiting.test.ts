@@ -39,3 +39,21 @@ test("a wait passes on results and errors, and nothing turns afterwards", async 
   }
   expect(performance.now() - start).toBeLessThan(100);
 });
+
+test("many waits sleep once in a turn", async () => {
+  const device = { adapterInfo: { isFallbackAdapter: true } } as GPUDevice;
+  const end = performance.now() + 200;
+  let turns = 0;
+  const count = () => {
+    turns += 1;
+    if (performance.now() < end) {
+      setImmediate(count);
+    }
+  };
+  count();
+  const waits = Array.from({ length: 100 }, () =>
+    finished(device, new Promise((resolve) => setTimeout(resolve, 200))),
+  );
+  await Promise.all(waits);
+  expect(turns).toBeGreaterThan(20);
+});
