@@ -257,6 +257,46 @@ def test_dynamic_sizes():
         assert_equal(compiled(*args), program(*args), **TOLERANCES[torch.float32])
 
 
+def of_places(count, factor=1):
+    return torch.arange(count, device=DEVICE) * factor
+
+
+# By name: functions of a product, or of a convolution's image, and of the places of elements.
+OF_PLACES = {
+    "column": lambda y: y + of_places(y.shape[-1]),
+    "row": lambda y: y * of_places(y.shape[-2])[:, None],
+    "triangle": torch.tril,
+    "mask": lambda y: y.masked_fill(of_places(y.shape[-1]) > of_places(y.shape[-2])[:, None], 0),
+    "wide": lambda y: y + of_places(y.shape[-1], 2**31),
+    "from_wide": lambda y: y + of_places(y.shape[-1], 2**31) // 2**29,
+    "wraps": lambda y: y + of_places(y.shape[-1], 2**31) * of_places(y.shape[-2], 2**32)[:, None],
+}
+
+
+@pytest.mark.parametrize("name", OF_PLACES)
+@pytest.mark.parametrize("dynamic", [False, None, True])
+def test_places_of_elements(name, dynamic):
+    function = OF_PLACES[name]
+    compiled = compile(lambda x: function(x @ x), dynamic=dynamic)
+    for size in (8, 9, 17):
+        for shape in ((size, size), (3, size, size)):
+            x = randn(*shape)
+            tolerances = TOLERANCES[torch.float32]
+            assert_equal(compiled(x), function(x @ x), **tolerances)
+
+
+@pytest.mark.parametrize("name", OF_PLACES)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_places_of_positions(name, dynamic):
+    function, weight = OF_PLACES[name], randn(4, 3, 3, 3)
+    check(
+        lambda x: function(F.conv2d(x, weight)),
+        randn(2, 3, 10, 12),
+        dynamic=dynamic,
+        tolerances=TOLERANCES[torch.float32],
+    )
+
+
 def test_dynamic_numbers_that_follow():
     """They are no operands of a product's kernel."""
 

@@ -16,10 +16,9 @@ from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from torch_webgpu.inductor import tables
 from torch_webgpu.inductor.choices import DTYPES, Product
 from torch_webgpu.inductor.overrides import KnownNumbers, WgslOverrides
-from torch_webgpu.inductor.printer import index_text
+from torch_webgpu.inductor.printer import index_text, indices_below
 
 _OPERANDS = ("e", "f", "g", "h", "i")
 _PLACE = ("batch", "row", "column")  # in the kernels, of matrices and of batches of them
@@ -135,18 +134,17 @@ class Epilogue(KnownNumbers, Kernel):
         return expr
 
     def index_to_str(self, expr: sympy.Expr) -> str:
-        text = index_text(expr)
-        places = dict(zip(map(str, self.indices), _PLACE[-len(self.indices) :], strict=True))
-        used = {name: f"bitcast<i32>({place})" for name, place in places.items()}
-        return tables.substitute(text, used)
+        return index_text(self.rename_indexing(expr))
 
     def rename_indexing(self, index: Any) -> Any:
-        """The same: a product's kernel has no arguments for sizes."""
-        return index
+        """With the kernel's names of places. It has no arguments for sizes."""
+        texts = [f"bitcast<i32>({place})" for place in _PLACE[-len(self.indices) :]]
+        names = [sympy.Symbol(text, integer=True, nonnegative=True) for text in texts]
+        return index.xreplace(dict(zip(self.indices, names, strict=True)))
 
     def symbol_ranges(self, expr: sympy.Expr) -> dict[sympy.Symbol, ValueRanges[Any]]:
         return {
-            index: ValueRanges(0, size - 1)
+            index: indices_below(size)
             for index, size in zip(self.indices, self.sizes, strict=True)
             if index in expr.free_symbols
         }

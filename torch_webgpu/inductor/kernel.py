@@ -46,6 +46,7 @@ from torch_webgpu.inductor.printer import (
     high_word,
     host_numbers,
     index_text,
+    indices_below,
     is_integer,
     low_word,
 )
@@ -411,15 +412,13 @@ class WgslKernel(KnownNumbers, SIMDKernel):
         self.compute.writeline(f"if (!({cond})) {{ complain({code}, 0, 0); }}")
 
     def symbol_ranges(self, expr: sympy.Expr) -> dict[sympy.Symbol, ValueRanges[Any]]:
-        """What the symbols of an index may be. Launches check that no size passes 31 bits."""
+        """What the symbols of an index may be."""
         ranges = {}
         for symbol in expr.free_symbols:
             entry = self.range_tree_nodes.get(symbol)
-            length = entry.length if entry is not None else None
-            most = int(length) - 1 if isinstance(length, sympy.Integer) else (1 << 31) - 1
             is_size = symbol_is_type(symbol, (SymT.SIZE, SymT.PRECOMPUTED_SIZE))
-            least = 0 if entry is not None or is_size else -(1 << 31)
-            ranges[symbol] = ValueRanges(least, max(most, 0))
+            number = ValueRanges(0 if is_size else -(1 << 31), (1 << 31) - 1)
+            ranges[symbol] = number if entry is None else indices_below(entry.length)
         return ranges
 
     # ---- Stores ----

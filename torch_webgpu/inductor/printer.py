@@ -69,6 +69,12 @@ def _computes_reals(expr: sympy.Expr) -> bool:
 _INDICES = ValueRanges(-(1 << 31), (1 << 31) - 1)
 
 
+def indices_below(size: Any) -> ValueRanges[Any]:
+    """What an index of a dimension may be. Launches check that no size passes 31 bits."""
+    most = int(size) - 1 if isinstance(size, (int, sympy.Integer)) else _INDICES.upper
+    return ValueRanges(0, max(most, 0))
+
+
 def may_change(
     expr: Any, dtype: torch.dtype, ranges: Mapping[sympy.Symbol, ValueRanges[Any]]
 ) -> bool:
