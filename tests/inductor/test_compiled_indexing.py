@@ -247,6 +247,17 @@ def test_numbers_of_other_types_where_a_mask_is_set(dtype):
             assert torch.equal(one.cpu(), other)
 
 
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_values_of_other_types_are_not_put(accumulate):
+    """Only a number on the CPU is converted, and only where a mask is set."""
+    n, value = torch.arange(6, device=DEVICE), torch.tensor(2.5)
+    cases = [(n > 3, value.to(DEVICE)), (n[:2], value), (n[:2], value.to(DEVICE).expand(2))]
+    for index, values in cases:
+        compiled = compile(lambda n, i, v: n.index_put((i,), v, accumulate=accumulate))
+        with pytest.raises(RuntimeError, match="dtypes match"):
+            compiled(n, index, values)
+
+
 # By name: functions of a computed tensor and of rows, which read the tensor that they change.
 OF_THEMSELVES = {
     "index_add": lambda y, rows: y.index_add(0, rows, y),

@@ -1,8 +1,10 @@
 """Pointwise kernels: fusion over strides and broadcasts, dtypes, words shared by elements."""
 
+import math
+
 import pytest
 import torch
-from compiled import DEVICE, assert_equal, check, compile, dispatches
+from compiled import DEVICE, assert_equal, check, compile, dispatches, tensors
 from torch.utils._pytree import tree_leaves
 
 from torch_webgpu import wgsl
@@ -466,13 +468,87 @@ def test_floats_divided_and_rounded_down(dtype):
     check(divide_integers, torch.arange(-12, 12, device=DEVICE), b[:1].to(DEVICE), exact=True)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32], ids=str)
+def test_numbers_divided_and_rounded_down(dtype, dynamic):
+    """Numbers, also such that the type of the tensor does not have, are dividends and divisors."""
+    x = torch.tensor([1, -2, 3000, 7, -1], dtype=dtype, device=DEVICE)
+    if dtype.is_floating_point:
+        x = torch.cat([x, x * 0.1, x * 0])
+    for n in (1.0, 2, 0.0, -0.0, 5.5, True, float("inf"), 1e6, 1e39):
+        if not dtype.is_floating_point and not isinstance(n, float):
+            continue
+        if dynamic and math.copysign(1, n) < 0:
+            continue  # PyTorch takes the argument for the number 0
+        check(lambda x, n=n: (n // x, x // n), x, exact=True, dynamic=dynamic)
+    compiled = compile(lambda x, n: (n // x, x // n), dynamic=dynamic)
+    for n in (7.5, 9.25):
+        assert_equal(compiled(x, n), (n // x, x // n), rtol=0, atol=0)
+
+
+# By name: functions of a tensor and a zero.
+OF_ZERO = {
+    "mul": lambda x, zero: (x * zero, zero * x),
+    "div": lambda x, zero: x / zero,
+    "add": lambda x, zero: x + zero if math.copysign(1, zero) < 0 else x - zero,
+    "where": lambda x, zero: (torch.where(x > 0, zero, x), torch.where(x > 1, x, zero)),
+    "both": lambda x, zero: torch.where(x > 1, zero, -zero),
+    "masked_fill": lambda x, zero: x.masked_fill(x > 0, zero),
+    "pad": lambda x, zero: torch.nn.functional.pad(x, (1, 1), value=zero),
+    "full": torch.full_like,
+    "remainder": lambda x, zero: torch.remainder(zero, x),
+}
+
+
+@pytest.mark.parametrize("name", OF_ZERO)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_zeros_have_signs(name, dtype):
+    numbers = [1.5, -2, 0, -0.0, float("inf"), float("-inf"), float("nan")]
+    x = torch.tensor(numbers, dtype=dtype, device=DEVICE)
+    for zero in (-0.0, 0.0):
+        expected = tensors(OF_ZERO[name](x, zero))
+        actual = tensors(compile(lambda x, zero=zero: OF_ZERO[name](x, zero))(x))
+        assert_equal(actual, expected, rtol=0, atol=0)
+        for one, other in zip(actual, expected, strict=True):
+            is_number = ~other.cpu().isnan()
+            assert torch.equal(one.cpu().signbit()[is_number], other.cpu().signbit()[is_number])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_operands_that_halves_do_not_have(dtype):
+    """They are infinite."""
+
+    def compute(x, n):
+        comparisons = x < n, x > n, x == n, x != n
+        return *comparisons, x.fmod(n), x.remainder(n), x + n, n - x, x * n, x / n, n / x, n**x
+
+    x = torch.tensor([1.5, -2, 3000, 0.1, float("inf"), float("-inf")], dtype=dtype, device=DEVICE)
+    for n in (1e6, 1e39):
+        check(lambda x, n=n: compute(x, n), x)
+        check(lambda x, n=n: compute(x, -n)[:-1], x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_exponents_beyond_float32(dtype):
+    """Of halves they raise, as in eager mode."""
+    x = torch.tensor([0.5, 1, 2, 3], dtype=dtype, device=DEVICE)
+    for n in (1e39, -1e39):
+        if dtype == torch.float32:
+            check(lambda x, n=n: x**n, x)
+        else:
+            for function in (lambda x, n=n: x**n, compile(lambda x, n=n: x**n)):
+                with pytest.raises(RuntimeError, match="without overflow"):
+                    function(x)
+
+
 def test_factors_of_floats_that_are_arguments():
     """PyTorch makes a tensor of such a number, and loses its factor."""
     x = torch.arange(5.0, device=DEVICE)
 
     def add(x, n):
-        return torch.add(x, n, alpha=2), torch.sub(x, n, alpha=3), x // n
+        return torch.add(x, n, alpha=2), torch.sub(x, n, alpha=3), torch.rsub(x, n, alpha=3), x // n
 
-    compiled = compile(add, dynamic=True)
-    for n in (2.5, 0.25, -0.75):
-        assert_equal(compiled(x, n), add(x, n))
+    for tensor in (x, x.half(), x.int(), x[2]):
+        compiled = compile(add, dynamic=True)
+        for n in (2.5, 0.25, -0.75):
+            assert_equal(compiled(tensor, n), add(tensor, n))

@@ -96,6 +96,7 @@ def apply() -> None:
         lowering.lowerings[op] = functools.partial(_any, lowering.lowerings[op])
     _keep_indices_of_triangles()
     _fill_from_host(decomposition.decompositions)
+    _check_types_of_put(decomposition.decompositions)
     _divide_from_remainder(decomposition.decompositions)
     scalars.install(decomposition.decompositions)
     _replace(lowering, "get_constant_value", _constant_divisor)
@@ -216,11 +217,38 @@ def _fill_from_host(table: dict[Any, Callable[..., Any]]) -> None:
     table[op] = decomposed
 
 
+def _check_types_of_put(table: dict[Any, Callable[..., Any]]) -> None:
+    """`index_put` takes values of the tensor's type only, as in eager mode. Inductor converts them.
+    One number on the CPU may have any type where a single mask tells its places."""
+    op = torch.ops.aten.index_put.default
+    original = table.get(op)
+
+    def decomposed(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+        if x.device.type == "webgpu" and values.dtype != x.dtype:
+            given = [index for index in indices if index is not None]
+            is_mask = len(given) == 1 and given[0].dtype in (torch.bool, torch.uint8)
+            is_number = values.device.type == "cpu" and values.numel() == 1 and not accumulate
+            torch._check(
+                is_mask and is_number,
+                lambda: (
+                    "Index put requires the source and destination dtypes match, got "
+                    f"{x.dtype} for the destination and {values.dtype} for the source."
+                ),
+            )
+        return NotImplemented if original is None else original(x, indices, values, accumulate)
+
+    table[op] = decomposed
+
+
 def _divide_from_remainder(table: dict[Any, Callable[..., Any]]) -> None:
     """Quotients of floats that are rounded down: Inductor rounds the rounded quotient, so that
     1.0 // 0.1 is 10. Eager mode divides what the remainder leaves, and has 9."""
     op = torch.ops.aten.div.Tensor_mode
     original = table.get(op)
+
+    def element(number: Any, like: Any) -> Any:
+        # As a product it is infinite if it is beyond float32. new_full would refuse it.
+        return like.new_ones(()) * number
 
     def decomposed(a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
         tensors = [x for x in (a, b) if isinstance(x, torch.Tensor)]
@@ -231,11 +259,11 @@ def _divide_from_remainder(table: dict[Any, Callable[..., Any]]) -> None:
                 NotImplemented if original is None else original(a, b, rounding_mode=rounding_mode)
             )
         # Halves are divided as floats.
-        a = a.to(torch.float32)
-        if isinstance(b, (torch.SymInt, torch.SymFloat)):
-            b = a.new_full((), b)
-        elif isinstance(b, torch.Tensor):
-            b = b.to(torch.float32)
+        a, b = (x.to(torch.float32) if isinstance(x, torch.Tensor) else x for x in (a, b))
+        if not isinstance(a, torch.Tensor):
+            a = element(a, b)
+        elif isinstance(b, (torch.SymInt, torch.SymFloat)):
+            b = element(b, a)
         remainder = torch.fmod(a, b)
         quotient = (a - remainder) / b
         is_below = (remainder != 0) & ((remainder < 0) != (b < 0))
@@ -244,7 +272,7 @@ def _divide_from_remainder(table: dict[Any, Callable[..., Any]]) -> None:
         floored = torch.where(quotient - floored > 0.5, floored + 1, floored)
         zero = torch.copysign(torch.zeros_like(quotient), a / b)
         result = torch.where(quotient != 0, floored, zero)
-        # Else the remainder is NaN.
+        # The remainder of a division by 0 is NaN, the quotient need not be.
         is_zero = b == 0
         if isinstance(is_zero, torch.Tensor):
             result = torch.where(is_zero, a / b, result)
@@ -376,8 +404,8 @@ def _propagate_sympy(
 
 
 def _truncated_range(original: Callable[..., Any], a: Any, b: Any) -> Any:
-    """Inductor's function computes with floats, which are rounded and cannot be divided as integers
-    are."""
+    """The range of a quotient of integers. Inductor's function divides the ends of the ranges as
+    floats: large ones are rounded, and raise where it then asks for an integer quotient."""
     from torch._inductor.virtualized import V
 
     if "webgpu" not in V.graph.device_types:
@@ -536,8 +564,9 @@ def _num_splits(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     norm of batches sums over. Then neighbours in a part are not known as such, so that nothing
     moves as vectors. Here each part is all of the inner dimensions, if parts are long enough.
 
-    Split -1 stands for the parts of a reduction that the operand reads the result of. They are a
-    guess from usual sizes, and may be one part only."""
+    Split -1 means: the operand reads the result of a reduction that was done in parts, so divide
+    this one into as many. Inductor chose those parts by usual sizes, without a guard. So this is
+    done only where the rows are as long for all sizes; else it chooses without the operand."""
     from torch._inductor.ir import ReductionHint
 
     hint, split = original(*args, **kwargs)
@@ -553,8 +582,8 @@ def _num_splits(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _has_parts_of_operand(asked: dict[str, Any]) -> bool:
-    """Whether a row is, for all sizes, as long as one that its operand reads the sums of, and was
-    summed in parts."""
+    """Whether the reduction that the operand reads was done in more than one part, over rows that
+    for all sizes are as long as those of this reduction."""
     from torch._inductor.ir import FlexibleLayout, extract_input_node_reduction_ranges
     from torch._inductor.utils import sympy_product
     from torch._inductor.virtualized import V
@@ -647,8 +676,9 @@ def _constant_divisor(original: Callable[..., Any], x: Any) -> Any:
 def _put_at(
     original: Callable[..., Any], self: Any, indices: Any, values: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """What is read of the tensor itself has the elements from before. Inductor stores values for
-    that which are computed from it, but not indices, and no part of the tensor."""
+    """Indices and values that are read from the tensor have its elements from before the change, so
+    they are stored first. Inductor does so only for values that are computed from the tensor, not
+    for values that are a part of it, nor for indices."""
     from torch._inductor.ir import try_get_name
     from torch._inductor.lowering import clone
 
@@ -672,7 +702,8 @@ def _put_at(
 def _put_where(
     original: Callable[..., Any], self: Any, indices: Any, value: Any, accumulate: Any
 ) -> Any:
-    """The result would have the type that the tensor and the value have in common."""
+    """Converts the value to the tensor's type first. Inductor selects between the two as they are,
+    and its result has the type that they have in common."""
     from torch._inductor.lowering import to_dtype
 
     if _is_on_device(self):

@@ -34,7 +34,8 @@ _BOUNDED = frozenset(
     {"add", "sub", "mul", "neg", "abs", "square", "minimum", "maximum", "bitwise_and"}
 )
 _RANGES = ValueRangeAnalysis()
-# Dynamic sizes that indices are computed from: small multiples of them have 32 bits.
+# Dynamic sizes are taken to be at most this, so that sums and small multiples of them count as 32
+# bits.
 _USUAL_SIZE = 1 << 28
 
 
@@ -98,6 +99,7 @@ class KnownNumbers:
         super().__init__(*args, **kwargs)
         self.half_numbers: dict[str, float] = {}  # as a half type holds them
         self.finite_numbers: set[str] = set()
+        self.zeros: set[str] = set()
         # Variables that are the maximum of another one and a finite constant.
         self.raised: dict[str, tuple[str, str]] = {}
 
@@ -178,6 +180,8 @@ class WgslOverrides(DefaultHandler):
             else:
                 variable = emit(text, dtype)
             V.kernel.finite_numbers.add(str(variable))
+            if value == 0:
+                V.kernel.zeros.add(str(variable))
             return variable
         if registers.is_integer_type(dtype):
             return emit(text, dtype, bounds_of(value, dtype))
@@ -255,6 +259,18 @@ class WgslOverrides(DefaultHandler):
             return emit(f"select(nan_f(), 0.0, is_finite_f({a}))", a.dtype)
         return self._default("sub", (a, b), {})
 
+    def mul(self, a: Any, b: Any) -> CSEVariable:
+        # Drivers would fold a product with 0 to 0, of whatever sign, also one of infinity.
+        if str(a) in V.kernel.zeros:
+            a, b = b, a
+        dtype = promote_types([a, b])
+        if str(b) not in V.kernel.zeros or registers.kind_of(dtype) != "f":
+            return self._default("mul", (a, b), {})
+        x = as_register(a, dtype)
+        zero = f"copysign_f(0.0, {x})"
+        signed = f"select({zero}, neg_f({zero}), signbit_f({b}))"
+        return emit(f"select(nan_f(), {signed}, is_finite_f({x}))", dtype)
+
     def frexp(self, x: CSEVariable) -> tuple[CSEVariable, CSEVariable]:
         return (
             emit(f"frexp_mantissa_f({x})", torch.float32),
@@ -302,7 +318,7 @@ class WgslOverrides(DefaultHandler):
     # ---- Indices ----
 
     def index_expr(self, expr: sympy.Expr, dtype: torch.dtype) -> CSEVariable:
-        # An index may be computed from larger numbers.
+        # An index may be computed from larger numbers, which 32 bits would cut.
         is_wide = isinstance(expr, sympy.Expr) and not _fits_32_bits(expr, _USUAL_SIZE)
         is_wide = is_wide and dtype == torch.int64 and is_integer(expr)
         if not _INDICES_ARE_APART or is_wide:
@@ -369,8 +385,8 @@ def _random_words(seed: CSEVariable, offset: Any) -> CSEVariable:
 
 
 def _fits_32_bits(expr: sympy.Expr, most: int = (1 << 31) - 1) -> bool:
-    """Whether a value, and each one that it is computed from, is below 2^31 for all sizes and
-    indices below it, which launches check, or for those up to `most`."""
+    """Whether a value, and each one that it is computed from, fits an int32 for all sizes and
+    indices up to `most`. By default that is 2^31 - 1, and launches check that none is larger."""
     ranges = V.kernel.symbol_ranges(expr)
     for symbol, bounds in ranges.items():
         if bounds.upper == (1 << 31) - 1:

@@ -147,6 +147,8 @@ def _float_literal(value: float) -> str:
         return "nan_f()"
     if abs(value) >= _ROUNDS_TO_INFINITY:
         return "inf_f()" if value > 0 else "(-inf_f())"
+    if value == 0 and math.copysign(1, value) < 0:
+        return "neg_f(0.0f)"  # compilers may take the constants 0.0 and -0.0 for one
     rounded = nearest_f32(value)
     text = f"{rounded!r}f"
     return f"({text})" if text.startswith("-") else text

@@ -1,9 +1,10 @@
 """Numbers that operators convert to a tensor's type: what does not fit raises, as in eager mode.
 
 Inductor wraps such a number, or makes it infinite. Eager mode does that to operands only, such as
-300 in `x + 300`. Nor does Inductor refuse booleans where eager mode does. The checks
-stand in the table of decompositions, by which each operator goes while a graph is traced. There a
-number that depends on sizes can be compared, which is a guard; one that data decide is asserted.
+300 in `x + 300`. The checks also refuse booleans and fractions as factors where eager mode does and
+Inductor does not. They stand in the table of decompositions, by which each operator goes while a
+graph is traced. There a number that depends on sizes can be compared, which is a guard; one that
+data decide is asserted.
 """
 
 import math
@@ -15,7 +16,7 @@ from torch import fx
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, Number, elementwise_dtypes
 
 from torch_webgpu import _torch_versions
-from torch_webgpu.inductor.registers import is_integer_type
+from torch_webgpu.inductor.registers import HALVES, is_integer_type
 
 aten = torch.ops.aten
 
@@ -57,6 +58,7 @@ _FACTORS = frozenset({"alpha", "beta", "value"})  # no operands: they decide no 
 _DIFFERENCES = {aten.rsub.Scalar, aten.rsub.Tensor, aten.sub.Scalar, aten.sub.Tensor}
 _SUMS = {aten.add.Scalar, aten.add.Tensor, *_DIFFERENCES}
 _SCALED = {aten.add.Scalar, aten.add.Tensor, aten.sub.Scalar, aten.sub.Tensor}
+_REVERSED = {aten.rsub.Scalar, aten.rsub.Tensor}
 # Inductor checks most numbers of floating types, but not those of these operators.
 _UNCHECKED_FLOATS = {
     aten.constant_pad_nd.default,
@@ -133,9 +135,13 @@ def _checked(
         if dtype is not None and op in _SUMS:
             _check_sum(op, given, dtype)
             other, alpha = given["other"], given.get("alpha", 1)
-            if op in _SCALED and isinstance(other, torch.SymFloat) and alpha != 1:
-                # PyTorch makes a tensor of such a number later, and loses its factor.
-                return op(given["self"], other * alpha)
+            if isinstance(other, torch.SymFloat) and alpha != 1:
+                # PyTorch makes a tensor of such a number later, and loses the factor.
+                x = given["self"]
+                if op in _SCALED:
+                    return op(x, other * alpha)
+                if op in _REVERSED:
+                    return aten.sub.Tensor(x.new_full((), other, dtype=dtype), x, alpha=alpha)
         if dtype is not None and is_integer_type(dtype):
             for number in numbers:
                 if op in _BOUNDS and _is_beyond_places(given["self"], number):
@@ -148,8 +154,12 @@ def _checked(
                     x = given["self"]
                     return aten.pow.Tensor_Tensor(x, x.new_full((), number, dtype=torch.int64))
         elif dtype is not None and dtype.is_floating_point:
+            # Eager mode converts exponents to half types only.
+            is_converted = op is not aten.pow.Tensor_Scalar or dtype in HALVES
             for number in numbers:
-                _check_fits_float(_real(number, dtype), dtype, op in _UNCHECKED_FLOATS)
+                real = _real(number, dtype)
+                if op in _UNCHECKED_FLOATS and is_converted:
+                    _check_fits_float(real, dtype)
         return NotImplemented if original is None else original(*args, **kwargs)
 
     return decomposed
@@ -298,10 +308,10 @@ def _check_fits(number: Any, dtype: torch.dtype, is_bound: bool) -> None:
     torch._check(number <= largest, lambda: _overflow(dtype))
 
 
-def _check_fits_float(number: Any, dtype: torch.dtype, is_unchecked: bool) -> None:
+def _check_fits_float(number: Any, dtype: torch.dtype) -> None:
     """Raises for finite numbers that the type does not have."""
     largest = torch.finfo(dtype).max
-    if not is_unchecked or (isinstance(number, float) and not math.isfinite(number)):
+    if isinstance(number, float) and not math.isfinite(number):
         return
     # Sizes are not beyond the other types. Of a float that is no constant, nothing is known here.
     if isinstance(number, (int, float)) or (
