@@ -18,7 +18,15 @@ import { Machine, type Part, type RunRequest } from "./machine";
 import { bitsOf } from "./numbers";
 import { type Header, headerLength, parseHeader, writeSafetensors } from "./safetensors";
 import { openSource, type Source } from "./source";
-import { listTensors, NUMBERS_KEY, STATE_KEY, type StateTensor, statesToJson } from "./state";
+import {
+  listKept,
+  listTensors,
+  NUMBERS_KEY,
+  STATE_KEY,
+  type StateTensor,
+  statesToJson,
+  withRates,
+} from "./state";
 import { readTensors } from "./weights";
 
 /** How far `load` is. Bytes are those of tensors. */
@@ -350,15 +358,17 @@ export class Player {
   }
 
   /** The states as they are now, as the bytes of a safetensors file: of all, with names such as
-   * `model.fc.weight`, or of one, with the names of its own state dict. Throws RangeError for a
-   * name that the file does not have. */
+   * `model.fc.weight` and with the inputs and numbers that keep their values, or of one, with the
+   * names of its own state dict. Throws RangeError for a name that the file does not have. */
   state(name?: string): Promise<Uint8Array<ArrayBuffer>> {
     return this.#whenReady(async () => {
       const { tensors, parts } = this.#stateTensors(name);
       const numbers = JSON.stringify(
         Object.fromEntries([...this.#numbers].map(([key, value]) => [key, String(value)])),
       );
-      const contents = await this.#guard(this.#machine, this.#machine.snapshot(parts));
+      const kept = name === undefined ? listKept(this.#parsed.program, this.#sizes, tensors) : [];
+      const all = [...parts, ...kept.map(partOf)];
+      const contents = await this.#guard(this.#machine, this.#machine.snapshot(all));
       let next = 0;
       const entries = tensors.map(({ name: label, view, shape }) => {
         const bytes =
@@ -369,7 +379,15 @@ export class Player {
       });
       const metadata: Record<string, string> = { format: "pt" };
       if (name === undefined) {
-        metadata[STATE_KEY] = statesToJson(this.#parsed.program.state, tensors);
+        const rates = new Map<string, number>();
+        for (const { name: entry, label, view, shape } of kept) {
+          const content = contents[next++]!;
+          entries.push([entry, view.dtype, shape, new Uint8Array(content)]);
+          if (view.dtype === "F32" && shape.length === 0) {
+            rates.set(label, new Float32Array(content)[0]!);
+          }
+        }
+        metadata[STATE_KEY] = statesToJson(withRates(this.#parsed.program.state, rates), tensors);
         metadata[NUMBERS_KEY] = numbers;
       }
       return writeSafetensors(entries, metadata);
@@ -396,9 +414,12 @@ export class Player {
         refuse("the state is truncated, or bytes follow it");
       }
       const { tensors } = this.#stateTensors(name);
+      const kept = name === undefined ? listKept(this.#parsed.program, this.#sizes, tensors) : [];
       const unknown = new Set(header.entries.keys());
       const missing: string[] = [];
-      const found = tensors.map(({ name: label, view, shape }) => {
+      // What keeps its value does so, too, if the state is of a time when states did not have it.
+      const wanted = [...tensors, ...kept.filter((one) => unknown.has(one.name))];
+      const found = wanted.map(({ name: label, view, shape }) => {
         const entry = header.entries.get(label);
         unknown.delete(label);
         if (entry === undefined) {
@@ -417,7 +438,7 @@ export class Player {
         refuse(`the state ${[lacks, has].filter(Boolean).join(" and ")}`);
       }
       const numbers = this.#numbersOf(header.metadata.get(NUMBERS_KEY));
-      tensors.forEach(({ view }, k) => {
+      wanted.forEach(({ view }, k) => {
         const { begin, end } = found[k]!;
         const part = bytes.subarray(start + begin, start + end);
         if (view.buffer === undefined) {

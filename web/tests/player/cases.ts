@@ -247,6 +247,20 @@ cases["states out and in"] = async (environment) => {
   close([(loss as Float32Array)[0]!], [losses[0]!], 1e-5, 0, "the loss");
   const next = await player.run("step", batch(1));
   close([(next["loss"] as Float32Array)[0]!], [losses[1]!], 1e-5, 0, "the second loss");
+  // The learning rate goes with the state, as a tensor of its own and in the optimizer's groups.
+  await player.run("step", { ...batch(1), lr: 0.0001 });
+  const withRate = await player.state();
+  close([...parseTensors(withRate.buffer).get("inputs.lr")!.data], [1e-4], 1e-6, 0, "the rate");
+  const length = Number(new DataView(withRate.buffer).getBigUint64(0, true));
+  const header = new TextDecoder().decode(withRate.subarray(8, 8 + length));
+  check(header.includes("0x1.a36e2eb1c432dp-14"), "the optimizer's rate is Python's 1e-4");
+  const other = await load(await bytesOf(environment, "training"), environment);
+  await other.loadState(withRate);
+  for (const k of [3, 4]) {
+    const [one, two] = [await player.run("step", batch(k)), await other.run("step", batch(k))];
+    equal([...(two["loss"] as Float32Array)], [...(one["loss"] as Float32Array)]);
+  }
+  other.dispose();
   await player.loadState(await player.state("model"), "model");
   await rejects(player.loadState(await player.state("model")), /lacks/, "GraphFileError");
   await rejects(player.loadState(start, "model"), /unknown/, "GraphFileError");
