@@ -197,6 +197,9 @@ test("values of options of another kind", async () => {
   ] as ["SGD" | "Adam", Loose][]) {
     expect(() => new optim[name]([parameter], options), JSON.stringify(options)).toThrow(TypeError);
   }
+  const adam = (options: object) => () => new optim.Adam([parameter], options);
+  expect(adam({ amsgrad: "yes" })).toThrow(`argument 'amsgrad' must be a boolean, not "yes"`);
+  expect(adam({ betas: [0.9] })).toThrow("argument 'betas' must be a list of 2 numbers, not [0.9]");
   for (const params of [undefined, parameter, new nn.Linear(1, 1), "ab"] as Loose[]) {
     expect(() => new optim.SGD(params)).toThrow(/an iterable of Tensors or dicts/);
   }

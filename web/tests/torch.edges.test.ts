@@ -1,6 +1,7 @@
 // Edges of operators, with what PyTorch gives on the CPU written beside: special values, and arguments that it refuses.
-import { beforeAll, expect, test } from "vitest";
-import { nn, torch, type Tensor } from "../torch";
+import { beforeAll, expect, test, vi } from "vitest";
+import { nn, optim, torch, type Tensor } from "../torch";
+import { runtime } from "../torch/storage";
 import { cpuDevice } from "./cpu/device";
 
 beforeAll(async () => {
@@ -415,7 +416,9 @@ test("booleans as indices, as chances and as what is filled", async () => {
   expect(() => y.requires_grad_(false)).toThrow(/leaf variables/);
   const attention = new nn.MultiheadAttention(2, 1, { batch_first: true });
   const three = torch.ones([2, 3, 2]);
-  expect(() => attention.forward(three, three.narrow(0, 0, 1), three)).toThrow(/do not belong/);
+  expect(() => attention.forward(three, three.narrow(0, 0, 1), three)).toThrow(
+    /one size of the batch/,
+  );
 });
 
 test("negative repeats, indices of another rank, and products of nothing", async () => {
@@ -455,7 +458,7 @@ test("a module that is cast before its gradient", () => {
   layer.half();
   expect(() => {
     loss.backward();
-  }).toThrow(/modified by an inplace operation/);
+  }).toThrow(/belongs to a module that was cast/);
 });
 
 test("which tensors autograd.grad takes", async () => {
@@ -686,4 +689,102 @@ test("arguments of the wrong kind, or none", () => {
   expect(() => x.long().gcd_(2 as never)).toThrow(TypeError);
   expect(() => x.atan2_(2 as never)).toThrow(TypeError);
   expect(() => (x as unknown as { mm: () => void }).mm()).toThrow("is missing its argument mat2");
+});
+
+test("adaptive pooling without channels", async () => {
+  const sized = (n: number): Tensor => torch.zeros([2, 0, 3, 3, 3].slice(0, n + 2));
+  const x = sized(2).requires_grad_();
+  f.adaptive_avg_pool2d(x, 2).sum().backward();
+  expect(x.grad!.shape).toEqual([2, 0, 3, 3]);
+  expect(f.adaptive_avg_pool2d(x, 2).shape).toEqual([2, 0, 2, 2]);
+  expect(f.adaptive_avg_pool1d(sized(1), 2).shape).toEqual([2, 0, 2]);
+  expect(f.adaptive_avg_pool2d(torch.zeros([0, 3, 3]), 2).shape).toEqual([0, 2, 2]);
+  const refused = /non-zero size for non-batch dimensions.* with dimension 1 being empty/;
+  expect(() => f.adaptive_avg_pool3d(sized(3), 2)).toThrow(refused);
+  expect(() => f.adaptive_max_pool1d(sized(1), 2)).toThrow(refused);
+  expect(() => f.adaptive_max_pool2d(sized(2), 2)).toThrow(refused);
+  expect(() => f.adaptive_avg_pool2d(torch.zeros([2, 0, 0, 3]), 2)).toThrow(/dimension 2 being/);
+  await torch.synchronize();
+});
+
+test("places of errors", async () => {
+  const x = torch.ones([3]);
+  for (const [equation, at] of [
+    ...[["i->->", 3], ["i->i,", 4], ["i#->", 1], ["i- >i", 1], ["i>-i", 1], [" i -> #", 6]], // prettier-ignore
+  ] as [string, number][]) {
+    expect(() => torch.einsum(equation, x)).toThrow(`invalid subscript given at index ${at} in`);
+  }
+  expect(() => torch.einsum("i..->i", x)).toThrow("found '.' for operand 0 that is not part");
+  expect(() => torch.einsum("i->i.", x)).toThrow("found '.' for output that is not part");
+  torch.ones([1]).index_fill(0, torch.tensor([-2]), 1);
+  await expect(torch.synchronize()).rejects.toThrow("index -2 is out of bounds");
+  const filled = torch.zeros([3]).index_fill(0, torch.tensor([-1, 0]), 1);
+  expect(await filled.tolist()).toEqual([1, 0, 1]);
+});
+
+test("numbers that a half has not, and lists that select", async () => {
+  const half = { dtype: "float16" } as const;
+  expect(() => torch.randint(0, 65510, [2], half)).toThrow("to - 1 is out of bounds for Half");
+  expect(() => torch.randint(-65510, 5, [2], half)).toThrow("from is out of bounds for Half");
+  expect(torch.randint(0, 65505, [2], half).shape).toEqual([2]);
+  const x = torch.tensor([1, 2, 3]);
+  for (const places of [new Int32Array([2, 0]), new BigInt64Array([2n, 0n]), [2, 0]]) {
+    expect(await x.at(places).tolist()).toEqual([3, 1]);
+  }
+  expect(() => x.at(new Float32Array([1]) as never)).toThrow(/are valid indices, not 1/);
+});
+
+test("exact halves of printed numbers round to even", async () => {
+  expect(await torch.tensor([34.5625, 1e-5]).repr()).toBe("tensor([3.4562e+01, 1.0000e-05])");
+  expect(await torch.tensor([34.4375, 33.546875, 1e-5, -34.5625]).repr()).toBe(
+    "tensor([ 3.4438e+01,  3.3547e+01,  1.0000e-05, -3.4562e+01])",
+  );
+  expect(await torch.tensor([1.00005e5, 100015, 7.62939453125e-6]).repr()).toBe(
+    "tensor([1.0000e+05, 1.0002e+05, 7.6294e-06])",
+  );
+});
+
+test("gradients ask only for the tensors that they need", async () => {
+  const places = torch.tensor([0, 1]);
+  const source = torch.ones([2]);
+  for (const call of [
+    (x: Tensor) => x.scatter_add(0, places, source),
+    (x: Tensor) => x.index_add(0, places, source),
+    (x: Tensor) => x.index_put([places], source, true),
+    (x: Tensor) => x.scatter_reduce(0, places, source, "sum"),
+  ]) {
+    const x = leaf([1, 2, 3]);
+    const out = call(x);
+    places.add_(0);
+    out.sum().backward();
+    expect(await x.grad!.tolist()).toEqual([1, 1, 1]);
+  }
+  const both = torch.zeros([2]).scatter_add(0, places, leaf([1, 2]));
+  places.add_(0);
+  expect(() => both.sum().backward()).toThrow(/modified by an inplace operation/);
+});
+
+test("zeroed gradients are the same Tensor", async () => {
+  const x = leaf([1, 2]);
+  x.mul(3).sum().backward();
+  const { grad } = x;
+  const optimizer = new optim.SGD([x], { lr: 1 });
+  optimizer.zero_grad(false);
+  expect(x.grad).toBe(grad);
+  expect(await grad!.tolist()).toEqual([0, 0]);
+  x.mul(3).sum().backward();
+  expect(await grad!.tolist()).toEqual([3, 3]);
+});
+
+test("parts of one memory that lie apart are copied without another copy", async () => {
+  const x = torch.arange(6);
+  const allocate = vi.spyOn(runtime(), "allocate");
+  x.slice(0, 0, 3).copy_(x.slice(0, 3, 6));
+  expect(allocate).not.toHaveBeenCalled();
+  allocate.mockRestore();
+  expect(await x.tolist()).toEqual([3, 4, 5, 3, 4, 5]);
+  x.view(2, 3)
+    .slice(1, 0, 2)
+    .copy_(x.view(2, 3).slice(1, 1, 3));
+  expect(await x.tolist()).toEqual([4, 5, 5, 4, 5, 5]);
 });

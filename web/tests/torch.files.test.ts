@@ -269,7 +269,7 @@ test("what torch.save does not write", async () => {
     [new Map([[x, x]]), /a dict with a key that is no number or text/],
     [{ [Symbol("a")]: x }, /a dict with a key that is no number or text/],
     [new Map<unknown, Tensor>([[1, x], [true, x]]), /the keys 1 and true, which are one in Python/], // prettier-ignore
-    [new Map<unknown, Tensor>([[1, x], [1n, x]]), /the keys 1 and 1, which are one in Python/], // prettier-ignore
+    [new Map<unknown, Tensor>([[1, x], [1n, x]]), /the keys 1 and 1n, which are one in Python/], // prettier-ignore
     [new Map<unknown, Tensor>([[null, x], [undefined, x]]), /the keys null and undefined/], // prettier-ignore
     ["\ud800", /no text of Unicode/],
     [{ "\udc00": 1 }, /no text of Unicode/],
@@ -282,6 +282,11 @@ test("what torch.save does not write", async () => {
   ] as [unknown, RegExp][]) {
     expect(await refused(value), String(message)).toMatch(message);
   }
+  // What Python reads, but no object holds.
+  const both = await torch.save(new Map<unknown, Tensor>([[1, x], ["1", x]]) as never); // prettier-ignore
+  await expect((async () => torch.load(both))()).rejects.toThrow(
+    'the file is a dict with the keys 1 and "1"',
+  );
   await expect(safetensors.save({ __metadata__: x })).rejects.toThrow(/no name of a tensor/);
   await expect(safetensors.save({ a: [1] as never })).rejects.toThrow(/must be Tensor/);
 });

@@ -73,9 +73,14 @@ export function saved(tensor: Tensor): () => Tensor {
   const { storage } = tensor;
   const { version } = storage;
   return () => {
-    // A module that is cast gives its parameters other storages.
     check(
-      tensor.storage === storage && storage.version === version,
+      tensor.storage === storage,
+      () =>
+        "one of the variables needed for gradient computation is no longer what it was: a tensor of shape " +
+        `[${tensor.shape.join(", ")}] belongs to a module that was cast between the forward pass and backward()`,
+    );
+    check(
+      storage.version === version,
       () =>
         "one of the variables needed for gradient computation has been modified by an inplace " +
         `operation: a tensor of shape [${tensor.shape.join(", ")}] is at version ` +
@@ -218,8 +223,11 @@ export function zeroGrads(parameters: readonly Tensor[], set_to_none: boolean): 
     if (set_to_none) {
       parameter.grad?.dispose();
       parameter.grad = undefined;
-    } else {
-      parameter.grad = parameter.grad?.detach().zero_();
+    } else if (parameter.grad !== undefined) {
+      // The same Tensor, which programs may hold; only its history goes.
+      const { grad } = parameter;
+      grad.grad_fn = undefined;
+      grad.requires_grad_(false).zero_();
     }
   }
 }

@@ -39,6 +39,14 @@ type Ranges<Options> = readonly (readonly [
 const isNotNegative = (value: number): boolean => value >= 0;
 const isBeta = (value: number): boolean => value >= 0 && value < 1;
 
+/** What an option must be whose default is `standard`. */
+function kindOf(standard: unknown): string {
+  if (Array.isArray(standard)) {
+    return `a list of ${standard.length} numbers`;
+  }
+  return typeof standard === "boolean" ? "a boolean" : `a ${typeof standard}`;
+}
+
 /** A state dict with PyTorch's layout: parameters are counted through all groups. */
 export interface OptimizerStateDict {
   state: Record<string, Record<string, Tensor | number | null>>;
@@ -120,7 +128,7 @@ export abstract class Optimizer<Options extends object> {
         : typeof value === typeof standard;
       if (!right) {
         throw new TypeError(
-          `${this.owner}(): argument '${name}' must be as ${JSON.stringify(standard)}, not ${JSON.stringify(value)}`,
+          `${this.owner}(): argument '${name}' must be ${kindOf(standard)}, not ${JSON.stringify(value)}`,
         );
       }
     }

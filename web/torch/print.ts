@@ -7,9 +7,16 @@ const THRESHOLD = 1000;
 const EDGE_ITEMS = 3;
 const LINE_WIDTH = 80;
 
-// Python's %.{digits}e: an exponent of at least two digits.
-const exponential = (value: number, digits: number): string =>
-  value.toExponential(digits).replace(/e([+-])(\d)$/, "e$10$2");
+// Python's %.{digits}e: an exponent of at least two digits, and exact halves round to even, where JavaScript rounds up.
+function exponential(value: number, digits: number): string {
+  const exact = value.toExponential(100);
+  const point = exact.indexOf(".");
+  const kept = exact.slice(0, point + 1 + digits);
+  const tie = /^50*e/.test(exact.slice(kept.length));
+  const isEven = Number(kept.at(-1)) % 2 === 0;
+  const text = tie && isEven ? kept + exact.slice(exact.indexOf("e")) : value.toExponential(digits);
+  return text.replace(/e([+-])(\d)$/, "e$10$2");
+}
 
 interface Formatter {
   width: number;

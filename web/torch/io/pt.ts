@@ -106,7 +106,9 @@ function dictOf(
     }
     if (String(key) in result) {
       const text = String(key);
-      throw new NotImplementedError(`${name} is a dict with the keys ${text} and "${text}"`);
+      throw new NotImplementedError(
+        `${name === "" ? "the file" : name} is a dict with the keys ${text} and "${text}"`,
+      );
     }
     result[String(key)] = visit(String(key), value);
   }

@@ -38,6 +38,8 @@ const title = (name: string): string => (name === "" ? "it" : name);
 const isKey = (key: unknown): key is Key =>
   key === null || ["string", "number", "bigint", "boolean", "undefined"].includes(typeof key);
 
+const shown = (key: unknown): string => (typeof key === "bigint" ? `${key}n` : String(key));
+
 /** What keys that are equal in Python have in common: 1, True and 1.0 are one key. */
 function inPython(key: Key): string {
   if (typeof key === "string") {
@@ -168,7 +170,7 @@ class Pickle {
       const equal = inPython(key);
       if (seen.has(equal)) {
         throw new RangeError(
-          `torch.save(): ${title(name)} is a dict with the keys ${String(seen.get(equal))} and ${String(key)}, ` +
+          `torch.save(): ${title(name)} is a dict with the keys ${shown(seen.get(equal))} and ${shown(key)}, ` +
             "which are one in Python",
         );
       }

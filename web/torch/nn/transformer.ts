@@ -112,7 +112,7 @@ export class MultiheadAttention extends Module {
       key.shape[0] === batch && value.shape[0] === batch && value.shape[1] === keys,
       () =>
         `query, key and value of shapes [${query.shape.join(", ")}], [${key.shape.join(", ")}] and ` +
-        `[${value.shape.join(", ")}] do not belong together`,
+        `[${value.shape.join(", ")}] must have one size of the batch, and key and value one length`,
     );
     const own =
       attn_mask &&

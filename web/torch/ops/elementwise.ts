@@ -27,7 +27,7 @@ import {
 } from "../wgsl/pointwise";
 import { full } from "./factory";
 import { broadcastShapes, collapse, expandedStrides } from "./collapse";
-import { checkWritable, readBeside, sameView } from "./memory";
+import { checkWritable, readBeside, readWhileWriting, sameView } from "./memory";
 
 export type Operand = Tensor | Scalar;
 
@@ -376,7 +376,7 @@ function recordRow(
   );
 }
 
-/** Copies `source`, which broadcasts, into `out`, and converts dtypes. */
+/** Copies `source`, which broadcasts, into `out`, and converts dtypes. Whether `out` may be written, callers check. */
 export function copyInto(out: Tensor, source: Tensor, label = "copy_"): void {
   check(
     broadcastShapes(out.shape, source.shape).join() === out.shape.join(),
@@ -384,13 +384,10 @@ export function copyInto(out: Tensor, source: Tensor, label = "copy_"): void {
       `output with shape [${out.shape.join(", ")}] doesn't match the broadcast shape ` +
       `[${broadcastShapes(out.shape, source.shape).join(", ")}]`,
   );
-  if (source.numel() > 1) {
-    checkWritable(out, label);
-  }
   if (sameView(source, out)) {
     return;
   }
-  const from = source.storage === out.storage ? source.detach().clone() : source;
+  const from = readWhileWriting(out, source);
   const row = pointwiseRows.copy!;
   if (from.dtype === out.dtype) {
     const bits = bitsOf(shaderDType(out));

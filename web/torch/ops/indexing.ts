@@ -1,5 +1,5 @@
 // Operators that find elements by index tensors (csrc/ops/index). An index out of range raises at the next await.
-import { record, records, saved } from "../autograd";
+import { needsGrad, record, records, saved } from "../autograd";
 import { isFloating, isIntegral, type Scalar } from "../dtype";
 import { check, NotImplementedError, RuntimeError } from "../errors";
 import { launch, shaderDType } from "../launch";
@@ -103,13 +103,14 @@ function moveSlices(
   index: Tensor,
   parts: Tensor,
   intoWhole: boolean,
+  wrap = false,
 ): void {
   const along = zerosFor(parts.shape);
   along[d] = index.dim() === 0 ? 0 : index.strides[0]!;
   const wholeStrides = whole.strides.map((step, k) => (k === d ? 0 : step));
   const step = whole.strides[d]!;
   move({
-    ...{ label, mode, sizes: parts.shape },
+    ...{ label, mode, sizes: parts.shape, wrap },
     out: intoWhole
       ? { tensor: whole, strides: wholeStrides }
       : { tensor: parts, strides: parts.strides },
@@ -175,7 +176,11 @@ export function index_add(
     alpha === 1 ? source : source.mul(isFloating(self.dtype) ? alpha : Math.trunc(alpha));
   moveSlices("index_add", "add", out, d, index, terms.detach(), true);
   const used = saved(index);
-  return record(out, "IndexAddBackward0", [self, terms], (g) => [g, index_select(g, d, used())]);
+  const wanted = needsGrad(terms);
+  return record(out, "IndexAddBackward0", [self, terms], (g) => [
+    g,
+    wanted ? index_select(g, d, used()) : undefined,
+  ]);
 }
 
 /** self with the slices at the places of `index` replaced by those of `source`. */
@@ -216,9 +221,10 @@ export function index_copy(self: Tensor, dim: number, index: Tensor, source: Ten
   const out = self.detach().clone();
   moveSlices("index_copy", "copy", out, d, index, source.detach(), true);
   const used = saved(index);
+  const wanted = needsGrad(source);
   return record(out, "IndexCopyBackward0", [self, source], (g) => [
     index_fill(g, d, used(), 0),
-    index_select(g, d, used()),
+    wanted ? index_select(g, d, used()) : undefined,
   ]);
 }
 
@@ -232,11 +238,10 @@ export function index_fill(self: Tensor, dim: number, given: Tensor, value: Scal
   if (self.dim() === 0) {
     return index_fill(self.reshape(1), 0, given.reshape(-1), value).reshape([]);
   }
-  // Other than in index_copy, negative indices count from the end.
-  const index = wrapped(given, self.shape[d]!);
   const out = self.detach().clone();
-  const fill = full([], value, { dtype: self.dtype }).expand(self.shape.with(d, index.numel()));
-  moveSlices("index_fill", "copy", out, d, index, fill, true);
+  const fill = full([], value, { dtype: self.dtype }).expand(self.shape.with(d, given.numel()));
+  // Other than in index_copy, negative indices count from the end.
+  moveSlices("index_fill", "copy", out, d, given, fill, true, true);
   const used = saved(given);
   return record(out, "IndexFillBackward0", [self], (g) => [index_fill(g, d, used(), 0)]);
 }
@@ -383,9 +388,10 @@ export function scatter_add(self: Tensor, dim: number, index: Tensor, src: Tenso
   scatterInto("scatter_add", "add", out, dim, index, src);
   const used = saved(index);
   const { shape } = src;
+  const wanted = needsGrad(src);
   return record(out, "ScatterAddBackward0", [self, src], (g) => [
     g,
-    padded(gather(g, dim, used()), shape),
+    wanted ? padded(gather(g, dim, used()), shape) : undefined,
   ]);
 }
 
@@ -471,6 +477,7 @@ export function scatter_reduce(
   const [used, readSelf, readSource, readOut] = [index, self, src, out].map(saved) as [
     ...[() => Tensor, () => Tensor, () => Tensor, () => Tensor],
   ];
+  const [wantsSelf, wantsSource] = [needsGrad(self), needsGrad(src)];
   const within = (g: Tensor): Tensor => (include_self ? g : scatter(g, dim, used(), 0));
   const spread = (g: Tensor): Tensor => padded(gather(g, dim, used()), src.shape);
   // A product's gradients are the product of the others, which is no quotient where an element is zero.
@@ -499,7 +506,7 @@ export function scatter_reduce(
     }
     if (reduce === "sum" || reduce === "mean") {
       const share = reduce === "sum" ? g : g.div(counts());
-      return [within(share), spread(share)];
+      return [wantsSelf ? within(share) : undefined, wantsSource ? spread(share) : undefined];
     }
     // Those that are the extreme share its gradient.
     const found = readOut().detach();
@@ -640,9 +647,10 @@ export function index_put(
   const out = self.detach().clone();
   putInto(out, indices, values.detach(), accumulate);
   const used = savedAll(indices);
+  const [wantsSelf, wantsValues] = [needsGrad(self), needsGrad(values)];
   return record(out, "IndexPutBackward0", [self, values], (g) => [
-    accumulate ? g : index_put(g, used(), zeros([], { dtype: g.dtype })),
-    index_get(g, used()),
+    accumulate || !wantsSelf ? g : index_put(g, used(), zeros([], { dtype: g.dtype })),
+    wantsValues ? index_get(g, used()) : undefined,
   ]);
 }
 

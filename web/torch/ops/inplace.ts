@@ -7,7 +7,7 @@ import * as compose from "./compose";
 import { copyInto, isTensor, refuseInPlace, type Operand } from "./elementwise";
 import { index_add, index_copy, index_fill, scatter_reduce } from "./indexing";
 import { addbmm, addmm, addmv, baddbmm } from "./matmul";
-import { checkWritable, readBeside } from "./memory";
+import { checkBeside, checkWritable } from "./memory";
 import { tril, triu } from "./movement";
 import * as pointwise from "./pointwise";
 import { cumprod, cumsum } from "./reduce";
@@ -87,7 +87,7 @@ function inPlace(name: string, form: Call): Call {
     checkWritable(self, name);
     if (!UNCHECKED.has(name)) {
       for (const tensor of tensors) {
-        readBeside(self, tensor, name, ANY_ORDER.has(name));
+        checkBeside(self, tensor, name, ANY_ORDER.has(name));
       }
     }
     copyInto(self, result, name);

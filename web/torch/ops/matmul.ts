@@ -206,6 +206,14 @@ function labelsOf(text: string, rank: number): string[] {
   return [...before, ...open, ...(after ?? "")];
 }
 
+// Where the first character is that is no subscript: behind the arrow, a comma or another arrow is none either.
+function invalidAt(equation: string): number {
+  const arrow = equation.indexOf("->");
+  const end = arrow < 0 ? equation.length : arrow;
+  const before = equation.slice(0, end).search(/[^a-zA-Z.,\s]/);
+  return before >= 0 ? before : end + 2 + equation.slice(end + 2).search(/[^a-zA-Z.\s]/);
+}
+
 interface Labelled {
   tensor: Tensor;
   labels: string[];
@@ -282,24 +290,31 @@ function contracted(a: Labelled, b: Labelled, needed: ReadonlySet<string>): Labe
 /** Products and sums by the names of dimensions: einsum("bij,bjk->bik", a, b). */
 export function einsum(equation: string, ...operands: (Tensor | readonly Tensor[])[]): Tensor {
   const tensors = operands.flat() as Tensor[];
-  const text = equation.replaceAll(" ", "");
   // A second arrow is in what follows the first, where it is no letter.
-  const [inputs, given] = text.split(/->(.*)/) as [string, string | undefined];
+  const [inputs, given] = equation.split(/->(.*)/s).map((part) => part.replaceAll(" ", "")) as [
+    string,
+    string | undefined,
+  ];
   const terms = inputs.split(",");
   check(terms.length === tensors.length && tensors.length > 0, () =>
     terms.length > tensors.length
       ? "einsum(): more operands were specified in the equation than were provided"
       : "einsum(): fewer operands were provided than specified in the equation",
   );
-  for (const part of [...terms, given ?? ""]) {
+  [...terms, given ?? ""].forEach((part, k) => {
     const letters = part.replace("...", "");
+    check(
+      !letters.includes("."),
+      () =>
+        `einsum(): found '.' for ${k < terms.length ? `operand ${k}` : "output"} that is not part of any ellipsis`,
+    );
     check(
       /^[a-zA-Z]*$/.test(letters),
       () =>
-        `einsum(): invalid subscript given at index ${equation.search(/[^a-zA-Z.,\->\s]/)} in the equation ` +
+        `einsum(): invalid subscript given at index ${invalidAt(equation)} in the equation ` +
         "string, subscripts must be in [a-zA-Z]",
     );
-  }
+  });
   const parts = tensors.map((tensor, k) =>
     distinct({ tensor, labels: labelsOf(terms[k]!, tensor.dim()) }),
   );

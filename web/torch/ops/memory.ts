@@ -1,4 +1,6 @@
 // Memory that tensors share. Operators that write a tensor of the caller's check it here, with PyTorch's rules and errors.
+// It is stricter than PyTorch where a tensor has an element twice without a stride of 0, as windows of unfold() do: PyTorch
+// cannot tell and writes in some order, and here that raises.
 import { check } from "../errors";
 import type { Tensor } from "../tensor";
 
@@ -104,11 +106,11 @@ function overlap(a: Tensor, b: Tensor): Overlap {
 }
 
 /**
- * What an operator that writes `out` reads in place of `input`: the input, or a copy if some of it may be written before
- * it is read. Raises where PyTorch does: if the two are known to share a part of their memory, and, for operators that
- * write elements in another order than they read (`anyOrder`), also if they are the same.
+ * Raises where PyTorch does for an operator that writes `out` and reads `input`: if the two are known to share a part of
+ * their memory, and, for operators that write elements in another order than they read (`anyOrder`), also if they are the
+ * same.
  */
-export function readBeside(out: Tensor, input: Tensor, label: string, anyOrder = false): Tensor {
+export function checkBeside(out: Tensor, input: Tensor, label: string, anyOrder = false): void {
   const found = overlap(out, input);
   check(
     found !== "partial" && !(anyOrder && found === "same"),
@@ -116,7 +118,17 @@ export function readBeside(out: Tensor, input: Tensor, label: string, anyOrder =
       "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single " +
       `memory location. Please clone() the tensor before performing the operation. (${label})`,
   );
-  return found === "unknown" && (anyOrder || !sameView(out, input))
-    ? input.detach().clone()
-    : input;
+}
+
+/** What is read in place of `input` while `out` is written: a copy, if some of it may be written before it is read. */
+export function readWhileWriting(out: Tensor, input: Tensor, anyOrder = false): Tensor {
+  const found = overlap(out, input);
+  const isShared = found === "unknown" || found === "partial";
+  return isShared && (anyOrder || !sameView(out, input)) ? input.detach().clone() : input;
+}
+
+/** Both: what an operator reads that computes at once into `out`. */
+export function readBeside(out: Tensor, input: Tensor, label: string, anyOrder = false): Tensor {
+  checkBeside(out, input, label, anyOrder);
+  return readWhileWriting(out, input, anyOrder);
 }

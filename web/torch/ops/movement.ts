@@ -686,7 +686,17 @@ export class Slice {
   ) {}
 }
 
-export type Index = number | null | "..." | Slice | Tensor | readonly number[];
+export type Index =
+  | (number | null | "..." | Slice | Tensor)
+  | (readonly number[] | Int8Array | Int16Array | Int32Array | Uint16Array | Uint32Array)
+  | BigInt64Array;
+
+// An array of floating-point numbers selects nothing, and one of bytes would be a mask in PyTorch.
+const isListOfIntegers = (value: unknown): value is readonly number[] =>
+  Array.isArray(value) ||
+  [Int8Array, Int16Array, Int32Array, Uint16Array, Uint32Array, BigInt64Array].some(
+    (kind) => value instanceof kind,
+  );
 
 /** x.at(0, new Slice(1, 3), "...", null) is x[0, 1:3, ..., None]; tensors and lists select elements. */
 export function at(self: Tensor, ...indices: Index[]): Tensor {
@@ -709,7 +719,7 @@ export function at(self: Tensor, ...indices: Index[]): Tensor {
     } else if (index instanceof Slice) {
       result = slice(result, d++, index.start, index.end, index.step);
     } else {
-      if (!(index instanceof Tensor || Array.isArray(index))) {
+      if (!(index instanceof Tensor || isListOfIntegers(index))) {
         throw new TypeError(
           `only integers, slices, "...", null, tensors and lists of integers are valid indices, not ${String(index)}`,
         );

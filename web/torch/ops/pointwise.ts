@@ -19,7 +19,7 @@ import {
 } from "./elementwise";
 import { formulas } from "../gradients";
 import { full } from "./factory";
-import { checkWritable, readBeside } from "./memory";
+import { checkBeside, checkWritable } from "./memory";
 import { chunk } from "./movement";
 
 type Unary = (self: Tensor) => Tensor;
@@ -542,7 +542,7 @@ function fillMasked(self: Tensor, mask: Tensor, value: Operand, out?: Tensor): T
       return chosen;
     }
     checkWritable(out, "masked_fill_");
-    readBeside(out, mask, "masked_fill_");
+    checkBeside(out, mask, "masked_fill_");
     copyInto(out, chosen);
     return out;
   }
@@ -687,7 +687,8 @@ export function copy_(self: Tensor, source: Tensor): Tensor {
     refuseInPlace(self, "copy");
   }
   checkWritable(self, "copy_");
-  copyInto(self, readBeside(self, source, "copy_"));
+  checkBeside(self, source, "copy_");
+  copyInto(self, source);
   return self;
 }
 

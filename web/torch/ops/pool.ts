@@ -233,7 +233,9 @@ type OutputSize = number | readonly (number | undefined)[];
 
 function adaptivePool(label: string, dims: number, input: Tensor, output_size: OutputSize): Pool {
   checkRank(label, dims, input);
-  const empty = input.shape.findIndex((size, d) => d > 0 && size === 0);
+  // PyTorch's averages of one and two dimensions take no channels, and the others do not.
+  const first = /avg_pool[12]d/.test(label) ? input.dim() - dims : 1;
+  const empty = input.shape.findIndex((size, d) => d >= first && size === 0);
   check(
     empty < 0,
     () =>

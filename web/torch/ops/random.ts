@@ -10,6 +10,7 @@ import { requireProbabilities } from "./checks";
 import { copyInto, refuseInPlace } from "./elementwise";
 import type { Options } from "./factory";
 import { full } from "./factory";
+import { checkWritable } from "./memory";
 import { where } from "./pointwise";
 import { argsort } from "./sort";
 
@@ -72,6 +73,7 @@ function filled(label: string, self: Tensor, rowName: string, words: number[]): 
     self.storage.version++;
     return self;
   }
+  checkWritable(self, label);
   const packed = Tensor.empty(self.shape, self.dtype);
   draw(rowName, packed, words);
   copyInto(self, packed, label);
@@ -125,6 +127,7 @@ export const randn_like = (self: Tensor, options: Options = {}): Tensor =>
 // Of dtypes that hold fewer integers than float32.
 const RANGES: Partial<Record<DType, readonly [least: number, most: number]>> = {
   bool: [0, 1],
+  float16: [-65504, 65504],
   int32: [-(2 ** 31), 2 ** 31 - 1],
 };
 
