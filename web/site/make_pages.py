@@ -5,6 +5,7 @@ and writes into web/dist/tests/site.
 """
 
 import argparse
+import copy
 import hashlib
 import importlib.util
 import json
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DIST = ROOT / "web" / "dist"
@@ -24,7 +26,21 @@ CACHE = ROOT / "web" / ".cache"
 sys.path.insert(0, str(ROOT))
 
 
-def digits(folder: pathlib.Path) -> None:
+RECORDED_STEPS = 10
+
+
+class DrawnOnDevice(nn.Module):
+    """Dropout on the CPU with the random numbers of webgpu."""
+
+    def __init__(self, dropout: nn.Dropout) -> None:
+        super().__init__()
+        self.dropout = dropout
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.dropout(torch.ones(x.shape, device="webgpu")).cpu()
+
+
+def digits(folder: pathlib.Path, *, quick: bool) -> None:
     """The network of examples/digits before any training, and scikit-learn's images."""
     from examples.digits.data import embedded
     from examples.digits.model import DigitsNet
@@ -70,6 +86,21 @@ def digits(folder: pathlib.Path) -> None:
         file.write(counts.tobytes())
         file.write((images * 16).round().to(torch.uint8).numpy().tobytes())
         file.write(labels.to(torch.uint8).numpy().tobytes())
+    if quick:
+        # For tests: what PyTorch's first steps on the CPU lose, with what the file's dropout draws.
+        model = copy.deepcopy(model).cpu()
+        model.dropout = DrawnOnDevice(model.dropout)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+        model.train()
+        losses = []
+        for k in range(RECORDED_STEPS):
+            batch = slice(64 * k, 64 * (k + 1))
+            loss = F.cross_entropy(model(data.train_images[batch]), data.train_labels[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        (folder / "digits.json").write_text(json.dumps({"losses": losses}))
 
 
 # ---- GPT
@@ -339,7 +370,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="networks that are hardly trained")
     args = parser.parse_args()
     site = DIST / "tests" / "site" if args.quick else DIST / "site"
-    digits(site / "digits")
+    digits(site / "digits", quick=args.quick)
     gpt(site / "gpt", quick=args.quick)
     similarity(site / "similarity")
     resnet(site / "resnet", quick=args.quick)

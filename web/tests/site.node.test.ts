@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { create } from "webgpu";
 import { load } from "../player";
+import type { Functions as Digits } from "../site/digits/digits.twg";
 import type { Functions as Gpt } from "../site/gpt/gpt.twg";
 import { Text } from "../site/gpt/text";
 import { toInput } from "../site/resnet/input";
@@ -41,6 +42,28 @@ const most = (found: readonly number[], wanted: readonly number[]): number => {
   expect(found.length).toBe(wanted.length);
   return Math.max(...found.map((value, k) => Math.abs(value - wanted[k]!)));
 };
+
+test("digits: the first steps of training lose what PyTorch's do", async () => {
+  const { losses } = await facts<{ losses: number[] }>("digits/digits.json");
+  const player = await load<Digits>(url("digits/digits.twg"), { gpu });
+  // As the page reads them: two counts, the images' bytes, the labels.
+  const file = await readFile(join(site, "digits", "digits.bin"));
+  const count = file.readUInt32LE(0) + file.readUInt32LE(4);
+  const pixels = (file.length - 8 - count) / count;
+  const found: number[] = [];
+  for (const k of losses.keys()) {
+    const [first, last] = [64 * k, 64 * (k + 1)];
+    const images = Float32Array.from(
+      file.subarray(8 + first * pixels, 8 + last * pixels),
+      (byte) => byte / 16,
+    );
+    const bytes = file.subarray(8 + count * pixels).subarray(first, last);
+    const { loss } = await player.step({ images, labels: BigInt64Array.from(bytes, BigInt) });
+    found.push(loss[0]!);
+  }
+  expect(losses.at(-1)!).toBeLessThan(losses[0]!);
+  expect(most(found, losses)).toBeLessThan(1e-3);
+});
 
 test("gpt: writes what PyTorch writes, and beyond what its caches hold", async () => {
   const { context, greedy, read } = await facts<{

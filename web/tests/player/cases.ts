@@ -678,6 +678,19 @@ cases["1,000 steps without growth"] = async (environment) => {
     ++groups;
     return createBindGroup.call(device, descriptor);
   };
+  const trained = await load(await bytesOf(environment, "training"), { ...environment, device });
+  const recorded = parseTensors(await bytesOf(environment, "training.expected"));
+  const batch = { x: recorded.get("0.in.x")!.data, target: recorded.get("0.in.target")!.data };
+  const before = await trained.run("step", batch);
+  const made = [buffers, groups];
+  for (let k = 0; k < 999; ++k) {
+    await trained.run("step", batch, k % 2 ? {} : { read: [] });
+  }
+  const after = await trained.run("step", batch);
+  const loss = (of: typeof before) => (of["loss"] as Float32Array)[0]!;
+  check(loss(after) < loss(before) / 100, `the loss fell from ${loss(before)} to ${loss(after)}`);
+  equal([buffers, groups], made, "buffers and bind groups after 1,000 training steps");
+  trained.dispose();
   const player = await load(await bytesOf(environment, "mlp"), { ...environment, device });
   const x0 = new Float32Array(100).fill(0.1);
   const first = await player.run("forward", { x0 });

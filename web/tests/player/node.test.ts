@@ -102,13 +102,15 @@ test("150 MB are fetched in pieces of at most 64 MB, and not kept in memory", as
   player.dispose();
 });
 
-test("1,000 calls do not grow the heap", async () => {
+test.each([
+  ["mlp", "forward", { x0: new Float32Array(100) }],
+  ["training", "step", { x: new Float32Array(12 * 16), target: new BigInt64Array(12) }],
+])("1,000 calls do not grow the heap: %s", async (file, name, inputs) => {
   const { load } = await import("../../player");
-  const player = await load(environment.url("mlp"), { gpu: environment.gpu });
-  const x0 = new Float32Array(100);
+  const player = await load(environment.url(file), { gpu: environment.gpu });
   const run = async (calls: number) => {
     for (let k = 0; k < calls; ++k) {
-      await player.run("forward", { x0 });
+      await player.run(name, inputs as Record<string, Float32Array | BigInt64Array>);
     }
     (globalThis as { gc?: () => void }).gc?.();
     return process.memoryUsage().heapUsed;
