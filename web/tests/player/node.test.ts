@@ -1,7 +1,10 @@
 /** The player in Node, on Dawn. */
 
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -121,3 +124,35 @@ test.each([
   expect(after - before).toBeLessThan(1 << 20);
   player.dispose();
 });
+
+const python = join(import.meta.dirname, "..", "..", "..", ".venv", "bin", "python");
+
+test.runIf(existsSync(python))(
+  "Python reads the learning rate that a call set",
+  async () => {
+    const { load } = await import("../../player");
+    const player = await load(environment.url("training"), { gpu: environment.gpu });
+    const inputs = { x: new Float32Array(12 * 16), target: new BigInt64Array(12) };
+    const folder = mkdtempSync(join(tmpdir(), "state-"));
+    const rate = async (lr?: number): Promise<string> => {
+      await player.run("step", lr === undefined ? inputs : { ...inputs, lr });
+      writeFileSync(join(folder, "state"), await player.state());
+      const code =
+        "import sys, torch, torch_webgpu\n" +
+        "state = torch.webgpu.load_state(sys.argv[1])\n" +
+        "print(state['optimizer']['param_groups'][0]['lr'], *state)";
+      return execFileSync(python, ["-c", code, join(folder, "state")], {
+        encoding: "utf-8",
+      }).trim();
+    };
+    try {
+      expect(await rate()).toBe("0.01 model optimizer");
+      expect(await rate(0.0003)).toBe("0.0003 model optimizer");
+      expect(await rate(0)).toBe("0.0 model optimizer");
+    } finally {
+      rmSync(folder, { recursive: true });
+      player.dispose();
+    }
+  },
+  60_000,
+);
