@@ -19,8 +19,8 @@ CASES = [
     (2, 12, 13, 16, 8, 2),
     (1, 8, 5, 4, 4, 3),  # the first tile begins in the padding
     (4, 64, 28, 28, 32, 1),
-    # Software adapters have two ways to evaluate, one of them for few values: one operand, the other
-    # one, both.
+    # Software adapters evaluate many values in another way than few: those of one operand, of the
+    # other one, of both.
     (1, 132, 4, 4, 132, 1),
     (1, 8, 184, 184, 8, 1),
     (1, 132, 46, 50, 132, 1),
