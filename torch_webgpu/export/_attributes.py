@@ -4,7 +4,7 @@ A later call in PyTorch finds them. So they are put back after each run, and oth
 what a run has left.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -34,7 +34,8 @@ def _leaves(value: Any) -> list[Any]:
     return [value]
 
 
-def _map(function: Any, value: Any) -> Any:
+def _map(function: Callable[[Any], Any], value: Any) -> Any:
+    """The same with another value for each of these parts."""
     if type(value) is dict:
         return {key: _map(function, part) for key, part in value.items()}
     if type(value) in _CONTAINERS:
@@ -49,6 +50,7 @@ def _is_known(value: Any) -> bool:
 
 
 def _is_same(value: Any, before: Any) -> bool:
+    """Whether it is the same object, or an equal number or text."""
     if value is before:
         return True
     if type(value) in _NUMBERS and type(before) in _NUMBERS:
@@ -128,7 +130,8 @@ class Attributes(NamedTuple):
                     return f"{type(self.module).__name__}.{name}"
         return ""
 
-    def restore(self, names: Sequence[str]) -> None:
+    def restore(self, names: Iterable[str]) -> None:
+        """Puts back some attributes, between two runs."""
         now = vars(self.module)
         for name in names:
             if name in self.values:
@@ -137,6 +140,7 @@ class Attributes(NamedTuple):
                 now.pop(name, None)
 
     def restore_all(self) -> None:
+        """Puts back all, also what another run could not begin with."""
         if self.is_lazy:
             return
         now = vars(self.module)

@@ -238,6 +238,7 @@ class Calls:
         """A run of a function that begins in a state, without one as before the export. What it
         leaves is a state if it is `known`: other runs compute the same for other devices."""
         is_over = False
+        self._held = {}
         try:
             if state is not None:
                 self._apply(state)
@@ -312,7 +313,6 @@ class Calls:
             module.training = training
         for (_, name), (module, value) in state.attributes.items():
             vars(module)[name] = value
-        self._held = {}
         if state.grad_mode is not None:
             torch.set_grad_enabled(state.grad_mode)
 
@@ -383,7 +383,8 @@ class Calls:
         return found
 
     def _restore(self) -> str:
-        """Makes all as before the export. Returns what a function assigned that it may not."""
+        """Makes as before the export what other runs begin with. Returns what a function assigned
+        that it may not."""
         assigned = ""
         for leaf in self._leaves:
             tensor = leaf.tensor
@@ -408,7 +409,7 @@ class Calls:
                 module.training = training
             assigned = attributes.registered() or assigned
             names = {name for (_, name), _ in attributes.assigned()}
-            # Others, such as those whose sizes a call decides, are at least not those of a run.
+            # Other tensors, such as those whose sizes a call decides, are of use to that run only.
             others = {
                 name
                 for name, value in vars(module).items()
@@ -423,7 +424,7 @@ class Calls:
                         f"a call assigns a tensor to {type(module).__name__}.{name}. Whether a "
                         "later call reads it is not checked"
                     ] = None
-            attributes.restore([*names, *others])
+            attributes.restore(names | others)
             for name, buffer in buffers.items():
                 if module._buffers.get(name) is not buffer:
                     module._buffers[name] = buffer
@@ -499,13 +500,15 @@ class Calls:
         """Has the values of a run know what attributes hold that is the same in each call."""
         for attribute, (_, value) in state.attributes.items():
             for leaf, tensor in tensors_of(attribute, value):
-                origin = self._origins[place_of(tensor)]
+                place = place_of(tensor)
+                self.values.known.pop(place, None)  # of a tensor that is gone
+                origin = self._origins[place]
                 held = origin.held
                 if held is not None and self._is_constant(held):
                     if marked:
                         held = self._marked_flow(origin.name, origin.state).attributes.get(leaf)
                     if held is not None:
-                        self.values.known[place_of(tensor)] = held
+                        self.values.known[place] = held
 
     def _check_attributes(self, name: str, flow: Flow) -> None:
         """Raises RuntimeError if a module has a tensor as an attribute that calls read, and replace
