@@ -377,7 +377,6 @@ def test_training_steps_with_batches_of_any_size(tmp_path, kind):
         {"step": {"x": x, "target": target}, "classify": {"x": x}},
         {"step": {"x": {0: dim}, "target": {0: dim}}, "classify": {"x": {0: dim}}},
         state={"model": model, "optimizer": optimizer},
-        types=True,
     )
     # Nothing was executed, and all is as it was.
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

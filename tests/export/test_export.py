@@ -336,7 +336,7 @@ def test_types(tmp_path):
     x, target = example()
     samples = {"step": {"x": x, "target": target}, "classify": {"x": x}}
     path = tmp_path / "m.twg"
-    torch.webgpu.export(functions, samples, path, state={"optimizer": optimizer}, types=True)
+    torch.webgpu.export(functions, samples, path, state={"optimizer": optimizer})
     text = (tmp_path / "m.twg.d.ts").read_text()
     step, classify = text.split("classify(")
     for line in ('x: InputOf<"F32">', 'target: InputOf<"I64">', 'lr?: InputOf<"F32">', "seed0?"):
@@ -937,7 +937,7 @@ def test_inputs_that_are_not_used(tmp_path):
         return {"y": x * 2, "mask": mask}
 
     given = {"x": torch.randn(3), "mask": torch.tensor([True, False]), "kinds": torch.arange(4)}
-    torch.webgpu.export(forward, given, tmp_path / "m.twg", types=True)
+    torch.webgpu.export(forward, given, tmp_path / "m.twg")
     text = (tmp_path / "m.twg.d.ts").read_text()
     assert re.findall(r"/\*\* (.*); not used \*/\s*(\w+)", text) == [("I64[4]", "kinds")]
     graph = torch.webgpu.Graph.load(tmp_path / "m.twg")

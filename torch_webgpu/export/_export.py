@@ -83,7 +83,7 @@ def export(
     *,
     dynamic_shapes: Any = None,
     state: Mapping[str, Any] | None = None,
-    types: bool = False,
+    types: bool = True,
 ) -> None:
     """Writes a function to a file that plays in any browser with WebGPU, in Node (docs/web.md) and
     in Python (``torch.webgpu.Graph.load``).
@@ -105,7 +105,8 @@ def export(
     state: objects with a ``state_dict``, or state dicts, by name, on ``webgpu``: what a player
     saves and loads. Of an optimizer, the learning rate becomes an input ``lr`` that a call may
     leave out (``lr_NAME_0`` and so on if there are several).
-    types: whether to write TypeScript's types beside the file, as ``path + ".d.ts"``.
+    types: whether to write TypeScript's types of its functions beside the file, as
+    ``path + ".d.ts"``.
 
     The function is captured as `torch.webgpu.graph` does, without being executed: parameters,
     optimizers, gradients and generators are afterwards as they were. Recordings are made for a

@@ -77,7 +77,6 @@ def digits(folder: pathlib.Path, *, quick: bool) -> None:
         },
         folder / "digits.twg",
         state={"model": model, "optimizer": optimizer},
-        types=True,
     )
     images = torch.cat([data.train_images, data.test_images])
     labels = torch.cat([data.train_labels, data.test_labels])
@@ -213,7 +212,6 @@ def gpt(folder: pathlib.Path, *, quick: bool) -> None:
                 for kind in ("keys", "values")
             },
         },
-        types=True,
     )
 
 
@@ -279,7 +277,6 @@ def similarity(folder: pathlib.Path) -> None:
         {name: example(length) for name, length in LENGTHS.items()},
         folder / "minilm.twg",
         state={"model": model},
-        types=True,
     )
 
 

@@ -140,9 +140,7 @@ def dynamic_inference(name, model, shapes, examples, **options):
         with torch.no_grad():
             return near(x)
 
-    torch.webgpu.export(
-        forward, {"x": examples[0][0]}, FILES / name, dynamic_shapes=shapes, types=True
-    )
+    torch.webgpu.export(forward, {"x": examples[0][0]}, FILES / name, dynamic_shapes=shapes)
     with torch.no_grad():
         calls = [("forward", {"x": x}, {"output": model(x)}) for (x,) in examples]
     record(name, calls, **options)
@@ -205,7 +203,6 @@ def training(name, dropout, make_optimizer, device, sizes=(12,) * 6, dim=None):
         dynamic_shapes=dim
         and {"step": {"x": {0: dim}, "target": {0: dim}}, "classify": {"x": {0: dim}}},
         state={"model": model, "optimizer": optimizer},
-        types=True,
     )
     step, classify = step_of(reference, wanted), classify_of(reference)
     calls = []
