@@ -1723,6 +1723,16 @@ def test_many_independent_functions(tmp_path):
     torch.webgpu.export(functions, inputs, tmp_path / "m.twg")
 
 
+def test_a_learning_rate_that_is_fixed(tmp_path):
+    model, optimizer = small(torch.optim.SGD)
+    step, x, path = step_of(model, optimizer), {"x": torch.randn(8, 4)}, tmp_path / "m.twg"
+    with pytest.warns(UserWarning, match="the SGD is not among `state`, so that its learning rate"):
+        torch.webgpu.export(step, x, path, state={"model": model})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.webgpu.export(step, x, path, state={"model": model, "optimizer": optimizer})
+
+
 def test_optimizers_and_states_that_do_not_fit(tmp_path):
     model, optimizer = small(torch.optim.AdamW)
     step = step_of(model, optimizer)

@@ -8,6 +8,7 @@ import pathlib
 import re
 import sys
 import traceback
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -123,7 +124,7 @@ def export(
     samples = _samples(functions, example_inputs)
     shapes = _shapes(functions, samples, dynamic_shapes)
     holders = _holders(state)
-    with prepared(holders) as found, _no_first_steps():
+    with prepared(holders) as found, _no_first_steps() as fixed:
         holders.update(found)
         optimizers = {k: one for k, one in found.items() if isinstance(one, PreparedOptimizer)}
         # Found once, because all objects of the process are looked through.
@@ -142,6 +143,12 @@ def export(
         rates = _rates(optimizers)
         saved = {name: _with_rates(name, one, rates) for name, one in recorded.items()}
         program = save_functions(path, saved, holders)
+    for kind in sorted(fixed):
+        warnings.warn(
+            f"export: the {kind} is not among `state`, so that its learning rate is fixed in the "
+            "file. To make it an input of each call, pass state={'optimizer': optimizer}",
+            stacklevel=2,
+        )
     if types:
         path = pathlib.Path(os.fsdecode(path))
         text = declarations(program, path.name)
@@ -514,8 +521,9 @@ def _no_assigned_options(
 
 
 @contextlib.contextmanager
-def _no_first_steps() -> Iterator[None]:
-    """Raises RuntimeError for a step that makes an optimizer's state, or a gradient scaler's.
+def _no_first_steps() -> Iterator[set[str]]:
+    """Raises RuntimeError for a step that makes an optimizer's state, or a gradient scaler's. Gives
+    the kinds of optimizers that step with a number as learning rate.
 
     The recording would make that state anew in each call, and train wrongly without a word.
     """
@@ -533,6 +541,7 @@ def _no_first_steps() -> Iterator[None]:
     # One that the function makes starts anew in each call by intention.
     lasting = weakref.WeakSet(alive(torch.optim.Optimizer))
     known: dict[torch.optim.Optimizer, set[torch.Tensor]] = {}
+    fixed: set[str] = set()
 
     def before(optimizer: torch.optim.Optimizer, *_: object) -> None:
         counts_on_host = all(group.get("capturable") is False for group in optimizer.param_groups)
@@ -542,6 +551,9 @@ def _no_first_steps() -> Iterator[None]:
                 "its steps on the CPU, so that each call would take the same one: pass "
                 "state={'optimizer': optimizer}"
             )
+        is_fixed = any(type(group.get("lr")) is float for group in optimizer.param_groups)
+        if is_fixed and optimizer in lasting:
+            fixed.add(type(optimizer).__name__)
         known[optimizer] = {p for p, state in optimizer.state.items() if state}
 
     def after(optimizer: torch.optim.Optimizer, *_: object) -> None:
@@ -564,7 +576,7 @@ def _no_first_steps() -> Iterator[None]:
         stack.callback(register_optimizer_step_post_hook(after).remove)
         replaced = _replaced(torch.amp.GradScaler, "_lazy_init_scale_growth_tracker", begin_scaling)
         stack.enter_context(replaced)
-        yield
+        yield fixed
 
 
 @contextlib.contextmanager
