@@ -544,15 +544,18 @@ def _no_first_steps() -> Iterator[set[str]]:
     fixed: set[str] = set()
 
     def before(optimizer: torch.optim.Optimizer, *_: object) -> None:
-        counts_on_host = all(group.get("capturable") is False for group in optimizer.param_groups)
-        if counts_on_host and optimizer in lasting:  # those among `state` were prepared
+        groups = optimizer.param_groups
+        # Without gradients it does nothing.
+        steps = any(parameter.grad is not None for group in groups for parameter in group["params"])
+        counts_on_host = all(group.get("capturable") is False for group in groups)
+        if steps and counts_on_host and optimizer in lasting:  # those among `state` were prepared
             raise RuntimeError(
                 f"this {type(optimizer).__name__} is not among `state`, and keeps the number of "
                 "its steps on the CPU, so that each call would take the same one: pass "
                 "state={'optimizer': optimizer}"
             )
-        is_fixed = any(type(group.get("lr")) is float for group in optimizer.param_groups)
-        if is_fixed and optimizer in lasting:
+        is_fixed = any(type(group.get("lr")) is float for group in groups)
+        if steps and is_fixed and optimizer in lasting:
             fixed.add(type(optimizer).__name__)
         known[optimizer] = {p for p, state in optimizer.state.items() if state}
 
