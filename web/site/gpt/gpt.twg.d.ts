@@ -8,8 +8,6 @@ export type Functions = {
       token: InputOf<"I64">;
       /** I64[1] */
       position: InputOf<"I64">;
-      seed0?: bigint | number;
-      offset0?: bigint | number;
     },
     options?: RunOptions,
   ): Promise<{
