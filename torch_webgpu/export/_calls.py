@@ -148,7 +148,6 @@ class _Module(NamedTuple):
     module: nn.Module
     training: bool
     attributes: Attributes
-    buffers: Mapping[str, Any]
     # Buffers that lie on the CPU: a copy, and the version counter.
     on_host: Mapping[str, tuple[torch.Tensor, int]]
 
@@ -207,7 +206,6 @@ class Calls:
                 module,
                 module.training,
                 Attributes.of(module),
-                dict(module._buffers),
                 {k: (x.clone(), x._version) for k, x in module._buffers.items() if _is_on_host(x)},
             )
             for module in alive(nn.Module)
@@ -396,7 +394,8 @@ class Calls:
             if tensor.requires_grad != leaf.required and tensor.is_leaf:
                 tensor.requires_grad_(leaf.required)
         torch.set_grad_enabled(self._grad_mode)
-        for module, training, attributes, buffers, on_host in self._modules:
+        for module, training, attributes, on_host in self._modules:
+            buffers = attributes.registries["_buffers"]
             for name, (content, version) in on_host.items():
                 buffer = buffers[name]
                 if buffer._version != version:
@@ -479,14 +478,14 @@ class Calls:
             warnings.warn(f"export: {text}", stacklevel=3)
 
     def _notice_counters(self) -> None:
-        for one in self._modules:
-            for (module, name), kinds in self._kinds.items():
-                if module == id(one.module) and len(kinds) > _MOST_VALUES:
-                    self._noticed[
-                        f"{type(one.module).__name__}.{name} has another value after each call, "
-                        "which a file does not keep. Whether a later call computes something else "
-                        f"because of it was tried for {_MOST_VALUES} values only"
-                    ] = None
+        modules = {id(one.module): one.module for one in self._modules}
+        for (key, name), kinds in self._kinds.items():
+            if len(kinds) > _MOST_VALUES:
+                self._noticed[
+                    f"{type(modules[key]).__name__}.{name} has another value after each call, "
+                    "which a file does not keep. Whether a later call computes something else "
+                    f"because of it was tried for {_MOST_VALUES} values only"
+                ] = None
 
     def _notice_draws(self, before: Mapping[str, Hashable]) -> None:
         for name, state in _host_generators().items():
@@ -516,7 +515,8 @@ class Calls:
         kept = {  # attributes may be views of these
             place_of(x)
             for module in self._modules
-            for x in (*module.buffers.values(), *module.module.__dict__["_parameters"].values())
+            for registry in ("_buffers", "_parameters")
+            for x in module.attributes.registries[registry].values()
             if is_on_device(x)
         }
         for place in self._places_read(flow) - kept:
