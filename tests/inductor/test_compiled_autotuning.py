@@ -58,7 +58,7 @@ PRODUCTS = {
 }
 
 
-@pytest.mark.parametrize("strategy", ["tiles_32", "grouped_f32", "direct"])
+@pytest.mark.parametrize("strategy", ["tiles_32", "registers_128", "direct"])
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_the_fastest_is_taken(fastest, name, strategy):
     fastest(strategy)
@@ -95,16 +95,16 @@ def test_kernels_that_do_not_take_the_product_are_not_timed(monkeypatch):
 
     monkeypatch.setattr(choices, "_milliseconds", milliseconds)
     code_of(torch.mm, randn(M, K), randn(K, N))
-    assert {"", "direct", "tiles_32", "grouped_f32"} <= set(timed)
+    assert {"", "direct", "tiles_32", "registers_128"} <= set(timed)
     assert not [name for name in timed if name.startswith(("vector", "convolution"))]
     timed.clear()
     code_of(torch.mm, randn(M, 47), randn(47, N))  # rows that are no groups of four
-    assert "tiles_32" in timed and "grouped_f32" not in timed
+    assert "tiles_32" in timed and "registers_128" not in timed
 
 
 def test_a_call_that_the_kernel_does_not_take(fastest):
     """The operand starts elsewhere than when the choice was made."""
-    fastest("grouped_f32")
+    fastest("registers_128")
     torch._dynamo.reset()
     compiled = torch.compile(lambda a, b: (a @ b).relu(), mode=NO_GRAPHS)
     b = randn(K, N)

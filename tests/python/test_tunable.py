@@ -65,7 +65,7 @@ def test_a_known_kernel_is_taken():
     x @ y
     (device, *key, _, _) = next(each for each in _C._tuned_results() if each[3:7] == (1, m, n, k))
     found = {}
-    for row in ("direct", "grouped_f32_32"):
+    for row in ("direct", "registers_32"):
         _C._add_tuned_results([(device, *key, row, 1.0)])
         tuned = (x @ y).cpu()
         _C._force_product_strategy(row)

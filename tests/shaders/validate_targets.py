@@ -47,12 +47,12 @@ def is_planned(kernel: str, form: Form, source: str) -> bool:
     if kernel == "conv_product":
         return form.consts["tile"] == 8 or form.operands["a"].dtype != "c64"  # fits_tiles
     large = (
-        "gemm_f32",
-        "gemm_f32_small",
+        "gemm_registers",
+        "gemm_registers_small",
         "gemm_matrix",
         "gemm_bf16",
         "gemm_high",
-        "conv_f32",
+        "conv_registers",
         "conv_matrix",
         "conv_rows",
     )

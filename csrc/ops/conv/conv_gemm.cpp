@@ -393,8 +393,9 @@ std::optional<Gemm> pointwise_weight(const Tensor& w, const Tensor& x, const Ten
 bool has_channel_groups(const Tensor& x, const Tensor& y, const Tensor& w,
                         const ConvGeometry& geometry, Form form) {
   constexpr int64_t kMost = int64_t{1} << 31; // that kernels count
-  if ((x.scalar_type() != at::kFloat && x.scalar_type() != at::kHalf) || x.numel() == 0 ||
-      y.numel() == 0) {
+  const bool is_taken = x.scalar_type() == at::kFloat || x.scalar_type() == at::kHalf ||
+                        x.scalar_type() == at::kBFloat16;
+  if (!is_taken || x.numel() == 0 || y.numel() == 0) {
     return false;
   }
   const int64_t unit = group_size(x);

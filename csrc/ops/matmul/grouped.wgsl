@@ -1,33 +1,47 @@
-// What the kernels for float32 matrices whose elements lie in groups of four share. A kernel imports this before
+// What the kernels for floating point matrices whose elements lie in groups of four share. A kernel imports this before
 // Params, acc_t, acc_scalar, fuse, BandedTile and column_of_c of product.wgsl: then these declarations of e to i hold.
 //
-// @operand c: out {bits128, f32} // bits128: groups of four are aligned and end at the edge
-// @operand a: in {bits128} // groups of four are aligned; behind the edges they are zero
-// @operand b: in {bits128}
-// @operand d: in {f32} optional
+// @operand c: words {f32, f16, bf16, bits128} // bits128: of float32, where groups of four are aligned and end at the edge
+// @operand a: in {bits128, bits64} // four float32, or four halves; groups are aligned, and behind the edges they are zero
+// @operand b: in like a
+// @operand d: in {f32, f16, bf16} optional
 // @operand e: in float optional
 // @operand f: in float optional
 // @operand g: in float optional
 // @operand h: in float optional
 // @operand i: in float optional
+// @const   bfloat: bool // A's and B's halves are bfloat16, else float16
 // @const   a_along_k: bool // groups of four run along K, else across it
 // @const   b_along_k: bool
 // @const   c_along_m: bool // groups of four neighbours in C are one column's, else one row's
 // @const   d_in_c: bool // C's own memory is D
 // @const   rolled: bool // loops over a step of K stay loops, for software adapters, which compile unrolled ones slowly
-// @require !d_in_c || !has_d
+// @require !d_in_c || !(has_d || owns_c)
 
 // Where the last group of four of `count` elements starts. If it is not full, the matrix has zeros behind its elements.
 fn last_group(count: u32) -> u32 {
   return (count - 1u) / 4u * 4u;
 }
 
+@if(a_is_bits128)
+fn widened4(bits: vec4<u32>) -> vec4<f32> {
+  return bitcast<vec4<f32>>(bits);
+}
+@elif(!bfloat)
+fn widened4(bits: vec2<u32>) -> vec4<f32> {
+  return vec4<f32>(f2_from_f16(bits.x), f2_from_f16(bits.y));
+}
+@else
+fn widened4(bits: vec2<u32>) -> vec4<f32> {
+  return bitcast<vec4<f32>>(vec4<u32>(bits.x << 16u, bits.x & 0xffff0000u, bits.y << 16u, bits.y & 0xffff0000u));
+}
+
 fn load4_a(group: u32) -> vec4<f32> {
-  return bitcast<vec4<f32>>(load_a(group));
+  return widened4(load_a(group));
 }
 
 fn load4_b(group: u32) -> vec4<f32> {
-  return bitcast<vec4<f32>>(load_b(group));
+  return widened4(load_b(group));
 }
 
 fn columns_of_c(n: vec4<u32>) -> vec4<u32> {
@@ -63,11 +77,20 @@ fn store_group_c(here: BandedTile, m: u32, n: u32, acc: vec4<f32>) {
   let fourth = fuse(value.w, batch, rows_of_group.w, columns_of_group.w);
   value = vec4<f32>(first.value, second.value, third.value, fourth.value);
   let of_s = vec4<f32>(first.second, second.second, third.second, fourth.second);
-  @if(c_is_bits128) {
-    store_c(group, bitcast<vec4<u32>>(value));
+  @if(c_is_bits128 || owns_c) {
+    @if(c_is_bits128) store_c(group, bitcast<vec4<u32>>(value));
+    @else store4_c(at.x, value.x, value.y, value.z, value.w);
     @if(has_s) store4_second(batch, m, n, next, of_s);
   }
   @else {
+    // Rows of halves that are no whole words: only the ends of four neighbours may share words with others.
+    @if(!c_is_f32) {
+      if (all(at == vec4<u32>(at.x) + vec4<u32>(0u, 1u, 2u, 3u))) {
+        store4_c(at.x, value.x, value.y, value.z, value.w);
+        @if(has_s) store4_second(batch, m, n, next, of_s);
+        return;
+      }
+    }
     for (var j = 0u; j < 4u; j++) {
       if (m + j * next.x < p.m && n + j * next.y < p.n) {
         store_c(at[j], value[j]);

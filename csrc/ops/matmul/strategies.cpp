@@ -14,7 +14,7 @@
 #include "backend/tensor.h"
 #include "kernels/conv_depthwise.h"
 #include "kernels/conv_depthwise_weight.h"
-#include "kernels/conv_f32.h"
+#include "kernels/conv_registers.h"
 #include "kernels/conv_few.h"
 #include "kernels/conv_lines.h"
 #include "kernels/conv_matrix.h"
@@ -23,8 +23,8 @@
 #include "kernels/gemm.h"
 #include "kernels/gemm_bf16.h"
 #include "kernels/gemm_direct.h"
-#include "kernels/gemm_f32.h"
-#include "kernels/gemm_f32_small.h"
+#include "kernels/gemm_registers.h"
+#include "kernels/gemm_registers_small.h"
 #include "kernels/gemm_halves.h"
 #include "kernels/gemm_high.h"
 #include "kernels/gemm_matrix.h"
@@ -167,11 +167,9 @@ int64_t power_of_two(int64_t least) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(least, 1))));
 }
 
-int64_t unit(const Product& product) { return 16 / info(product.dtype).bytes; }
-
 bool accepts(const Product& product, const Strategy& row, const ShaderTarget& target) {
   return is_plain(product, row, target) && product.gemm.n <= kFewColumns &&
-         info(product.dtype).kind == Kind::kFloat && a_has_groups(product, unit(product));
+         info(product.dtype).kind == Kind::kFloat && a_has_groups(product, aligned_group(product));
 }
 
 int cost(const Product&, const Strategy&, const ShaderTarget&) { return 5; }
@@ -195,16 +193,16 @@ Strategy::Division divide(const Product& product, const Strategy&, const ShaderT
     const bool are_many = g.n == 1 && rows * subgroup > 4 * busy;
     const int64_t least = std::min(are_many ? subgroup : 2 * subgroup, kInvocations);
     division.lanes = std::clamp(power_of_two(busy * division.rows / rows), least, kInvocations);
-    division.lanes = std::min(division.lanes, power_of_two(g.k / unit(product)));
+    division.lanes = std::min(division.lanes, power_of_two(g.k / aligned_group(product)));
   } else {
-    const int64_t groups = g.m / unit(product);
+    const int64_t groups = g.m / aligned_group(product);
     int64_t neighbours = std::clamp<int64_t>(kInvocations / power_of_two(g.k / 16), 8, 32);
     neighbours = std::min(neighbours, power_of_two(groups));
     while (neighbours > 2 && ceil_div(groups, neighbours) * g.batch < division.enough_workgroups) {
       neighbours /= 2;
     }
     division.lanes = kInvocations / neighbours;
-    division.rows = unit(product);
+    division.rows = aligned_group(product);
   }
   division.tile = {kInvocations / division.lanes * division.rows, kFewColumns, 16};
   return division;
@@ -234,7 +232,7 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   const Gemm& g = product.gemm;
   kernel::Launch launch(g.op);
   const bool grouped =
-      product.a_along_k && has_groups(g, g.b.transposed(), g.n, true, unit(product));
+      product.a_along_k && has_groups(g, g.b.transposed(), g.n, true, aligned_group(product));
   bind_operands(launch, dispatch, {}, DType::kBits128, grouped ? DType::kBits128 : product.dtype);
   launch.elements(product.dtype == DType::kF32   ? kernel::Elements::elements_f32
                   : product.dtype == DType::kF16 ? kernel::Elements::elements_f16
@@ -403,11 +401,11 @@ Strategy::Division divide_large(const Product& product, const Strategy& row,
   return divide_in(row.tile, product, target);
 }
 
-// float32 in groups of four.
-namespace grouped {
+// Floating point numbers in groups of four, with blocks of C in registers.
+namespace registers {
 
-constexpr int64_t kLargest = 128; // columns of a tile of gemm_f32.wgsl, which has 64 or 128 rows
-constexpr int64_t kSmallest = 32; // rows and columns of the smallest tile of gemm_f32_small.wgsl
+constexpr int64_t kLargest = 128; // columns of a tile of gemm_registers.wgsl, which has 64 or 128 rows
+constexpr int64_t kSmallest = 32; // rows and columns of the smallest tile of gemm_registers_small.wgsl
 
 // Of the staged tiles, bytes.
 uint32_t storage(const Strategy& row) {
@@ -416,15 +414,18 @@ uint32_t storage(const Strategy& row) {
 }
 
 bool fits(const Product& product, const Strategy& row, const ShaderTarget& target) {
-  return product.dtype == DType::kF32 && product.gemm.c.tensor->scalar_type() == at::kFloat &&
+  const at::ScalarType stored = product.gemm.c.tensor->scalar_type();
+  return info(product.dtype).kind == Kind::kFloat &&
+         (stored == at::kFloat || stored == product.gemm.a.tensor->scalar_type()) &&
          target.max_workgroup_storage >= storage(row) &&
-         target.max_workgroup_invocations >= kernels::gemm_f32_small::kWorkgroup;
+         target.max_workgroup_invocations >= kernels::gemm_registers_small::kWorkgroup;
 }
 
 bool accepts(const Product& product, const Strategy& row, const ShaderTarget& target) {
   const Gemm& g = product.gemm;
   const auto has_copy = [&](const MatrixView& view, int64_t rows, int64_t uses, bool along_k) {
-    return pays_for_copy(g, uses) && may_be_padded(g, view, rows, along_k, row.group, target);
+    return pays_for_copy(g, uses) &&
+           may_be_padded(g, view, rows, along_k, aligned_group(product), target);
   };
   return g.conv == nullptr && fits(product, row, target) && g.m >= 4 && g.n >= 4 &&
          g.c.column == 1 &&
@@ -441,7 +442,7 @@ struct Candidate {
   std::array<int64_t, 3> of_convolutions;
 };
 
-// From the largest on. kFull and kHalf are of gemm_f32.wgsl.
+// From the largest on. kFull and kHalf are of gemm_registers.wgsl.
 enum : uint8_t { kFull, kHalf, kMiddle, kSmall, kCount };
 constexpr std::array<Candidate, kCount> kCandidates{
     {{{kLargest, kLargest, 8}, {117, 100, 100}, {100, 100, 100}},
@@ -528,7 +529,7 @@ public:
     return last;
   }
 
-  // That of a row of the table, of the two of gemm_f32.wgsl the better one.
+  // That of a row of the table, of the two of gemm_registers.wgsl the better one.
   size_t of_row(const Strategy& row) const {
     const size_t large = cuts_[kHalf].duration < cuts_[kFull].duration ? kHalf : kFull;
     const size_t small = row.tile.m == kSmallest ? kSmall : kMiddle;
@@ -558,12 +559,18 @@ private:
   std::array<Cut, kCount> cuts_;
 };
 
+// Halves have faster rows where there are subgroup matrices, and where cores of a CPU convert them.
+bool suits(const Product& product, const ShaderTarget& target) {
+  return product.dtype == DType::kF32 || !(has_f16_matrices(target) || is_software(target));
+}
+
 // The tiles that take the shortest time, of equal ones the largest.
 int cost(const Product& product, const Strategy& row, const ShaderTarget& target) {
   const Gemm& g = product.gemm;
   // A step of the smallest tile is 64 of K. gemm.wgsl's steps are shorter.
   const bool is_tiny = std::max(g.m, g.n) <= kSmallest && g.k <= kSmallest;
-  if (g.conv != nullptr || is_tiny || (row.tile.m < kLargest && is_software(target))) {
+  if (g.conv != nullptr || is_tiny || !suits(product, target) ||
+      (row.tile.m < kLargest && is_software(target))) {
     return 60;
   }
   const Choice& choice = Choice::of(g, target);
@@ -579,22 +586,37 @@ Strategy::Division divide(const Product& product, const Strategy& row, const Sha
           .rows = kCandidates[own].tile.m};
 }
 
-template <class Params, class Regions, class Launch>
-void launch(Launch& launch, const ProductDispatch& dispatch) {
+// The operands and constants of grouped.wgsl. Whether groups of four in C are stored at once.
+template <class Launch> bool bind(Launch& launch, const ProductDispatch& dispatch) {
   const Product& product = dispatch.product;
-  const Gemm& g = product.gemm;
-  const bool d_in_c = !dispatch.pieces && g.d.tensor != nullptr && g.d.offset == g.c.offset &&
-                      same_buffer(*g.c.tensor, *g.d.tensor);
-  bind_operands(launch, dispatch, bits_of_c(dispatch), DType::kBits128, DType::kBits128);
-  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).d_in_c(d_in_c);
-  launch.blocked(g.blocks > 1).c_along_m(false);
-  launch.rolled(is_software(plan_target(*g.a.tensor)));
-  Params p;
-  set_matrices(p, dispatch);
-  run<Regions>(launch, p, dispatch, {.d_in_c = d_in_c, .in_fours = has_groups_of_c(dispatch, 4)});
+  const bool halves = info(product.dtype).bytes == 2;
+  const DType bits = halves ? DType::kBits64 : DType::kBits128;
+  bind_operands(launch, dispatch, bits_of_c(dispatch), bits, bits);
+  launch.bfloat(product.dtype == DType::kBF16);
+  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k);
+  launch.rolled(is_software(plan_target(*product.gemm.a.tensor)));
+  const auto bytes = static_cast<int64_t>(dispatch.c.tensor->element_size());
+  const bool in_fours = has_groups_of_c(dispatch, bytes == 2 ? 2 : 4);
+  if (in_fours && bytes == 2) {
+    launch.own_words_of_c();
+  }
+  return in_fours;
 }
 
-// Whether each piece of K is a whole number of gemm_f32.wgsl's loops, which are two steps each.
+template <class Params, class Regions, class Launch>
+void launch(Launch& launch, const ProductDispatch& dispatch) {
+  const Gemm& g = dispatch.product.gemm;
+  const bool d_in_c = dispatch.product.dtype == DType::kF32 && !dispatch.pieces &&
+                      g.d.tensor != nullptr && g.d.offset == g.c.offset &&
+                      same_buffer(*g.c.tensor, *g.d.tensor);
+  const bool in_fours = bind(launch, dispatch);
+  launch.d_in_c(d_in_c).blocked(g.blocks > 1).c_along_m(false);
+  Params p;
+  set_matrices(p, dispatch);
+  run<Regions>(launch, p, dispatch, {.d_in_c = d_in_c, .in_fours = in_fours});
+}
+
+// Whether each piece of K is a whole number of gemm_registers.wgsl's loops, which are two steps each.
 bool has_whole_steps(const ProductDispatch& dispatch) {
   constexpr int64_t kLoop = 16;
   const Gemm& g = dispatch.product.gemm;
@@ -605,20 +627,20 @@ bool has_whole_steps(const ProductDispatch& dispatch) {
 }
 
 void launch_large(const ProductDispatch& dispatch, const Strategy&) {
-  namespace kernel = kernels::gemm_f32;
+  namespace kernel = kernels::gemm_registers;
   kernel::Launch command(dispatch.product.gemm.op);
   command.tile_rows(u32(dispatch.rows)).whole(has_whole_steps(dispatch));
   launch<kernel::Params, kernel::Regions>(command, dispatch);
 }
 
 void launch_small(const ProductDispatch& dispatch, const Strategy& row) {
-  namespace kernel = kernels::gemm_f32_small;
+  namespace kernel = kernels::gemm_registers_small;
   kernel::Launch command(dispatch.product.gemm.op);
   command.wide(row.tile.m > kSmallest);
   launch<kernel::Params, kernel::Regions>(command, dispatch);
 }
 
-} // namespace grouped
+} // namespace registers
 
 // float16 and bfloat16 on subgroup matrices.
 namespace matrix {
@@ -998,30 +1020,31 @@ void launch_convolution_matrix_f16(const ProductDispatch& dispatch, const Strate
   run<kernel::Regions>(launch, p, dispatch);
 }
 
-bool is_convolution_groups_f32(const Product& product, const Strategy& row,
+bool is_convolution_registers(const Product& product, const Strategy& row,
                                const ShaderTarget& target) {
-  return is_grouped_convolution(product) && grouped::fits(product, row, target);
+  return is_grouped_convolution(product) && registers::fits(product, row, target);
 }
 
-int cost_of_convolution_groups_f32(const Product& product, const Strategy&, const ShaderTarget&) {
-  return cost_of_groups(product, 48, 48, 35);
+int cost_of_convolution_registers(const Product& product, const Strategy&,
+                                  const ShaderTarget& target) {
+  // Cores of a CPU convert halves, and have faster rows for them.
+  const bool suits = product.dtype == DType::kF32 || !is_software(target);
+  return suits ? cost_of_groups(product, 48, 48, 35) : 70;
 }
 
-void launch_convolution_groups_f32(const ProductDispatch& dispatch, const Strategy&) {
-  namespace kernel = kernels::conv_f32;
-  const Product& product = dispatch.product;
-  const Gemm& g = product.gemm;
+void launch_convolution_registers(const ProductDispatch& dispatch, const Strategy&) {
+  namespace kernel = kernels::conv_registers;
+  const Gemm& g = dispatch.product.gemm;
   kernel::Launch launch(g.op);
-  bind_operands(launch, dispatch, bits_of_c(dispatch), DType::kBits128, DType::kBits128);
-  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(false).d_in_c(false);
-  launch.c_along_m(is_along_m(dispatch));
+  const bool in_fours = registers::bind(launch, dispatch);
+  launch.blocked(false).d_in_c(false).c_along_m(is_along_m(dispatch));
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
-  launch.phased(g.conv->phases.count > 1).rolled(is_software(plan_target(*g.a.tensor)));
-  launch.tile_rows(u32(dispatch.rows)).whole(grouped::has_whole_steps(dispatch));
+  launch.phased(g.conv->phases.count > 1);
+  launch.tile_rows(u32(dispatch.rows)).whole(registers::has_whole_steps(dispatch));
   kernel::Params p;
   set_groups(p, dispatch);
   set_matrices(p, dispatch);
-  run<kernel::Regions>(launch, p, dispatch);
+  run<kernel::Regions>(launch, p, dispatch, {.in_fours = in_fours});
 }
 
 // ---- Convolutions with few rows or short sums
@@ -1552,7 +1575,7 @@ constexpr Strategy kStrategies[] = {
      matrix::cost_f16,
      matrix::launch_f16,
      matrix::divide_f16,
-     8},
+     true},
     {"matrix_bf16",
      {128, 128, 32},
      1,
@@ -1561,7 +1584,7 @@ constexpr Strategy kStrategies[] = {
      matrix::cost_bf16,
      matrix::launch_bf16,
      divide_large,
-     8},
+     true},
     {"matrix_bf16_copies",
      {128, 128, 32},
      1,
@@ -1570,7 +1593,7 @@ constexpr Strategy kStrategies[] = {
      matrix::cost_bf16_copies,
      matrix::launch_bf16_copies,
      divide_large,
-     8},
+     true},
     {"matrix_f16_copies",
      {128, 128, 32},
      1,
@@ -1579,7 +1602,7 @@ constexpr Strategy kStrategies[] = {
      matrix::cost_f16_copies,
      matrix::launch_f16_copies,
      divide_large,
-     8},
+     true},
     {"matrix_f32",
      {128, 128, 32},
      1,
@@ -1588,33 +1611,33 @@ constexpr Strategy kStrategies[] = {
      high::cost,
      high::launch,
      matrix::divide_f16},
-    {"grouped_f32",
+    {"registers_128",
      {128, 128, 8},
      1,
      0,
-     grouped::accepts,
-     grouped::cost,
-     grouped::launch_large,
-     grouped::divide,
-     4},
-    {"grouped_f32_64",
+     registers::accepts,
+     registers::cost,
+     registers::launch_large,
+     registers::divide,
+     true},
+    {"registers_64",
      {64, 64, 32},
      1,
      0,
-     grouped::accepts,
-     grouped::cost,
-     grouped::launch_small,
-     grouped::divide,
-     4},
-    {"grouped_f32_32",
+     registers::accepts,
+     registers::cost,
+     registers::launch_small,
+     registers::divide,
+     true},
+    {"registers_32",
      {32, 32, 64},
      1,
      0,
-     grouped::accepts,
-     grouped::cost,
-     grouped::launch_small,
-     grouped::divide,
-     4},
+     registers::accepts,
+     registers::cost,
+     registers::launch_small,
+     registers::divide,
+     true},
     {"tiles_64", {64, 64, 16}, 1, 0, fits_plain_tiles, cost_of_tiles, launch_tiles},
     {"tiles_32", {32, 32, 8}, 1, 0, fits_plain_tiles, cost_of_tiles, launch_tiles},
     {"convolution_matrix_f16",
@@ -1635,14 +1658,14 @@ constexpr Strategy kStrategies[] = {
      conv_rows::divide,
      0,
      true},
-    {"convolution_groups_f32",
+    {"convolution_registers",
      {128, 128, 8},
      1,
      0,
-     is_convolution_groups_f32,
-     cost_of_convolution_groups_f32,
-     launch_convolution_groups_f32,
-     grouped::divide},
+     is_convolution_registers,
+     cost_of_convolution_registers,
+     launch_convolution_registers,
+     registers::divide},
     {"convolution_winograd",
      {4, 16, 1},
      1,

@@ -68,13 +68,16 @@ struct Strategy {
   /// Null: by the row's tile, whatever the product.
   Division (*divide)(const Product& product, const Strategy& row,
                      const ShaderTarget& target) = nullptr;
-  /// The elements that the kernel loads at once where rows are aligned and end in whole groups of
-  /// so many. gemm() copies a large product's operand that is not so. 0: none.
-  int64_t group = 0;
+  /// Whether the kernel is faster where rows are aligned to 16 bytes and end in whole groups of
+  /// them. gemm() copies a large product's operand that is not so.
+  bool pads = false;
   /// Of convolutions without groups of channels: whether the row copies A into an order of its own,
   /// whatever strides that has, and B as conv_pack.h's grouped_images() does.
   bool lays_out = false;
 };
+
+/// The elements of 16 bytes.
+inline int64_t aligned_group(const Product& product) { return 16 / info(product.dtype).bytes; }
 
 /// Whether an operand's elements lie in aligned groups, along K or across it. `view.row` is the
 /// stride across K, `view.column` that along it, and `rows` the size across.

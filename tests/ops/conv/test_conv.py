@@ -369,7 +369,7 @@ IN_GROUPS = [case for case, (_, x, w, _) in enumerate(NOT_FINITE) if not (x[1] %
 
 @pytest.mark.parametrize("case", IN_GROUPS)
 def test_what_is_not_finite_in_groups_of_channels(case, force):
-    force("convolution_groups_f32")
+    force("convolution_registers")
     check_not_finite(case, torch.float32)
 
 
@@ -401,7 +401,7 @@ def test_phases_of_strided_input_gradients(case, last, force):
     (expected,) = torch.autograd.grad(result, wide, weights.double())
     leaf = x.to(DEVICE, memory_format=layout or torch.contiguous_format).requires_grad_()
     result = function(leaf, w.to(DEVICE), **options)
-    force("convolution_groups_f32")
+    force("convolution_registers")
     (actual,) = torch.autograd.grad(result, leaf, weights.to(DEVICE))
     scale = expected.abs().max()
     torch.testing.assert_close(actual.cpu().double() / scale, expected / scale, rtol=0, atol=1e-5)

@@ -144,7 +144,7 @@ def test_expressions_in_groups_of_channels(name):
     e, f, g, h, i = (o.double() for o in operands)
     expected = value.clamp(min=-1) * e + 2 * f - g + h * i
     options = {**options, "transposed": name == "transposed"}
-    call = fused(EXPRESSION, "convolution_groups_f32", "f32(value > e)", **options)
+    call = fused(EXPRESSION, "convolution_registers", "f32(value > e)", **options)
     for layout in (torch.contiguous_format, torch.channels_last):
         out = torch.empty(value.shape).to(DEVICE, memory_format=layout)
         truth = torch.empty(value.shape, dtype=torch.bool).to(DEVICE, memory_format=layout)

@@ -21,7 +21,7 @@ PLAIN = [name for name in ROWS if not name.startswith("convolution") and name !=
 # How many of the problems a row must take at least, if it declines some. A row that declines all
 # sizes below needs one more of them, here and in FUSED, else nothing tests it.
 LEAST = {
-    **{row: 8 for row in ROWS if row.startswith("grouped_f32")},
+    **{row: 16 for row in ROWS if row.startswith("registers")},
     "matrix_f16": 20,
     "matrix_bf16": 20,
     "matrix_bf16_copies": 10,
@@ -202,8 +202,13 @@ def check_convolution(options, channels, filters, width, dtype, transposed):
         assert error < 4 * max(torch.finfo(dtype).eps, 2e-6), (options, width, dtype, transposed)
 
 
-# Rows that gather groups of channels, and the dtype that each takes.
-GROUPS = {"convolution_groups_f32": torch.float32, "convolution_matrix_f16": torch.float16}
+# Rows that gather groups of channels, and dtypes that each takes.
+GROUPS = [
+    ("convolution_registers", torch.float32),
+    ("convolution_registers", torch.float16),
+    ("convolution_registers", torch.bfloat16),
+    ("convolution_matrix_f16", torch.float16),
+]
 GROUPED_CONVOLUTIONS = [
     ({"padding": 1}, 16, 24),
     ({"stride": 2, "padding": 1}, 8, 136),
@@ -212,12 +217,12 @@ GROUPED_CONVOLUTIONS = [
 ]
 
 
-@pytest.mark.parametrize("row", GROUPS)
-def test_convolutions_of_channel_groups(row, force):
+@pytest.mark.parametrize(("row", "dtype"), GROUPS)
+def test_convolutions_of_channel_groups(row, dtype, force):
     force(row)
     cases = itertools.product(GROUPED_CONVOLUTIONS, (10, 11), (False, True))
     taken = [
-        accepted(check_convolution, *case, width, GROUPS[row], transposed)
+        accepted(check_convolution, *case, width, dtype, transposed)
         for case, width, transposed in cases
     ]
     assert not any(taken) if needs_missing_feature(row) else all(taken)
@@ -424,7 +429,7 @@ def test_convolutions_as_on_a_large_gpu():
 WINOGRAD = "convolution_winograd"  # see ../conv/test_winograd.py
 STAGED = "convolution_rows_f16"  # tests/ops/conv/test_matrices.py
 DEPTHWISE = {"convolution_depthwise", "convolution_depthwise_weight"}  # ../conv/test_depthwise.py
-OTHERS = {*PLAIN, *GROUPS, *DEPTHWISE, FEW, TAPS, LINES, WINOGRAD, HIGH, STAGED}
+OTHERS = {*PLAIN, *(row for row, _ in GROUPS), *DEPTHWISE, FEW, TAPS, LINES, WINOGRAD, HIGH, STAGED}
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row not in OTHERS])

@@ -1,8 +1,10 @@
-// gemm.wgsl for large float32 matrices whose elements lie in groups of four: 128 x 128 or 64 x 128 elements a workgroup,
-// 8 x 8 an invocation, K in steps of 8. Both tiles are kept with K outermost and twice: the next step is loaded while this
+// gemm.wgsl for large matrices of floating point numbers that lie in groups of four: 128 x 128 or 64 x 128 elements a
+// workgroup, 8 x 8 an invocation, K in steps of 8, float32 in workgroup memory. Both tiles are kept with K outermost and twice: the next step is loaded while this
 // one is computed, with one barrier a step.
 //
-// @operand c: out {bits128, f32}
+// @operand c: words {f32, f16, bf16, bits128}
+// @operand a: in {bits128, bits64}
+// @operand b: in like a
 // @const   tile_rows: u32 in {64, 128}
 // @const   whole: bool // K, and each piece of it, is a multiple of 16: every step exists as a whole
 

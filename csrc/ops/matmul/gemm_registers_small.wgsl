@@ -1,8 +1,10 @@
-// gemm_f32.wgsl for products with too few tiles of 128 x 128 to fill the device. A workgroup computes `side` x `side`
+// gemm_registers.wgsl for products with too few tiles of 128 x 128 to fill the device. A workgroup computes `side` x `side`
 // elements. Its four teams of 64 invocations share the steps of K: each team adds up a quarter of every step, `side` / 8
 // rows and columns an invocation, and the four sums are added at the end. The next step is loaded while one is computed.
 //
-// @operand c: out {bits128, f32}
+// @operand c: words {f32, f16, bf16, bits128}
+// @operand a: in {bits128, bits64}
+// @operand b: in like a
 // @const   wide: bool // tiles of 64 x 64, else of 32 x 32
 
 import package::matmul::blocks::{step_place};

@@ -1,13 +1,13 @@
-// conv_product.wgsl for float32, with the loop of gemm_f32.wgsl. B is gathered in groups of four channels, and A is a plain
-// matrix.
+// conv_product.wgsl for floating point numbers, with the loop of gemm_registers.wgsl. B is gathered in groups of four
+// channels, and A is a plain matrix.
 //
-// @operand c: out {bits128, f32}
-// @operand a: in {bits128}
-// @operand b: in {bits128}
+// @operand c: words {f32, f16, bf16, bits128}
+// @operand a: in {bits128, bits64}
+// @operand b: in like a
 
 import package::matmul::blocks::{StepPlace, step_place};
-import package::matmul::grouped::{last_group, load4_a, store_groups};
-import package::matmul::gemm_f32::{large_product, k_of_group, row_of_group, tile_columns};
+import package::matmul::grouped::{last_group, load4_a, load4_b, store_groups};
+import package::matmul::gemm_registers::{large_product, k_of_group, row_of_group, tile_columns};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_place};
 import package::matmul::product::{store_second, store4_second};
 @if(!phased) import package::matmul::product::{banded_tile};
@@ -38,12 +38,12 @@ fn b_step(step: StepPlace, t: u32) -> b_step_t {
 fn load_group_b(place: b_place_t, step: b_step_t, t: u32) -> vec4<f32> {
   let i = place_in_groups(step, place);
   if (i != missing) {
-    return bitcast<vec4<f32>>(load_b(i >> 2u));
+    return load4_b(i >> 2u);
   }
   return vec4<f32>();
 }
 
-// As gemm_f32.wgsl does, but for the place of a column: in elements, and without that of the column.
+// As gemm_registers.wgsl does, but for the place of a column: in elements, and without that of the column.
 fn a_place(batch: u32, m0: u32, t: u32) -> u32 {
   return p.a_at * 4u + batch * p.a_batch + row_of_group(m0, p.m, a_along_k, t, tile_rows) * p.a_row;
 }
@@ -82,7 +82,7 @@ fn sum_without_missing(here: BandedTile, m: u32, n: u32) -> f32 {
     let i = place_in_groups(row_of_groups(k, true), column);
     if (i != missing) {
       let j = row_of_a + column_of_weight(k);
-      sum = fma(bitcast<f32>(load_a(j >> 2u)[j % 4u]), bitcast<f32>(load_b(i >> 2u)[i % 4u]), sum);
+      sum = fma(load4_a(j >> 2u)[j % 4u], load4_b(i >> 2u)[i % 4u], sum);
     }
   }
   return sum;
