@@ -25,6 +25,9 @@ const ERRORS_BYTES = 32;
 // part is short, because the device waits for it.
 const FIRST_PART = 8;
 const PART = 32;
+/** Bytes that are read back in one piece, if a single buffer has no more. A device limits the size of
+ * a buffer, and there may be more states than that. */
+const MOST_STAGED = 64 << 20;
 
 const EXCEPTIONS = new Set(["IndexError", "NotImplementedError", "RuntimeError"]);
 
@@ -138,13 +141,15 @@ export class Machine {
     private readonly program: Program,
   ) {}
 
-  /** Checks the variants for the device and makes what they need. `onPipeline` is called for each
-   * pipeline that is ready, `fill` to write to the buffers. */
+  /** Checks the variants for the device and makes what they need. Buffers of `loose` bytes, which no
+   * command uses, follow those of the program. `onPipeline` is called for each pipeline that is
+   * ready, `fill` to write to the buffers. */
   static async create(
     device: GPUDevice,
     program: Program,
     variants: ReadonlyMap<string, Variant>,
     values: Values,
+    loose: readonly number[],
     onPipeline: (ready: number, all: number) => void,
     fill: (machine: Machine, signal: AbortSignal) => Promise<void>,
     signal: AbortSignal | undefined,
@@ -157,7 +162,7 @@ export class Machine {
         plans.set(name, plan);
         plan.written.forEach((buffer) => machine.written.add(buffer));
       }
-      const scratch = await machine.makeBuffers([...plans.values()]);
+      const scratch = await machine.makeBuffers([...plans.values()], loose);
       signal?.throwIfAborted();
       // Both take long, and neither needs the other.
       const stop = new AbortController();
@@ -202,7 +207,7 @@ export class Machine {
   }
 
   /** Makes the buffers of the program. Returns those for scratch, which functions share. */
-  private async makeBuffers(plans: Plan[]): Promise<GPUBuffer[]> {
+  private async makeBuffers(plans: Plan[], loose: readonly number[]): Promise<GPUBuffer[]> {
     const usage = STORAGE | COPY_SRC | COPY_DST;
     const sizes: number[] = [];
     for (const plan of plans) {
@@ -215,6 +220,9 @@ export class Machine {
     return scoped(this.device, "its buffers", () => {
       this.program.buffers.forEach(({ bytes }, k) => {
         this.buffers.push(this.buffer(bytes, usage, `buffer ${k}`));
+      });
+      loose.forEach((bytes) => {
+        this.buffers.push(this.buffer(bytes, COPY_SRC | COPY_DST, "state"));
       });
       if (this.program.shaders.some(({ reports }) => reports)) {
         this.errors = this.buffer(ERRORS_BYTES, usage, "errors");
@@ -544,8 +552,21 @@ export class Machine {
   }
 
   /** Copies of parts of buffers, as they are after all calls so far. */
-  snapshot(parts: readonly Part[]): Promise<ArrayBuffer[]> {
-    return this.readBack(this.device.createCommandEncoder(), this.targetOf(parts, false));
+  async snapshot(parts: readonly Part[]): Promise<ArrayBuffer[]> {
+    const groups: Part[][] = [[]];
+    let size = 0;
+    for (const part of parts) {
+      if (size > 0 && size + part.bytes > MOST_STAGED) {
+        groups.push([]);
+        size = 0;
+      }
+      groups.at(-1)!.push(part);
+      size += part.bytes;
+    }
+    // All are submitted here, so that no later call comes between them.
+    const read = (group: Part[]) =>
+      this.readBack(this.device.createCommandEncoder(), this.targetOf(group, false));
+    return (await Promise.all(groups.map(read))).flat();
   }
 
   /** Waits for all calls so far and throws what shaders reported. */

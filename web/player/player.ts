@@ -17,7 +17,7 @@ import { parseJson } from "./json";
 import { Machine, type Part, type RunRequest } from "./machine";
 import { bitsOf } from "./numbers";
 import { type Header, headerLength, parseHeader, writeSafetensors } from "./safetensors";
-import { openSource, type Source } from "./source";
+import { openSource, PIECE, type Source } from "./source";
 import {
   listKept,
   listTensors,
@@ -123,8 +123,8 @@ interface Parsed {
   readonly start: number;
   /** The first values: of numbers, and of dimensions the largest. */
   readonly values: ReadonlyMap<string, bigint>;
-  /** Tensors of states that no command uses. */
-  readonly loose: Map<string, Uint8Array<ArrayBuffer>>;
+  /** Tensors of states that no command uses: where they lie, in buffers that follow the program's. */
+  readonly loose: ReadonlyMap<string, readonly Part[]>;
 }
 
 interface Checkpoint {
@@ -153,16 +153,20 @@ async function parse(source: Source, signal: AbortSignal | undefined): Promise<P
   }
   const program = parseProgram(header.metadata);
   const { values } = checkProgram(program, header);
-  const loose = new Map<string, Uint8Array<ArrayBuffer>>();
+  const loose = new Map<string, Part[]>();
   const unused = looseEntries(program, header);
-  for (const [name, tree] of program.state) {
-    visitTree(tree, name, ({ entry }) => {
-      if (entry !== undefined && unused.has(entry)) {
-        const { begin, end } = header.entries.get(entry)!;
-        loose.set(entry, new Uint8Array(end - begin));
+  let buffer = program.buffers.length;
+  visitStates(program, ({ entry }) => {
+    if (entry !== undefined && unused.has(entry) && !loose.has(entry)) {
+      const { begin, end } = header.entries.get(entry)!;
+      // The file asks for no limit that would let one buffer have all of it.
+      const parts: Part[] = [];
+      for (let at = begin; at < end; at += PIECE) {
+        parts.push({ buffer: buffer++, offset: 0, bytes: Math.min(PIECE, end - at) });
       }
-    });
-  }
+      loose.set(entry, parts);
+    }
+  });
   return { program, header, source, start, values, loose };
 }
 
@@ -176,7 +180,6 @@ const globalGpu = (): GPU | undefined =>
 async function makeMachine(
   parsed: Parsed,
   options: LoadOptions,
-  isFirst: boolean,
 ): Promise<{ machine: Machine; owned: boolean }> {
   const { program, values, header, source, start, loose } = parsed;
   const { signal } = options;
@@ -217,6 +220,7 @@ async function makeMachine(
       program,
       chooseVariants(program, has),
       values,
+      [...loose.values()].flatMap((parts) => parts.map(({ bytes }) => bytes)),
       (pipelines, totalPipelines) => report({ pipelines, totalPipelines }),
       (machine, stop) =>
         readTensors(
@@ -225,7 +229,7 @@ async function makeMachine(
           source,
           start,
           machine,
-          isFirst ? loose : new Map(),
+          loose,
           (bytes, totalBytes) => report({ bytes, totalBytes }),
           stop,
         ),
@@ -291,7 +295,7 @@ export class Player {
     const source = openSource(file, options);
     try {
       const parsed = await parse(source, signal);
-      const { machine, owned } = await makeMachine(parsed, options, true);
+      const { machine, owned } = await makeMachine(parsed, options);
       return new Player(parsed, options, machine, owned);
     } catch (error) {
       source.close();
@@ -362,7 +366,8 @@ export class Player {
    * names of its own state dict. Throws RangeError for a name that the file does not have. */
   state(name?: string): Promise<Uint8Array<ArrayBuffer>> {
     return this.#whenReady(async () => {
-      const { tensors, parts } = this.#stateTensors(name);
+      const tensors = this.#stateTensors(name);
+      const parts = tensors.flatMap((one) => this.#partsOf(one));
       const numbers = JSON.stringify(
         Object.fromEntries([...this.#numbers].map(([key, value]) => [key, String(value)])),
       );
@@ -370,12 +375,10 @@ export class Player {
       const all = [...parts, ...kept.map(partOf)];
       const contents = await this.#guard(this.#machine, this.#machine.snapshot(all));
       let next = 0;
-      const entries = tensors.map(({ name: label, view, shape }) => {
-        const bytes =
-          view.buffer === undefined
-            ? this.#parsed.loose.get(view.entry!)!
-            : new Uint8Array(contents[next++]!);
-        return [label, view.dtype, shape, bytes] as const;
+      const entries = tensors.map((one) => {
+        const count = this.#partsOf(one).length;
+        const bytes = joined(contents.slice(next, (next += count)));
+        return [one.name, one.view.dtype, one.shape, bytes] as const;
       });
       const metadata: Record<string, string> = { format: "pt" };
       if (name === undefined) {
@@ -413,7 +416,7 @@ export class Player {
       if (start + header.bytes !== bytes.length) {
         refuse("the state is truncated, or bytes follow it");
       }
-      const { tensors } = this.#stateTensors(name);
+      const tensors = this.#stateTensors(name);
       const kept = name === undefined ? listKept(this.#parsed.program, this.#sizes, tensors) : [];
       const unknown = new Set(header.entries.keys());
       const missing: string[] = [];
@@ -438,13 +441,11 @@ export class Player {
         refuse(`the state ${[lacks, has].filter(Boolean).join(" and ")}`);
       }
       const numbers = this.#numbersOf(header.metadata.get(NUMBERS_KEY));
-      wanted.forEach(({ view }, k) => {
-        const { begin, end } = found[k]!;
-        const part = bytes.subarray(start + begin, start + end);
-        if (view.buffer === undefined) {
-          this.#parsed.loose.set(view.entry!, part.slice());
-        } else {
-          this.#machine.write(view.buffer, view.offset ?? 0, part);
+      wanted.forEach((one, k) => {
+        let at = start + found[k]!.begin;
+        for (const part of this.#partsOf(one)) {
+          this.#machine.write(part.buffer, part.offset, bytes.subarray(at, at + part.bytes));
+          at += part.bytes;
         }
       });
       numbers.forEach((value, key) => this.#numbers.set(key, value));
@@ -694,16 +695,19 @@ export class Player {
 
   // ---- States
 
-  #stateTensors(name: string | undefined): { tensors: StateTensor[]; parts: Part[] } {
+  #stateTensors(name: string | undefined): StateTensor[] {
     const { state } = this.#parsed.program;
     if (name !== undefined && !state.has(name)) {
       throw new RangeError(
         `the file has no state ${quote(name)}; it has ${this.stateNames.join()}`,
       );
     }
-    const tensors = listTensors(state, this.#sizes, name);
-    const parts = tensors.filter(({ view }) => view.buffer !== undefined).map(partOf);
-    return { tensors, parts };
+    return listTensors(state, this.#sizes, name);
+  }
+
+  #partsOf(tensor: { view: View; shape: readonly number[] }): readonly Part[] {
+    const { buffer, entry } = tensor.view;
+    return buffer === undefined ? this.#parsed.loose.get(entry!)! : [partOf(tensor)];
   }
 
   /** The numbers that a state file has. */
@@ -748,11 +752,14 @@ export class Player {
       inputs.forEach(({ optional, buffer }) => optional && kept.add(buffer!));
     }
     visitStates(program, ({ buffer }) => buffer !== undefined && kept.add(buffer));
-    const parts = [...kept].map((buffer) => ({
+    const parts: Part[] = [...kept].map((buffer) => ({
       buffer,
       offset: 0,
       bytes: program.buffers[buffer]!.bytes,
     }));
+    if (this.#loaded) {
+      parts.push(...[...this.#parsed.loose.values()].flat()); // else they are as in the file
+    }
     const contents = await this.#guard(machine, machine.snapshot(parts));
     if (calls >= this.#safeCalls) {
       this.#checkpointed = { parts, contents, numbers };
@@ -831,7 +838,7 @@ export class Player {
       const options: LoadOptions = { ...this.#options };
       delete options.signal;
       delete options.onProgress;
-      const { machine, owned } = await makeMachine(this.#parsed, options, false);
+      const { machine, owned } = await makeMachine(this.#parsed, options);
       if (this.#disposed) {
         machine.destroy();
         if (owned) {
@@ -864,6 +871,20 @@ const partOf = ({ view, shape }: { view: View; shape: readonly number[] }): Part
   offset: view.offset ?? 0,
   bytes: bytesOf(view, shape),
 });
+
+/** The bytes of a tensor that lies in several buffers. */
+function joined(parts: readonly ArrayBuffer[]): Uint8Array {
+  if (parts.length === 1) {
+    return new Uint8Array(parts[0]!);
+  }
+  const all = new Uint8Array(parts.reduce((sum, { byteLength }) => sum + byteLength, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(new Uint8Array(part), at);
+    at += part.byteLength;
+  }
+  return all;
+}
 
 function visitStates(program: Program, visit: (view: View) => void): void {
   for (const [name, tree] of program.state) {

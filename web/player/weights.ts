@@ -1,7 +1,7 @@
 /** Streams the tensors of a file into buffers of a device. */
 
 import type { Program } from "./format";
-import type { Machine } from "./machine";
+import type { Machine, Part } from "./machine";
 import type { Entry, Header } from "./safetensors";
 import { PIECE, type Source } from "./source";
 
@@ -50,39 +50,35 @@ interface Wanted {
   readonly end: () => void;
 }
 
-/** Reads the tensors that buffers start with, and those of `loose` into memory, in the order of the
- * file. `start` is where the tensors begin. */
+/** Reads the tensors that buffers start with, and those of `loose` into buffers of their own, in the
+ * order of the file. `start` is where the tensors begin. */
 export async function readTensors(
   program: Program,
   header: Header,
   source: Source,
   start: number,
   machine: Machine,
-  loose: Map<string, Uint8Array<ArrayBuffer>>,
+  loose: ReadonlyMap<string, readonly Part[]>,
   onBytes: (ready: number, all: number) => void,
   signal: AbortSignal,
 ): Promise<void> {
   const wanted: Wanted[] = [];
+  const want = (entry: Entry, buffer: number) => {
+    const writer = new WordWriter(machine, buffer);
+    wanted.push({ entry, push: (bytes) => writer.push(bytes), end: () => writer.end() });
+  };
   program.buffers.forEach(({ entry: name }, buffer) => {
     if (name !== undefined) {
-      const writer = new WordWriter(machine, buffer);
-      wanted.push({
-        entry: header.entries.get(name)!,
-        push: (bytes) => writer.push(bytes),
-        end: () => writer.end(),
-      });
+      want(header.entries.get(name)!, buffer);
     }
   });
-  for (const [name, target] of loose) {
-    let at = 0;
-    wanted.push({
-      entry: header.entries.get(name)!,
-      push: (bytes) => {
-        target.set(bytes, at);
-        at += bytes.length;
-      },
-      end: () => undefined,
-    });
+  for (const [name, parts] of loose) {
+    const entry = header.entries.get(name)!;
+    let { begin } = entry;
+    for (const { buffer, bytes } of parts) {
+      want({ ...entry, begin, end: begin + bytes }, buffer);
+      begin += bytes;
+    }
   }
   wanted.sort((a, b) => a.entry.begin - b.entry.begin);
   const all = wanted.reduce((sum, { entry }) => sum + entry.end - entry.begin, 0);

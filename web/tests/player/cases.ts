@@ -3,6 +3,7 @@
 import { chooseVariants, type Has } from "../../player/device";
 import type { Program as Checked, Requirements } from "../../player/format";
 import { DeviceLostError, type GpuTensor, type Input, load, type Output } from "../../player";
+import { writeSafetensors } from "../../player/safetensors";
 import { check, close, type Environment, equal, rejects } from "./environment";
 import {
   bytesOf,
@@ -266,6 +267,46 @@ cases["states out and in"] = async (environment) => {
   await rejects(player.loadState(start, "model"), /unknown/, "GraphFileError");
   await rejects(player.loadState(start.subarray(0, 500)), /truncated|header/, "GraphFileError");
   await rejects(player.state("nothing"), /no state/, "RangeError");
+  player.dispose();
+};
+
+cases["states that no function uses"] = async (environment) => {
+  const tree = { dict: [["w", { tensor: { dtype: "U8", shape: [5], entry: "w" } }]] };
+  const program = {
+    producer: "a test",
+    buffers: [],
+    shaders: [],
+    variants: [{ requires: {}, scratch: [], commands: [] }],
+    inputs: {},
+    outputs: {},
+    state: { s: tree, t: tree },
+  };
+  const file = (...values: number[]) => {
+    const metadata = {
+      "torch_webgpu.graph": "1",
+      "torch_webgpu.program": JSON.stringify(program),
+    };
+    return writeSafetensors([["w", "U8", [5], Uint8Array.from(values)]], metadata);
+  };
+  const player = await load(file(1, 2, 3, 4, 5), environment);
+  const content = async (name: string) => {
+    const all = parseTensors((await player.state()).buffer);
+    return [...all.get(`${name}.w`)!.data];
+  };
+  const lose = async () => {
+    player.device.destroy();
+    await player.device.lost;
+  };
+  equal([await content("s"), await content("t")], Array(2).fill([1, 2, 3, 4, 5]));
+  await lose();
+  equal(await content("s"), [1, 2, 3, 4, 5], "after a loss");
+  await player.loadState(file(6, 7, 8, 9, 10), "s");
+  equal(await content("s"), [6, 7, 8, 9, 10], "after loadState");
+  await player.checkpoint();
+  await player.loadState(file(0, 0, 0, 0, 0), "s");
+  await lose();
+  await rejects(player.state(), /last call, from the last checkpoint/, "DeviceLostError");
+  equal(await content("s"), [6, 7, 8, 9, 10], "from the checkpoint");
   player.dispose();
 };
 

@@ -12,6 +12,7 @@ import { create } from "webgpu";
 import { serve } from "../../tools/serve.mjs";
 import { cases } from "./cases";
 import type { Environment } from "./environment";
+import { parseTensors } from "./files";
 
 const web = join(import.meta.dirname, "..", "..");
 let server: Awaited<ReturnType<typeof serve>>;
@@ -39,21 +40,8 @@ test("the module has at most 60 KB compressed, and imports nothing", async () =>
   expect(code.toString()).not.toMatch(/\b(import|require)\s*[("'{]|\beval\b|new Function/);
 });
 
-test("150 MB are fetched in pieces of at most 64 MB, and not kept in memory", async () => {
-  const { load } = await import("../../player");
-  const count = 150 * 2 ** 18;
-  const last = count - 1000;
-  const program = {
-    producer: "a test",
-    buffers: [{ bytes: count * 4, entry: "w" }],
-    shaders: [],
-    variants: [{ requires: {}, scratch: [], commands: [] }],
-    inputs: {},
-    outputs: {
-      first: { dtype: "U32", shape: [1000], buffer: 0 },
-      last: { dtype: "U32", shape: [1000], buffer: 0, offset: last * 4 },
-    },
-  };
+/** A file of 150 MB, whose bytes are made as they are asked for: element k of `w` is k. */
+function largeFile(program: object, count: number) {
   const metadata = {
     "torch_webgpu.graph": "1",
     "torch_webgpu.program": JSON.stringify(program),
@@ -68,18 +56,17 @@ test("150 MB are fetched in pieces of at most 64 MB, and not kept in memory", as
   start.writeBigUInt64LE(BigInt(header.length));
   const head = Buffer.concat([start, header]);
   const size = head.length + count * 4;
-  let most = 0;
-  let peak = 0;
-  // Makes the bytes of a range as they are asked for: element k of w is k.
+  const before = process.memoryUsage().arrayBuffers;
+  const seen = { most: 0, peak: 0 };
   const made: typeof fetch = async (_, options) => {
     const [, begin, end] = /(\d+)-(\d+)/.exec(new Headers(options?.headers).get("range")!)!;
     let at = Number(begin);
     const stop = Math.min(Number(end) + 1, size);
-    most = Math.max(most, stop - at);
+    seen.most = Math.max(seen.most, stop - at);
     const body = new ReadableStream({
       type: "bytes",
       pull(controller) {
-        peak = Math.max(peak, process.memoryUsage().arrayBuffers);
+        seen.peak = Math.max(seen.peak, process.memoryUsage().arrayBuffers - before);
         const from = Math.max(at - head.length, 0) >> 2;
         const words = Uint32Array.from({ length: 1 << 15 }, (_, k) => from + k);
         const skip = at < head.length ? 0 : (at - head.length) & 3;
@@ -95,13 +82,55 @@ test("150 MB are fetched in pieces of at most 64 MB, and not kept in memory", as
     const range = `bytes ${begin}-${stop - 1}/${size}`;
     return new Response(body, { status: 206, headers: { "content-range": range } });
   };
-  const before = process.memoryUsage().arrayBuffers;
+  return { made, seen };
+}
+
+const LARGE = 150 * 2 ** 18;
+
+test("150 MB are fetched in pieces of at most 64 MB, and not kept in memory", async () => {
+  const { load } = await import("../../player");
+  const last = LARGE - 1000;
+  const program = {
+    producer: "a test",
+    buffers: [{ bytes: LARGE * 4, entry: "w" }],
+    shaders: [],
+    variants: [{ requires: {}, scratch: [], commands: [] }],
+    inputs: {},
+    outputs: {
+      first: { dtype: "U32", shape: [1000], buffer: 0 },
+      last: { dtype: "U32", shape: [1000], buffer: 0, offset: last * 4 },
+    },
+  };
+  const { made, seen } = largeFile(program, LARGE);
   const player = await load("http://localhost/large", { gpu: environment.gpu, fetch: made });
-  expect(most).toBeLessThanOrEqual(64e6);
-  expect(peak - before).toBeLessThan(64e6);
+  expect(seen.most).toBeLessThanOrEqual(64e6);
+  expect(seen.peak).toBeLessThan(64e6);
   const { first, last: end } = (await player.run("run")) as Record<string, Uint32Array>;
   expect([...first!]).toEqual(Array.from({ length: 1000 }, (_, k) => k));
   expect([...end!]).toEqual(Array.from({ length: 1000 }, (_, k) => last + k));
+  player.dispose();
+});
+
+test("150 MB of a state that no function uses are not kept in memory", async () => {
+  const { load } = await import("../../player");
+  const program = {
+    producer: "a test",
+    buffers: [],
+    shaders: [],
+    variants: [{ requires: {}, scratch: [], commands: [] }],
+    inputs: {},
+    outputs: {},
+    state: { s: { dict: [["w", { tensor: { dtype: "U32", shape: [LARGE], entry: "w" } }]] } },
+  };
+  const { made, seen } = largeFile(program, LARGE);
+  const before = process.memoryUsage().arrayBuffers;
+  const player = await load("http://localhost/large", { gpu: environment.gpu, fetch: made });
+  (globalThis as { gc?: () => void }).gc?.();
+  expect(seen.peak).toBeLessThan(64e6);
+  expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(64e6);
+  const { data } = parseTensors((await player.state("s")).buffer).get("w")!;
+  expect(data.length).toBe(LARGE);
+  expect(data.findIndex((value, k) => value !== k)).toBe(-1);
   player.dispose();
 });
 
