@@ -1764,3 +1764,162 @@ def test_optimizers_and_states_that_do_not_fit(tmp_path):
     with pytest.raises(IsADirectoryError):
         torch.webgpu.export(model, x, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("sized", [False, True])
+@pytest.mark.parametrize("inside", [False, True])
+def test_autocast(tmp_path, inside, sized):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x):
+        with torch.autocast(DEVICE, enabled=inside or torch.is_autocast_enabled(DEVICE)):
+            loss = (model(x) + model(x)).float().square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def predict(x):
+        with torch.no_grad():
+            return model(x) + model(x)
+
+    x = torch.randn(5, 8, device=DEVICE)
+    before = copy.deepcopy(model.state_dict())
+    functions = {"step": step, "predict": predict}
+    shapes = {name: {"x": {0: torch.export.Dim("n", max=5)}} for name in functions}
+    with torch.autocast(DEVICE, enabled=not inside):
+        expected = predict(x)
+        torch.webgpu.export(
+            functions,
+            {name: [x] for name in functions},
+            tmp_path / "a.twg",
+            state={"model": model, "optimizer": optimizer},
+            dynamic_shapes=shapes if sized else None,
+        )
+        # Nothing of the capture is in autocast's cache.
+        assert torch.equal(predict(x), expected)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    graph = torch.webgpu.Graph.load(tmp_path / "a.twg")
+    for _ in range(3):
+        with torch.autocast(DEVICE, enabled=not inside):
+            expected = predict(x)
+            assert expected.dtype == (torch.float32 if inside else torch.float16)
+            # Compiled code rounds to halves elsewhere.
+            near = {"rtol": 1e-2, "atol": 1e-3}
+            torch.testing.assert_close(graph["predict"](x=x)["output"], expected, **near)
+        with torch.autocast(DEVICE, enabled=not inside):
+            torch.testing.assert_close(graph["step"](x=x)["output"], step(x), **near)
+
+
+def test_states_of_other_types(tmp_path):
+    x = torch.ones(3, device=DEVICE)
+
+    def refuses(state, pattern):
+        with pytest.raises(TypeError, match=pattern):
+            torch.webgpu.export(lambda x: x + 1, [x], tmp_path / "s.twg", state=state)
+
+    refuses({"m": nn.Linear}, "the state 'm' must be an object, not the class Linear")
+    refuses({"m": torch.optim.SGD}, "not the class SGD")
+    refuses({"m": nn.Linear(2, 2).parameters()}, "not a generator")
+    refuses({"m": [x]}, "not a list")
+    refuses({"m": None}, "not a NoneType")
+    refuses({"m": x}, "not a Tensor")
+    refuses([("m", x)], "not be a list")
+    with pytest.raises(TypeError, match="not the class Linear"):
+        torch.webgpu.export(nn.Linear, [x], tmp_path / "s.twg")
+    refuses({"m": {"w": object()}}, "m.*object")
+    refuses({"m": {"w": {x}}}, "m.*set")
+    refuses({"m": {(1, 2): x}}, "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_attributes_that_contain_themselves(tmp_path):
+    class Circle(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.list = [1.0]
+            self.list.append(self.list)
+            self.dict = {}
+            self.dict["self"] = self.dict
+
+        def forward(self, x):
+            self.list = [2.0]
+            self.list.append(self.list)
+            self.other = {"a": [self.dict]}
+            return x * self.list[0]
+
+    x = torch.ones(3, device=DEVICE)
+    model = Circle()
+    before = model.list
+    torch.webgpu.export(model, [x], tmp_path / "c.twg")
+    assert model.list is before
+    assert not hasattr(model, "other")
+    graph = torch.webgpu.Graph.load(tmp_path / "c.twg")
+    assert torch.equal(graph(x=x)["output"], x * 2)
+
+
+def test_tensors_on_the_cpu_that_calls_change(tmp_path):
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.count = nn.Parameter(torch.zeros(2))
+            self.frozen = nn.Parameter(torch.zeros(2), requires_grad=False)
+            self.register_buffer("calls", torch.zeros(2, dtype=torch.int64))
+            self.plain = torch.zeros(2)
+
+        def forward(self, x):
+            with torch.no_grad():
+                self.count += 1
+                self.frozen.add_(1)
+                self.calls += 1
+                self.plain += 1
+                self.count.data.mul_(2)
+            return x + 1
+
+    x = torch.ones(3, device=DEVICE)
+    model = Counting()
+    loose = torch.zeros(2)
+
+    def call(x):
+        loose.add_(1)
+        return model(x)
+
+    with pytest.warns(UserWarning, match="lies on the CPU") as warned:
+        torch.webgpu.export(call, [x], tmp_path / "c.twg")
+    texts = " ".join(str(one.message) for one in warned)
+    for name in ("count", "frozen", "calls", "plain"):
+        assert f"Counting.{name}" in texts
+        assert not getattr(model, name).any(), name
+    assert not loose.any()
+    assert "a tensor of the shape [2]" in texts
+
+
+def test_gradients_that_are_views_of_one_buffer(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2)).to(DEVICE)
+    parameters = list(model.parameters())
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+
+    def flat_step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        flat = torch.cat([p.grad.reshape(-1) for p in parameters])
+        at = 0
+        for p in parameters:
+            p.grad = flat[at : at + p.numel()].view_as(p)
+            at += p.numel()
+        flat.mul_(0.5)
+        for p in parameters:
+            p.grad.mul_(2).add_(0.1)
+        optimizer.step()
+        return loss
+
+    x = torch.randn(5, 8, device=DEVICE)
+    state = {"model": model, "optimizer": optimizer}
+    torch.webgpu.export(flat_step, [x], tmp_path / "f.twg", state=state)
+    graph = torch.webgpu.Graph.load(tmp_path / "f.twg")
+    for _ in range(3):
+        torch.testing.assert_close(graph(x=x)["output"], flat_step(x))

@@ -21,11 +21,11 @@ def leaves(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     return [
         x
         for x in tensors
-        if x.is_leaf and (x.is_floating_point() or x.is_complex()) and not _has_no_data(x)
+        if x.is_leaf and (x.is_floating_point() or x.is_complex()) and not has_no_data(x)
     ]
 
 
-def _has_no_data(x: torch.Tensor) -> bool:
+def has_no_data(x: torch.Tensor) -> bool:
     return (
         is_lazy(x)
         or torch._C._functorch.is_functorch_wrapped_tensor(x)

@@ -26,11 +26,12 @@ _CONTAINERS = (tuple, list, dict)
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 
 
-def _leaves(value: Any) -> list[Any]:
-    """The parts of tuples, lists and dicts, also nested."""
-    if type(value) in _CONTAINERS:
+def _leaves(value: Any, above: tuple[int, ...] = ()) -> list[Any]:
+    """The parts of tuples, lists and dicts, also nested. One that contains itself is a part there,
+    and as such of no type that another run can begin with."""
+    if type(value) in _CONTAINERS and id(value) not in above:
         parts = value.values() if isinstance(value, dict) else value
-        return [leaf for part in parts for leaf in _leaves(part)]
+        return [leaf for part in parts for leaf in _leaves(part, (*above, id(value)))]
     return [value]
 
 

@@ -31,6 +31,7 @@ from torch_webgpu.export._attributes import (
     with_own_memory,
 )
 from torch_webgpu.export._flows import Flow, is_on_device, place_of
+from torch_webgpu.export._host import HostTensors
 from torch_webgpu.export._lines import KnownLineError, Line
 from torch_webgpu.export._values import Held, Values
 
@@ -148,8 +149,6 @@ class _Module(NamedTuple):
     module: nn.Module
     training: bool
     attributes: Attributes
-    # Buffers that lie on the CPU: a copy, and the version counter.
-    on_host: Mapping[str, tuple[torch.Tensor, int]]
 
 
 class _Origin(NamedTuple):
@@ -163,16 +162,6 @@ class _Origin(NamedTuple):
 
 def _state_dict(holder: Any) -> Any:
     return holder.state_dict() if hasattr(holder, "state_dict") else holder
-
-
-def _is_on_host(buffer: object) -> bool:
-    """Whether it is a tensor on the CPU that has values."""
-    return (
-        type(buffer) is torch.Tensor
-        and buffer.device.type == "cpu"
-        and buffer.layout == torch.strided
-        and not buffer.is_inference()
-    )
 
 
 def _host_generators() -> dict[str, Hashable]:
@@ -202,15 +191,11 @@ class Calls:
         tensors = alive(torch.Tensor)
         self._leaves = [_Leaf(x, x.detach(), x.grad, x.requires_grad) for x in leaves(tensors)]
         self._modules = [
-            _Module(
-                module,
-                module.training,
-                Attributes.of(module),
-                {k: (x.clone(), x._version) for k, x in module._buffers.items() if _is_on_host(x)},
-            )
+            _Module(module, module.training, Attributes.of(module))
             for module in alive(nn.Module)
             if {"training", "_buffers"} <= vars(module).keys()
         ]
+        self._host = HostTensors(tensors)
         self._saved = {  # memory of tensors that a file keeps
             place_of(x)
             for holder in holders.values()
@@ -237,6 +222,9 @@ class Calls:
         leaves is a state if it is `known`: other runs compute the same for other devices."""
         is_over = False
         self._held = {}
+        # Within a context of autocast, it keeps converted weights: of the call before, and at the
+        # end tensors of the capture, which hold nothing.
+        torch.clear_autocast_cache()
         try:
             if state is not None:
                 self._apply(state)
@@ -246,6 +234,7 @@ class Calls:
             is_over = True
             self._notice_draws(drawn)
         finally:
+            torch.clear_autocast_cache()
             left = self._left(name, state or State())
             assigned = self._restore()
         if is_over and assigned:
@@ -266,6 +255,7 @@ class Calls:
             one.attributes.restore_all()
         self._modules.clear()
         self._leaves.clear()
+        self._host.clear()
         self._firsts = {}
 
     def knows(self, flow: Flow) -> Flow:
@@ -394,16 +384,13 @@ class Calls:
             if tensor.requires_grad != leaf.required and tensor.is_leaf:
                 tensor.requires_grad_(leaf.required)
         torch.set_grad_enabled(self._grad_mode)
-        for module, training, attributes, on_host in self._modules:
+        for tensor, is_restored in self._host.restore():
+            self._noticed[
+                f"a call changes {self._name_on_host(tensor)}, which a file does not keep because "
+                "it lies on the CPU" + ("" if is_restored else ". It is too large to be put back")
+            ] = None
+        for module, training, attributes in self._modules:
             buffers = attributes.registries["_buffers"]
-            for name, (content, version) in on_host.items():
-                buffer = buffers[name]
-                if buffer._version != version:
-                    buffer.data.copy_(content)
-                    self._noticed[
-                        f"a call changes the buffer {type(module).__name__}.{name}, which a file "
-                        "does not keep because it lies on the CPU"
-                    ] = None
             if module.training != training:
                 module.training = training
             assigned = attributes.registered() or assigned
@@ -429,6 +416,19 @@ class Calls:
                     module._buffers[name] = buffer
                     assigned = f"the buffer {type(module).__name__}.{name}"
         return assigned
+
+    def _name_on_host(self, tensor: torch.Tensor) -> str:
+        for one in self._modules:
+            kind = type(one.module).__name__
+            for registry, named in one.attributes.registries.items():
+                what = "buffer" if registry == "_buffers" else "parameter"
+                for name, value in named.items():
+                    if value is tensor:
+                        return f"the {what} {kind}.{name}"
+            for name, value in one.attributes.values.items():
+                if value is tensor:
+                    return f"the tensor {kind}.{name}"
+        return f"a tensor of the shape {list(tensor.shape)}"
 
     # ---- Later calls
 

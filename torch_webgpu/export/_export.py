@@ -171,6 +171,10 @@ def _named(fn: object) -> dict[str, Callable[..., Any]]:
             raise ValueError(f"{name!r} cannot name a function: it is no identifier")
         if name in _RESERVED:
             raise ValueError(f"{name!r} cannot name a function: players use it for another thing")
+        if isinstance(function, type):
+            raise TypeError(
+                f"{name} must be a function or a module, not the class {function.__name__}"
+            )
         if not callable(function):
             raise TypeError(f"{name} must be a function, not {type(function).__name__}")
     return functions
@@ -190,7 +194,11 @@ def _holders(state: object) -> dict[str, Any]:
     for name, holder in (state or {}).items():
         if not isinstance(name, str):
             raise TypeError(f"states are named by text, not by {name!r}")
-        if not isinstance(holder, Mapping) and not hasattr(holder, "state_dict"):
+        if isinstance(holder, type):
+            raise TypeError(
+                f"the state {name!r} must be an object, not the class {holder.__name__}"
+            )
+        if not isinstance(holder, Mapping) and not callable(getattr(holder, "state_dict", None)):
             raise TypeError(
                 f"the state {name!r} must have a state_dict(), or be a dict of tensors, not a "
                 f"{type(holder).__name__}"
