@@ -1896,6 +1896,63 @@ def test_tensors_on_the_cpu_that_calls_change(tmp_path):
     assert "a tensor of the shape [2]" in texts
 
 
+def test_tensors_on_the_cpu_that_later_calls_read(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2).to(DEVICE)
+    averaging = torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=averaging)
+    assert average.n_averaged.device.type == "cpu"
+
+    def update(x):
+        with torch.no_grad():
+            model.weight.add_(x.mean())
+        average.update_parameters(model)
+        return average(x)
+
+    x = torch.randn(3, 4, device=DEVICE)
+    name = r"has left in the buffer AveragedModel\.n_averaged, on the CPU"
+    with pytest.raises(RuntimeError, match=name):
+        torch.webgpu.export(update, [x], tmp_path / "a.twg")
+    assert average.n_averaged == 0
+
+    def scale(x):
+        is_first = average.n_averaged == 0
+        average.n_averaged.fill_(1)
+        return x * 2 if is_first else x
+
+    with pytest.raises(RuntimeError, match=rf"how a call computes 'output' depends on .*{name}"):
+        torch.webgpu.export(scale, [x], tmp_path / "a.twg")
+    average.to(DEVICE)  # with the counter
+    with pytest.raises(RuntimeError, match="reads a value on the host"):
+        torch.webgpu.export(update, [x], tmp_path / "a.twg")
+
+
+@pytest.mark.parametrize("first", ["none", "views"])
+def test_gradients_that_share_memory_and_change_in_place(tmp_path, first):
+    torch.manual_seed(0)
+    a, b = (nn.Parameter(torch.randn(4, 8, device=DEVICE)) for _ in range(2))
+    optimizer = torch.optim.SGD([a, b], lr=0.1)
+
+    def step(x):
+        if first == "views" and a.grad is None:
+            a.grad, b.grad = torch.zeros(8, 8, device=DEVICE).split(4)
+        optimizer.zero_grad(set_to_none=False)
+        loss = (x @ torch.cat([a, b]).t()).square().mean()
+        loss.backward()
+        for p in (a, b):
+            p.grad.mul_(2).clamp_(-1, 1)
+        nn.utils.clip_grad_norm_([a, b], 0.5)
+        optimizer.step()
+        return loss
+
+    x = torch.randn(5, 8, device=DEVICE)
+    state = {"parameters": {"a": a, "b": b}, "optimizer": optimizer}
+    torch.webgpu.export(step, [x], tmp_path / "m.twg", state=state)
+    graph = torch.webgpu.Graph.load(tmp_path / "m.twg")
+    for _ in range(3):
+        torch.testing.assert_close(graph(x=x)["output"], step(x))
+
+
 def test_gradients_that_are_views_of_one_buffer(tmp_path):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2)).to(DEVICE)

@@ -8,6 +8,7 @@ assign to attributes of modules.
 """
 
 import contextlib
+import hashlib
 import pickle
 import random
 import sys
@@ -48,6 +49,10 @@ _GRADIENTS = (
 )
 _FLAGS = "Set the flags that a function needs at its start, as by train() or eval()"
 _MODE = "Use set_grad_enabled() as a context, which puts it back"
+_HOST = (
+    "A file keeps no tensors of the CPU. Move them to the device before the export, or make them "
+    "inputs"
+)
 _PYTHON = (
     "An export runs the function several times, and a file keeps no numbers or tensors that Python "
     "keeps from call to call. Make them inputs, or a tensor that the function changes in place"
@@ -62,6 +67,7 @@ class State(NamedTuple):
     training: Mapping[int, tuple[nn.Module, bool]] = {}
     attributes: Mapping[Attribute, tuple[nn.Module, Any]] = {}  # with their modules
     grad_mode: bool | None = None
+    host: Mapping[int, torch.UntypedStorage] = {}  # memory on the CPU that calls change
 
     @property
     def key(self) -> Hashable:
@@ -75,7 +81,13 @@ class State(NamedTuple):
             frozenset((k, flag) for k, (_, flag) in self.required.items()),
             frozenset((k, flag) for k, (_, flag) in self.training.items()),
             self.grad_mode,
+            frozenset((k, _digest(content)) for k, content in self.host.items()),
         )
+
+
+def _digest(content: torch.UntypedStorage) -> Hashable:
+    elements = torch.tensor([], dtype=torch.uint8).set_(content)
+    return hashlib.sha256(elements.numpy().tobytes()).digest()
 
 
 def _sorted(gradients: Mapping[int, Any]) -> list[tuple[int, Any]]:
@@ -204,6 +216,7 @@ class Calls:
         }
         self._grad_mode = torch.is_grad_enabled()
         self._kinds: dict[Attribute, set[Hashable]] = {}  # of the values that calls left
+        self._host_kinds: dict[int, set[Hashable]] = {}  # the same of memory on the CPU
         self._origins: dict[Hashable, _Origin] = {}  # by the memory that attributes have in states
         self._held: Mapping[Hashable, Held] = {}  # by attributes, at the end of a run
         self._firsts: dict[str, _First] = {}
@@ -270,7 +283,13 @@ class Calls:
             kinds.add(self._kind_of(attribute, value))
             if len(kinds) <= _MOST_VALUES:
                 found[attribute] = module, value
-        state = left._replace(attributes=found)
+        host = {}
+        for key, content in left.host.items():
+            kinds = self._host_kinds.setdefault(key, set())
+            kinds.add(_digest(content))
+            if len(kinds) <= _MOST_VALUES:
+                host[key] = content
+        state = left._replace(attributes=found, host=host)
         self._reached.setdefault(self._key(state), state)
 
     def _key(self, state: State) -> Hashable:
@@ -301,6 +320,7 @@ class Calls:
             module.training = training
         for (_, name), (module, value) in state.attributes.items():
             vars(module)[name] = value
+        self._host.apply(state.host)
         if state.grad_mode is not None:
             torch.set_grad_enabled(state.grad_mode)
 
@@ -335,6 +355,7 @@ class Calls:
             },
             self._attributes_left(name, began),
             None if torch.is_grad_enabled() == self._grad_mode else not self._grad_mode,
+            self._host.left(),
         )
 
     def _attributes_left(self, name: str, began: State) -> dict[Attribute, tuple[nn.Module, Any]]:
@@ -430,6 +451,10 @@ class Calls:
                     return f"the tensor {kind}.{name}"
         return f"a tensor of the shape {list(tensor.shape)}"
 
+    def _names_on_host(self, state: State) -> str:
+        tensors = [self._host.tensor_of(key) for key in state.host]
+        return _joined(sorted(map(self._name_on_host, tensors)))
+
     # ---- Later calls
 
     def check(self, functions: Mapping[str, Traced]) -> None:
@@ -453,10 +478,13 @@ class Calls:
         states = self._reached  # runs find more
         done: set[Hashable] = {first}
         while left := [key for key in states if key not in done]:
-            if len(done) > _MOST_STATES and any(each.attributes for each in states.values()):
+            if len(done) > _MOST_STATES and any(
+                each.attributes or each.host for each in states.values()
+            ):
                 self._noticed[
-                    f"calls leave attributes of modules in more than {_MOST_STATES} states. "
-                    "Whether a later call computes something else was tried in these only"
+                    "calls leave attributes of modules, or tensors on the CPU, in more than "
+                    f"{_MOST_STATES} states. Whether a later call computes something else was "
+                    "tried in these only"
                 ] = None
                 break
             if len(done) > _MOST_STATES:
@@ -536,7 +564,15 @@ class Calls:
         return {id(leaf.tensor) for leaf in self._leaves if place_of(leaf.tensor) in places}
 
     def _check(self, name: str, first: "_First", state: State) -> None:
-        flow = self._run(first, state)
+        try:
+            flow = self._run(first, state)
+        except RuntimeError as error:
+            if not state.host:
+                raise
+            raise RuntimeError(
+                f"{error}\nThis is so in a later call, which finds what an earlier one has left in "
+                f"{self._names_on_host(state)}, on the CPU. {_HOST}"
+            ) from error
         found = self._differences(first.traced.flow, flow, state)
         if not found:
             return
@@ -644,6 +680,10 @@ class Calls:
             names = _joined(sorted(map(_attribute_name, state.attributes.items())))
             causes.append(f"what an earlier call has assigned to {names}")
             advice.append(_PYTHON)
+        if state.host:
+            names = self._names_on_host(state)
+            causes.append(f"what an earlier call has left in {names}, on the CPU")
+            advice.append(_HOST)
         if not causes:
             causes.append("what differs from run to run, such as random numbers of Python")
             advice.append(_PYTHON)

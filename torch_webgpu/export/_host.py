@@ -1,6 +1,6 @@
 """Tensors on the CPU: an export executes their operators, so it puts back what these change."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -35,6 +35,27 @@ class HostTensors:
             if left < 0:
                 break
             self._copies[key] = storage.clone()
+
+    def left(self) -> dict[int, torch.UntypedStorage]:
+        """What a run has left in memory that it changed, by the memory."""
+        found = {}
+        for tensor, version in self._tensors:
+            storage = tensor.untyped_storage()
+            key = storage._cdata
+            if tensor._version != version and key in self._copies and key not in found:
+                found[key] = storage.clone()
+        return found
+
+    def apply(self, contents: Mapping[int, torch.UntypedStorage]) -> None:
+        for tensor, _ in self._tensors:
+            storage = tensor.untyped_storage()
+            content = contents.get(storage._cdata)
+            if content is not None and content.nbytes() == storage.nbytes():
+                storage.copy_(content)
+
+    def tensor_of(self, key: int) -> torch.Tensor:
+        """A tensor that lies in the memory."""
+        return next(x for x, _ in self._tensors if x.untyped_storage()._cdata == key)
 
     def restore(self) -> Sequence[tuple[torch.Tensor, bool]]:
         """Puts back what was changed in place. Returns the tensors that were changed, and whether

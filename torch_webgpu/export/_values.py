@@ -40,6 +40,23 @@ class Layout(NamedTuple):
             expected *= size
         return isinstance(self.offset, int) and self.bits == (False, False)
 
+    def _range(self) -> tuple[int, int] | None:
+        """The bytes from the first to the last element, if these are known."""
+        last: int = 0
+        for size, stride in zip(self.shape, self.strides, strict=True):
+            if not isinstance(size, int) or not isinstance(stride, int):
+                return None
+            last += (size - 1) * stride
+        if not isinstance(self.offset, int):
+            return None
+        bytes_each = self.dtype.itemsize
+        return self.offset * bytes_each, (self.offset + last + 1) * bytes_each
+
+    def is_apart(self, other: "Layout") -> bool:
+        """Whether the two are known to have no bytes in common."""
+        one, two = self._range(), other._range()
+        return one is not None and two is not None and (one[1] <= two[0] or two[1] <= one[0])
+
 
 class View(NamedTuple):
     """A tensor in memory."""
@@ -147,6 +164,17 @@ class Memory:
 
     def content(self, view: View) -> int:
         value, layout = self.at(view.place)
+        # Writes to parts: of this one, and of others, which do not matter.
+        while layout is None and isinstance(label := self.values.nodes[value][0], tuple):
+            operands = self.values.nodes[value][1]
+            if label[0] == "as":
+                value, layout = operands[0], label[1]
+            elif label[0] == "into" and label[1] == view.layout:
+                return operands[0]
+            elif label[0] == "into" and label[1].is_apart(view.layout):
+                value = operands[1]
+            else:
+                break
         if layout == view.layout:
             return value
         label, operands = self.values.nodes[value]
