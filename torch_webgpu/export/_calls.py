@@ -482,7 +482,7 @@ class Calls:
                 each.attributes or each.host for each in states.values()
             ):
                 self._noticed[
-                    "calls leave attributes of modules, or tensors on the CPU, in more than "
+                    "calls leave tensors on the CPU or attributes of modules in more than "
                     f"{_MOST_STATES} states. Whether a later call computes something else was "
                     "tried in these only"
                 ] = None
