@@ -57,7 +57,7 @@ def is_planned(kernel: str, form: Form, source: str) -> bool:
         "conv_rows",
     )
     if kernel in large:
-        return False  # grouped::fits, matrix::fits
+        return False  # registers::fits, matrix::fits
     if kernel.startswith("attention_"):
         return _C.workgroup_memory(source) <= 16384  # find_attention
     if kernel == "fft":

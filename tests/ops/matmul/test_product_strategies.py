@@ -220,7 +220,13 @@ GROUPED_CONVOLUTIONS = [
 @pytest.mark.parametrize(("row", "dtype"), GROUPS)
 def test_convolutions_of_channel_groups(row, dtype, force):
     force(row)
-    cases = itertools.product(GROUPED_CONVOLUTIONS, (10, 11), (False, True))
+    # bfloat16 differs from float16 in one function of the kernel. Cores of a CPU compile it slowly.
+    shortened = dtype == torch.bfloat16
+    cases = itertools.product(
+        GROUPED_CONVOLUTIONS[1:3] if shortened else GROUPED_CONVOLUTIONS,
+        (10,) if shortened else (10, 11),
+        (False, True),
+    )
     taken = [
         accepted(check_convolution, *case, width, dtype, transposed)
         for case, width, transposed in cases
@@ -493,10 +499,20 @@ FUSED = [
 ]
 
 
+# Cores of a CPU compile this row's kernel slowly: of halves it computes one size.
+SLOW = "registers_128"
+SIZE_OF_SLOW = (132, 40, 136)
+
+
 @pytest.mark.parametrize("row", PLAIN)
 def test_fused_expressions(row, force):
     force(row)
-    count = sum(accepted(check_fused, *case) for case in FUSED)
+    given = [
+        case
+        for case in FUSED
+        if row != SLOW or case[0] == torch.float32 or case[2:5] == SIZE_OF_SLOW
+    ]
+    count = sum(accepted(check_fused, *case) for case in given)
     least = 0 if needs_missing_feature(row) else min(LEAST.get(row, len(FUSED)), 2)
     assert count >= least, f"took {count} products of FUSED; {least} at least must be tested"
 
