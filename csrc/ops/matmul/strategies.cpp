@@ -14,22 +14,22 @@
 #include "backend/tensor.h"
 #include "kernels/conv_depthwise.h"
 #include "kernels/conv_depthwise_weight.h"
-#include "kernels/conv_registers.h"
 #include "kernels/conv_few.h"
 #include "kernels/conv_lines.h"
 #include "kernels/conv_matrix.h"
+#include "kernels/conv_registers.h"
 #include "kernels/conv_squares.h"
 #include "kernels/conv_taps.h"
 #include "kernels/gemm.h"
 #include "kernels/gemm_bf16.h"
 #include "kernels/gemm_direct.h"
-#include "kernels/gemm_registers.h"
-#include "kernels/gemm_registers_small.h"
 #include "kernels/gemm_halves.h"
 #include "kernels/gemm_high.h"
 #include "kernels/gemm_matrix.h"
 #include "kernels/gemm_ranges.h"
 #include "kernels/gemm_reduce.h"
+#include "kernels/gemm_registers.h"
+#include "kernels/gemm_registers_small.h"
 #include "kernels/gemm_scale.h"
 #include "kernels/gemm_strips.h"
 #include "kernels/gemm_thin.h"
@@ -404,8 +404,10 @@ Strategy::Division divide_large(const Product& product, const Strategy& row,
 // Floating point numbers in groups of four, with blocks of C in registers.
 namespace registers {
 
-constexpr int64_t kLargest = 128; // columns of a tile of gemm_registers.wgsl, which has 64 or 128 rows
-constexpr int64_t kSmallest = 32; // rows and columns of the smallest tile of gemm_registers_small.wgsl
+constexpr int64_t kLargest =
+    128; // columns of a tile of gemm_registers.wgsl, which has 64 or 128 rows
+constexpr int64_t kSmallest =
+    32; // rows and columns of the smallest tile of gemm_registers_small.wgsl
 
 // Of the staged tiles, bytes.
 uint32_t storage(const Strategy& row) {
@@ -587,7 +589,8 @@ Strategy::Division divide(const Product& product, const Strategy& row, const Sha
 }
 
 // The operands and constants of grouped.wgsl. Whether groups of four in C are stored at once.
-template <class Launch> bool bind(Launch& launch, const ProductDispatch& dispatch) {
+template <class Launch>
+bool bind(Launch& launch, const ProductDispatch& dispatch) {
   const Product& product = dispatch.product;
   const bool halves = info(product.dtype).bytes == 2;
   const DType bits = halves ? DType::kBits64 : DType::kBits128;
@@ -616,7 +619,8 @@ void launch(Launch& launch, const ProductDispatch& dispatch) {
   run<Regions>(launch, p, dispatch, {.d_in_c = d_in_c, .in_fours = in_fours});
 }
 
-// Whether each piece of K is a whole number of gemm_registers.wgsl's loops, which are two steps each.
+// Whether each piece of K is a whole number of gemm_registers.wgsl's loops, which are two steps
+// each.
 bool has_whole_steps(const ProductDispatch& dispatch) {
   constexpr int64_t kLoop = 16;
   const Gemm& g = dispatch.product.gemm;
@@ -1021,7 +1025,7 @@ void launch_convolution_matrix_f16(const ProductDispatch& dispatch, const Strate
 }
 
 bool is_convolution_registers(const Product& product, const Strategy& row,
-                               const ShaderTarget& target) {
+                              const ShaderTarget& target) {
   return is_grouped_convolution(product) && registers::fits(product, row, target);
 }
 
