@@ -497,6 +497,12 @@ OF_ZERO = {
     "pad": lambda x, zero: torch.nn.functional.pad(x, (1, 1), value=zero),
     "full": torch.full_like,
     "remainder": lambda x, zero: torch.remainder(zero, x),
+    "sum": lambda x, zero: (x + zero, zero + x, 1 / (x + zero), zero + (x - x)),
+    "difference": lambda x, zero: (x - zero, zero - x, zero - (x + zero)),
+    "whole_number": lambda x, zero: (x + 0, x - 0, 0 - x, x * 0, 0 * x),
+    "zeros": lambda x, zero: (x + torch.full_like(x, zero), x - torch.full_like(x, zero)),
+    "both_zeros": lambda x, zero: torch.full_like(x, -0.0) + torch.full_like(x, zero),
+    "softshrink": lambda x, zero: torch.nn.functional.softshrink(torch.where(x == 0, 1.0, x), 0.5),
 }
 
 

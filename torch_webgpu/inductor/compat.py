@@ -62,7 +62,7 @@ def apply() -> None:
         sizevars,
     )
     from torch._inductor.codegen import simd
-    from torch._inductor.fx_passes import post_grad
+    from torch._inductor.fx_passes import joint_graph, post_grad
 
     from torch_webgpu.inductor import choices as product_choices
     from torch_webgpu.inductor import scalars, vectors
@@ -74,6 +74,9 @@ def apply() -> None:
     _replace(graph.GraphLowering, "decide_layout_opt", _decide_layout_opt)
     _replace(graph.GraphLowering, "call_function", _call_function)
     _replace(post_grad, "remove_noop_ops", _remove_noop_ops)
+    _replace(joint_graph, "remove_no_ops", _remove_neutral)
+    folder = joint_graph.UniformValueConstantFolder
+    _replace(folder, "_add_peephole_patterns", _fold_products_with_zero)
     _replace(pattern_matcher._TargetArgsExpr, "_match", _match)
     _replace(index_propagation.IndexPropagation, "propagate_sympy", _propagate_sympy)
     _replace(ir.StorageBox, "has_exceeded_max_reads", _has_exceeded_max_reads)
@@ -338,6 +341,29 @@ def _remove_noop_ops(original: Callable[..., None], graph: torch.fx.Graph) -> No
     finally:
         for node, target in kept.items():
             node.target = target
+
+
+def _remove_neutral(original: Callable[..., None], gm: Any, zeros: Any, ones: Any) -> None:
+    """Inductor drops tensors of zeros from sums of floats, but -0.0 + 0.0 is 0.0."""
+    for node in list(zeros):
+        if _is_float_on_device(node):
+            zeros.discard(node)
+    original(gm, zeros, ones)
+
+
+def _fold_products_with_zero(original: Callable[..., None], self: Any) -> None:
+    """Inductor takes a product with the integer 0 for 0. Of floats it is NaN for NaN and infinity,
+    and -0.0 for negative numbers."""
+    original(self)
+    for node in list(self.node_replacements):
+        if _is_float_on_device(node):
+            del self.node_replacements[node]
+            del self.node_replacements_shapes[node]
+            del self.constant_data_ptrs[node]
+
+
+def _is_float_on_device(node: torch.fx.Node) -> bool:
+    return _device_type(node) == "webgpu" and node.meta["val"].dtype.is_floating_point
 
 
 def _kept_copy(*_: Any) -> None:

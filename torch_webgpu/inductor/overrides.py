@@ -99,7 +99,7 @@ class KnownNumbers:
         super().__init__(*args, **kwargs)
         self.half_numbers: dict[str, float] = {}  # as a half type holds them
         self.finite_numbers: set[str] = set()
-        self.zeros: set[str] = set()
+        self.zeros: dict[str, bool] = {}  # whether it is -0.0
         # Variables that are the maximum of another one and a finite constant.
         self.raised: dict[str, tuple[str, str]] = {}
 
@@ -169,6 +169,8 @@ class WgslOverrides(DefaultHandler):
         if isinstance(value, sympy.Expr) and not value.is_number:
             return self.value_expr(value, dtype)
         text = registers.literal(value, dtype)
+        if isinstance(value, int) and value == 0 and registers.kind_of(dtype) == "f":
+            value = 0.0
         if isinstance(value, float) and math.isfinite(value):
             # Variables have bounds: doubles that round to one float must stay apart.
             if registers.nearest_f32(value) != value:
@@ -181,7 +183,7 @@ class WgslOverrides(DefaultHandler):
                 variable = emit(text, dtype)
             V.kernel.finite_numbers.add(str(variable))
             if value == 0:
-                V.kernel.zeros.add(str(variable))
+                V.kernel.zeros[str(variable)] = math.copysign(1, value) < 0
             return variable
         if registers.is_integer_type(dtype):
             return emit(text, dtype, bounds_of(value, dtype))
@@ -253,11 +255,32 @@ class WgslOverrides(DefaultHandler):
             bounds = bounds_of(a, dtype) | bounds_of(b, dtype)
         return emit(f"select({no}, {yes}, {as_register(condition, torch.bool)})", dtype, bounds)
 
+    # Drivers take x + 0.0 for x, and 0.0 - x for the opposite of x. But -0.0 + 0.0 is 0.0.
+
+    def add(self, a: Any, b: Any) -> CSEVariable:
+        dtype = promote_types([a, b])
+        if registers.kind_of(dtype) == "f":
+            for x, zero in ((a, b), (b, a)):
+                if V.kernel.zeros.get(str(zero)) is False:
+                    return self._without_negative_zero(as_register(x, dtype), dtype)
+        return self._default("add", (a, b), {})
+
     def sub(self, a: Any, b: Any) -> CSEVariable:
         # A driver that assumes finite numbers would fold this to 0.
         if isinstance(a, CSEVariable) and a == b and registers.kind_of(a.dtype) == "f":
             return emit(f"select(nan_f(), 0.0, is_finite_f({a}))", a.dtype)
+        dtype = promote_types([a, b])
+        if registers.kind_of(dtype) == "f":
+            if V.kernel.zeros.get(str(b)) is True:
+                return self._without_negative_zero(as_register(a, dtype), dtype)
+            if V.kernel.zeros.get(str(a)) is False:
+                opposite = emit(f"neg_f({as_register(b, dtype)})", dtype)
+                return self._without_negative_zero(str(opposite), dtype)
         return self._default("sub", (a, b), {})
+
+    def _without_negative_zero(self, x: str, dtype: torch.dtype) -> CSEVariable:
+        """x + 0.0, by the bits, which no driver takes for those of 0.0."""
+        return emit(f"select({x}, 0.0, bitcast<u32>({x}) == 0x80000000u)", dtype)
 
     def mul(self, a: Any, b: Any) -> CSEVariable:
         # Drivers would fold a product with 0 to 0, of whatever sign, also one of infinity.
