@@ -570,3 +570,62 @@ def test_limits_of_random_integers(dtype):
             assert drawn.dtype == dtype
             numbers = [int(n) for n in drawn.tolist()]
             assert low <= min(numbers) <= max(numbers) < high, (low, high)
+
+
+ELEMENTS = {
+    "masked_fill": lambda x, value: x.masked_fill(x > 1, value),
+    "index_fill": lambda x, value: x.index_fill(0, torch.tensor([1], device=x.device), value),
+}
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16], ids=str
+)
+@pytest.mark.parametrize("source", [torch.int64, torch.int16, torch.float32], ids=str)
+@pytest.mark.parametrize("place", ["cpu", DEVICE])
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_elements_that_do_not_fit(name, place, source, dtype):
+    """A single element becomes a number of the tensor's type. What does not fit raises, on the
+    device at the next synchronization."""
+    x = torch.arange(4).to(dtype)
+    compiled = compile(ELEMENTS[name])
+    numbers = [3, -3, 127, 128, 255, 256, -128, -129, -255, -256, 2**15 - 1]
+    if source != torch.int16:
+        numbers += [65504, 65505, 2**31 - 128, 2**31, -(2**31), -(2**32)]
+    if source == torch.float32:
+        numbers += [2.5, 127.5, -0.5, float("inf"), float("nan"), 2.0**62, 2.0**65]
+    for n in numbers:
+        value = torch.tensor(n, dtype=source)
+        expected = outcome(lambda x, value=value: ELEMENTS[name](x, value), x)
+        actual = outcome(lambda x, value=value: compiled(x, value.to(place)), x.to(DEVICE))
+        if isinstance(expected, str):
+            assert actual == expected == "raises", n
+        else:
+            assert torch.equal(actual, expected) or actual.isnan().any(), n
+
+
+@pytest.mark.parametrize("name", ["full", "fill", "scatter", "addcmul"])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float32], ids=str)
+def test_complex_numbers_without_imaginary_part(name, dtype):
+    x = torch.arange(6).to(dtype).to(DEVICE)
+    expected = CONVERSIONS[name](x, 2 + 0j)
+    assert torch.equal(compile(lambda x: CONVERSIONS[name](x, 2 + 0j))(x).cpu(), expected.cpu())
+
+
+@pytest.mark.parametrize("alpha", [2, 0, -1, 2.5, True, False])
+def test_factors_of_truth_values(alpha):
+    def add(x):
+        return CONVERSIONS["index_add"](x, alpha)
+
+    x = torch.tensor([True, False, True])
+    assert torch.equal(compile(add)(x.to(DEVICE)).cpu(), add(x))
+
+
+def test_lists_of_exponents():
+    for dtype in DTYPES[:5]:
+        x, exponents = torch.arange(-2, 5).to(dtype), torch.arange(7).to(dtype)
+        compiled = compile(lambda a, b: torch._foreach_pow([a, b], [b, b]))
+        expected = torch._foreach_pow([x, exponents], [exponents, exponents])
+        actual = compiled(x.to(DEVICE), exponents.to(DEVICE))
+        for one, other in zip(actual, expected, strict=True):
+            assert torch.equal(one.cpu(), other)

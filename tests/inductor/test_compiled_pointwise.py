@@ -558,3 +558,51 @@ def test_factors_of_floats_that_are_arguments():
         compiled = compile(add, dynamic=True)
         for n in (2.5, 0.25, -0.75):
             assert_equal(compiled(tensor, n), add(tensor, n))
+
+
+# By name: functions of a tensor and a number that becomes a float32 in eager mode.
+IN_FLOAT32 = {
+    "clamp": lambda x, n: x.clamp(-1, n),
+    "clamp_min": lambda x, n: x.clamp(min=n),
+    "hardtanh": lambda x, n: torch.nn.functional.hardtanh(x, -1, n),
+    "lerp": lambda x, n: torch.lerp(x, x * 2, n),
+    "add": lambda x, n: torch.add(x, x, alpha=n),
+    "add_number": lambda x, n: torch.add(x, 2, alpha=n),
+    "sub": lambda x, n: torch.sub(x, x, alpha=n),
+    "rsub": lambda x, n: torch.rsub(x, x, alpha=n),
+    "addcmul": lambda x, n: torch.addcmul(x, x, x, value=n),
+    "leaky_relu": torch.nn.functional.leaky_relu,
+    "elu": torch.nn.functional.elu,
+    "celu": torch.nn.functional.celu,
+    "softplus": torch.nn.functional.softplus,
+    "index_add": lambda x, n: x.index_add(0, torch.tensor([1], device=DEVICE), x[:1], alpha=n),
+}
+
+
+@pytest.mark.parametrize("name", IN_FLOAT32)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_numbers_beyond_float32(name, dtype):
+    """They raise, as in eager mode. Inductor makes them infinite."""
+    x = torch.tensor([-1.0, 0.5, 2, 3], dtype=dtype, device=DEVICE)
+    check(lambda x: IN_FLOAT32[name](x, 1e4), x)
+    for function in (IN_FLOAT32[name], compile(lambda x, n: IN_FLOAT32[name](x, n))):
+        with pytest.raises(RuntimeError, match="without overflow"):
+            function(x, 1e39)
+
+
+# By name: operators that Inductor composes of others, with a number as operand.
+COMPOSED = {
+    "xlogy": lambda x, n: (torch.xlogy(x, n), torch.special.xlogy(n, x)),
+    "xlog1py": lambda x, n: (torch.special.xlog1py(x, n), torch.special.xlog1py(n, x)),
+    "nan_to_num": torch.nan_to_num,
+    "infinity": lambda x, n: torch.nan_to_num(x, posinf=n, neginf=-n),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_composed_operators_round_numbers(name, dtype):
+    numbers = [0.5, 2, 0, 3, float("inf"), float("-inf"), float("nan")]
+    x = torch.tensor(numbers, dtype=dtype, device=DEVICE)
+    for n in (0.1, 7, 65519.0, 1e6, 1e39):
+        check(lambda x, n=n: COMPOSED[name](x, n), x)

@@ -207,14 +207,17 @@ def _keep_indices_of_triangles() -> None:
 
 
 def _fill_from_host(table: dict[Any, Callable[..., Any]]) -> None:
-    """`index_fill` takes a single element on the CPU in eager mode. Its decomposition wants one on
-    the device."""
+    """`index_fill` takes a single element of any type and of the CPU in eager mode. Its
+    decomposition wants one of the tensor's type on the device."""
+    from torch_webgpu.inductor.scalars import check_element
+
     op = torch.ops.aten.index_fill.int_Tensor
     original = table[op]
 
     def decomposed(x: Any, dim: int, index: Any, value: Any) -> Any:
-        if x.device.type == "webgpu" and value.device.type == "cpu":
-            value = value.to(x.device)
+        if x.device.type == "webgpu":
+            check_element(value, x)
+            value = value.to(x.device, x.dtype)
         return original(x, dim, index, value)
 
     table[op] = decomposed

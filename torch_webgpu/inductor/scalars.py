@@ -16,24 +16,29 @@ from torch import fx
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, Number, elementwise_dtypes
 
 from torch_webgpu import _torch_versions
-from torch_webgpu.inductor.registers import HALVES, is_integer_type
+from torch_webgpu.inductor.registers import HALVES, is_integer_type, nearest_f32
 
 aten = torch.ops.aten
 
 # By operator: arguments that become numbers of the type of `self`, or of `dtype` where it is given.
 _FILLING = {
+    aten.celu.default: ("alpha",),
     aten.constant_pad_nd.default: ("value",),
+    aten.elu.default: ("alpha", "scale", "input_scale"),
     aten.fill.Scalar: ("value",),
     aten.full.default: ("fill_value",),
     aten.full_like.default: ("fill_value",),
     aten.index_add.default: ("alpha",),
     aten.index_fill.int_Scalar: ("value",),
+    aten.leaky_relu.default: ("negative_slope",),
+    aten.lerp.Scalar: ("weight",),
     aten.linspace.default: ("start", "end"),
     aten.masked_fill.Scalar: ("value",),
     aten.new_full.default: ("fill_value",),
     aten.scalar_tensor.default: ("s",),
     aten.scatter.value: ("value",),
     aten.scatter.value_reduce: ("value",),
+    aten.softplus.default: ("beta", "threshold"),
     aten.threshold.default: ("threshold", "value"),
     aten.threshold_backward.default: ("threshold",),
 }
@@ -66,6 +71,21 @@ _UNCHECKED_FLOATS = {
     aten.scatter.value,
     aten.scatter.value_reduce,
 }
+# Of these eager mode makes a float32, also beside halves.
+_COMPUTED_IN_FLOAT32 = {
+    *(_SUMS | _BOUNDS.keys()),
+    *(aten.addcmul.default, aten.celu.default, aten.elu.default, aten.index_add.default),
+    *(aten.leaky_relu.default, aten.lerp.Scalar, aten.softplus.default),
+}
+# Operators with a number as operand that halves round first, and for which Inductor does not:
+# it composes them of others. By name of the argument.
+_ROUNDED = {
+    aten.nan_to_num.default: ("nan", "posinf", "neginf"),
+    aten.special_xlog1py.other_scalar: ("other",),
+    aten.special_xlog1py.self_scalar: ("self",),
+    aten.xlogy.Scalar_Other: ("other",),
+    aten.xlogy.Scalar_Self: ("self",),
+}
 # The limits of random integers: (the lowest, one more than the highest).
 _DRAWING = {
     aten.randint.default: (None, "high"),
@@ -84,6 +104,7 @@ _LISTS: dict[Any, Callable[..., Any]] = {
     aten._foreach_lerp.Scalar: torch.lerp,
     aten._foreach_maximum.Scalar: torch.clamp_min,
     aten._foreach_minimum.Scalar: torch.clamp_max,
+    aten._foreach_pow.List: torch.pow,
     aten._foreach_pow.Scalar: torch.pow,
     aten._foreach_pow.ScalarAndTensor: torch.pow,
     aten._foreach_sub.List: torch.sub,
@@ -108,6 +129,10 @@ def install(decompositions: dict[Any, Callable[..., Any]]) -> None:
     for names_by_op, type_of in ((_FILLING, _filled_type), (computing, _common_type)):
         for op, names in names_by_op.items():
             decompositions[op] = _checked(op, names, type_of, decompositions.get(op))
+    for op, names in _ROUNDED.items():
+        decompositions[op] = _rounded(op, names, decompositions[op])
+    masked_fill = aten.masked_fill.Tensor
+    decompositions[masked_fill] = _with_checked_element(decompositions[masked_fill])
     for op, limits in _DRAWING.items():
         decompositions[op] = _drawn(op, limits, decompositions.get(op))
     for op, single in _LISTS.items():
@@ -132,6 +157,14 @@ def _checked(
         given = _named(op, args, kwargs)
         dtype = type_of(given) if _device_type(given) == "webgpu" else None
         numbers = [given[name] for name in names if name in given]
+        if dtype is not None and not dtype.is_complex and op not in _SUMS:
+            reals = {name: _real(given[name], dtype) for name in names if name in given}
+            if any(isinstance(number, complex) for number in numbers):
+                return op(*_changed(op, args, reals), **_of(kwargs, reals))
+        if op is aten.index_add.default and dtype == torch.bool and given.get("alpha", 1) != 1:
+            # The source is multiplied by the truth of alpha, and stays of type bool.
+            source = given["source"] if given["alpha"] else torch.zeros_like(given["source"])
+            return op(given["self"], given["dim"], given["index"], source)
         if dtype is not None and op in _SUMS:
             _check_sum(op, given, dtype)
             other, alpha = given["other"], given.get("alpha", 1)
@@ -158,11 +191,89 @@ def _checked(
             is_converted = op is not aten.pow.Tensor_Scalar or dtype in HALVES
             for number in numbers:
                 real = _real(number, dtype)
-                if op in _UNCHECKED_FLOATS and is_converted:
+                if op in _COMPUTED_IN_FLOAT32:
+                    _check_fits_float(real, torch.float32)
+                elif op in _UNCHECKED_FLOATS and is_converted:
                     _check_fits_float(real, dtype)
         return NotImplemented if original is None else original(*args, **kwargs)
 
     return decomposed
+
+
+def _rounded(
+    op: torch._ops.OpOverload, names: tuple[str, ...], original: Callable[..., Any]
+) -> Callable[..., Any]:
+    """An operator of which numbers become those of the tensor's type first, infinite ones if they
+    are beyond it."""
+
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        given = _named(op, args, kwargs)
+        tensor = next(x for x in given.values() if isinstance(x, torch.Tensor))
+        if tensor.device.type == "webgpu" and tensor.dtype.is_floating_point:
+            held = {
+                name: _held(given[name], tensor.dtype)
+                for name in names
+                if isinstance(given.get(name), (int, float))
+            }
+            args, kwargs = _changed(op, args, held), _of(kwargs, held)
+        return original(*args, **kwargs)
+
+    return decomposed
+
+
+def _held(number: float, dtype: torch.dtype) -> float:
+    try:
+        number = float(number)
+    except OverflowError:
+        number = math.inf if number > 0 else -math.inf
+    return float(torch.tensor(number, dtype=torch.float64, device="cpu").to(dtype).item())
+
+
+def _with_checked_element(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`masked_fill` with a single element, which eager mode takes for a number."""
+
+    def decomposed(x: Any, mask: Any, value: Any) -> Any:
+        if x.device.type == "webgpu" and value.dim() == 0:
+            check_element(value, x)
+        return original(x, mask, value)
+
+    return decomposed
+
+
+def check_element(value: torch.Tensor, x: torch.Tensor) -> None:
+    """Asserts on the device that a single element, which becomes a number of the type of `x`, fits
+    it. Not of float64, which only the CPU compares, and of none that always fits."""
+    source, dtype = value.dtype, x.dtype
+    is_real = not (source.is_complex or source == torch.bool)
+    if source == dtype or not is_real or not (is_integer_type(dtype) or dtype.is_floating_point):
+        return
+    if source == torch.float64:
+        if dtype == torch.float32:
+            return
+        value = value.to(torch.float32)
+    value = value.to(x.device)
+    if dtype.is_floating_point:
+        largest = torch.finfo(dtype).max
+        limit = torch.finfo(source) if source.is_floating_point else torch.iinfo(source)
+        if limit.max <= largest:
+            return
+        fits = value.abs() <= largest
+        if source.is_floating_point:
+            fits = fits | value.isinf() | value.isnan()
+    elif source.is_floating_point:
+        info = torch.iinfo(dtype)
+        value = value.to(torch.float32)
+        end = nearest_f32(info.max)
+        is_below = value < end if end > info.max and dtype != torch.int64 else value <= end
+        fits = (value >= float(info.min)) & is_below
+    else:
+        info, given = torch.iinfo(dtype), torch.iinfo(source)
+        lowest = info.min if dtype.is_signed else -info.max
+        if given.min >= lowest and given.max <= info.max:
+            return
+        wide = value.to(torch.int64)
+        fits = (wide >= lowest) & (wide <= min(info.max, torch.iinfo(torch.int64).max))
+    aten._assert_async.msg(fits, _overflow(dtype))
 
 
 def _drawn(
@@ -230,6 +341,17 @@ def _named(op: torch._ops.OpOverload, args: Any, kwargs: Any) -> dict[str, Any]:
     return {**dict(zip(places, args, strict=False)), **kwargs}
 
 
+def _changed(op: torch._ops.OpOverload, args: Any, values: dict[str, Any]) -> tuple[Any, ...]:
+    """Positional arguments, of which those that are named have other values."""
+    places = [argument.name for argument in op._schema.arguments]
+    return tuple(values.get(name, arg) for name, arg in zip(places, args, strict=False))
+
+
+def _of(kwargs: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments, of which those that are named have other values."""
+    return {name: values.get(name, arg) for name, arg in kwargs.items()}
+
+
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
@@ -244,7 +366,7 @@ def _check_sum(op: torch._ops.OpOverload, given: dict[str, Any], dtype: torch.dt
             torch._check(not is_boolean, lambda: _BOOLEAN_OPERAND)
     is_boolean = isinstance(alpha, (bool, torch.SymBool))
     torch._check(not is_boolean or dtype == torch.bool, lambda: _BOOLEAN_FACTOR)
-    is_floating = isinstance(alpha, (float, torch.SymFloat))
+    is_floating = isinstance(alpha, (float, complex, torch.SymFloat))
     has_fractions = dtype.is_floating_point or dtype.is_complex
     torch._check(not is_floating or has_fractions, lambda: _FLOATING_FACTOR)
 
