@@ -1980,3 +1980,56 @@ def test_gradients_that_are_views_of_one_buffer(tmp_path):
     graph = torch.webgpu.Graph.load(tmp_path / "f.twg")
     for _ in range(3):
         torch.testing.assert_close(graph(x=x)["output"], flat_step(x))
+
+
+def test_changes_on_the_cpu_without_a_version(tmp_path):
+    """NumPy, `Tensor.data` and inference mode change memory and no counter."""
+    kept = [torch.zeros(2), nn.Parameter(torch.zeros(3)), torch.zeros(5)]
+    numbers = kept[0].numpy()
+
+    def call(x):
+        numbers[0] = 1
+        kept[1].data.fill_(1)
+        with torch.inference_mode():
+            kept[2].fill_(1)
+        return x + 1
+
+    with torch.device("webgpu"), pytest.warns(UserWarning, match="lies on the CPU") as warned:
+        torch.webgpu.export(call, [torch.ones(2)], tmp_path / "c.twg")
+    assert len([one for one in warned if "lies on the CPU" in str(one.message)]) == 3
+    assert not any(x.any() for x in kept)
+
+
+def test_errors_of_later_calls_name_their_cause(tmp_path):
+    count, model = torch.zeros(1), nn.Linear(4, 4).to(DEVICE)
+
+    def counts(x):
+        count.fill_(1)
+        return x + 1
+
+    def reads(x):
+        if model.weight.grad is not None:
+            model.weight.grad.sum().item()
+        model(x).sum().backward()
+        return x * 2
+
+    x = torch.ones(2, 4)
+    with pytest.raises(RuntimeError, match="reads a value on the host") as raised:
+        torch.webgpu.export(
+            {"counts": counts, "reads": reads}, {"counts": [x], "reads": [x]}, tmp_path / "c.twg"
+        )
+    assert "on the CPU" not in str(raised.value)
+
+
+def test_states_that_are_dicts_with_attributes(tmp_path):
+    class Munch(dict):
+        __getattr__ = dict.get
+
+    state = {"kept": Munch(a=torch.zeros(2, device=DEVICE))}
+
+    def call(x):
+        return state["kept"]["a"].add_(x)
+
+    torch.webgpu.export(call, [torch.ones(2)], tmp_path / "c.twg", state=state)
+    graph = torch.webgpu.Graph.load(tmp_path / "c.twg")
+    assert graph(x=torch.ones(2))["output"].cpu().tolist() == [1, 1]

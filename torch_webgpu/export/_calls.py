@@ -8,7 +8,6 @@ assign to attributes of modules.
 """
 
 import contextlib
-import hashlib
 import pickle
 import random
 import sys
@@ -32,9 +31,10 @@ from torch_webgpu.export._attributes import (
     with_own_memory,
 )
 from torch_webgpu.export._flows import Flow, is_on_device, place_of
-from torch_webgpu.export._host import HostTensors
+from torch_webgpu.export._host import Content, HostTensors
 from torch_webgpu.export._lines import KnownLineError, Line
 from torch_webgpu.export._values import Held, Values
+from torch_webgpu.graphs._state import state_dict_of
 
 _MOST_NAMES = 4
 _MOST_STATES = 64
@@ -50,8 +50,8 @@ _GRADIENTS = (
 _FLAGS = "Set the flags that a function needs at its start, as by train() or eval()"
 _MODE = "Use set_grad_enabled() as a context, which puts it back"
 _HOST = (
-    "A file keeps no tensors of the CPU. Move them to the device before the export, or make them "
-    "inputs"
+    "A file does not keep tensors that lie on the CPU. Move them to the device before the export, "
+    "or make them inputs"
 )
 _PYTHON = (
     "An export runs the function several times, and a file keeps no numbers or tensors that Python "
@@ -67,7 +67,7 @@ class State(NamedTuple):
     training: Mapping[int, tuple[nn.Module, bool]] = {}
     attributes: Mapping[Attribute, tuple[nn.Module, Any]] = {}  # with their modules
     grad_mode: bool | None = None
-    host: Mapping[int, torch.UntypedStorage] = {}  # memory on the CPU that calls change
+    host: Mapping[int, Content] = {}  # memory on the CPU that calls change
 
     @property
     def key(self) -> Hashable:
@@ -81,13 +81,8 @@ class State(NamedTuple):
             frozenset((k, flag) for k, (_, flag) in self.required.items()),
             frozenset((k, flag) for k, (_, flag) in self.training.items()),
             self.grad_mode,
-            frozenset((k, _digest(content)) for k, content in self.host.items()),
+            frozenset((k, content.digest) for k, content in self.host.items()),
         )
-
-
-def _digest(content: torch.UntypedStorage) -> Hashable:
-    elements = torch.tensor([], dtype=torch.uint8).set_(content)
-    return hashlib.sha256(elements.numpy().tobytes()).digest()
 
 
 def _sorted(gradients: Mapping[int, Any]) -> list[tuple[int, Any]]:
@@ -172,10 +167,6 @@ class _Origin(NamedTuple):
     held: Held | None  # what it holds then, if known
 
 
-def _state_dict(holder: Any) -> Any:
-    return holder.state_dict() if hasattr(holder, "state_dict") else holder
-
-
 def _host_generators() -> dict[str, Hashable]:
     """The states of generators that are none of the device."""
     states: dict[str, Hashable] = {
@@ -211,7 +202,7 @@ class Calls:
         self._saved = {  # memory of tensors that a file keeps
             place_of(x)
             for holder in holders.values()
-            for x in pytree.tree_leaves(_state_dict(holder))
+            for x in pytree.tree_leaves(state_dict_of(holder))
             if isinstance(x, torch.Tensor)
         }
         self._grad_mode = torch.is_grad_enabled()
@@ -286,7 +277,7 @@ class Calls:
         host = {}
         for key, content in left.host.items():
             kinds = self._host_kinds.setdefault(key, set())
-            kinds.add(_digest(content))
+            kinds.add(content.digest)
             if len(kinds) <= _MOST_VALUES:
                 host[key] = content
         state = left._replace(attributes=found, host=host)
@@ -567,7 +558,7 @@ class Calls:
         try:
             flow = self._run(first, state)
         except RuntimeError as error:
-            if not state.host:
+            if not state.host or self._raises(first, state._replace(host={})):
                 raise
             raise RuntimeError(
                 f"{error}\nThis is so in a later call, which finds what an earlier one has left in "
@@ -588,6 +579,13 @@ class Calls:
                 raise self._error(found, flow, state)
         except KnownLineError as error:
             raise RuntimeError(f"cannot export {name}: {error}") from error
+
+    def _raises(self, first: "_First", state: State) -> bool:
+        try:
+            self._run(first, state)
+        except RuntimeError:
+            return True
+        return False
 
     def _check_repeated(self, first: "_First") -> None:
         """Raises KnownLineError if another run as before the export computes something else."""

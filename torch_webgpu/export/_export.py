@@ -33,6 +33,7 @@ from torch_webgpu.export._optimizers import PreparedOptimizer, prepared
 from torch_webgpu.export._types import declarations
 from torch_webgpu.graphs._graph import Graph, checked_optimizers, graph
 from torch_webgpu.graphs._save import Recording, SavedFunction, save_functions
+from torch_webgpu.graphs._state import has_state_dict
 
 if TYPE_CHECKING:  # these import the compiler
     from torch_webgpu.export._trace import Compiled
@@ -198,7 +199,7 @@ def _holders(state: object) -> dict[str, Any]:
             raise TypeError(
                 f"the state {name!r} must be an object, not the class {holder.__name__}"
             )
-        if not isinstance(holder, Mapping) and not callable(getattr(holder, "state_dict", None)):
+        if not isinstance(holder, Mapping) and not has_state_dict(holder):
             raise TypeError(
                 f"the state {name!r} must have a state_dict(), or be a dict of tensors, not a "
                 f"{type(holder).__name__}"

@@ -15,7 +15,7 @@ from torch_webgpu import _C
 from torch_webgpu._shader.prepare import workgroup_size
 from torch_webgpu._shader.program import Program as ShaderProgram
 from torch_webgpu.graphs import _format as form
-from torch_webgpu.graphs._state import to_tree
+from torch_webgpu.graphs._state import state_dict_of, to_tree
 
 _ENABLE = re.compile(r"^\s*enable\s+([^;]+);", re.MULTILINE)
 _REQUIRE = re.compile(r"^\s*requires\s+([^;]+);", re.MULTILINE)
@@ -221,7 +221,7 @@ class _Writer:
         }
         trees = {}
         for name, holder in state.items():
-            states = holder.state_dict() if hasattr(holder, "state_dict") else holder
+            states = state_dict_of(holder)
             trees[name] = to_tree(states, name, self._state)
         output_views = {label: self._outputs(label) for label in self.functions}
         for allocation, at in self.allocations.items():

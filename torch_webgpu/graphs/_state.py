@@ -4,7 +4,7 @@ A tree is {"tensor": VIEW}, {"dict": [[key, tree], ...]}, {"list": [tree, ...]},
 {"tuple": [tree, ...]}, {"value": text, integer, boolean or null}, or {"float": text}.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -63,3 +63,12 @@ def from_tree(tree: object, tensor: Callable[[object], torch.Tensor], depth: int
             raise ValueError("the state is malformed")
         result[pair[0]] = from_tree(pair[1], tensor, depth + 1)
     return result
+
+
+def has_state_dict(holder: Any) -> bool:
+    """Not of dicts, of which some have any attribute that is asked for."""
+    return not isinstance(holder, Mapping) and callable(getattr(holder, "state_dict", None))
+
+
+def state_dict_of(holder: Any) -> Any:
+    return holder.state_dict() if has_state_dict(holder) else holder
