@@ -25,8 +25,8 @@ const ERRORS_BYTES = 32;
 // part is short, because the device waits for it.
 const FIRST_PART = 8;
 const PART = 32;
-/** Bytes that are read back in one piece, if a single buffer has no more. A device limits the size of
- * a buffer, and there may be more states than that. */
+/** Bytes that are read back through one buffer; a larger part has a buffer of its own. Devices limit
+ * a buffer's size, and there may be more states than that. */
 const MOST_STAGED = 64 << 20;
 
 const EXCEPTIONS = new Set(["IndexError", "NotImplementedError", "RuntimeError"]);

@@ -159,7 +159,7 @@ async function parse(source: Source, signal: AbortSignal | undefined): Promise<P
   visitStates(program, ({ entry }) => {
     if (entry !== undefined && unused.has(entry) && !loose.has(entry)) {
       const { begin, end } = header.entries.get(entry)!;
-      // The file asks for no limit that would let one buffer have all of it.
+      // Files ask for no larger buffers because of these tensors, so they lie in pieces.
       const parts: Part[] = [];
       for (let at = begin; at < end; at += PIECE) {
         parts.push({ buffer: buffer++, offset: 0, bytes: Math.min(PIECE, end - at) });

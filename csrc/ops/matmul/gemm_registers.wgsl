@@ -1,6 +1,6 @@
 // gemm.wgsl for large matrices of floating point numbers that lie in groups of four: 128 x 128 or 64 x 128 elements a
-// workgroup, 8 x 8 an invocation, K in steps of 8, float32 in workgroup memory. Both tiles are kept with K outermost and twice: the next step is loaded while this
-// one is computed, with one barrier a step.
+// workgroup, 8 x 8 an invocation, K in steps of 8, float32 in workgroup memory. Both tiles are kept with K outermost and
+// twice: the next step is loaded while this one is computed, with one barrier a step.
 //
 // @operand c: words {f32, f16, bf16, bits128}
 // @operand a: in {bits128, bits64}

@@ -139,7 +139,7 @@ void launch_in_groups(const Gemm& given, const Strategy& row, const ShaderTarget
   // An operand as strides across K and along K, or its copy.
   const auto aligned = [&](std::optional<PaddedCopy>& copy, const MatrixView& view, int64_t rows,
                            int64_t uses, bool along_k) {
-    if (!pays_for_copy(given, uses) || has_groups(given, view, rows, along_k, group) ||
+    if (!pays_for_copy(given, uses) || has_groups(given, view, rows, along_k, row.group) ||
         !may_be_padded(given, view, rows, along_k, group, target)) {
       return view;
     }
@@ -204,7 +204,7 @@ Choice choose_or_raise(const Gemm& g, const ShaderTarget& target) {
 }
 
 void run(const Gemm& g, const Strategy& row, const ShaderTarget& target) {
-  if (row.pads && g.blocks == 1 && pays_for_copy(g, std::max(g.m, g.n))) {
+  if (row.group != 0 && g.blocks == 1 && pays_for_copy(g, std::max(g.m, g.n))) {
     launch_in_groups(g, row, target);
   } else {
     launch(Product(g), row, target);

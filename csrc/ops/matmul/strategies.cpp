@@ -404,10 +404,10 @@ Strategy::Division divide_large(const Product& product, const Strategy& row,
 // Floating point numbers in groups of four, with blocks of C in registers.
 namespace registers {
 
-constexpr int64_t kLargest =
-    128; // columns of a tile of gemm_registers.wgsl, which has 64 or 128 rows
-constexpr int64_t kSmallest =
-    32; // rows and columns of the smallest tile of gemm_registers_small.wgsl
+// Columns of a tile of gemm_registers.wgsl, which has 64 or 128 rows.
+constexpr int64_t kLargest = 128;
+// Rows and columns of the smallest tile of gemm_registers_small.wgsl.
+constexpr int64_t kSmallest = 32;
 
 // Of the staged tiles, bytes.
 uint32_t storage(const Strategy& row) {
@@ -561,9 +561,13 @@ private:
   std::array<Cut, kCount> cuts_;
 };
 
-// Halves have faster rows where there are subgroup matrices, and where cores of a CPU convert them.
+// Halves: subgroup matrices are faster where there are any, and on software adapters, which compile
+// these kernels for seconds, gemm.wgsl unless there is much to compute.
 bool suits(const Product& product, const ShaderTarget& target) {
-  return product.dtype == DType::kF32 || !(has_f16_matrices(target) || is_software(target));
+  constexpr int64_t kMuch = int64_t{1} << 26;
+  const Gemm& g = product.gemm;
+  const bool pays = !is_software(target) || g.batch * g.m * g.n * g.k >= kMuch;
+  return product.dtype == DType::kF32 || (pays && (g.conv != nullptr || !has_f16_matrices(target)));
 }
 
 // The tiles that take the shortest time, of equal ones the largest.
@@ -1031,9 +1035,7 @@ bool is_convolution_registers(const Product& product, const Strategy& row,
 
 int cost_of_convolution_registers(const Product& product, const Strategy&,
                                   const ShaderTarget& target) {
-  // Cores of a CPU convert halves, and have faster rows for them.
-  const bool suits = product.dtype == DType::kF32 || !is_software(target);
-  return suits ? cost_of_groups(product, 48, 48, 35) : 70;
+  return registers::suits(product, target) ? cost_of_groups(product, 48, 48, 35) : 70;
 }
 
 void launch_convolution_registers(const ProductDispatch& dispatch, const Strategy&) {
@@ -1579,7 +1581,7 @@ constexpr Strategy kStrategies[] = {
      matrix::cost_f16,
      matrix::launch_f16,
      matrix::divide_f16,
-     true},
+     8},
     {"matrix_bf16",
      {128, 128, 32},
      1,
@@ -1588,7 +1590,7 @@ constexpr Strategy kStrategies[] = {
      matrix::cost_bf16,
      matrix::launch_bf16,
      divide_large,
-     true},
+     8},
     {"matrix_bf16_copies",
      {128, 128, 32},
      1,
@@ -1597,7 +1599,7 @@ constexpr Strategy kStrategies[] = {
      matrix::cost_bf16_copies,
      matrix::launch_bf16_copies,
      divide_large,
-     true},
+     8},
     {"matrix_f16_copies",
      {128, 128, 32},
      1,
@@ -1606,7 +1608,7 @@ constexpr Strategy kStrategies[] = {
      matrix::cost_f16_copies,
      matrix::launch_f16_copies,
      divide_large,
-     true},
+     8},
     {"matrix_f32",
      {128, 128, 32},
      1,
@@ -1623,7 +1625,7 @@ constexpr Strategy kStrategies[] = {
      registers::cost,
      registers::launch_large,
      registers::divide,
-     true},
+     4},
     {"registers_64",
      {64, 64, 32},
      1,
@@ -1632,7 +1634,7 @@ constexpr Strategy kStrategies[] = {
      registers::cost,
      registers::launch_small,
      registers::divide,
-     true},
+     4},
     {"registers_32",
      {32, 32, 64},
      1,
@@ -1641,7 +1643,7 @@ constexpr Strategy kStrategies[] = {
      registers::cost,
      registers::launch_small,
      registers::divide,
-     true},
+     4},
     {"tiles_64", {64, 64, 16}, 1, 0, fits_plain_tiles, cost_of_tiles, launch_tiles},
     {"tiles_32", {32, 32, 8}, 1, 0, fits_plain_tiles, cost_of_tiles, launch_tiles},
     {"convolution_matrix_f16",

@@ -68,9 +68,10 @@ struct Strategy {
   /// Null: by the row's tile, whatever the product.
   Division (*divide)(const Product& product, const Strategy& row,
                      const ShaderTarget& target) = nullptr;
-  /// Whether the kernel is faster where rows are aligned to 16 bytes and end in whole groups of
-  /// them. gemm() copies a large product's operand that is not so.
-  bool pads = false;
+  /// The elements that the kernel loads at once where rows are aligned and end in whole groups of
+  /// so many. gemm() copies a large product's operand that is not so, in groups of 16 bytes.
+  /// 0: none.
+  int64_t group = 0;
   /// Of convolutions without groups of channels: whether the row copies A into an order of its own,
   /// whatever strides that has, and B as conv_pack.h's grouped_images() does.
   bool lays_out = false;
