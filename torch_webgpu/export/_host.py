@@ -69,7 +69,7 @@ class HostTensors:
                 memory.versions = _versions(memory.tensors)
 
     def left(self) -> dict[int, Content]:
-        """What a run has left in memory that it changed, by the memory. restore() puts this back."""
+        """What a run has left in memory that it changed. restore() puts this back."""
         changed = {key: memory for key, memory in self._memory.items() if memory.is_changed()}
         self._changed = list(changed.values())
         return {
