@@ -606,3 +606,24 @@ def test_composed_operators_round_numbers(name, dtype):
     x = torch.tensor(numbers, dtype=dtype, device=DEVICE)
     for n in (0.1, 7, 65519.0, 1e6, 1e39):
         check(lambda x, n=n: COMPOSED[name](x, n), x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: torch.cat((a + 0.0, a + b)),
+        lambda a, b: torch.cat((a - -0.0, a - b)),
+        lambda a, b: torch.cat((a * 0.0, a * b)),
+        lambda a, b: torch.cat((a.maximum(torch.full_like(a, 0.5)).exp(), a.maximum(b).exp())),
+        lambda a, b: torch.cat((a.clamp(-0.5, 0.5), (a + b).minimum(torch.full_like(a, 0.1)))),
+        lambda a, b: torch.cat((a + 0.1, a + b)),
+    ],
+    ids=["add", "sub", "mul", "maximum", "clamp", "add number"],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_variables_of_two_branches_are_apart(function, dtype):
+    """The parts of a concatenation are branches, whose variables have the same names."""
+    a, b = torch.randn(2, 5, 3, dtype=dtype)
+    expected = function(a, b)
+    actual = torch.compile(function)(a.to(DEVICE), b.to(DEVICE)).cpu()
+    torch.testing.assert_close(actual, expected)

@@ -17,7 +17,7 @@ from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from torch_webgpu.inductor.choices import DTYPES, Product
-from torch_webgpu.inductor.overrides import KnownNumbers, WgslOverrides
+from torch_webgpu.inductor.overrides import WgslOverrides, WgslVariables
 from torch_webgpu.inductor.printer import index_text, indices_below
 
 _OPERANDS = ("e", "f", "g", "h", "i")
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     strides: tuple[sympy.Expr, ...]  # for the product's dimensions
 
 
-class Epilogue(KnownNumbers, Kernel):
+class Epilogue(WgslVariables, Kernel):
     """Writes nodes as statements, at the places of a product's elements."""
 
     overrides = WgslOverrides

@@ -41,7 +41,7 @@ from torch_webgpu.inductor import lanes, reductions, registers, tables
 from torch_webgpu.inductor.kept import KeptValues
 from torch_webgpu.inductor.lanes import Run
 from torch_webgpu.inductor.module import Module, Operand
-from torch_webgpu.inductor.overrides import KnownNumbers, WgslOverrides, as_register
+from torch_webgpu.inductor.overrides import WgslOverrides, WgslVariables, as_register
 from torch_webgpu.inductor.printer import (
     high_word,
     host_numbers,
@@ -103,7 +103,7 @@ def _is_tensor(name: str) -> bool:
     return isinstance(buffer, MutationOutput) or buffer.has_tensor_output()
 
 
-class WgslKernel(KnownNumbers, SIMDKernel):
+class WgslKernel(WgslVariables, SIMDKernel):
     """Inductor drives it through `load`, `store`, `reduction` and `codegen_body`."""
 
     overrides = WgslOverrides

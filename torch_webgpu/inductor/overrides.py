@@ -92,25 +92,48 @@ def _loses_digits(value: Any, dtype: torch.dtype) -> bool:
     return dtype.is_floating_point and not lies_within(bounds, range_of(dtype))
 
 
-class KnownNumbers:
-    """What a kernel keeps of the constants among its variables."""
+class WgslVariable(CSEVariable):
+    """A variable with what is known of its value.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.half_numbers: dict[str, float] = {}  # as a half type holds them
-        self.finite_numbers: set[str] = set()
-        self.zeros: dict[str, bool] = {}  # whether it is -0.0
-        # Variables that are the maximum of another one and a finite constant.
-        self.raised: dict[str, tuple[str, str]] = {}
+    Variables of different scopes may have one name, so nothing is looked up by names.
+    """
 
-    def half_number(self, variable: CSEVariable, held: float) -> CSEVariable:
-        """Remembers what a half type holds of a constant."""
-        self.half_numbers[str(variable)] = held
-        return variable
+    number: float | None = None  # of a finite constant of a float type
+    held_by_half: float | None = None  # what a half type holds of the constant
+    raised: tuple[str, str] | None = None  # the maximum of what: a text, and a finite constant's
 
-    def as_held_by_half(self, value: Any) -> Any:
-        name = str(value.value if isinstance(value, OpsValue) else value)
-        return self.half_numbers.get(name, value)
+
+class WgslVariables:
+    """Makes a kernel's variables `WgslVariable`s."""
+
+    def create_cse_var(self, *args: Any, **kwargs: Any) -> CSEVariable:
+        return WgslVariable(*args, **kwargs)
+
+
+def _variable(value: Any) -> WgslVariable | None:
+    """The variable that an argument is; None for numbers."""
+    if isinstance(value, OpsValue):
+        value = value.value
+    return value if isinstance(value, WgslVariable) else None
+
+
+def number_of(value: Any) -> float | None:
+    """The finite number that a variable of a float type is known to hold."""
+    variable = _variable(value)
+    return None if variable is None else variable.number
+
+
+def as_held_by_half(value: Any) -> Any:
+    """What a half type holds of a constant; other values as they are."""
+    variable = _variable(value)
+    held = None if variable is None else variable.held_by_half
+    return value if held is None else held
+
+
+def _is_zero(value: Any, sign: float | None = None) -> bool:
+    """Whether a value is known to be 0; with `sign` (1.0 or -1.0), the zero of that sign."""
+    number = number_of(value)
+    return number == 0 and sign in (None, math.copysign(1.0, number))
 
 
 class WgslOverrides(DefaultHandler):
@@ -143,7 +166,7 @@ class WgslOverrides(DefaultHandler):
         if text is None:
             return self._decomposed(name, args, kwargs, compute)
         if not tables.keeps_numbers(name):
-            args = tuple(V.kernel.as_held_by_half(arg) for arg in args)
+            args = tuple(as_held_by_half(arg) for arg in args)
         text = tables.fill_in(text, [as_register(arg, compute) for arg in args])
         if result == torch.bool:
             is_bool = compute == torch.bool or tables.gives_bool(name)
@@ -169,8 +192,8 @@ class WgslOverrides(DefaultHandler):
         if isinstance(value, sympy.Expr) and not value.is_number:
             return self.value_expr(value, dtype)
         text = registers.literal(value, dtype)
-        if isinstance(value, int) and value == 0 and registers.kind_of(dtype) == "f":
-            value = 0.0
+        if isinstance(value, int) and registers.kind_of(dtype) == "f" and abs(value) < 2**127:
+            value = float(value)
         if isinstance(value, float) and math.isfinite(value):
             # Variables have bounds: doubles that round to one float must stay apart.
             if registers.nearest_f32(value) != value:
@@ -178,12 +201,11 @@ class WgslOverrides(DefaultHandler):
             if dtype in registers.HALVES:
                 held = torch.tensor(value, dtype=dtype).item()
                 text = f"{text} /* {dtype} */"
-                variable = V.kernel.half_number(emit(text, torch.float32), held)
+                variable = emit(text, torch.float32)
+                variable.held_by_half = held
             else:
                 variable = emit(text, dtype)
-            V.kernel.finite_numbers.add(str(variable))
-            if value == 0:
-                V.kernel.zeros[str(variable)] = math.copysign(1, value) < 0
+            variable.number = value
             return variable
         if registers.is_integer_type(dtype):
             return emit(text, dtype, bounds_of(value, dtype))
@@ -194,21 +216,21 @@ class WgslOverrides(DefaultHandler):
     def maximum(self, a: Any, b: Any) -> Any:
         result = self._default("maximum", (a, b), {})
         if self._is_finite(b) and registers.kind_of(result.dtype) == "f":
-            V.kernel.raised[str(result)] = (as_register(a, result.dtype), self._bound(b))
+            result.raised = (as_register(a, result.dtype), self._bound(b))
         return result
 
     def minimum(self, a: Any, b: Any) -> Any:
-        raised = V.kernel.raised.get(str(a))
-        if raised is not None and self._is_finite(b):
-            value, low = raised
+        variable = _variable(a)
+        if variable is not None and variable.raised is not None and self._is_finite(b):
+            value, low = variable.raised
             return emit(f"bound_f({value}, {low}, {self._bound(b)})", torch.float32)
         return self._default("minimum", (a, b), {})
 
     def _is_finite(self, value: Any) -> bool:
-        return str(value) in V.kernel.finite_numbers
+        return number_of(value) is not None
 
     def _bound(self, value: Any) -> str:
-        return as_register(V.kernel.as_held_by_half(value), torch.float32)
+        return as_register(as_held_by_half(value), torch.float32)
 
     def identity(self, x: CSEVariable) -> CSEVariable:
         return x
@@ -261,7 +283,7 @@ class WgslOverrides(DefaultHandler):
         dtype = promote_types([a, b])
         if registers.kind_of(dtype) == "f":
             for x, zero in ((a, b), (b, a)):
-                if V.kernel.zeros.get(str(zero)) is False:
+                if _is_zero(zero, 1.0):
                     return self._without_negative_zero(as_register(x, dtype), dtype)
         return self._default("add", (a, b), {})
 
@@ -271,9 +293,9 @@ class WgslOverrides(DefaultHandler):
             return emit(f"select(nan_f(), 0.0, is_finite_f({a}))", a.dtype)
         dtype = promote_types([a, b])
         if registers.kind_of(dtype) == "f":
-            if V.kernel.zeros.get(str(b)) is True:
+            if _is_zero(b, -1.0):
                 return self._without_negative_zero(as_register(a, dtype), dtype)
-            if V.kernel.zeros.get(str(a)) is False:
+            if _is_zero(a, 1.0):
                 opposite = emit(f"neg_f({as_register(b, dtype)})", dtype)
                 return self._without_negative_zero(str(opposite), dtype)
         return self._default("sub", (a, b), {})
@@ -284,10 +306,10 @@ class WgslOverrides(DefaultHandler):
 
     def mul(self, a: Any, b: Any) -> CSEVariable:
         # Drivers would fold a product with 0 to 0, of whatever sign, also one of infinity.
-        if str(a) in V.kernel.zeros:
+        if _is_zero(a):
             a, b = b, a
         dtype = promote_types([a, b])
-        if str(b) not in V.kernel.zeros or registers.kind_of(dtype) != "f":
+        if not _is_zero(b) or registers.kind_of(dtype) != "f":
             return self._default("mul", (a, b), {})
         x = as_register(a, dtype)
         zero = f"copysign_f(0.0, {x})"

@@ -20,7 +20,13 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from torch_webgpu import wgsl
 from torch_webgpu.inductor import registers, tables
-from torch_webgpu.inductor.overrides import KnownNumbers, WgslOverrides, as_register, emit
+from torch_webgpu.inductor.overrides import (
+    WgslOverrides,
+    WgslVariables,
+    as_register,
+    emit,
+    number_of,
+)
 from torch_webgpu.inductor.printer import index_text
 
 _log = logging.getLogger(__name__)
@@ -113,7 +119,7 @@ class _ScoreOverrides(WgslOverrides):
     def truediv(self, a: Any, b: Any) -> CSEVariable:
         # WGSL's quotient, which may be off by 2.5 units in the last place, is enough for a score.
         # The exact one takes several times as long.
-        number = V.kernel.divisors.get(str(b))
+        number = number_of(b)
         if number is not None and 2.0**-60 < abs(number) < 2.0**60:
             return emit(f"{as_register(a, torch.float32)} / {b}", torch.float32)
         return super().truediv(a, b)
@@ -124,13 +130,10 @@ class _ScoreOverrides(WgslOverrides):
         is_int = registers.kind_of(dtype) in "iu" and dtype != torch.int64
         if is_int and not _INT32.min <= value <= _INT32.max:
             raise UnfitError
-        variable = super().constant(value, dtype)
-        if isinstance(value, int | float):
-            V.kernel.divisors[str(variable)] = value
-        return variable
+        return super().constant(value, dtype)
 
 
-class _ScoreKernel(KnownNumbers, Kernel):
+class _ScoreKernel(WgslVariables, Kernel):
     """Writes a function's operations as statements."""
 
     overrides = _ScoreOverrides
@@ -141,7 +144,6 @@ class _ScoreKernel(KnownNumbers, Kernel):
         super().__init__(increase_kernel_count=False)
         self.reads = reads
         self.inputs = inputs
-        self.divisors: dict[str, float] = {}  # constants, by their variables
 
     def load(self, name: str, index: sympy.Expr) -> CSEVariable:
         if name in self.inputs:
