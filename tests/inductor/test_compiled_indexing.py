@@ -283,3 +283,18 @@ def test_puts_what_is_read_of_the_tensor_itself(name, dtype):
     x, rows = torch.randint(0, 100, (40, 70)).to(dtype), torch.randint(0, 40, (40,))
     compiled = compile(put)(x.to(DEVICE), rows.to(DEVICE))
     assert torch.equal(compiled.cpu(), put(x, rows))
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("is_last", [False, True], ids=["starts", "starts and end"])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_embedding_bag(mode, is_last, dynamic):
+    indices = torch.tensor([4, 0, 2, 3, 3], device=DEVICE)
+    offsets = torch.tensor([0, 1, 3, 3, 5], device=DEVICE)
+    weight = torch.randn(6, 3, device=DEVICE, requires_grad=True)
+
+    def bags(indices, offsets, weight):
+        found = F.embedding_bag(indices, weight, offsets, mode=mode, include_last_offset=is_last)
+        return found * 2, F.embedding_bag(indices.view(1, -1), weight, mode=mode)
+
+    check(bags, indices, offsets, weight, backward=True, dynamic=dynamic)

@@ -24,7 +24,9 @@ namespace torch_webgpu {
 namespace {
 
 using at::Tensor;
-using Bags = std::tuple<Tensor, Tensor, Tensor, Tensor>; // output, bag of index, sizes, maxima
+// The output, the bag of each index, the sizes of bags, and the indices of maxima. Shapes are those
+// of CUDA, which torch.compile expects: a size for each offset, and no maxima in other modes.
+using Bags = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
 enum Mode : int64_t { kSum, kMean, kMax };
 
@@ -101,16 +103,17 @@ Bags embedding_bag(const Tensor& weight, const Tensor& indices, const Tensor& of
                  "offsets[-1] can not be greater than input's length " + std::to_string(count));
   }
   if (count == 0 || bags == 0) {
-    return {at::zeros({bags, weight.size(1)}, weight.options()), at::empty({0}, options),
-            at::zeros({bags}, options),
-            at::full({bags, mode == kMax ? weight.size(1) : 0}, -1, options)};
+    return {at::zeros({bags, weight.size(1)}, weight.options()), at::zeros({count}, options),
+            at::zeros(offsets.sizes(), options),
+            mode == kMax ? at::full({bags, weight.size(1)}, -1, options) : at::empty({0}, options)};
   }
   const Tensor positions = at::arange(count, options);
   const Tensor bag = at::searchsorted(offsets.narrow(0, 0, bags).to(options.dtype()), positions,
                                       /*out_int32=*/options.dtype() == at::kInt, /*right=*/true)
                          .sub(1);
   const Tensor kept = indices.ne(padding_idx);
-  const Tensor sizes = at::zeros({bags}, options).index_add_(0, bag, kept.to(options.dtype()));
+  const Tensor sizes =
+      at::zeros(offsets.sizes(), options).index_add_(0, bag, kept.to(options.dtype()));
   Tensor rows = weight.index_select(0, indices).to(at::toOpMathType(weight.scalar_type()));
   if (per_sample_weights && per_sample_weights->defined()) {
     rows = rows.mul(per_sample_weights->to(rows.scalar_type()).unsqueeze(1));
@@ -122,9 +125,9 @@ Bags embedding_bag(const Tensor& weight, const Tensor& indices, const Tensor& of
   rows = rows.masked_fill(kept.logical_not().unsqueeze(1), 0);
   Tensor sums = at::zeros({bags, weight.size(1)}, rows.options()).index_add_(0, bag, rows);
   if (mode == kMean) {
-    sums.div_(sizes.clamp_min(1).unsqueeze(1));
+    sums.div_(sizes.narrow(0, 0, bags).clamp_min(1).unsqueeze(1));
   }
-  return {sums.to(weight.scalar_type()), bag, sizes, sizes};
+  return {sums.to(weight.scalar_type()), bag, sizes, at::empty({0}, options)};
 }
 
 Tensor embedding_bag_dense_backward(const Tensor& grad, const Tensor& indices,
