@@ -89,6 +89,11 @@ def test_later_loops_take_what_earlier_ones_computed(length):
         assert text.count(array) == 2 * text.count(call)  # a store and a load each
 
 
+def test_softmax_of_a_number():
+    x = torch.randn((), device=DEVICE)
+    check(lambda x: (torch.softmax(x, 0), torch.log_softmax(x, -1)), x)
+
+
 def test_softmax_of_infinities():
     x = randn(4, 200)
     x[1, 3:] = -float("inf")

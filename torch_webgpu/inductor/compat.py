@@ -272,7 +272,8 @@ def _divide_from_remainder(table: dict[Any, Callable[..., Any]]) -> None:
             b = element(b, a)
         remainder = torch.fmod(a, b)
         quotient = (a - remainder) / b
-        is_below = (remainder != 0) & ((remainder < 0) != (b < 0))
+        # Not !=, which Inductor's ranges do not have for truth values that are known.
+        is_below = (remainder != 0) & ((remainder < 0) ^ (b < 0))
         quotient = torch.where(is_below, quotient - 1, quotient)
         floored = quotient.floor()
         floored = torch.where(quotient - floored > 0.5, floored + 1, floored)

@@ -64,7 +64,7 @@ def _maximum_below(total: fx.Node) -> tuple[fx.Node, fx.Node, int] | None:
     x, maximum = difference.args[:2]
     if not _is_call(maximum, aten.amax.default) or maximum.args[0] is not x:
         return None
-    if _arguments(maximum) != dims or not isinstance(x, fx.Node):
+    if _arguments(maximum) != dims or not isinstance(x, fx.Node) or not x.meta["val"].dim():
         return None
     length = x.meta["val"].shape[dims]
     is_kept = isinstance(length, int) and length <= _KEPT_ROW and length % 4 == 0
