@@ -41,6 +41,7 @@ nightly: ARGS += --strict
 nightly: conformance ## what CI runs by night: all of the conformance run, where a failing cell is an error, and those of web/
 	@$(MAKE) --no-print-directory samples-web ARGS=
 	@$(MAKE) --no-print-directory fuzz-web SEED=$$(date +%Y%j)
+	@$(MAKE) --no-print-directory fuzz ARGS="--compiled --minutes 20 --seed $$(date +%Y%j)"
 
 ecosystem: build ## install the libraries of tests/ecosystem and test them
 	@$(VENV_PYTHON) tools/dev_install.py --requirements test-ecosystem >build/ecosystem.txt

@@ -9,7 +9,7 @@ import time
 import tqdm
 
 from ..conformance import runner
-from . import blocks, generate, shrink
+from . import blocks, compiled, generate, shrink
 from .program import script
 
 SEED = 1
@@ -22,7 +22,12 @@ def parser():
         description="Runs random programs on the device and on the CPU, and compares each step.",
     )
     option = top.add_argument
-    option("--steps", type=int, default=20_000, metavar="N", help="in all (%(default)s)")
+    option("--steps", type=int, metavar="N", help="in all (20000; compiled, 5000)")
+    option(
+        "--compiled",
+        action="store_true",
+        help="compare groups of steps, compiled as one function, with eager mode on the device",
+    )
     option("--seed", type=int, default=SEED, metavar="S", help="another one: other programs")
     option("--first", type=int, default=0, metavar="B", help="the first block to run (0)")
     option("--jobs", type=int, default=os.cpu_count(), metavar="N", help="processes (cores)")
@@ -47,21 +52,21 @@ def main(arguments=None):
 
 
 def fuzz(options):
-    count = -(-options.steps // blocks.STEPS)
+    kind = compiled if options.compiled else blocks
+    steps = options.steps or (5_000 if options.compiled else 20_000)
+    count = -(-steps // kind.STEPS)
     work = [
-        blocks.Block(
-            options.seed, k, min(blocks.STEPS, options.steps - (k - options.first) * blocks.STEPS)
-        )
+        blocks.Block(options.seed, k, min(kind.STEPS, steps - (k - options.first) * kind.STEPS))
         for k in range(options.first, options.first + count)
     ]
     start = time.monotonic()
     stop = start + 60 * (options.minutes or float("inf"))
     jobs = min(options.jobs, count)
     running = runner.run(
-        [[block] for block in work], blocks.run, [], pools_of(options, jobs), options.timeout
+        [[block] for block in work], kind.run, [], pools_of(options, jobs), options.timeout
     )
     totals, findings = Totals(), []
-    bar = tqdm.tqdm(total=options.steps, unit="step", smoothing=0.05)
+    bar = tqdm.tqdm(total=steps, unit="step", smoothing=0.05)
     try:
         for block, result in running:
             if isinstance(result, runner.Lost):
@@ -132,10 +137,17 @@ def replay(options):
     """Finds the first failing episode of the block and prints the shortest program of it."""
     parts = options.replay.split(":")
     block = ":".join(parts[:2])
-    episodes = parts[2:] or range(-(-blocks.STEPS // blocks.LENGTH))
+    kind = compiled if options.compiled else blocks
+    episodes = parts[2:] or range(-(-kind.STEPS // kind.LENGTH))
     with Shrinker(options) as worker:
         for episode in episodes:
             place = f"{block}:{episode}"
+            if options.compiled:
+                found = worker.call(compiled.find, place)
+                if found != "no difference":
+                    print(worker.shortest_compiled(*found))
+                    return True
+                continue
             finding = worker.call(blocks.find, place, blocks.LENGTH)
             if finding != "no difference":
                 print(worker.shortest(place, finding))
@@ -182,6 +194,20 @@ class Shrinker:
             result = self.call(blocks.evaluate, steps)
             difference = getattr(result, "difference", difference)
         return script(steps, difference)
+
+    def shortest_compiled(self, steps, finding):
+        def fails(candidate):
+            if not any(step.compiled for step in candidate):
+                return False
+            result = self.call(compiled.evaluate, candidate)
+            return isinstance(result, blocks.Finding) and same(result) == same(finding)
+
+        def same(found):  # the kinds of steps become fewer
+            return blocks.signature("", found.difference)
+
+        steps = shrink.shrink(steps, fails)
+        result = self.call(compiled.evaluate, steps)
+        return compiled.script(steps, getattr(result, "difference", finding.difference))
 
 
 if __name__ == "__main__":

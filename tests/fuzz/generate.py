@@ -22,9 +22,10 @@ CANNOT_BE_READ = re.compile(r"returns multiple views|Autograd not support dtype"
 class Generator:
     """Yields (step, the error that the CPU raises or None)."""
 
-    def __init__(self, seed):
-        self.model = Model(seed)
-        self.makers, self.weights = ops.load()
+    def __init__(self, seed, recent=0.0, families=None):
+        """`recent`: how often the last tensors are used; `families`: modules of ops/, or all."""
+        self.model = Model(seed, recent)
+        self.makers, self.weights = ops.load(families)
 
     def next(self):
         model = self.model

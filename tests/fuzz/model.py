@@ -13,12 +13,14 @@ COMPUTED = (*FLOATS, *INTEGERS, torch.bool, torch.complex64)
 STORED = (torch.float64, torch.complex128)
 LARGEST = 400  # elements of a tensor
 MOST = 12  # tensors alive
+LAST = 4  # of the tensors that fit, which a program that prefers recent ones takes
 TINY = 1e-4  # below: where halves lose digits, and where a GPU may flush to zero
 
 
 class Model:
-    def __init__(self, seed):
+    def __init__(self, seed, recent=0.0):
         self.random = random.Random(seed)
+        self.recent = recent
         self.names = namespace("cpu")
         self.alive = []
         self.hosts = set()  # those that stay on the CPU in the device's run
@@ -55,6 +57,8 @@ class Model:
             for name in self.alive
             if (name in self.hosts) == host and (test is None or test(self.names[name]))
         ]
+        if self.recent and self.chance(self.recent):
+            found = found[-LAST:]
         return self.choice(found) if found else None
 
     def pick_any(self, test=None):

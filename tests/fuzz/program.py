@@ -15,6 +15,9 @@ from . import prelude
 # element; sums: by roundings of numbers as large as `scale`.
 RULES = ("bits", "equal", "close", "sums")
 
+# forward: its results; dynamic: those of symbolic sizes; backward: those and the gradients.
+MODES = ("forward", "dynamic", "backward")
+
 
 @dataclass(frozen=True)
 class Step:
@@ -25,6 +28,7 @@ class Step:
     rule: str = "bits"
     scale: float = 1.0
     gradients: bool = False  # it accumulates into .grad
+    compiled: str = ""  # one of MODES: a line of the function that is compiled so
 
     def __getstate__(self):  # code cannot be sent to another process
         return {k: v for k, v in self.__dict__.items() if k not in ("code", "names")}
@@ -62,12 +66,9 @@ def script(steps, difference):
     gradients = "".join(
         f"\n        print({name}.grad)" for name in sorted(last.names) if last.gradients
     )
-    head = inspect.getsource(prelude).split('"""', 2)[2].replace("  # noqa: F401", "").strip()
     comment = "\n".join("# " + line for line in difference.splitlines())
     return f"""{comment}
-from math import inf, nan
-
-{head}
+{head()}
 
 
 for device in ("cpu", "webgpu"):
@@ -78,3 +79,9 @@ for device in ("cpu", "webgpu"):
     except Exception as error:
         print(type(error).__name__, error)
 """
+
+
+def head():
+    """What a printed program begins with."""
+    text = inspect.getsource(prelude).split('"""', 2)[2].replace("  # noqa: F401", "").strip()
+    return f"from math import inf, nan\n\n{text}"

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.fuzz import blocks, generate, known, shrink, soak
-from tests.fuzz.program import Step, script
+from tests.fuzz import blocks, compiled, generate, known, shrink, soak
+from tests.fuzz.program import MODES, Step, script
+from torch_webgpu.inductor.overrides import WgslOverrides
 
 ROOT = Path(__file__).resolve().parents[2]
 EPISODES = 4
@@ -73,6 +74,51 @@ def test_a_wrong_kernel_is_found_and_shrunk(wrong_kernel):
         check=True,
     )
     assert done.stdout.startswith("cpu\n") and "webgpu\n" in done.stdout
+
+
+@pytest.mark.parametrize("episode", range(2))
+def test_compiled_programs(episode):
+    place = f"0:0:{episode}"
+    for _, finding in compiled.groups_of(place, compiled.LENGTH // 3):
+        if isinstance(finding, blocks.Finding):
+            pytest.fail(f"{place}: {finding.text}\n{finding.difference}")
+
+
+def test_a_wrong_compiled_operator_is_found_and_shrunk(monkeypatch):
+    """Compiled, the maximum of two numbers is the first."""
+    monkeypatch.setattr(WgslOverrides, "maximum", lambda _, a, b: a)
+    a, b = (
+        Step("data", f"v{k} = torch.arange(4, device=device) * {1 - 2 * k}.0", made=(f"v{k}",))
+        for k in (0, 1)
+    )
+    group = [
+        Step("neg", "v2 = -v0", made=("v2",), compiled="forward"),
+        Step("maximum", "v3 = torch.maximum(v1, v0)", made=("v3",), compiled="forward"),
+    ]
+    finding = compiled.evaluate([a, b, *group])
+    assert "v3 differs in 3 of 4 elements" in finding.difference
+
+    def fails(candidate):
+        is_group = any(step.compiled for step in candidate)
+        return is_group and isinstance(compiled.evaluate(candidate), blocks.Finding)
+
+    short = shrink.shrink([a, b, *group], fails)
+    assert [step.text for step in short if step.compiled] == ["v2 = torch.maximum(v1, v0)"]
+    text = compiled.script(short, finding.difference)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("eager mode\n") and "compiled\n" in done.stdout
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_scripts_of_compiled_groups(mode):
+    steps = [
+        Step("data", "v0 = data(1, (3, 2), torch.float32).to(device)", made=("v0",)),
+        Step("exp", "v1 = v0.exp()", made=("v1",), compiled=mode),
+    ]
+    text = compiled.script(steps, "the difference")
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    eager, run = done.stdout.removeprefix("eager mode\n").split("compiled\n")
+    assert eager == run and "v1 tensor" in run
 
 
 def test_shrinking_keeps_the_lines_that_matter():

@@ -15,8 +15,8 @@ def maker(weight):
     return add
 
 
-def load():
-    """All makers and their cumulative weights."""
+def load(families=None):
+    """The makers of some modules, or of all, and their cumulative weights."""
     from . import (  # noqa: F401
         autograd,
         copies,
@@ -35,7 +35,10 @@ def load():
         views,
     )
 
-    return list(MAKERS), list(itertools.accumulate(MAKERS.values()))
+    if families and "expressions" in families:
+        from . import expressions  # noqa: F401
+    makers = [m for m in MAKERS if not families or m.__module__.rsplit(".", 1)[1] in families]
+    return makers, list(itertools.accumulate(MAKERS[m] for m in makers))
 
 
 def new(m, kind, expression, rule="bits", scale=1.0):
