@@ -1,6 +1,7 @@
 """Objects of the process: a function that is exported may use any."""
 
 import gc
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,10 +10,15 @@ from torch._subclasses.fake_tensor import is_fake
 from torch.nn.parameter import is_lazy
 
 
-def alive(kind: type) -> list[Any]:
-    """Those of a type."""
+def alive(*kinds: type) -> list[list[Any]]:
+    """Those of each type, found in one pass: a process may have millions of objects."""
+    objects = gc.get_objects()
     # type(), because isinstance() asks objects for their __class__, which some compute.
-    return [x for x in gc.get_objects() if issubclass(type(x), kind)]
+    types = set(map(type, objects))
+    of_kinds = [{t for t in types if issubclass(t, kind)} for kind in kinds]
+    wanted = frozenset().union(*of_kinds)
+    found = list(itertools.compress(objects, map(wanted.__contains__, map(type, objects))))
+    return [[x for x in found if type(x) in of_kind] for of_kind in of_kinds]
 
 
 def leaves(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:

@@ -12,7 +12,15 @@ import pickle
 import random
 import sys
 import warnings
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, NamedTuple
 
 import torch
@@ -186,16 +194,18 @@ class Calls:
         self,
         holders: Mapping[str, Any],
         within: Callable[[], contextlib.AbstractContextManager[None]],
+        tensors: Sequence[torch.Tensor],
+        modules: Iterable[nn.Module],
     ) -> None:
-        """`holders` have names for tensors. Runs are made in a block of `within`."""
+        """`holders` have names for tensors. Runs are made in a block of `within`. `tensors` and
+        `modules` are all that there are."""
         self._holders = holders
         self._within = within
         self.values = Values()
-        tensors = alive(torch.Tensor)
         self._leaves = [_Leaf(x, x.detach(), x.grad, x.requires_grad) for x in leaves(tensors)]
         self._modules = [
             _Module(module, module.training, Attributes.of(module))
-            for module in alive(nn.Module)
+            for module in modules
             if {"training", "_buffers"} <= vars(module).keys()
         ]
         self._host = HostTensors(tensors)
@@ -720,8 +730,8 @@ class Calls:
                     if isinstance(tensor, torch.Tensor):
                         names.setdefault(place_of(tensor), f"{name!r} of {label!r}")
         # A module within another one has shorter names.
-        modules = sorted(alive(nn.Module), key=lambda module: -len(list(module.modules())))
-        for module in modules:
+        (modules,) = alive(nn.Module)
+        for module in sorted(modules, key=lambda module: -len(list(module.modules()))):
             for name, tensor in module.named_parameters():
                 names.setdefault(place_of(tensor), f"{name!r} of a {type(module).__name__}")
         found = [names[place] for place in names if place in places]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -125,14 +126,21 @@ def export(
     samples = _samples(functions, example_inputs)
     shapes = _shapes(functions, samples, dynamic_shapes)
     holders = _holders(state)
-    with prepared(holders) as found, _no_first_steps() as fixed:
+    with contextlib.ExitStack() as stack:
+        found = stack.enter_context(prepared(holders))
         holders.update(found)
         optimizers = {k: one for k, one in found.items() if isinstance(one, PreparedOptimizer)}
-        # Found once, because all objects of the process are looked through.
-        schedulers, updaters = alive(LRScheduler), alive(torch.optim.Optimizer)
-        calls = Calls(
-            holders, lambda: _no_assigned_options(optimizers.values(), schedulers, updaters)
+        tensors, modules, updaters, schedulers, scalers = alive(
+            torch.Tensor, nn.Module, torch.optim.Optimizer, LRScheduler, torch.amp.GradScaler
         )
+        fixed = stack.enter_context(_no_first_steps(updaters, scalers))
+        calls = Calls(
+            holders,
+            lambda: _no_assigned_options(optimizers.values(), schedulers, updaters),
+            tensors,
+            modules,
+        )
+        del tensors, modules  # exports keep no tensors
         recorded: dict[str, SavedFunction] = {}
         traced: dict[str, Traced] = {}
         with contextlib.closing(calls):
@@ -530,17 +538,20 @@ def _no_assigned_options(
 
 
 @contextlib.contextmanager
-def _no_first_steps() -> Iterator[set[str]]:
+def _no_first_steps(
+    updaters: Iterable[torch.optim.Optimizer], scalers: Iterable[torch.amp.GradScaler]
+) -> Iterator[set[str]]:
     """Raises RuntimeError for a step that makes an optimizer's state, or a gradient scaler's. Gives
-    the kinds of optimizers that step with a number as learning rate.
+    the kinds of optimizers that step with a number as learning rate. The given ones are all that
+    there are.
 
     The recording would make that state anew in each call, and train wrongly without a word.
     """
-    scalers = weakref.WeakSet(alive(torch.amp.GradScaler))
+    started = weakref.WeakSet(scalers)
     begin = torch.amp.GradScaler._lazy_init_scale_growth_tracker
 
     def begin_scaling(scaler: torch.amp.GradScaler, device: torch.device) -> None:
-        if scaler in scalers:
+        if scaler in started:
             raise RuntimeError(
                 "this GradScaler has not scaled before and is not among `state`, so that each call "
                 "would start it anew: pass state={'scaler': scaler}"
@@ -548,7 +559,7 @@ def _no_first_steps() -> Iterator[set[str]]:
         begin(scaler, device)
 
     # One that the function makes starts anew in each call by intention.
-    lasting = weakref.WeakSet(alive(torch.optim.Optimizer))
+    lasting = weakref.WeakSet(updaters)
     known: dict[torch.optim.Optimizer, set[torch.Tensor]] = {}
     fixed: set[str] = set()
 
