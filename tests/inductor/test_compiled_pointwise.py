@@ -627,3 +627,24 @@ def test_variables_of_two_branches_are_apart(function, dtype):
     expected = function(a, b)
     actual = torch.compile(function)(a.to(DEVICE), b.to(DEVICE)).cpu()
     torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * x.shape[0],
+        lambda x: x / x.shape[0],
+        lambda x: x.shape[0] - x,
+        lambda x: x == x.shape[0],
+        lambda x: torch.full_like(x, x.shape[0]),
+        lambda x: torch.full_like(x, x.shape[0]).sqrt(),
+        lambda x: torch.full_like(x, x.shape[0]).to(torch.float32),
+    ],
+    ids=["mul", "div", "rsub", "eq", "full", "sqrt", "float32"],
+)
+@pytest.mark.parametrize("size", [2049, 4099])
+def test_sizes_that_halves_do_not_have(function, size):
+    """As operands they are float32 numbers, as elements they are rounded."""
+    x = torch.full((size,), 3, dtype=torch.float16, device=DEVICE)
+    x[1] = size
+    check(function, x, exact=True, dynamic=True)

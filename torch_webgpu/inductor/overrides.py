@@ -100,6 +100,7 @@ class WgslVariable(CSEVariable):
 
     number: float | None = None  # of a finite constant of a float type
     held_by_half: float | None = None  # what a half type holds of the constant
+    exact: "WgslVariable | None" = None  # of a size that a half type holds: before it was rounded
     raised: tuple[str, str] | None = None  # the maximum of what: a text, and a finite constant's
 
 
@@ -128,6 +129,12 @@ def as_held_by_half(value: Any) -> Any:
     variable = _variable(value)
     held = None if variable is None else variable.held_by_half
     return value if held is None else held
+
+
+def as_number(value: Any) -> Any:
+    """A size that a half type holds before it was rounded; other values as they are."""
+    variable = _variable(value)
+    return value if variable is None or variable.exact is None else variable.exact
 
 
 def _is_zero(value: Any, sign: float | None = None) -> bool:
@@ -167,6 +174,8 @@ class WgslOverrides(DefaultHandler):
             return self._decomposed(name, args, kwargs, compute)
         if not tables.keeps_numbers(name):
             args = tuple(as_held_by_half(arg) for arg in args)
+        elif len(args) > 1:
+            args = tuple(as_number(arg) for arg in args)
         text = tables.fill_in(text, [as_register(arg, compute) for arg in args])
         if result == torch.bool:
             is_bool = compute == torch.bool or tables.gives_bool(name)
@@ -371,6 +380,13 @@ class WgslOverrides(DefaultHandler):
         value = self._index(expr)
         return value if dtype in (torch.int32, torch.int64) else self.to_dtype(value, dtype)
 
+    def _number_beside_halves(self, expr: sympy.Expr, dtype: torch.dtype) -> CSEVariable:
+        """A size as a half type holds it. Operators that keep numbers take it as a float32."""
+        exact = self.value_expr(expr, torch.float32)
+        variable = emit(registers.round_to_half(str(exact), dtype), torch.float32)
+        variable.exact = exact
+        return variable
+
     def _index(self, expr: sympy.Expr) -> CSEVariable:
         kernel = V.kernel
         prepared = kernel.prepare_indexing(expr)
@@ -385,6 +401,8 @@ class WgslOverrides(DefaultHandler):
         if isinstance(expr, (int, float)) or expr.is_number:
             number = float(expr) if dtype.is_floating_point else int(expr)
             return emit(registers.literal(number, dtype), dtype)
+        if dtype in registers.HALVES:
+            return self._number_beside_halves(expr, dtype)
         if is_host_integer(expr):
             value = emit(V.kernel.host_integer(expr), torch.int64, get_bounds_index_expr(expr))
             return self.to_dtype(value, dtype)
