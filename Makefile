@@ -39,6 +39,7 @@ conformance: build ## compare every operator and dtype with the CPU; ARGS="--onl
 
 nightly: ARGS += --strict
 nightly: conformance ## what CI runs by night: all of the conformance run, where a failing cell is an error, and those of web/
+	@$(VENV_PYTHON) -m pytest -n 2 -m long
 	@$(MAKE) --no-print-directory samples-web ARGS=
 	@$(MAKE) --no-print-directory fuzz-web SEED=$$(date +%Y%j)
 	@$(MAKE) --no-print-directory fuzz ARGS="--compiled --minutes 20 --seed $$(date +%Y%j)"

@@ -17,6 +17,16 @@ os.environ.setdefault("LP_NATIVE_VECTOR_WIDTH", "128")
 os.environ.setdefault("GALLIVM_PERF", "nopt")
 
 
+def pytest_collection_modifyitems(config, items):
+    """Without `-m`, long tests are left out."""
+    if config.option.markexpr:
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in set(long)]
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     """Random inputs are the same in every run: a failure can be repeated."""

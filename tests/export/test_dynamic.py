@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+from common import a_third_of
 from torch import nn
 from torch.export import Dim
 
@@ -187,6 +188,7 @@ def test_operators_over_a_dynamic_dimension(tmp_path, name):
     compare(tmp_path / "m", FUNCTIONS[name], batch_of(12), {"x": {0: "n"}}, (300,), sizes, 1e-3)
 
 
+@pytest.mark.long
 def test_more_workgroups_than_one_dimension_has(tmp_path):
     make = lambda n: {"x": torch.randn(n, 2, 2)}  # noqa: E731
     sizes = [(2,), (65536,), (70000,)]
@@ -490,7 +492,7 @@ TRAINED = {
 }
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", a_third_of(TRAINED))
 def test_training_of_networks(tmp_path, name):
     """The first size is the largest, and the example's."""
     make_model, make, shapes, sizes = TRAINED[name]

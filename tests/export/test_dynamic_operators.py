@@ -8,6 +8,7 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+from common import a_third_of
 from torch import nn
 from torch.export import Dim
 
@@ -120,7 +121,7 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", a_third_of(ROWS))
 def test_rows(tmp_path, name):
     if name == "quantiles" and torch.__version__ >= "2.14":
         pytest.skip("PyTorch computes the places of quantiles in float64, so on the CPU")
@@ -230,7 +231,7 @@ PAIRS = {
 }
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", a_third_of(PAIRS))
 def test_pairs(tmp_path, name):
     shapes = {"x": {0: "n"}, "y": {0: "m"}}
     sizes = [(23, 19), (1, 1), (2, 3), (1, 19), (23, 1), (22, 5)]
@@ -353,7 +354,7 @@ IMAGES = {
 }
 
 
-@pytest.mark.parametrize("name", IMAGES)
+@pytest.mark.parametrize("name", a_third_of(IMAGES))
 def test_images(tmp_path, name):
     least = 3
     shapes = {"x": {0: "n", 2: Dim("h", min=least), 3: Dim("w", min=least)}}
@@ -367,6 +368,7 @@ def test_images(tmp_path, name):
     )
 
 
+@pytest.mark.long
 def test_images_of_one_position(tmp_path):
     function = with_gradients(
         lambda x: {
@@ -426,7 +428,7 @@ ATTENTION = {
 }
 
 
-@pytest.mark.parametrize("name", ATTENTION)
+@pytest.mark.parametrize("name", a_third_of(ATTENTION))
 def test_attention_of_any_batch_length_and_width(tmp_path, name):
     def make(b, rows, columns, width):
         return {
