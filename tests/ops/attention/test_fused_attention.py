@@ -1,5 +1,6 @@
 """scaled_dot_product_attention as one operator, with its gradients, against float64 on the CPU."""
 
+import gc
 import itertools
 import math
 
@@ -863,6 +864,7 @@ def test_dispatches():
 def test_memory_is_linear_in_length():
     peaks = []
     for length in (256, 512):
+        gc.collect()  # what other tests left would be freed in between
         tensors = to_device([t.requires_grad_() for t in inputs(1, 2, length, length, 16)])
         torch.webgpu.synchronize()
         torch.webgpu.reset_peak_memory_stats()
