@@ -27,6 +27,10 @@ from torch_webgpu.export._alive import alive
 from torch_webgpu.graphs._format import PROGRAM_KEY
 
 HERE = pathlib.Path(__file__).parent
+# Those with sizes that a call decides are compiled, which takes longer.
+FIXED_OR_SIZED = pytest.mark.parametrize(
+    "sized", [False, pytest.param(True, marks=pytest.mark.long)]
+)
 
 
 def program_of(path):
@@ -552,7 +556,7 @@ def small(kind):
     return model, kind(model.parameters(), lr=0.1)
 
 
-@pytest.mark.parametrize("sized", [False, pytest.param(True, marks=pytest.mark.long)])
+@FIXED_OR_SIZED
 def test_gradients_that_nothing_reads(tmp_path, sized):
     model, optimizer = small(torch.optim.SGD)
 
@@ -578,7 +582,7 @@ def test_gradients_that_nothing_reads(tmp_path, sized):
     check_calls(tmp_path / "m.twg", functions, calls, state, sized)
 
 
-@pytest.mark.parametrize("sized", [False, pytest.param(True, marks=pytest.mark.long)])
+@FIXED_OR_SIZED
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
 def test_steps_without_gradients_do_nothing(tmp_path, kind, sized):
     model, optimizer = small(kind)
@@ -636,7 +640,7 @@ def test_gradients_that_are_filled(tmp_path):
         torch.webgpu.export(partly, x, tmp_path / "m.twg", state=state)
 
 
-@pytest.mark.parametrize("sized", [False, pytest.param(True, marks=pytest.mark.long)])
+@FIXED_OR_SIZED
 def test_gradients_of_the_call_before(tmp_path, sized):
     model = nn.Linear(8, 3).to("webgpu")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -710,7 +714,7 @@ def test_gradients_of_the_call_before(tmp_path, sized):
         step()
 
 
-@pytest.mark.parametrize("sized", [False, pytest.param(True, marks=pytest.mark.long)])
+@FIXED_OR_SIZED
 def test_whether_there_are_gradients(tmp_path, sized):
     """Adam moves by zeros that a call before has left, and skips what has none."""
     model, optimizer = small(torch.optim.Adam)
@@ -753,7 +757,7 @@ def step_of(model, optimizer):
     return step
 
 
-@pytest.mark.parametrize("sized", [False, pytest.param(True, marks=pytest.mark.long)])
+@FIXED_OR_SIZED
 def test_what_python_counts_is_no_part_of_a_step(tmp_path, sized):
     model = nn.Linear(8, 3).to("webgpu")
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
@@ -1108,7 +1112,7 @@ ASKING = {
 }
 
 
-@pytest.mark.parametrize("sized", [False, pytest.param(True, marks=pytest.mark.long)])
+@FIXED_OR_SIZED
 @pytest.mark.parametrize("kind", ASKING)
 def test_python_that_asks_for_gradients(tmp_path, kind, sized):
     model, _ = small(torch.optim.SGD)
@@ -1131,7 +1135,7 @@ def test_python_that_asks_for_gradients(tmp_path, kind, sized):
     assert all(p.grad is None for p in model.parameters())
 
 
-@pytest.mark.parametrize("sized", [False, pytest.param(True, marks=pytest.mark.long)])
+@FIXED_OR_SIZED
 def test_flags_that_calls_leave(tmp_path, sized):
     torch.manual_seed(0)
     model = Net().to(DEVICE)
@@ -1183,7 +1187,7 @@ def test_flags_that_calls_leave(tmp_path, sized):
     assert not model.first.weight.requires_grad
 
 
-@pytest.mark.parametrize("sized", [False, pytest.param(True, marks=pytest.mark.long)])
+@FIXED_OR_SIZED
 def test_ways_to_replace_gradients(tmp_path, sized):
     """What functions leave differs from what they find, and makes no difference."""
     model, optimizer = small(lambda p, lr: torch.optim.AdamW(p, lr, foreach=True))
@@ -1768,7 +1772,7 @@ def test_optimizers_and_states_that_do_not_fit(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("sized", [False, pytest.param(True, marks=pytest.mark.long)])
+@FIXED_OR_SIZED
 @pytest.mark.parametrize("inside", [False, True])
 def test_autocast(tmp_path, inside, sized):
     torch.manual_seed(0)

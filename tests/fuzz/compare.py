@@ -148,9 +148,13 @@ class Twin:
                 got.copy_(wanted)
 
 
-def form(x):
+def layout(x):
     strides = [k if s > 1 and x.numel() else 0 for s, k in zip(x.shape, x.stride(), strict=True)]
-    found = f"{x.dtype} {list(x.shape)} strides {strides}"
+    return f"{x.dtype} {list(x.shape)} strides {strides}"
+
+
+def form(x):
+    found = layout(x)
     if x.numel():
         found += f" offset {x.storage_offset()}"
     for flag in ("is_conj", "is_neg"):

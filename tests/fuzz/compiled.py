@@ -133,10 +133,10 @@ def difference_of(steps, device, backend):
         rule = "sums"  # compiled code keeps more digits between operators
     scale = max([step.scale for step in group] + [compare.largest(x) for x, _ in expected.values()])
     try:
-        for name, (wanted, form) in expected.items():
+        for name, (wanted, layout) in expected.items():
             got, other = actual[name]
-            if other != form:
-                return f"{name} is {other}, in eager mode {form}"
+            if other != layout:
+                return f"{name} is {other}, in eager mode {layout}"
             compare.compare(name, got, wanted, rule, scale)
     except compare.Difference as found:
         return str(found).replace("on the CPU", "in eager mode")
@@ -144,8 +144,8 @@ def difference_of(steps, device, backend):
 
 
 def outcome(steps, device, backend):
-    """The variables that a group makes or writes, on the CPU, each with its form; or the exception
-    that it ends with."""
+    """The variables that a group makes or writes, on the CPU, each with its layout; or the
+    exception that it ends with."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     names = namespace(device)
@@ -167,7 +167,7 @@ def outcome(steps, device, backend):
         error.__traceback__ = None
         return error
     return {
-        name: (x.detach().cpu(), form(x))
+        name: (x.detach().cpu(), compare.layout(x))
         for name, x in found.items()
         if isinstance(x, torch.Tensor)
     }
@@ -253,8 +253,3 @@ def script(steps, difference):
             *("    " + line for line in lines),
         ]
     )
-
-
-def form(x):
-    strides = [k if s > 1 and x.numel() else 0 for s, k in zip(x.shape, x.stride(), strict=True)]
-    return f"{x.dtype} {list(x.shape)} strides {strides}"
