@@ -10,7 +10,8 @@ import package::matmul::blocks::{StepPlace};
 @if(!(whole_taps && phased)) import package::matmul::blocks::{step_place};
 import package::matmul::gemm_store::{store_group};
 import package::matmul::gemm_matrix::{matrix_product, rows};
-import package::matmul::gemm_groups::{step_k, place_in_tile, line_of_group, load_group_b, base_of_a};
+import package::matmul::gemm_groups::{step_k, place_in_tile, line_of_group, base_of_a};
+import package::matmul::gemm_groups::{place_of_group_a};
 import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_place};
 @if(!phased) import package::matmul::product::{banded_tile};
 import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_levels, position, b_at, is_inside};
@@ -18,6 +19,7 @@ import package::conv::conv_groups::{Params, row_of_groups, column_of_groups, col
 import package::conv::conv_groups::{place_in_image, tile_in_phase};
 import package::conv::conv_steps::{Reach, TapStep, reach_of, tap_step, tap_step_after, place_in_step};
 // @require !blocked
+// @require !(whole && phased && !whole_taps) // columns of A in a step are those of its taps
 
 @if(whole_taps) alias b_place_t = Reach;
 @else alias b_place_t = Gathered;

@@ -27,6 +27,7 @@ import package::matmul::gemm_windows::{Step, level_down, unit_of};
 import package::matmul::gemm_blocks::{block_k};
 // @require tall && !c_along_m
 // @require has_a_halves == has_b_halves
+// @require has_a_halves || !whole
 
 // Converts what this invocation staged as bfloat16, where no faster function does it.
 fn convert_staged(step: Step, t: u32) {
@@ -42,24 +43,31 @@ fn convert_staged(step: Step, t: u32) {
 
 // ---- The copies, whose groups of eight run across K. They are staged so, whatever order A and B have.
 
-// Where an invocation's groups of a step lie: four, eight rows of K apart.
+// Where an invocation's groups of a step lie: four, eight rows of K apart. Beyond the edge they are the last ones of the copy:
+// what is computed from them is not stored.
 struct Halves {
   first: u32, // of the step at K = 0
   pitch: u32, // of a row of K
-  k_end: u32, // 0 if the groups lie beyond an edge
+  k_end: u32,
 }
 
 @if(has_a_halves)
 fn halves_at(start: u32, batch: u32, across: u32, size: u32, k_end: u32, t: u32) -> Halves {
   let pitch = (size + 7u) / 8u;
   let at = place_in_tile(t, false, 16u) + vec2<u32>(across, 0u);
-  return Halves(start + (batch * p.k + at.y) * pitch + at.x / 8u, pitch, select(0u, k_end, at.x < size));
+  return Halves(start + (batch * p.k + at.y) * pitch + min(at.x / 8u, pitch - 1u), pitch, k_end);
 }
 
-// Group j of the step at k.
+// Whether group j of the step at k exists.
+@if(has_a_halves)
+fn half_exists(at: Halves, k: u32, t: u32, j: u32) -> bool {
+  @if(whole) return true;
+  @else return k + j * 8u + t / 16u < at.k_end;
+}
+
 @if(has_a_halves)
 fn half_of_a(at: Halves, k: u32, t: u32, j: u32) -> vec4<u32> {
-  if (k + j * 8u + t / 16u < at.k_end) {
+  if (half_exists(at, k, t, j)) {
     return load_a_halves(at.first + (k + j * 8u) * at.pitch);
   }
   return vec4<u32>();
@@ -67,7 +75,7 @@ fn half_of_a(at: Halves, k: u32, t: u32, j: u32) -> vec4<u32> {
 
 @if(has_a_halves)
 fn half_of_b(at: Halves, k: u32, t: u32, j: u32) -> vec4<u32> {
-  if (k + j * 8u + t / 16u < at.k_end) {
+  if (half_exists(at, k, t, j)) {
     return load_b_halves(at.first + (k + j * 8u) * at.pitch);
   }
   return vec4<u32>();
@@ -315,14 +323,16 @@ fn bf16_product(workgroup: u32, t: u32, subgroup: u32) {
       tile[place_across(across_b, t + 256u)] = b2;
       tile[place_across(across_b, t + 384u)] = b3;
       workgroupBarrier();
-      a0 = half_of_a(a_at, k0 + step_k, t, 0u);
-      a1 = half_of_a(a_at, k0 + step_k, t, 1u);
-      a2 = half_of_a(a_at, k0 + step_k, t, 2u);
-      a3 = half_of_a(a_at, k0 + step_k, t, 3u);
-      b0 = half_of_b(b_at, k0 + step_k, t, 0u);
-      b1 = half_of_b(b_at, k0 + step_k, t, 1u);
-      b2 = half_of_b(b_at, k0 + step_k, t, 2u);
-      b3 = half_of_b(b_at, k0 + step_k, t, 3u);
+      @if(whole) let next = min(k0 + step_k, here.k_end - step_k);
+      @else let next = k0 + step_k;
+      a0 = half_of_a(a_at, next, t, 0u);
+      a1 = half_of_a(a_at, next, t, 1u);
+      a2 = half_of_a(a_at, next, t, 2u);
+      a3 = half_of_a(a_at, next, t, 3u);
+      b0 = half_of_b(b_at, next, t, 0u);
+      b1 = half_of_b(b_at, next, t, 1u);
+      b2 = half_of_b(b_at, next, t, 2u);
+      b3 = half_of_b(b_at, next, t, 3u);
       for (var k = 0u; k < step_k; k += 16u) {
         let x0 = left_across(m_own, k);
         let x1 = left_across(m_own + 16u, k);

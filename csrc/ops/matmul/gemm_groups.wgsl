@@ -69,6 +69,22 @@ fn load_group_b(base: u32, n0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
   return group;
 }
 
+// Where group g of a tile lies at index 0 of K, in units of 16 bytes. A row of A, or column of B, beyond the edge is replaced by
+// the last one: what is computed from it is not stored.
+fn place_of_group_a(base: u32, m0: u32, g: u32) -> u32 {
+  let at = place_in_tile(g, a_along_k, rows / 8u);
+  @if(a_along_k) let last = p.m - 1u;
+  @else let last = (p.m - 1u) / 8u * 8u;
+  return (base + min(m0 + at.x, last) * p.a_row + at.y * p.a_column) >> 3u;
+}
+
+fn place_of_group_b(base: u32, n0: u32, g: u32) -> u32 {
+  let at = place_in_tile(g, b_along_k, 16u);
+  @if(b_along_k) let last = p.n - 1u;
+  @else let last = (p.n - 1u) / 8u * 8u;
+  return (base + min(n0 + at.x, last) * p.b_column + at.y * p.b_row) >> 3u;
+}
+
 // Where the elements of a batch start, as the functions above count.
 fn base_of_a(batch: u32) -> u32 {
   @if(a_is_bits128) return p.a_at * 8u + batch * p.a_batch;

@@ -99,9 +99,10 @@ void bind_operands(Launch& launch, const ProductDispatch& dispatch,
   launch.b_range(b.buffer, b.begin, b.end, b_bits.value_or(product.dtype));
 }
 
-// Whether groups of four neighbours in C lie along its rows.
+// Whether groups of four neighbours in C lie along its rows. Only kernels of convolutions store
+// such groups: C of a plain product looks so where it has one column.
 inline bool is_along_m(const ProductDispatch& dispatch) {
-  return dispatch.c.row == 1 && dispatch.c.column != 1;
+  return dispatch.product.gemm.conv != nullptr && dispatch.c.row == 1 && dispatch.c.column != 1;
 }
 
 // Whether such groups, or those along its columns, are aligned to `unit` elements and end at the

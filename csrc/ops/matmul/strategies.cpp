@@ -381,6 +381,14 @@ void launch_convolution_direct(const ProductDispatch& dispatch, const Strategy&)
   launch_convolution(dispatch, true, 8);
 }
 
+// Whether each piece of K, and each block of it, is a whole number of steps of so many.
+bool has_whole_steps(const ProductDispatch& dispatch, int64_t step) {
+  const Gemm& g = dispatch.product.gemm;
+  // Phases of a convolution have a K of their own each.
+  const bool is_one = g.conv == nullptr || g.conv->phases.count == 1;
+  return is_one && g.k > 0 && g.k % step == 0 && dispatch.k_piece % step == 0;
+}
+
 // Of kernels with large tiles. A long K is cut into more pieces than other products', to fill a
 // large device: what is stored and added again is small beside the operands.
 Strategy::Division divide_in(const Strategy::Tile& tile, const Product& product,
@@ -623,21 +631,17 @@ void launch(Launch& launch, const ProductDispatch& dispatch) {
   run<Regions>(launch, p, dispatch, {.d_in_c = d_in_c, .in_fours = in_fours});
 }
 
-// Whether each piece of K is a whole number of gemm_registers.wgsl's loops, which are two steps
-// each.
-bool has_whole_steps(const ProductDispatch& dispatch) {
-  constexpr int64_t kLoop = 16;
+bool has_whole_loops(const ProductDispatch& dispatch) {
+  constexpr int64_t kLoop = 16; // of K, in gemm_registers.wgsl: two steps
   const Gemm& g = dispatch.product.gemm;
-  // Phases of a convolution have a K of their own each.
-  const bool is_one = g.blocks == 1 && (g.conv == nullptr || g.conv->phases.count == 1);
-  return is_one && g.k > 0 && g.k % kLoop == 0 && dispatch.k_piece % kLoop == 0 &&
+  return g.blocks == 1 && has_whole_steps(dispatch, kLoop) &&
          !is_software(plan_target(*g.a.tensor));
 }
 
 void launch_large(const ProductDispatch& dispatch, const Strategy&) {
   namespace kernel = kernels::gemm_registers;
   kernel::Launch command(dispatch.product.gemm.op);
-  command.tile_rows(u32(dispatch.rows)).whole(has_whole_steps(dispatch));
+  command.tile_rows(u32(dispatch.rows)).whole(has_whole_loops(dispatch));
   launch<kernel::Params, kernel::Regions>(command, dispatch);
 }
 
@@ -655,6 +659,7 @@ namespace matrix {
 
 constexpr int64_t kBlock = 128; // the rows of a block of gemm_ranges.wgsl, and its part of K
 constexpr int64_t kGroup = 8;   // 2-byte elements in 16 bytes
+constexpr int64_t kStep = 32;   // of K
 
 // Whether there is workgroup memory for these tiles, and for `further` bytes.
 bool fits(const Product& product, DType dtype, const ShaderTarget& target, uint32_t further = 0) {
@@ -772,9 +777,11 @@ Params blocks_of(Launch& launch, const Product& product) {
 }
 
 // What the launches of gemm_matrix.wgsl and gemm_bf16.wgsl have in common, and the dispatch.
+// `grouped`: what a tile loads lies in groups of eight.
 template <class Regions, class Launch, class Params>
-void run_tiles(Launch& launch, Params& p, const ProductDispatch& dispatch) {
+void run_tiles(Launch& launch, Params& p, const ProductDispatch& dispatch, bool grouped) {
   launch.tall(dispatch.rows == 128).c_along_m(false);
+  launch.whole(grouped && has_whole_steps(dispatch, kStep));
   if (is_packed(dispatch)) {
     launch.own_words_of_c();
   }
@@ -790,7 +797,8 @@ void launch_f16(const ProductDispatch& dispatch, const Strategy&) {
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(product.gemm.blocks > 1);
   kernel::Params p;
   set_matrices(p, dispatch);
-  run_tiles<kernel::Regions>(launch, p, dispatch);
+  run_tiles<kernel::Regions>(launch, p, dispatch,
+                             a_has_groups(product, kGroup) && b_has_groups(product, kGroup));
 }
 
 void launch_f16_copies(const ProductDispatch& dispatch, const Strategy&) {
@@ -808,7 +816,7 @@ void launch_f16_copies(const ProductDispatch& dispatch, const Strategy&) {
   p.b_row = u32(b.size(-1));
   p.a_batch = g.a.batch != 0 ? p.a_column * p.k : 0;
   p.b_batch = g.b.batch != 0 ? p.b_row * p.k : 0;
-  run_tiles<kernel::Regions>(launch, p, dispatch);
+  run_tiles<kernel::Regions>(launch, p, dispatch, true);
 }
 
 // Copies, if there are some, hold what lies in windows 0.
@@ -829,7 +837,7 @@ void launch_bf16(const ProductDispatch& dispatch, bool copies) {
   }
   kernel::Params p;
   set_matrices(p, dispatch);
-  run_tiles<kernel::Regions>(launch, p, dispatch);
+  run_tiles<kernel::Regions>(launch, p, dispatch, copies);
 }
 
 void launch_bf16(const ProductDispatch& dispatch, const Strategy&) { launch_bf16(dispatch, false); }
@@ -957,7 +965,9 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   launch.left_range(left.buffer, left.begin, left.end, DType::kF32);
   launch.right_range(right.buffer, right.begin, right.end, DType::kF32);
   launch.a_along_k(true).b_along_k(true).blocked(false);
-  launch.tall(dispatch.rows == 128).c_along_m(false);
+  launch.tall(dispatch.rows == 128)
+      .whole(has_whole_steps(dispatch, matrix::kStep))
+      .c_along_m(false);
   kernel::Params p;
   set_matrices(p, dispatch);
   p.k = u32(padded_k(g));
@@ -1018,7 +1028,8 @@ void launch_convolution_matrix_f16(const ProductDispatch& dispatch, const Strate
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
   launch.phased(g.conv->phases.count > 1);
   // Convolutions with tiles of 64 rows were slower so (H200).
-  launch.whole_taps(dispatch.rows == 128 && has_whole_taps(g, row.tile.k));
+  const bool has_taps = dispatch.rows == 128 && has_whole_taps(g, row.tile.k);
+  launch.whole_taps(has_taps).whole(has_taps || has_whole_steps(dispatch, row.tile.k));
   if (dispatch.c.tensor->element_size() == 2 && has_groups_of_c(dispatch, 2)) {
     launch.own_words_of_c();
   }
@@ -1046,7 +1057,7 @@ void launch_convolution_registers(const ProductDispatch& dispatch, const Strateg
   launch.blocked(false).d_in_c(false).c_along_m(is_along_m(dispatch));
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
   launch.phased(g.conv->phases.count > 1);
-  launch.tile_rows(u32(dispatch.rows)).whole(registers::has_whole_steps(dispatch));
+  launch.tile_rows(u32(dispatch.rows)).whole(registers::has_whole_loops(dispatch));
   kernel::Params p;
   set_groups(p, dispatch);
   set_matrices(p, dispatch);
