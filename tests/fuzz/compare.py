@@ -192,13 +192,15 @@ def largest(x):
     return max(1.0, x.max().item()) if x.numel() else 1.0
 
 
-def compare(name, got, wanted, rule, scale):
+def compare(name, got, wanted, rule, scale, digits=None):
+    """`digits`: the half type that float32 numbers may have been computed from, or None."""
     got, wanted = got.resolve_conj().resolve_neg(), wanted.resolve_conj().resolve_neg()
     if wanted.is_complex():
         dtype, got, wanted = wanted.dtype, torch.view_as_real(got), torch.view_as_real(wanted)
     else:
         dtype = wanted.dtype
-    rtol, atol = TOLERANCE.get(rule, {}).get(dtype, (0.0, 0.0))
+    like = digits if digits and dtype in (torch.float32, torch.complex64) else dtype
+    rtol, atol = TOLERANCE.get(rule, {}).get(like, (0.0, 0.0))
     if rule in TOLERANCE and dtype in (torch.float64, torch.complex128):
         rtol, atol = 1e-12, 1e-12
     if rtol:
