@@ -49,10 +49,14 @@ def emit(text: str, dtype: torch.dtype, bounds: ValueRanges[Any] | None = None) 
     return cse.generate(V.kernel.compute, text, dtype=dtype, shape=(), **given)
 
 
+def _unwrapped(value: Any) -> Any:
+    """The variable of a value that computes with operators; other values as they are."""
+    return value.value if isinstance(value, OpsValue) else value
+
+
 def as_register(value: Any, dtype: torch.dtype) -> str:
     """A variable or a Python number as text of the register type of `dtype`."""
-    if isinstance(value, OpsValue):
-        value = value.value
+    value = _unwrapped(value)
     if isinstance(value, CSEVariable):
         if (value.dtype, dtype) == (torch.int32, torch.int64) and value.bounds.lower >= 0:
             return f"l_from_u(bitcast<u32>({value}))"  # the upper word is known
@@ -68,8 +72,7 @@ def _within(bounds: ValueRanges[Any], dtype: torch.dtype) -> ValueRanges[Any]:
 
 def bounds_of(value: Any, dtype: torch.dtype) -> ValueRanges[Any]:
     """What a variable or a Python number lies between, converted to an integer type."""
-    if isinstance(value, OpsValue):
-        value = value.value
+    value = _unwrapped(value)
     if not isinstance(value, CSEVariable):
         is_number = isinstance(value, (int, sympy.Integer))
         number = registers.wrap_number(int(value), dtype) if is_number else None
@@ -113,8 +116,7 @@ class WgslVariables:
 
 def _variable(value: Any) -> WgslVariable | None:
     """The variable that an argument is; None for numbers."""
-    if isinstance(value, OpsValue):
-        value = value.value
+    value = _unwrapped(value)
     return value if isinstance(value, WgslVariable) else None
 
 
@@ -192,8 +194,7 @@ class WgslOverrides(DefaultHandler):
         decomposition = getattr(OpDecompositions, name, None)
         if decomposition is None:
             raise NotImplementedError(f"Inductor's op {name} has no WGSL for {compute}")
-        value = decomposition(*args, **kwargs)
-        return value.value if isinstance(value, OpsValue) else value
+        return _unwrapped(decomposition(*args, **kwargs))
 
     # ---- Values ----
 
