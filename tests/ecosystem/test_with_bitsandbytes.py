@@ -531,8 +531,9 @@ def test_the_environment_leaves_the_library_as_it_is(check_python, first, value)
     )
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_transformers(bits, tmp_path):
+@pytest.fixture
+def language_model(tmp_path):
+    """The folder of a small model of transformers."""
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     config = transformers.LlamaConfig(
@@ -544,6 +545,44 @@ def test_transformers(bits, tmp_path):
         num_key_value_heads=2,
     )
     transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("device_map", [None, "auto", "cpu"])
+def test_transformers_chooses_the_device(bits, device_map, language_model, enable):
+    import transformers
+
+    enable("accelerate", "transformers")
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        language_model,
+        device_map=device_map,
+        dtype=torch.float32,
+        quantization_config=transformers.BitsAndBytesConfig(
+            load_in_4bit=bits == 4, load_in_8bit=bits == 8
+        ),
+    )
+    kind = "cpu" if device_map == "cpu" else "webgpu"
+    assert {p.device.type for p in model.parameters()} == {kind}
+    made = model.generate(torch.randint(99, (1, 5)).to(kind), max_new_tokens=2, do_sample=False)
+    assert made.shape == (1, 7)
+
+
+def test_transformers_on_the_cpu_says_so(language_model, hardware):
+    import transformers
+
+    quantization = transformers.BitsAndBytesConfig(load_in_4bit=True)
+    with pytest.warns(UserWarning, match=r"bitsandbytes' weights.*enable\('transformers'\)"):
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            language_model, quantization_config=quantization
+        )
+    assert model.device == torch.device("cpu")
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_transformers(bits, language_model, tmp_path):
+    import transformers
+
     quantization = transformers.BitsAndBytesConfig(
         load_in_4bit=bits == 4,
         load_in_8bit=bits == 8,
@@ -557,7 +596,7 @@ def test_transformers(bits, tmp_path):
             path, device_map={"": "webgpu:0"}, dtype=torch.float32, **settings
         )
 
-    model = load(tmp_path / "model", quantization_config=quantization)
+    model = load(language_model, quantization_config=quantization)
     layer = model.model.layers[0].mlp.up_proj
     assert type(layer).__name__ == ("Linear4bit" if bits == 4 else "Linear8bitLt")
     assert layer.weight.device.type == "webgpu"
@@ -565,7 +604,7 @@ def test_transformers(bits, tmp_path):
     with torch.no_grad():
         logits = model(tokens.webgpu()).logits
     # A model of plain layers with the same weights.
-    plain = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "model")
+    plain = transformers.LlamaForCausalLM.from_pretrained(language_model)
     for name, module in model.named_modules():
         if module is not model.lm_head and hasattr(module, "in_features"):
             weight = (

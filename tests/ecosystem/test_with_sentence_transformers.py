@@ -35,6 +35,42 @@ def test_embeddings(enable, folder):
     assert best[0][0]["corpus_id"] == 0
 
 
+def test_pool_of_processes(enable, folder):
+    enable("sentence_transformers")
+    model = sentence_transformers.SentenceTransformer(folder, local_files_only=True)
+    expected = model.encode(SENTENCES)
+    pool = model.start_multi_process_pool()
+    try:
+        assert len(pool["processes"]) == torch.webgpu.device_count()
+        actual = model.encode(SENTENCES, pool=pool)
+    finally:
+        model.stop_multi_process_pool(pool)
+    numpy.testing.assert_allclose(actual, expected, atol=1e-5)
+
+
+def test_pool_of_the_devices_that_were_asked_for(enable, folder, monkeypatch):
+    enable("sentence_transformers")
+    model = sentence_transformers.SentenceTransformer(folder, local_files_only=True)
+    started = []
+    context = torch.multiprocessing.get_context("spawn")
+    monkeypatch.setattr(context.Process, "start", lambda process: started.append(process._args[0]))
+    model.start_multi_process_pool(["cpu"])
+    assert started == ["cpu"]
+
+
+def test_cross_encoder(enable, folder, tmp_path):
+    torch.manual_seed(0)
+    on_cpu = sentence_transformers.CrossEncoder(
+        folder, num_labels=1, device="cpu", local_files_only=True
+    )
+    on_cpu.save_pretrained(str(tmp_path))
+    enable("sentence_transformers")
+    model = sentence_transformers.CrossEncoder(str(tmp_path), local_files_only=True)
+    assert model.device == torch.device("webgpu", 0)
+    pairs = [(SENTENCES[0], other) for other in SENTENCES[1:]]
+    numpy.testing.assert_allclose(model.predict(pairs), on_cpu.predict(pairs), atol=1e-5)
+
+
 def test_the_cpu_is_not_taken_silently(hardware, folder):
     with pytest.warns(UserWarning, match=r"enable\('sentence_transformers'\)"):
         model = sentence_transformers.SentenceTransformer(folder, local_files_only=True)

@@ -167,6 +167,40 @@ def test_device_map_auto_beyond_the_device(enable, tmp_path):
     torch.testing.assert_close(actual.cpu(), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_whisper_loads_and_decodes(tmp_path):
+    torch.manual_seed(5)
+    config = transformers.WhisperConfig(
+        vocab_size=64,
+        num_mel_bins=8,
+        d_model=32,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        max_source_positions=32,
+        max_target_positions=32,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=3,
+        suppress_tokens=None,
+        begin_suppress_tokens=[2],
+    )
+    model = transformers.WhisperForConditionalGeneration(config).eval()
+    model.save_pretrained(tmp_path)
+    spectra = torch.randn(2, 8, 64)
+    loaded = transformers.WhisperForConditionalGeneration.from_pretrained(
+        tmp_path, device_map={"": "webgpu:0"}
+    )
+    for options in ({}, {"num_beams": 3}):
+        expected = model.generate(spectra, max_new_tokens=8, **options)
+        actual = loaded.generate(spectra.webgpu(), max_new_tokens=8, **options)
+        assert actual.device.type == "webgpu"
+        assert actual.tolist() == expected.tolist()
+
+
 TWO = """
 import sys, torch, transformers
 from transformers import Trainer, TrainingArguments

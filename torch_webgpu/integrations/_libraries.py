@@ -26,11 +26,16 @@ LIBRARIES: dict[str, tuple[str, dict[str, str]]] = {
             "transformers.training_args": "adapt_training_args",
             "transformers.trainer": "adapt_trainer",
             "transformers.pipelines.base": "adapt_pipelines",
+            "transformers.quantizers.quantizer_bnb_4bit": "adapt_quantizer",
+            "transformers.quantizers.quantizer_bnb_8bit": "adapt_quantizer",
         },
     ),
     "sentence_transformers": (
         "sentence_transformers",
-        {"sentence_transformers.util.environment": "adapt_environment"},
+        {
+            "sentence_transformers.util.environment": "adapt_environment",
+            "sentence_transformers.base.model": "adapt_model",
+        },
     ),
     "lightning": (
         "lightning",

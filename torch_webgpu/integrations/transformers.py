@@ -1,4 +1,5 @@
-"""Hugging Face transformers: the Trainer's device and precisions, `pipeline()` without a device.
+"""Hugging Face transformers: the Trainer's device and precisions, `pipeline()` without a device,
+and `from_pretrained()` with bitsandbytes' weights without a `device_map`.
 
 The Trainer's device is Accelerate's. `device_map="auto"` plans with Accelerate's memory figures,
 which tell of webgpu where Accelerate has chosen it.
@@ -104,3 +105,27 @@ def adapt_pipelines(base: types.ModuleType) -> None:
         )
 
     _patching.replace_method(base.Pipeline, "__init__", make)
+
+
+def adapt_quantizer(module: types.ModuleType) -> None:
+    """Models with weights in 4 or 8 bits that are loaded without a `device_map`."""
+
+    def make(update_device_map: Any) -> Any:
+        def update(self: Any, device_map: Any) -> Any:
+            found = update_device_map(self, device_map)
+            if (
+                device_map is None
+                and found == {"": "cpu"}
+                and _choice.chosen_or_told("transformers", "a model with bitsandbytes' weights")
+            ):
+                return {"": str(_choice.device())}
+            return found
+
+        return update
+
+    (quantizer,) = (
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__
+    )
+    _patching.replace_method(quantizer, "update_device_map", make)
