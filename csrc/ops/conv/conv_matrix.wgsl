@@ -19,7 +19,8 @@ import package::conv::conv_groups::{Params, row_of_groups, column_of_groups, col
 import package::conv::conv_groups::{place_in_image, tile_in_phase};
 import package::conv::conv_steps::{Reach, TapStep, reach_of, tap_step, tap_step_after, place_in_step};
 // @require !blocked
-// @require !(whole && phased && !whole_taps) // columns of A in a step are those of its taps
+// @require !(whole && phased && !whole_taps) // in a phase A's columns follow each other within a tap only
+// @require whole || !whole_taps
 
 @if(whole_taps) alias b_place_t = Reach;
 @else alias b_place_t = Gathered;
@@ -93,8 +94,7 @@ fn step_place(k: u32, k_end: u32) -> StepPlace {
 fn load_group_a(base: u32, m0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
   let at = place_in_tile(g, a_along_k, rows / 8u) + vec2<u32>(m0, k0);
   if (at.x < p.m && at.y < k_end) {
-    @if(whole_taps) return load_a((base + at.x * p.a_row + at.y) >> 3u);
-    @else return load_a((base + at.x * p.a_row + column_of_weight(at.y)) >> 3u);
+    return load_a((base + at.x * p.a_row + column_of_weight(at.y)) >> 3u);
   }
   return vec4<u32>();
 }

@@ -48,7 +48,7 @@ fn convert_staged(step: Step, t: u32) {
 struct Halves {
   first: u32, // of the step at K = 0
   pitch: u32, // of a row of K
-  k_end: u32,
+  k_end: u32, // of the workgroup's piece of K
 }
 
 @if(has_a_halves)

@@ -69,7 +69,7 @@ fn load_group_b(base: u32, n0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
   return group;
 }
 
-// Where group g of a tile lies at index 0 of K, in units of 16 bytes. A row of A, or column of B, beyond the edge is replaced by
+// Where group g of a tile lies in the step at K = 0, in units of 16 bytes. A row of A, or column of B, beyond the edge is replaced by
 // the last one: what is computed from it is not stored.
 fn place_of_group_a(base: u32, m0: u32, g: u32) -> u32 {
   let at = place_in_tile(g, a_along_k, rows / 8u);

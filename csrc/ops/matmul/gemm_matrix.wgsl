@@ -1,6 +1,6 @@
 // gemm.wgsl for float16 on subgroup matrices, with sums in float32: 128 x 128 elements a workgroup of four
 // subgroups, which compute 64 x 64 each, in 16 matrices. (64 x 128 and 32 x 64 if not `tall`.) Steps of K are staged in
-// workgroup memory in groups of eight elements; what lies beyond an edge is staged as zero. The next step is loaded while
+// workgroup memory in groups of eight elements; what lies beyond an edge is staged as zero, or not used. The next step is loaded while
 // this one is computed. gemm_bf16.wgsl, gemm_high.wgsl and conv_matrix.wgsl import what they share.
 //
 // @enable  f16 subgroups chromium_experimental_subgroup_matrix
@@ -14,7 +14,7 @@
 // @operand h: in float optional
 // @operand i: in float optional
 // @const   tall: bool // tiles of 128 rows, else of 64
-// @const   whole: bool // pieces of K are whole steps, of bits128
+// @const   whole: bool // pieces of K are whole steps, and what is staged lies in groups of eight
 
 import package::matmul::gemm_store::{store_group, without_missing, in_units_of_c};
 import package::matmul::blocks::{StepPlace, step_place};
@@ -49,7 +49,7 @@ alias Sum = subgroup_matrix_result<f32, 16, 16>;
 var<workgroup> tile: array<vec4<u32>, staged>;
 
 // Where A lies for group g of a tile, whatever the step. Tests for each group, of its step and its row, would make a product of
-// 4096 cubed 3 to 7 % slower (H200), so whole steps have none.
+// 4096 cubed 5 to 8 % slower (H200), so whole steps have none.
 fn a_place(batch: u32, m0: u32, g: u32) -> u32 {
   @if(whole && a_is_bits128) return place_of_group_a(base_of_a(batch), m0, g);
   @else return base_of_a(batch);

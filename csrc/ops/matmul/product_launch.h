@@ -100,7 +100,7 @@ void bind_operands(Launch& launch, const ProductDispatch& dispatch,
 }
 
 // Whether groups of four neighbours in C lie along its rows. Only kernels of convolutions store
-// such groups: C of a plain product looks so where it has one column.
+// such groups; C of a plain product may look so where it has one column, or is transposed.
 inline bool is_along_m(const ProductDispatch& dispatch) {
   return dispatch.product.gemm.conv != nullptr && dispatch.c.row == 1 && dispatch.c.column != 1;
 }

@@ -381,7 +381,8 @@ void launch_convolution_direct(const ProductDispatch& dispatch, const Strategy&)
   launch_convolution(dispatch, true, 8);
 }
 
-// Whether each piece of K, and each block of it, is a whole number of steps of so many.
+// Whether each piece of K, and each block of it, is a whole number of steps of so many columns of
+// A.
 bool has_whole_steps(const ProductDispatch& dispatch, int64_t step) {
   const Gemm& g = dispatch.product.gemm;
   // Phases of a convolution have a K of their own each.
@@ -631,8 +632,9 @@ void launch(Launch& launch, const ProductDispatch& dispatch) {
   run<Regions>(launch, p, dispatch, {.d_in_c = d_in_c, .in_fours = in_fours});
 }
 
+// For gemm_registers.wgsl, whose loop takes two steps at a time.
 bool has_whole_loops(const ProductDispatch& dispatch) {
-  constexpr int64_t kLoop = 16; // of K, in gemm_registers.wgsl: two steps
+  constexpr int64_t kLoop = 16; // of K
   const Gemm& g = dispatch.product.gemm;
   return g.blocks == 1 && has_whole_steps(dispatch, kLoop) &&
          !is_software(plan_target(*g.a.tensor));
@@ -869,17 +871,20 @@ constexpr int kCostOfCopies = 15;
 constexpr int kNoCopies = 60;
 
 // A workgroup stores a step's matrices in its memory as they lie in the operands, and loads those
-// along K slower. A copy pays for itself where its numbers are used in so many products, and K is
-// long (H200: 2048 cubed 70 us with copies and 68 without, 3072 cubed 268 and 280).
+// along K slower. A copy pays for itself where each of its numbers is used in so many products, and
+// there is much to compute (H200: 2048 cubed 70 us with copies and 68 without, 3072 cubed 268 and
+// 280, 4096 x 1024 x 2816, rows x K x columns, 107 and 106).
 int cost_f16_copies(const Product& product, const Strategy&, const ShaderTarget&) {
-  constexpr int64_t kFewest = 2048, kShortestK = 3072;
+  constexpr int64_t kFewest = int64_t{1} << 34;
+  constexpr int64_t kSide = 1536; // half of 3072
   const Gemm& g = product.gemm;
-  const bool pays = std::min(g.m, g.n) >= kFewest && g.k >= kShortestK;
+  // A number of A is used n times, and one of B m times.
+  const bool pays = g.m * g.n * g.k >= kFewest && g.m * g.n >= kSide * (g.m + g.n);
   return pays && product.a_along_k && product.b_along_k ? kCostOfCopies : kNoCopies;
 }
 
-// Copies save the conversions of a number in each tile that reads it. On an H200 1024 cubed takes
-// 36 us with them and 43 without, 4096 x 256 x 1024 (rows, K, columns) 28.5 and 26.4.
+// Copies save the conversions of a number in each tile that reads it. On an H200 1024 cubed (nt)
+// takes 36 us with them and 43 without, 4096 x 256 x 1024 (rows x K x columns, nn) 28.4 and 26.5.
 int cost_bf16_copies(const Product& product, const Strategy&, const ShaderTarget&) {
   constexpr int64_t kLongK = 768;
   const Gemm& g = product.gemm;

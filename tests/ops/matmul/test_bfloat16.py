@@ -121,7 +121,7 @@ def test_ranges_of_special_values():
 # ---- Products
 
 # K of 520 is cut into pieces, of which the second starts inside a block of 128.
-SIZES = [(130, 200, 72), (64, 520, 96), (33, 71, 17)]
+SIZES = [(130, 200, 72), (64, 520, 96), (33, 71, 17), (136, 544, 136)]
 ROWS = ["", "matrix_bf16", "matrix_bf16_copies", "tiles_64"]
 
 
