@@ -6,7 +6,7 @@ SYSTEM_PATH := $(PATH)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-web build test test-web conformance nightly ecosystem fuzz fuzz-web samples-web soak demo web bench bench-web lint \
+.PHONY: help setup setup-web build test test-core test-web conformance nightly ecosystem fuzz fuzz-web samples-web soak demo web bench bench-web lint \
 	format docs setup-wheel wheel check-wheel check-platforms clean
 
 help: ## list the targets
@@ -33,6 +33,9 @@ test-web: build setup-web ## run the tests of web/ in Node and in Chromium; ARGS
 	@cd web && npm run -s build tests
 	@$(VENV_PYTHON) web/site/make_pages.py --quick && $(VENV_PYTHON) web/tests/make_files.py
 	@cd web && npm run -s test -- $(ARGS)
+
+test-core: build ## the tests of what every version of torch must do: the device, its operators, the compiler, graphs
+	$(VENV_PYTHON) -m pytest -n 2 tests/device tests/python tests/ops tests/inductor tests/graphs $(ARGS)
 
 conformance: build ## compare every operator and dtype with the CPU; ARGS="--only add --samples 2"
 	$(VENV_PYTHON) -m tests.conformance $(ARGS)
