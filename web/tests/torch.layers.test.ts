@@ -56,6 +56,8 @@ async function same(what: string, actual: Tensor | undefined, expected: Tensor):
 test("layers", async () => {
   expect(layers.length).toBeGreaterThan(30);
   for (const { name, args, state, inputs, outputs, weights, gradients, after } of layers) {
+    // vitest gives up a worker that does not answer for a minute.
+    await new Promise((resolve) => setImmediate(resolve));
     const what = `${name}(${JSON.stringify(args)})`;
     const make = (nn as unknown as Record<string, new (...args: unknown[]) => nn.Module>)[name]!;
     const layer = new make(...args);
