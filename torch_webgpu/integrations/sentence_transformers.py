@@ -36,11 +36,7 @@ def adapt_model(model: types.ModuleType) -> None:
         def start(self: Any, *args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(self, *args, **kwargs)
             is_open = bound.arguments.get("target_devices") is None
-            if (
-                is_open
-                and model.get_device_name() == "webgpu:0"
-                and not self._accelerate_placement_hook
-            ):
+            if is_open and model.get_device_name() == "webgpu:0":
                 devices = [f"webgpu:{index}" for index in range(webgpu.device_count())]
                 bound.arguments["target_devices"] = devices
             return start_multi_process_pool(*bound.args, **bound.kwargs)

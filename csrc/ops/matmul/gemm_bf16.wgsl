@@ -21,6 +21,7 @@ import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile
 import package::matmul::gemm_groups::{step_k, place_in_tile, line_of_group, load_group_a, load_group_b, base_of_a, base_of_b};
 import package::matmul::gemm_matrix::{Left, Right, Sum, tile, rows, left, right, stage_a, stage_b, place_of_a, place_of_b};
 import package::matmul::gemm_matrix::{store_rows};
+@if(has_a_halves) import package::matmul::gemm_matrix::{step_after};
 import package::matmul::gemm_windows::{find_windows, find_step, top_in_a, top_in_b, is_windowed};
 import package::matmul::gemm_windows::{scaled_group, windowed_group, converted_a, converted_b};
 import package::matmul::gemm_windows::{Step, level_down, unit_of};
@@ -323,8 +324,7 @@ fn bf16_product(workgroup: u32, t: u32, subgroup: u32) {
       tile[place_across(across_b, t + 256u)] = b2;
       tile[place_across(across_b, t + 384u)] = b3;
       workgroupBarrier();
-      @if(whole) let next = min(k0 + step_k, here.k_end - step_k);
-      @else let next = k0 + step_k;
+      let next = step_after(k0, here.k_end);
       a0 = half_of_a(a_at, next, t, 0u);
       a1 = half_of_a(a_at, next, t, 1u);
       a2 = half_of_a(a_at, next, t, 2u);

@@ -86,9 +86,9 @@ fn load_step_b(place: b_place_t, step: b_step_t, n0: u32, g: u32) -> vec4<u32> {
 
 // Where whole steps have no tests, the last one is loaded twice. To leave out the second time would take a branch, and what is
 // loaded in a branch is waited for at its end.
-fn step_after(k: u32, k_end: u32) -> StepPlace {
-  @if(whole) return step_place(min(k + step_k, k_end - step_k), k_end);
-  @else return step_place(k + step_k, k_end);
+fn step_after(k: u32, k_end: u32) -> u32 {
+  @if(whole) return min(k + step_k, k_end - step_k);
+  @else return k + step_k;
 }
 
 // What a convolution kernel finds once for a tile.
@@ -215,7 +215,7 @@ fn matrix_product(workgroup: u32, t: u32, subgroup: u32) {
     stage_b(t + 256u, b2);
     stage_b(t + 384u, b3);
     workgroupBarrier();
-    let next = step_after(k0, here.k_end);
+    let next = step_place(step_after(k0, here.k_end), here.k_end);
     step_of_b = b_step_after(step_of_b, next, t);
     a0 = load_step_a(a_place0, next, here.m0, t);
     a1 = load_step_a(a_place1, next, here.m0, t + 128u);
