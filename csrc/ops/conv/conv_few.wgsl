@@ -4,31 +4,26 @@
 // are staged in workgroup memory for some channels at a time.
 //
 // With form `output` an invocation computes four rows, or eight (`two`), or 16 (`four`). With form `input` it computes four
-// rows, and the convolution's stride is 1 (see conv_squares.wgsl for 2). `single`: there is one row in place of four, and with
-// `along` an invocation computes it at four neighbours along the width. Then p.n counts these groups, of which the last in a
-// line may be partly beyond the edge. `alone`, for software
-// adapters: nothing is staged, because invocations that meet at barriers cost more there, and what stores elements is in the
-// text once, because much text compiles slowly.
+// rows, and the convolution's stride is 1 (see conv_squares.wgsl for 2). `single`: there is one row in place of four (see
+// conv_planes.wgsl for four neighbours of it). `alone`, for software adapters: nothing is staged, because invocations that meet
+// at barriers cost more there, and what stores elements is in the text once, because much text compiles slowly.
 //
-// @operand c: words float akin a
+// @operand c: out float akin a
 // @operand a: in float
 // @operand b: in like a
 // @operand d: in like a optional
 // @const   single: bool
 // @const   two: bool
 // @const   four: bool
-// @const   along: bool
 // @const   alone: bool
 
-import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue, epilogue4};
+import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue};
 import package::conv::conv_places::{Params, divide_by, digits_of, two_levels, place_of_c, place_of_further};
 // @require !weight
 // @require !four || two
 // @require !two || (output && !single)
 // @require !input || !strided
-// @require !along || single
-// @require !owns_c || along
-// @require !alone || (output && !along)
+// @require !alone || output
 
 struct Params {
   grid_volume: vec4<u32>, // divisors for columns: positions of y, or pairs or squares of x
@@ -44,9 +39,6 @@ struct Params {
 @if(single) alias weights_t = f32;
 @else alias weights_t = vec4<f32>;
 
-@if(along) alias sums_t = vec4<f32>;
-@else alias sums_t = weights_t;
-
 @if(single) const rows = 1u;
 @else const rows = 4u;
 
@@ -58,9 +50,6 @@ struct Params {
 const capacity = 512u; // kCapacity of strategies.cpp
 
 @if(!alone) var<workgroup> weights: array<weights_t, capacity>;
-
-// Whether a weight is NaN or infinity. Its product with a missing element, which is loaded as zero, must add nothing.
-@if(along) var<workgroup> has_special: atomic<u32>;
 
 fn load_weights(at: u32, m: u32) -> weights_t {
   var found = weights_t();
@@ -95,28 +84,16 @@ fn stage(batch: u32, m0: u32, first: u32, t: u32) {
     let channel = divide_by(place, p.tap_volume);
     let at = base + (first + channel) * p.a_channel + (place - channel * p.tap_volume.x) * p.a_column;
     weights[i] = load_weights(at, m0 + i % row_groups * rows);
-    @if(along) {
-      if (!is_finite_f(weights[i])) {
-        atomicStore(&has_special, 1u);
-      }
-    }
   }
 }
 
-@if(!owns_c)
 fn store_sum(batch: u32, m: u32, n: u32, place: u32, sum: f32) {
   if (m < p.m) {
     store_c(place + m * p.c_row, epilogue(sum, batch, m, n));
   }
 }
 
-// Where row 0 of a column of C lies. It takes divisions, and is found once for all rows.
-fn place_in_c(batch: u32, n: u32) -> u32 {
-  return p.c_at + batch * p.c_batch + column_of_c(n);
-}
-
-@if(!along)
-fn store_sums(batch: u32, m: u32, n: u32, place: u32, sums: sums_t) {
+fn store_sums(batch: u32, m: u32, n: u32, place: u32, sums: weights_t) {
   @if(single) store_sum(batch, m, n, place, sums);
   @elif(alone) {
     for (var j = 0u; j < rows; j++) {
@@ -129,58 +106,6 @@ fn store_sums(batch: u32, m: u32, n: u32, place: u32, sums: sums_t) {
     store_sum(batch, m + 2u, n, place, sums.z);
     store_sum(batch, m + 3u, n, place, sums.w);
   }
-}
-
-// At four neighbours from a position on.
-@if(along)
-fn store_along(batch: u32, m: u32, image: u32, at: vec3<u32>, sums: sums_t) {
-  let n = image * p.position_volume.x + (at.x * p.sizes.y + at.y) * p.sizes.z + at.z;
-  @if(owns_c) let fills_words = true;
-  @elif(c_is_f32) let fills_words = false;
-  @else let fills_words = at.z + 4u <= p.sizes.z && column_of_c(n + 3u) - column_of_c(n) == 3u;
-  if (fills_words) {
-    let c = epilogue4(array<acc_t, 4>(sums.x, sums.y, sums.z, sums.w), batch, m, n, vec2<u32>(0u, 1u));
-    store4_c(p.c_at + batch * p.c_batch + m * p.c_row + column_of_c(n), c[0], c[1], c[2], c[3]);
-    return;
-  }
-  @if(!owns_c) {
-    for (var j = 0u; j < min(4u, p.sizes.z - at.z); j++) {
-      store_sum(batch, m, n + j, place_in_c(batch, n + j), sums[j]);
-    }
-  }
-}
-
-// The element at place z of a line of B, zero beyond its edges.
-@if(along)
-fn in_line(line: u32, z: i32, size: u32) -> f32 {
-  if (bitcast<u32>(z) < size) {
-    return load_b(line + bitcast<u32>(z) * p.b_strides.z);
-  }
-  return 0.0;
-}
-
-// Adds the products of a line of taps, from number `at` on, to the sums at four neighbours, of which the first meets its
-// first tap at z. Each tap needs one more element of the line.
-@if(along)
-fn add_line(line: u32, z: i32, size: u32, at: u32, sums: vec4<f32>) -> vec4<f32> {
-  var result = sums;
-  let careful = atomicLoad(&has_special) != 0u;
-  @if(input) var window = vec4<f32>(in_line(line, z + 1, size), in_line(line, z + 2, size), in_line(line, z + 3, size), 0.0);
-  @else var window = vec4<f32>(0.0, in_line(line, z, size), in_line(line, z + 1, size), in_line(line, z + 2, size));
-  for (var width = 0u; width < p.taps.z; width++) {
-    @if(input) let first = z - i32(width);
-    @else let first = z + i32(width);
-    @if(input) window = vec4<f32>(in_line(line, first, size), window.xyz);
-    @else window = vec4<f32>(window.yzw, in_line(line, first + 3, size));
-    let next = fma(window, vec4<f32>(weights[at + width]), result);
-    if (careful) {
-      let places = bitcast<vec4<u32>>(vec4<i32>(first) + vec4<i32>(0, 1, 2, 3));
-      result = select(result, next, places < vec4<u32>(size));
-    } else {
-      result = next;
-    }
-  }
-  return result;
 }
 
 fn column_of_c(n: u32) -> u32 {
@@ -203,23 +128,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   }
 
   // Where tap 0 meets B, and how far the next one lies from it.
-  @if(along) let digits = digits_of(column, p.grid_volume, p.grid_plane, p.grid_row) * vec4<u32>(1u, 1u, 4u, 1u);
-  @else let digits = digits_of(column, p.grid_volume, p.grid_plane, p.grid_row);
-  @if(along) {
-    if (t == 0u) {
-      atomicStore(&has_special, 0u);
-    }
-  }
+  let digits = digits_of(column, p.grid_volume, p.grid_plane, p.grid_row);
   @if(input) let first = vec3<i32>(digits.xyz + p.padding.xyz);
   @else let first = vec3<i32>(digits.xyz * p.stride.xyz) - vec3<i32>(p.padding.xyz);
   @if(input) let step = -vec3<i32>(p.dilation.xyz);
   @else let step = vec3<i32>(p.dilation.xyz);
   let sizes = select(vec3<u32>(0u), p.b_sizes.xyz, column < p.n);
   let image = p.b_at + batch * p.b_batch + digits.w * p.b_image;
-  var sums0 = sums_t();
-  @if(two) var sums1 = sums_t();
-  @if(four) var sums2 = sums_t();
-  @if(four) var sums3 = sums_t();
+  var sums0 = weights_t();
+  @if(two) var sums1 = weights_t();
+  @if(four) var sums2 = weights_t();
+  @if(four) var sums3 = weights_t();
   for (var k0 = 0u; k0 < p.summed; k0 += p.chunk) {
     @if(!alone) {
       workgroupBarrier();
@@ -227,10 +146,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
       workgroupBarrier();
     }
     // Sums of what is staged are added up apart: one chain over a long K would lose digits.
-    var part0 = sums_t();
-    @if(two) var part1 = sums_t();
-    @if(four) var part2 = sums_t();
-    @if(four) var part3 = sums_t();
+    var part0 = weights_t();
+    @if(two) var part1 = weights_t();
+    @if(four) var part2 = weights_t();
+    @if(four) var part3 = weights_t();
     for (var k = 0u; k < min(p.chunk, p.summed - k0); k++) {
       for (var depth = 0u; depth < p.taps.x; depth++) {
         let x = bitcast<u32>(first.x + i32(depth) * step.x);
@@ -240,21 +159,19 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
             continue;
           }
           let line = image + (k0 + k) * p.b_channel + x * p.b_strides.x + y * p.b_strides.y;
-          @if(along) let at = ((k * p.taps.x + depth) * p.taps.y + height) * p.taps.z;
-          @else var at = ((k * p.taps.x + depth) * p.taps.y + height) * p.taps.z * row_groups;
+          var at = ((k * p.taps.x + depth) * p.taps.y + height) * p.taps.z * row_groups;
           @if(alone) let line_of_a = p.a_at + batch * p.a_batch + (k0 + k) * p.a_channel +
                                      (depth * p.taps.y + height) * p.taps.z * p.a_column;
-          @if(along) part0 = add_line(line, first.z, sizes.z, at, part0);
-          @else for (var width = 0u; width < p.taps.z; width++) {
+          for (var width = 0u; width < p.taps.z; width++) {
             let z = bitcast<u32>(first.z + i32(width) * step.z);
             if (z < sizes.z) {
               let b = load_b(line + z * p.b_strides.z);
               @if(alone) let of_a = line_of_a + width * p.a_column;
               @else let of_a = 0u;
-              part0 = fma(sums_t(b), weights_at(at, of_a, m0), part0);
-              @if(two) part1 = fma(sums_t(b), weights_at(at + 1u, of_a, m0 + rows), part1);
-              @if(four) part2 = fma(sums_t(b), weights_at(at + 2u, of_a, m0 + 2u * rows), part2);
-              @if(four) part3 = fma(sums_t(b), weights_at(at + 3u, of_a, m0 + 3u * rows), part3);
+              part0 = fma(weights_t(b), weights_at(at, of_a, m0), part0);
+              @if(two) part1 = fma(weights_t(b), weights_at(at + 1u, of_a, m0 + rows), part1);
+              @if(four) part2 = fma(weights_t(b), weights_at(at + 2u, of_a, m0 + 2u * rows), part2);
+              @if(four) part3 = fma(weights_t(b), weights_at(at + 3u, of_a, m0 + 3u * rows), part3);
             }
             at += row_groups;
           }
@@ -269,10 +186,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   if (column >= p.n) {
     return;
   }
-  @if(!along) let place = place_in_c(batch, column);
-  @if(four && alone) let all_sums = array<sums_t, 4>(sums0, sums1, sums2, sums3);
-  @if(along) store_along(batch, m0, digits.w, digits.xyz, sums0);
-  @elif(four && alone) {
+  // Where row 0 of the column lies. It takes divisions, and is found once for all rows.
+  let place = p.c_at + batch * p.c_batch + column_of_c(column);
+  @if(four && alone) let all_sums = array<weights_t, 4>(sums0, sums1, sums2, sums3);
+  @if(four && alone) {
     for (var i = 0u; i < 4u; i++) {
       store_sums(batch, m0 + i * rows, column, place, all_sums[i]);
     }

@@ -104,10 +104,6 @@ void set_few(Convolution& conv, const Tensor& w, const Tensor& c, at::IntArrayRe
   set(few.taps, spatial_sizes(w), 1);
   set(few.sizes, spatial_sizes(c), 1);
   few.columns = c.size(0) * numel(grid);
-  std::vector<int64_t> groups = grid.vec();
-  groups.back() = at::ceil_div<int64_t>(groups.back(), 4);
-  set_divisors(groups, few.along.volume, few.along.plane, few.along.row);
-  few.along.columns = c.size(0) * numel(groups);
 }
 
 void add_bias(Gemm& problem, const Tensor& bias, int64_t groups) {

@@ -59,11 +59,6 @@ struct Convolution {
   struct Few {
     std::array<uint32_t, 4> volume{}, plane{}, row{}, taps{}, sizes{};
     int64_t columns = 0, channels = 0, channel_stride = 0;
-    // The same columns in groups of four along the width.
-    struct Along {
-      std::array<uint32_t, 4> volume{}, plane{}, row{};
-      int64_t columns = 0;
-    } along;
   } few;
   kernels::conv_product::Params params{};
 };

@@ -17,6 +17,7 @@
 #include "kernels/conv_few.h"
 #include "kernels/conv_lines.h"
 #include "kernels/conv_matrix.h"
+#include "kernels/conv_planes.h"
 #include "kernels/conv_registers.h"
 #include "kernels/conv_squares.h"
 #include "kernels/conv_taps.h"
@@ -729,16 +730,24 @@ Strategy::Division divide_f16(const Product& product, const Strategy& row,
   const auto tiles = [&](const Strategy::Tile& tile) {
     return g.batch * ceil_div(g.m, tile.m) * ceil_div(g.n, tile.n);
   };
+  // A processor of an H200 has room for two tiles of 128 rows or three of 64, and needs about the
+  // same time for the two as for the three.
+  if (g.conv != nullptr && g.conv->form == kernels::conv_product::Form::weight) {
+    // Few tiles and a long K: as many pieces of it as run at once. With 64 rows these are as many.
+    constexpr int64_t kShortestPiece = 256;
+    const Strategy::Tile& tile = g.m <= half.m ? half : row.tile;
+    const int64_t most = std::max<int64_t>(g.k / kShortestPiece, 1);
+    return {.tile = tile,
+            .pieces = std::clamp<int64_t>(2 * processors(target) / tiles(tile), 1, most),
+            .rows = tile.m};
+  }
   if (g.m <= half.m) {
     return divide_in(half, product, target);
   }
   if (g.conv != nullptr) {
-    const bool is_weight = g.conv->form == kernels::conv_product::Form::weight;
     const bool are_few = tiles(row.tile) <= target.workgroups_to_fill / 16;
-    return divide_in(!is_weight && are_few ? half : row.tile, product, target);
+    return divide_in(are_few ? half : row.tile, product, target);
   }
-  // A processor of an H200 has room for two tiles of 128 rows or three of 64, and needs about the
-  // same time for the two as for the three.
   const auto rounds = [&](const Strategy::Tile& tile, int64_t at_once) {
     return ceil_div(tiles(tile), at_once * processors(target));
   };
@@ -1072,6 +1081,30 @@ void launch_convolution_registers(const ProductDispatch& dispatch, const Strateg
   run<kernel::Regions>(launch, p, dispatch, {.in_fours = in_fours});
 }
 
+// ---- Lines of images in aligned groups of four
+
+namespace lines {
+
+constexpr int64_t kGroup = 4; // elements, and neighbours along the width of an invocation
+
+// Whether each line of the operand that is gathered is whole such groups.
+bool has_groups(const Gemm& g) {
+  const auto& conv = g.conv->params;
+  // Of a dimension with one element the stride may be anything.
+  const auto fits = [&](int d) { return conv.b_sizes[d] == 1 || conv.b_strides[d] % kGroup == 0; };
+  return conv.b_strides[2] == 1 && conv.b_sizes[2] % kGroup == 0 && fits(0) && fits(1) &&
+         in_units(kGroup, {conv.b_image, conv.b_channel, g.b.offset, g.b.batch});
+}
+
+DType bits(const Product& product) {
+  return info(product.dtype).bytes == 2 ? DType::kBits64 : DType::kBits128;
+}
+
+// The place in its group of an element at `place`, relative to the start of a line.
+uint32_t shift(int64_t place) { return static_cast<uint32_t>(place) % kGroup; }
+
+} // namespace lines
+
 // ---- Convolutions with few rows or short sums
 
 namespace few {
@@ -1145,36 +1178,77 @@ int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
   return short_sums && !is_input(g) ? 34 : kNever;
 }
 
-// Whether an invocation computes four neighbours of its row, along the width, from a window that
-// moves by an element.
-bool is_along(const Gemm& g, const ShaderTarget& target) {
-  constexpr uint32_t kShortest = 4; // of a line
-  const auto& conv = g.conv->params;
-  const int64_t workgroups = ceil_div(g.conv->few.along.columns, kInvocations) * g.batch;
-  return rows(g) == 1 && groups(g) == 1 && conv.stride[2] == 1 && conv.dilation[2] == 1 &&
-         g.conv->few.sizes[2] >= kShortest && workgroups >= target.workgroups_to_fill / 16;
+// What conv_few.wgsl counts as columns, in groups of neighbouring lines and of neighbours along the
+// width. The last ones of a plane or a line may be partly beyond its edge.
+struct Groups {
+  std::array<uint32_t, 4> volume, plane, row; // divisors
+  int64_t columns;
+};
+
+Groups in_groups(const Convolution::Few& few, int64_t high, int64_t wide) {
+  const int64_t width = few.row[0];
+  const int64_t height = few.plane[0] / width;
+  const int64_t depth = few.volume[0] / few.plane[0];
+  const int64_t across = ceil_div(width, wide);
+  const int64_t plane = ceil_div(height, high) * across;
+  return {.volume = divisor_words(u32(depth * plane)),
+          .plane = divisor_words(u32(plane)),
+          .row = divisor_words(u32(across)),
+          .columns = few.columns / int64_t{few.volume[0]} * depth * plane};
 }
 
-// Whether such neighbours fill whole words.
-bool has_words_along(const Gemm& g) {
-  return g.c.tensor->element_size() == 2 && g.c.column == 1 && g.conv->few.sizes[2] % 4 == 0 &&
-         in_units(2, {g.conv->params.c_outer, g.c.offset, g.c.row, g.c.batch});
+// Lines that an invocation of conv_planes.wgsl computes: 1, 2 or 4, as many as leave enough
+// workgroups. 0: that kernel does not take the product.
+int64_t lines_of_planes(const Gemm& g, const ShaderTarget& target) {
+  const auto& conv = g.conv->params;
+  const auto& few = g.conv->few;
+  const auto workgroups = [&](int64_t lines) {
+    return ceil_div(in_groups(few, lines, lines::kGroup).columns, kInvocations) * g.batch;
+  };
+  if (rows(g) != 1 || groups(g) != 1 || conv.stride[2] != 1 || conv.dilation[2] != 1 ||
+      few.sizes[2] < lines::kGroup || workgroups(1) < target.workgroups_to_fill / 16) {
+    return 0;
+  }
+  if (conv.stride[1] != 1 || conv.dilation[1] != 1) {
+    return 1;
+  }
+  int64_t lines = 4;
+  while (lines > 1 && (few.sizes[1] < lines || workgroups(lines) < target.workgroups_to_fill / 2)) {
+    lines /= 2;
+  }
+  return lines;
+}
+
+// Whether four neighbours in C always fill whole words, or 16 bytes of float32.
+bool has_groups_along(const Gemm& g) {
+  const int64_t unit = g.c.tensor->element_size() == 2 ? 2 : lines::kGroup;
+  return g.c.column == 1 && g.conv->few.sizes[2] % lines::kGroup == 0 &&
+         in_units(unit, {g.conv->params.c_outer, g.c.offset, g.c.row, g.c.batch});
 }
 
 Strategy::Division divide(const Product& product, const Strategy&, const ShaderTarget&) {
   return {.tile = {rows_of_workgroup(product.gemm), kInvocations, 1}, .enough_workgroups = 1};
 }
 
-// The columns of conv_squares.wgsl: two neighbours of what conv_few.wgsl counts, along the width.
-Convolution::Few::Along in_twos(const Convolution::Few& few) {
-  const int64_t width = few.row[0];
-  const int64_t height = few.plane[0] / width;
-  const int64_t depth = few.volume[0] / few.plane[0];
-  const int64_t twos = ceil_div<int64_t>(width, 2);
-  return {.volume = divisor_words(u32(depth * height * twos)),
-          .plane = divisor_words(u32(height * twos)),
-          .row = divisor_words(u32(twos)),
-          .columns = few.columns / width * twos};
+// What the parameters of the kernels of few rows have in common.
+template <typename Params>
+Params params_of(const ProductDispatch& dispatch, const Groups& grid, int64_t columns_together) {
+  const Gemm& g = dispatch.product.gemm;
+  const Convolution& conv = *g.conv;
+  Params p;
+  set_places(p, conv.params);
+  set_matrices(p, dispatch);
+  p.grid_volume = grid.volume;
+  p.grid_plane = grid.plane;
+  p.grid_row = grid.row;
+  p.sizes = conv.few.sizes;
+  p.summed = u32(conv.few.channels);
+  p.chunk = u32(kCapacity / staged(g));
+  p.a_channel = u32(conv.few.channel_stride);
+  p.n = u32(grid.columns);
+  p.tiles_n = u32(ceil_div(grid.columns, columns_together));
+  p.c_outer = conv.params.c_outer;
+  return p;
 }
 
 // Pairs or squares of positions of x, of a convolution with stride 2.
@@ -1183,7 +1257,7 @@ void launch_squares(const ProductDispatch& dispatch) {
   constexpr int64_t kSlices = 8;
   const Gemm& g = dispatch.product.gemm;
   const Convolution& conv = *g.conv;
-  const Convolution::Few::Along twos = in_twos(conv.few);
+  const Groups twos = in_groups(conv.few, 1, 2);
   const bool triple = g.m == 2 || g.m == 3;
   const int64_t rows = g.m == 1 ? 1 : triple ? 3 : 4;
   const int64_t workgroups =
@@ -1195,57 +1269,67 @@ void launch_squares(const ProductDispatch& dispatch) {
   launch.form(static_cast<kernel::Form>(conv.form)).strided(conv.strided);
   launch.pairs(groups(g) == 2).sliced(sliced).single(rows == 1).triple(triple);
   launch.taps_y(conv.few.taps[1]).taps_z(conv.few.taps[2]);
-  kernel::Params p;
-  set_places(p, conv.params);
-  set_matrices(p, dispatch);
-  p.grid_volume = twos.volume;
-  p.grid_plane = twos.plane;
-  p.grid_row = twos.row;
-  p.sizes = conv.few.sizes;
+  auto p = params_of<kernel::Params>(dispatch, twos, columns);
   p.planes = conv.few.taps[0];
-  p.summed = u32(conv.few.channels);
-  p.chunk = u32(kCapacity / staged(g));
-  p.a_channel = u32(conv.few.channel_stride);
-  p.n = u32(twos.columns);
-  p.tiles_n = u32(ceil_div(twos.columns, columns));
-  p.c_outer = conv.params.c_outer;
   run<kernel::Regions>(launch, p, dispatch);
 }
 
+// Four neighbours along the width, in some lines.
+void launch_planes(const ProductDispatch& dispatch, int64_t high) {
+  namespace kernel = kernels::conv_planes;
+  constexpr uint32_t kMostTaps = 8; // of a line, at a time
+  const Product& product = dispatch.product;
+  const Gemm& g = product.gemm;
+  const Convolution& conv = *g.conv;
+  const uint32_t taps = std::min(conv.few.taps[2], kMostTaps);
+  const bool b_in_fours = lines::has_groups(g);
+  const bool c_in_fours = has_groups_along(g);
+  const bool halves = g.c.tensor->element_size() == 2;
+  const int64_t padding = conv.params.padding[2];
+  std::optional<DType> bits_of_b, bits_of_c;
+  if (b_in_fours) {
+    bits_of_b = lines::bits(product);
+  }
+  if (c_in_fours && !halves) {
+    bits_of_c = DType::kBits128;
+  }
+  kernel::Launch launch(g.op);
+  bind_operands(launch, dispatch, bits_of_c, {}, bits_of_b);
+  if (c_in_fours && halves) {
+    launch.own_words_of_c();
+  }
+  launch.form(static_cast<kernel::Form>(conv.form)).strided(conv.strided);
+  launch.taps_z(taps).is_long(conv.few.taps[2] > kMostTaps);
+  launch.high(high == 1 ? kernel::High::one : high == 2 ? kernel::High::two : kernel::High::four);
+  launch.bfloat(b_in_fours && product.dtype == DType::kBF16);
+  launch.shift(b_in_fours ? lines::shift(is_input(g) ? padding - taps + 1 : -padding) : 0);
+  auto p =
+      params_of<kernel::Params>(dispatch, in_groups(conv.few, high, lines::kGroup), kInvocations);
+  p.taps = conv.few.taps;
+  run<kernel::Regions>(launch, p, dispatch, {.in_fours = c_in_fours});
+}
+
 void launch(const ProductDispatch& dispatch, const Strategy&) {
-  if (has_squares(dispatch.product.gemm)) {
+  const Gemm& g = dispatch.product.gemm;
+  const ShaderTarget& target = plan_target(*g.a.tensor);
+  if (has_squares(g)) {
     launch_squares(dispatch);
     return;
   }
+  if (const int64_t high = lines_of_planes(g, target); high > 0) {
+    launch_planes(dispatch, high);
+    return;
+  }
   namespace kernel = kernels::conv_few;
-  const Product& product = dispatch.product;
-  const Gemm& g = product.gemm;
   const Convolution& conv = *g.conv;
   const int64_t count = groups(g);
   kernel::Launch launch(g.op);
   bind_operands(launch, dispatch);
   launch.form(static_cast<kernel::Form>(conv.form)).strided(conv.strided);
   launch.single(rows(g) == 1).two(count >= 2).four(count == 4);
-  const bool along = is_along(g, plan_target(*g.a.tensor));
-  launch.along(along).alone(!is_input(g) && !along && is_software(plan_target(*g.a.tensor)));
-  if (along && has_words_along(g)) {
-    launch.own_words_of_c();
-  }
-  kernel::Params p;
-  set_places(p, conv.params);
-  set_matrices(p, dispatch);
-  p.grid_volume = along ? conv.few.along.volume : conv.few.volume;
-  p.grid_plane = along ? conv.few.along.plane : conv.few.plane;
-  p.grid_row = along ? conv.few.along.row : conv.few.row;
-  p.sizes = conv.few.sizes;
+  launch.alone(!is_input(g) && is_software(target));
+  auto p = params_of<kernel::Params>(dispatch, in_groups(conv.few, 1, 1), kInvocations);
   p.taps = conv.few.taps;
-  p.summed = u32(conv.few.channels);
-  p.chunk = u32(kCapacity / staged(g));
-  p.a_channel = u32(conv.few.channel_stride);
-  const int64_t columns = along ? conv.few.along.columns : conv.few.columns;
-  p.n = u32(columns);
-  p.tiles_n = u32(ceil_div(columns, kInvocations));
-  p.c_outer = conv.params.c_outer;
   run<kernel::Regions>(launch, p, dispatch);
 }
 
@@ -1258,7 +1342,7 @@ int64_t taps_of_line(const Gemm& g) { return g.conv->params.tap_row[0]; }
 
 namespace taps {
 
-constexpr int64_t kMostTaps = 8; // of a line of the weight: most_taps of conv_taps.wgsl
+constexpr int64_t kMostTaps = 8; // of a line of the weight
 constexpr int64_t kMostRows = 4;
 
 bool accepts(const Product& product, const Strategy& row, const ShaderTarget& target) {
@@ -1280,21 +1364,73 @@ int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
   return g.conv != nullptr && g.m <= kMostRows && is_long ? 0 : kNever;
 }
 
+int64_t lines_of(const Gemm& g) { return g.n / taps_of_line(g); }
+
+// Lines of taps of a workgroup: as many as the registers of an H200 hold the sums of.
+int64_t lines_together(const Gemm& g) {
+  const int64_t most = taps_of_line(g) > 5 ? 2 : 3;
+  return ceil_div(lines_of(g), ceil_div(lines_of(g), most));
+}
+
+// Whether an invocation takes neighbours that share elements of x.
+bool is_wide(const Gemm& g) {
+  return g.conv->params.dilation[2] == 1 && g.conv->params.stride[2] <= 2;
+}
+
+int64_t groups_of_line(const Gemm& g) {
+  return ceil_div<int64_t>(g.conv->params.position_row[0], is_wide(g) ? lines::kGroup : 1);
+}
+
+// Whether each line of y is whole groups of four.
+bool a_has_groups(const Gemm& g) {
+  const auto& conv = g.conv->params;
+  return g.a.column == 1 && conv.position_row[0] % lines::kGroup == 0 &&
+         in_units(lines::kGroup, {conv.a_outer, g.a.offset, g.a.row, g.a.batch});
+}
+
+// Pieces of K are whole lines of positions.
 Strategy::Division divide(const Product& product, const Strategy&, const ShaderTarget& target) {
-  return {.tile = {1, taps_of_line(product.gemm), kernels::conv_taps::kWorkgroup},
-          .enough_workgroups = std::max<int64_t>(target.workgroups_to_fill / 2, 1)};
+  constexpr int64_t kShortest = 16; // a step of K, for gemm()
+  constexpr int64_t kLeast = 2;     // groups of positions of an invocation
+  const Gemm& g = product.gemm;
+  const int64_t width = g.conv->params.position_row[0];
+  const int64_t blocks = ceil_div(lines_of(g), lines_together(g)) * g.m * g.batch;
+  const int64_t most = g.k / width * groups_of_line(g) / (kernels::conv_taps::kWorkgroup * kLeast);
+  const int64_t wanted = ceil_div(8 * processors(target), blocks);
+  return {.tile = {1, taps_of_line(g) * lines_together(g), ceil_div(kShortest, width) * width},
+          .pieces = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(most, 1))};
 }
 
 void launch(const ProductDispatch& dispatch, const Strategy&) {
   namespace kernel = kernels::conv_taps;
-  const Gemm& g = dispatch.product.gemm;
+  const Product& product = dispatch.product;
+  const Gemm& g = product.gemm;
+  const auto& conv = g.conv->params;
+  const uint32_t width = conv.position_row[0];
+  const auto groups = u32(groups_of_line(g));
+  const bool wide = is_wide(g);
+  const bool a_in_fours = wide && a_has_groups(g);
+  // With more taps, loads one by one are faster (H200: 5 x 5 taps 98 us, in groups 138).
+  constexpr int64_t kMostTapsOfGroups = 4;
+  const bool b_in_fours = wide && taps_of_line(g) <= kMostTapsOfGroups && lines::has_groups(g);
+  const auto bits = [&](bool in_fours) {
+    return in_fours ? std::optional(lines::bits(product)) : std::nullopt;
+  };
   kernel::Launch launch(g.op);
-  bind_operands(launch, dispatch);
+  bind_operands(launch, dispatch, {}, bits(a_in_fours), bits(b_in_fours));
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
+  launch.taps_z(u32(taps_of_line(g)));
+  launch.together(static_cast<kernel::Together>(lines_together(g) - 1));
+  launch.wide(wide).step_z(wide ? conv.stride[2] : 1);
+  launch.bfloat((a_in_fours || b_in_fours) && product.dtype == DType::kBF16);
+  launch.shift(b_in_fours ? lines::shift(-int64_t{conv.padding[2]}) : 0);
   kernel::Params p;
-  set_places(p, g.conv->params);
+  set_places(p, conv);
   set_matrices(p, dispatch);
-  p.a_outer = g.conv->params.a_outer;
+  p.grid_volume = divisor_words(conv.position_volume[0] / width * groups);
+  p.grid_plane = divisor_words(conv.position_plane[0] / width * groups);
+  p.grid_row = divisor_words(groups);
+  p.a_outer = conv.a_outer;
   run<kernel::Regions>(launch, p, dispatch);
 }
 

@@ -274,15 +274,42 @@ def test_convolutions_of_few_channels(dtype, force):
             assert error < 4 * max(torch.finfo(dtype).eps, 2e-6), (options, width)
 
 
-def test_missing_elements_of_depthwise_convolutions(force):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_lines_of_depthwise_convolutions(dtype, force):
+    """So many channels that an invocation computes up to four lines, as many as there are."""
+    force(FEW)
+    heights, kernels = (1, 2, 3, 4, 5, 11), ((3, 3), (1, 5), (6, 2), (2, 9))
+    for height, kernel in itertools.product(heights, kernels):
+        options = {"groups": 32, "padding": tuple(size // 2 for size in kernel)}
+        x = torch.randn(2, 32, height, 10).to(dtype)
+        w, bias = torch.randn(32, 1, *kernel).to(dtype), torch.randn(32).to(dtype)
+        wide = x.double().requires_grad_()
+        expected = F.conv2d(wide, w.double(), bias.double(), **options)
+        gradient = torch.randn(expected.shape).to(dtype)
+        leaf = x.to(DEVICE).requires_grad_()
+        actual = F.conv2d(leaf, w.to(DEVICE), bias.to(DEVICE), **options)
+        results = [
+            (actual, expected),
+            (
+                *torch.autograd.grad(actual, leaf, gradient.to(DEVICE)),
+                *torch.autograd.grad(expected, wide, gradient.double()),
+            ),
+        ]
+        for one, other in results:
+            error = (one.detach().cpu().double() - other).abs().max() / other.abs().max()
+            assert error < 4 * max(torch.finfo(dtype).eps, 2e-6), (height, kernel)
+
+
+@pytest.mark.parametrize(("channels", "kernel"), [(3, 4), (33, 4), (33, 11)])
+def test_missing_elements_of_depthwise_convolutions(channels, kernel, force):
     """They add nothing, whatever the weight that they meet."""
-    x, w = torch.randn(2, 3, 7, 13), torch.randn(3, 1, 5, 4)
+    x, w = torch.randn(2, channels, 7, 13), torch.randn(channels, 1, 5, kernel)
     w[0, 0, 0, 0], w[1, 0, -1, -1], w[2, 0, 2, 0] = torch.inf, torch.nan, -torch.inf
     results = []
     for row in (FEW, "convolution_direct"):
         force(row)
         leaf = x.to(DEVICE).requires_grad_()
-        result = F.conv2d(leaf, w.to(DEVICE), padding=2, groups=3)
+        result = F.conv2d(leaf, w.to(DEVICE), padding=2, groups=channels)
         results.append([result.detach(), *torch.autograd.grad(result.sum(), leaf)])
     for actual, expected in zip(*results, strict=True):
         assert 0 < expected.isfinite().sum() < expected.numel()
@@ -296,6 +323,8 @@ TAPS_CONVOLUTIONS = [
     ((40,), 3, 3, (7,), {"groups": 3, "padding": 3}),
     ((9, 11), 4, 4, (3, 3), {"groups": 4, "padding": 1}),
     ((17, 16), 6, 12, (5, 8), {"groups": 6, "stride": 2, "padding": 3}),
+    ((9, 14), 5, 5, (7, 6), {"groups": 5, "stride": (3, 1), "padding": (3, 4)}),
+    ((8, 13), 4, 4, (3, 3), {"groups": 4, "stride": (2, 3), "padding": 1}),
     ((12, 19), 2, 4, (1, 2), {"groups": 2, "stride": (2, 3), "dilation": (1, 2)}),
     ((9, 9), 6, 2, (2, 4), {"padding": (1, 2)}),
     ((5, 6, 7), 3, 3, (3, 2, 3), {"groups": 3, "padding": 1, "stride": (1, 2, 1)}),
@@ -365,10 +394,18 @@ def test_weight_gradients_of_few_channels(dtype, force):
             check_weight_gradient((30, 30), 3, 16, (3, 3), options, dtype)
 
 
-def test_weight_gradients_of_few_channels_are_cut_as_on_a_large_gpu(force):
-    force(LINES)
+@pytest.mark.parametrize(
+    ("row", "cases"),
+    [
+        (LINES, LINES_CONVOLUTIONS[:3]),
+        (TAPS, [((61, 63), 2, 2, (5, 3), {"groups": 2, "padding": 1})]),
+    ],
+    ids=[LINES, TAPS],
+)
+def test_weight_gradients_are_cut_as_on_a_large_gpu(row, cases, force):
+    force(row)
     with target(limits=LARGE_GPU):
-        for case in LINES_CONVOLUTIONS[:3]:
+        for case in cases:
             check_weight_gradient(*case, torch.float32)
 
 
