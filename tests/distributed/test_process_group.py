@@ -763,6 +763,92 @@ def fully_sharded():
 
 
 @check
+def fully_sharded_with_parameters_on_the_host():
+    from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+
+    def on_the_device(layer, inputs):
+        assert layer.weight.device.type == inputs[0].device.type == "webgpu"
+
+    for pinned, start in ((True, "webgpu"), (False, "cpu")):
+        model, expected = network().to(start), network()
+        policy = CPUOffloadPolicy(pin_memory=pinned)
+        for layer in (model[0], model[2]):
+            layer.register_forward_pre_hook(on_the_device)
+            fully_shard(layer, offload_policy=policy)
+        fully_shard(model, offload_policy=policy)
+        train(model, 3)
+        for one, other in zip(model.parameters(), trained_alone(3), strict=True):
+            own = one.to_local()
+            assert own.device.type == "cpu" and own.is_pinned() == pinned
+            assert_close(one.full_tensor().cpu(), other, rtol=1e-5, atol=1e-6)
+        expected.load_state_dict(dict(zip(expected.state_dict(), trained_alone(3), strict=True)))
+        (x,), (y,) = batches(1)
+        for _ in range(2):  # gradients are added on the host
+            F.mse_loss(model(part(x)), part(y)).backward()
+            F.mse_loss(expected(x), y).backward()
+        norms = [nn.utils.clip_grad_norm_(each.parameters(), 0.1) for each in (model, expected)]
+        assert_close(norms[0].full_tensor().cpu(), norms[1], rtol=1e-4, atol=1e-6)
+        for one, other in zip(model.parameters(), expected.parameters(), strict=True):
+            assert one.grad.to_local().device.type == "cpu"
+            assert_close(one.grad.full_tensor().cpu(), other.grad, rtol=1e-4, atol=1e-6)
+
+
+@check
+def checkpoints_are_saved_beside():
+    """What is saved is what was there at the call, or at the end of its copy."""
+    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint.staging import DefaultStager
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+    from torch.distributed.fsdp import fully_shard
+
+    for name, stager in (("copied by the call", None), ("copied beside", DefaultStager())):
+        model = network().to("webgpu")
+        fully_shard(model)
+        optimizer = torch.optim.Adam(model.parameters())
+        (x,), (y,) = batches(1)
+        F.mse_loss(model(part(x)), part(y)).backward()
+        optimizer.step()
+        of_model, of_optimizer = get_state_dict(model, optimizer)
+        plain = {str(dtype): torch.arange(5).to(dtype) for dtype in DTYPES}
+        on_device = {key: tensor.to("webgpu") for key, tensor in plain.items()}
+        expected = [parameter.full_tensor().cpu() for parameter in model.parameters()]
+        moments = [optimizer.state[p]["exp_avg"].full_tensor().cpu() for p in model.parameters()]
+
+        directory = pathlib.Path(os.environ["CHECKPOINT"], name)
+        saved = checkpoint.async_save(
+            {"model": of_model, "optimizer": of_optimizer, "plain": on_device},
+            checkpoint_id=directory,
+            async_stager=stager,
+        )
+        if stager is not None:
+            saved.staging_completion.result()
+            saved = saved.upload_completion
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+                optimizer.state[parameter]["exp_avg"].zero_()
+        for tensor in on_device.values():
+            tensor.zero_()
+        saved.result()
+        if stager is not None:
+            stager.close()
+
+        checkpoint.load(
+            {"model": of_model, "optimizer": of_optimizer, "plain": on_device},
+            checkpoint_id=directory,
+        )
+        for parameter, values_of_it, moment in zip(
+            model.parameters(), expected, moments, strict=True
+        ):
+            assert_close(parameter.full_tensor().cpu(), values_of_it, rtol=0, atol=0)
+            exp_avg = optimizer.state[parameter]["exp_avg"]
+            assert exp_avg.device.type == "webgpu" and moment.abs().max() > 0
+            assert_close(exp_avg.full_tensor().cpu(), moment, rtol=0, atol=0)
+        for key, tensor in on_device.items():
+            assert_close(tensor.cpu(), plain[key], rtol=0, atol=0)
+
+
+@check
 def distributed_tensors():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
