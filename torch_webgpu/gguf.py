@@ -4,6 +4,16 @@
     layer = gguf.Linear(tensors["blk.0.ffn_up.weight"])
     y = layer(x)  # x: float32, float16 or bfloat16
 
+A whole model, whose linear layers and embeddings become packed ones. The package `gguf` knows how
+files call the tensors of a model of transformers:
+
+    names = get_tensor_name_map(MODEL_ARCH.QWEN2, layers)  # from gguf
+    tensors = gguf.read("qwen2-Q4_K_M.gguf")
+    gguf.load(model, {
+        name: tensors[names.get_name(name, try_suffixes=(".weight", ".bias"))]
+        for name in model.state_dict()
+    })
+
 Files are read with the package `gguf <https://pypi.org/project/gguf/>`_. Matrices of the types
 Q4_0, Q8_0, Q4_K and Q6_K take as many bytes on the device as in the file; the products' kernels
 unpack them where they use them. Tensors of these types that are no matrices, and those of all other
@@ -19,21 +29,26 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.module import _IncompatibleKeys
 
-__all__ = ["TYPES", "Embedding", "Linear", "PackedTensor", "pack", "read"]
+__all__ = ["TYPES", "Embedding", "Linear", "PackedTensor", "load", "pack", "read"]
 
 
 @dataclass(frozen=True)
 class _Block:
     weights: int
-    bytes: int
+    parts: tuple[int, ...]  # bytes of each part, in the order of `pack`
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.parts)
 
 
 _BLOCKS = {
-    "Q4_0": _Block(32, 18),
-    "Q8_0": _Block(32, 34),
-    "Q4_K": _Block(256, 144),
-    "Q6_K": _Block(256, 210),
+    "Q4_0": _Block(32, (16, 2)),
+    "Q8_0": _Block(32, (32, 2)),
+    "Q4_K": _Block(256, (128, 12, 4)),
+    "Q6_K": _Block(256, (192, 16, 2)),
 }
 
 TYPES = tuple(_BLOCKS)
@@ -64,6 +79,22 @@ class PackedTensor:
             self.data, self.type, self.rows, self.columns, dtype
         )
         return result
+
+    def select_rows(self, indices: torch.Tensor) -> "PackedTensor":
+        """The rows of these indices, as ``index_select(0, indices)`` of the weights.
+
+        For files whose rows have another order than the model's: those of the architecture LLAMA
+        have the rows of each head's queries and keys in pairs, as their rotation takes them.
+        """
+        block = _BLOCKS[self.type]
+        blocks = self.columns // block.weights
+        parts = self.data.split([self.rows * blocks * size for size in block.parts])
+        indices = indices.to(self.data.device)
+        chosen = [
+            part.reshape(self.rows, blocks * size).index_select(0, indices).reshape(-1)
+            for part, size in zip(parts, block.parts, strict=True)
+        ]
+        return PackedTensor(torch.cat(chosen), self.type, indices.numel(), self.columns)
 
 
 def _nibbles(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
@@ -314,6 +345,79 @@ class Embedding(_Packed):
 
     def extra_repr(self) -> str:
         return f"{self.rows}, {self.columns}, {self.kind}, {self.dtype}"
+
+
+def load(
+    module: nn.Module,
+    tensors: Mapping[str, PackedTensor | torch.Tensor],
+    strict: bool = True,
+    assign: bool = False,
+) -> _IncompatibleKeys:
+    """Loads packed and plain tensors into a module, by the names of its state dict.
+
+    Each `nn.Linear` and `nn.Embedding` whose weight is given as a `PackedTensor` is replaced by a
+    `Linear` or an `Embedding` of it, on the device of the packed tensor. A linear layer keeps its
+    bias, an embedding the dtype of its weight; hooks are not kept. Plain tensors, ``strict``,
+    ``assign`` and the result are as in ``module.load_state_dict``. Two names may have the same
+    packed tensor, as layers with tied weights do.
+
+    Raises RuntimeError, before anything is changed, for a packed tensor of other sizes than the
+    weight's, or of a layer of another kind: subclasses of these two may use their weight in a way
+    of their own. For all else it raises what ``load_state_dict`` does.
+    """
+    present = module.state_dict()
+    state: dict[str, Any] = {}
+    layers: dict[str, Linear | Embedding] = {}
+    problems = []
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, PackedTensor):
+            state[name] = tensor
+            continue
+        path, _, parameter = name.rpartition(".")
+        state[name] = tensor.data
+        if name not in present:
+            continue  # an unexpected key
+        old = module.get_submodule(path)
+        sizes = (old.rows, old.columns) if isinstance(old, _Packed) else present[name].shape
+        layer = _packed_layer(old, tensor) if path and parameter == "weight" else None
+        if layer is None:
+            problems.append(
+                f"{name} is packed as {tensor.type}, which replaces an nn.Linear or an "
+                f"nn.Embedding within the module by a packed one, and it is in {old!r}"
+            )
+        elif tuple(sizes) != (tensor.rows, tensor.columns):
+            problems.append(
+                f"size mismatch for {name}: copying a param with shape "
+                f"{torch.Size((tensor.rows, tensor.columns))} from checkpoint, the shape in "
+                f"current model is {torch.Size(sizes)}."
+            )
+        else:
+            layers[path] = layer
+            state[f"{path}._extra_state"] = layer.get_extra_state()
+    if problems:
+        text = "\n\t".join(
+            [f"Error(s) in loading state_dict for {type(module).__name__}:", *problems]
+        )
+        raise RuntimeError(text)
+    for path, layer in layers.items():
+        module.set_submodule(path, layer)
+    # A packed matrix is its layer's already: the copy of a tensor to itself does nothing.
+    return module.load_state_dict(state, strict=strict, assign=assign)
+
+
+def _packed_layer(old: nn.Module, weight: PackedTensor) -> Linear | Embedding | None:
+    """What takes the layer's place; None if nothing can."""
+    layer: Linear | Embedding
+    if type(old) is nn.Embedding and old.max_norm is None:  # which would change the weight
+        layer = Embedding(weight, old.weight.dtype)
+    elif type(old) is Embedding:
+        layer = Embedding(weight, old.dtype)
+    elif type(old) is nn.Linear or type(old) is Linear:
+        layer = Linear(weight)
+        layer.bias = old.bias  # the same parameter, which an optimizer may have
+    else:
+        return None
+    return layer.train(old.training)
 
 
 def _fake_linear(

@@ -1,8 +1,11 @@
 """GGUF files: weights that stay packed, against gguf's own dequantization in float64."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from torch_webgpu import gguf as packed
 
@@ -19,17 +22,17 @@ def seed():
     np.random.seed(0)
 
 
-def blocks(kind, rows, columns):
-    """The bytes of a matrix as in a file, (rows, bytes), and its values."""
+def blocks(kind, rows, columns, factor=1.0):
+    """The bytes of a matrix as in a file, (rows, bytes), and its values, times a factor."""
     qtype = gguf.GGMLQuantizationType[kind]
     if kind in ("Q4_0", "Q8_0"):
-        data = gguf.quantize(np.random.randn(rows, columns).astype(np.float32), qtype)
+        data = gguf.quantize(np.random.randn(rows, columns).astype(np.float32) * factor, qtype)
     else:  # the package has no quantizer for these: any bytes are weights, if the scales are finite
         size, width = gguf.GGML_QUANT_SIZES[qtype]
         data = np.random.randint(0, 256, (rows * columns // size, width), dtype=np.uint8)
         places = (0, 2) if kind == "Q4_K" else (208,)
         for place in places:
-            scale = np.random.uniform(0.01, 0.1, (len(data), 1)).astype(np.float16)
+            scale = (factor * np.random.uniform(0.01, 0.1, (len(data), 1))).astype(np.float16)
             data[:, place : place + 2] = scale.view(np.uint8)
         data = data.reshape(rows, -1)
     return data, torch.from_numpy(np.array(gguf.dequantize(data, qtype))).double()
@@ -235,6 +238,199 @@ def test_damaged_files(tmp_path):
     refuses(with_number(count, 1 << 60))
     with pytest.raises(FileNotFoundError):
         packed.read(tmp_path / "none.gguf")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_in_another_order(kind):
+    weight, values = matrix(kind, 7, 512)
+    indices = torch.tensor([6, 0, 0, 3])
+    chosen = weight.select_rows(indices)
+    assert (chosen.type, chosen.rows, chosen.columns) == (kind, 4, 512)
+    close(chosen.dequantize(), values[indices], torch.float32)
+    # The same bytes as those of a file with these rows.
+    assert torch.equal(weight.select_rows(torch.arange(7)).data, weight.data)
+    with pytest.raises((IndexError, RuntimeError), match="out of"):
+        weight.to("cpu").select_rows(torch.tensor([7]))
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(6, 64)
+        self.norm = nn.LayerNorm(64)
+        self.layers = nn.ModuleList([nn.Linear(64, 64), nn.Linear(64, 6, bias=False)])
+
+    def forward(self, indices):
+        x = self.norm(self.words(indices))
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_load():
+    model = Words().to("webgpu").eval()
+    expected = Words().double().eval()
+    bias = model.layers[0].bias
+    words, values = matrix("Q4_0", 6, 64)
+    first, first_values = matrix("Q8_0", 64, 64)
+    plain = {
+        "norm.weight": torch.randn(64),
+        "norm.bias": torch.randn(64),
+        "layers.0.bias": torch.randn(64),
+    }
+    # Layers with tied weights.
+    tensors = {"words.weight": words, "layers.0.weight": first, "layers.1.weight": words, **plain}
+    expected.load_state_dict(
+        {"words.weight": values, "layers.0.weight": first_values, "layers.1.weight": values} | plain
+    )
+    assert not any(packed.load(model, tensors))
+    assert [type(m) for m in (model.words, *model.layers)] == [
+        packed.Embedding,
+        *[packed.Linear] * 2,
+    ]
+    assert model.layers[0].bias is bias and not model.layers[0].training
+    assert model.words.weight.data_ptr() == model.layers[1].weight.data_ptr()
+    indices = torch.tensor([[3, 0, 5]])
+    close(model(indices.webgpu()).detach(), expected(indices).detach(), torch.float32)
+    # Again, into packed layers, and as a state dict.
+    second, second_values = matrix("Q4_0", 64, 64)
+    packed.load(model, {**tensors, "layers.0.weight": second})
+    expected.layers[0].weight.data.copy_(second_values)
+    close(model(indices.webgpu()).detach(), expected(indices).detach(), torch.float32)
+    other = copy.deepcopy(model)
+    model.norm.weight.data.zero_()
+    model.load_state_dict(other.state_dict())
+    close(model(indices.webgpu()).detach(), expected(indices).detach(), torch.float32)
+
+
+def test_load_of_what_does_not_fit():
+    model = Words().to("webgpu")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    words, _ = matrix("Q4_0", 6, 64)
+    narrow, _ = matrix("Q4_0", 6, 32)
+
+    def refuses(tensors, message, **options):
+        with pytest.raises(RuntimeError, match=message):
+            packed.load(model, tensors, **options)
+
+    refuses(
+        {"words.weight": words, "layers.1.weight": narrow},
+        r"in loading state_dict for Words:\s+size mismatch for layers.1.weight: .*\[6, 32\]\) from "
+        r"checkpoint, the shape in current model is torch.Size\(\[6, 64\]\)",
+        strict=False,
+    )
+    refuses({"norm.weight": words}, "norm.weight is packed as Q4_0, .* it is in LayerNorm")
+    refuses({"layers.0.bias": words}, "layers.0.bias is packed as Q4_0")
+    with pytest.raises(RuntimeError, match=r"weight is packed as Q4_0, .* within the module"):
+        packed.load(nn.Linear(64, 6), {"weight": words})
+    model.layers[1] = nn.modules.linear.NonDynamicallyQuantizableLinear(64, 6, bias=False)
+    refuses({"layers.1.weight": words}, "it is in NonDynamicallyQuantizableLinear")
+    model.words.max_norm = 1.0
+    refuses({"words.weight": words}, "it is in Embedding.*max_norm")
+    assert type(model.words) is nn.Embedding
+    for name, value in before.items():
+        if name != "layers.1.weight":
+            assert torch.equal(model.state_dict()[name], value)
+    # load_state_dict's own.
+    model = Words().to("webgpu")
+    refuses({"words.weight": words}, r"Missing key\(s\) in state_dict: .*\"layers.0.weight\"")
+    refuses({"other.weight": words}, r"Unexpected key\(s\) in state_dict: .*\"other.weight\"")
+    refuses({"layers.1": words}, r"Unexpected key\(s\) in state_dict: .*\"layers.1\"")
+    refuses({"norm.weight": torch.ones(3)}, "size mismatch for norm.weight", strict=False)
+    result = packed.load(model, {"words.weight": words, "other": words}, strict=False)
+    assert result.unexpected_keys == ["other"] and "words.weight" not in result.missing_keys
+
+
+def test_a_language_model(tmp_path):
+    """From a file of a small LLaMA, as its programs quantize and name its tensors."""
+    transformers = pytest.importorskip("transformers")
+    heads, groups, layers = 4, 2, 2
+    config = transformers.LlamaConfig(
+        vocab_size=96,
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=groups,
+        max_position_embeddings=64,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    reference = transformers.LlamaForCausalLM(config).eval()
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, layers)
+    in_file = {
+        name: names.get_name(name, try_suffixes=(".weight",)) for name in reference.state_dict()
+    }
+    assert None not in in_file.values()
+    kinds = {
+        "q_proj": "Q4_K",
+        "k_proj": "Q4_0",
+        "v_proj": "Q6_K",
+        "o_proj": "Q8_0",
+        "gate_proj": "Q4_0",
+        "up_proj": "Q4_K",
+        "down_proj": "Q8_0",
+        "embed_tokens": "Q4_K",
+        "lm_head": "Q6_K",
+    }
+    # So that all weights are of about the same size.
+    factors = {"Q4_0": 0.06, "Q8_0": 0.06, "Q4_K": 0.006, "Q6_K": 0.0015}
+
+    def pairs(name, rows):
+        """The model's row of each of the file's: halves of a head's rows become pairs."""
+        count = {"q_proj": heads, "k_proj": groups}.get(name)
+        order = torch.arange(rows)
+        return order if count is None else order.reshape(count, 2, -1).transpose(1, 2).flatten()
+
+    path = tmp_path / "llama.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    state = {}
+    for name, value in reference.state_dict().items():
+        layer = name.split(".")[-2]
+        if value.dim() == 1:
+            value = 1 + 0.1 * torch.randn_like(value)
+            writer.add_tensor(in_file[name], value.numpy())
+        else:
+            rows, columns = value.shape
+            data, _ = blocks(kinds[layer], rows, columns, factors[kinds[layer]])
+            qtype = gguf.GGMLQuantizationType[kinds[layer]]
+            value = torch.from_numpy(np.array(gguf.dequantize(data, qtype)))
+            writer.add_tensor(in_file[name], data[pairs(layer, rows)], raw_dtype=qtype)
+        state[name] = value
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    reference.load_state_dict(state)
+
+    tensors = packed.read(path)
+    model = transformers.LlamaForCausalLM(config).eval()
+    loaded = {}
+    for name, other in in_file.items():
+        loaded[name] = tensors[other]
+        layer = name.split(".")[-2]
+        if layer in ("q_proj", "k_proj"):
+            order = pairs(layer, tensors[other].rows)
+            loaded[name] = tensors[other].select_rows(order.argsort())
+    packed.load(model, loaded)
+    model = model.to("webgpu")
+    replaced = [layer for layer in model.modules() if isinstance(layer, packed.Linear)]
+    assert len(replaced) == 7 * layers + 1
+    assert type(model.get_input_embeddings()) is packed.Embedding
+    assert {layer.kind for layer in replaced} == set(KINDS)
+
+    prompt = torch.tensor([[5, 17, 80, 3, 3, 41, 9], [60, 2, 2, 95, 11, 0, 33]])
+    mask = torch.ones_like(prompt)
+    with torch.no_grad():
+        expected = reference(prompt).logits
+        actual = model(prompt.webgpu()).logits
+    torch.testing.assert_close(actual.cpu(), expected, rtol=1e-4, atol=1e-4 * expected.std())
+    settings = {"max_new_tokens": 8, "do_sample": False}
+    expected = reference.generate(prompt, attention_mask=mask, **settings)
+    actual = model.generate(prompt.webgpu(), attention_mask=mask.webgpu(), **settings)
+    assert actual.tolist() == expected.tolist()
+    assert len(set(expected[0, 7:].tolist())) > 2
 
 
 def test_refusals():
