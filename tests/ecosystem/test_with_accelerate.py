@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import textwrap
 
 import pytest
 import torch
@@ -254,6 +255,54 @@ def test_launch_of_two_processes(run_two):
     main = "from accelerate.commands.launch import main; main()"
     launcher = ("-c", main, "--num_processes", "2", "--main_process_port", "0")
     lines = run_two(TWO, launcher=launcher)
+    assert [line.split()[1:4] for line in lines] == [
+        [str(rank), f"webgpu:{rank}", "DistributedDataParallel"] for rank in range(2)
+    ]
+
+
+def test_a_notebook_says_the_device(enable, capsys, monkeypatch):
+    enable("accelerate")
+    devices = []
+
+    def launch():
+        AcceleratorState._reset_state(reset_partial_state=True)
+        accelerate.notebook_launcher(lambda: devices.append(PartialState().device), num_processes=1)
+        return capsys.readouterr().out
+
+    assert launch() == "Launching training on one WebGPU device.\n"
+    monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cpu")
+    assert launch() == "Launching training on CPU.\n"
+    assert [device.type for device in devices] == ["webgpu", "cpu"]
+    monkeypatch.delenv("ACCELERATE_TORCH_DEVICE")
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    assert launch() == "Launching training on CPU.\n"
+
+
+# Its processes are forked, so nothing may load the drivers before.
+NOTEBOOK = """
+import contextlib, io, socket
+from accelerate import notebook_launcher
+
+def main():
+    import sys
+    sys.stdout = sys.__stdout__
+{main}
+
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = str(free.getsockname()[1])
+said = io.StringIO()
+with contextlib.redirect_stdout(said):
+    notebook_launcher(main, num_processes=2, use_port=port)
+print("rank -", said.getvalue())
+"""
+
+
+@pytest.mark.further
+def test_two_processes_of_a_notebook(run_two):
+    code = NOTEBOOK.format(main=textwrap.indent(TWO, "    "))
+    said, *lines = run_two(code, launcher=("-u",))
+    assert said == "rank - Launching training in 2 processes."
     assert [line.split()[1:4] for line in lines] == [
         [str(rank), f"webgpu:{rank}", "DistributedDataParallel"] for rank in range(2)
     ]

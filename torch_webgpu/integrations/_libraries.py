@@ -17,6 +17,7 @@ LIBRARIES: dict[str, tuple[str, dict[str, str]]] = {
             "accelerate.checkpointing": "adapt_checkpointing",
             "accelerate.accelerator": "adapt_accelerator",
             "accelerate.commands.launch": "adapt_launch",
+            "accelerate.launchers": "adapt_launchers",
         },
     ),
     "transformers": (

@@ -6,6 +6,7 @@ so the default is put where Accelerate comes to the end of its own list instead.
 
 import inspect
 import os
+import re
 import types
 from collections.abc import Callable
 from typing import Any
@@ -145,6 +146,38 @@ def adapt_launch(launch: types.ModuleType) -> None:
         return validate_command
 
     _patching.replace(launch, "_validate_launch_command", make)
+
+
+def adapt_launchers(launchers: types.ModuleType) -> None:
+    """`notebook_launcher` says which device it launches on, where it would say CPU or CUDA.
+
+    It prints in the middle of its work, so its module gets a `print` of its own.
+    """
+    alone = {"Launching training on CPU.", "Launching training on one CPU."}
+    if not alone.issubset(launchers.notebook_launcher.__code__.co_consts):
+        raise LookupError(f"notebook_launcher does not print {sorted(alone)}")
+
+    def say(text: str) -> None:
+        from accelerate.utils import is_cuda_available
+
+        if text in alone and launches_on_webgpu():
+            text = "Launching training on one WebGPU device."
+        elif re.fullmatch(r"Launching training on \d+ CUDAs\.", text) and not is_cuda_available():
+            # Each process chooses its device. Asking here would load the drivers, and a child that
+            # is forked after that cannot use them.
+            text = text.replace(" on ", " in ").replace(" CUDAs", " processes")
+        print(text)
+
+    launchers.print = say  # type: ignore[attr-defined]
+
+
+def launches_on_webgpu() -> bool:
+    """Whether a function takes webgpu that is called with what the environment says now."""
+    from accelerate.utils import parse_flag_from_env
+
+    # As in Accelerate, a named device comes before the flag.
+    is_named = bool(os.environ.get("ACCELERATE_TORCH_DEVICE"))
+    return (is_named or not parse_flag_from_env("ACCELERATE_USE_CPU")) and uses_webgpu()
 
 
 def adapt_modeling(modeling: types.ModuleType) -> None:
