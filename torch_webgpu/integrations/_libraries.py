@@ -62,7 +62,8 @@ LIBRARIES: dict[str, tuple[str, dict[str, str]]] = {
         {
             "torchao.quantization.quantize_.workflows.int4.int4_tile_packed_to_4d_tensor": (
                 "adapt_int4_tile_packed"
-            )
+            ),
+            "torchao.quantization.quant_api": "adapt_quant_api",
         },
     ),
     "safetensors": ("safetensors", {"safetensors": "adapt_package"}),

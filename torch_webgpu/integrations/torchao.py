@@ -1,13 +1,16 @@
-"""torchao: `Int4WeightOnlyConfig(int4_packing_format="tile_packed_to_4d")`.
+"""torchao: `Int4WeightOnlyConfig(int4_packing_format="tile_packed_to_4d")`, and products of float8.
 
-The tensor subclass of this format multiplies by `aten::_weight_int4pack_mm`, which the device has.
-Only its constructor asks for a CUDA device; here weights on webgpu are quantized without that.
+The tensor subclasses multiply by `aten::_weight_int4pack_mm` and `aten::_scaled_mm`, which the
+device has. Only their making asks for CUDA; here weights on webgpu are quantized without that.
 """
 
 import types
+from contextvars import ContextVar
 from typing import Any
 
 import torch
+
+from torch_webgpu.integrations import _patching
 
 _INNER_TILES = 8  # of 16 columns, in torchao's layout
 _PADDED_COLUMNS = 1024
@@ -37,9 +40,10 @@ def adapt_int4_tile_packed(module: types.ModuleType) -> None:
                 f"webgpu: int4 weights are matrices in groups along rows, got sizes "
                 f"{list(weight.shape)} in blocks of {block_size}"
             )
-        if int4_choose_qparams_algorithm != module.Int4ChooseQParamsAlgorithm.TINYGEMM:
+        algorithms = module.Int4ChooseQParamsAlgorithm
+        if int4_choose_qparams_algorithm not in (algorithms.TINYGEMM, algorithms.HQQ):
             raise NotImplementedError(
-                f"webgpu: int4 weights are quantized by 'tinygemm', not by "
+                f"webgpu: int4 weights are quantized by 'tinygemm' or 'hqq', not by "
                 f"{int4_choose_qparams_algorithm}"
             )
         if weight.dtype != torch.bfloat16:
@@ -50,19 +54,31 @@ def adapt_int4_tile_packed(module: types.ModuleType) -> None:
         padded = torch.nn.functional.pad(
             weight, (0, -columns % _PADDED_COLUMNS, 0, -rows % ntile_size)
         )
-        scale, zero_point = module._choose_qparams_affine_tinygemm(
-            padded,
-            mapping_type=module.MappingType.ASYMMETRIC,
-            block_size=tuple(block_size),
-            target_dtype=torch.int32,
-            quant_min=0,
-            quant_max=15,
-            scale_dtype=weight.dtype,
-            zero_point_dtype=weight.dtype,
-        )
-        codes = module._quantize_affine_tinygemm(
-            padded, block_size, scale, zero_point, torch.int32, quant_min=0, quant_max=15
-        )
+        if int4_choose_qparams_algorithm == algorithms.HQQ:
+            codes, scale, zero_point, _ = module._choose_qparams_and_quantize_affine_hqq(
+                padded,
+                nbits=4,
+                group_size=block_size[-1],
+                axis=1,
+                compute_dtype=weight.dtype,
+                device=weight.device,
+                raw_output=False,  # zero points as the product takes them
+            )
+            codes = codes.to(torch.int32)
+        else:
+            scale, zero_point = module._choose_qparams_affine_tinygemm(
+                padded,
+                mapping_type=module.MappingType.ASYMMETRIC,
+                block_size=tuple(block_size),
+                target_dtype=torch.int32,
+                quant_min=0,
+                quant_max=15,
+                scale_dtype=weight.dtype,
+                zero_point_dtype=weight.dtype,
+            )
+            codes = module._quantize_affine_tinygemm(
+                padded, block_size, scale, zero_point, torch.int32, quant_min=0, quant_max=15
+            )
         pairs = (codes[:, ::2] << 4 | codes[:, 1::2]).to(torch.uint8)
         packed = torch.ops.aten._convert_weight_to_int4pack(pairs.contiguous(), _INNER_TILES)
         scales = scale.reshape(len(codes), -1)
@@ -75,7 +91,46 @@ def adapt_int4_tile_packed(module: types.ModuleType) -> None:
             act_pre_scale=None,
         )
 
-    for name in ("_choose_qparams_affine_tinygemm", "_quantize_affine_tinygemm"):
+    for name in (
+        "_choose_qparams_affine_tinygemm",
+        "_choose_qparams_and_quantize_affine_hqq",
+        "_quantize_affine_tinygemm",
+    ):
         getattr(module, name)  # AttributeError where the library has changed
     convert.__doc__ = from_hp.__doc__
     subclass.from_hp = classmethod(convert)
+
+
+def adapt_quant_api(module: types.ModuleType) -> None:
+    """`Float8DynamicActivationFloat8WeightConfig` takes weights on the device.
+
+    Its check of the hardware, which knows CUDA and XPU, is not told of which device the weight is.
+    """
+    kinds = (module.PerRow, module.PerTensor)
+    on_webgpu = ContextVar("on_webgpu", default=False)
+
+    def make_quantize(quantize: Any) -> Any:
+        def quantize_tensor(weight: torch.Tensor, config: Any) -> Any:
+            token = on_webgpu.set(weight.device.type == "webgpu")
+            try:
+                return quantize(weight, config)
+            finally:
+                on_webgpu.reset(token)
+
+        return quantize_tensor
+
+    def make_check(check: Any) -> Any:
+        def check_support(granularities: Any) -> None:
+            if not on_webgpu.get():
+                check(granularities)
+            elif not any(all(isinstance(g, kind) for g in granularities) for kind in kinds):
+                raise NotImplementedError(
+                    f"webgpu: float8 matrices have scales per tensor or per row, got "
+                    f"{list(granularities)}"
+                )
+
+        return check_support
+
+    name = "_float8_dynamic_activation_float8_weight_quantize_tensor"
+    _patching.replace(module, name, make_quantize)
+    _patching.replace(module, "_check_hardware_support", make_check)
