@@ -209,12 +209,19 @@ TEST_CASE("adapters are chosen by index, by name, several of them, and GPUs come
   const std::vector<AdapterInfo> all = {discrete, integrated, software};
   CHECK(choose_adapters(all, "") == Chosen{0, 1});
   CHECK(choose_adapters({software, software}, "") == Chosen{0});
+  CHECK(choose_adapters({software, discrete, software}, "") == Chosen{1});
+  const std::vector<AdapterInfo> too_many(kMostDevices + 2, discrete);
+  CHECK(choose_adapters(too_many, "").size() == kMostDevices);
+  CHECK(choose_adapters(too_many, "9") == Chosen{9});
   CHECK(choose_adapters(all, "1") == Chosen{1});
   CHECK(choose_adapters(all, "2, big,2") == Chosen{2, 0, 2});
   CHECK(choose_adapters(all, "small, gpu") == Chosen{1}); // a name with a comma
   CHECK(choose_adapters(all, software.name) == Chosen{2});
   CHECK(most_named("") == kMostDevices);
   CHECK(most_named("0,0") == 2);
+  CHECK(most_named("0,0,0,0,0,0,0,0,0") == kMostDevices);
+  CHECK_THROWS_WITH_AS(choose_adapters({}, ""), doctest::Contains("no WebGPU adapter was found"),
+                       c10::Error);
   for (const char* wrong : {"3", "0,9", "0,", "radeon", "0,0,0,0,0,0,0,0,0"}) {
     CHECK_THROWS_WITH_AS(choose_adapters(all, wrong), doctest::Contains("TORCH_WEBGPU_ADAPTER"),
                          c10::Error);
