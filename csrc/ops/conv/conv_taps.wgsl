@@ -7,6 +7,11 @@
 // @operand a: in {f32, f16, bf16, bits128, bits64} // y; bits128, bits64 as of x
 // @operand b: in {f32, f16, bf16, bits128, bits64} // x
 // @operand d: in float optional
+// @operand e: in float optional
+// @operand f: in float optional
+// @operand g: in float optional
+// @operand h: in float optional
+// @operand i: in float optional
 // @const   taps_z: u32 in 1..8 // of a line
 // @const   together: {one, two, three} // lines
 // @const   wide: bool // the dilation along the width is 1, and its stride is step_z
@@ -86,7 +91,9 @@ fn load_y(line: u32, z: u32, count: u32) -> y_t {
   @if(a_is_bits128 || a_is_bits64) {
     @if(a_is_bits128) let four = from_f32(load_a((line + z) >> 2u));
     @else let four = from_halves(load_a((line + z) >> 2u));
-    y = y_t(four.x, four.y, four.z, four.w);
+    for (var w = 0u; w < positions; w++) {
+      y[w] = four[w];
+    }
   }
   @else {
     for (var w = 0u; w < positions; w++) {
