@@ -77,6 +77,12 @@ void check_geometry(const Tensor& input, const Tensor& weight, const Tensor& bia
     TORCH_CHECK(geometry.dilation[d] > 0, "dilation should be greater than zero, but got ",
                 geometry.dilation);
   }
+  for (int64_t d = 2; d < input.dim(); ++d) {
+    TORCH_CHECK(input.size(d) > 0, "Only zero batch or zero channel inputs are supported, but got ",
+                "input shape: ", input.sizes());
+    TORCH_CHECK(weight.size(d) > 0, "kernel size should be greater than zero, but got weight of ",
+                "size ", weight.sizes());
+  }
   TORCH_CHECK(geometry.groups > 0, "non-positive groups is not supported");
   TORCH_CHECK(weight.size(0) % geometry.groups == 0, "Given groups=", geometry.groups,
               ", expected weight to be divisible by ", geometry.groups,

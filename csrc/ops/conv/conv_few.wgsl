@@ -26,7 +26,7 @@ import package::conv::conv_places::{Params, divide_by, digits_of, two_levels, pl
 // @require !alone || output
 
 struct Params {
-  grid_volume: vec4<u32>, // divisors for columns: positions of y, or pairs or squares of x
+  grid_volume: vec4<u32>, // divisors for columns: positions of C
   grid_plane: vec4<u32>,
   grid_row: vec4<u32>,
   sizes: vec4<u32>,       // of C's images

@@ -97,7 +97,7 @@ Convolution start(Form form, const Tensor& w, const Tensor& b, at::IntArrayRef p
   return conv;
 }
 
-// What conv_few.wgsl counts as columns.
+// What conv_few.wgsl, conv_planes.wgsl and conv_squares.wgsl take.
 void set_few(Convolution& conv, const Tensor& w, const Tensor& c, at::IntArrayRef grid) {
   Convolution::Few& few = conv.few;
   set_divisors(grid, few.volume, few.plane, few.row);

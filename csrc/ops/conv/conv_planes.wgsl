@@ -1,5 +1,5 @@
-// conv_few.wgsl for one row of A and a stride of 1 along the width: depthwise convolutions and their gradients of the input
-// whose channels lie apart. An invocation computes four neighbours along the width in one, two or four neighbouring lines. It
+// conv_few.wgsl for one row of A, with a stride and a dilation of 1 along the width: depthwise convolutions and their gradients
+// of the input whose channels lie apart. A line of C has at least four positions. An invocation computes four neighbours along the width in one, two or four neighbouring lines. It
 // walks over the lines of B that these meet, and loads what they meet of a line once for all. The filters are staged in
 // workgroup memory, for some channels at a time.
 //
@@ -12,8 +12,8 @@
 // @const   high: {one, two, four} // lines of an invocation. With more than one, stride and dilation along the height are 1
 
 import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue, epilogue4};
-import package::conv::conv_line::{met_t, elements_met, start_of_b};
-import package::conv::conv_places::{Params, divide_by, digits_of, two_levels, place_of_c, place_of_further};
+import package::conv::conv_neighbours::{met_t, elements_met, start_of_b};
+import package::conv::conv_places::{Params, divide_by, digits_of, two_levels, place_of_further};
 // @require !weight
 // @require !input || !strided
 
@@ -52,7 +52,8 @@ fn stage(batch: u32, first: u32, t: u32) {
   }
 }
 
-// The sums of up to four lines. They have names, because compilers keep no array in registers that a loop indexes.
+// The sums of up to four lines. They have names: the loop over lines of B is not unrolled, and compilers keep no array in
+// registers across such a loop.
 struct Sums {
   first: vec4<f32>,
   second: vec4<f32>,
@@ -78,7 +79,8 @@ struct Met {
   weights: u32,  // where those of the first line of taps start
 }
 
-// The tap along the height with which line i of C meets line r of B, of the lines that all meet. Beyond p.taps.y: none.
+// The tap along the height with which line i of C meets line r of B, where r counts the lines that any of the lines of C
+// meets. Beyond p.taps.y: none.
 fn tap_of_line(r: u32, i: u32) -> u32 {
   @if(input) return r - (lines - 1u - i);
   @else return r - i;
@@ -134,10 +136,6 @@ fn add_line(given: Sums, line: u32, z: i32, weights_at: u32, r: u32) -> Sums {
   return sums;
 }
 
-fn column_of_c(n: u32) -> u32 {
-  return place_of_c(n);
-}
-
 fn column_of_further(n: u32, strides: vec4<u32>) -> u32 {
   return place_of_further(n, strides);
 }
@@ -180,7 +178,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   }
   let digits = digits_of(column, p.grid_volume, p.grid_plane, p.grid_row);
   let place = vec3<u32>(digits.x, digits.y * lines, digits.z * 4u);
-  // Where tap 0 meets B. Of several lines that meet further lines of B, those are in the order of their taps.
+  // Where the walk over B starts: the line that the first line of C meets with tap 0. With form `input` taps run backwards, so
+  // that it is the line that the last line of C meets.
   @if(input) let first = vec3<i32>(place + p.padding.xyz) + vec3<i32>(0, i32(lines) - 1, 0);
   @else let first = vec3<i32>(place * p.stride.xyz) - vec3<i32>(p.padding.xyz);
   @if(input) let step = -vec3<i32>(p.dilation.xyz);

@@ -19,7 +19,7 @@
 
 import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue, BandedTile, banded_tile};
 import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_levels, tap, place_of_c, place_of_further};
-import package::conv::conv_line::{met_t, elements_met, start_of_b, from_f32, from_halves};
+import package::conv::conv_neighbours::{met_t, elements_met, start_of_b, from_f32, from_halves};
 // @require weight
 
 struct Params {
@@ -43,7 +43,7 @@ const invocations = 256u;
 
 alias y_t = array<f32, positions>;
 
-// The sums of a line of taps.
+// The sums of a line of taps. All loops over them are unrolled, so that they stay in registers.
 alias Line = array<f32, taps_z>;
 
 // Of each tap and invocation.

@@ -54,8 +54,9 @@ struct Convolution {
     int64_t count = 1;
     std::array<uint32_t, 4> step{}, inverse{}, taps{}, sizes{};
   } phases;
-  // For conv_few.wgsl: its columns and their divisors, the sizes of the weight and of C's images,
-  // the channels that are summed up and their stride in the weight.
+  // For conv_few.wgsl, conv_planes.wgsl and conv_squares.wgsl: the columns and their divisors, the
+  // sizes of the weight and of C's images, the channels that are summed up and their stride in the
+  // weight.
   struct Few {
     std::array<uint32_t, 4> volume{}, plane{}, row{}, taps{}, sizes{};
     int64_t columns = 0, channels = 0, channel_stride = 0;

@@ -730,10 +730,9 @@ Strategy::Division divide_f16(const Product& product, const Strategy& row,
   const auto tiles = [&](const Strategy::Tile& tile) {
     return g.batch * ceil_div(g.m, tile.m) * ceil_div(g.n, tile.n);
   };
-  // A processor of an H200 has room for two tiles of 128 rows or three of 64, and needs about the
-  // same time for the two as for the three.
   if (g.conv != nullptr && g.conv->form == kernels::conv_product::Form::weight) {
-    // Few tiles and a long K: as many pieces of it as run at once. With 64 rows these are as many.
+    // Few tiles and a long K: as many pieces of it as run at once, which are two for each
+    // processor. (H200, tiles of 64 rows: with three it took 75 us in place of 60.)
     constexpr int64_t kShortestPiece = 256;
     const Strategy::Tile& tile = g.m <= half.m ? half : row.tile;
     const int64_t most = std::max<int64_t>(g.k / kShortestPiece, 1);
@@ -748,6 +747,8 @@ Strategy::Division divide_f16(const Product& product, const Strategy& row,
     const bool are_few = tiles(row.tile) <= target.workgroups_to_fill / 16;
     return divide_in(are_few ? half : row.tile, product, target);
   }
+  // A processor of an H200 has room for two tiles of 128 rows or three of 64, and needs about the
+  // same time for the two as for the three.
   const auto rounds = [&](const Strategy::Tile& tile, int64_t at_once) {
     return ceil_div(tiles(tile), at_once * processors(target));
   };
@@ -1083,12 +1084,12 @@ void launch_convolution_registers(const ProductDispatch& dispatch, const Strateg
 
 // ---- Lines of images in aligned groups of four
 
-namespace lines {
+namespace fours {
 
 constexpr int64_t kGroup = 4; // elements, and neighbours along the width of an invocation
 
-// Whether each line of the operand that is gathered is whole such groups.
-bool has_groups(const Gemm& g) {
+// Whether each line of B consists of whole aligned groups.
+bool has_groups_of_b(const Gemm& g) {
   const auto& conv = g.conv->params;
   // Of a dimension with one element the stride may be anything.
   const auto fits = [&](int d) { return conv.b_sizes[d] == 1 || conv.b_strides[d] % kGroup == 0; };
@@ -1096,14 +1097,25 @@ bool has_groups(const Gemm& g) {
          in_units(kGroup, {conv.b_image, conv.b_channel, g.b.offset, g.b.batch});
 }
 
-DType bits(const Product& product) {
+// The same for A where its columns are positions, in the gradient of the weight.
+bool has_groups_of_a(const Gemm& g) {
+  const auto& conv = g.conv->params;
+  return g.a.column == 1 && conv.position_row[0] % kGroup == 0 &&
+         in_units(kGroup, {conv.a_outer, g.a.offset, g.a.row, g.a.batch});
+}
+
+// How an operand is bound that is loaded in groups.
+std::optional<DType> bits(const Product& product, bool in_groups) {
+  if (!in_groups) {
+    return std::nullopt;
+  }
   return info(product.dtype).bytes == 2 ? DType::kBits64 : DType::kBits128;
 }
 
-// The place in its group of an element at `place`, relative to the start of a line.
+// The place of element `place` of a line in its group. `place` may be negative.
 uint32_t shift(int64_t place) { return static_cast<uint32_t>(place) % kGroup; }
 
-} // namespace lines
+} // namespace fours
 
 // ---- Convolutions with few rows or short sums
 
@@ -1178,7 +1190,7 @@ int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
   return short_sums && !is_input(g) ? 34 : kNever;
 }
 
-// What conv_few.wgsl counts as columns, in groups of neighbouring lines and of neighbours along the
+// What these kernels count as columns: groups of neighbouring lines, and of neighbours along the
 // width. The last ones of a plane or a line may be partly beyond its edge.
 struct Groups {
   std::array<uint32_t, 4> volume, plane, row; // divisors
@@ -1202,27 +1214,27 @@ Groups in_groups(const Convolution::Few& few, int64_t high, int64_t wide) {
 int64_t lines_of_planes(const Gemm& g, const ShaderTarget& target) {
   const auto& conv = g.conv->params;
   const auto& few = g.conv->few;
-  const auto workgroups = [&](int64_t lines) {
-    return ceil_div(in_groups(few, lines, lines::kGroup).columns, kInvocations) * g.batch;
+  const auto workgroups = [&](int64_t high) {
+    return ceil_div(in_groups(few, high, fours::kGroup).columns, kInvocations) * g.batch;
   };
   if (rows(g) != 1 || groups(g) != 1 || conv.stride[2] != 1 || conv.dilation[2] != 1 ||
-      few.sizes[2] < lines::kGroup || workgroups(1) < target.workgroups_to_fill / 16) {
+      few.sizes[2] < fours::kGroup || workgroups(1) < target.workgroups_to_fill / 16) {
     return 0;
   }
   if (conv.stride[1] != 1 || conv.dilation[1] != 1) {
     return 1;
   }
-  int64_t lines = 4;
-  while (lines > 1 && (few.sizes[1] < lines || workgroups(lines) < target.workgroups_to_fill / 2)) {
-    lines /= 2;
+  int64_t high = 4;
+  while (high > 1 && (few.sizes[1] < high || workgroups(high) < target.workgroups_to_fill / 2)) {
+    high /= 2;
   }
-  return lines;
+  return high;
 }
 
 // Whether four neighbours in C always fill whole words, or 16 bytes of float32.
-bool has_groups_along(const Gemm& g) {
-  const int64_t unit = g.c.tensor->element_size() == 2 ? 2 : lines::kGroup;
-  return g.c.column == 1 && g.conv->few.sizes[2] % lines::kGroup == 0 &&
+bool has_groups_of_c(const Gemm& g) {
+  const int64_t unit = g.c.tensor->element_size() == 2 ? 2 : fours::kGroup;
+  return g.c.column == 1 && g.conv->few.sizes[2] % fours::kGroup == 0 &&
          in_units(unit, {g.conv->params.c_outer, g.c.offset, g.c.row, g.c.batch});
 }
 
@@ -1274,7 +1286,7 @@ void launch_squares(const ProductDispatch& dispatch) {
   run<kernel::Regions>(launch, p, dispatch);
 }
 
-// Four neighbours along the width, in some lines.
+// Four neighbours along the width, in `high` lines.
 void launch_planes(const ProductDispatch& dispatch, int64_t high) {
   namespace kernel = kernels::conv_planes;
   constexpr uint32_t kMostTaps = 8; // of a line, at a time
@@ -1282,31 +1294,25 @@ void launch_planes(const ProductDispatch& dispatch, int64_t high) {
   const Gemm& g = product.gemm;
   const Convolution& conv = *g.conv;
   const uint32_t taps = std::min(conv.few.taps[2], kMostTaps);
-  const bool b_in_fours = lines::has_groups(g);
-  const bool c_in_fours = has_groups_along(g);
+  const bool b_in_groups = fours::has_groups_of_b(g);
+  const bool c_in_groups = has_groups_of_c(g);
   const bool halves = g.c.tensor->element_size() == 2;
   const int64_t padding = conv.params.padding[2];
-  std::optional<DType> bits_of_b, bits_of_c;
-  if (b_in_fours) {
-    bits_of_b = lines::bits(product);
-  }
-  if (c_in_fours && !halves) {
-    bits_of_c = DType::kBits128;
-  }
   kernel::Launch launch(g.op);
-  bind_operands(launch, dispatch, bits_of_c, {}, bits_of_b);
-  if (c_in_fours && halves) {
+  bind_operands(launch, dispatch, fours::bits(product, c_in_groups && !halves), {},
+                fours::bits(product, b_in_groups));
+  if (c_in_groups && halves) {
     launch.own_words_of_c();
   }
   launch.form(static_cast<kernel::Form>(conv.form)).strided(conv.strided);
   launch.taps_z(taps).is_long(conv.few.taps[2] > kMostTaps);
   launch.high(high == 1 ? kernel::High::one : high == 2 ? kernel::High::two : kernel::High::four);
-  launch.bfloat(b_in_fours && product.dtype == DType::kBF16);
-  launch.shift(b_in_fours ? lines::shift(is_input(g) ? padding - taps + 1 : -padding) : 0);
+  launch.bfloat(b_in_groups && product.dtype == DType::kBF16);
+  launch.shift(b_in_groups ? fours::shift(is_input(g) ? padding - taps + 1 : -padding) : 0);
   auto p =
-      params_of<kernel::Params>(dispatch, in_groups(conv.few, high, lines::kGroup), kInvocations);
+      params_of<kernel::Params>(dispatch, in_groups(conv.few, high, fours::kGroup), kInvocations);
   p.taps = conv.few.taps;
-  run<kernel::Regions>(launch, p, dispatch, {.in_fours = c_in_fours});
+  run<kernel::Regions>(launch, p, dispatch, {.in_fours = c_in_groups});
 }
 
 void launch(const ProductDispatch& dispatch, const Strategy&) {
@@ -1338,6 +1344,30 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
 // Of a convolution's weight.
 int64_t taps_of_line(const Gemm& g) { return g.conv->params.tap_row[0]; }
 
+// Of weight gradients, K in pieces of whole lines of positions: about `wanted`, and so many that
+// each of a workgroup's `parts` still has a few groups of `neighbours` positions.
+Strategy::Division in_lines(const Gemm& g, int64_t columns, int64_t neighbours, int64_t parts,
+                            int64_t wanted) {
+  constexpr int64_t kShortest = 16; // a step of K, for gemm()
+  constexpr int64_t kLeast = 2;     // groups
+  const int64_t width = g.conv->params.position_row[0];
+  const int64_t groups = g.k / width * ceil_div(width, neighbours);
+  const int64_t most = std::max<int64_t>(groups / (parts * kLeast), 1);
+  return {.tile = {1, columns, ceil_div(kShortest, width) * width},
+          .pieces = std::clamp<int64_t>(wanted, 1, most)};
+}
+
+// Divisors for groups of neighbouring positions along a line.
+template <class Params>
+void set_groups_of_positions(Params& p, const kernels::conv_product::Params& conv,
+                             int64_t neighbours) {
+  const uint32_t width = conv.position_row[0];
+  const auto groups = u32(ceil_div<int64_t>(width, neighbours));
+  p.grid_volume = divisor_words(conv.position_volume[0] / width * groups);
+  p.grid_plane = divisor_words(conv.position_plane[0] / width * groups);
+  p.grid_row = divisor_words(groups);
+}
+
 // ---- Gradients of weights with few filters in each group, such as depthwise ones
 
 namespace taps {
@@ -1366,7 +1396,7 @@ int cost(const Product& product, const Strategy&, const ShaderTarget& target) {
 
 int64_t lines_of(const Gemm& g) { return g.n / taps_of_line(g); }
 
-// Lines of taps of a workgroup: as many as the registers of an H200 hold the sums of.
+// Lines of taps of a workgroup: as many as an H200's registers hold sums for.
 int64_t lines_together(const Gemm& g) {
   const int64_t most = taps_of_line(g) > 5 ? 2 : 3;
   return ceil_div(lines_of(g), ceil_div(lines_of(g), most));
@@ -1377,28 +1407,13 @@ bool is_wide(const Gemm& g) {
   return g.conv->params.dilation[2] == 1 && g.conv->params.stride[2] <= 2;
 }
 
-int64_t groups_of_line(const Gemm& g) {
-  return ceil_div<int64_t>(g.conv->params.position_row[0], is_wide(g) ? lines::kGroup : 1);
-}
+int64_t neighbours(const Gemm& g) { return is_wide(g) ? fours::kGroup : 1; }
 
-// Whether each line of y is whole groups of four.
-bool a_has_groups(const Gemm& g) {
-  const auto& conv = g.conv->params;
-  return g.a.column == 1 && conv.position_row[0] % lines::kGroup == 0 &&
-         in_units(lines::kGroup, {conv.a_outer, g.a.offset, g.a.row, g.a.batch});
-}
-
-// Pieces of K are whole lines of positions.
 Strategy::Division divide(const Product& product, const Strategy&, const ShaderTarget& target) {
-  constexpr int64_t kShortest = 16; // a step of K, for gemm()
-  constexpr int64_t kLeast = 2;     // groups of positions of an invocation
   const Gemm& g = product.gemm;
-  const int64_t width = g.conv->params.position_row[0];
   const int64_t blocks = ceil_div(lines_of(g), lines_together(g)) * g.m * g.batch;
-  const int64_t most = g.k / width * groups_of_line(g) / (kernels::conv_taps::kWorkgroup * kLeast);
-  const int64_t wanted = ceil_div(8 * processors(target), blocks);
-  return {.tile = {1, taps_of_line(g) * lines_together(g), ceil_div(kShortest, width) * width},
-          .pieces = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(most, 1))};
+  return in_lines(g, taps_of_line(g) * lines_together(g), neighbours(g),
+                  kernels::conv_taps::kWorkgroup, ceil_div(8 * processors(target), blocks));
 }
 
 void launch(const ProductDispatch& dispatch, const Strategy&) {
@@ -1406,30 +1421,25 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   const Product& product = dispatch.product;
   const Gemm& g = product.gemm;
   const auto& conv = g.conv->params;
-  const uint32_t width = conv.position_row[0];
-  const auto groups = u32(groups_of_line(g));
   const bool wide = is_wide(g);
-  const bool a_in_fours = wide && a_has_groups(g);
+  const bool a_in_groups = wide && fours::has_groups_of_a(g);
   // With more taps, loads one by one are faster (H200: 5 x 5 taps 98 us, in groups 138).
   constexpr int64_t kMostTapsOfGroups = 4;
-  const bool b_in_fours = wide && taps_of_line(g) <= kMostTapsOfGroups && lines::has_groups(g);
-  const auto bits = [&](bool in_fours) {
-    return in_fours ? std::optional(lines::bits(product)) : std::nullopt;
-  };
+  const bool b_in_groups =
+      wide && taps_of_line(g) <= kMostTapsOfGroups && fours::has_groups_of_b(g);
   kernel::Launch launch(g.op);
-  bind_operands(launch, dispatch, {}, bits(a_in_fours), bits(b_in_fours));
+  bind_operands(launch, dispatch, {}, fours::bits(product, a_in_groups),
+                fours::bits(product, b_in_groups));
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
   launch.taps_z(u32(taps_of_line(g)));
   launch.together(static_cast<kernel::Together>(lines_together(g) - 1));
   launch.wide(wide).step_z(wide ? conv.stride[2] : 1);
-  launch.bfloat((a_in_fours || b_in_fours) && product.dtype == DType::kBF16);
-  launch.shift(b_in_fours ? lines::shift(-int64_t{conv.padding[2]}) : 0);
+  launch.bfloat((a_in_groups || b_in_groups) && product.dtype == DType::kBF16);
+  launch.shift(b_in_groups ? fours::shift(-int64_t{conv.padding[2]}) : 0);
   kernel::Params p;
   set_places(p, conv);
   set_matrices(p, dispatch);
-  p.grid_volume = divisor_words(conv.position_volume[0] / width * groups);
-  p.grid_plane = divisor_words(conv.position_plane[0] / width * groups);
-  p.grid_row = divisor_words(groups);
+  set_groups_of_positions(p, conv, neighbours(g));
   p.a_outer = conv.a_outer;
   run<kernel::Regions>(launch, p, dispatch);
 }
@@ -1562,27 +1572,18 @@ int64_t lines_together(const Gemm& g) {
 
 int64_t blocks_of_lines(const Gemm& g) { return ceil_div(lines_of_taps(g), lines_together(g)); }
 
-// Pieces of K are whole lines of positions.
 Strategy::Division divide_weight(const Product& product, const Strategy&,
                                  const ShaderTarget& target) {
-  constexpr int64_t kShortest = 16; // a step of K, for gemm()
-  constexpr int64_t kLeast = 2;     // groups of positions of an invocation
   const Gemm& g = product.gemm;
-  const int64_t width = g.conv->params.position_row[0];
   const int64_t blocks = blocks_of_channels(g) * blocks_of_lines(g);
-  const int64_t groups = g.k / width * ceil_div(width, kWide);
-  const int64_t most = groups / (kInvocations / across(g) * kLeast);
-  const int64_t wanted = ceil_div(4 * processors(target), blocks);
-  return {.tile = {1, taps_of_line(g) * lines_together(g), ceil_div(kShortest, width) * width},
-          .pieces = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(most, 1))};
+  return in_lines(g, taps_of_line(g) * lines_together(g), kWide, kInvocations / across(g),
+                  ceil_div(4 * processors(target), blocks));
 }
 
 void launch_weight(const ProductDispatch& dispatch, const Strategy&) {
   namespace kernel = kernels::conv_depthwise_weight;
   const Gemm& g = dispatch.product.gemm;
   const auto& conv = g.conv->params;
-  const uint32_t width = conv.position_row[0];
-  const auto groups = u32(ceil_div<int64_t>(width, kWide));
   kernel::Launch launch(g.op);
   bind_operands(launch, dispatch, {}, DType::kBits128, DType::kBits128);
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
@@ -1593,9 +1594,7 @@ void launch_weight(const ProductDispatch& dispatch, const Strategy&) {
   kernel::Params p;
   set_places(p, conv);
   set_matrices(p, dispatch);
-  p.grid_volume = divisor_words(conv.position_volume[0] / width * groups);
-  p.grid_plane = divisor_words(conv.position_plane[0] / width * groups);
-  p.grid_row = divisor_words(groups);
+  set_groups_of_positions(p, conv, kWide);
   p.lines = u32(lines_of_taps(g));
   p.vectors = u32(vectors_of(g));
   p.tiles_m = u32(blocks_of_channels(g));

@@ -579,3 +579,24 @@ def test_squares_of_positions(dims, kernel, options, channels, to_fill):
                 )
     finally:
         torch_webgpu._C._force_product_strategy("")
+
+
+@pytest.mark.parametrize(
+    ("x_size", "w_size", "message"),
+    [
+        ((2, 4, 6, 0), (4, 1, 3, 5), "Only zero batch or zero channel inputs are supported"),
+        ((2, 4, 6, 6), (4, 1, 0, 3), "kernel size should be greater than zero"),
+    ],
+)
+def test_sizes_of_zero_are_refused(x_size, w_size, message):
+    """Also where a program calls the operators themselves."""
+    x, w = torch.randn(x_size, device=DEVICE), torch.randn(w_size, device=DEVICE)
+    options = [1, 1], [3, 4], [1, 1], False, [0, 0], 4
+    with pytest.raises(RuntimeError, match=message):
+        F.conv2d(x, w, padding=(3, 4), groups=4)
+    with pytest.raises(RuntimeError, match=message):
+        torch.ops.aten.convolution_overrideable(x, w, None, *options)
+    y = torch.randn(2, 4, 9, 8, device=DEVICE)
+    with pytest.raises(RuntimeError, match=message):
+        torch.ops.aten.convolution_backward_overrideable(y, x, w, *options, [True] * 3)
+    assert torch.ones(2, device=DEVICE).sum().item() == 2

@@ -14,6 +14,8 @@ CASES = {
     "plain": ((2, 5, 9, 10), (4, 5, 3, 3), 4, {"padding": 1}),
     "groups": ((3, 6, 7, 5), (8, 3, 3, 2), 8, {"stride": (2, 1), "groups": 2}),
     "depthwise": ((2, 4, 8, 8), (4, 1, 3, 3), 4, {"dilation": 2, "groups": 4}),
+    "depthwise, in lines": ((2, 24, 9, 12), (24, 1, 3, 3), 24, {"padding": 1, "groups": 24}),
+    "depthwise, in odd lines": ((2, 24, 9, 10), (24, 1, 3, 3), 24, {"padding": 1, "groups": 24}),
     "one dimension": ((2, 3, 17), (5, 3, 4), 5, {"stride": 3}),
     "three dimensions": ((1, 2, 4, 5, 6), (3, 2, 2, 1, 3), 3, {"padding": (0, 1, 1)}),
     "long": ((1, 600, 4, 4), (6, 300, 2, 2), 6, {"groups": 2}),

@@ -279,9 +279,9 @@ def test_lines_of_depthwise_convolutions(dtype, force):
     """So many channels that an invocation computes up to four lines, as many as there are."""
     force(FEW)
     heights, kernels = (1, 2, 3, 4, 5, 11), ((3, 3), (1, 5), (6, 2), (2, 9))
-    for height, kernel in itertools.product(heights, kernels):
+    for height, width, kernel in itertools.product(heights, (10, 12), kernels):
         options = {"groups": 32, "padding": tuple(size // 2 for size in kernel)}
-        x = torch.randn(2, 32, height, 10).to(dtype)
+        x = torch.randn(2, 32, height, width).to(dtype)
         w, bias = torch.randn(32, 1, *kernel).to(dtype), torch.randn(32).to(dtype)
         wide = x.double().requires_grad_()
         expected = F.conv2d(wide, w.double(), bias.double(), **options)
@@ -297,13 +297,15 @@ def test_lines_of_depthwise_convolutions(dtype, force):
         ]
         for one, other in results:
             error = (one.detach().cpu().double() - other).abs().max() / other.abs().max()
-            assert error < 4 * max(torch.finfo(dtype).eps, 2e-6), (height, kernel)
+            assert error < 4 * max(torch.finfo(dtype).eps, 2e-6), (height, width, kernel)
 
 
-@pytest.mark.parametrize(("channels", "kernel"), [(3, 4), (33, 4), (33, 11)])
-def test_missing_elements_of_depthwise_convolutions(channels, kernel, force):
+@pytest.mark.parametrize(
+    ("channels", "kernel", "width"), [(3, 4, 13), (33, 4, 13), (33, 11, 13), (33, 4, 12)]
+)
+def test_missing_elements_of_depthwise_convolutions(channels, kernel, width, force):
     """They add nothing, whatever the weight that they meet."""
-    x, w = torch.randn(2, channels, 7, 13), torch.randn(channels, 1, 5, kernel)
+    x, w = torch.randn(2, channels, 7, width), torch.randn(channels, 1, 5, kernel)
     w[0, 0, 0, 0], w[1, 0, -1, -1], w[2, 0, 2, 0] = torch.inf, torch.nan, -torch.inf
     results = []
     for row in (FEW, "convolution_direct"):
@@ -325,6 +327,8 @@ TAPS_CONVOLUTIONS = [
     ((17, 16), 6, 12, (5, 8), {"groups": 6, "stride": 2, "padding": 3}),
     ((9, 14), 5, 5, (7, 6), {"groups": 5, "stride": (3, 1), "padding": (3, 4)}),
     ((8, 13), 4, 4, (3, 3), {"groups": 4, "stride": (2, 3), "padding": 1}),
+    ((7, 12), 5, 5, (3, 3), {"groups": 5, "padding": 1}),  # in groups of four
+    ((7, 16), 5, 5, (2, 4), {"groups": 5, "stride": 2, "padding": 2}),
     ((12, 19), 2, 4, (1, 2), {"groups": 2, "stride": (2, 3), "dilation": (1, 2)}),
     ((9, 9), 6, 2, (2, 4), {"padding": (1, 2)}),
     ((5, 6, 7), 3, 3, (3, 2, 3), {"groups": 3, "padding": 1, "stride": (1, 2, 1)}),

@@ -1,9 +1,10 @@
 // Neighbouring elements of a line of B, for kernels whose invocations meet several positions of it. All are loaded before the
-// first is used. A missing element is zero, and is loaded from where one exists: loads in branches wait for each other.
+// first is used. A missing element is zero, and is loaded from where one exists, because loads in branches are not in flight
+// together. Lines have at least one element.
 //
 // A kernel that imports this declares const columns_met: how many elements. They lie p.dilation.z apart, which is 1 with groups.
 //
-// @operand b: in {f32, f16, bf16, bits128, bits64} // bits128, bits64: float32 or halves, in aligned groups of four, whole in each line
+// @operand b: in {f32, f16, bf16, bits128, bits64} // bits128, bits64: float32 or halves; each line is whole aligned groups of four
 // @const   bfloat: bool // the halves of such groups are bfloat16, else float16
 // @const   shift: u32 in 0..3 // with such groups, the place of the first element in its group
 
