@@ -9,10 +9,21 @@ files call the tensors of a model of transformers:
 
     names = get_tensor_name_map(MODEL_ARCH.QWEN2, layers)  # from gguf
     tensors = gguf.read("qwen2-Q4_K_M.gguf")
+    tensors.setdefault("output.weight", tensors["token_embd.weight"])  # tied embeddings
     gguf.load(model, {
         name: tensors[names.get_name(name, try_suffixes=(".weight", ".bias"))]
         for name in model.state_dict()
     })
+
+Files of the architecture LLAMA, which are those of Mistral too, interleave the two halves of each
+head's query and key rows, and of their biases. Before `load`, rows get the model's order:
+
+    for layer in range(layers):
+        for part, heads in (("q", attention_heads), ("k", key_value_heads)):
+            name = f"blk.{layer}.attn_{part}.weight"
+            rows = torch.arange(tensors[name].rows)
+            order = rows.reshape(heads, -1, 2).transpose(1, 2).flatten()
+            tensors[name] = tensors[name].select_rows(order)
 
 Files are read with the package `gguf <https://pypi.org/project/gguf/>`_. Matrices of the types
 Q4_0, Q8_0, Q4_K and Q6_K take as many bytes on the device as in the file; the products' kernels
@@ -23,7 +34,8 @@ quantized types, are read as plain tensors, dequantized on the host.
 import itertools
 import math
 import os
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +66,25 @@ _BLOCKS = {
 TYPES = tuple(_BLOCKS)
 """The types that have kernels."""
 
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def _check(data: torch.Tensor, type: str, rows: int, columns: int) -> None:
+    """Raises what `pack` says."""
+    block = _BLOCKS.get(type)
+    if block is None:
+        raise NotImplementedError(f"GGUF type {type} has no kernels; {', '.join(TYPES)} have")
+    if rows < 0 or columns < 0:
+        raise ValueError(f"expected sizes of at least 0, got {rows} rows of {columns} weights")
+    if columns % block.weights:
+        raise ValueError(f"rows of {columns} weights are no whole {type} blocks of {block.weights}")
+    size = rows * columns // block.weights * block.bytes
+    if data.dtype != torch.uint8 or data.numel() != size:
+        raise ValueError(
+            f"{rows} rows of {columns} weights are {size} bytes of {type}, got {data.numel()} of "
+            f"{data.dtype}"
+        )
+
 
 @dataclass(frozen=True)
 class PackedTensor:
@@ -62,12 +93,19 @@ class PackedTensor:
     ``data``: uint8, one dimension: the codes of all blocks, then the scales of parts of blocks,
     then those of blocks, in the order of `pack`. ``type``: one of `TYPES`. ``rows``, ``columns``:
     its sizes in weights; a matrix of a `Linear` has a row for each output.
+
+    Raises NotImplementedError and ValueError as `pack` does.
     """
 
     data: torch.Tensor
     type: str
     rows: int
     columns: int
+
+    def __post_init__(self) -> None:
+        _check(self.data, self.type, self.rows, self.columns)
+        if self.data.dim() != 1:
+            raise ValueError(f"expected data of one dimension, got sizes {list(self.data.shape)}")
 
     def to(self, device: torch.device | str) -> "PackedTensor":
         """The matrix on another device. Kernels are webgpu's."""
@@ -80,15 +118,21 @@ class PackedTensor:
         )
         return result
 
-    def select_rows(self, indices: torch.Tensor) -> "PackedTensor":
+    def select_rows(self, indices: torch.Tensor | Sequence[int]) -> "PackedTensor":
         """The rows of these indices, as ``index_select(0, indices)`` of the weights.
 
-        For files whose rows have another order than the model's: those of the architecture LLAMA
-        have the rows of each head's queries and keys in pairs, as their rotation takes them.
+        For files whose rows have another order than the model's. Files of the architecture LLAMA
+        interleave the two halves of each head's query and key rows. With ``heads``, which for keys
+        is the number of the key-value heads, this is the model's order:
+
+            order = torch.arange(t.rows).reshape(heads, -1, 2).transpose(1, 2).flatten()
+            t = t.select_rows(order)
         """
         block = _BLOCKS[self.type]
         blocks = self.columns // block.weights
         parts = self.data.split([self.rows * blocks * size for size in block.parts])
+        if not isinstance(indices, torch.Tensor):  # the dtype of none cannot be guessed
+            indices = torch.as_tensor(indices, dtype=None if len(indices) else torch.int64)
         indices = indices.to(self.data.device)
         chosen = [
             part.reshape(self.rows, blocks * size).index_select(0, indices).reshape(-1)
@@ -113,19 +157,9 @@ def pack(data: torch.Tensor, type: str, rows: int, columns: int) -> PackedTensor
     Raises NotImplementedError for a type that is not in `TYPES`, and ValueError for sizes that are
     negative or do not go together.
     """
-    block = _BLOCKS.get(type)
-    if block is None:
-        raise NotImplementedError(f"GGUF type {type} has no kernels; {', '.join(TYPES)} have")
-    if rows < 0 or columns < 0:
-        raise ValueError(f"expected sizes of at least 0, got {rows} rows of {columns} weights")
-    if columns % block.weights:
-        raise ValueError(f"rows of {columns} weights are no whole {type} blocks of {block.weights}")
+    _check(data, type, rows, columns)
+    block = _BLOCKS[type]
     count = rows * columns // block.weights
-    if data.dtype != torch.uint8 or data.numel() != count * block.bytes:
-        raise ValueError(
-            f"{rows} rows of {columns} weights are {count * block.bytes} bytes of {type}, got "
-            f"{data.numel()} of {data.dtype}"
-        )
     raw = data.reshape(count, block.bytes)
     if type == "Q8_0":
         parts = [raw[:, 2:], raw[:, :2]]
@@ -358,57 +392,83 @@ def load(
     Each `nn.Linear` and `nn.Embedding` whose weight is given as a `PackedTensor` is replaced by a
     `Linear` or an `Embedding` of it, on the device of the packed tensor. A linear layer keeps its
     bias, an embedding the dtype of its weight; hooks are not kept. Plain tensors, ``strict``,
-    ``assign`` and the result are as in ``module.load_state_dict``. Two names may have the same
-    packed tensor, as layers with tied weights do.
+    ``assign`` and the result are as in ``module.load_state_dict``.
+
+    Rows are taken as they are. Files of the architecture LLAMA interleave the two halves of each
+    head's query and key rows: without `PackedTensor.select_rows` such a model computes something
+    else, and nothing raises.
+
+    Packed bytes are shared with ``tensors``, not copied: what is loaded into a layer later changes
+    the `PackedTensor`, and all layers of it. Two names may have the same packed tensor, as layers
+    with tied weights do; each of them has to be given. A layer that has several names is replaced
+    at all of them, as soon as one is given. If these are given unlike tensors it has the last in
+    the order of the module's state dict, as with ``load_state_dict``.
 
     Raises RuntimeError, before anything is changed, for a packed tensor of other sizes than the
-    weight's, or of a layer of another kind: subclasses of these two may use their weight in a way
-    of their own. For all else it raises what ``load_state_dict`` does.
+    weight's, or for a layer of another kind: subclasses of these two may use their weight in a way
+    of their own, and packed embeddings have float32, float16 and bfloat16 only. The same for a
+    layer with several names of which one is given a packed tensor and another a plain one. For all
+    else it raises what ``load_state_dict`` does.
     """
-    present = module.state_dict()
-    state: dict[str, Any] = {}
-    layers: dict[str, Linear | Embedding] = {}
+    if not isinstance(tensors, Mapping):
+        raise TypeError(f"Expected tensors to be dict-like, got {type(tensors)}.")
+    state: OrderedDict[str, Any] = OrderedDict(
+        (name, tensor.data if isinstance(tensor, PackedTensor) else tensor)
+        for name, tensor in tensors.items()
+    )
+    if hasattr(tensors, "_metadata"):  # the versions of the layers, which load_state_dict reads
+        state._metadata = tensors._metadata  # type: ignore[attr-defined]
+    names_of: dict[nn.Module, list[str]] = {}
+    for path, owner in module.named_modules(remove_duplicate=False):
+        names_of.setdefault(owner, []).append(path)
+    layers: dict[nn.Module, Linear | Embedding] = {}
     problems = []
-    for name, tensor in tensors.items():
+    for name, own in module.state_dict().items():
+        tensor = tensors.get(name)
         if not isinstance(tensor, PackedTensor):
-            state[name] = tensor
             continue
         path, _, parameter = name.rpartition(".")
-        state[name] = tensor.data
-        if name not in present:
-            continue  # an unexpected key
         old = module.get_submodule(path)
-        sizes = (old.rows, old.columns) if isinstance(old, _Packed) else present[name].shape
         layer = _packed_layer(old, tensor) if path and parameter == "weight" else None
         if layer is None:
             problems.append(
                 f"{name} is packed as {tensor.type}, which replaces an nn.Linear or an "
-                f"nn.Embedding within the module by a packed one, and it is in {old!r}"
+                f"nn.Embedding within the module by a packed one, and it is in {_described(old)}"
             )
-        elif tuple(sizes) != (tensor.rows, tensor.columns):
+            continue
+        sizes = (old.rows, old.columns) if isinstance(old, _Packed) else own.shape
+        if tuple(sizes) != (tensor.rows, tensor.columns):
             problems.append(
                 f"size mismatch for {name}: copying a param with shape "
                 f"{torch.Size((tensor.rows, tensor.columns))} from checkpoint, the shape in "
                 f"current model is {torch.Size(sizes)}."
             )
         else:
-            layers[path] = layer
-            state[f"{path}._extra_state"] = layer.get_extra_state()
+            layers[old] = layer
+    for old, layer in layers.items():
+        for path in names_of[old]:
+            name = f"{path}.weight"
+            if name in tensors and not isinstance(tensors[name], PackedTensor):
+                problems.append(f"{name} is plain, and packed by another name of its layer")
+            elif name in tensors:
+                # A packed matrix is its layer's already: this copies a tensor to itself.
+                state[name] = layer.weight
+            state.setdefault(f"{path}._extra_state", layer.get_extra_state())
     if problems:
         text = "\n\t".join(
             [f"Error(s) in loading state_dict for {type(module).__name__}:", *problems]
         )
         raise RuntimeError(text)
-    for path, layer in layers.items():
-        module.set_submodule(path, layer)
-    # A packed matrix is its layer's already: the copy of a tensor to itself does nothing.
+    for old, layer in layers.items():
+        for path in names_of[old]:
+            module.set_submodule(path, layer)
     return module.load_state_dict(state, strict=strict, assign=assign)
 
 
 def _packed_layer(old: nn.Module, weight: PackedTensor) -> Linear | Embedding | None:
     """What takes the layer's place; None if nothing can."""
     layer: Linear | Embedding
-    if type(old) is nn.Embedding and old.max_norm is None:  # which would change the weight
+    if type(old) is nn.Embedding and not _obstacles(old):
         layer = Embedding(weight, old.weight.dtype)
     elif type(old) is Embedding:
         layer = Embedding(weight, old.dtype)
@@ -418,6 +478,18 @@ def _packed_layer(old: nn.Module, weight: PackedTensor) -> Linear | Embedding | 
     else:
         return None
     return layer.train(old.training)
+
+
+def _obstacles(old: nn.Embedding) -> list[str]:
+    """What of it a packed embedding cannot have."""
+    found = [] if old.max_norm is None else ["max_norm"]  # which would change the weight
+    return found if old.weight.dtype in _FLOATS else [*found, f"dtype {old.weight.dtype}"]
+
+
+def _described(old: nn.Module) -> str:
+    name = type(old).__name__
+    obstacles = _obstacles(old) if type(old) is nn.Embedding else []
+    return f"{name} with {' and '.join(obstacles)}" if obstacles else name
 
 
 def _fake_linear(

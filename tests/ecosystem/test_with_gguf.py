@@ -251,6 +251,12 @@ def test_rows_in_another_order(kind):
     assert torch.equal(weight.select_rows(torch.arange(7)).data, weight.data)
     with pytest.raises((IndexError, RuntimeError), match="out of"):
         weight.to("cpu").select_rows(torch.tensor([7]))
+    # Lists, and indices that are none.
+    assert torch.equal(weight.select_rows([6, 0, 0, 3]).data, chosen.data)
+    assert weight.select_rows([]).rows == 0 and weight.select_rows([]).data.numel() == 0
+    for wrong in ([0.0, 1.0], [True, False], [[0, 1]]):
+        with pytest.raises((IndexError, RuntimeError)):
+            weight.select_rows(wrong)
 
 
 class Words(nn.Module):
@@ -319,14 +325,14 @@ def test_load_of_what_does_not_fit():
         r"checkpoint, the shape in current model is torch.Size\(\[6, 64\]\)",
         strict=False,
     )
-    refuses({"norm.weight": words}, "norm.weight is packed as Q4_0, .* it is in LayerNorm")
+    refuses({"norm.weight": words}, "norm.weight is packed as Q4_0, .* it is in LayerNorm$")
     refuses({"layers.0.bias": words}, "layers.0.bias is packed as Q4_0")
     with pytest.raises(RuntimeError, match=r"weight is packed as Q4_0, .* within the module"):
         packed.load(nn.Linear(64, 6), {"weight": words})
     model.layers[1] = nn.modules.linear.NonDynamicallyQuantizableLinear(64, 6, bias=False)
     refuses({"layers.1.weight": words}, "it is in NonDynamicallyQuantizableLinear")
     model.words.max_norm = 1.0
-    refuses({"words.weight": words}, "it is in Embedding.*max_norm")
+    refuses({"words.weight": words}, "it is in Embedding with max_norm$")
     assert type(model.words) is nn.Embedding
     for name, value in before.items():
         if name != "layers.1.weight":
@@ -337,11 +343,68 @@ def test_load_of_what_does_not_fit():
     refuses({"other.weight": words}, r"Unexpected key\(s\) in state_dict: .*\"other.weight\"")
     refuses({"layers.1": words}, r"Unexpected key\(s\) in state_dict: .*\"layers.1\"")
     refuses({"norm.weight": torch.ones(3)}, "size mismatch for norm.weight", strict=False)
+    with pytest.raises(TypeError, match="Expected tensors to be dict-like, got <class 'list'>"):
+        packed.load(model, [("words.weight", words)])
     result = packed.load(model, {"words.weight": words, "other": words}, strict=False)
     assert result.unexpected_keys == ["other"] and "words.weight" not in result.missing_keys
+    # Packed embeddings have no float64, and the root's own parameter is in no layer within it.
+    model = Words().double()
+    model.own = nn.Parameter(torch.ones(6, 64))
+    refuses({"words.weight": words}, r"it is in Embedding with dtype torch\.float64$")
+    refuses({"own": words}, "own is packed as Q4_0, .* it is in Words$")
 
 
-def test_a_language_model(tmp_path):
+def test_load_takes_the_versions_of_a_state_dict():
+    model = nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32)).to("webgpu")
+    weight, _ = matrix("Q4_0", 32, 64)
+    state = model.state_dict()
+    del state["1.num_batches_tracked"]  # which only the first version has not
+    state["0.weight"] = weight
+    with pytest.raises(RuntimeError, match=r"Missing key.*\"1.num_batches_tracked\""):
+        packed.load(model, state)
+    assert packed.load(model, state, strict=False).missing_keys == ["1.num_batches_tracked"]
+    assert not any(packed.load(model, dict(state)))  # of no version: as without the counter
+
+
+def test_load_of_a_layer_with_several_names():
+    def tied():
+        first = nn.Linear(64, 64, bias=False)
+        return nn.Sequential(first, nn.Linear(64, 64, bias=False), first).to("webgpu")
+
+    shared, values = matrix("Q4_0", 64, 64)
+    middle, middle_values = matrix("Q8_0", 64, 64)
+    x = torch.randn(3, 64)
+    expected = x.double() @ values.t() @ middle_values.t() @ values.t()
+    model = tied()
+    assert not any(packed.load(model, {"0.weight": shared, "1.weight": middle, "2.weight": shared}))
+    assert model[0] is model[2] and model[0].weight is shared.data
+    close(model(x.webgpu()), expected, torch.float32)
+    # One of the names, as with load_state_dict.
+    for name, other in (("0", "2"), ("2", "0")):
+        model = tied()
+        result = packed.load(model, {f"{name}.weight": shared, "1.weight": middle}, strict=False)
+        assert result.missing_keys == [f"{other}.weight"] and not result.unexpected_keys
+        assert model[0] is model[2] and type(model[0]) is packed.Linear
+        close(model(x.webgpu()), expected, torch.float32)
+    # Unlike tensors: the last of the model is taken, and no bytes of the first are changed.
+    other, _ = matrix("Q4_0", 64, 64)
+    before = other.data.clone()
+    for names in (("0", "2"), ("2", "0")):
+        model = tied()
+        given = {"0": other, "2": shared}
+        packed.load(
+            model, {"1.weight": middle, **{f"{name}.weight": given[name] for name in names}}
+        )
+        close(model(x.webgpu()), expected, torch.float32)
+        assert torch.equal(other.data, before)
+    model = tied()
+    with pytest.raises(RuntimeError, match=r"2\.weight is plain, and packed by another name"):
+        packed.load(model, {"0.weight": shared, "2.weight": torch.ones(64, 64)}, strict=False)
+    assert type(model[0]) is nn.Linear
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+def test_a_language_model(tmp_path, tied):
     """From a file of a small LLaMA, as its programs quantize and name its tensors."""
     transformers = pytest.importorskip("transformers")
     heads, groups, layers = 4, 2, 2
@@ -356,6 +419,7 @@ def test_a_language_model(tmp_path):
         bos_token_id=None,
         eos_token_id=None,
         pad_token_id=0,
+        tie_word_embeddings=tied,
     )
     reference = transformers.LlamaForCausalLM(config).eval()
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, layers)
@@ -388,6 +452,9 @@ def test_a_language_model(tmp_path):
     state = {}
     for name, value in reference.state_dict().items():
         layer = name.split(".")[-2]
+        if tied and layer == "lm_head":  # such files have the embedding only
+            state[name] = state["model.embed_tokens.weight"]
+            continue
         if value.dim() == 1:
             value = 1 + 0.1 * torch.randn_like(value)
             writer.add_tensor(in_file[name], value.numpy())
@@ -404,20 +471,25 @@ def test_a_language_model(tmp_path):
     writer.close()
     reference.load_state_dict(state)
 
+    # What the module's documentation says.
     tensors = packed.read(path)
+    tensors.setdefault("output.weight", tensors["token_embd.weight"])
+    for number in range(layers):
+        for letter, count in (("q", heads), ("k", groups)):
+            name = f"blk.{number}.attn_{letter}.weight"
+            rows = torch.arange(tensors[name].rows)
+            order = rows.reshape(count, -1, 2).transpose(1, 2).flatten()
+            assert torch.equal(order, pairs(f"{letter}_proj", len(rows)).argsort())
+            tensors[name] = tensors[name].select_rows(order)
     model = transformers.LlamaForCausalLM(config).eval()
-    loaded = {}
-    for name, other in in_file.items():
-        loaded[name] = tensors[other]
-        layer = name.split(".")[-2]
-        if layer in ("q_proj", "k_proj"):
-            order = pairs(layer, tensors[other].rows)
-            loaded[name] = tensors[other].select_rows(order.argsort())
-    packed.load(model, loaded)
+    packed.load(model, {name: tensors[other] for name, other in in_file.items()})
     model = model.to("webgpu")
     replaced = [layer for layer in model.modules() if isinstance(layer, packed.Linear)]
     assert len(replaced) == 7 * layers + 1
-    assert type(model.get_input_embeddings()) is packed.Embedding
+    embedding = model.get_input_embeddings()
+    assert type(embedding) is packed.Embedding
+    shares = embedding.weight.data_ptr() == model.lm_head.weight.data_ptr()
+    assert shares == tied
     assert {layer.kind for layer in replaced} == set(KINDS)
 
     prompt = torch.tensor([[5, 17, 80, 3, 3, 41, 9], [60, 2, 2, 95, 11, 0, 33]])
@@ -430,7 +502,7 @@ def test_a_language_model(tmp_path):
     expected = reference.generate(prompt, attention_mask=mask, **settings)
     actual = model.generate(prompt.webgpu(), attention_mask=mask.webgpu(), **settings)
     assert actual.tolist() == expected.tolist()
-    assert len(set(expected[0, 7:].tolist())) > 2
+    assert tied or len(set(expected[0, 7:].tolist())) > 2  # tied, it repeats one
 
 
 def test_refusals():
@@ -445,6 +517,15 @@ def test_refusals():
     with pytest.raises(ValueError, match="are 108 bytes of Q4_0, got 72"):
         packed.pack(torch.from_numpy(data), "Q4_0", 3, 64)
     weight = packed.pack(torch.from_numpy(data).webgpu(), "Q4_0", 2, 64)
+    for sizes, message in (
+        (("Q9", 2, 64), "GGUF type Q9 has no kernels"),
+        (("Q4_0", 3, 64), "3 rows of 64 weights are 108 bytes of Q4_0, got 72"),
+        (("Q4_0", 2, 65), "no whole Q4_0 blocks"),
+    ):
+        with pytest.raises((NotImplementedError, ValueError), match=message):
+            packed.PackedTensor(weight.data, *sizes)
+    with pytest.raises(ValueError, match=r"one dimension, got sizes \[2, 36\]"):
+        packed.PackedTensor(weight.data.reshape(2, 36), "Q4_0", 2, 64)
     layer = packed.Linear(weight)
     with pytest.raises(RuntimeError, match="but weight has 72"):
         layer(torch.randn(1, 128).webgpu())
