@@ -102,6 +102,16 @@ def test_refusals():
         quantization.quantize_(
             nn.Sequential(nn.Linear(256, 128)).bfloat16().to("webgpu"), float8_products(blocks)
         )
+    # What is no matrix, before the model is changed: a forward would ask for a package for CUDA.
+    for layer in (nn.Conv1d(16, 32, 3), nn.Conv2d(16, 32, 3)):
+        model = nn.Sequential(layer.bfloat16()).to("webgpu")
+        with pytest.raises(NotImplementedError, match=r"matrices, got sizes \[32, 16, 3"):
+            quantization.quantize_(
+                model,
+                float8_products(quantization.PerTensor()),
+                filter_fn=lambda module, name: name == "0",
+            )
+        assert type(model[0].weight.data) is torch.Tensor
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU of CUDA may have these products")

@@ -104,25 +104,31 @@ def adapt_int4_tile_packed(module: types.ModuleType) -> None:
 def adapt_quant_api(module: types.ModuleType) -> None:
     """`Float8DynamicActivationFloat8WeightConfig` takes weights on the device.
 
-    Its check of the hardware, which knows CUDA and XPU, is not told of which device the weight is.
+    Its check of the hardware, which knows CUDA and XPU, is not told which weight it is for.
     """
     kinds = (module.PerRow, module.PerTensor)
-    on_webgpu = ContextVar("on_webgpu", default=False)
+    weights: ContextVar[torch.Tensor | None] = ContextVar("weights", default=None)
 
     def make_quantize(quantize: Any) -> Any:
         def quantize_tensor(weight: torch.Tensor, config: Any) -> Any:
-            token = on_webgpu.set(weight.device.type == "webgpu")
+            token = weights.set(weight)
             try:
                 return quantize(weight, config)
             finally:
-                on_webgpu.reset(token)
+                weights.reset(token)
 
         return quantize_tensor
 
     def make_check(check: Any) -> Any:
         def check_support(granularities: Any) -> None:
-            if not on_webgpu.get():
+            weight = weights.get()
+            if weight is None or weight.device.type != "webgpu":
                 check(granularities)
+            elif weight.dim() != 2:
+                # The library's convolutions and batches of products have kernels for CUDA only.
+                raise NotImplementedError(
+                    f"webgpu: float8 weights are matrices, got sizes {list(weight.shape)}"
+                )
             elif not any(all(isinstance(g, kind) for g in granularities) for kind in kinds):
                 raise NotImplementedError(
                     f"webgpu: float8 matrices have scales per tensor or per row, got "
