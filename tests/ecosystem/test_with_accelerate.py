@@ -273,6 +273,15 @@ def test_a_notebook_says_the_device(enable, capsys, monkeypatch):
     monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cpu")
     assert launch() == "Launching training on CPU.\n"
     assert [device.type for device in devices] == ["webgpu", "cpu"]
+    # What another version may print there: all that `print` takes.
+    alone = "Launching training on CPU."
+    for values, options in (((), {}), ((["list"],), {}), ((alone, 2), {"sep": "-", "flush": True})):
+        accelerate.launchers.print(*values, **options)
+        written = capsys.readouterr().out
+        print(*values, **options)
+        assert written == capsys.readouterr().out
+    accelerate.launchers.print(alone, end="", file=sys.stderr)
+    assert capsys.readouterr().err == alone
     monkeypatch.delenv("ACCELERATE_TORCH_DEVICE")
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     assert launch() == "Launching training on CPU.\n"

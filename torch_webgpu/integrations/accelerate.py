@@ -149,30 +149,36 @@ def adapt_launch(launch: types.ModuleType) -> None:
 
 
 def adapt_launchers(launchers: types.ModuleType) -> None:
-    """`notebook_launcher` says which device it launches on, where it would say CPU or CUDA.
+    """`notebook_launcher` says that it launches on webgpu, where it would say CPU.
 
-    It prints in the middle of its work, so its module gets a `print` of its own.
+    For several processes it says how many there are, where it would say CUDA: the device is not
+    known yet. It prints in the middle of its work, so its module gets a `print` of its own.
     """
     alone = {"Launching training on CPU.", "Launching training on one CPU."}
     if not alone.issubset(launchers.notebook_launcher.__code__.co_consts):
         raise LookupError(f"notebook_launcher does not print {sorted(alone)}")
 
-    def say(text: str) -> None:
+    def say(*values: Any, **options: Any) -> None:
+        if len(values) == 1 and isinstance(values[0], str):
+            values = (renamed(values[0]),)
+        print(*values, **options)
+
+    def renamed(text: str) -> str:
         from accelerate.utils import is_cuda_available
 
         if text in alone and launches_on_webgpu():
-            text = "Launching training on one WebGPU device."
-        elif re.fullmatch(r"Launching training on \d+ CUDAs\.", text) and not is_cuda_available():
+            return "Launching training on one WebGPU device."
+        if re.fullmatch(r"Launching training on \d+ CUDAs\.", text) and not is_cuda_available():
             # Each process chooses its device. Asking here would load the drivers, and a child that
             # is forked after that cannot use them.
-            text = text.replace(" on ", " in ").replace(" CUDAs", " processes")
-        print(text)
+            return text.replace(" on ", " in ").replace(" CUDAs", " processes")
+        return text
 
     launchers.print = say  # type: ignore[attr-defined]
 
 
 def launches_on_webgpu() -> bool:
-    """Whether a function takes webgpu that is called with what the environment says now."""
+    """Whether a function called now, with this environment, would get webgpu from Accelerate."""
     from accelerate.utils import parse_flag_from_env
 
     # As in Accelerate, a named device comes before the flag.
