@@ -799,9 +799,15 @@ def checkpoints_are_saved_beside():
     from torch.distributed import checkpoint
     from torch.distributed.checkpoint.staging import DefaultStager
     from torch.distributed.checkpoint.state_dict import get_state_dict
+    from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
     from torch.distributed.fsdp import fully_shard
 
-    for name, stager in (("copied by the call", None), ("copied beside", DefaultStager())):
+    thread, process = AsyncCheckpointerType.THREAD, AsyncCheckpointerType.PROCESS
+    for name, stager, kind in (
+        ("copied by the call", None, thread),
+        ("copied beside", DefaultStager(), thread),
+        ("saved by a process", None, process),
+    ):
         model = network().to("webgpu")
         fully_shard(model)
         optimizer = torch.optim.Adam(model.parameters())
@@ -819,6 +825,7 @@ def checkpoints_are_saved_beside():
             {"model": of_model, "optimizer": of_optimizer, "plain": on_device},
             checkpoint_id=directory,
             async_stager=stager,
+            async_checkpointer_type=kind,
         )
         if stager is not None:
             saved.staging_completion.result()
