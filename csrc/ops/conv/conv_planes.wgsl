@@ -1,7 +1,7 @@
 // conv_few.wgsl for one row of A, with a stride and a dilation of 1 along the width: depthwise convolutions and their gradients
-// of the input whose channels lie apart. A line of C has at least four positions. An invocation computes four neighbours along the width in one, two or four neighbouring lines. It
-// walks over the lines of B that these meet, and loads what they meet of a line once for all. The filters are staged in
-// workgroup memory, for some channels at a time.
+// of the input whose channels lie apart. A line of C has at least four positions. An invocation computes four neighbours along
+// the width in one, two or four neighbouring lines. It walks over the lines of B that these meet, and loads what they meet of a
+// line once for all. The filters are staged in workgroup memory, for some channels at a time.
 //
 // @operand c: words {f32, f16, bf16, bits128} // bits128: of float32, where groups of four are aligned and end at the edge
 // @operand a: in float

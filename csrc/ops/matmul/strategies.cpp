@@ -1197,16 +1197,24 @@ struct Groups {
   int64_t columns;
 };
 
-Groups in_groups(const Convolution::Few& few, int64_t high, int64_t wide) {
+// Of a plane.
+int64_t count_groups(const Convolution::Few& few, int64_t high, int64_t wide) {
   const int64_t width = few.row[0];
-  const int64_t height = few.plane[0] / width;
+  return ceil_div(few.plane[0] / width, high) * ceil_div(width, wide);
+}
+
+// Of all planes of all images.
+int64_t count_all_groups(const Convolution::Few& few, int64_t high, int64_t wide) {
+  return few.columns / int64_t{few.plane[0]} * count_groups(few, high, wide);
+}
+
+Groups in_groups(const Convolution::Few& few, int64_t high, int64_t wide) {
+  const int64_t plane = count_groups(few, high, wide);
   const int64_t depth = few.volume[0] / few.plane[0];
-  const int64_t across = ceil_div(width, wide);
-  const int64_t plane = ceil_div(height, high) * across;
   return {.volume = divisor_words(u32(depth * plane)),
           .plane = divisor_words(u32(plane)),
-          .row = divisor_words(u32(across)),
-          .columns = few.columns / int64_t{few.volume[0]} * depth * plane};
+          .row = divisor_words(u32(ceil_div<int64_t>(few.row[0], wide))),
+          .columns = count_all_groups(few, high, wide)};
 }
 
 // Lines that an invocation of conv_planes.wgsl computes: 1, 2 or 4, as many as leave enough
@@ -1215,7 +1223,7 @@ int64_t lines_of_planes(const Gemm& g, const ShaderTarget& target) {
   const auto& conv = g.conv->params;
   const auto& few = g.conv->few;
   const auto workgroups = [&](int64_t high) {
-    return ceil_div(in_groups(few, high, fours::kGroup).columns, kInvocations) * g.batch;
+    return ceil_div(count_all_groups(few, high, fours::kGroup), kInvocations) * g.batch;
   };
   if (rows(g) != 1 || groups(g) != 1 || conv.stride[2] != 1 || conv.dilation[2] != 1 ||
       few.sizes[2] < fours::kGroup || workgroups(1) < target.workgroups_to_fill / 16) {
@@ -1334,7 +1342,8 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   launch.form(static_cast<kernel::Form>(conv.form)).strided(conv.strided);
   launch.single(rows(g) == 1).two(count >= 2).four(count == 4);
   launch.alone(!is_input(g) && is_software(target));
-  auto p = params_of<kernel::Params>(dispatch, in_groups(conv.few, 1, 1), kInvocations);
+  const Groups each{conv.few.volume, conv.few.plane, conv.few.row, conv.few.columns};
+  auto p = params_of<kernel::Params>(dispatch, each, kInvocations);
   p.taps = conv.few.taps;
   run<kernel::Regions>(launch, p, dispatch);
 }
