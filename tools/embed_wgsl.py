@@ -1,4 +1,4 @@
-"""Writes one C++ file that holds the text of every .wgsl file under some folders.
+"""Writes one C++ file that holds the text of every .wgsl file under a folder.
 
 The interface is csrc/runtime/wgsl_sources.h.
 """
@@ -46,12 +46,8 @@ def name_of(path: pathlib.Path) -> str:
     return f"lib/{path.stem}" if path.parent.name == "lib" else path.stem
 
 
-def render(roots: list[pathlib.Path]) -> str:
-    shaders = {
-        name_of(path): path.read_text(encoding="utf-8")
-        for root in roots
-        for path in root.rglob("*.wgsl")
-    }
+def render(root: pathlib.Path) -> str:
+    shaders = {name_of(path): path.read_text(encoding="utf-8") for path in root.rglob("*.wgsl")}
     # The lookup is a binary search, so the order is that of std::string_view: by bytes.
     names = sorted(shaders, key=str.encode)
     rows = "".join(f'    {{"{name}",\n{string_literal(shaders[name])}}},\n' for name in names)
@@ -61,10 +57,10 @@ def render(roots: list[pathlib.Path]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--roots", type=pathlib.Path, nargs="+", required=True)
+    parser.add_argument("--root", type=pathlib.Path, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args()
-    text = render(args.roots)
+    text = render(args.root)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     if not args.out.exists() or args.out.read_text(encoding="utf-8") != text:
         args.out.write_text(text, encoding="utf-8")

@@ -13,7 +13,6 @@
 #include "ops/pointwise/pointwise_source.h"
 #include "ops/reduce/reduce_table.h"
 #include "python/targets.h"
-#include "runtime/wgsl_sources.h"
 #include "wgsl/assemble.h"
 #include "wgsl/kernel_source.h"
 #include "wgsl/wgsl_library.h"
@@ -262,19 +261,9 @@ void add_windows(DType dtype, const ShaderTarget& target, Sources& out) {
   }
 }
 
-// The kernel files that are shaders as they stand.
-void add_files(Sources& out) {
-  for (const WgslSource& file : all_wgsl()) {
-    if (file.text.find("// @operands\n") != std::string_view::npos) {
-      out.emplace_back(std::string(file.name) + ".wgsl", file.text);
-    }
-  }
-}
-
 Sources shader_sources(const std::string& base, const TargetChanges& changes) {
   const ShaderTarget target = python_target(base, changes);
   Sources out;
-  add_files(out);
   PointwiseSources pointwise(out);
   for (uint16_t op = 0; op < static_cast<uint16_t>(PointwiseOp::kCount); ++op) {
     pointwise.add_row(static_cast<PointwiseOp>(op));

@@ -1,4 +1,4 @@
-// The text of the WGSL library and of the kernels, embedded at build time by tools/embed_wgsl.py.
+// The text of the WGSL library, embedded at build time by tools/embed_wgsl.py.
 #pragma once
 
 #include <span>

@@ -13,6 +13,7 @@ sys.path.insert(0, str(TOOLS))
 from contract import emit  # noqa: E402
 from contract.model import ContractError  # noqa: E402
 from contract.parse import declarations, parse  # noqa: E402
+from contract.repeat import expand  # noqa: E402
 
 KERNEL = """\
 // Doubles.
@@ -352,3 +353,67 @@ def test_the_grid_is_a_formula(read, grid, cpp):
     unit, count = grid.split(" ", 1)
     facts = json.loads(emit.contracts([kernel]))[kernel.name]
     assert (facts["grid_unit"], facts["grid_count"]) == (unit, count)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "@repeat(i, 3) var s$i = f($i, 4u * $i);",
+            "var s0 = f(0, 4u * 0);\nvar s1 = f(1, 4u * 1);\nvar s2 = f(2, 4u * 2);",
+        ),
+        ("  @repeat(i, 1..3) a[$i] = 0;", "  a[1] = 0;\n  a[2] = 0;"),
+        ("@repeat(i, 2) @repeat(j, 2) s$i$j();", "s00();\ns01();\ns10();\ns11();"),
+        ("@repeat(i, 2) @if(wide) f($i);\nrest", "@if(wide) f(0);\n@if(wide) f(1);\nrest"),
+        (
+            "  @repeat(i, 2) {\n    let a$i = 1;\n    @repeat(j, 1..3) b(a$i, $j); // of both\n  }",
+            "  let a0 = 1;\n  b(a0, 1);\n  b(a0, 2); // of both\n"
+            "  let a1 = 1;\n  b(a1, 1);\n  b(a1, 2); // of both",
+        ),
+        (
+            "@repeat(i, 2) for (var k = 0u; k < 4u; k++) {\n  f(k, $i);\n}",
+            "for (var k = 0u; k < 4u; k++) {\n  f(k, 0);\n}\n"
+            "for (var k = 0u; k < 4u; k++) {\n  f(k, 1);\n}",
+        ),
+        (
+            "// @repeat(i, 2) in a remark, as is $i\nf();",
+            "// @repeat(i, 2) in a remark, as is $i\nf();",
+        ),
+    ],
+)
+def test_repetitions(text, expected):
+    assert expand(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("@if(wide) @repeat(i, 2) f($i);", "a condition stands behind it"),
+        ("@else @repeat(i, 2) f($i);", "a condition stands behind it"),
+        ("@repeat(i, 2) f();", r"nothing in it depends on \$i"),
+        ("@repeat(i, 2..2) f($i);", "from 2 up to 2"),
+        ("@repeat(i, 2) f($i, $j);", r"\$j: a repetition is"),
+        ("@repeat(row, 2) f($row);", "a repetition is"),
+        ("@repeat(i, n) f($i);", "a repetition is"),
+        ("@repeat(i, 2) f($i)", "has no end"),
+        ("fn g() {\n  @repeat(i, 2) f($i)\n}", "has no end"),
+    ],
+)
+def test_repetitions_that_are_refused(text, why):
+    with pytest.raises(ContractError, match=why):
+        expand(text)
+
+
+def test_a_repetition_in_a_kernel_and_in_what_it_imports(read, tmp_path):
+    (tmp_path / "family").mkdir()
+    (tmp_path / "family" / "shared.wgsl").write_text(
+        "fn sums() {\n  @repeat(i, 2) var s$i = 0u;\n}\n"
+    )
+    text = KERNEL.replace("struct Params", "import package::family::shared::{sums};\nstruct Params")
+    kernel = read(
+        text.replace("let a =", "@repeat(i, 2) let a$i =").replace("@if(has_w && !plain) ", "")
+    )
+    assert "  let a0 = 1u;\n  let a1 = 1u;" in kernel.text
+    assert "  var s0 = 0u;\n  var s1 = 0u;" in kernel.text
+    with pytest.raises(ContractError, match=r"other\.wgsl: \$x: a repetition is"):
+        read(KERNEL.replace("1u", "$x"), "other")

@@ -22,6 +22,7 @@ from contract.model import (
     Kernel,
     Operand,
 )
+from contract.repeat import expand
 
 DIRECTIVE = re.compile(r"^// @(\w+)\s*(.*)$")
 # A line that was meant to be one.
@@ -110,7 +111,7 @@ class _Parser:
         self.inherited: set[Path] = set()
         family = path.parent.relative_to(root).as_posix()
         self.kernel = Kernel(name=path.stem, family=family, doc="")
-        text = path.read_text(encoding="utf-8")
+        text = self._read(path)
         self._directives(text)
         text = self._imports(text)
         self._params(text)
@@ -119,6 +120,14 @@ class _Parser:
         self._conditions(text)
         self._check_operands()
         self._check_names(text)
+
+    @staticmethod
+    def _read(path: Path) -> str:
+        """The text of a file, whose repetitions are written out."""
+        try:
+            return expand(path.read_text(encoding="utf-8"))
+        except ContractError as error:
+            raise ContractError(f"{path}: {error}") from error
 
     def fail(self, why: str) -> None:
         where = f"{self.path}:{self.line}" if self.line else str(self.path)
@@ -313,7 +322,7 @@ class _Parser:
                 out.append(line)
                 continue
             source, wanted = self._imported(line)
-            known = declarations(source.read_text(encoding="utf-8"))
+            known = declarations(self._read(source))
             for name in wanted:
                 if name not in known:
                     self.fail(f"{source.name} declares no {name}")

@@ -104,10 +104,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let row = t / lanes;
   let column = t % lanes;
 
-  var s00 = mat4x4<f32>();
-  var s01 = mat4x4<f32>();
-  var s10 = mat4x4<f32>();
-  var s11 = mat4x4<f32>();
+  @repeat(i, 2) @repeat(j, 2) var s$i$j = mat4x4<f32>();
   let begin = select(0u, first_key, causal);
   for (var n = 0u; n < p.group; n++) {
     let head = first_head + n;
@@ -142,10 +139,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
         let x1 = row_part[k * row_groups + height + row];
         let y0 = column_part[k * dim_groups + column];
         let y1 = column_part[k * dim_groups + lanes + column];
-        s00 = outer_add(x0, y0, s00);
-        s01 = outer_add(x0, y1, s01);
-        s10 = outer_add(x1, y0, s10);
-        s11 = outer_add(x1, y1, s11);
+        @repeat(i, 2) @repeat(j, 2) s$i$j = outer_add(x$i, y$j, s$i$j);
       }
     }
   }

@@ -266,43 +266,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let v = matrix_v(batch, head / p.group);
   @if(dropped) let draws = draws_of(load_seed(p.seed_at), load_offset(p.offset_at));
 
-  stage_rows(q, q_factor, first_row + subgroup * 32u, 0u, subgroup, lane);
-  let q00 = row_matrix(subgroup, 0u);
-  let q01 = row_matrix(subgroup, 16u);
-  let q02 = row_matrix(subgroup, 32u);
-  let q03 = row_matrix(subgroup, 48u);
-  stage_rows(q, q_factor, first_row + subgroup * 32u + 16u, 0u, subgroup, lane);
-  let q10 = row_matrix(subgroup, 0u);
-  let q11 = row_matrix(subgroup, 16u);
-  let q12 = row_matrix(subgroup, 32u);
-  let q13 = row_matrix(subgroup, 48u);
-  @if(wide) stage_rows(q, q_factor, first_row + subgroup * 32u, 64u, subgroup, lane);
-  @if(wide) let q04 = row_matrix(subgroup, 0u);
-  @if(wide) let q05 = row_matrix(subgroup, 16u);
-  @if(wide) let q06 = row_matrix(subgroup, 32u);
-  @if(wide) let q07 = row_matrix(subgroup, 48u);
-  @if(wide) stage_rows(q, q_factor, first_row + subgroup * 32u + 16u, 64u, subgroup, lane);
-  @if(wide) let q14 = row_matrix(subgroup, 0u);
-  @if(wide) let q15 = row_matrix(subgroup, 16u);
-  @if(wide) let q16 = row_matrix(subgroup, 32u);
-  @if(wide) let q17 = row_matrix(subgroup, 48u);
+  @repeat(i, 2) {
+    stage_rows(q, q_factor, first_row + subgroup * 32u + 16u * $i, 0u, subgroup, lane);
+    @repeat(j, 4) let q$i$j = row_matrix(subgroup, 16u * $j);
+  }
+  @repeat(i, 2) {
+    @if(wide) stage_rows(q, q_factor, first_row + subgroup * 32u + 16u * $i, 64u, subgroup, lane);
+    @repeat(j, 4..8) @if(wide) let q$i$j = row_matrix(subgroup, 16u * $j - 64u);
+  }
 
-  var r00 = Sum();
-  var r01 = Sum();
-  var r02 = Sum();
-  var r03 = Sum();
-  var r10 = Sum();
-  var r11 = Sum();
-  var r12 = Sum();
-  var r13 = Sum();
-  @if(wide) var r04 = Sum();
-  @if(wide) var r05 = Sum();
-  @if(wide) var r06 = Sum();
-  @if(wide) var r07 = Sum();
-  @if(wide) var r14 = Sum();
-  @if(wide) var r15 = Sum();
-  @if(wide) var r16 = Sum();
-  @if(wide) var r17 = Sum();
+  @repeat(i, 2) @repeat(j, 4) var r$i$j = Sum();
+  @repeat(i, 2) @repeat(j, 4..8) @if(wide) var r$i$j = Sum();
   var maximum = lowest;
   var sum = 0.0;
   if (t == 0u) {
@@ -311,22 +285,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let limit = keys_seen(query);
   let end = select(p.keys, min(p.keys, first_row + rows), causal);
   for (var walk = first_walk; walk <= last_walk; walk++) {
-    r00 = Sum();
-    r01 = Sum();
-    r02 = Sum();
-    r03 = Sum();
-    r10 = Sum();
-    r11 = Sum();
-    r12 = Sum();
-    r13 = Sum();
-    @if(wide) r04 = Sum();
-    @if(wide) r05 = Sum();
-    @if(wide) r06 = Sum();
-    @if(wide) r07 = Sum();
-    @if(wide) r14 = Sum();
-    @if(wide) r15 = Sum();
-    @if(wide) r16 = Sum();
-    @if(wide) r17 = Sum();
+    @repeat(i, 2) @repeat(j, 4) r$i$j = Sum();
+    @repeat(i, 2) @repeat(j, 4..8) @if(wide) r$i$j = Sum();
     maximum = select(maximum, lowest, walk == find_maxima);
     sum = 0.0;
     let begin = walk_from(batch, head, first_row, 0u, end);
@@ -352,31 +312,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       @else let after = keys_at(at + 2u * columns, end);
       var s0 = Sum();
       var s1 = Sum();
-      let k0 = key_matrix(0u);
-      s0 = subgroupMatrixMultiplyAccumulate(k0, q00, s0);
-      s1 = subgroupMatrixMultiplyAccumulate(k0, q10, s1);
-      let k1 = key_matrix(16u);
-      s0 = subgroupMatrixMultiplyAccumulate(k1, q01, s0);
-      s1 = subgroupMatrixMultiplyAccumulate(k1, q11, s1);
-      let k2 = key_matrix(32u);
-      s0 = subgroupMatrixMultiplyAccumulate(k2, q02, s0);
-      s1 = subgroupMatrixMultiplyAccumulate(k2, q12, s1);
-      let k3 = key_matrix(48u);
-      s0 = subgroupMatrixMultiplyAccumulate(k3, q03, s0);
-      s1 = subgroupMatrixMultiplyAccumulate(k3, q13, s1);
+      @repeat(i, 4) {
+        let k$i = key_matrix(16u * $i);
+        s0 = subgroupMatrixMultiplyAccumulate(k$i, q0$i, s0);
+        s1 = subgroupMatrixMultiplyAccumulate(k$i, q1$i, s1);
+      }
       @if(wide) {
-        let k4 = key_matrix(64u);
-        s0 = subgroupMatrixMultiplyAccumulate(k4, q04, s0);
-        s1 = subgroupMatrixMultiplyAccumulate(k4, q14, s1);
-        let k5 = key_matrix(80u);
-        s0 = subgroupMatrixMultiplyAccumulate(k5, q05, s0);
-        s1 = subgroupMatrixMultiplyAccumulate(k5, q15, s1);
-        let k6 = key_matrix(96u);
-        s0 = subgroupMatrixMultiplyAccumulate(k6, q06, s0);
-        s1 = subgroupMatrixMultiplyAccumulate(k6, q16, s1);
-        let k7 = key_matrix(112u);
-        s0 = subgroupMatrixMultiplyAccumulate(k7, q07, s0);
-        s1 = subgroupMatrixMultiplyAccumulate(k7, q17, s1);
+        @repeat(i, 4..8) {
+          let k$i = key_matrix(16u * $i);
+          s0 = subgroupMatrixMultiplyAccumulate(k$i, q0$i, s0);
+          s1 = subgroupMatrixMultiplyAccumulate(k$i, q1$i, s1);
+        }
       }
       subgroupMatrixStore<row_major>(&products, subgroup * 8u, s0, product_pitch);
       subgroupMatrixStore<row_major>(&products, subgroup * 8u + 4u, s1, product_pitch);
@@ -387,23 +333,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       next_keys = step_group(k, after, t);
       @if(wide) more_keys = step_group(k, after, t + threads);
       let masked = is_masked(first_row, rows, first, columns);
-      let x0 = products_of(0u, t, 0u);
-      let x1 = products_of(0u, t, 4u);
-      let x2 = products_of(0u, t, 8u);
-      let x3 = products_of(0u, t, 12u);
-      let keys0 = four_from(first);
-      let keys1 = four_from(first + 4u);
-      let keys2 = four_from(first + 8u);
-      let keys3 = four_from(first + 12u);
-      let l0 = levels_of(x0, batch, head, query, keys0);
-      let l1 = levels_of(x1, batch, head, query, keys1);
-      let l2 = levels_of(x2, batch, head, query, keys2);
-      let l3 = levels_of(x3, batch, head, query, keys3);
+      @repeat(i, 4) let x$i = products_of(0u, t, 4u * $i);
+      @repeat(i, 4) let keys$i = four_from(first + 4u * $i);
+      @repeat(i, 4) let l$i = levels_of(x$i, batch, head, query, keys$i);
       if (walk == find_maxima || maximum == lowest) {
         var most = largest(maximum, l0, keys0 < vec4<u32>(limit));
-        most = largest(most, l1, keys1 < vec4<u32>(limit));
-        most = largest(most, l2, keys2 < vec4<u32>(limit));
-        most = largest(most, l3, keys3 < vec4<u32>(limit));
+        @repeat(i, 1..4) most = largest(most, l$i, keys$i < vec4<u32>(limit));
         // A sum above 0 while the maximum is the lowest number: a bias set scores to it, and they have weights of 1. Now
         // a larger score came, so these weights are wrong. An infinite sum makes the workgroup walk again.
         sum = select(sum, inf_f(), sum > 0.0 && most > maximum);
@@ -422,24 +357,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
         @if(wide) more_values = step_group(v, next, t + threads);
         let top = rising(vec4<f32>(maximum)).x;
         let shift = shift_of_weights(top);
-        var w0 = weights_at(l0, top, shift);
-        var w1 = weights_at(l1, top, shift);
-        var w2 = weights_at(l2, top, shift);
-        var w3 = weights_at(l3, top, shift);
+        @repeat(i, 4) var w$i = weights_at(l$i, top, shift);
         if (masked) {
-          w0 = select(vec4<f32>(), w0, keys0 < vec4<u32>(limit));
-          w1 = select(vec4<f32>(), w1, keys1 < vec4<u32>(limit));
-          w2 = select(vec4<f32>(), w2, keys2 < vec4<u32>(limit));
-          w3 = select(vec4<f32>(), w3, keys3 < vec4<u32>(limit));
+          @repeat(i, 4) w$i = select(vec4<f32>(), w$i, keys$i < vec4<u32>(limit));
         }
         let w = (w0 + w1) + (w2 + w3);
         sum += (w.x + w.y) + (w.z + w.w);
         @if(dropped) {
           // Kept weights are multiplied by p.kept at the end, in float32. Here the product could exceed float16.
-          w0 = select(vec4<f32>(), w0, factors_of(draws, batch, head, query, first) > vec4<f32>());
-          w1 = select(vec4<f32>(), w1, factors_of(draws, batch, head, query, first + 4u) > vec4<f32>());
-          w2 = select(vec4<f32>(), w2, factors_of(draws, batch, head, query, first + 8u) > vec4<f32>());
-          w3 = select(vec4<f32>(), w3, factors_of(draws, batch, head, query, first + 12u) > vec4<f32>());
+          @repeat(i, 4) w$i = select(vec4<f32>(), w$i, factors_of(draws, batch, head, query, first + 4u * $i) > vec4<f32>());
         }
         @if(!wide) workgroupBarrier();
         keep_weights(t, 0u, w0, w1);
@@ -448,31 +374,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
 
         let w_0 = weight_matrix(subgroup * 32u);
         let w_1 = weight_matrix(subgroup * 32u + 16u);
-        let v0 = value_matrix(0u);
-        r00 = subgroupMatrixMultiplyAccumulate(w_0, v0, r00);
-        r10 = subgroupMatrixMultiplyAccumulate(w_1, v0, r10);
-        let v1 = value_matrix(16u);
-        r01 = subgroupMatrixMultiplyAccumulate(w_0, v1, r01);
-        r11 = subgroupMatrixMultiplyAccumulate(w_1, v1, r11);
-        let v2 = value_matrix(32u);
-        r02 = subgroupMatrixMultiplyAccumulate(w_0, v2, r02);
-        r12 = subgroupMatrixMultiplyAccumulate(w_1, v2, r12);
-        let v3 = value_matrix(48u);
-        r03 = subgroupMatrixMultiplyAccumulate(w_0, v3, r03);
-        r13 = subgroupMatrixMultiplyAccumulate(w_1, v3, r13);
+        @repeat(i, 4) {
+          let v$i = value_matrix(16u * $i);
+          r0$i = subgroupMatrixMultiplyAccumulate(w_0, v$i, r0$i);
+          r1$i = subgroupMatrixMultiplyAccumulate(w_1, v$i, r1$i);
+        }
         @if(wide) {
-          let v4 = value_matrix(64u);
-          r04 = subgroupMatrixMultiplyAccumulate(w_0, v4, r04);
-          r14 = subgroupMatrixMultiplyAccumulate(w_1, v4, r14);
-          let v5 = value_matrix(80u);
-          r05 = subgroupMatrixMultiplyAccumulate(w_0, v5, r05);
-          r15 = subgroupMatrixMultiplyAccumulate(w_1, v5, r15);
-          let v6 = value_matrix(96u);
-          r06 = subgroupMatrixMultiplyAccumulate(w_0, v6, r06);
-          r16 = subgroupMatrixMultiplyAccumulate(w_1, v6, r16);
-          let v7 = value_matrix(112u);
-          r07 = subgroupMatrixMultiplyAccumulate(w_0, v7, r07);
-          r17 = subgroupMatrixMultiplyAccumulate(w_1, v7, r17);
+          @repeat(i, 4..8) {
+            let v$i = value_matrix(16u * $i);
+            r0$i = subgroupMatrixMultiplyAccumulate(w_0, v$i, r0$i);
+            r1$i = subgroupMatrixMultiplyAccumulate(w_1, v$i, r1$i);
+          }
         }
         @if(!wide) workgroupBarrier();
       }
@@ -515,22 +427,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   keep_inverse(t, inverse);
   let head_at = batch * p.out_strides.x + head * p.out_strides.y;
   let row = subgroup * 32u;
-  store_results(r00, head_at, first_row, row, 0u, subgroup, lane);
-  store_results(r01, head_at, first_row, row, 16u, subgroup, lane);
-  store_results(r02, head_at, first_row, row, 32u, subgroup, lane);
-  store_results(r03, head_at, first_row, row, 48u, subgroup, lane);
-  store_results(r10, head_at, first_row, row + 16u, 0u, subgroup, lane);
-  store_results(r11, head_at, first_row, row + 16u, 16u, subgroup, lane);
-  store_results(r12, head_at, first_row, row + 16u, 32u, subgroup, lane);
-  store_results(r13, head_at, first_row, row + 16u, 48u, subgroup, lane);
+  @repeat(i, 2) @repeat(j, 4) store_results(r$i$j, head_at, first_row, row + 16u * $i, 16u * $j, subgroup, lane);
   @if(wide) {
-    store_results(r04, head_at, first_row, row, 64u, subgroup, lane);
-    store_results(r05, head_at, first_row, row, 80u, subgroup, lane);
-    store_results(r06, head_at, first_row, row, 96u, subgroup, lane);
-    store_results(r07, head_at, first_row, row, 112u, subgroup, lane);
-    store_results(r14, head_at, first_row, row + 16u, 64u, subgroup, lane);
-    store_results(r15, head_at, first_row, row + 16u, 80u, subgroup, lane);
-    store_results(r16, head_at, first_row, row + 16u, 96u, subgroup, lane);
-    store_results(r17, head_at, first_row, row + 16u, 112u, subgroup, lane);
+    @repeat(i, 2) @repeat(j, 4..8) store_results(r$i$j, head_at, first_row, row + 16u * $i, 16u * $j, subgroup, lane);
   }
 }

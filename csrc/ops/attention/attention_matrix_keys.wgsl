@@ -146,42 +146,24 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let v = matrix_v(batch, key_head);
 
   stage_rows(k, k_factor, first_row + subgroup * rows_each, 0u, subgroup, lane);
-  let k00 = row_matrix(subgroup, 0u);
-  let k01 = row_matrix(subgroup, 16u);
-  let k02 = row_matrix(subgroup, 32u);
-  let k03 = row_matrix(subgroup, 48u);
+  @repeat(i, 4) let k0$i = row_matrix(subgroup, 16u * $i);
   @if(wide) stage_rows(k, k_factor, first_row + subgroup * rows_each, 64u, subgroup, lane);
   @if(wide) let k04 = row_matrix(subgroup, 0u);
   @if(wide) let k05 = row_matrix(subgroup, 16u);
   @if(wide) let k06 = row_matrix(subgroup, 32u);
   @if(wide) let k07 = row_matrix(subgroup, 48u);
   stage_rows(v, v_factor, first_row + subgroup * rows_each, 0u, subgroup, lane);
-  let v00 = row_matrix(subgroup, 0u);
-  let v01 = row_matrix(subgroup, 16u);
-  let v02 = row_matrix(subgroup, 32u);
-  let v03 = row_matrix(subgroup, 48u);
+  @repeat(i, 4) let v0$i = row_matrix(subgroup, 16u * $i);
   @if(wide) stage_rows(v, v_factor, first_row + subgroup * rows_each, 64u, subgroup, lane);
   @if(wide) let v04 = row_matrix(subgroup, 0u);
   @if(wide) let v05 = row_matrix(subgroup, 16u);
   @if(wide) let v06 = row_matrix(subgroup, 32u);
   @if(wide) let v07 = row_matrix(subgroup, 48u);
   @if(dropped) let draws = draws_of_call();
-  var dk00 = Sum();
-  var dk01 = Sum();
-  var dk02 = Sum();
-  var dk03 = Sum();
-  @if(wide) var dk04 = Sum();
-  @if(wide) var dk05 = Sum();
-  @if(wide) var dk06 = Sum();
-  @if(wide) var dk07 = Sum();
-  var dv00 = Sum();
-  var dv01 = Sum();
-  var dv02 = Sum();
-  var dv03 = Sum();
-  @if(wide) var dv04 = Sum();
-  @if(wide) var dv05 = Sum();
-  @if(wide) var dv06 = Sum();
-  @if(wide) var dv07 = Sum();
+  @repeat(i, 4) var dk0$i = Sum();
+  @repeat(i, 4..8) @if(wide) var dk0$i = Sum();
+  @repeat(i, 4) var dv0$i = Sum();
+  @repeat(i, 4..8) @if(wide) var dv0$i = Sum();
   let begin = select(0u, first_row / columns * columns, causal);
   for (var n = 0u; n < p.group; n++) {
     let head = key_head * p.group + n;
@@ -240,38 +222,22 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       // x: products of queries and keys. z: products of the gradients of results and of values.
       var x_0 = Sum();
       var z_0 = Sum();
-      let q0 = step_matrix(0u, 0u);
-      x_0 = subgroupMatrixMultiplyAccumulate(q0, k00, x_0);
-      let q1 = step_matrix(0u, 16u);
-      x_0 = subgroupMatrixMultiplyAccumulate(q1, k01, x_0);
-      let q2 = step_matrix(0u, 32u);
-      x_0 = subgroupMatrixMultiplyAccumulate(q2, k02, x_0);
-      let q3 = step_matrix(0u, 48u);
-      x_0 = subgroupMatrixMultiplyAccumulate(q3, k03, x_0);
-      @if(wide) let q4 = step_matrix(0u, 64u);
-      @if(wide) x_0 = subgroupMatrixMultiplyAccumulate(q4, k04, x_0);
-      @if(wide) let q5 = step_matrix(0u, 80u);
-      @if(wide) x_0 = subgroupMatrixMultiplyAccumulate(q5, k05, x_0);
-      @if(wide) let q6 = step_matrix(0u, 96u);
-      @if(wide) x_0 = subgroupMatrixMultiplyAccumulate(q6, k06, x_0);
-      @if(wide) let q7 = step_matrix(0u, 112u);
-      @if(wide) x_0 = subgroupMatrixMultiplyAccumulate(q7, k07, x_0);
-      let g0 = step_matrix(staged, 0u);
-      z_0 = subgroupMatrixMultiplyAccumulate(g0, v00, z_0);
-      let g1 = step_matrix(staged, 16u);
-      z_0 = subgroupMatrixMultiplyAccumulate(g1, v01, z_0);
-      let g2 = step_matrix(staged, 32u);
-      z_0 = subgroupMatrixMultiplyAccumulate(g2, v02, z_0);
-      let g3 = step_matrix(staged, 48u);
-      z_0 = subgroupMatrixMultiplyAccumulate(g3, v03, z_0);
-      @if(wide) let g4 = step_matrix(staged, 64u);
-      @if(wide) z_0 = subgroupMatrixMultiplyAccumulate(g4, v04, z_0);
-      @if(wide) let g5 = step_matrix(staged, 80u);
-      @if(wide) z_0 = subgroupMatrixMultiplyAccumulate(g5, v05, z_0);
-      @if(wide) let g6 = step_matrix(staged, 96u);
-      @if(wide) z_0 = subgroupMatrixMultiplyAccumulate(g6, v06, z_0);
-      @if(wide) let g7 = step_matrix(staged, 112u);
-      @if(wide) z_0 = subgroupMatrixMultiplyAccumulate(g7, v07, z_0);
+      @repeat(i, 4) {
+        let q$i = step_matrix(0u, 16u * $i);
+        x_0 = subgroupMatrixMultiplyAccumulate(q$i, k0$i, x_0);
+      }
+      @repeat(i, 4..8) {
+        @if(wide) let q$i = step_matrix(0u, 16u * $i);
+        @if(wide) x_0 = subgroupMatrixMultiplyAccumulate(q$i, k0$i, x_0);
+      }
+      @repeat(i, 4) {
+        let g$i = step_matrix(staged, 16u * $i);
+        z_0 = subgroupMatrixMultiplyAccumulate(g$i, v0$i, z_0);
+      }
+      @repeat(i, 4..8) {
+        @if(wide) let g$i = step_matrix(staged, 16u * $i);
+        @if(wide) z_0 = subgroupMatrixMultiplyAccumulate(g$i, v0$i, z_0);
+      }
       subgroupMatrixStore<row_major>(&products, subgroup * rows_each / 4u, x_0, product_pitch);
       subgroupMatrixStore<row_major>(&products, second + subgroup * rows_each / 4u, z_0, product_pitch);
       workgroupBarrier();
@@ -311,58 +277,30 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       workgroupBarrier();
 
       let w0 = weight_matrix(0u, subgroup * rows_each);
-      let g_0 = step_columns(staged, 0u);
-      dv00 = subgroupMatrixMultiplyAccumulate(w0, g_0, dv00);
-      let g_1 = step_columns(staged, 16u);
-      dv01 = subgroupMatrixMultiplyAccumulate(w0, g_1, dv01);
-      let g_2 = step_columns(staged, 32u);
-      dv02 = subgroupMatrixMultiplyAccumulate(w0, g_2, dv02);
-      let g_3 = step_columns(staged, 48u);
-      dv03 = subgroupMatrixMultiplyAccumulate(w0, g_3, dv03);
-      @if(wide) let g_4 = step_columns(staged, 64u);
-      @if(wide) dv04 = subgroupMatrixMultiplyAccumulate(w0, g_4, dv04);
-      @if(wide) let g_5 = step_columns(staged, 80u);
-      @if(wide) dv05 = subgroupMatrixMultiplyAccumulate(w0, g_5, dv05);
-      @if(wide) let g_6 = step_columns(staged, 96u);
-      @if(wide) dv06 = subgroupMatrixMultiplyAccumulate(w0, g_6, dv06);
-      @if(wide) let g_7 = step_columns(staged, 112u);
-      @if(wide) dv07 = subgroupMatrixMultiplyAccumulate(w0, g_7, dv07);
+      @repeat(i, 4) {
+        let g_$i = step_columns(staged, 16u * $i);
+        dv0$i = subgroupMatrixMultiplyAccumulate(w0, g_$i, dv0$i);
+      }
+      @repeat(i, 4..8) {
+        @if(wide) let g_$i = step_columns(staged, 16u * $i);
+        @if(wide) dv0$i = subgroupMatrixMultiplyAccumulate(w0, g_$i, dv0$i);
+      }
       let e0 = weight_matrix(second, subgroup * rows_each);
-      let q_0 = step_columns(0u, 0u);
-      dk00 = subgroupMatrixMultiplyAccumulate(e0, q_0, dk00);
-      let q_1 = step_columns(0u, 16u);
-      dk01 = subgroupMatrixMultiplyAccumulate(e0, q_1, dk01);
-      let q_2 = step_columns(0u, 32u);
-      dk02 = subgroupMatrixMultiplyAccumulate(e0, q_2, dk02);
-      let q_3 = step_columns(0u, 48u);
-      dk03 = subgroupMatrixMultiplyAccumulate(e0, q_3, dk03);
-      @if(wide) let q_4 = step_columns(0u, 64u);
-      @if(wide) dk04 = subgroupMatrixMultiplyAccumulate(e0, q_4, dk04);
-      @if(wide) let q_5 = step_columns(0u, 80u);
-      @if(wide) dk05 = subgroupMatrixMultiplyAccumulate(e0, q_5, dk05);
-      @if(wide) let q_6 = step_columns(0u, 96u);
-      @if(wide) dk06 = subgroupMatrixMultiplyAccumulate(e0, q_6, dk06);
-      @if(wide) let q_7 = step_columns(0u, 112u);
-      @if(wide) dk07 = subgroupMatrixMultiplyAccumulate(e0, q_7, dk07);
+      @repeat(i, 4) {
+        let q_$i = step_columns(0u, 16u * $i);
+        dk0$i = subgroupMatrixMultiplyAccumulate(e0, q_$i, dk0$i);
+      }
+      @repeat(i, 4..8) {
+        @if(wide) let q_$i = step_columns(0u, 16u * $i);
+        @if(wide) dk0$i = subgroupMatrixMultiplyAccumulate(e0, q_$i, dk0$i);
+      }
     }
   }
 
   let dk_at = batch * p.dk_strides.x + key_head * p.dk_strides.y;
-  store_results_of_dk(dk00, dk_at, first_row, subgroup * rows_each, 0u, subgroup, lane);
-  store_results_of_dk(dk01, dk_at, first_row, subgroup * rows_each, 16u, subgroup, lane);
-  store_results_of_dk(dk02, dk_at, first_row, subgroup * rows_each, 32u, subgroup, lane);
-  store_results_of_dk(dk03, dk_at, first_row, subgroup * rows_each, 48u, subgroup, lane);
-  @if(wide) store_results_of_dk(dk04, dk_at, first_row, subgroup * rows_each, 64u, subgroup, lane);
-  @if(wide) store_results_of_dk(dk05, dk_at, first_row, subgroup * rows_each, 80u, subgroup, lane);
-  @if(wide) store_results_of_dk(dk06, dk_at, first_row, subgroup * rows_each, 96u, subgroup, lane);
-  @if(wide) store_results_of_dk(dk07, dk_at, first_row, subgroup * rows_each, 112u, subgroup, lane);
+  @repeat(i, 4) store_results_of_dk(dk0$i, dk_at, first_row, subgroup * rows_each, 16u * $i, subgroup, lane);
+  @repeat(i, 4..8) @if(wide) store_results_of_dk(dk0$i, dk_at, first_row, subgroup * rows_each, 16u * $i, subgroup, lane);
   let dv_at = batch * p.dv_strides.x + key_head * p.dv_strides.y;
-  store_results_of_dv(dv00, dv_at, first_row, subgroup * rows_each, 0u, subgroup, lane);
-  store_results_of_dv(dv01, dv_at, first_row, subgroup * rows_each, 16u, subgroup, lane);
-  store_results_of_dv(dv02, dv_at, first_row, subgroup * rows_each, 32u, subgroup, lane);
-  store_results_of_dv(dv03, dv_at, first_row, subgroup * rows_each, 48u, subgroup, lane);
-  @if(wide) store_results_of_dv(dv04, dv_at, first_row, subgroup * rows_each, 64u, subgroup, lane);
-  @if(wide) store_results_of_dv(dv05, dv_at, first_row, subgroup * rows_each, 80u, subgroup, lane);
-  @if(wide) store_results_of_dv(dv06, dv_at, first_row, subgroup * rows_each, 96u, subgroup, lane);
-  @if(wide) store_results_of_dv(dv07, dv_at, first_row, subgroup * rows_each, 112u, subgroup, lane);
+  @repeat(i, 4) store_results_of_dv(dv0$i, dv_at, first_row, subgroup * rows_each, 16u * $i, subgroup, lane);
+  @repeat(i, 4..8) @if(wide) store_results_of_dv(dv0$i, dv_at, first_row, subgroup * rows_each, 16u * $i, subgroup, lane);
 }

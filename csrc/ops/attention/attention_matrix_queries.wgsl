@@ -103,30 +103,18 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   let g = matrix_g(batch, head);
 
   stage_rows(q, q_factor, first_row + subgroup * rows_each, 0u, subgroup, lane);
-  let q00 = row_matrix(subgroup, 0u);
-  let q01 = row_matrix(subgroup, 16u);
-  let q02 = row_matrix(subgroup, 32u);
-  let q03 = row_matrix(subgroup, 48u);
+  @repeat(i, 4) let q0$i = row_matrix(subgroup, 16u * $i);
   @if(!wide) stage_rows(q, q_factor, first_row + subgroup * rows_each + 16u, 0u, subgroup, lane);
-  @if(!wide) let q10 = row_matrix(subgroup, 0u);
-  @if(!wide) let q11 = row_matrix(subgroup, 16u);
-  @if(!wide) let q12 = row_matrix(subgroup, 32u);
-  @if(!wide) let q13 = row_matrix(subgroup, 48u);
+  @repeat(i, 4) @if(!wide) let q1$i = row_matrix(subgroup, 16u * $i);
   @if(wide) stage_rows(q, q_factor, first_row + subgroup * rows_each, 64u, subgroup, lane);
   @if(wide) let q04 = row_matrix(subgroup, 0u);
   @if(wide) let q05 = row_matrix(subgroup, 16u);
   @if(wide) let q06 = row_matrix(subgroup, 32u);
   @if(wide) let q07 = row_matrix(subgroup, 48u);
   stage_rows(g, g_factor, first_row + subgroup * rows_each, 0u, subgroup, lane);
-  let g00 = row_matrix(subgroup, 0u);
-  let g01 = row_matrix(subgroup, 16u);
-  let g02 = row_matrix(subgroup, 32u);
-  let g03 = row_matrix(subgroup, 48u);
+  @repeat(i, 4) let g0$i = row_matrix(subgroup, 16u * $i);
   @if(!wide) stage_rows(g, g_factor, first_row + subgroup * rows_each + 16u, 0u, subgroup, lane);
-  @if(!wide) let g10 = row_matrix(subgroup, 0u);
-  @if(!wide) let g11 = row_matrix(subgroup, 16u);
-  @if(!wide) let g12 = row_matrix(subgroup, 32u);
-  @if(!wide) let g13 = row_matrix(subgroup, 48u);
+  @repeat(i, 4) @if(!wide) let g1$i = row_matrix(subgroup, 16u * $i);
   @if(wide) stage_rows(g, g_factor, first_row + subgroup * rows_each, 64u, subgroup, lane);
   @if(wide) let g04 = row_matrix(subgroup, 0u);
   @if(wide) let g05 = row_matrix(subgroup, 16u);
@@ -148,18 +136,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   @if(has_stored) let stored_tile = stored_at(of_call - p.first_of_call, tile) + row;
   @if(dropped) let draws = draws_of_call();
   var sum = 0.0;
-  var r00 = Sum();
-  var r01 = Sum();
-  var r02 = Sum();
-  var r03 = Sum();
-  @if(!wide) var r10 = Sum();
-  @if(!wide) var r11 = Sum();
-  @if(!wide) var r12 = Sum();
-  @if(!wide) var r13 = Sum();
-  @if(wide) var r04 = Sum();
-  @if(wide) var r05 = Sum();
-  @if(wide) var r06 = Sum();
-  @if(wide) var r07 = Sum();
+  @repeat(i, 4) var r0$i = Sum();
+  @repeat(i, 4) @if(!wide) var r1$i = Sum();
+  @repeat(i, 4..8) @if(wide) var r0$i = Sum();
   let limit = keys_seen(query);
   let end = select(p.keys, min(p.keys, first_row + rows), causal);
 
@@ -189,46 +168,24 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     @if(!wide) var x_1 = Sum();
     var z_0 = Sum();
     @if(!wide) var z_1 = Sum();
-    let k0 = step_matrix(0u, 0u);
-    x_0 = subgroupMatrixMultiplyAccumulate(k0, q00, x_0);
-    @if(!wide) x_1 = subgroupMatrixMultiplyAccumulate(k0, q10, x_1);
-    let k1 = step_matrix(0u, 16u);
-    x_0 = subgroupMatrixMultiplyAccumulate(k1, q01, x_0);
-    @if(!wide) x_1 = subgroupMatrixMultiplyAccumulate(k1, q11, x_1);
-    let k2 = step_matrix(0u, 32u);
-    x_0 = subgroupMatrixMultiplyAccumulate(k2, q02, x_0);
-    @if(!wide) x_1 = subgroupMatrixMultiplyAccumulate(k2, q12, x_1);
-    let k3 = step_matrix(0u, 48u);
-    x_0 = subgroupMatrixMultiplyAccumulate(k3, q03, x_0);
-    @if(!wide) x_1 = subgroupMatrixMultiplyAccumulate(k3, q13, x_1);
-    @if(wide) let k4 = step_matrix(0u, 64u);
-    @if(wide) x_0 = subgroupMatrixMultiplyAccumulate(k4, q04, x_0);
-    @if(wide) let k5 = step_matrix(0u, 80u);
-    @if(wide) x_0 = subgroupMatrixMultiplyAccumulate(k5, q05, x_0);
-    @if(wide) let k6 = step_matrix(0u, 96u);
-    @if(wide) x_0 = subgroupMatrixMultiplyAccumulate(k6, q06, x_0);
-    @if(wide) let k7 = step_matrix(0u, 112u);
-    @if(wide) x_0 = subgroupMatrixMultiplyAccumulate(k7, q07, x_0);
-    let v0 = step_matrix(staged, 0u);
-    z_0 = subgroupMatrixMultiplyAccumulate(v0, g00, z_0);
-    @if(!wide) z_1 = subgroupMatrixMultiplyAccumulate(v0, g10, z_1);
-    let v1 = step_matrix(staged, 16u);
-    z_0 = subgroupMatrixMultiplyAccumulate(v1, g01, z_0);
-    @if(!wide) z_1 = subgroupMatrixMultiplyAccumulate(v1, g11, z_1);
-    let v2 = step_matrix(staged, 32u);
-    z_0 = subgroupMatrixMultiplyAccumulate(v2, g02, z_0);
-    @if(!wide) z_1 = subgroupMatrixMultiplyAccumulate(v2, g12, z_1);
-    let v3 = step_matrix(staged, 48u);
-    z_0 = subgroupMatrixMultiplyAccumulate(v3, g03, z_0);
-    @if(!wide) z_1 = subgroupMatrixMultiplyAccumulate(v3, g13, z_1);
-    @if(wide) let v4 = step_matrix(staged, 64u);
-    @if(wide) z_0 = subgroupMatrixMultiplyAccumulate(v4, g04, z_0);
-    @if(wide) let v5 = step_matrix(staged, 80u);
-    @if(wide) z_0 = subgroupMatrixMultiplyAccumulate(v5, g05, z_0);
-    @if(wide) let v6 = step_matrix(staged, 96u);
-    @if(wide) z_0 = subgroupMatrixMultiplyAccumulate(v6, g06, z_0);
-    @if(wide) let v7 = step_matrix(staged, 112u);
-    @if(wide) z_0 = subgroupMatrixMultiplyAccumulate(v7, g07, z_0);
+    @repeat(i, 4) {
+      let k$i = step_matrix(0u, 16u * $i);
+      x_0 = subgroupMatrixMultiplyAccumulate(k$i, q0$i, x_0);
+      @if(!wide) x_1 = subgroupMatrixMultiplyAccumulate(k$i, q1$i, x_1);
+    }
+    @repeat(i, 4..8) {
+      @if(wide) let k$i = step_matrix(0u, 16u * $i);
+      @if(wide) x_0 = subgroupMatrixMultiplyAccumulate(k$i, q0$i, x_0);
+    }
+    @repeat(i, 4) {
+      let v$i = step_matrix(staged, 16u * $i);
+      z_0 = subgroupMatrixMultiplyAccumulate(v$i, g0$i, z_0);
+      @if(!wide) z_1 = subgroupMatrixMultiplyAccumulate(v$i, g1$i, z_1);
+    }
+    @repeat(i, 4..8) {
+      @if(wide) let v$i = step_matrix(staged, 16u * $i);
+      @if(wide) z_0 = subgroupMatrixMultiplyAccumulate(v$i, g0$i, z_0);
+    }
     subgroupMatrixStore<row_major>(&products, subgroup * rows_each / 4u, x_0, product_pitch);
     @if(!wide) subgroupMatrixStore<row_major>(&products, subgroup * rows_each / 4u + 4u, x_1, product_pitch);
     subgroupMatrixStore<row_major>(&products, second + subgroup * rows_each / 4u, z_0, product_pitch);
@@ -308,26 +265,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
 
     let changes_0 = weight_matrix(0u, subgroup * rows_each);
     @if(!wide) let changes_1 = weight_matrix(0u, subgroup * rows_each + 16u);
-    let k_0 = step_columns(0u, 0u);
-    r00 = subgroupMatrixMultiplyAccumulate(changes_0, k_0, r00);
-    @if(!wide) r10 = subgroupMatrixMultiplyAccumulate(changes_1, k_0, r10);
-    let k_1 = step_columns(0u, 16u);
-    r01 = subgroupMatrixMultiplyAccumulate(changes_0, k_1, r01);
-    @if(!wide) r11 = subgroupMatrixMultiplyAccumulate(changes_1, k_1, r11);
-    let k_2 = step_columns(0u, 32u);
-    r02 = subgroupMatrixMultiplyAccumulate(changes_0, k_2, r02);
-    @if(!wide) r12 = subgroupMatrixMultiplyAccumulate(changes_1, k_2, r12);
-    let k_3 = step_columns(0u, 48u);
-    r03 = subgroupMatrixMultiplyAccumulate(changes_0, k_3, r03);
-    @if(!wide) r13 = subgroupMatrixMultiplyAccumulate(changes_1, k_3, r13);
-    @if(wide) let k_4 = step_columns(0u, 64u);
-    @if(wide) r04 = subgroupMatrixMultiplyAccumulate(changes_0, k_4, r04);
-    @if(wide) let k_5 = step_columns(0u, 80u);
-    @if(wide) r05 = subgroupMatrixMultiplyAccumulate(changes_0, k_5, r05);
-    @if(wide) let k_6 = step_columns(0u, 96u);
-    @if(wide) r06 = subgroupMatrixMultiplyAccumulate(changes_0, k_6, r06);
-    @if(wide) let k_7 = step_columns(0u, 112u);
-    @if(wide) r07 = subgroupMatrixMultiplyAccumulate(changes_0, k_7, r07);
+    @repeat(i, 4) {
+      let k_$i = step_columns(0u, 16u * $i);
+      r0$i = subgroupMatrixMultiplyAccumulate(changes_0, k_$i, r0$i);
+      @if(!wide) r1$i = subgroupMatrixMultiplyAccumulate(changes_1, k_$i, r1$i);
+    }
+    @repeat(i, 4..8) {
+      @if(wide) let k_$i = step_columns(0u, 16u * $i);
+      @if(wide) r0$i = subgroupMatrixMultiplyAccumulate(changes_0, k_$i, r0$i);
+    }
   }
 
   parts[t] = sum;
@@ -342,16 +288,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
     @else store_pairs(total_at(batch, head, query), vec2<u32>(bitcast<u32>(total), 0u));
   }
   let head_at = batch * p.dq_strides.x + head * p.dq_strides.y;
-  store_results_of_dq(r00, head_at, first_row, subgroup * rows_each, 0u, subgroup, lane);
-  store_results_of_dq(r01, head_at, first_row, subgroup * rows_each, 16u, subgroup, lane);
-  store_results_of_dq(r02, head_at, first_row, subgroup * rows_each, 32u, subgroup, lane);
-  store_results_of_dq(r03, head_at, first_row, subgroup * rows_each, 48u, subgroup, lane);
-  @if(!wide) store_results_of_dq(r10, head_at, first_row, subgroup * rows_each + 16u, 0u, subgroup, lane);
-  @if(!wide) store_results_of_dq(r11, head_at, first_row, subgroup * rows_each + 16u, 16u, subgroup, lane);
-  @if(!wide) store_results_of_dq(r12, head_at, first_row, subgroup * rows_each + 16u, 32u, subgroup, lane);
-  @if(!wide) store_results_of_dq(r13, head_at, first_row, subgroup * rows_each + 16u, 48u, subgroup, lane);
-  @if(wide) store_results_of_dq(r04, head_at, first_row, subgroup * rows_each, 64u, subgroup, lane);
-  @if(wide) store_results_of_dq(r05, head_at, first_row, subgroup * rows_each, 80u, subgroup, lane);
-  @if(wide) store_results_of_dq(r06, head_at, first_row, subgroup * rows_each, 96u, subgroup, lane);
-  @if(wide) store_results_of_dq(r07, head_at, first_row, subgroup * rows_each, 112u, subgroup, lane);
+  @repeat(i, 4) store_results_of_dq(r0$i, head_at, first_row, subgroup * rows_each, 16u * $i, subgroup, lane);
+  @repeat(i, 4) @if(!wide) store_results_of_dq(r1$i, head_at, first_row, subgroup * rows_each + 16u, 16u * $i, subgroup, lane);
+  @repeat(i, 4..8) @if(wide) store_results_of_dq(r0$i, head_at, first_row, subgroup * rows_each, 16u * $i, subgroup, lane);
 }

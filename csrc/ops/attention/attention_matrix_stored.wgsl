@@ -150,30 +150,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
   @if(!wide) let keys_1 = min(first_row / 8u + group_of_keys + 8u, last_group) * (2u * stored_rows);
   let left_at = query_of_step * left_pitch + group_of_keys;
 
-  var s00 = Sum();
-  var s01 = Sum();
-  var s02 = Sum();
-  var s03 = Sum();
-  @if(wide) var s04 = Sum();
-  @if(wide) var s05 = Sum();
-  @if(wide) var s06 = Sum();
-  @if(wide) var s07 = Sum();
-  var s10 = Sum();
-  var s11 = Sum();
-  var s12 = Sum();
-  var s13 = Sum();
-  @if(wide) var s14 = Sum();
-  @if(wide) var s15 = Sum();
-  @if(wide) var s16 = Sum();
-  @if(wide) var s17 = Sum();
-  @if(!wide) var s20 = Sum();
-  @if(!wide) var s21 = Sum();
-  @if(!wide) var s22 = Sum();
-  @if(!wide) var s23 = Sum();
-  @if(!wide) var s30 = Sum();
-  @if(!wide) var s31 = Sum();
-  @if(!wide) var s32 = Sum();
-  @if(!wide) var s33 = Sum();
+  @repeat(i, 2) {
+    @repeat(j, 4) var s$i$j = Sum();
+    @repeat(j, 4..8) @if(wide) var s$i$j = Sum();
+  }
+  @repeat(i, 2..4) @repeat(j, 4) @if(!wide) var s$i$j = Sum();
   // If causal, earlier queries see none of the keys. A tile of keys is as long as one of queries, so that the first queries that see
   // some of the keys start a tile, which has them all.
   let begin = select(0u, first_row, causal);
@@ -220,63 +201,26 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) workgrou
       let a1 = left(kind, m_own + 16u);
       @if(!wide) let a2 = left(kind, m_own + 32u);
       @if(!wide) let a3 = left(kind, m_own + 48u);
-      let b0 = right(kind, 0u);
-      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
-      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
-      @if(!wide) s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
-      @if(!wide) s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
-      let b1 = right(kind, 16u);
-      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
-      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
-      @if(!wide) s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
-      @if(!wide) s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
-      let b2 = right(kind, 32u);
-      s02 = subgroupMatrixMultiplyAccumulate(a0, b2, s02);
-      s12 = subgroupMatrixMultiplyAccumulate(a1, b2, s12);
-      @if(!wide) s22 = subgroupMatrixMultiplyAccumulate(a2, b2, s22);
-      @if(!wide) s32 = subgroupMatrixMultiplyAccumulate(a3, b2, s32);
-      let b3 = right(kind, 48u);
-      s03 = subgroupMatrixMultiplyAccumulate(a0, b3, s03);
-      s13 = subgroupMatrixMultiplyAccumulate(a1, b3, s13);
-      @if(!wide) s23 = subgroupMatrixMultiplyAccumulate(a2, b3, s23);
-      @if(!wide) s33 = subgroupMatrixMultiplyAccumulate(a3, b3, s33);
-      @if(wide) let b4 = right(kind, 64u);
-      @if(wide) s04 = subgroupMatrixMultiplyAccumulate(a0, b4, s04);
-      @if(wide) s14 = subgroupMatrixMultiplyAccumulate(a1, b4, s14);
-      @if(wide) let b5 = right(kind, 80u);
-      @if(wide) s05 = subgroupMatrixMultiplyAccumulate(a0, b5, s05);
-      @if(wide) s15 = subgroupMatrixMultiplyAccumulate(a1, b5, s15);
-      @if(wide) let b6 = right(kind, 96u);
-      @if(wide) s06 = subgroupMatrixMultiplyAccumulate(a0, b6, s06);
-      @if(wide) s16 = subgroupMatrixMultiplyAccumulate(a1, b6, s16);
-      @if(wide) let b7 = right(kind, 112u);
-      @if(wide) s07 = subgroupMatrixMultiplyAccumulate(a0, b7, s07);
-      @if(wide) s17 = subgroupMatrixMultiplyAccumulate(a1, b7, s17);
+      @repeat(i, 4) {
+        let b$i = right(kind, 16u * $i);
+        s0$i = subgroupMatrixMultiplyAccumulate(a0, b$i, s0$i);
+        s1$i = subgroupMatrixMultiplyAccumulate(a1, b$i, s1$i);
+        @if(!wide) s2$i = subgroupMatrixMultiplyAccumulate(a2, b$i, s2$i);
+        @if(!wide) s3$i = subgroupMatrixMultiplyAccumulate(a3, b$i, s3$i);
+      }
+      @repeat(i, 4..8) {
+        @if(wide) let b$i = right(kind, 16u * $i);
+        @if(wide) s0$i = subgroupMatrixMultiplyAccumulate(a0, b$i, s0$i);
+        @if(wide) s1$i = subgroupMatrixMultiplyAccumulate(a1, b$i, s1$i);
+      }
     }
   }
 
-  store_sums(s00, kind, batch, key_head, first_row + m_own + 0u, 0u, subgroup, lane);
-  store_sums(s01, kind, batch, key_head, first_row + m_own + 0u, 16u, subgroup, lane);
-  store_sums(s02, kind, batch, key_head, first_row + m_own + 0u, 32u, subgroup, lane);
-  store_sums(s03, kind, batch, key_head, first_row + m_own + 0u, 48u, subgroup, lane);
-  @if(wide) store_sums(s04, kind, batch, key_head, first_row + m_own + 0u, 64u, subgroup, lane);
-  @if(wide) store_sums(s05, kind, batch, key_head, first_row + m_own + 0u, 80u, subgroup, lane);
-  @if(wide) store_sums(s06, kind, batch, key_head, first_row + m_own + 0u, 96u, subgroup, lane);
-  @if(wide) store_sums(s07, kind, batch, key_head, first_row + m_own + 0u, 112u, subgroup, lane);
-  store_sums(s10, kind, batch, key_head, first_row + m_own + 16u, 0u, subgroup, lane);
-  store_sums(s11, kind, batch, key_head, first_row + m_own + 16u, 16u, subgroup, lane);
-  store_sums(s12, kind, batch, key_head, first_row + m_own + 16u, 32u, subgroup, lane);
-  store_sums(s13, kind, batch, key_head, first_row + m_own + 16u, 48u, subgroup, lane);
-  @if(wide) store_sums(s14, kind, batch, key_head, first_row + m_own + 16u, 64u, subgroup, lane);
-  @if(wide) store_sums(s15, kind, batch, key_head, first_row + m_own + 16u, 80u, subgroup, lane);
-  @if(wide) store_sums(s16, kind, batch, key_head, first_row + m_own + 16u, 96u, subgroup, lane);
-  @if(wide) store_sums(s17, kind, batch, key_head, first_row + m_own + 16u, 112u, subgroup, lane);
-  @if(!wide) store_sums(s20, kind, batch, key_head, first_row + m_own + 32u, 0u, subgroup, lane);
-  @if(!wide) store_sums(s21, kind, batch, key_head, first_row + m_own + 32u, 16u, subgroup, lane);
-  @if(!wide) store_sums(s22, kind, batch, key_head, first_row + m_own + 32u, 32u, subgroup, lane);
-  @if(!wide) store_sums(s23, kind, batch, key_head, first_row + m_own + 32u, 48u, subgroup, lane);
-  @if(!wide) store_sums(s30, kind, batch, key_head, first_row + m_own + 48u, 0u, subgroup, lane);
-  @if(!wide) store_sums(s31, kind, batch, key_head, first_row + m_own + 48u, 16u, subgroup, lane);
-  @if(!wide) store_sums(s32, kind, batch, key_head, first_row + m_own + 48u, 32u, subgroup, lane);
-  @if(!wide) store_sums(s33, kind, batch, key_head, first_row + m_own + 48u, 48u, subgroup, lane);
+  @repeat(i, 2) {
+    @repeat(j, 4) store_sums(s$i$j, kind, batch, key_head, first_row + m_own + 16u * $i, 16u * $j, subgroup, lane);
+    @repeat(j, 4..8) @if(wide)
+    store_sums(s$i$j, kind, batch, key_head, first_row + m_own + 16u * $i, 16u * $j, subgroup, lane);
+  }
+  @repeat(i, 2..4) @repeat(j, 4) @if(!wide)
+  store_sums(s$i$j, kind, batch, key_head, first_row + m_own + 16u * $i, 16u * $j, subgroup, lane);
 }

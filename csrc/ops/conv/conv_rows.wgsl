@@ -257,47 +257,19 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     return;
   }
   let first = number_of(here.n0);
-  let place0 = place_of_group(first, t, here.batch);
-  let place1 = place_of_group(first, t + invocations, here.batch);
-  let place2 = place_of_group(first, t + 2u * invocations, here.batch);
-  let weights0 = place_of_weights(here, t);
-  let weights1 = place_of_weights(here, t + invocations);
-  let weights2 = place_of_weights(here, t + 2u * invocations);
-  let weights3 = place_of_weights(here, t + 3u * invocations);
-  let weights4 = place_of_weights(here, t + 4u * invocations);
-  let weights5 = place_of_weights(here, t + 5u * invocations);
-  let weights6 = place_of_weights(here, t + 6u * invocations);
-  let weights7 = place_of_weights(here, t + 7u * invocations);
-  let weights8 = place_of_weights(here, t + 8u * invocations);
+  @repeat(i, 3) let place$i = place_of_group(first, t + $i * invocations, here.batch);
+  @repeat(i, 9) let weights$i = place_of_weights(here, t + $i * invocations);
   let piece = blocks_of(here);
-  var x0 = load_places(place0, piece.x, t);
-  var x1 = load_places(place1, piece.x, t);
-  var x2 = load_places(place2, piece.x, t);
-  var w0 = load_weights(weights0, piece.x, piece.y);
-  var w1 = load_weights(weights1, piece.x, piece.y);
-  var w2 = load_weights(weights2, piece.x, piece.y);
-  var w3 = load_weights(weights3, piece.x, piece.y);
-  var w4 = load_weights(weights4, piece.x, piece.y);
-  var w5 = vec4<u32>();
-  var w6 = vec4<u32>();
-  var w7 = vec4<u32>();
-  var w8 = vec4<u32>();
+  @repeat(i, 3) var x$i = load_places(place$i, piece.x, t);
+  @repeat(i, 5) var w$i = load_weights(weights$i, piece.x, piece.y);
+  @repeat(i, 5..9) var w$i = vec4<u32>();
   if (5u * invocations < all_weights) {
     w5 = load_weights(weights5, piece.x, piece.y);
   }
   if (6u * invocations < all_weights) {
-    w6 = load_weights(weights6, piece.x, piece.y);
-    w7 = load_weights(weights7, piece.x, piece.y);
-    w8 = load_weights(weights8, piece.x, piece.y);
+    @repeat(i, 6..9) w$i = load_weights(weights$i, piece.x, piece.y);
   }
-  var s00 = Sum();
-  var s01 = Sum();
-  var s10 = Sum();
-  var s11 = Sum();
-  var s20 = Sum();
-  var s21 = Sum();
-  var s30 = Sum();
-  var s31 = Sum();
+  @repeat(i, 4) @repeat(j, 2) var s$i$j = Sum();
   first_column = here.n0;
   // What lies beyond the last column is not stored.
   if (t < p.columns) {
@@ -314,197 +286,32 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   let tap7 = after(tap6);
   let tap8 = after(tap7);
   let own = subgroup * 32u;
-  let at0 = own + offset_of(tap0, 0u);
-  let at1 = own + offset_of(tap1, 1u);
-  let at2 = own + offset_of(tap2, 2u);
-  let at3 = own + offset_of(tap3, 3u);
-  let at4 = own + offset_of(tap4, 4u);
-  let at5 = own + offset_of(tap5, 5u);
-  let at6 = own + offset_of(tap6, 6u);
-  let at7 = own + offset_of(tap7, 7u);
-  let at8 = own + offset_of(tap8, 8u);
+  @repeat(i, 9) let at$i = own + offset_of(tap$i, $iu);
   for (var block = piece.x; block < piece.y; block++) {
     workgroupBarrier();
-    stage_places(t, x0);
-    stage_places(t + invocations, x1);
-    stage_places(t + 2u * invocations, x2);
-    stage_weights(t, w0);
-    stage_weights(t + invocations, w1);
-    stage_weights(t + 2u * invocations, w2);
-    stage_weights(t + 3u * invocations, w3);
-    stage_weights(t + 4u * invocations, w4);
+    @repeat(i, 3) stage_places(t + $i * invocations, x$i);
+    @repeat(i, 5) stage_weights(t + $i * invocations, w$i);
     if (5u * invocations < all_weights) {
       stage_weights(t + 5u * invocations, w5);
     }
     if (6u * invocations < all_weights) {
-      stage_weights(t + 6u * invocations, w6);
-      stage_weights(t + 7u * invocations, w7);
-      stage_weights(t + 8u * invocations, w8);
+      @repeat(i, 6..9) stage_weights(t + $i * invocations, w$i);
     }
     workgroupBarrier();
-    x0 = load_places(place0, block + 1u, t);
-    x1 = load_places(place1, block + 1u, t);
-    x2 = load_places(place2, block + 1u, t);
-    w0 = load_weights(weights0, block + 1u, piece.y);
-    w1 = load_weights(weights1, block + 1u, piece.y);
-    w2 = load_weights(weights2, block + 1u, piece.y);
-    w3 = load_weights(weights3, block + 1u, piece.y);
-    w4 = load_weights(weights4, block + 1u, piece.y);
+    @repeat(i, 3) x$i = load_places(place$i, block + 1u, t);
+    @repeat(i, 5) w$i = load_weights(weights$i, block + 1u, piece.y);
     if (5u * invocations < all_weights) {
       w5 = load_weights(weights5, block + 1u, piece.y);
     }
     if (6u * invocations < all_weights) {
-      w6 = load_weights(weights6, block + 1u, piece.y);
-      w7 = load_weights(weights7, block + 1u, piece.y);
-      w8 = load_weights(weights8, block + 1u, piece.y);
+      @repeat(i, 6..9) w$i = load_weights(weights$i, block + 1u, piece.y);
     }
-    {
-      let a0 = left(0u);
-      let a1 = left(16u);
-      let a2 = left(32u);
-      let a3 = left(48u);
-      let b0 = right(at0);
-      let b1 = right(at0 + 16u);
-      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
-      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
-      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
-      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
-      s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
-      s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
-      s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
-      s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
-    }
-    {
-      let a0 = left(64u);
-      let a1 = left(80u);
-      let a2 = left(96u);
-      let a3 = left(112u);
-      let b0 = right(at1);
-      let b1 = right(at1 + 16u);
-      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
-      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
-      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
-      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
-      s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
-      s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
-      s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
-      s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
-    }
-    if (2u < p.taps) {
-      let a0 = left(128u);
-      let a1 = left(144u);
-      let a2 = left(160u);
-      let a3 = left(176u);
-      let b0 = right(at2);
-      let b1 = right(at2 + 16u);
-      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
-      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
-      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
-      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
-      s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
-      s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
-      s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
-      s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
-    }
-    if (3u < p.taps) {
-      let a0 = left(192u);
-      let a1 = left(208u);
-      let a2 = left(224u);
-      let a3 = left(240u);
-      let b0 = right(at3);
-      let b1 = right(at3 + 16u);
-      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
-      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
-      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
-      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
-      s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
-      s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
-      s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
-      s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
-    }
-    if (4u < p.taps) {
-      let a0 = left(256u);
-      let a1 = left(272u);
-      let a2 = left(288u);
-      let a3 = left(304u);
-      let b0 = right(at4);
-      let b1 = right(at4 + 16u);
-      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
-      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
-      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
-      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
-      s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
-      s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
-      s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
-      s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
-    }
-    if (5u < p.taps) {
-      let a0 = left(320u);
-      let a1 = left(336u);
-      let a2 = left(352u);
-      let a3 = left(368u);
-      let b0 = right(at5);
-      let b1 = right(at5 + 16u);
-      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
-      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
-      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
-      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
-      s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
-      s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
-      s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
-      s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
-    }
-    if (6u < p.taps) {
-      let a0 = left(384u);
-      let a1 = left(400u);
-      let a2 = left(416u);
-      let a3 = left(432u);
-      let b0 = right(at6);
-      let b1 = right(at6 + 16u);
-      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
-      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
-      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
-      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
-      s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
-      s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
-      s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
-      s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
-    }
-    if (7u < p.taps) {
-      let a0 = left(448u);
-      let a1 = left(464u);
-      let a2 = left(480u);
-      let a3 = left(496u);
-      let b0 = right(at7);
-      let b1 = right(at7 + 16u);
-      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
-      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
-      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
-      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
-      s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
-      s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
-      s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
-      s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
-    }
-    if (8u < p.taps) {
-      let a0 = left(512u);
-      let a1 = left(528u);
-      let a2 = left(544u);
-      let a3 = left(560u);
-      let b0 = right(at8);
-      let b1 = right(at8 + 16u);
-      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
-      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
-      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
-      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
-      s20 = subgroupMatrixMultiplyAccumulate(a2, b0, s20);
-      s21 = subgroupMatrixMultiplyAccumulate(a2, b1, s21);
-      s30 = subgroupMatrixMultiplyAccumulate(a3, b0, s30);
-      s31 = subgroupMatrixMultiplyAccumulate(a3, b1, s31);
+    // Of two taps that always run, one may not exist: its weights are zero.
+    @repeat(k, 9) if ($k < 2u || $k < p.taps) {
+      @repeat(i, 4) let a$i = left(16u * (4u * $k + $i));
+      @repeat(j, 2) let b$j = right(at$k + 16u * $j);
+      @repeat(i, 4) @repeat(j, 2) s$i$j = subgroupMatrixMultiplyAccumulate(a$i, b$j, s$i$j);
     }
   }
-  store_rows(s00, s01, subgroup, t, here, 0u);
-  store_rows(s10, s11, subgroup, t, here, 16u);
-  store_rows(s20, s21, subgroup, t, here, 32u);
-  store_rows(s30, s31, subgroup, t, here, 48u);
+  @repeat(i, 4) store_rows(s$i0, s$i1, subgroup, t, here, 16u * $i);
 }

@@ -132,10 +132,7 @@ fn tile_product(workgroup: u32, t: u32) {
   if (t == 0u) {
     forget_not_finite();
   }
-  var acc0 = row_t();
-  var acc1 = row_t();
-  var acc2 = row_t();
-  var acc3 = row_t();
+  @repeat(i, 4) var acc$i = row_t();
   for (var k0 = k_begin; k0 < k_end; k0 += tile) {
     var a = row_t();
     if (k0 + a_k < k_end) {
@@ -167,19 +164,13 @@ fn tile_product(workgroup: u32, t: u32) {
         let r = row_of_b(k0 + k);
         let exists = vec4<bool>(b_exists(r, own_0), b_exists(r, own_1), b_exists(r, own_2),
                                 b_exists(r, own_3));
-        acc0 = row_where(exists, row_mul_add(row_get(x, 0u), y, acc0), acc0);
-        acc1 = row_where(exists, row_mul_add(row_get(x, 1u), y, acc1), acc1);
-        acc2 = row_where(exists, row_mul_add(row_get(x, 2u), y, acc2), acc2);
-        acc3 = row_where(exists, row_mul_add(row_get(x, 3u), y, acc3), acc3);
+        @repeat(i, 4) acc$i = row_where(exists, row_mul_add(row_get(x, $iu), y, acc$i), acc$i);
       }
     } else {
       for (var k = 0u; k < tile; k++) {
         let x = tile_a[k * pitch + row];
         let y = tile_b[k * pitch + column];
-        acc0 = row_mul_add(row_get(x, 0u), y, acc0);
-        acc1 = row_mul_add(row_get(x, 1u), y, acc1);
-        acc2 = row_mul_add(row_get(x, 2u), y, acc2);
-        acc3 = row_mul_add(row_get(x, 3u), y, acc3);
+        @repeat(i, 4) acc$i = row_mul_add(row_get(x, $iu), y, acc$i);
       }
     }
   }

@@ -124,101 +124,48 @@ fn bf16_product(workgroup: u32, t: u32, subgroup: u32) {
   let b_base = base_of_b(here.batch);
   let m_own = subgroup / 2u * (rows / 2u);
   let n_own = subgroup % 2u * 64u;
-  @if(has_a_halves) var a0 = vec4<u32>();
-  @else var a0 = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t);
-  @if(has_a_halves) var a1 = vec4<u32>();
-  @else var a1 = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t + 128u);
-  @if(has_a_halves) var a2 = vec4<u32>();
-  @else var a2 = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t + 256u);
-  @if(has_a_halves) var a3 = vec4<u32>();
-  @else var a3 = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t + 384u);
-  @if(has_a_halves) var b0 = vec4<u32>();
-  @else var b0 = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t);
-  @if(has_a_halves) var b1 = vec4<u32>();
-  @else var b1 = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t + 128u);
-  @if(has_a_halves) var b2 = vec4<u32>();
-  @else var b2 = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t + 256u);
-  @if(has_a_halves) var b3 = vec4<u32>();
-  @else var b3 = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t + 384u);
+  @repeat(i, 4) {
+    @if(has_a_halves) var a$i = vec4<u32>();
+    @else var a$i = load_group_a(a_base, here.m0, here.k_begin, here.k_end, t + 128u * $i);
+  }
+  @repeat(i, 4) {
+    @if(has_a_halves) var b$i = vec4<u32>();
+    @else var b$i = load_group_b(b_base, here.n0, here.k_begin, here.k_end, t + 128u * $i);
+  }
   var step = find_windows(here.batch, here.m0, here.n0, here.k_begin, here.k_end, t);
   @if(has_a_halves) let has_one_pass = false; // before the copies'
   @else let has_one_pass = step.is_only_pass;
   @if(has_a_halves) let is_elsewhere = !is_last_pass(step);
   @else let is_elsewhere = !has_one_pass && step.k != here.k_begin;
   if (is_elsewhere) {
-    a0 = load_group_a(a_base, here.m0, step.k, here.k_end, t);
-    a1 = load_group_a(a_base, here.m0, step.k, here.k_end, t + 128u);
-    a2 = load_group_a(a_base, here.m0, step.k, here.k_end, t + 256u);
-    a3 = load_group_a(a_base, here.m0, step.k, here.k_end, t + 384u);
-    b0 = load_group_b(b_base, here.n0, step.k, here.k_end, t);
-    b1 = load_group_b(b_base, here.n0, step.k, here.k_end, t + 128u);
-    b2 = load_group_b(b_base, here.n0, step.k, here.k_end, t + 256u);
-    b3 = load_group_b(b_base, here.n0, step.k, here.k_end, t + 384u);
+    @repeat(i, 4) a$i = load_group_a(a_base, here.m0, step.k, here.k_end, t + 128u * $i);
+    @repeat(i, 4) b$i = load_group_b(b_base, here.n0, step.k, here.k_end, t + 128u * $i);
   }
   var level = step.level; // of the sums
-  var s00 = Sum();
-  var s01 = Sum();
-  var s02 = Sum();
-  var s03 = Sum();
-  var s10 = Sum();
-  var s11 = Sum();
-  var s12 = Sum();
-  var s13 = Sum();
-  var s20 = Sum();
-  var s21 = Sum();
-  var s22 = Sum();
-  var s23 = Sum();
-  var s30 = Sum();
-  var s31 = Sum();
-  var s32 = Sum();
-  var s33 = Sum();
+  @repeat(i, 4) @repeat(j, 4) var s$i$j = Sum();
   var k0 = step.k;
   @if(has_a_halves) k0 = select(k0, here.k_end, is_last_pass(step));
   while (k0 < here.k_end) {
     if (has_one_pass) {
-      a0 = scaled_group(a0, step.a_factor);
-      a1 = scaled_group(a1, step.a_factor);
-      a2 = scaled_group(a2, step.a_factor);
-      a3 = scaled_group(a3, step.a_factor);
-      b0 = scaled_group(b0, step.b_factor);
-      b1 = scaled_group(b1, step.b_factor);
-      b2 = scaled_group(b2, step.b_factor);
-      b3 = scaled_group(b3, step.b_factor);
+      @repeat(i, 4) a$i = scaled_group(a$i, step.a_factor);
+      @repeat(i, 4) b$i = scaled_group(b$i, step.b_factor);
     } else {
       if (step.a_factor != 0.0) {
-        a0 = scaled_group(a0, step.a_factor);
-        a1 = scaled_group(a1, step.a_factor);
-        a2 = scaled_group(a2, step.a_factor);
-        a3 = scaled_group(a3, step.a_factor);
+        @repeat(i, 4) a$i = scaled_group(a$i, step.a_factor);
       } else if (is_windowed(step, top_in_a(step))) {
         let a_top = top_in_a(step);
-        a0 = windowed_group(a0, a_top);
-        a1 = windowed_group(a1, a_top);
-        a2 = windowed_group(a2, a_top);
-        a3 = windowed_group(a3, a_top);
+        @repeat(i, 4) a$i = windowed_group(a$i, a_top);
       }
       if (step.b_factor != 0.0) {
-        b0 = scaled_group(b0, step.b_factor);
-        b1 = scaled_group(b1, step.b_factor);
-        b2 = scaled_group(b2, step.b_factor);
-        b3 = scaled_group(b3, step.b_factor);
+        @repeat(i, 4) b$i = scaled_group(b$i, step.b_factor);
       } else if (is_windowed(step, top_in_b(step))) {
         let b_top = top_in_b(step);
-        b0 = windowed_group(b0, b_top);
-        b1 = windowed_group(b1, b_top);
-        b2 = windowed_group(b2, b_top);
-        b3 = windowed_group(b3, b_top);
+        @repeat(i, 4) b$i = windowed_group(b$i, b_top);
       }
     }
     workgroupBarrier();
-    stage_a(t, a0);
-    stage_a(t + 128u, a1);
-    stage_a(t + 256u, a2);
-    stage_a(t + 384u, a3);
-    stage_b(t, b0);
-    stage_b(t + 128u, b1);
-    stage_b(t + 256u, b2);
-    stage_b(t + 384u, b3);
+    @repeat(i, 4) stage_a(t + 128u * $i, a$i);
+    @repeat(i, 4) stage_b(t + 128u * $i, b$i);
     if (!has_one_pass) {
       convert_staged(step, t);
     }
@@ -226,146 +173,47 @@ fn bf16_product(workgroup: u32, t: u32, subgroup: u32) {
     step.k += step_k;
     if (!has_one_pass) {
       for (; level > step.level; level--) {
-        s00 = subgroupMatrixScalarMultiply(s00, level_down);
-        s01 = subgroupMatrixScalarMultiply(s01, level_down);
-        s02 = subgroupMatrixScalarMultiply(s02, level_down);
-        s03 = subgroupMatrixScalarMultiply(s03, level_down);
-        s10 = subgroupMatrixScalarMultiply(s10, level_down);
-        s11 = subgroupMatrixScalarMultiply(s11, level_down);
-        s12 = subgroupMatrixScalarMultiply(s12, level_down);
-        s13 = subgroupMatrixScalarMultiply(s13, level_down);
-        s20 = subgroupMatrixScalarMultiply(s20, level_down);
-        s21 = subgroupMatrixScalarMultiply(s21, level_down);
-        s22 = subgroupMatrixScalarMultiply(s22, level_down);
-        s23 = subgroupMatrixScalarMultiply(s23, level_down);
-        s30 = subgroupMatrixScalarMultiply(s30, level_down);
-        s31 = subgroupMatrixScalarMultiply(s31, level_down);
-        s32 = subgroupMatrixScalarMultiply(s32, level_down);
-        s33 = subgroupMatrixScalarMultiply(s33, level_down);
+        @repeat(i, 4) @repeat(j, 4) s$i$j = subgroupMatrixScalarMultiply(s$i$j, level_down);
       }
       if (step.k % block_k == 0u || step.k >= here.k_end) {
         step = find_step(step);
       }
     }
-    a0 = load_group_a(a_base, here.m0, step.k, here.k_end, t);
-    a1 = load_group_a(a_base, here.m0, step.k, here.k_end, t + 128u);
-    a2 = load_group_a(a_base, here.m0, step.k, here.k_end, t + 256u);
-    a3 = load_group_a(a_base, here.m0, step.k, here.k_end, t + 384u);
-    b0 = load_group_b(b_base, here.n0, step.k, here.k_end, t);
-    b1 = load_group_b(b_base, here.n0, step.k, here.k_end, t + 128u);
-    b2 = load_group_b(b_base, here.n0, step.k, here.k_end, t + 256u);
-    b3 = load_group_b(b_base, here.n0, step.k, here.k_end, t + 384u);
+    @repeat(i, 4) a$i = load_group_a(a_base, here.m0, step.k, here.k_end, t + 128u * $i);
+    @repeat(i, 4) b$i = load_group_b(b_base, here.n0, step.k, here.k_end, t + 128u * $i);
     for (var k = 0u; k < step_k; k += 16u) {
-      let x0 = left(m_own, k);
-      let x1 = left(m_own + 16u, k);
-      let x2 = left(m_own + 32u, k);
-      let x3 = left(m_own + 48u, k);
-      let y0 = right(k, n_own);
-      let y1 = right(k, n_own + 16u);
-      let y2 = right(k, n_own + 32u);
-      let y3 = right(k, n_own + 48u);
-      s00 = subgroupMatrixMultiplyAccumulate(x0, y0, s00);
-      s01 = subgroupMatrixMultiplyAccumulate(x0, y1, s01);
-      s02 = subgroupMatrixMultiplyAccumulate(x0, y2, s02);
-      s03 = subgroupMatrixMultiplyAccumulate(x0, y3, s03);
-      s10 = subgroupMatrixMultiplyAccumulate(x1, y0, s10);
-      s11 = subgroupMatrixMultiplyAccumulate(x1, y1, s11);
-      s12 = subgroupMatrixMultiplyAccumulate(x1, y2, s12);
-      s13 = subgroupMatrixMultiplyAccumulate(x1, y3, s13);
-      s20 = subgroupMatrixMultiplyAccumulate(x2, y0, s20);
-      s21 = subgroupMatrixMultiplyAccumulate(x2, y1, s21);
-      s22 = subgroupMatrixMultiplyAccumulate(x2, y2, s22);
-      s23 = subgroupMatrixMultiplyAccumulate(x2, y3, s23);
-      s30 = subgroupMatrixMultiplyAccumulate(x3, y0, s30);
-      s31 = subgroupMatrixMultiplyAccumulate(x3, y1, s31);
-      s32 = subgroupMatrixMultiplyAccumulate(x3, y2, s32);
-      s33 = subgroupMatrixMultiplyAccumulate(x3, y3, s33);
+      @repeat(i, 4) let x$i = left(m_own + 16u * $i, k);
+      @repeat(i, 4) let y$i = right(k, n_own + 16u * $i);
+      @repeat(i, 4) @repeat(j, 4) s$i$j = subgroupMatrixMultiplyAccumulate(x$i, y$j, s$i$j);
     }
     k0 = step.k;
     @if(has_a_halves) k0 = select(k0, here.k_end, is_last_pass(step));
   }
   @if(has_a_halves) {
     for (; level > 0; level--) {
-      s00 = subgroupMatrixScalarMultiply(s00, level_down);
-      s01 = subgroupMatrixScalarMultiply(s01, level_down);
-      s02 = subgroupMatrixScalarMultiply(s02, level_down);
-      s03 = subgroupMatrixScalarMultiply(s03, level_down);
-      s10 = subgroupMatrixScalarMultiply(s10, level_down);
-      s11 = subgroupMatrixScalarMultiply(s11, level_down);
-      s12 = subgroupMatrixScalarMultiply(s12, level_down);
-      s13 = subgroupMatrixScalarMultiply(s13, level_down);
-      s20 = subgroupMatrixScalarMultiply(s20, level_down);
-      s21 = subgroupMatrixScalarMultiply(s21, level_down);
-      s22 = subgroupMatrixScalarMultiply(s22, level_down);
-      s23 = subgroupMatrixScalarMultiply(s23, level_down);
-      s30 = subgroupMatrixScalarMultiply(s30, level_down);
-      s31 = subgroupMatrixScalarMultiply(s31, level_down);
-      s32 = subgroupMatrixScalarMultiply(s32, level_down);
-      s33 = subgroupMatrixScalarMultiply(s33, level_down);
+      @repeat(i, 4) @repeat(j, 4) s$i$j = subgroupMatrixScalarMultiply(s$i$j, level_down);
     }
     let a_at = halves_at(p.a_halves_at, select(0u, here.batch, p.a_batch != 0u), here.m0, p.m, here.k_end, t);
     let b_at = halves_at(p.b_halves_at, select(0u, here.batch, p.b_batch != 0u), here.n0, p.n, here.k_end, t);
-    a0 = half_of_a(a_at, here.k_begin, t, 0u);
-    a1 = half_of_a(a_at, here.k_begin, t, 1u);
-    a2 = half_of_a(a_at, here.k_begin, t, 2u);
-    a3 = half_of_a(a_at, here.k_begin, t, 3u);
-    b0 = half_of_b(b_at, here.k_begin, t, 0u);
-    b1 = half_of_b(b_at, here.k_begin, t, 1u);
-    b2 = half_of_b(b_at, here.k_begin, t, 2u);
-    b3 = half_of_b(b_at, here.k_begin, t, 3u);
+    @repeat(i, 4) a$i = half_of_a(a_at, here.k_begin, t, $iu);
+    @repeat(i, 4) b$i = half_of_b(b_at, here.k_begin, t, $iu);
     for (var k0 = here.k_begin; k0 < here.k_end; k0 += step_k) {
       workgroupBarrier();
-      tile[place_across(0u, t)] = a0;
-      tile[place_across(0u, t + 128u)] = a1;
-      tile[place_across(0u, t + 256u)] = a2;
-      tile[place_across(0u, t + 384u)] = a3;
-      tile[place_across(across_b, t)] = b0;
-      tile[place_across(across_b, t + 128u)] = b1;
-      tile[place_across(across_b, t + 256u)] = b2;
-      tile[place_across(across_b, t + 384u)] = b3;
+      @repeat(i, 4) tile[place_across(0u, t + 128u * $i)] = a$i;
+      @repeat(i, 4) tile[place_across(across_b, t + 128u * $i)] = b$i;
       workgroupBarrier();
       let next = step_after(k0, here.k_end);
-      a0 = half_of_a(a_at, next, t, 0u);
-      a1 = half_of_a(a_at, next, t, 1u);
-      a2 = half_of_a(a_at, next, t, 2u);
-      a3 = half_of_a(a_at, next, t, 3u);
-      b0 = half_of_b(b_at, next, t, 0u);
-      b1 = half_of_b(b_at, next, t, 1u);
-      b2 = half_of_b(b_at, next, t, 2u);
-      b3 = half_of_b(b_at, next, t, 3u);
+      @repeat(i, 4) a$i = half_of_a(a_at, next, t, $iu);
+      @repeat(i, 4) b$i = half_of_b(b_at, next, t, $iu);
       for (var k = 0u; k < step_k; k += 16u) {
-        let x0 = left_across(m_own, k);
-        let x1 = left_across(m_own + 16u, k);
-        let x2 = left_across(m_own + 32u, k);
-        let x3 = left_across(m_own + 48u, k);
-        let y0 = right_across(k, n_own);
-        let y1 = right_across(k, n_own + 16u);
-        let y2 = right_across(k, n_own + 32u);
-        let y3 = right_across(k, n_own + 48u);
-        s00 = subgroupMatrixMultiplyAccumulate(x0, y0, s00);
-        s01 = subgroupMatrixMultiplyAccumulate(x0, y1, s01);
-        s02 = subgroupMatrixMultiplyAccumulate(x0, y2, s02);
-        s03 = subgroupMatrixMultiplyAccumulate(x0, y3, s03);
-        s10 = subgroupMatrixMultiplyAccumulate(x1, y0, s10);
-        s11 = subgroupMatrixMultiplyAccumulate(x1, y1, s11);
-        s12 = subgroupMatrixMultiplyAccumulate(x1, y2, s12);
-        s13 = subgroupMatrixMultiplyAccumulate(x1, y3, s13);
-        s20 = subgroupMatrixMultiplyAccumulate(x2, y0, s20);
-        s21 = subgroupMatrixMultiplyAccumulate(x2, y1, s21);
-        s22 = subgroupMatrixMultiplyAccumulate(x2, y2, s22);
-        s23 = subgroupMatrixMultiplyAccumulate(x2, y3, s23);
-        s30 = subgroupMatrixMultiplyAccumulate(x3, y0, s30);
-        s31 = subgroupMatrixMultiplyAccumulate(x3, y1, s31);
-        s32 = subgroupMatrixMultiplyAccumulate(x3, y2, s32);
-        s33 = subgroupMatrixMultiplyAccumulate(x3, y3, s33);
+        @repeat(i, 4) let x$i = left_across(m_own + 16u * $i, k);
+        @repeat(i, 4) let y$i = right_across(k, n_own + 16u * $i);
+        @repeat(i, 4) @repeat(j, 4) s$i$j = subgroupMatrixMultiplyAccumulate(x$i, y$j, s$i$j);
       }
     }
   }
   unit = unit_of(level);
-  store_rows(s00, s01, s02, s03, subgroup, t, here, 0u);
-  store_rows(s10, s11, s12, s13, subgroup, t, here, 16u);
-  store_rows(s20, s21, s22, s23, subgroup, t, here, 32u);
-  store_rows(s30, s31, s32, s33, subgroup, t, here, 48u);
+  @repeat(i, 4) store_rows(s$i0, s$i1, s$i2, s$i3, subgroup, t, here, 16u * $i);
 }
 
 @compute @workgroup_size(128)

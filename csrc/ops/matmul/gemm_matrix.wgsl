@@ -128,10 +128,7 @@ fn right(k: u32, n: u32) -> Right {
 // Stores 16 rows of each subgroup's sums, from row m of its own, by way of workgroup memory: 16 x 64 elements per subgroup.
 fn store_rows(s0: Sum, s1: Sum, s2: Sum, s3: Sum, subgroup: u32, t: u32, here: BandedTile, m: u32) {
   workgroupBarrier();
-  subgroupMatrixStore<row_major>(&tile, subgroup * 256u, s0, 16u);
-  subgroupMatrixStore<row_major>(&tile, subgroup * 256u + 4u, s1, 16u);
-  subgroupMatrixStore<row_major>(&tile, subgroup * 256u + 8u, s2, 16u);
-  subgroupMatrixStore<row_major>(&tile, subgroup * 256u + 12u, s3, 16u);
+  @repeat(i, 4) subgroupMatrixStore<row_major>(&tile, subgroup * 256u + 4u * $i, s$i, 16u);
   workgroupBarrier();
   for (var g = t; g < 1024u; g += 128u) {
     let m_first = here.m0 + g / 512u * (rows / 2u) + m;
@@ -160,102 +157,42 @@ fn matrix_product(workgroup: u32, t: u32, subgroup: u32) {
   let m_own = subgroup / 2u * (rows / 2u);
   let n_own = subgroup % 2u * 64u;
 
-  let a_place0 = a_place(here.batch, here.m0, t);
-  let a_place1 = a_place(here.batch, here.m0, t + 128u);
-  @if(tall) let a_place2 = a_place(here.batch, here.m0, t + 256u);
-  @if(tall) let a_place3 = a_place(here.batch, here.m0, t + 384u);
-  let b_place0 = b_place(here.batch, here.n0, t);
-  let b_place1 = b_place(here.batch, here.n0, t + 128u);
-  let b_place2 = b_place(here.batch, here.n0, t + 256u);
-  let b_place3 = b_place(here.batch, here.n0, t + 384u);
+  @repeat(i, 2) let a_place$i = a_place(here.batch, here.m0, t + 128u * $i);
+  @repeat(i, 2..4) @if(tall) let a_place$i = a_place(here.batch, here.m0, t + 128u * $i);
+  @repeat(i, 4) let b_place$i = b_place(here.batch, here.n0, t + 128u * $i);
   let first = step_place(here.k_begin, here.k_end);
   var step_of_b = b_step(first, t);
-  var a0 = vec4<u32>();
-  var a1 = vec4<u32>();
-  @if(tall) var a2 = vec4<u32>();
-  @if(tall) var a3 = vec4<u32>();
-  var b0 = vec4<u32>();
-  var b1 = vec4<u32>();
-  var b2 = vec4<u32>();
-  var b3 = vec4<u32>();
+  @repeat(i, 2) var a$i = vec4<u32>();
+  @repeat(i, 2..4) @if(tall) var a$i = vec4<u32>();
+  @repeat(i, 4) var b$i = vec4<u32>();
   if (here.k_begin < here.k_end) {
-    a0 = load_step_a(a_place0, first, here.m0, t);
-    a1 = load_step_a(a_place1, first, here.m0, t + 128u);
-    @if(tall) a2 = load_step_a(a_place2, first, here.m0, t + 256u);
-    @if(tall) a3 = load_step_a(a_place3, first, here.m0, t + 384u);
-    b0 = load_step_b(b_place0, step_of_b, here.n0, t);
-    b1 = load_step_b(b_place1, step_of_b, here.n0, t + 128u);
-    b2 = load_step_b(b_place2, step_of_b, here.n0, t + 256u);
-    b3 = load_step_b(b_place3, step_of_b, here.n0, t + 384u);
+    @repeat(i, 2) a$i = load_step_a(a_place$i, first, here.m0, t + 128u * $i);
+    @repeat(i, 2..4) @if(tall) a$i = load_step_a(a_place$i, first, here.m0, t + 128u * $i);
+    @repeat(i, 4) b$i = load_step_b(b_place$i, step_of_b, here.n0, t + 128u * $i);
   }
-  var s00 = Sum();
-  var s01 = Sum();
-  var s02 = Sum();
-  var s03 = Sum();
-  var s10 = Sum();
-  var s11 = Sum();
-  var s12 = Sum();
-  var s13 = Sum();
-  @if(tall) var s20 = Sum();
-  @if(tall) var s21 = Sum();
-  @if(tall) var s22 = Sum();
-  @if(tall) var s23 = Sum();
-  @if(tall) var s30 = Sum();
-  @if(tall) var s31 = Sum();
-  @if(tall) var s32 = Sum();
-  @if(tall) var s33 = Sum();
+  @repeat(i, 2) @repeat(j, 4) var s$i$j = Sum();
+  @repeat(i, 2..4) @repeat(j, 4) @if(tall) var s$i$j = Sum();
   for (var k0 = here.k_begin; k0 < here.k_end; k0 += step_k) {
     workgroupBarrier();
-    stage_a(t, a0);
-    stage_a(t + 128u, a1);
-    @if(tall) stage_a(t + 256u, a2);
-    @if(tall) stage_a(t + 384u, a3);
-    stage_b(t, b0);
-    stage_b(t + 128u, b1);
-    stage_b(t + 256u, b2);
-    stage_b(t + 384u, b3);
+    @repeat(i, 2) stage_a(t + 128u * $i, a$i);
+    @repeat(i, 2..4) @if(tall) stage_a(t + 128u * $i, a$i);
+    @repeat(i, 4) stage_b(t + 128u * $i, b$i);
     workgroupBarrier();
     let next = step_place(step_after(k0, here.k_end), here.k_end);
     step_of_b = b_step_after(step_of_b, next, t);
-    a0 = load_step_a(a_place0, next, here.m0, t);
-    a1 = load_step_a(a_place1, next, here.m0, t + 128u);
-    @if(tall) a2 = load_step_a(a_place2, next, here.m0, t + 256u);
-    @if(tall) a3 = load_step_a(a_place3, next, here.m0, t + 384u);
-    b0 = load_step_b(b_place0, step_of_b, here.n0, t);
-    b1 = load_step_b(b_place1, step_of_b, here.n0, t + 128u);
-    b2 = load_step_b(b_place2, step_of_b, here.n0, t + 256u);
-    b3 = load_step_b(b_place3, step_of_b, here.n0, t + 384u);
+    @repeat(i, 2) a$i = load_step_a(a_place$i, next, here.m0, t + 128u * $i);
+    @repeat(i, 2..4) @if(tall) a$i = load_step_a(a_place$i, next, here.m0, t + 128u * $i);
+    @repeat(i, 4) b$i = load_step_b(b_place$i, step_of_b, here.n0, t + 128u * $i);
     for (var k = 0u; k < step_k; k += 16u) {
-      let x0 = left(m_own, k);
-      let x1 = left(m_own + 16u, k);
-      @if(tall) let x2 = left(m_own + 32u, k);
-      @if(tall) let x3 = left(m_own + 48u, k);
-      let y0 = right(k, n_own);
-      let y1 = right(k, n_own + 16u);
-      let y2 = right(k, n_own + 32u);
-      let y3 = right(k, n_own + 48u);
-      s00 = subgroupMatrixMultiplyAccumulate(x0, y0, s00);
-      s01 = subgroupMatrixMultiplyAccumulate(x0, y1, s01);
-      s02 = subgroupMatrixMultiplyAccumulate(x0, y2, s02);
-      s03 = subgroupMatrixMultiplyAccumulate(x0, y3, s03);
-      s10 = subgroupMatrixMultiplyAccumulate(x1, y0, s10);
-      s11 = subgroupMatrixMultiplyAccumulate(x1, y1, s11);
-      s12 = subgroupMatrixMultiplyAccumulate(x1, y2, s12);
-      s13 = subgroupMatrixMultiplyAccumulate(x1, y3, s13);
-      @if(tall) s20 = subgroupMatrixMultiplyAccumulate(x2, y0, s20);
-      @if(tall) s21 = subgroupMatrixMultiplyAccumulate(x2, y1, s21);
-      @if(tall) s22 = subgroupMatrixMultiplyAccumulate(x2, y2, s22);
-      @if(tall) s23 = subgroupMatrixMultiplyAccumulate(x2, y3, s23);
-      @if(tall) s30 = subgroupMatrixMultiplyAccumulate(x3, y0, s30);
-      @if(tall) s31 = subgroupMatrixMultiplyAccumulate(x3, y1, s31);
-      @if(tall) s32 = subgroupMatrixMultiplyAccumulate(x3, y2, s32);
-      @if(tall) s33 = subgroupMatrixMultiplyAccumulate(x3, y3, s33);
+      @repeat(i, 2) let x$i = left(m_own + 16u * $i, k);
+      @repeat(i, 2..4) @if(tall) let x$i = left(m_own + 16u * $i, k);
+      @repeat(j, 4) let y$j = right(k, n_own + 16u * $j);
+      @repeat(i, 2) @repeat(j, 4) s$i$j = subgroupMatrixMultiplyAccumulate(x$i, y$j, s$i$j);
+      @repeat(i, 2..4) @repeat(j, 4) @if(tall) s$i$j = subgroupMatrixMultiplyAccumulate(x$i, y$j, s$i$j);
     }
   }
-  store_rows(s00, s01, s02, s03, subgroup, t, here, 0u);
-  store_rows(s10, s11, s12, s13, subgroup, t, here, 16u);
-  @if(tall) store_rows(s20, s21, s22, s23, subgroup, t, here, 32u);
-  @if(tall) store_rows(s30, s31, s32, s33, subgroup, t, here, 48u);
+  @repeat(i, 2) store_rows(s$i0, s$i1, s$i2, s$i3, subgroup, t, here, 16u * $i);
+  @repeat(i, 2..4) @if(tall) store_rows(s$i0, s$i1, s$i2, s$i3, subgroup, t, here, 16u * $i);
 }
 
 @compute @workgroup_size(128)

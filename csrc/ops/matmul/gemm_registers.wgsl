@@ -142,14 +142,7 @@ fn add_step(sums: Sums, a: u32, b: u32, row: u32, column: u32) -> Sums {
     }
   }
   @else {
-    added = add_products(added, a, b, 0u, row, column);
-    added = add_products(added, a, b, 1u, row, column);
-    added = add_products(added, a, b, 2u, row, column);
-    added = add_products(added, a, b, 3u, row, column);
-    added = add_products(added, a, b, 4u, row, column);
-    added = add_products(added, a, b, 5u, row, column);
-    added = add_products(added, a, b, 6u, row, column);
-    added = add_products(added, a, b, 7u, row, column);
+    @repeat(i, 8) added = add_products(added, a, b, $iu, row, column);
   }
   return added;
 }

@@ -141,22 +141,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   let b_base = batch * p.b_batch;
   // Each has a name, because arrays of sums would lie in memory.
   var sum0 = sum_t();
-  @if(!rows_1) var sum1 = sum_t();
-  @if(!rows_1) var sum2 = sum_t();
-  @if(!rows_1) var sum3 = sum_t();
-  @if(rows_8) var sum4 = sum_t();
-  @if(rows_8) var sum5 = sum_t();
-  @if(rows_8) var sum6 = sum_t();
-  @if(rows_8) var sum7 = sum_t();
+  @repeat(i, 1..4) @if(!rows_1) var sum$i = sum_t();
+  @repeat(i, 4..8) @if(rows_8) var sum$i = sum_t();
   for (var k = piece * p.k_piece; k < k_end; k += 4u) {
     let b = block_of_b(b_base, n0, k, k_end);
     @if(rows_1) sum0 = add_products(row_of_a(a_base, m0, k, k_end), b, sum0);
     @else {
       let a = block_of_a(a_base, m0, k, k_end);
-      sum0 = add_products(a[0], b, sum0);
-      sum1 = add_products(a[1], b, sum1);
-      sum2 = add_products(a[2], b, sum2);
-      sum3 = add_products(a[3], b, sum3);
+      @repeat(i, 4) sum$i = add_products(a[$i], b, sum$i);
     }
     @if(rows_8) {
       let low = block_of_a(a_base, m0 + 4u, k, k_end);

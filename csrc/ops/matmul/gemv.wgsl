@@ -30,10 +30,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   let m = id % p.tiles_m * rows + select(t % rows, t / lanes, along_k);
   let k_end = min((piece + 1u) * p.k_piece, p.k);
 
-  var sum0 = acc_t();
-  var sum1 = acc_t();
-  var sum2 = acc_t();
-  var sum3 = acc_t();
+  @repeat(i, 4) var sum$i = acc_t();
   if (m < p.m) {
     let a = p.a_at + batch * p.a_batch + m * p.a_row;
     let b = p.b_at + batch * p.b_batch;
@@ -44,9 +41,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
       let k2 = k + 2u * lanes;
       let k3 = k + 3u * lanes;
       sum0 = acc_add(sum0, acc_mul(load_a(a + k * p.a_column), load_b(b + k * p.b_row)));
-      sum1 = acc_add(sum1, acc_mul(load_a(a + k1 * p.a_column), load_b(b + k1 * p.b_row)));
-      sum2 = acc_add(sum2, acc_mul(load_a(a + k2 * p.a_column), load_b(b + k2 * p.b_row)));
-      sum3 = acc_add(sum3, acc_mul(load_a(a + k3 * p.a_column), load_b(b + k3 * p.b_row)));
+      @repeat(i, 1..4) sum$i = acc_add(sum$i, acc_mul(load_a(a + k$i * p.a_column), load_b(b + k$i * p.b_row)));
     }
     for (; k < k_end; k += lanes) {
       sum0 = acc_add(sum0, acc_mul(load_a(a + k * p.a_column), load_b(b + k * p.b_row)));
