@@ -283,8 +283,6 @@ void fallback_iterator(at::TensorIteratorBase& iter, std::string_view op,
   }
 }
 
-// What the dispatcher takes for an operator that has no kernel, be it only because the kernels are
-// not registered yet.
 void without_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                     torch::jit::Stack* stack) {
   register_operators();
@@ -293,11 +291,6 @@ void without_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   } else {
     cpu_fallback(op, stack);
   }
-}
-
-// At load, for it is what registers the rest. Tensors of the other layouts are made of dense ones.
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&without_kernel>());
 }
 
 TW_LIBRARY_IMPL(_, SparsePrivateUse1, m) {

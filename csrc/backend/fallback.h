@@ -31,6 +31,12 @@ void note_fallback(std::string_view op, std::string_view reason = {});
 /// The same, for tensors of a dtype without a kernel.
 void note_fallback(std::string_view op, at::ScalarType dtype);
 
+/// What the dispatcher calls for an operator that has no kernel for the device, be it only because
+/// the kernels are not registered yet: registers them and calls the operator's kernel, or runs the
+/// operator on the CPU.
+void without_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                    torch::jit::Stack* stack);
+
 /// Boxed fallback of a whole op: copies its tensors to the CPU, runs it, copies results back.
 void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 

@@ -76,6 +76,24 @@ def test_whatever_comes_first_registers_the_kernels(check_program, tmp_path):
     assert dict(line.split(": ", 1) for line in printed.splitlines()) == expected
 
 
+def test_factories_have_kernels_at_load(check_program):
+    check_program(
+        "has = torch._C._dispatch_has_kernel_for_dispatch_key\n"
+        "composites = ('CompositeImplicitAutograd', 'CompositeExplicitAutograd')\n"
+        "wanted, found = set(), set()\n"
+        "for schema in torch._C._jit_get_all_schemas():\n"
+        "    types = [str(argument.type) for argument in schema.arguments]\n"
+        "    name = '.'.join(filter(None, (schema.name, schema.overload_name)))\n"
+        "    if schema.name.startswith('aten::') and torch._C._dispatch_has_kernel(name):\n"
+        "        if has(name, 'PrivateUse1'):\n"
+        "            found.add(name)\n"
+        "        makes = 'Optional[Device]' in types and not any('Tensor' in t for t in types)\n"
+        "        if makes and has(name, 'CPU') and not any(has(name, k) for k in composites):\n"
+        "            wanted.add(name)\n"
+        "assert found == wanted and 'aten::empty_strided' in found, found ^ wanted\n"
+    )
+
+
 def test_threads_may_be_first_together(check_program):
     check_program(
         "import threading\n"
