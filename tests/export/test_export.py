@@ -1477,6 +1477,41 @@ def test_exports_do_not_add_up(tmp_path):
     assert {id(x) for x in tensors} <= {id(x) for x in known}
 
 
+def test_tensors_of_other_kinds_may_be_alive(tmp_path):
+    """An export looks at all tensors of the process."""
+    ones, rows = torch.ones(3), [torch.ones(2, 3), torch.ones(4, 3)]
+    kinds = [
+        torch.nested.nested_tensor(rows),
+        torch.nested.nested_tensor(rows, requires_grad=True),
+        torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True),
+        torch.nested.nested_tensor(rows, device=DEVICE),
+        torch.eye(3).to_sparse().requires_grad_(),
+        torch.eye(3).to_sparse_csr(),
+        torch.eye(3, device=DEVICE).to_sparse_csr(),
+        torch.quantize_per_tensor(ones, 0.1, 0, torch.quint8),
+        torch.quantize_per_channel(torch.eye(3), ones, torch.zeros(3), 0, torch.quint8),
+        ones.to(torch.complex64).conj().imag,
+        torch._efficientzerotensor((3,)),
+        torch.masked.masked_tensor(ones, ones > 0),
+        torch.ones(3, 3).to_mkldnn(),
+        torch.ones(3, device="meta", requires_grad=True),
+        nn.UninitializedParameter(),
+        torch.empty(3, dtype=torch.bits8),
+        torch.ones(1, requires_grad=True).expand(1 << 20),
+    ]
+    model = nn.Linear(3, 3).to(DEVICE)
+    torch.webgpu.export(model, {"input": ones}, tmp_path / "m.twg")
+
+    class Counts(nn.Module):
+        def forward(self, x):
+            kinds[0].add_(1)
+            return x * 2
+
+    with pytest.warns(UserWarning, match="changes a nested tensor, which a file does not keep"):
+        torch.webgpu.export(Counts(), {"x": ones.to(DEVICE)}, tmp_path / "m.twg")
+    assert kinds[0].values().sum() == 18
+
+
 def test_more_states_of_attributes_than_are_tried(tmp_path):
     models = [WithState(last).to(DEVICE) for _ in range(7)]
     functions = {f"call{k}": model for k, model in enumerate(models)}

@@ -34,6 +34,7 @@ def leaves(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 def has_no_data(x: torch.Tensor) -> bool:
     return (
         is_lazy(x)
+        or x._is_zerotensor()
         or torch._C._functorch.is_functorch_wrapped_tensor(x)
         or torch._is_functional_tensor(x)
         or is_fake(x)

@@ -133,8 +133,11 @@ def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _memory(tensor: torch.Tensor) -> Hashable:
     """The memory of a tensor, and how its elements lie there."""
-    if tensor.layout != torch.strided or is_traceable_wrapper_subclass(tensor):
+    is_wrapper = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    if tensor.layout != torch.strided or is_wrapper:
         return None
+    if tensor.is_nested:  # without one shape
+        return tensor.untyped_storage()._cdata
     layout = tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
     return tensor.untyped_storage()._cdata, layout
 
@@ -450,6 +453,8 @@ class Calls:
             for name, value in one.attributes.values.items():
                 if value is tensor:
                     return f"the tensor {kind}.{name}"
+        if tensor.is_nested:
+            return "a nested tensor"
         return f"a tensor of the shape {list(tensor.shape)}"
 
     def _names_on_host(self, state: State) -> str:
