@@ -15,6 +15,9 @@ os.environ.setdefault("TORCH_WEBGPU_AUTOLOAD", "1")
 # llvmpipe as users have it.
 os.environ.setdefault("LP_NATIVE_VECTOR_WIDTH", "128")
 os.environ.setdefault("GALLIVM_PERF", "nopt")
+# Two threads of OpenMP wait for each other in a loop. Beside another worker on two cores, that took
+# half of the suite's time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_collection_modifyitems(config, items):

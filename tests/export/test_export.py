@@ -1501,15 +1501,80 @@ def test_tensors_of_other_kinds_may_be_alive(tmp_path):
     ]
     model = nn.Linear(3, 3).to(DEVICE)
     torch.webgpu.export(model, {"input": ones}, tmp_path / "m.twg")
+    assert len(kinds) == 17
 
-    class Counts(nn.Module):
+
+class Plain(torch.Tensor):
+    """Of its own dispatch, with memory. Operators give plain tensors."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), options=None):
+        raise NotImplementedError("asked")
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), options=None):
+        with torch._C._DisableTorchDispatch():
+            return function(*arguments, **(options or {}))
+
+
+class Closed(torch.Tensor):
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), options=None):
+        raise NotImplementedError(f"{function}")
+
+
+@pytest.mark.parametrize("device", ["cpu", DEVICE])
+def test_tensors_of_other_classes_may_be_alive(tmp_path, device):
+    alive = [
+        torch.Tensor._make_subclass(kind, torch.ones(3, device=device)) for kind in (Plain, Closed)
+    ]
+    model = nn.Linear(3, 3).to(DEVICE)
+    torch.webgpu.export(model, {"input": torch.ones(3)}, tmp_path / "m.twg")
+    (plain, _), ones = alive, torch.ones(3, device=device)
+
+    def assigns(x):
+        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunctionSubclass():
+            plain.data = ones * 5
+        return x * 2
+
+    with pytest.raises(RuntimeError, match="the data of 1 tensor is assigned"):
+        torch.webgpu.export(assigns, {"x": torch.ones(3, device=DEVICE)}, tmp_path / "m.twg")
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunctionSubclass():
+        assert plain.sum() == 3
+
+
+@pytest.mark.parametrize(
+    ("make", "values"),
+    [
+        (lambda x: torch.nested.nested_tensor([x, x[:1]]), torch.Tensor.values),
+        (lambda x: x.to_sparse(), torch.Tensor._values),
+        (lambda x: x.to_sparse_csr(), torch.Tensor.values),
+        (lambda x: x.to_sparse_csc(), torch.Tensor.values),
+    ],
+)
+def test_tensors_of_other_kinds_on_the_cpu_are_put_back(tmp_path, make, values):
+    tensor, x = make(torch.ones(3, 3)), torch.ones(3, device=DEVICE)
+    before = values(tensor).sum()
+
+    def changes(x):
+        values(tensor).add_(1)
+        return x * 2
+
+    with pytest.warns(UserWarning, match="a call changes a .*tensor.* does not keep because"):
+        torch.webgpu.export(changes, {"x": x}, tmp_path / "m.twg")
+    assert values(tensor).sum() == before
+
+    class Reads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = make(torch.ones(3, 3))
+
         def forward(self, x):
-            kinds[0].add_(1)
-            return x * 2
+            self.table = self.table * 2
+            return x * values(self.table).sum().item()
 
-    with pytest.warns(UserWarning, match="changes a nested tensor, which a file does not keep"):
-        torch.webgpu.export(Counts(), {"x": ones.to(DEVICE)}, tmp_path / "m.twg")
-    assert kinds[0].values().sum() == 18
+    with pytest.warns(UserWarning, match="Whether a later call reads it is not checked"):
+        torch.webgpu.export(Reads(), {"x": x}, tmp_path / "m.twg")
 
 
 def test_more_states_of_attributes_than_are_tried(tmp_path):

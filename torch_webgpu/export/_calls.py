@@ -29,7 +29,7 @@ from torch._subclasses.fake_tensor import is_fake
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from torch_webgpu.export._alive import alive, leaves
+from torch_webgpu.export._alive import alive, leaves, parts_of
 from torch_webgpu.export._attributes import (
     Attribute,
     Attributes,
@@ -107,12 +107,7 @@ def _kind(gradient: torch.Tensor, numbers: dict[Hashable, int]) -> Hashable:
 
 def _places(tensor: torch.Tensor) -> list[Hashable]:
     """The memory of a tensor: of several, if it consists of several."""
-    if is_traceable_wrapper_subclass(tensor):
-        names, _ = tensor.__tensor_flatten__()
-        return [place for name in names for place in _places(getattr(tensor, name))]
-    if tensor.layout == torch.sparse_coo:
-        return [*_places(tensor._indices()), *_places(tensor._values())]
-    return [place_of(tensor)]
+    return [place_of(part) for part in parts_of(tensor)]
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -133,8 +128,7 @@ def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _memory(tensor: torch.Tensor) -> Hashable:
     """The memory of a tensor, and how its elements lie there."""
-    is_wrapper = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
-    if tensor.layout != torch.strided or is_wrapper:
+    if tensor.layout != torch.strided or is_traceable_wrapper_subclass(tensor):
         return None
     if tensor.is_nested:  # without one shape
         return tensor.untyped_storage()._cdata
@@ -156,9 +150,17 @@ class _Leaf(NamedTuple):
     """A tensor before the export."""
 
     tensor: torch.Tensor
-    data: torch.Tensor
+    data: torch.Tensor | None  # of a class that gives no other tensor of its data, None
+    memory: Hashable
     gradient: torch.Tensor | None
     required: bool
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> "_Leaf":
+        data = None
+        with contextlib.suppress(Exception):  # of __torch_dispatch__
+            data = tensor.detach()
+        return cls(tensor, data, _memory(tensor), tensor.grad, tensor.requires_grad)
 
 
 class _Module(NamedTuple):
@@ -205,7 +207,8 @@ class Calls:
         self._holders = holders
         self._within = within
         self.values = Values()
-        self._leaves = [_Leaf(x, x.detach(), x.grad, x.requires_grad) for x in leaves(tensors)]
+        with torch._C.DisableTorchFunctionSubclass():
+            self._leaves = [_Leaf.of(x) for x in leaves(tensors)]
         self._modules = [
             _Module(module, module.training, Attributes.of(module))
             for module in modules
@@ -252,8 +255,10 @@ class Calls:
             self._notice_draws(drawn)
         finally:
             torch.clear_autocast_cache()
-            left = self._left(name, state or State())
-            assigned = self._restore()
+            # Some classes refuse to be asked for what all tensors have.
+            with torch._C.DisableTorchFunctionSubclass():
+                left = self._left(name, state or State())
+                assigned = self._restore()
         if is_over and assigned:
             raise RuntimeError(
                 f"cannot export: {assigned} is assigned. A file keeps what is changed in place, as "
@@ -401,7 +406,7 @@ class Calls:
         assigned = ""
         for leaf in self._leaves:
             tensor = leaf.tensor
-            if _memory(tensor) != _memory(leaf.data):
+            if leaf.data is not None and _memory(tensor) != leaf.memory:
                 tensor.data = leaf.data
                 assigned = f"the data of {self._names({place_of(tensor)})}"
             if tensor.grad is not leaf.gradient:

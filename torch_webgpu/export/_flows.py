@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_webgpu import _C
+from torch_webgpu.export._alive import parts_of
 from torch_webgpu.export._lines import Line, current, innermost
 from torch_webgpu.export._values import (
     Held,
@@ -43,6 +44,7 @@ def is_on_device(value: Any) -> bool:
         type(value) in (torch.Tensor, torch.nn.Parameter)
         and value.device.type == "webgpu"
         and value.layout == torch.strided
+        and not value.is_nested
         and not value._is_zerotensor()
         and value.numel() > 0
         # Wrappers of functorch and of functionalization, which compilers leave, have no memory.
@@ -55,6 +57,8 @@ def is_on_device(value: Any) -> bool:
 def is_plain_tensor(value: Any) -> bool:
     """Whether it is a strided tensor with memory, on the device or the CPU."""
     if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout != torch.strided:
+        return False
+    if value.is_nested or value._is_zerotensor():
         return False
     if value.numel() > 0 and value.device.type == "webgpu":
         return is_on_device(value)
@@ -103,10 +107,19 @@ def unchanging(value: Any) -> Hashable:
     """What is no memory of the device as a label."""
     if not isinstance(value, torch.Tensor):
         return constant(value)
-    kind = str(value.device), value.dtype, tuple(value.shape)
-    if value.device.type != "cpu" or value.layout != torch.strided:
+    shape = None if value.is_nested else tuple(value.shape)
+    kind = type(value), str(value.device), value.dtype, value.layout, shape
+    parts = parts_of(value)
+    if parts[0] is not value:
+        return *kind, *map(unchanging, parts)
+    if value.device.type != "cpu" or value.layout != torch.strided or value._is_zerotensor():
         return kind
-    plain = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    if type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return *kind, id(value)  # it is not known what it holds
+    if value.is_nested:
+        return *kind, *map(unchanging, value.unbind())
+    plain = value.dequantize() if value.is_quantized else value.detach()
+    plain = plain.resolve_conj().resolve_neg().contiguous().reshape(-1)
     return *kind, hashlib.sha256(plain.view(torch.uint8).numpy().tobytes()).digest()
 
 

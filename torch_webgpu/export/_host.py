@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from torch_webgpu.export._alive import has_no_data
+from torch_webgpu.export._alive import has_no_data, parts_of
 
 # Of copies. What does not fit, such as a data set, is not copied.
 _MOST_BYTES = 64 << 20
@@ -56,8 +56,10 @@ class HostTensors:
         self._memory: dict[int, _Memory] = {}  # tensors may be views of others
         self._changed: list[_Memory] = []  # by the last run
         for tensor in tensors:
-            if _is_on_host(tensor):
-                storage = tensor.untyped_storage()
+            if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or has_no_data(tensor):
+                continue
+            for part in filter(_is_on_host, parts_of(tensor)):
+                storage = part.untyped_storage()
                 memory = self._memory.setdefault(storage._cdata, _Memory(storage))
                 memory.tensors.append(tensor)
         left = _MOST_BYTES
@@ -114,9 +116,7 @@ def _versions(tensors: Iterable[torch.Tensor]) -> list[int]:
 
 def _is_on_host(tensor: torch.Tensor) -> bool:
     return (
-        type(tensor) in (torch.Tensor, torch.nn.Parameter)
-        and not has_no_data(tensor)
-        and tensor.device.type == "cpu"
+        tensor.device.type == "cpu"
         and tensor.layout == torch.strided
         and torch._C._has_storage(tensor)
         and tensor.untyped_storage().nbytes() > 0
