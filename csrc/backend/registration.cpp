@@ -18,32 +18,48 @@ namespace {
 constinit OperatorBlock* first_ = nullptr;
 constinit OperatorBlock** end_ = &first_;
 
-// The operators that make a tensor of a device alone, and for which PyTorch has no kernel that
-// composes others: tests/python/test_first_use.py compares the list with PyTorch's.
-constexpr const char* kFactories[] = {
-    "_efficientzerotensor", "_empty_affine_quantized",
-    "_make_dep_token",      "empty.memory_format",
-    "empty_strided",        "from_file",
-    "tril_indices",         "triu_indices",
+// The operators that may come first of all: those that make a tensor of a device alone, and those
+// that change or share what need not have memory, such as the tensors that
+// torch.Tensor._make_wrapper_subclass makes. PyTorch composes the kernels of others of them from
+// these. tests/python/test_first_use.py compares the list with PyTorch's operators.
+constexpr const char* kFirst[] = {
+    "_efficientzerotensor",
+    "_empty_affine_quantized",
+    "_make_dep_token",
+    "_nested_view_from_buffer",
+    "_reshape_alias",
+    "as_strided",
+    "empty.memory_format",
+    "empty_strided",
+    "from_file",
+    "is_set_to",
+    "resize_",
+    "set_",
+    "set_.source_Storage",
+    "set_.source_Storage_storage_offset",
+    "set_.source_Tensor",
+    "tril_indices",
+    "triu_indices",
+    "unfold",
+    "view",
+    "view_as_complex",
+    "view_as_real",
 };
 
-// Their kernels at load, until those of the device are registered. A fallback of the key would do
-// for any operator, but PyTorch goes through its 3,500 operators to register one, which took a
-// quarter of the time that `import torch_webgpu` did.
-std::optional<torch::Library>& factories_before_registration() {
-  static auto* library = [] {
-    auto* made =
-        new std::optional<torch::Library>(std::in_place, torch::Library::IMPL, "aten",
-                                          c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-    for (const char* name : kFactories) {
-      (*made)->impl(name, torch::CppFunction::makeFromBoxedFunction<&without_kernel>());
-    }
-    return made;
-  }();
-  return *library;
+// Holds kernels for them, which register the device's. A fallback of the key would do for any
+// operator, but PyTorch goes through its 3,500 operators to register one: 3 to 5 ms of
+// `import torch`, which are now taken by the first use.
+std::optional<torch::Library> kernels_before_registration() {
+  torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__,
+                         __LINE__);
+  for (const char* name : kFirst) {
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&without_kernel>());
+  }
+  return library;
 }
 
-[[maybe_unused]] const auto& at_load_ = factories_before_registration();
+auto& before_registration_ =
+    *new std::optional<torch::Library>(kernels_before_registration()); // never destroyed
 
 std::mutex mutex_;
 constinit std::atomic<bool> done_{false};
@@ -81,15 +97,22 @@ void register_operators() {
   // A torch::Library takes its kernels back when it is destroyed. That is right after an exception
   // here, and wrong at the end of the process, when other threads may still run.
   std::vector<torch::Library> made;
-  // First, so that other threads find it, and wait for the rest in it, where a factory's kernel of
-  // the time before is gone and the new one is not there yet.
-  made.emplace_back(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  made.back().fallback(torch::CppFunction::makeFromBoxedFunction<&without_kernel>());
-  factories_before_registration().reset();
-  for (const OperatorBlock* block = first_; block != nullptr; block = block->next_) {
-    made.emplace_back(torch::Library::IMPL, block->space_, block->key_, block->file_, block->line_);
-    Operators operators(made.back(), block->space_, block->key_);
-    block->fill_(operators);
+  try {
+    // The fallback comes first. An operator of kFirst has no kernel for a moment below: a thread
+    // that calls it then gets the fallback, which waits for this function.
+    made.emplace_back(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+    made.back().fallback(torch::CppFunction::makeFromBoxedFunction<&without_kernel>());
+    before_registration_.reset();
+    for (const OperatorBlock* block = first_; block != nullptr; block = block->next_) {
+      made.emplace_back(torch::Library::IMPL, block->space_, block->key_, block->file_,
+                        block->line_);
+      Operators operators(made.back(), block->space_, block->key_);
+      block->fill_(operators);
+    }
+  } catch (...) {
+    made.clear();
+    before_registration_ = kernels_before_registration(); // the next use tries again
+    throw;
   }
   static auto* kept = new std::vector<torch::Library>;
   *kept = std::move(made);

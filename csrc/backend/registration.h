@@ -15,8 +15,9 @@ namespace torch_webgpu {
 /// Registers the kernels of all blocks if that has not been done. Any thread may call it: when it
 /// returns, the dispatcher has them all.
 ///
-/// Whatever leads to a tensor of the device calls it: the factories, which have kernels for this
-/// when the library is loaded; the allocator; torch.autocast, and autocast's fallback.
+/// Whatever leads to a tensor of the device calls it: operators that need no memory of the device,
+/// which have kernels for this when the library is loaded; the allocator; torch.autocast, and
+/// autocast's fallback.
 void register_operators();
 
 /// What a block registers with, as it would with a torch::Library. A kernel that a program has

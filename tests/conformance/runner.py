@@ -59,11 +59,17 @@ def make_pool(start, arguments, tasks):
     return pebble.ProcessPool(
         max_workers=1,
         max_tasks=tasks,
-        initializer=start,
-        initargs=arguments,
+        initializer=start_on_one_thread,
+        initargs=[start, *arguments],
         # Not forked: what a process knows of the GPU does not survive a fork.
         context=multiprocessing.get_context("spawn"),
     )
+
+
+def start_on_one_thread(start, *arguments):
+    """There is a worker for each core. Threads that wait for each other in a loop would take it."""
+    torch.set_num_threads(1)
+    start(*arguments)
 
 
 def outcome(future, timeout):

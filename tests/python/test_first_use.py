@@ -10,6 +10,17 @@ HAS_KERNELS = (
     "    return torch._C._dispatch_has_kernel_for_dispatch_key('aten::mm', 'PrivateUse1')\n"
 )
 
+WITHOUT_DISPATCH = (
+    "class Wrapper(torch.Tensor):\n"
+    "    @classmethod\n"
+    "    def __torch_dispatch__(cls, *arguments):\n"
+    "        raise AssertionError\n"
+    "def view_without_memory():\n"
+    "    x = torch.Tensor._make_wrapper_subclass(Wrapper, (2, 2), device='webgpu')\n"
+    "    with torch._C._DisableTorchDispatch():\n"
+    "        return x.view(4), x.t(), x.unfold(0, 1, 1)\n"
+)
+
 # Each runs in a process that has imported torch and done nothing else. Operators are called without
 # what PyTorch's Python functions do before.
 USES = {
@@ -29,6 +40,9 @@ USES = {
     "quantized by channel": "aten._empty_per_channel_affine_quantized.default([2], "
     "scales=torch.ones(2), zero_points=torch.zeros(2), axis=0, dtype=torch.quint8, "
     "device='webgpu')",
+    "quantized like another": "aten.empty_quantized.default([2], torch.quantize_per_tensor("
+    "torch.ones(2), 0.1, 0, torch.quint8), device='webgpu')",
+    "view of what has no memory": "view_without_memory()",
     "storage": "torch.UntypedStorage(8, device='webgpu')",
     "file": "torch.load(sys.argv[1])",
     "map_location": "torch.load(sys.argv[2], map_location='webgpu')",
@@ -60,7 +74,7 @@ def test_whatever_comes_first_registers_the_kernels(check_program, tmp_path):
     torch.save(torch.ones(2, device="webgpu"), tmp_path / "webgpu.pt")
     torch.save(torch.ones(2), tmp_path / "cpu.pt")
     printed = check_program(
-        f"for name, use in {USES!r}.items():\n"
+        f"{WITHOUT_DISPATCH}for name, use in {USES!r}.items():\n"
         "    if os.fork() == 0:\n"
         "        try:\n"
         "            used = eval(use)\n"
@@ -76,21 +90,32 @@ def test_whatever_comes_first_registers_the_kernels(check_program, tmp_path):
     assert dict(line.split(": ", 1) for line in printed.splitlines()) == expected
 
 
-def test_factories_have_kernels_at_load(check_program):
+def test_what_needs_no_memory_has_kernels_at_load(check_program):
     check_program(
         "has = torch._C._dispatch_has_kernel_for_dispatch_key\n"
         "composites = ('CompositeImplicitAutograd', 'CompositeExplicitAutograd')\n"
-        "wanted, found = set(), set()\n"
+        "schemas = {}\n"
         "for schema in torch._C._jit_get_all_schemas():\n"
-        "    types = [str(argument.type) for argument in schema.arguments]\n"
         "    name = '.'.join(filter(None, (schema.name, schema.overload_name)))\n"
         "    if schema.name.startswith('aten::') and torch._C._dispatch_has_kernel(name):\n"
-        "        if has(name, 'PrivateUse1'):\n"
-        "            found.add(name)\n"
-        "        makes = 'Optional[Device]' in types and not any('Tensor' in t for t in types)\n"
-        "        if makes and has(name, 'CPU') and not any(has(name, k) for k in composites):\n"
-        "            wanted.add(name)\n"
-        "assert found == wanted and 'aten::empty_strided' in found, found ^ wanted\n"
+        "        schemas[name] = schema\n"
+        "def kernels():\n"
+        "    return {name for name in schemas if has(name, 'PrivateUse1')}\n"
+        "def makes(name, schema):\n"
+        "    types = [str(argument.type) for argument in schema.arguments]\n"
+        "    if 'Optional[Device]' not in types or any('Tensor' in t for t in types):\n"
+        "        return False\n"
+        "    return has(name, 'CPU') and not any(has(name, key) for key in composites)\n"
+        "def shares(schema):\n"
+        "    alias = [argument.alias_info for argument in schema.arguments]\n"
+        "    is_view = any(one is not None and not one.is_write for one in alias)\n"
+        "    return is_view or schema.name in ('aten::resize_', 'aten::set_', 'aten::is_set_to')\n"
+        "found = kernels()\n"
+        "wanted = {name for name, schema in schemas.items() if makes(name, schema)}\n"
+        "assert 'aten::empty_strided' in wanted and not has_kernels()\n"
+        "torch.empty(1, device='webgpu')\n"
+        "wanted |= {name for name in kernels() if shares(schemas[name])}\n"
+        "assert found == wanted and 'aten::view' in wanted, found ^ wanted\n"
     )
 
 

@@ -237,7 +237,7 @@ def test_the_dispatcher_has_what_the_plan_says(natives: Natives) -> None:
 
 
 def test_factories_of_layouts_are_registered_at_load(natives: Natives) -> None:
-    """Their keys have no fallback, which registers the others when the device is first used."""
+    """They may come first of all. The others are registered when the device is first used."""
     text = generate(CSRC, natives)[emit.LAYOUTS]
     blocks = re.findall(r"^(TORCH|TW)_LIBRARY_IMPL\(aten, (\w+), m\) \{(.*?)^\}", text, re.M | re.S)
     found: dict[str, dict[str, set[str]]] = defaultdict(dict)

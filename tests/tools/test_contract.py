@@ -362,6 +362,15 @@ def test_the_grid_is_a_formula(read, grid, cpp):
             "@repeat(i, 3) var s$i = f($i, 4u * $i);",
             "var s0 = f(0, 4u * 0);\nvar s1 = f(1, 4u * 1);\nvar s2 = f(2, 4u * 2);",
         ),
+        (
+            "@repeat(i, 2) if (a) { f($i); } else if (b) {} else { g(); }\nrest",
+            "if (a) { f(0); } else if (b) {} else { g(); }\n"
+            "if (a) { f(1); } else if (b) {} else { g(); }\nrest",
+        ),
+        (
+            "@repeat(i, 2) @repeat(j, 2) a$i0 = $iu + $j;",
+            "a00 = 0u + 0;\na00 = 0u + 1;\na10 = 1u + 0;\na10 = 1u + 1;",
+        ),
         ("  @repeat(i, 1..3) a[$i] = 0;", "  a[1] = 0;\n  a[2] = 0;"),
         ("@repeat(i, 2) @repeat(j, 2) s$i$j();", "s00();\ns01();\ns10();\ns11();"),
         ("@repeat(i, 2) @if(wide) f($i);\nrest", "@if(wide) f(0);\n@if(wide) f(1);\nrest"),
@@ -388,15 +397,25 @@ def test_repetitions(text, expected):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("@if(wide) @repeat(i, 2) f($i);", "a condition stands behind it"),
-        ("@else @repeat(i, 2) f($i);", "a condition stands behind it"),
+        ("@if(wide) @repeat(i, 2) f($i);", "write the condition behind"),
+        ("@if(a && (b || c)) // of both\n@repeat(i, 2) f($i);", "2: write the condition behind"),
+        ("@else @repeat(i, 2) f($i);", "write the condition behind"),
+        ("@repeat(i, 2) @else f($i);", "in one block"),
+        ("@repeat(i, 2) @if(wide) f($i);\n@else g();", "in one block"),
         ("@repeat(i, 2) f();", r"nothing in it depends on \$i"),
         ("@repeat(i, 2..2) f($i);", "from 2 up to 2"),
-        ("@repeat(i, 2) f($i, $j);", r"\$j: a repetition is"),
-        ("@repeat(row, 2) f($row);", "a repetition is"),
-        ("@repeat(i, n) f($i);", "a repetition is"),
-        ("@repeat(i, 2) f($i)", "has no end"),
-        ("fn g() {\n  @repeat(i, 2) f($i)\n}", "has no end"),
+        ("@repeat(i, 2) { f(); // $i\n}", r"nothing in it depends on \$i"),
+        ("g();\n\n@repeat(i, 2) f($i, $j);", r"^3: there is no number \$j"),
+        ("@repeat(i, 2) f($i, $index);", r"there is no number \$index"),
+        ("@repeat(i, 2) {\n  f($i);\n  @repeat(i, 2) g($i);\n}", "^3: i is the letter of"),
+        ("f($i);", r"there is no number \$i"),
+        ("@repeat(row, 2) f($row);", "with any letter"),
+        ("@repeat(i,2) f($i);", "with any letter"),
+        ("@repeat(i, n) f($i);", "with any letter"),
+        ("/* @repeat(i, 2) */ f();", "has no comments in"),
+        ("struct S {\n  @repeat(i, 2) a$i: u32,\n}", "a statement that ends with"),
+        ("@repeat(i, 2) f($i)", "a statement that ends with"),
+        ("fn g() {\n  @repeat(i, 2) f($i)\n}", "^2: what is repeated is a statement"),
     ],
 )
 def test_repetitions_that_are_refused(text, why):
@@ -415,5 +434,5 @@ def test_a_repetition_in_a_kernel_and_in_what_it_imports(read, tmp_path):
     )
     assert "  let a0 = 1u;\n  let a1 = 1u;" in kernel.text
     assert "  var s0 = 0u;\n  var s1 = 0u;" in kernel.text
-    with pytest.raises(ContractError, match=r"other\.wgsl: \$x: a repetition is"):
+    with pytest.raises(ContractError, match=r"other\.wgsl:22: there is no number \$x"):
         read(KERNEL.replace("1u", "$x"), "other")

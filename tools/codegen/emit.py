@@ -172,7 +172,7 @@ def _definitions(registrations: list[Registration], backend: BackendIndex) -> li
     at_load: list[str] = []
     for registration in registrations:
         definitions += _generate(registration, backend, Target.ANONYMOUS_DEFINITION)
-        # Keys of layouts have no fallback that could register the kernels at the first use.
+        # Such a factory may come first of all. The memory that it takes has the rest registered.
         is_first = registration.route == "layout" and _makes_of_nothing(registration)
         implementations = at_load if is_first else at_first_use
         implementations += _generate(registration, backend, Target.REGISTRATION)

@@ -127,7 +127,7 @@ class _Parser:
         try:
             return expand(path.read_text(encoding="utf-8"))
         except ContractError as error:
-            raise ContractError(f"{path}: {error}") from error
+            raise ContractError(f"{path}:{error}") from error
 
     def fail(self, why: str) -> None:
         where = f"{self.path}:{self.line}" if self.line else str(self.path)

@@ -11,37 +11,63 @@ import re
 from contract.model import ContractError
 
 REPEAT = re.compile(r"@repeat\(([a-z]), (?:(\d+)\.\.)?(\d+)\)\s*")
-CONDITION = re.compile(r"(?:@(?:if|elif)\(.*\)|@else)\s*$")
+CONDITION = re.compile(r"(?:@(?:if|elif)\([^;{}]*\)|@else)\s*$")
+ALTERNATIVE = re.compile(r"\s*@(?:elif|else)\b")
+ELSE = re.compile(r"\s*else\b")
+# A number is used: `$i`, behind which a digit, another number or the u of a type may follow.
+USE = re.compile(r"\$(\w*)")
 
 
-def expand(text: str) -> str:
-    """The text with every repetition written out, the outer one first.
+def expand(text: str, line: int = 1, letters: str = "") -> str:
+    """The text, whose first line has the number `line`, with every repetition written out.
 
     `@repeat(i, 4) STATEMENT;` is the statement for i = 0 to 3, `@repeat(i, 1..4)` for 1 to 3. `$i`
     in it is the number. Of a block in braces the content is repeated without the braces, so that
-    what it declares is known behind it. Raises ContractError.
+    what it declares is known behind it. `letters` are those of the repetitions around the text.
+    Raises ContractError with the line's number.
     """
-    while match := REPEAT.search(_without_comments(text)):
-        line = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
-        if CONDITION.search(line):
-            raise ContractError(
-                f"{match[0].strip()}: a condition stands behind it, where each copy gets it"
-            )
-        end = _end(text, match.end())
-        body = text[match.end() : end]
-        indent = line if not line.strip() else ""
+    code = _without_comments(text)
+
+    def fail(at: int, why: str) -> None:
+        raise ContractError(f"{line + code.count(chr(10), 0, at)}: {why}")
+
+    def copied(start: int, end: int) -> str:
+        """That part, which has no repetition."""
+        if (stray := code.find("@repeat", start, end)) >= 0:
+            fail(stray, "it is `@repeat(i, 4)` or `@repeat(i, 1..4)`, with any letter")
+        for use in USE.finditer(code, start, end):
+            if not re.fullmatch(r"[a-z](?:u|\d\w*)?", use[1]) or use[1][0] not in letters:
+                fail(use.start(), f"there is no number {use[0]}")
+        return text[start:end]
+
+    written, at = [], 0
+    while match := REPEAT.search(code, at):
+        start, name, first, stop = match.start(), match[1], int(match[2] or 0), int(match[3])
+        end = _end(code, match.end())
+        if "/*" in code:
+            fail(start, "a file with repetitions has no comments in /* */")
+        if CONDITION.search(code, 0, start):
+            fail(start, "write the condition behind @repeat, so that each copy gets it")
+        if end < 0:
+            fail(start, "what is repeated is a statement that ends with `;`, or a block")
+        if ALTERNATIVE.match(code, match.end()) or ALTERNATIVE.match(code, end):
+            fail(start, "write the statement and its alternatives in one block")
+        if name in letters:
+            fail(start, f"{name} is the letter of a repetition around it")
+        if stop <= first:
+            fail(start, f"there is no number from {first} up to {stop}")
+        if f"${name}" not in code[match.end() : end]:
+            fail(start, f"nothing in it depends on ${name}")
+        body_line = line + code.count("\n", 0, match.end())
+        body = expand(text[match.end() : end], body_line, letters + name)
+        before = text[text.rfind("\n", 0, start) + 1 : start]
+        indent = before if not before.strip() else ""
         if body.startswith("{"):
             body = _content(body, indent)
-        name, first, stop = match[1], int(match[2] or 0), int(match[3])
-        if stop <= first:
-            raise ContractError(f"{match[0].strip()}: there is no number from {first} up to {stop}")
-        if f"${name}" not in body:
-            raise ContractError(f"{match[0].strip()}: nothing in it depends on ${name}")
-        copies = [body.replace(f"${name}", str(k)) for k in range(first, stop)]
-        text = text[: match.start()] + f"\n{indent}".join(copies) + text[end:]
-    if stray := re.search(r"@repeat.*|\$\w*", _without_comments(text)):
-        raise ContractError(f"{stray[0]}: a repetition is `@repeat(i, 4)`, and $i stands in it")
-    return text
+        copies = (body.replace(f"${name}", str(k)) for k in range(first, stop))
+        written += [copied(at, start), f"\n{indent}".join(copies)]
+        at = end
+    return "".join((*written, copied(at, len(text))))
 
 
 def _without_comments(text: str) -> str:
@@ -49,22 +75,21 @@ def _without_comments(text: str) -> str:
     return re.sub(r"//.*", lambda comment: " " * len(comment[0]), text)
 
 
-def _end(text: str, start: int) -> int:
-    """Where the statement or the block ends that starts there."""
-    code = _without_comments(text)
+def _end(code: str, start: int) -> int:
+    """Where the statement or the block ends that starts there, or -1."""
     depth = 0
     for i in range(start, len(code)):
         if code[i] in "([{":
             depth += 1
         elif code[i] in ")]}":
             depth -= 1
-            if depth == 0 and code[i] == "}":
+            if depth < 0:
+                return -1
+            if depth == 0 and code[i] == "}" and not ELSE.match(code, i + 1):
                 return i + 1
         elif code[i] == ";" and depth == 0:
             return i + 1
-        if depth < 0:
-            break
-    raise ContractError("what @repeat repeats has no end")
+    return -1
 
 
 def _content(block: str, indent: str) -> str:

@@ -306,7 +306,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     if (6u * invocations < all_weights) {
       @repeat(i, 6..9) w$i = load_weights(weights$i, block + 1u, piece.y);
     }
-    // Of two taps that always run, one may not exist: its weights are zero.
+    // Taps 0 and 1 always run. Where there is one tap, the weights of tap 1 are zero.
     @repeat(k, 9) if ($k < 2u || $k < p.taps) {
       @repeat(i, 4) let a$i = left(16u * (4u * $k + $i));
       @repeat(j, 2) let b$j = right(at$k + 16u * $j);

@@ -89,11 +89,13 @@ TW_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("quantize_per_tensor.tensors", TORCH_FN(at::native::quantize_per_tensor_list_cpu));
 }
 
-// At load, for this key has no fallback that could register them: backend/registration.h.
+// At load, because they may come first of all, and the memory that they take has the rest
+// registered: backend/registration.h.
 TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
   m.impl("_empty_affine_quantized", TORCH_FN(at::native::empty_affine_quantized));
   m.impl("_empty_per_channel_affine_quantized",
          TORCH_FN(at::native::empty_per_channel_affine_quantized));
+  m.impl("empty_quantized", TORCH_FN(at::native::empty_quantized));
 }
 
 TW_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
@@ -104,7 +106,6 @@ TW_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
   m.impl("dequantize.self", TORCH_FN(at::native::dequantize_quantized));
   m.impl("dequantize.tensors", TORCH_FN(at::native::dequantize_tensors_quantized_cpu));
   m.impl("empty_like", TORCH_FN(at::native::empty_like_quantized));
-  m.impl("empty_quantized", TORCH_FN(at::native::empty_quantized));
   m.impl("int_repr", TORCH_FN(int_repr));
   m.impl("q_per_channel_axis", TORCH_FN(at::native::q_per_channel_axis));
   m.impl("q_per_channel_scales", TORCH_FN(at::native::q_per_channel_scales));
