@@ -51,6 +51,11 @@ ecosystem: build ## install the libraries of tests/ecosystem and test them
 	@$(VENV_PYTHON) tools/dev_install.py --requirements test-ecosystem >build/ecosystem.txt
 	@$(VENV_PYTHON) -c 'import importlib.metadata as m; print("torch==" + m.version("torch"))' >build/torch.txt
 	@$(VENV_PYTHON) -m pip install -qq --disable-pip-version-check -r build/ecosystem.txt -c build/torch.txt
+	@# A torchvision that was made for another build of torch fails where it is imported, also by other libraries.
+	@$(VENV_PYTHON) tools/dev_install.py --requirements test-ecosystem-vision >build/ecosystem-vision.txt
+	@$(VENV_PYTHON) -m pip install -qq --disable-pip-version-check -r build/ecosystem-vision.txt -c build/torch.txt && \
+	$(VENV_PYTHON) -c "import torchvision" 2>/dev/null || \
+	{ echo "without torchvision, which has no wheel for this torch"; $(VENV_PYTHON) -m pip uninstall -qqy torchvision timm ultralytics; }
 	TORCH_WEBGPU_ECOSYSTEM=all $(VENV_PYTHON) -m pytest tests/ecosystem $(ARGS)
 
 fuzz-web: build setup-web ## random programs of web/torch, compared with PyTorch; PROGRAMS=2500 SEED=7
