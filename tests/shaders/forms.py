@@ -1,7 +1,11 @@
 """The forms of a kernel that its contract allows: few that show each choice beside each other."""
 
 import ast
+import hashlib
 import itertools
+import json
+import os
+import pathlib
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -93,6 +97,27 @@ class _LongSearchError(Exception):
 
 def forms(contract: dict[str, Any]) -> Iterator[Form]:
     """Every pair of choices (constants, dtypes of operands, absence, aliasing) in some form."""
+    for chosen in _chosen(contract):
+        yield _form(contract, chosen)
+
+
+def _chosen(contract: dict[str, Any]) -> list[dict[str, Any]]:
+    """The choices of each form. Several programs of this folder ask for them, and the search takes
+    half a minute for all kernels: a file keeps them for this contract and this text."""
+    own = pathlib.Path(__file__)
+    key = hashlib.sha256(json.dumps([contract, own.read_text()]).encode()).hexdigest()
+    file = own.parents[2] / "build" / "forms" / f"{key}.json"
+    if file.exists():
+        return json.loads(file.read_text())
+    found = _search(contract)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(f".{os.getpid()}")  # others may be writing the same
+    part.write_text(json.dumps(found))
+    part.replace(file)
+    return found
+
+
+def _search(contract: dict[str, Any]) -> list[dict[str, Any]]:
     given = choices(contract)
     # The search leaves a row as soon as a requirement fails. Where it takes long, the choices that
     # no requirement names come last.
@@ -102,9 +127,8 @@ def forms(contract: dict[str, Any]) -> Iterator[Form]:
         except _LongSearchError:
             continue
         names = [name for name, _ in order]
-        for row in rows:
-            yield _form(contract, dict(zip(names, row, strict=True)))
-        return
+        return [dict(zip(names, row, strict=True)) for row in rows]
+    return []
 
 
 _MOST_TRIALS = 60_000
