@@ -1,4 +1,5 @@
 import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -28,6 +29,13 @@ def pytest_collection_modifyitems(config, items):
     if long:
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+def pytest_collection_finish():
+    """What is imported by now stays alive. Python's collector and exports, which go through all
+    objects of the process, need not come by it in each test."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
