@@ -1,7 +1,8 @@
-"""`@repeat(i, 4)` in kernel files: text that is written several times.
+"""`@repeat(i, 4)` and `@repeat(x, {a, b})` in kernel files: text that is written several times.
 
 Compilers keep arrays out of registers where an index is not constant, and WGSL has no arrays of
-subgroup matrices. So such values have names with numbers, and what is done with each is text.
+subgroup matrices. So such values have names with numbers, and what is done with each is text. Nor
+has WGSL functions that take an operand: one for each is text too.
 """
 
 from __future__ import annotations
@@ -10,21 +11,22 @@ import re
 
 from contract.model import ContractError
 
-REPEAT = re.compile(r"@repeat\(([a-z]), (?:(\d+)\.\.)?(\d+)\)\s*")
+REPEAT = re.compile(r"@repeat\(([a-z]), (?:(?:(\d+)\.\.)?(\d+)|\{(\w+(?:, \w+)*)\})\)\s*")
 CONDITION = re.compile(r"(?:@(?:if|elif)\([^;{}]*\)|@else)\s*$")
 ALTERNATIVE = re.compile(r"\s*@(?:elif|else)\b")
 ELSE = re.compile(r"\s*else\b")
-# A number is used: `$i`, behind which a digit, another number or the u of a type may follow.
-USE = re.compile(r"\$(\w*)")
+# `${i}`, or `$i` where no letter follows but the u of a type.
+USE = re.compile(r"\$(?:\{([a-z])\}|([a-z])(?![A-Za-tv-z_])(?!u\w))")
 
 
 def expand(text: str, line: int = 1, letters: str = "") -> str:
     """The text, whose first line has the number `line`, with every repetition written out.
 
-    `@repeat(i, 4) STATEMENT;` is the statement for i = 0 to 3, `@repeat(i, 1..4)` for 1 to 3. `$i`
-    in it is the number. Of a block in braces the content is repeated without the braces, so that
-    what it declares is known behind it. `letters` are those of the repetitions around the text.
-    Raises ContractError with the line's number.
+    `@repeat(i, 4) STATEMENT;` is the statement for i = 0 to 3, `@repeat(i, 1..4)` for 1 to 3, and
+    `@repeat(x, {a, b})` for the words a and b. `$i` or `${i}` in it is the number or the word. Of a
+    block in braces the content is repeated without the braces, so that what it declares is known
+    behind it. `letters` are those of the repetitions around the text. Raises ContractError with the
+    line's number.
     """
     code = _without_comments(text)
 
@@ -34,15 +36,17 @@ def expand(text: str, line: int = 1, letters: str = "") -> str:
     def copied(start: int, end: int) -> str:
         """That part, which has no repetition."""
         if (stray := code.find("@repeat", start, end)) >= 0:
-            fail(stray, "it is `@repeat(i, 4)` or `@repeat(i, 1..4)`, with any letter")
-        for use in USE.finditer(code, start, end):
-            if not re.fullmatch(r"[a-z](?:u|\d\w*)?", use[1]) or use[1][0] not in letters:
-                fail(use.start(), f"there is no number {use[0]}")
+            fail(stray, "it is @repeat(i, 4), @repeat(i, 1..4) or @repeat(x, {a, b})")
+        for sign in re.finditer(r"\$\{?\w*\}?", code[start:end]):
+            use = USE.match(code, start + sign.start())
+            if use is None or (use[1] or use[2]) not in letters:
+                fail(start + sign.start(), f"{sign[0]} is nothing that is repeated")
         return text[start:end]
 
     written, at = [], 0
     while match := REPEAT.search(code, at):
-        start, name, first, stop = match.start(), match[1], int(match[2] or 0), int(match[3])
+        start, name = match.start(), match[1]
+        values = _values(match)
         end = _end(code, match.end())
         if "/*" in code:
             fail(start, "a file with repetitions has no comments in /* */")
@@ -54,9 +58,9 @@ def expand(text: str, line: int = 1, letters: str = "") -> str:
             fail(start, "write the statement and its alternatives in one block")
         if name in letters:
             fail(start, f"{name} is the letter of a repetition around it")
-        if stop <= first:
-            fail(start, f"there is no number from {first} up to {stop}")
-        if f"${name}" not in code[match.end() : end]:
+        if not values:
+            fail(start, "there are no such numbers")
+        if not any(name in use.groups() for use in USE.finditer(code, match.end(), end)):
             fail(start, f"nothing in it depends on ${name}")
         body_line = line + code.count("\n", 0, match.end())
         body = expand(text[match.end() : end], body_line, letters + name)
@@ -64,10 +68,18 @@ def expand(text: str, line: int = 1, letters: str = "") -> str:
         indent = before if not before.strip() else ""
         if body.startswith("{"):
             body = _content(body, indent)
-        copies = (body.replace(f"${name}", str(k)) for k in range(first, stop))
+        own = re.compile(rf"\$(?:{name}|\{{{name}\}})")
+        copies = (own.sub(value, body) for value in values)
         written += [copied(at, start), f"\n{indent}".join(copies)]
         at = end
     return "".join((*written, copied(at, len(text))))
+
+
+def _values(repeat: re.Match[str]) -> list[str]:
+    """The numbers or words that a repetition is for."""
+    if repeat[4]:
+        return repeat[4].split(", ")
+    return [str(k) for k in range(int(repeat[2] or 0), int(repeat[3]))]
 
 
 def _without_comments(text: str) -> str:
@@ -77,6 +89,7 @@ def _without_comments(text: str) -> str:
 
 def _end(code: str, start: int) -> int:
     """Where the statement or the block ends that starts there, or -1."""
+    code = re.sub(r"\$\{\w*\}", lambda use: "$" * len(use[0]), code)  # whose braces are no block
     depth = 0
     for i in range(start, len(code)):
         if code[i] in "([{":

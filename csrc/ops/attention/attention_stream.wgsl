@@ -200,24 +200,14 @@ fn places_of(lane: u32, count: u32) -> places_t {
   return places;
 }
 
-fn k_bits(row_at: u32, places: places_t) -> bits_t {
+@repeat(x, {k, v})
+fn ${x}_bits(row_at: u32, places: places_t) -> bits_t {
   var bits = bits_t();
-  bits[0] = load_k(row_at + places[0]);
-  @if(!one_group) bits[1] = load_k(row_at + places[1]);
+  bits[0] = load_$x(row_at + places[0]);
+  @if(!one_group) bits[1] = load_$x(row_at + places[1]);
   @if(four_groups) {
-    bits[2] = load_k(row_at + places[2]);
-    bits[3] = load_k(row_at + places[3]);
-  }
-  return bits;
-}
-
-fn v_bits(row_at: u32, places: places_t) -> bits_t {
-  var bits = bits_t();
-  bits[0] = load_v(row_at + places[0]);
-  @if(!one_group) bits[1] = load_v(row_at + places[1]);
-  @if(four_groups) {
-    bits[2] = load_v(row_at + places[2]);
-    bits[3] = load_v(row_at + places[3]);
+    bits[2] = load_$x(row_at + places[2]);
+    bits[3] = load_$x(row_at + places[3]);
   }
   return bits;
 }
@@ -246,33 +236,18 @@ struct StepParts {
 }
 
 // From `key` on, not beyond `last`.
-fn k_step(at: u32, stride: u32, key: u32, last: u32, places: places_t) -> StepBits {
+@repeat(x, {k, v})
+fn ${x}_step(at: u32, stride: u32, key: u32, last: u32, places: places_t) -> StepBits {
   var bits = StepBits();
-  bits.a = k_bits(at + min(key, last) * stride, places);
-  bits.b = k_bits(at + min(key + 1u, last) * stride, places);
-  bits.c = k_bits(at + min(key + 2u, last) * stride, places);
-  bits.d = k_bits(at + min(key + 3u, last) * stride, places);
+  bits.a = ${x}_bits(at + min(key, last) * stride, places);
+  bits.b = ${x}_bits(at + min(key + 1u, last) * stride, places);
+  bits.c = ${x}_bits(at + min(key + 2u, last) * stride, places);
+  bits.d = ${x}_bits(at + min(key + 3u, last) * stride, places);
   @if(eight_keys) {
-    bits.e = k_bits(at + min(key + 4u, last) * stride, places);
-    bits.f = k_bits(at + min(key + 5u, last) * stride, places);
-    bits.g = k_bits(at + min(key + 6u, last) * stride, places);
-    bits.h = k_bits(at + min(key + 7u, last) * stride, places);
-  }
-  return bits;
-}
-
-// From `key` on, not beyond `last`.
-fn v_step(at: u32, stride: u32, key: u32, last: u32, places: places_t) -> StepBits {
-  var bits = StepBits();
-  bits.a = v_bits(at + min(key, last) * stride, places);
-  bits.b = v_bits(at + min(key + 1u, last) * stride, places);
-  bits.c = v_bits(at + min(key + 2u, last) * stride, places);
-  bits.d = v_bits(at + min(key + 3u, last) * stride, places);
-  @if(eight_keys) {
-    bits.e = v_bits(at + min(key + 4u, last) * stride, places);
-    bits.f = v_bits(at + min(key + 5u, last) * stride, places);
-    bits.g = v_bits(at + min(key + 6u, last) * stride, places);
-    bits.h = v_bits(at + min(key + 7u, last) * stride, places);
+    bits.e = ${x}_bits(at + min(key + 4u, last) * stride, places);
+    bits.f = ${x}_bits(at + min(key + 5u, last) * stride, places);
+    bits.g = ${x}_bits(at + min(key + 6u, last) * stride, places);
+    bits.h = ${x}_bits(at + min(key + 7u, last) * stride, places);
   }
   return bits;
 }

@@ -72,26 +72,15 @@ fn weight_of(score: f32, lse: f32) -> f32 {
 }
 
 // Stores of four elements of a row of a gradient, from dimension d on. What lies behind the row's end is left out.
-fn store_group_of_dq(row_at: u32, d: u32, group: vec4<f32>) {
-  let i = p.dq_at + row_at + d * p.dq_strides.w;
-  @if(owns_dq) {
-    store4_dq(i, group.x, group.y, group.z, group.w);
+@repeat(x, {dq, dk})
+fn store_group_of_$x(row_at: u32, d: u32, group: vec4<f32>) {
+  let i = p.${x}_at + row_at + d * p.${x}_strides.w;
+  @if(owns_$x) {
+    store4_$x(i, group.x, group.y, group.z, group.w);
   }
   @else {
     for (var k = 0u; k < min(p.dims - d, 4u); k++) {
-      store_dq(i + k * p.dq_strides.w, group[k]);
-    }
-  }
-}
-
-fn store_group_of_dk(row_at: u32, d: u32, group: vec4<f32>) {
-  let i = p.dk_at + row_at + d * p.dk_strides.w;
-  @if(owns_dk) {
-    store4_dk(i, group.x, group.y, group.z, group.w);
-  }
-  @else {
-    for (var k = 0u; k < min(p.dims - d, 4u); k++) {
-      store_dk(i + k * p.dk_strides.w, group[k]);
+      store_$x(i + k * p.${x}_strides.w, group[k]);
     }
   }
 }

@@ -59,38 +59,23 @@ fn matrix_v(batch: u32, head: u32) -> Matrix {
 }
 
 // Four elements of a row, from dimension d on. Behind the row's end they are zero.
-@if(q_is_bits128)
-fn q_group(row_at: u32, d: u32) -> vec4<f32> {
-  return bitcast<vec4<f32>>(load_q(p.q_at + (row_at + d) / 4u));
-}
-@elif(q_is_bits64)
-fn q_group(row_at: u32, d: u32) -> vec4<f32> {
-  return from_halves(load_q(p.q_at + (row_at + d) / 4u));
-}
-@else
-fn q_group(row_at: u32, d: u32) -> vec4<f32> {
-  var group = vec4<f32>();
-  for (var i = 0u; i < min(p.dims - d, 4u); i++) {
-    group[i] = load_q(p.q_at + row_at + (d + i) * p.q_strides.w);
+@repeat(x, {q, k}) {
+  @if(${x}_is_bits128)
+  fn ${x}_group(row_at: u32, d: u32) -> vec4<f32> {
+    return bitcast<vec4<f32>>(load_$x(p.${x}_at + (row_at + d) / 4u));
   }
-  return group;
-}
-
-@if(k_is_bits128)
-fn k_group(row_at: u32, d: u32) -> vec4<f32> {
-  return bitcast<vec4<f32>>(load_k(p.k_at + (row_at + d) / 4u));
-}
-@elif(k_is_bits64)
-fn k_group(row_at: u32, d: u32) -> vec4<f32> {
-  return from_halves(load_k(p.k_at + (row_at + d) / 4u));
-}
-@else
-fn k_group(row_at: u32, d: u32) -> vec4<f32> {
-  var group = vec4<f32>();
-  for (var i = 0u; i < min(p.dims - d, 4u); i++) {
-    group[i] = load_k(p.k_at + row_at + (d + i) * p.k_strides.w);
+  @elif(${x}_is_bits64)
+  fn ${x}_group(row_at: u32, d: u32) -> vec4<f32> {
+    return from_halves(load_$x(p.${x}_at + (row_at + d) / 4u));
   }
-  return group;
+  @else
+  fn ${x}_group(row_at: u32, d: u32) -> vec4<f32> {
+    var group = vec4<f32>();
+    for (var i = 0u; i < min(p.dims - d, 4u); i++) {
+      group[i] = load_$x(p.${x}_at + row_at + (d + i) * p.${x}_strides.w);
+    }
+    return group;
+  }
 }
 
 @if(v_is_bits128)

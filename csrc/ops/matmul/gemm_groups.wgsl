@@ -86,12 +86,8 @@ fn place_of_group_b(base: u32, n0: u32, g: u32) -> u32 {
 }
 
 // Where the elements of a batch start, as the functions above count.
-fn base_of_a(batch: u32) -> u32 {
-  @if(a_is_bits128) return p.a_at * 8u + batch * p.a_batch;
-  @else return p.a_at + batch * p.a_batch;
-}
-
-fn base_of_b(batch: u32) -> u32 {
-  @if(b_is_bits128) return p.b_at * 8u + batch * p.b_batch;
-  @else return p.b_at + batch * p.b_batch;
+@repeat(x, {a, b})
+fn base_of_$x(batch: u32) -> u32 {
+  @if(${x}_is_bits128) return p.${x}_at * 8u + batch * p.${x}_batch;
+  @else return p.${x}_at + batch * p.${x}_batch;
 }

@@ -19,27 +19,16 @@ fn see_groups(seen: Seen, x0: vec4<u32>, x1: vec4<u32>, x2: vec4<u32>, x3: vec4<
 }
 
 // All loads before the first use.
-fn see_block_a(base: u32, first: u32, k: u32, t: u32) -> Seen {
-  let x0 = load_group_a(base, first, k, p.k, t);
-  let x1 = load_group_a(base, first, k, p.k, t + 256u);
-  let x2 = load_group_a(base, first, k + step_k, p.k, t);
-  let x3 = load_group_a(base, first, k + step_k, p.k, t + 256u);
-  let x4 = load_group_a(base, first, k + 2u * step_k, p.k, t);
-  let x5 = load_group_a(base, first, k + 2u * step_k, p.k, t + 256u);
-  let x6 = load_group_a(base, first, k + 3u * step_k, p.k, t);
-  let x7 = load_group_a(base, first, k + 3u * step_k, p.k, t + 256u);
-  return see_groups(see_groups(nothing_seen, x0, x1, x2, x3), x4, x5, x6, x7);
-}
-
-fn see_block_b(base: u32, first: u32, k: u32, t: u32) -> Seen {
-  let x0 = load_group_b(base, first, k, p.k, t);
-  let x1 = load_group_b(base, first, k, p.k, t + 256u);
-  let x2 = load_group_b(base, first, k + step_k, p.k, t);
-  let x3 = load_group_b(base, first, k + step_k, p.k, t + 256u);
-  let x4 = load_group_b(base, first, k + 2u * step_k, p.k, t);
-  let x5 = load_group_b(base, first, k + 2u * step_k, p.k, t + 256u);
-  let x6 = load_group_b(base, first, k + 3u * step_k, p.k, t);
-  let x7 = load_group_b(base, first, k + 3u * step_k, p.k, t + 256u);
+@repeat(x, {a, b})
+fn see_block_$x(base: u32, first: u32, k: u32, t: u32) -> Seen {
+  let x0 = load_group_$x(base, first, k, p.k, t);
+  let x1 = load_group_$x(base, first, k, p.k, t + 256u);
+  let x2 = load_group_$x(base, first, k + step_k, p.k, t);
+  let x3 = load_group_$x(base, first, k + step_k, p.k, t + 256u);
+  let x4 = load_group_$x(base, first, k + 2u * step_k, p.k, t);
+  let x5 = load_group_$x(base, first, k + 2u * step_k, p.k, t + 256u);
+  let x6 = load_group_$x(base, first, k + 3u * step_k, p.k, t);
+  let x7 = load_group_$x(base, first, k + 3u * step_k, p.k, t + 256u);
   return see_groups(see_groups(nothing_seen, x0, x1, x2, x3), x4, x5, x6, x7);
 }
 
