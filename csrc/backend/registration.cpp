@@ -19,9 +19,9 @@ constinit OperatorBlock* first_ = nullptr;
 constinit OperatorBlock** end_ = &first_;
 
 // The operators that may come first of all: those that make a tensor of a device alone, and those
-// that change or share what need not have memory, such as the tensors that
-// torch.Tensor._make_wrapper_subclass makes. PyTorch composes the kernels of others of them from
-// these. tests/python/test_first_use.py compares the list with PyTorch's operators.
+// that make a view of a tensor or change its sizes, which may have no memory, as one has not that
+// torch.Tensor._make_wrapper_subclass makes. Other such operators have kernels of PyTorch's, which
+// call these. tests/python/test_first_use.py compares the list with PyTorch's operators.
 constexpr const char* kFirst[] = {
     "_efficientzerotensor",
     "_empty_affine_quantized",

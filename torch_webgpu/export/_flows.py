@@ -110,7 +110,7 @@ def unchanging(value: Any) -> Hashable:
     shape = None if value.is_nested else tuple(value.shape)
     kind = type(value), str(value.device), value.dtype, value.layout, shape
     parts = parts_of(value)
-    if parts[0] is not value:
+    if list(map(id, parts)) != [id(value)]:
         return *kind, *map(unchanging, parts)
     if value.device.type != "cpu" or value.layout != torch.strided or value._is_zerotensor():
         return kind
