@@ -50,7 +50,7 @@ def test_importing_imports_little(check_python):
 
 
 def test_importing_takes_a_fraction_of_what_torch_takes(check_python):
-    """Some 1 % of the processor's time; the rest of the bound is for a loaded machine."""
+    """Some 0.7 % of the processor's time: 10 ms more would be seen."""
     shares = [
         float(
             check_python(
@@ -60,12 +60,13 @@ def test_importing_takes_a_fraction_of_what_torch_takes(check_python):
                 "between = time.process_time()\n"
                 "import torch_webgpu\n"
                 "print((time.process_time() - between) / (between - start))\n",
-                env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+                # With compiled modules, as users have them: the first run writes them.
+                env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONDONTWRITEBYTECODE": ""},
             )
         )
-        for _ in range(3)
+        for _ in range(5)
     ]
-    assert min(shares) < 0.05
+    assert min(shares) < 0.015
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
