@@ -25,8 +25,9 @@ build: setup ## build the C++ core in place
 
 test: build setup-web ## run the C++, the Python and the web tests
 	@tools/ensure_swiftshader.sh
+	@# In the order of their names: sorted by the number of tests, the long files of tests/export come last, in large processes.
 	@ctest --test-dir build -V --no-tests=error; cpp=$$?; \
-	$(VENV_PYTHON) -m pytest -n 2 --dist=loadfile; python=$$?; \
+	$(VENV_PYTHON) -m pytest -n 2 --dist=loadfile --no-loadscope-reorder; python=$$?; \
 	$(MAKE) --no-print-directory test-web && exit $$((cpp + python))
 
 test-web: build setup-web ## run the tests of web/ in Node and in Chromium; ARGS="-t names"
