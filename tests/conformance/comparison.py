@@ -10,7 +10,6 @@ from torch.testing._internal import common_utils
 from torch.testing._internal.common_device_type import toleranceOverride
 from torch.testing._internal.common_utils import TestCase
 from torch.testing._internal.opinfo import core
-from torch.testing._internal.opinfo.core import DecorateInfo
 from torch.utils._pytree import tree_flatten, tree_map
 
 # What these return is random (or uninitialized): only shapes and dtypes can be compared. Their
@@ -342,7 +341,7 @@ def tolerance(variant, op, dtype):
     # Integers that become floats become float32.
     allowed = [WIDE.get(dtype, WIDE[torch.float32])]
     for info in op.decorators:
-        if isinstance(info, DecorateInfo) and info.cls_name in EAGER_TESTS and info.active_if:
+        if isinstance(info, core.DecorateInfo) and info.cls_name in EAGER_TESTS and info.active_if:
             for decorator in info.decorators:
                 if isinstance(decorator, toleranceOverride) and dtype in decorator.d:
                     allowed.append((decorator.d[dtype].rtol, decorator.d[dtype].atol))

@@ -10,16 +10,20 @@ HAS_KERNELS = (
     "    return torch._C._dispatch_has_kernel_for_dispatch_key('aten::mm', 'PrivateUse1')\n"
 )
 
-WITHOUT_DISPATCH = (
-    "class Wrapper(torch.Tensor):\n"
-    "    @classmethod\n"
-    "    def __torch_dispatch__(cls, *arguments):\n"
-    "        raise AssertionError\n"
-    "def view_without_memory():\n"
-    "    x = torch.Tensor._make_wrapper_subclass(Wrapper, (2, 2), device='webgpu')\n"
-    "    with torch._C._DisableTorchDispatch():\n"
-    "        return x.view(4), x.t(), x.unfold(0, 1, 1)\n"
-)
+# Of tensors that are on the device but have no memory there.
+WITHOUT_MEMORY = """
+class Named(torch.Tensor):
+    @staticmethod
+    def __new__(cls, dtype=torch.float32):
+        return cls._make_wrapper_subclass(cls, (4, 4), dtype=dtype, device='webgpu')
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), options=None):
+        if function == aten._to_copy.default:
+            return Named(options['dtype'])
+        called.append((str(function), arguments[0].dtype))
+        return arguments[0]
+called = []
+"""
 
 # Each runs in a process that has imported torch and done nothing else. Operators are called without
 # what PyTorch's Python functions do before.
@@ -74,7 +78,11 @@ def test_whatever_comes_first_registers_the_kernels(check_program, tmp_path):
     torch.save(torch.ones(2, device="webgpu"), tmp_path / "webgpu.pt")
     torch.save(torch.ones(2), tmp_path / "cpu.pt")
     printed = check_program(
-        f"{WITHOUT_DISPATCH}for name, use in {USES!r}.items():\n"
+        f"{WITHOUT_MEMORY}"
+        "def view_without_memory():\n"
+        "    with torch._C._DisableTorchDispatch():\n"
+        "        return Named().view(16), Named().t(), Named().unfold(0, 1, 1)\n"
+        f"for name, use in {USES!r}.items():\n"
         "    if os.fork() == 0:\n"
         "        try:\n"
         "            used = eval(use)\n"
@@ -184,22 +192,6 @@ def test_autocast_of_fake_tensors(check_program):
         "        assert (x @ x).dtype == torch.float16\n"
         "assert not torch.webgpu.is_initialized()\n"
     )
-
-
-# Of tensors that are on the device but have no memory there.
-WITHOUT_MEMORY = """
-class Named(torch.Tensor):
-    @staticmethod
-    def __new__(cls, dtype=torch.float32):
-        return cls._make_wrapper_subclass(cls, (4, 4), dtype=dtype, device='webgpu')
-    @classmethod
-    def __torch_dispatch__(cls, function, types, arguments=(), options=None):
-        if function == aten._to_copy.default:
-            return Named(options['dtype'])
-        called.append((str(function), arguments[0].dtype))
-        return arguments[0]
-called = []
-"""
 
 
 @pytest.mark.parametrize(
