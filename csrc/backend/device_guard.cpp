@@ -1,10 +1,12 @@
 // Device, stream and event management as c10 asks for it. Each device has one stream; events are
 // points in a stream.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/thread_name.h>
 
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <string>
 
 #include "backend/device.h"
 #include "backend/graph.h"
@@ -23,6 +25,14 @@ uint32_t promised_devices() noexcept {
   while (before < most && !promised.compare_exchange_weak(before, most)) {
   }
   return std::max(before, most);
+}
+
+// autograd has a thread for each device that it was promised, also for those that turned out not
+// to exist. Each makes its device the current one, and must not get an error. The names are
+// PyTorch's. Where threads have none, any thread may be autograd's.
+bool is_autograd_thread() {
+  const std::string name = c10::getThreadName();
+  return name.empty() || name.starts_with("pt_autograd");
 }
 
 struct Event {
@@ -166,9 +176,9 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, DeviceGuardImpl);
 c10::DeviceIndex current_device() { return current; }
 
 c10::DeviceIndex exchange_device(c10::DeviceIndex index) {
-  // autograd's threads come here, also those of devices that turned out not to exist.
-  if (index > 0 && static_cast<uint32_t>(index) >= promised_devices()) {
-    check_ordinal(index); // raises
+  if (index > 0 && static_cast<uint32_t>(index) >= known_devices() &&
+      !(static_cast<uint32_t>(index) < promised_devices() && is_autograd_thread())) {
+    check_ordinal(index);
   }
   const c10::DeviceIndex before = current;
   current = index < 0 ? current : index;

@@ -202,8 +202,10 @@ uint32_t num_devices() {
   return known != 0 ? known : static_cast<uint32_t>(chosen_adapters().size());
 }
 
+uint32_t known_devices() noexcept { return num_devices_.load(std::memory_order_acquire); }
+
 uint32_t most_devices() noexcept {
-  const uint32_t known = num_devices_.load(std::memory_order_acquire);
+  const uint32_t known = known_devices();
   if (known != 0) {
     return known;
   }

@@ -89,6 +89,8 @@ Context& isolated_context();
 /// none, but loads drivers unless the number is known already; it is kept. Raises kRuntime if there
 /// is none.
 uint32_t num_devices();
+/// num_devices() if it is known, else 0. Loads nothing.
+uint32_t known_devices() noexcept;
 /// num_devices() if it is known, else the most there can be, 1 to kMostDevices. Loads nothing.
 uint32_t most_devices() noexcept;
 /// Whether an adapter can be had; false, never an error. Does not create the device.

@@ -59,8 +59,16 @@ def test_a_backward_of_the_cpu_may_come_first(check_python):
         "    assert 'invalid device ordinal 7, there ' in str(error)\n"
         "else:\n"
         "    raise AssertionError('there is a device webgpu:7')\n"
+        "for choose in (torch.accelerator.set_device_index, torch.webgpu.set_device):\n"
+        "    try:\n"
+        "        choose(7)\n"
+        "    except RuntimeError as error:\n"
+        "        assert 'invalid device ordinal 7, there ' in str(error)\n"
+        "    else:\n"
+        "        raise AssertionError('webgpu:7 can be the current device')\n"
     )
     check_python(program)
+    check_python(program, env={"TORCH_WEBGPU_ADAPTER": ""})
 
 
 def test_a_wrong_list_of_adapters_is_refused(run_python):

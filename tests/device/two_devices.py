@@ -385,7 +385,7 @@ def failures() -> dict[str, str]:
         try:
             check()
             found[name] = ""
-        except Exception:
+        except (Exception, pytest.fail.Exception):
             found[name] = traceback.format_exc()
         torch.webgpu.set_device(0)
     return found

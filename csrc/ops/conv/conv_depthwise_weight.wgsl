@@ -20,7 +20,7 @@
 
 import package::norm::vectors::{Parts, unpack, kParts};
 import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue};
-import package::conv::conv_places::{Params, divide_by, digits_of, two_levels, place_of_c, place_of_further};
+import package::conv::conv_places::{Params, digits_of, two_levels, place_of_c, place_of_further};
 // @require weight
 
 struct Params {

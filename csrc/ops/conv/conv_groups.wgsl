@@ -11,7 +11,7 @@
 // @require !phased || (input && strided)
 
 import package::matmul::product::{Params, BandedTile, banded_place};
-import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, position, b_at, is_inside, two_levels};
+import package::conv::conv_places::{Params, Gathered, digits_of, position, b_at, is_inside, two_levels};
 
 struct Params {
   phase_step: vec4<u32>,    // from one tap of a phase to the next: stride / gcd(stride, dilation)

@@ -21,7 +21,7 @@
 // @const   a_along_k: bool // neighbouring positions of y are neighbours in memory, else filters
 
 import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue, BandedTile, banded_tile};
-import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_levels, tap, position, is_inside, place_of_c};
+import package::conv::conv_places::{Params, Gathered, digits_of, two_levels, tap, position, is_inside, place_of_c};
 import package::conv::conv_places::{place_of_further};
 // @require weight
 

@@ -13,9 +13,10 @@ import package::matmul::gemm_matrix::{matrix_product, rows};
 import package::matmul::gemm_groups::{step_k, place_in_tile, line_of_group, base_of_a, place_of_group_a};
 import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_place};
 @if(!phased) import package::matmul::product::{banded_tile};
-import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_levels, position, b_at, is_inside};
+import package::conv::conv_places::{Params, Gathered, digits_of, two_levels, position, b_at, is_inside};
 import package::conv::conv_groups::{Params, row_of_groups, column_of_groups, column_of_weight, place_in_groups, missing};
 import package::conv::conv_groups::{place_in_image, tile_in_phase};
+import package::conv::conv_columns::{find_columns, found_column};
 import package::conv::conv_steps::{Reach, TapStep, reach_of, tap_step, tap_step_after, place_in_step};
 // @require !blocked
 // @require !(whole && phased && !whole_taps) // in a phase A's columns follow each other within a tap only
@@ -29,18 +30,12 @@ import package::conv::conv_steps::{Reach, TapStep, reach_of, tap_step, tap_step_
 @elif(whole_taps) alias b_step_t = TapStep;
 @else alias b_step_t = Gathered;
 
-// Where each column of the tile lies in C.
-var<workgroup> column_places: array<u32, 128>;
-
-var<private> first_column: u32;
-
 fn start_tile(here: BandedTile, t: u32) {
-  first_column = here.n0;
-  column_places[t] = place_in_image(here.n0 + t, p.c_outer, p.c_column);
+  find_columns(here, t);
 }
 
 fn column_of_c(n: u32) -> u32 {
-  return column_places[n - first_column];
+  return found_column(n);
 }
 
 fn column_of_further(n: u32, strides: vec4<u32>) -> u32 {

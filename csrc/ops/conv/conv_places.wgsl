@@ -32,11 +32,6 @@ struct Gathered {
   at: vec3<i32>,
 }
 
-// n / d for n < 2^31, with divisor = (d, multiplier, shift, unused).
-fn divide_by(n: u32, divisor: vec4<u32>) -> u32 {
-  return (mul_wide_u(n, divisor.y).y + n) >> divisor.z;
-}
-
 // The digits (depth, height, width, channel or image) of a flat index.
 fn digits_of(n: u32, volume: vec4<u32>, plane: vec4<u32>, row: vec4<u32>) -> vec4<u32> {
   let outer = divide_by(n, volume);

@@ -13,7 +13,7 @@
 
 import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue, epilogue4};
 import package::conv::conv_neighbours::{met_t, elements_met, start_of_b};
-import package::conv::conv_places::{Params, divide_by, digits_of, two_levels, place_of_further};
+import package::conv::conv_places::{Params, digits_of, two_levels, place_of_further};
 // @require !weight
 // @require !input || !strided
 

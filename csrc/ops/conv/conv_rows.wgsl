@@ -22,7 +22,7 @@
 
 import package::matmul::gemm_store::{store_group, store_element};
 import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_place, banded_tile};
-import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_levels, tap, place_of_c, place_of_further};
+import package::conv::conv_places::{Params, Gathered, digits_of, two_levels, tap, place_of_c, place_of_further};
 import package::conv::conv_places::{position};
 // @require !weight && !strided
 

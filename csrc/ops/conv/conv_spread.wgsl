@@ -7,14 +7,16 @@
 // @grid invocations p.count
 
 struct Params {
+  // Divisors, as divide_by takes them: the groups of 16 bytes of a position, else of a row; the positions of a row, else 1; the
+  // rows of a plane, and the planes of an image.
+  groups: vec4<u32>,
+  columns: vec4<u32>,
+  rows: vec4<u32>,
+  planes: vec4<u32>,
+  stride_depth: vec4<u32>,
+  stride_row: vec4<u32>,
+  stride_column: vec4<u32>,
   count: u32,             // groups of 16 bytes of `out`
-  groups: u32,            // of a position, else of a row,
-  columns: u32,           // the positions of a row, else 1,
-  rows: u32,              // rows of a plane,
-  planes: u32,            // and planes of an image
-  stride_depth: u32,
-  stride_row: u32,
-  stride_column: u32,
   in_planes: u32,         // sizes of `in`
   in_rows: u32,
   in_columns: u32,
@@ -25,22 +27,49 @@ struct Params {
 
 const in_group = 4u * per_word;
 
-fn element(line: u32, column: u32) -> u32 {
-  let at = column / p.stride_column;
-  if (at * p.stride_column == column && at < p.in_columns) {
-    return load_in(line + at);
+// The next element of a group in a row: where in `in` it lies, if `rest` is 0, and how far it lies behind an element of `in`.
+struct Place {
+  at: u32,
+  rest: u32,
+}
+
+fn next_place(place: Place) -> Place {
+  let rest = place.rest + 1u;
+  if (rest == p.stride_column.x) {
+    return Place(place.at + 1u, 0u);
+  }
+  return Place(place.at, rest);
+}
+
+fn element(line: u32, place: Place) -> u32 {
+  if (place.rest == 0u && place.at < p.in_columns) {
+    return load_in(line + place.at);
   }
   return 0u;
 }
 
-// A word of a group: element j, and of two bytes also j + 1. `column` is where the group starts in its row, or in the
-// channels of its position.
-fn word(line: u32, column: u32, j: u32) -> u32 {
-  @if(channels_inner) var bits = load_in(line + column + j);
-  @else var bits = element(line, column + j);
-  @if(in_is_bits16 && channels_inner) bits |= load_in(line + column + j + 1u) << 16u;
-  @elif(in_is_bits16) bits |= element(line, column + j + 1u) << 16u;
-  return bits;
+// A group of a row that starts at `column`.
+fn group_of_row(line: u32, column: u32) -> vec4<u32> {
+  let first = divide_by(column, p.stride_column);
+  var place = Place(first, column - first * p.stride_column.x);
+  var words = vec4<u32>();
+  @repeat(i, 4) {
+    words[$i] = element(line, place);
+    place = next_place(place);
+    @if(in_is_bits16) words[$i] |= element(line, place) << 16u;
+    @if(in_is_bits16) place = next_place(place);
+  }
+  return words;
+}
+
+// A group of the channels of a position.
+fn group_of_channels(at: u32) -> vec4<u32> {
+  var words = vec4<u32>();
+  @repeat(i, 4) {
+    words[$i] = load_in(at + per_word * $iu);
+    @if(in_is_bits16) words[$i] |= load_in(at + 2u * $iu + 1u) << 16u;
+  }
+  return words;
 }
 
 @compute @workgroup_size(256)
@@ -50,28 +79,26 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   if (i >= p.count) {
     return;
   }
-  let position = i / p.groups;
-  let start = (i - position * p.groups) * in_group;
-  let line = position / p.columns;
-  let column = position - line * p.columns;
-  let plane = line / p.rows;
-  let row = line - plane * p.rows;
-  let image = plane / p.planes;
-  let depth = plane - image * p.planes;
+  let position = divide_by(i, p.groups);
+  let start = (i - position * p.groups.x) * in_group;
+  let line = divide_by(position, p.columns);
+  let column = position - line * p.columns.x;
+  let plane = divide_by(line, p.rows);
+  let row = line - plane * p.rows.x;
+  let image = divide_by(plane, p.planes);
+  let depth = plane - image * p.planes.x;
 
   var words = vec4<u32>();
-  let in_row = row / p.stride_row;
-  let in_depth = depth / p.stride_depth;
-  var exists = in_row * p.stride_row == row && in_row < p.in_rows && in_depth * p.stride_depth == depth &&
+  let in_row = divide_by(row, p.stride_row);
+  let in_depth = divide_by(depth, p.stride_depth);
+  var exists = in_row * p.stride_row.x == row && in_row < p.in_rows && in_depth * p.stride_depth.x == depth &&
       in_depth < p.in_planes;
-  @if(channels_inner) let in_column = column / p.stride_column;
-  @if(channels_inner) exists = exists && in_column * p.stride_column == column && in_column < p.in_columns;
+  @if(channels_inner) let in_column = divide_by(column, p.stride_column);
+  @if(channels_inner) exists = exists && in_column * p.stride_column.x == column && in_column < p.in_columns;
   if (exists) {
     let in_line = ((image * p.in_planes + in_depth) * p.in_rows + in_row) * p.in_columns;
-    @if(channels_inner) let origin = p.in_at + (in_line + in_column) * p.groups * in_group;
-    @else let origin = p.in_at + in_line;
-    words = vec4<u32>(word(origin, start, 0u), word(origin, start, per_word), word(origin, start, 2u * per_word),
-                      word(origin, start, 3u * per_word));
+    @if(channels_inner) words = group_of_channels(p.in_at + (in_line + in_column) * p.groups.x * in_group + start);
+    @else words = group_of_row(p.in_at + in_line, start);
   }
   store_out(p.out_at + i, words);
 }

@@ -23,7 +23,7 @@
 // @const   taps_z: u32 in 1..16
 
 import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue};
-import package::conv::conv_places::{Params, divide_by, digits_of, two_levels, unstride, is_inside, place_of_c};
+import package::conv::conv_places::{Params, digits_of, two_levels, unstride, is_inside, place_of_c};
 import package::conv::conv_places::{place_of_further};
 // @require input && strided
 // @require !owns_c

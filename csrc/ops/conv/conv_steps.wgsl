@@ -8,7 +8,7 @@
 // @require !whole_taps || (b_along_k && !weight)
 // @require !whole_taps || phased || !(input && strided)
 
-import package::conv::conv_places::{Params, Gathered, divide_by, digits_of};
+import package::conv::conv_places::{Params, Gathered, digits_of};
 @if(whole_taps && phased) import package::conv::conv_groups::{phase, tap_in_phase};
 
 // Of a column of B.
@@ -100,6 +100,17 @@ fn tap_step_after(step: TapStep) -> TapStep {
     }
   }
   return step_at(0u, step.tap + 1u, digits);
+}
+
+// How far the columns of A for a step at k lie from column k of a weight whose taps are all in the product. There the columns
+// of a phase follow each other within a tap only.
+@if(whole_taps)
+fn weights_of_step(step: TapStep, k: u32) -> u32 {
+  @if(phased) {
+    let tap = phase.first_tap + step.digits * p.phase_step.xyz;
+    return ((tap.x * p.phase_taps.y + tap.y) * p.phase_taps.z + tap.z) * p.channels.x + step.channel - k;
+  }
+  @else return 0u;
 }
 
 // Where element `channel` of a step lies, or `missing`.

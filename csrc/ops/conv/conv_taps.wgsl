@@ -18,7 +18,7 @@
 // @const   step_z: u32 in {1, 2}
 
 import package::matmul::product::{Params, acc_t, acc_add, acc_mul, epilogue, BandedTile, banded_tile};
-import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_levels, tap, place_of_c, place_of_further};
+import package::conv::conv_places::{Params, Gathered, digits_of, two_levels, tap, place_of_c, place_of_further};
 import package::conv::conv_neighbours::{met_t, elements_met, start_of_b, from_f32, from_halves};
 // @require weight
 

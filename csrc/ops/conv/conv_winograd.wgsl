@@ -15,7 +15,7 @@
 // @grid groups ceil_div(p.m * p.tiles, p.at_once)
 
 import package::matmul::product::{Params, acc_t, acc_scalar, acc_add, acc_mul, epilogue, epilogue4};
-import package::conv::conv_places::{Params, Gathered, divide_by, digits_of, two_levels, tap, position, b_at, is_inside};
+import package::conv::conv_places::{Params, Gathered, digits_of, two_levels, tap, position, b_at, is_inside};
 import package::conv::conv_places::{place_of_c, place_of_further, gathered_row, gathered_column, gathered_element, place_in_a};
 import package::conv::winograd::{line_t, Square, transposed, four_results, three_results};
 // @require !strided

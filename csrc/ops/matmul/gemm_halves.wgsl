@@ -58,7 +58,7 @@ fn copied(x: Square, how: Copying) -> Square {
                   scaled_group(x[3], how.factor), scaled_group(x[4], how.factor), scaled_group(x[5], how.factor),
                   scaled_group(x[6], how.factor), scaled_group(x[7], how.factor));
   }
-  // Only here, because an array that a loop indexes may leave the registers.
+  // Only here: see main().
   var square = x;
   for (var j = 0u; j < 8u; j++) {
     square[j] = in_window(square[j], how.top);
@@ -105,35 +105,33 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   if (id >= p.a_blocks + p.b_blocks) {
     return;
   }
+  // All loads before the ranges are waited for. Written out, because an array that a loop indexes may leave the registers.
   let here = block_of(id);
-  let how = copying_of(here, id, t);
+  let at = select(square_of(b_along_k, t), square_of(a_along_k, t), here.is_a) + vec2<u32>(here.first, here.k);
   var square = Square();
   if (here.is_a) {
-    let at = square_of(a_along_k, t) + vec2<u32>(here.first, here.k);
     let base = base_of_a(here.batch);
-    for (var j = 0u; j < 8u; j++) {
-      @if(a_along_k) square[j] = load_group_a(base, at.x + j, at.y, p.k, 0u);
-      @else square[j] = load_group_a(base, at.x, at.y + j, p.k, 0u);
-    }
-    square = copied(square, how);
+    @repeat(i, 8) @if(a_along_k) square[$i] = load_group_a(base, at.x + $iu, at.y, p.k, 0u);
+    @repeat(i, 8) @if(!a_along_k) square[$i] = load_group_a(base, at.x, at.y + $iu, p.k, 0u);
+  } else {
+    let base = base_of_b(here.batch);
+    @repeat(i, 8) @if(b_along_k) square[$i] = load_group_b(base, at.x + $iu, at.y, p.k, 0u);
+    @repeat(i, 8) @if(!b_along_k) square[$i] = load_group_b(base, at.x, at.y + $iu, p.k, 0u);
+  }
+  square = copied(square, copying_of(here, id, t));
+  let row = here.batch * p.k + at.y;
+  if (here.is_a) {
     @if(a_along_k) square = transposed(square);
-    for (var j = 0u; j < 8u; j++) {
-      if (at.x / 8u < p.a_groups && at.y + j < p.k) {
-        store_a_out(p.a_out_at + (here.batch * p.k + at.y + j) * p.a_groups + at.x / 8u, square[j]);
+    @repeat(i, 8) {
+      if (at.x / 8u < p.a_groups && at.y + $iu < p.k) {
+        store_a_out(p.a_out_at + (row + $iu) * p.a_groups + at.x / 8u, square[$i]);
       }
     }
   } else {
-    let at = square_of(b_along_k, t) + vec2<u32>(here.first, here.k);
-    let base = base_of_b(here.batch);
-    for (var j = 0u; j < 8u; j++) {
-      @if(b_along_k) square[j] = load_group_b(base, at.x + j, at.y, p.k, 0u);
-      @else square[j] = load_group_b(base, at.x, at.y + j, p.k, 0u);
-    }
-    square = copied(square, how);
     @if(b_along_k) square = transposed(square);
-    for (var j = 0u; j < 8u; j++) {
-      if (at.x / 8u < p.b_groups && at.y + j < p.k) {
-        store_b_out(p.b_out_at + (here.batch * p.k + at.y + j) * p.b_groups + at.x / 8u, square[j]);
+    @repeat(i, 8) {
+      if (at.x / 8u < p.b_groups && at.y + $iu < p.k) {
+        store_b_out(p.b_out_at + (row + $iu) * p.b_groups + at.x / 8u, square[$i]);
       }
     }
   }

@@ -9,7 +9,7 @@
 // @const   whole: bool // K, and each piece of it, is a multiple of 16: every step exists as a whole
 
 import package::matmul::blocks::{StepPlace, step_place};
-import package::matmul::grouped::{last_group, load4_a, load4_b, store_groups};
+import package::matmul::grouped::{last_group, load4_a, load4_b, store_groups, first_of_group};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_tile, column_of_c};
 import package::matmul::product::{store_second, store4_second};
 // @require !whole || !(blocked || rolled)
@@ -160,16 +160,39 @@ struct LoadPlaces {
   b_second: b_place_t,
 }
 
-fn load_step(places: LoadPlaces, k: u32, end: u32, t: u32) -> Loaded {
-  let step = step_place(k, end);
+// A step of K: where it lies, and what of B's places belongs to it, also for the second group of tiles of 64 rows.
+struct Step {
+  place: StepPlace,
+  b: b_step_t,
+  b_second: b_step_t,
+}
+
+fn first_step(k: u32, end: u32, t: u32) -> Step {
+  let place = step_place(k, end);
+  return Step(place, b_step(place, t), b_step(place, t + invocations));
+}
+
+// The step at k, which follows `before`. A convolution kernel may find it with less work than first_step() takes.
+fn next_step(before: Step, k: u32, end: u32, t: u32) -> Step {
+  return first_step(k, end, t);
+}
+
+fn load_step(places: LoadPlaces, step: Step, t: u32) -> Loaded {
   var loaded = Loaded();
-  loaded.a = load_group_a(places.a, step, t);
-  loaded.b = load_group_b(places.b, b_step(step, t), t);
+  loaded.a = load_group_a(places.a, step.place, t);
+  loaded.b = load_group_b(places.b, step.b, t);
   if (tile_rows == 64u) {
-    let second = t + invocations;
-    loaded.b_second = load_group_b(places.b_second, b_step(step, second), second);
+    loaded.b_second = load_group_b(places.b_second, step.b_second, t + invocations);
   }
   return loaded;
+}
+
+// The step that was loaded last.
+var<private> last_step: Step;
+
+fn load_next(places: LoadPlaces, k: u32, end: u32, t: u32) -> Loaded {
+  last_step = next_step(last_step, k, end, t);
+  return load_step(places, last_step, t);
 }
 
 fn store_step(a: u32, b: u32, t: u32, loaded: Loaded) {
@@ -183,18 +206,22 @@ fn store_step(a: u32, b: u32, t: u32, loaded: Loaded) {
 // Adds the products of the steps at k0, which is staged, and behind it, and stages the next one, if `has_next`. Two steps at
 // a time: then the addresses of both tiles are constants.
 fn add_two_steps(sums: Sums, places: LoadPlaces, k0: u32, end: u32, t: u32, row: u32, column: u32, has_next: bool) -> Sums {
-  let odd = load_step(places, k0 + step_k, end, t);
+  let odd = load_next(places, k0 + step_k, end, t);
   let half = add_step(sums, 0u, 0u, row, column);
   store_step(size_a, size_b, t, odd);
   workgroupBarrier();
   if (!has_next) {
     return add_step(half, size_a, size_b, row, column);
   }
-  let even = load_step(places, k0 + 2u * step_k, end, t);
+  let even = load_next(places, k0 + 2u * step_k, end, t);
   let added = add_step(half, size_a, size_b, row, column);
   store_step(0u, 0u, t, even);
   workgroupBarrier();
   return added;
+}
+
+// What a convolution kernel finds once for a tile.
+fn start_tile(here: BandedTile, t: u32) {
 }
 
 // The tile of a workgroup.
@@ -203,6 +230,7 @@ fn large_product(workgroup: u32, t: u32) {
   if (here.piece >= p.splits) {
     return;
   }
+  start_tile(here, t);
 
   // 32 neighbouring invocations compute 4 x 8 groups.
   let row = (t >> 6u) * 4u + ((t & 31u) >> 3u);
@@ -210,7 +238,8 @@ fn large_product(workgroup: u32, t: u32) {
   let places = LoadPlaces(a_place(here.batch, here.m0, t), b_place(here.batch, here.n0, t),
                           b_place(here.batch, here.n0, t + invocations));
   var sums = Sums();
-  store_step(0u, 0u, t, load_step(places, here.k_begin, here.k_end, t));
+  last_step = first_step(here.k_begin, here.k_end, t);
+  store_step(0u, 0u, t, load_step(places, last_step, t));
   workgroupBarrier();
   var k0 = here.k_begin;
   // Without tests the compiler moves loads in between the products. A second loop, with tests, for the last steps would cost as
@@ -231,7 +260,7 @@ fn large_product(workgroup: u32, t: u32) {
   const half_rows = tile_rows / 2u;
   const half_columns = tile_columns / 2u;
   let m = here.m0 + 4u * row;
-  let n = here.n0 + 4u * column;
+  let n = here.n0 + first_of_group(column);
   store_groups(here, m, n, mat4x4<f32>(sums.r0[0], sums.r1[0], sums.r2[0], sums.r3[0]));
   store_groups(here, m, n + half_columns, mat4x4<f32>(sums.r0[1], sums.r1[1], sums.r2[1], sums.r3[1]));
   store_groups(here, m + half_rows, n, mat4x4<f32>(sums.r4[0], sums.r5[0], sums.r6[0], sums.r7[0]));

@@ -18,6 +18,15 @@
 // @const   rolled: bool // loops over a step of K stay loops, for software adapters, which compile unrolled ones slowly
 // @require !d_in_c || !(has_d || owns_c)
 
+// How far apart the columns of an invocation's groups of four lie. Where elements are stored one by one, a kernel may define
+// another distance than 1, so that neighbouring invocations store neighbouring columns.
+const columns_apart = 1u;
+
+// The first column of group `group` of a tile.
+fn first_of_group(group: u32) -> u32 {
+  return group / columns_apart * (4u * columns_apart) + group % columns_apart;
+}
+
 // Where the last group of four of `count` elements starts. If it is not full, the matrix has zeros behind its elements.
 fn last_group(count: u32) -> u32 {
   return (count - 1u) / 4u * 4u;
@@ -48,10 +57,10 @@ fn columns_of_c(n: vec4<u32>) -> vec4<u32> {
   return vec4<u32>(column_of_c(n.x), column_of_c(n.y), column_of_c(n.z), column_of_c(n.w));
 }
 
-// A group of four in C.
+// A group of four in C, from row m and column n on.
 fn store_group_c(here: BandedTile, m: u32, n: u32, acc: vec4<f32>) {
   @if(c_along_m) let next = vec2<u32>(1u, 0u);
-  @else let next = vec2<u32>(0u, 1u);
+  @else let next = vec2<u32>(0u, columns_apart);
   // Elements of a group behind the edge are not stored. For them the last one's operands are read.
   let rows_of_group = min(vec4<u32>(m) + vec4<u32>(0u, 1u, 2u, 3u) * next.x, vec4<u32>(p.m - 1u));
   let columns_of_group = min(vec4<u32>(n) + vec4<u32>(0u, 1u, 2u, 3u) * next.y, vec4<u32>(p.n - 1u));
@@ -113,9 +122,9 @@ fn store_groups(here: BandedTile, m: u32, n: u32, sums: mat4x4<f32>) {
   @if(c_along_m) {
     acc = transpose(acc);
     store_group_c(here, m, n, acc[0]);
-    if (n + 1u < p.n) { store_group_c(here, m, n + 1u, acc[1]); }
-    if (n + 2u < p.n) { store_group_c(here, m, n + 2u, acc[2]); }
-    if (n + 3u < p.n) { store_group_c(here, m, n + 3u, acc[3]); }
+    if (n + columns_apart < p.n) { store_group_c(here, m, n + columns_apart, acc[1]); }
+    if (n + 2u * columns_apart < p.n) { store_group_c(here, m, n + 2u * columns_apart, acc[2]); }
+    if (n + 3u * columns_apart < p.n) { store_group_c(here, m, n + 3u * columns_apart, acc[3]); }
   }
   @else {
     store_group_c(here, m, n, acc[0]);

@@ -89,6 +89,23 @@ void launch(const Product& product, const Strategy& row, const ShaderTarget& tar
   launch_reduce(product, pieces);
 }
 
+// The same, with the last rows or columns as a product of their own where these would take a round
+// of tiles.
+void launch_tiles(const Gemm& g, const Strategy& row, const ShaderTarget& target) {
+  const Product product(g);
+  const GemmCut cut = edge_cut(product, target);
+  if (cut.dim == GemmCut::Dim::kNone) {
+    launch(product, row, target);
+    return;
+  }
+  const Gemm tiles = part_of(g, cut.dim, 0, cut.at);
+  launch(Product(tiles), row, target);
+  Gemm edge = part_of(g, cut.dim, cut.at, size_of(g, cut.dim) - cut.at);
+  edge.wanted = nullptr;
+  edge.is_part = true;
+  gemm(edge);
+}
+
 // A copy of an operand of elements of 2 or 4 bytes. Its rows, along the direction in which elements
 // are neighbours, start at multiples of `group` elements and end in whole groups.
 class PaddedCopy {
@@ -150,7 +167,7 @@ void launch_in_groups(const Gemm& given, const Strategy& row, const ShaderTarget
   std::optional<PaddedCopy> b;
   g.a = aligned(a, given.a, given.m, given.n, product.a_along_k);
   g.b = aligned(b, given.b.transposed(), given.n, given.m, product.b_along_k).transposed();
-  launch(Product(g), row, target);
+  launch_tiles(g, row, target);
 }
 
 // The same product with rows for columns.
@@ -207,7 +224,7 @@ void run(const Gemm& g, const Strategy& row, const ShaderTarget& target) {
   if (row.group != 0 && g.blocks == 1 && pays_for_copy(g, std::max(g.m, g.n))) {
     launch_in_groups(g, row, target);
   } else {
-    launch(Product(g), row, target);
+    launch_tiles(g, row, target);
   }
 }
 

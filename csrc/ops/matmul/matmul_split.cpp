@@ -7,6 +7,7 @@
 #include "backend/tensor.h"
 #include "launch/binding_list.h"
 #include "launch/target_scope.h"
+#include "ops/matmul/product_launch.h"
 #include "runtime/context.h"
 
 namespace torch_webgpu {
@@ -116,34 +117,76 @@ GemmCut choose_cut(const Gemm& problem) {
   return {};
 }
 
+// A few rows or columns beyond whole tiles are a product of their own, which reads the other matrix
+// once, where the large kernels would need a further round of tiles for them (4097 cubed).
+GemmCut edge_cut(const Product& product, const ShaderTarget& target) {
+  constexpr int64_t kTile = 128;
+  constexpr int64_t kLeastSide = 1024; // smaller products have few rounds, and other tiles
+  // How many products take as long as an element that the product of the edge reads, and as a
+  // dispatch: figures of float16 on an H200. float32's are smaller.
+  constexpr int64_t kOfElement = 128;
+  constexpr int64_t kOfDispatch = int64_t{1} << 29;
+  const Gemm& g = product.gemm;
+  const auto edge = [](int64_t size) { return size % kTile; };
+  const auto may_cut = [&](int64_t size) { return edge(size) > 0 && edge(size) <= kFewColumns; };
+  if (std::min(g.m, g.n) < kLeastSide || !(may_cut(g.m) || may_cut(g.n)) || g.conv != nullptr ||
+      g.blocks > 1) {
+    return {};
+  }
+  const int64_t at_once = product_launch::processors(target);
+  const auto rounds = [&](int64_t m, int64_t n) {
+    return at::ceil_div(g.batch * at::ceil_div(m, kTile) * at::ceil_div(n, kTile), at_once);
+  };
+  const int64_t of_round = at_once * kTile * kTile * g.k;
+  const auto pays = [&](int64_t m, int64_t n, int64_t other) {
+    const int64_t saved = (rounds(g.m, g.n) - rounds(m, n)) * of_round;
+    return saved > g.batch * other * g.k * kOfElement + kOfDispatch;
+  };
+  const GemmCut columns{Dim::kN, g.n - edge(g.n)};
+  const GemmCut rows_cut{Dim::kM, g.m - edge(g.m)};
+  const bool by_columns = may_cut(g.n) && pays(g.m, columns.at, g.m);
+  const bool by_rows = may_cut(g.m) && pays(rows_cut.at, g.n, g.n);
+  // The matrix that the edge's product reads is read faster along K.
+  if (by_columns && (product.a_along_k || !product.b_along_k || !by_rows)) {
+    return columns;
+  }
+  return by_rows ? rows_cut : GemmCut{};
+}
+
 Gemm part_of(const Gemm& problem, Dim dim, int64_t begin, int64_t size) {
   Gemm part = problem;
+  const auto move = [&](MatrixView& view, int64_t stride) {
+    view.offset += begin * stride;
+    if (view.reach >= 0) {
+      view.reach -= begin * stride;
+    }
+  };
   switch (dim) {
   case Dim::kBatch:
     part.batch = size;
     part.origin[0] += begin;
     for (MatrixView* view : {&part.a, &part.b, &part.c, &part.d}) {
-      view->offset += begin * view->batch;
+      move(*view, view->batch);
     }
     break;
   case Dim::kM:
     part.m = size;
-    part.origin[1] += begin;
+    part.origin[problem.flipped ? 2 : 1] += begin;
     for (MatrixView* view : {&part.a, &part.c, &part.d}) {
-      view->offset += begin * view->row;
+      move(*view, view->row);
     }
     break;
   case Dim::kN:
     part.n = size;
-    part.origin[2] += begin;
+    part.origin[problem.flipped ? 1 : 2] += begin;
     for (MatrixView* view : {&part.b, &part.c, &part.d}) {
-      view->offset += begin * view->column;
+      move(*view, view->column);
     }
     break;
   default:
     part.k = size;
-    part.a.offset += begin * part.a.column;
-    part.b.offset += begin * part.b.row;
+    move(part.a, part.a.column);
+    move(part.b, part.b.row);
   }
   return part;
 }

@@ -1,7 +1,9 @@
-// Cutting matrix products whose matrices are larger than a storage binding.
+// Cutting matrix products whose matrices are larger than a storage binding, or whose last tiles
+// hold little.
 #pragma once
 
 #include "ops/matmul/matmul_gemm.h"
+#include "ops/matmul/strategies.h"
 
 namespace torch_webgpu {
 
@@ -17,6 +19,10 @@ int64_t size_of(const Gemm& problem, GemmCut::Dim dim);
 /// How to make the matrices that do not fit a binding smaller; kNone if all fit, or if no cut helps
 /// (then binding the matrices raises).
 GemmCut choose_cut(const Gemm& problem);
+
+/// Whether the last rows or columns of a plain product in tiles of 128 x 128 are better a product
+/// of their own; kNone if not.
+GemmCut edge_cut(const Product& product, const ShaderTarget& target);
 
 /// The part [begin, begin + size) of a product along a dimension.
 Gemm part_of(const Gemm& problem, GemmCut::Dim dim, int64_t begin, int64_t size);

@@ -227,7 +227,39 @@ bool owns_words(const ProductDispatch& dispatch) {
          in_units(2, {g.m, dispatch.c.offset, dispatch.c.column, dispatch.c.batch});
 }
 
-void launch(const ProductDispatch& dispatch, const Strategy&) {
+// Columns of B are read in groups of 16 bytes along K where they lie so. Several that lie otherwise
+// are copied if A is large: without, each group of A waits for as many loads as it has elements,
+// for each column (4104 x 4104 float16 by 4104 x 8 on an H200: 150 us).
+bool is_copied(const Product& product) {
+  constexpr int64_t kFewestUses = 512; // rows of A
+  const Gemm& g = product.gemm;
+  const int64_t group = aligned_group(product);
+  return product.a_along_k && g.n > 1 && g.m >= kFewestUses && g.k >= kFewestUses &&
+         g.k % group == 0 && !has_groups(g, g.b.transposed(), g.n, true, group);
+}
+
+void launch(const ProductDispatch& dispatch, const Strategy& row) {
+  if (is_copied(dispatch.product)) {
+    Gemm g = dispatch.product.gemm;
+    const at::Tensor copy = g.b.tensor
+                                ->as_strided({g.batches_of(g.b), g.n, g.k},
+                                             {g.b.batch, g.b.column, g.b.row}, g.b.offset)
+                                .contiguous();
+    g.b = {.tensor = &copy, .batch = g.b.batch != 0 ? g.n * g.k : 0, .row = 1, .column = g.k};
+    const Product product(g);
+    launch({.product = product,
+            .c = dispatch.c,
+            .pieces = dispatch.pieces,
+            .tiles_m = dispatch.tiles_m,
+            .tiles_n = dispatch.tiles_n,
+            .splits = dispatch.splits,
+            .k_piece = dispatch.k_piece,
+            .k_padded = dispatch.k_padded,
+            .lanes = dispatch.lanes,
+            .rows = dispatch.rows},
+           row);
+    return;
+  }
   namespace kernel = kernels::gemm_thin;
   const Product& product = dispatch.product;
   const Gemm& g = product.gemm;
@@ -416,6 +448,9 @@ namespace registers {
 
 // Columns of a tile of gemm_registers.wgsl, which has 64 or 128 rows.
 constexpr int64_t kLargest = 128;
+// K of a step of gemm_registers.wgsl, and of its loop.
+constexpr int64_t kStep = 8;
+constexpr int64_t kLoop = 16;
 // Rows and columns of the smallest tile of gemm_registers_small.wgsl.
 constexpr int64_t kSmallest = 32;
 
@@ -635,7 +670,6 @@ void launch(Launch& launch, const ProductDispatch& dispatch) {
 
 // For gemm_registers.wgsl, whose loop takes two steps at a time.
 bool has_whole_loops(const ProductDispatch& dispatch) {
-  constexpr int64_t kLoop = 16; // of K
   const Gemm& g = dispatch.product.gemm;
   return g.blocks == 1 && has_whole_steps(dispatch, kLoop) &&
          !is_software(plan_target(*g.a.tensor));
@@ -1023,12 +1057,23 @@ bool is_convolution_matrix_f16(const Product& product, const Strategy&,
 
 // What conv_steps.wgsl asks for.
 bool has_whole_taps(const Gemm& g, int64_t step) {
-  constexpr uint32_t kMostTaps = 31; // bits of a word, less one for the step behind the last
+  constexpr uint32_t kMostTaps = 30; // bits of a word, less those for two steps behind the last
   const Convolution& conv = *g.conv;
   return conv.form != kernels::conv_product::Form::weight &&
          (conv.form != kernels::conv_product::Form::input || !conv.strided ||
           conv.phases.count > 1) &&
          conv.params.channels[0] % step == 0 && conv.params.tap_volume[0] <= kMostTaps;
+}
+
+// Whether each phase has taps, whose channels are whole numbers of such steps.
+bool has_whole_phases(const Gemm& g, int64_t step) {
+  const Convolution& conv = *g.conv;
+  const auto& stride = conv.params.stride;
+  bool all = conv.phases.count > 1 && conv.params.channels[0] % step == 0;
+  for (size_t d = 0; d < 3; ++d) {
+    all = all && conv.phases.step[d] == stride[d] && conv.phases.taps[d] >= stride[d];
+  }
+  return all;
 }
 
 int cost_of_convolution_matrix_f16(const Product& product, const Strategy&, const ShaderTarget&) {
@@ -1075,7 +1120,11 @@ void launch_convolution_registers(const ProductDispatch& dispatch, const Strateg
   launch.blocked(false).d_in_c(false).c_along_m(is_along_m(dispatch));
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
   launch.phased(g.conv->phases.count > 1);
-  launch.tile_rows(u32(dispatch.rows)).whole(registers::has_whole_loops(dispatch));
+  const bool has_taps = has_whole_taps(g, registers::kStep);
+  const bool has_phases =
+      has_taps && has_whole_phases(g, registers::kLoop) && !is_software(plan_target(*g.a.tensor));
+  launch.whole_taps(has_taps).tile_rows(u32(dispatch.rows));
+  launch.whole(has_phases || registers::has_whole_loops(dispatch));
   kernel::Params p;
   set_groups(p, dispatch);
   set_matrices(p, dispatch);

@@ -26,6 +26,11 @@ fn mul_wide_u(a: u32, b: u32) -> vec2<u32> {
   return vec2<u32>((carry << 16u) | (low & 0xffffu), a1 * b1 + (middle >> 16u) + (carry >> 16u));
 }
 
+// n / d for n < 2^31, with divisor = (d, multiplier, shift, unused) by divisor_words() of the host.
+fn divide_by(n: u32, divisor: vec4<u32>) -> u32 {
+  return (mul_wide_u(n, divisor.y).y + n) >> divisor.z;
+}
+
 fn mul_l(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
   let wide = mul_wide_u(a.x, b.x);
   return vec2<u32>(wide.x, wide.y + a.x * b.y + a.y * b.x);

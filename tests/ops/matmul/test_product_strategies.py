@@ -446,6 +446,22 @@ def test_products_as_on_a_large_gpu(layout):
             check(Problem(m, k, n, torch.float32, batch, layout, added, 2 if added else 1))
 
 
+def test_edges_of_large_products():
+    """The last rows or columns are computed alone where they would take a round of tiles."""
+    torch.manual_seed(0)
+    a, b, out = (torch.empty(size).to(DEVICE) for size in ((1025, 304), (304, 1920), (1025, 1920)))
+    with target(limits=LARGE_GPU):
+        counts = []
+        for rows in (1024, 1025):
+            before = torch.webgpu.profiler.stats()["dispatches"]
+            torch.mm(a[:rows], b, out=out[:rows])
+            counts.append(torch.webgpu.profiler.stats()["dispatches"] - before)
+        assert counts == [1, 2]
+        for m, n, flipped in ((1025, 1920, True), (1920, 1032, False)):
+            check(Problem(m, 304, n, torch.float32, added="full", beta=2))
+            check_fused(torch.float32, 0, m, 304, n, flipped)
+
+
 def test_convolutions_as_on_a_large_gpu():
     cases = [
         ((2, 64, 28, 28), (64, 64, 3, 3), {"padding": 1}),
@@ -575,6 +591,15 @@ def test_few_columns_without_subgroups(force):
             for layout, n in itertools.product("nt", (1, 3, 8)):
                 check(Problem(264, 1000, n, dtype, layout=layout + "t"))
                 check(Problem(n, 1000, 264, dtype, layout="n" + layout, added="row"))
+
+
+def test_few_columns_that_lie_across_k(force):
+    """They are copied where many rows read them."""
+    force("thin")
+    for dtype, n, batch in itertools.product((torch.float32, torch.bfloat16), (2, 7), (0, 2)):
+        check(Problem(520, 1024, n, dtype, batch=batch, layout="nn", added="row"))
+        check(Problem(520, 2048, n, dtype, batch=batch, layout="ns"))
+        check_fused(dtype, batch, 520, 512, n, flipped=False)
 
 
 def test_fused_integers():
