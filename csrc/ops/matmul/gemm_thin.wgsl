@@ -1,6 +1,7 @@
 // gemm.wgsl for one to eight columns of floating point numbers, such as the products of a language model that writes one
 // token after the other. A is read once for all columns, in groups of 16 bytes: of four float32 or eight halves.
-// p.lanes invocations share rows and take different parts of K. An invocation computes neighbouring rows.
+// p.lanes invocations share rows and take different parts of K. An invocation computes neighbouring rows. The last group of A
+// may end in zeros: where groups run along K, those of B then do, too.
 //
 // @operand c: words float
 // @operand a: in {bits128}
@@ -108,7 +109,7 @@ fn part_of_sums(batch: u32, m: u32, k_begin: u32, k_end: u32, lane: u32) -> sums
   for (var r = 0u; r < rows; r++) {
     row_at[r] = p.a_at + (batch * p.a_batch + min(m + r, p.m - 1u) * p.a_row) / unit;
   }
-  let end = k_end / unit;
+  let end = (k_end + unit - 1u) / unit;
   for (var g0 = k_begin / unit + lane; g0 < end; g0 += unroll * p.lanes) {
     var a = array<vec4<u32>, unroll * rows>();
     for (var i = 0u; i < unroll * rows; i++) {
@@ -131,7 +132,7 @@ fn part_of_sums(batch: u32, m: u32, k_begin: u32, k_end: u32, lane: u32) -> sums
 @else
 fn part_of_sums(batch: u32, m: u32, k_begin: u32, k_end: u32, lane: u32) -> sums_t {
   var sums = array<group_t, columns>();
-  let a_first = p.a_at + (batch * p.a_batch + min(m, p.m - unit)) / unit;
+  let a_first = p.a_at + (batch * p.a_batch + min(m, (p.m - 1u) / unit * unit)) / unit;
   for (var k0 = k_begin + lane; k0 < k_end; k0 += unroll * p.lanes) {
     var a = array<vec4<u32>, unroll>();
     for (var u = 0u; u < unroll; u++) {

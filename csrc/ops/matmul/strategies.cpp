@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/ceil_div.h>
+#include <ATen/ops/constant_pad_nd.h>
 
 #include <algorithm>
 #include <array>
@@ -168,9 +169,30 @@ int64_t power_of_two(int64_t least) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(least, 1))));
 }
 
+// Whether columns of B are read in groups of 16 bytes, as A's rows are.
+bool b_is_grouped(const Product& product) {
+  const Gemm& g = product.gemm;
+  return product.a_along_k && has_groups(g, g.b.transposed(), g.n, true, aligned_group(product));
+}
+
+// Columns that lie otherwise are copied if A is large: without, each group of A waits for as many
+// loads as it has elements, for each column (4104 x 4104 float16 by 4104 x 8 on an H200: 150 us,
+// and 36 with the copy).
+bool is_copied(const Product& product) {
+  constexpr int64_t kFewestUses = 512; // rows of A
+  constexpr int64_t kFewestProducts = int64_t{1} << 22;
+  const Gemm& g = product.gemm;
+  return product.a_along_k && g.m >= kFewestUses && g.m * g.n * g.k >= kFewestProducts &&
+         !b_is_grouped(product);
+}
+
 bool accepts(const Product& product, const Strategy& row, const ShaderTarget& target) {
-  return is_plain(product, row, target) && product.gemm.n <= kFewColumns &&
-         info(product.dtype).kind == Kind::kFloat && a_has_groups(product, aligned_group(product));
+  const Gemm& g = product.gemm;
+  const int64_t group = aligned_group(product);
+  const bool ends = !product.a_along_k || g.k % group == 0;
+  return is_plain(product, row, target) && g.n <= kFewColumns &&
+         info(product.dtype).kind == Kind::kFloat && a_has_groups(product, group) &&
+         (ends || b_is_grouped(product) || is_copied(product));
 }
 
 int cost(const Product&, const Strategy&, const ShaderTarget&) { return 5; }
@@ -196,7 +218,7 @@ Strategy::Division divide(const Product& product, const Strategy&, const ShaderT
     division.lanes = std::clamp(power_of_two(busy * division.rows / rows), least, kInvocations);
     division.lanes = std::min(division.lanes, power_of_two(g.k / aligned_group(product)));
   } else {
-    const int64_t groups = g.m / aligned_group(product);
+    const int64_t groups = ceil_div(g.m, aligned_group(product));
     int64_t neighbours = std::clamp<int64_t>(kInvocations / power_of_two(g.k / 16), 8, 32);
     neighbours = std::min(neighbours, power_of_two(groups));
     while (neighbours > 2 && ceil_div(groups, neighbours) * g.batch < division.enough_workgroups) {
@@ -227,25 +249,21 @@ bool owns_words(const ProductDispatch& dispatch) {
          in_units(2, {g.m, dispatch.c.offset, dispatch.c.column, dispatch.c.batch});
 }
 
-// Columns of B are read in groups of 16 bytes along K where they lie so. Several that lie otherwise
-// are copied if A is large: without, each group of A waits for as many loads as it has elements,
-// for each column (4104 x 4104 float16 by 4104 x 8 on an H200: 150 us).
-bool is_copied(const Product& product) {
-  constexpr int64_t kFewestUses = 512; // rows of A
-  const Gemm& g = product.gemm;
-  const int64_t group = aligned_group(product);
-  return product.a_along_k && g.n > 1 && g.m >= kFewestUses && g.k >= kFewestUses &&
-         g.k % group == 0 && !has_groups(g, g.b.transposed(), g.n, true, group);
-}
-
 void launch(const ProductDispatch& dispatch, const Strategy& row) {
   if (is_copied(dispatch.product)) {
     Gemm g = dispatch.product.gemm;
-    const at::Tensor copy = g.b.tensor
-                                ->as_strided({g.batches_of(g.b), g.n, g.k},
-                                             {g.b.batch, g.b.column, g.b.row}, g.b.offset)
-                                .contiguous();
-    g.b = {.tensor = &copy, .batch = g.b.batch != 0 ? g.n * g.k : 0, .row = 1, .column = g.k};
+    const int64_t group = aligned_group(dispatch.product);
+    const int64_t pitch = ceil_div(g.k, group) * group;
+    const at::Tensor columns = g.b.tensor->as_strided({g.batches_of(g.b), g.n, g.k},
+                                                      {g.b.batch, g.b.column, g.b.row}, g.b.offset);
+    const at::Tensor copy =
+        pitch == g.k ? columns.contiguous() : at::constant_pad_nd(columns, {0, pitch - g.k});
+    g.b = {.tensor = &copy,
+           .batch = g.b.batch != 0 ? g.n * pitch : 0,
+           .row = 1,
+           .column = pitch,
+           .reach = copy.numel() - 1,
+           .padded = true};
     const Product product(g);
     launch({.product = product,
             .c = dispatch.c,
@@ -264,9 +282,8 @@ void launch(const ProductDispatch& dispatch, const Strategy& row) {
   const Product& product = dispatch.product;
   const Gemm& g = product.gemm;
   kernel::Launch launch(g.op);
-  const bool grouped =
-      product.a_along_k && has_groups(g, g.b.transposed(), g.n, true, aligned_group(product));
-  bind_operands(launch, dispatch, {}, DType::kBits128, grouped ? DType::kBits128 : product.dtype);
+  bind_operands(launch, dispatch, {}, DType::kBits128,
+                b_is_grouped(product) ? DType::kBits128 : product.dtype);
   launch.elements(product.dtype == DType::kF32   ? kernel::Elements::elements_f32
                   : product.dtype == DType::kF16 ? kernel::Elements::elements_f16
                                                  : kernel::Elements::elements_bf16);

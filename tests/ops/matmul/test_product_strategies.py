@@ -460,6 +460,10 @@ def test_edges_of_large_products():
         for m, n, flipped in ((1025, 1920, True), (1920, 1032, False)):
             check(Problem(m, 304, n, torch.float32, added="full", beta=2))
             check_fused(torch.float32, 0, m, 304, n, flipped)
+        # Large enough that operands are copied to aligned rows first.
+        for layout in ("nn", "nt", "tn", "tt"):
+            check(Problem(1025, 547, 1921, torch.float32, layout=layout, added="row"))
+        check(Problem(1025, 547, 1921, torch.bfloat16))
 
 
 def test_convolutions_as_on_a_large_gpu():
