@@ -23,7 +23,7 @@ import package::conv::conv_steps::{Reach, TapStep, reach_of, tap_step, tap_step_
 // @require !(whole && phased && !whole_taps) // in a phase A's columns follow each other within a tap only
 // @require !(whole && rolled)
 
-// Neighbours in a row of C would be stored one by one by an invocation.
+// Where elements of C are stored one by one, neighbouring invocations store neighbours of a row.
 @if(c_is_f32 && b_along_k && !c_along_m) const columns_apart = 16u;
 @else const columns_apart = 1u;
 
@@ -49,7 +49,7 @@ fn column_of_b(batch: u32, n: u32) -> Gathered {
   return column_of_groups(p.b_at * 4u + batch * p.b_batch, n);
 }
 
-// Group t starts at that column of the tile, or lies in it.
+// The column of the tile that group t of B lies in, or its first one.
 fn column_of_group(t: u32) -> u32 {
   @if(b_along_k) return first_of_group(t >> 3u) + (t >> 1u) % 4u * columns_apart;
   @else return t % (tile_columns / 4u) * 4u;

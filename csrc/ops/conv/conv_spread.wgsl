@@ -27,10 +27,10 @@ struct Params {
 
 const in_group = 4u * per_word;
 
-// The next element of a group in a row: where in `in` it lies, if `rest` is 0, and how far it lies behind an element of `in`.
+// Of a column of `out`.
 struct Place {
-  at: u32,
-  rest: u32,
+  at: u32,   // the column of `in` that it has the element of, if `rest` is 0
+  rest: u32, // modulo the stride; else the element is zero
 }
 
 fn next_place(place: Place) -> Place {

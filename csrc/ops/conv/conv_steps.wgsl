@@ -4,7 +4,7 @@
 //
 // A kernel that imports this imports `step_k` and `missing`, too.
 //
-// @const   whole_taps: bool // the channels of a tap are whole steps of K, and there are at most 31 taps
+// @const   whole_taps: bool // the channels of a tap are whole steps of K, and there are at most 30 taps: up to two steps behind the last are asked for
 // @require !whole_taps || (b_along_k && !weight)
 // @require !whole_taps || phased || !(input && strided)
 
@@ -102,8 +102,8 @@ fn tap_step_after(step: TapStep) -> TapStep {
   return step_at(0u, step.tap + 1u, digits);
 }
 
-// How far the columns of A for a step at k lie from column k of a weight whose taps are all in the product. There the columns
-// of a phase follow each other within a tap only.
+// What to add to k to get the column of A for the step at k. Without phases that is 0. A phase leaves taps out. Its columns of A
+// are neighbours.
 @if(whole_taps)
 fn weights_of_step(step: TapStep, k: u32) -> u32 {
   @if(phased) {

@@ -58,7 +58,7 @@ fn copied(x: Square, how: Copying) -> Square {
                   scaled_group(x[3], how.factor), scaled_group(x[4], how.factor), scaled_group(x[5], how.factor),
                   scaled_group(x[6], how.factor), scaled_group(x[7], how.factor));
   }
-  // Only here: see main().
+  // A loop here only: its array leaves the registers (main() below has none).
   var square = x;
   for (var j = 0u; j < 8u; j++) {
     square[j] = in_window(square[j], how.top);

@@ -119,7 +119,7 @@ GemmCut choose_cut(const Gemm& problem) {
 
 // A few rows or columns beyond whole tiles are a product of their own, which reads the other matrix
 // once, where the large kernels would need a further round of tiles for them (4097 cubed).
-GemmCut edge_cut(const Product& product, const ShaderTarget& target) {
+GemmCut edge_cut(const Product& product, const Strategy& row, const ShaderTarget& target) {
   constexpr int64_t kTile = 128;
   constexpr int64_t kLeastSide = 1024; // smaller products have few rounds, and other tiles
   // How many products take as long as an element that the product of the edge reads, and as a
@@ -130,7 +130,7 @@ GemmCut edge_cut(const Product& product, const ShaderTarget& target) {
   const auto edge = [](int64_t size) { return size % kTile; };
   const auto may_cut = [&](int64_t size) { return edge(size) > 0 && edge(size) <= kFewColumns; };
   if (std::min(g.m, g.n) < kLeastSide || !(may_cut(g.m) || may_cut(g.n)) || g.conv != nullptr ||
-      g.blocks > 1) {
+      g.blocks > 1 || row.tile.m != kTile || row.tile.n != kTile) {
     return {};
   }
   const int64_t at_once = product_launch::processors(target);
@@ -146,7 +146,7 @@ GemmCut edge_cut(const Product& product, const ShaderTarget& target) {
   const GemmCut rows_cut{Dim::kM, g.m - edge(g.m)};
   const bool by_columns = may_cut(g.n) && pays(g.m, columns.at, g.m);
   const bool by_rows = may_cut(g.m) && pays(rows_cut.at, g.n, g.n);
-  // The matrix that the edge's product reads is read faster along K.
+  // The product of the edge reads A for columns and B for rows, faster where it lies along K.
   if (by_columns && (product.a_along_k || !product.b_along_k || !by_rows)) {
     return columns;
   }

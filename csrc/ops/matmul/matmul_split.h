@@ -20,9 +20,9 @@ int64_t size_of(const Gemm& problem, GemmCut::Dim dim);
 /// (then binding the matrices raises).
 GemmCut choose_cut(const Gemm& problem);
 
-/// Whether the last rows or columns of a plain product in tiles of 128 x 128 are better a product
-/// of their own; kNone if not.
-GemmCut edge_cut(const Product& product, const ShaderTarget& target);
+/// How to leave the last rows or columns of a product in tiles of 128 x 128 to a product of their
+/// own; kNone if that does not pay, or if the row of the table has other tiles.
+GemmCut edge_cut(const Product& product, const Strategy& row, const ShaderTarget& target);
 
 /// The part [begin, begin + size) of a product along a dimension.
 Gemm part_of(const Gemm& problem, GemmCut::Dim dim, int64_t begin, int64_t size);

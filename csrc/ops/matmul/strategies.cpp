@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/ceil_div.h>
-#include <ATen/ops/constant_pad_nd.h>
 
 #include <algorithm>
 #include <array>
@@ -44,6 +43,7 @@
 #include "ops/conv/conv_gemm.h"
 #include "ops/conv/conv_rows.h"
 #include "ops/conv/conv_winograd.h"
+#include "ops/matmul/padded_copy.h"
 #include "ops/matmul/product_launch.h"
 #include "ops/matmul/tuning.h"
 
@@ -252,18 +252,8 @@ bool owns_words(const ProductDispatch& dispatch) {
 void launch(const ProductDispatch& dispatch, const Strategy& row) {
   if (is_copied(dispatch.product)) {
     Gemm g = dispatch.product.gemm;
-    const int64_t group = aligned_group(dispatch.product);
-    const int64_t pitch = ceil_div(g.k, group) * group;
-    const at::Tensor columns = g.b.tensor->as_strided({g.batches_of(g.b), g.n, g.k},
-                                                      {g.b.batch, g.b.column, g.b.row}, g.b.offset);
-    const at::Tensor copy =
-        pitch == g.k ? columns.contiguous() : at::constant_pad_nd(columns, {0, pitch - g.k});
-    g.b = {.tensor = &copy,
-           .batch = g.b.batch != 0 ? g.n * pitch : 0,
-           .row = 1,
-           .column = pitch,
-           .reach = copy.numel() - 1,
-           .padded = true};
+    PaddedCopy columns(g, g.b.transposed(), g.n, true, aligned_group(dispatch.product));
+    g.b = columns.make(g.op).transposed();
     const Product product(g);
     launch({.product = product,
             .c = dispatch.c,
@@ -477,11 +467,12 @@ uint32_t storage(const Strategy& row) {
   return (twice ? 2 : 1) * 2 * u32(row.tile.k) * u32(row.tile.m / 4 + 1) * 16;
 }
 
-bool fits(const Product& product, const Strategy& row, const ShaderTarget& target) {
+bool fits(const Product& product, const Strategy& row, const ShaderTarget& target,
+          uint32_t further = 0) {
   const at::ScalarType stored = product.gemm.c.tensor->scalar_type();
   return info(product.dtype).kind == Kind::kFloat &&
          (stored == at::kFloat || stored == product.gemm.a.tensor->scalar_type()) &&
-         target.max_workgroup_storage >= storage(row) &&
+         target.max_workgroup_storage >= storage(row) + further &&
          target.max_workgroup_invocations >= kernels::gemm_registers_small::kWorkgroup;
 }
 
@@ -1066,10 +1057,12 @@ int cost_of_groups(const Product& product, int64_t least_m, int64_t least_n, int
   return g.m >= least_m && g.n >= least_n && g.m * g.n * g.k >= kLeastWork ? cost : 70;
 }
 
+constexpr uint32_t kColumnPlaces = 128 * 4; // bytes of `column_places` of conv_columns.wgsl
+
 bool is_convolution_matrix_f16(const Product& product, const Strategy&,
                                const ShaderTarget& target) {
-  constexpr uint32_t kColumns = 128 * 4; // bytes of `column_places` of conv_matrix.wgsl
-  return is_grouped_convolution(product) && matrix::fits(product, DType::kF16, target, kColumns);
+  return is_grouped_convolution(product) &&
+         matrix::fits(product, DType::kF16, target, kColumnPlaces);
 }
 
 // What conv_steps.wgsl asks for.
@@ -1121,7 +1114,7 @@ void launch_convolution_matrix_f16(const ProductDispatch& dispatch, const Strate
 
 bool is_convolution_registers(const Product& product, const Strategy& row,
                               const ShaderTarget& target) {
-  return is_grouped_convolution(product) && registers::fits(product, row, target);
+  return is_grouped_convolution(product) && registers::fits(product, row, target, kColumnPlaces);
 }
 
 int cost_of_convolution_registers(const Product& product, const Strategy&,

@@ -606,6 +606,19 @@ def test_few_columns_that_lie_across_k(force):
         check_fused(dtype, batch, 520, 512, n, flipped=False)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_few_columns_that_start_anywhere(dtype, force):
+    """Along K, but not in aligned groups: they are copied, too."""
+    force("thin")
+    a = values(4096, 1024, dtype=dtype)
+    for n, start in itertools.product((1, 4), (0, 1, 3)):
+        flat = values(start + n * 1024, dtype=dtype)
+        b, moved = (t[start:].view(n, 1024).T for t in (flat, flat.to(DEVICE)))
+        magnitude = product(wide(a).abs(), wide(b).abs())
+        case = (dtype, n, start)
+        assert_close(a.to(DEVICE) @ moved, product(wide(a), wide(b)), magnitude, 1024, case)
+
+
 def test_fused_integers():
     a, b, e = (torch.randint(-(2**60), 2**60, (5, 5)) for _ in range(3))
     out = torch.empty(5, 5, dtype=torch.int64).to(DEVICE)
