@@ -1,7 +1,17 @@
 """Compiles the shaders of all files that the tests of this folder write."""
 
+import gc
+
 import pytest
 from shader_files import Shaders
+
+
+@pytest.fixture(autouse=True)
+def _leaves_out_what_others_made():
+    """Exports go through all objects of the process. Those that earlier tests left alive, such as
+    compiled programs, are millions."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
