@@ -8,7 +8,7 @@
 
 import package::matmul::blocks::{StepPlace};
 @if(!(whole_taps && phased)) import package::matmul::blocks::{step_place};
-import package::matmul::gemm_store::{store_group};
+import package::matmul::gemm_store::{store_group, store_single};
 import package::matmul::gemm_matrix::{matrix_product, rows};
 import package::matmul::gemm_groups::{step_k, place_in_tile, line_of_group, base_of_a, place_of_group_a};
 import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_place};
@@ -18,7 +18,7 @@ import package::conv::conv_groups::{Params, row_of_groups, column_of_groups, col
 import package::conv::conv_groups::{place_in_image, tile_in_phase};
 import package::conv::conv_columns::{find_columns, found_column};
 import package::conv::conv_steps::{Reach, TapStep, reach_of, tap_step, tap_step_after, place_in_step};
-// @require !blocked
+// @require !blocked && !ragged
 // @require !(whole && phased && !whole_taps) // in a phase A's columns follow each other within a tap only
 // @require whole || !whole_taps
 
@@ -76,6 +76,11 @@ fn load_step_b(place: b_place_t, step: b_step_t, n0: u32, g: u32) -> vec4<u32> {
     return load_b(i >> 3u);
   }
   return vec4<u32>();
+}
+
+// As gemm_matrix.wgsl does, for which B is a matrix.
+fn load_first_b(place: b_place_t, step: b_step_t, batch: u32, n0: u32, g: u32) -> vec4<u32> {
+  return load_step_b(place, step, n0, g);
 }
 
 // The columns of A follow each other within a step, and in a product without phases from step to step.

@@ -20,7 +20,7 @@
 // @operand i: in float optional
 // @const   invocations: u32 in {128, 224, 256}
 
-import package::matmul::gemm_store::{store_group, store_element};
+import package::matmul::gemm_store::{store_group, store_single};
 import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_place, banded_tile};
 import package::conv::conv_places::{Params, Gathered, digits_of, two_levels, tap, place_of_c, place_of_further};
 import package::conv::conv_places::{position};
@@ -241,8 +241,7 @@ fn store_rows(s0: Sum, s1: Sum, subgroup: u32, t: u32, here: BandedTile, m: u32)
                               sum_at(row, columns[at + 2u].x), sum_at(row, columns[at + 3u].x)));
       } else {
         for (var i = at; i < count; i++) {
-          let sum = without_missing(sum_at(row, columns[i].x), here, here.m0 + m + row, here.n0 + i);
-          store_element(here.c_batch * p.c_batch, here.batch, here.m0 + m + row, here.n0 + i, sum);
+          store_single(here, here.m0 + m + row, here.n0 + i, sum_at(row, columns[i].x));
         }
       }
     }

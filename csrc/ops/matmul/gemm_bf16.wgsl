@@ -15,18 +15,19 @@
 // @operand g: in float optional
 // @operand h: in float optional
 // @operand i: in float optional
+// @const   blocked: bool
 
-import package::matmul::gemm_store::{store_group, without_missing};
+import package::matmul::gemm_store::{store_group, store_single, without_missing};
 import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_tile, column_of_c};
 import package::matmul::gemm_groups::{step_k, place_in_tile, line_of_group, load_group_a, load_group_b, base_of_a, base_of_b};
 import package::matmul::gemm_matrix::{Left, Right, Sum, tile, rows, left, right, stage_a, stage_b, place_of_a, place_of_b};
 import package::matmul::gemm_matrix::{store_rows};
-@if(has_a_halves) import package::matmul::gemm_matrix::{step_after};
+@if(has_a_halves) import package::matmul::gemm_matrix::{first_step, step_after};
 import package::matmul::gemm_windows::{find_windows, find_step, top_in_a, top_in_b, is_windowed};
 import package::matmul::gemm_windows::{scaled_group, windowed_group, converted_a, converted_b};
 import package::matmul::gemm_windows::{Step, level_down, unit_of};
 import package::matmul::gemm_blocks::{block_k};
-// @require tall && !c_along_m
+// @require tall && !c_along_m && !blocked
 // @require has_a_halves == has_b_halves
 // @require has_a_halves || !whole
 
@@ -59,24 +60,25 @@ fn halves_at(start: u32, batch: u32, across: u32, size: u32, k_end: u32, t: u32)
   return Halves(start + (batch * p.k + at.y) * pitch + min(at.x / 8u, pitch - 1u), pitch, k_end);
 }
 
-// Whether group j of the step at k exists.
+// Whether group j of the step at k exists. Only the step that is staged first may end behind K.
 @if(has_a_halves)
-fn half_exists(at: Halves, k: u32, t: u32, j: u32) -> bool {
-  @if(whole) return true;
+fn half_exists(at: Halves, k: u32, t: u32, j: u32, is_first: bool) -> bool {
+  @if(ragged) return !is_first || k + j * 8u + t / 16u < at.k_end;
+  @elif(whole) return true;
   @else return k + j * 8u + t / 16u < at.k_end;
 }
 
 @if(has_a_halves)
-fn half_of_a(at: Halves, k: u32, t: u32, j: u32) -> vec4<u32> {
-  if (half_exists(at, k, t, j)) {
+fn half_of_a(at: Halves, k: u32, t: u32, j: u32, is_first: bool) -> vec4<u32> {
+  if (half_exists(at, k, t, j, is_first)) {
     return load_a_halves(at.first + (k + j * 8u) * at.pitch);
   }
   return vec4<u32>();
 }
 
 @if(has_a_halves)
-fn half_of_b(at: Halves, k: u32, t: u32, j: u32) -> vec4<u32> {
-  if (half_exists(at, k, t, j)) {
+fn half_of_b(at: Halves, k: u32, t: u32, j: u32, is_first: bool) -> vec4<u32> {
+  if (half_exists(at, k, t, j, is_first)) {
     return load_b_halves(at.first + (k + j * 8u) * at.pitch);
   }
   return vec4<u32>();
@@ -195,16 +197,17 @@ fn bf16_product(workgroup: u32, t: u32, subgroup: u32) {
     }
     let a_at = halves_at(p.a_halves_at, select(0u, here.batch, p.a_batch != 0u), here.m0, p.m, here.k_end, t);
     let b_at = halves_at(p.b_halves_at, select(0u, here.batch, p.b_batch != 0u), here.n0, p.n, here.k_end, t);
-    @repeat(i, 4) a$i = half_of_a(a_at, here.k_begin, t, $iu);
-    @repeat(i, 4) b$i = half_of_b(b_at, here.k_begin, t, $iu);
+    let first = first_step(here.k_begin, here.k_end);
+    @repeat(i, 4) a$i = half_of_a(a_at, first, t, $iu, true);
+    @repeat(i, 4) b$i = half_of_b(b_at, first, t, $iu, true);
     for (var k0 = here.k_begin; k0 < here.k_end; k0 += step_k) {
       workgroupBarrier();
       @repeat(i, 4) tile[place_across(0u, t + 128u * $i)] = a$i;
       @repeat(i, 4) tile[place_across(across_b, t + 128u * $i)] = b$i;
       workgroupBarrier();
       let next = step_after(k0, here.k_end);
-      @repeat(i, 4) a$i = half_of_a(a_at, next, t, $iu);
-      @repeat(i, 4) b$i = half_of_b(b_at, next, t, $iu);
+      @repeat(i, 4) a$i = half_of_a(a_at, next, t, $iu, false);
+      @repeat(i, 4) b$i = half_of_b(b_at, next, t, $iu, false);
       for (var k = 0u; k < step_k; k += 16u) {
         @repeat(i, 4) let x$i = left_across(m_own + 16u * $i, k);
         @repeat(i, 4) let y$i = right_across(k, n_own + 16u * $i);

@@ -14,13 +14,16 @@
 // @operand h: in float optional
 // @operand i: in float optional
 // @const   tall: bool // tiles of 128 rows, else of 64
-// @const   whole: bool // pieces of K are whole steps, and what is staged lies in groups of eight
+// @const   whole: bool // loads in the loop have no tests: what is staged lies in groups of eight, and pieces of K are whole steps,
+//                         but for the end of K if `ragged`
+// @const   ragged: bool // K is longer than a step and ends in a part of one: the last step of each piece is staged first, with tests
 
-import package::matmul::gemm_store::{store_group, without_missing, in_units_of_c};
+import package::matmul::gemm_store::{store_group, store_single, without_missing, in_units_of_c};
 import package::matmul::blocks::{StepPlace, step_place};
 import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_tile, column_of_c};
 import package::matmul::gemm_groups::{step_k, place_in_tile, line_of_group, load_group_a, load_group_b, base_of_a, base_of_b};
 import package::matmul::gemm_groups::{place_of_group_a, place_of_group_b};
+// @require !ragged || (whole && !blocked)
 
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 
@@ -48,6 +51,12 @@ alias Sum = subgroup_matrix_result<f32, 16, 16>;
 // The staged tile of A, then that of B. At the end store_rows() stages 16 rows of each subgroup's sums here.
 var<workgroup> tile: array<vec4<u32>, staged>;
 
+// Of a piece of K, the step that is staged first.
+fn first_step(k_begin: u32, k_end: u32) -> u32 {
+  @if(ragged) return (k_end - 1u) / step_k * step_k;
+  @else return k_begin;
+}
+
 // Where A lies for group g of a tile, whatever the step. Tests for each group, of its step and its row, would make a product of
 // 4096 cubed 5 to 8 % slower (H200), so whole steps have none.
 fn a_place(batch: u32, m0: u32, g: u32) -> u32 {
@@ -58,6 +67,12 @@ fn a_place(batch: u32, m0: u32, g: u32) -> u32 {
 fn load_step_a(place: u32, step: StepPlace, m0: u32, g: u32) -> vec4<u32> {
   @if(whole && a_is_bits128) return load_a(place + ((step.a + step.k * p.a_column) >> 3u));
   @else return load_group_a(place + step.a, m0, step.k, step.end, g);
+}
+
+// Of the step that is staged first.
+fn load_first_a(place: u32, step: StepPlace, batch: u32, m0: u32, g: u32) -> vec4<u32> {
+  @if(ragged) return load_group_a(base_of_a(batch), m0, step.k, step.end, g);
+  @else return load_step_a(place, step, m0, g);
 }
 
 // The same of B, and what the groups of a step have in common. A convolution kernel defines its own versions.
@@ -84,10 +99,18 @@ fn load_step_b(place: b_place_t, step: b_step_t, n0: u32, g: u32) -> vec4<u32> {
   @else return load_group_b(place + step.b, n0, step.k, step.end, g);
 }
 
-// Where whole steps have no tests, the last one is loaded twice. To leave out the second time would take a branch, and what is
+fn load_first_b(place: b_place_t, step: b_step_t, batch: u32, n0: u32, g: u32) -> vec4<u32> {
+  @if(ragged) return load_group_b(base_of_b(batch), n0, step.k, step.end, g);
+  @else return load_step_b(place, step, n0, g);
+}
+
+// The step to load in iteration k of the loop, for the next one. If `ragged`, the last step came first, then the others follow from
+// the piece's first on, so it is k. Without tests, the last iteration loads a step that was loaded before, and which is not used
+// (of a piece of one step, the step before the piece, or the first of K). To leave that out would take a branch, and what is
 // loaded in a branch is waited for at its end.
 fn step_after(k: u32, k_end: u32) -> u32 {
-  @if(whole) return min(k + step_k, k_end - step_k);
+  @if(ragged) return min(k, max(first_step(0u, k_end), step_k) - step_k);
+  @elif(whole) return min(k + step_k, k_end - step_k);
   @else return k + step_k;
 }
 
@@ -125,25 +148,73 @@ fn right(k: u32, n: u32) -> Right {
   @else return subgroupMatrixLoad<Right, row_major>(&tile, b_start + k * b_pitch + n / 8u, b_pitch);
 }
 
+// The row of C of staged row `row` of 32: 16 of the tile's upper half, from its row m on, and 16 of the lower half, likewise.
+fn row_of_staged(row: u32, here: BandedTile, m: u32) -> u32 {
+  return here.m0 + row / 16u * (rows / 2u) + m + row % 16u;
+}
+
+// Where group j of the 32 of a staged row lies.
+fn place_of_staged(row: u32, j: u32) -> u32 {
+  return row / 16u * 512u + j / 16u * 256u + row % 16u * 16u + j % 16u;
+}
+
+// Stores the 32 staged rows, four columns at a time.
+fn store_staged(t: u32, here: BandedTile, m: u32) {
+  for (var g = t; g < 1024u; g += 128u) {
+    let row = g / 512u * 16u + g / 16u % 16u;
+    store_group(here, row_of_staged(row, here, m), here.n0 + g / 256u % 2u * 64u + g % 16u * 4u, bitcast<vec4<f32>>(tile[g]));
+  }
+}
+
+// The same for halves, some of whose rows start in the middle of a word. There, groups of four begin one element later, and are
+// whole words where columns are neighbours in C. Elements 125 to 127 and the first one are stored alone.
+@if(!owns_c && !c_is_f32 && !c_is_bits128)
+fn store_staged_halves(t: u32, here: BandedTile, m: u32, c: u32) {
+  for (var g = t; g < 1024u; g += 128u) {
+    let j = g % 32u; // Neighbours store groups of one row.
+    let m_at = row_of_staged(g / 32u, here, m);
+    let later = (c + m_at * p.c_row) % 2u;
+    var group = bitcast<vec4<f32>>(tile[place_of_staged(g / 32u, j)]);
+    if (later == 1u) {
+      if (j == 31u) {
+        continue;
+      }
+      group = vec4<f32>(group.yzw, bitcast<f32>(tile[place_of_staged(g / 32u, j + 1u)].x));
+    }
+    store_group(here, m_at, here.n0 + 4u * j + later, group);
+  }
+  let m_at = row_of_staged(t / 4u, here, m);
+  if ((c + m_at * p.c_row) % 2u == 1u) {
+    let n = (125u + t % 4u) % 128u;
+    store_single(here, m_at, here.n0 + n, bitcast<f32>(tile[place_of_staged(t / 4u, n / 4u)][n % 4u]));
+  }
+}
+
 // Stores 16 rows of each subgroup's sums, from row m of its own, by way of workgroup memory: 16 x 64 elements per subgroup.
 fn store_rows(s0: Sum, s1: Sum, s2: Sum, s3: Sum, subgroup: u32, t: u32, here: BandedTile, m: u32) {
   workgroupBarrier();
   @repeat(i, 4) subgroupMatrixStore<row_major>(&tile, subgroup * 256u + 4u * $i, s$i, 16u);
   workgroupBarrier();
-  for (var g = t; g < 1024u; g += 128u) {
-    let m_first = here.m0 + g / 512u * (rows / 2u) + m;
-    let n_first = here.n0 + g / 256u % 2u * 64u;
-    @if(c_along_m) {
+  @if(c_along_m) {
+    for (var g = t; g < 1024u; g += 128u) {
       // Neighbours store 32 bytes of a column of halves together.
       let row = g % 4u * 4u;
       let column = g / 4u % 64u;
       let at = g / 256u * 256u + row * 16u + column / 4u;
       let lane = column % 4u;
-      store_group(here, m_first + row, n_first + column,
+      store_group(here, row_of_staged(g / 512u * 16u + row, here, m), here.n0 + g / 256u % 2u * 64u + column,
                   bitcast<vec4<f32>>(vec4<u32>(tile[at][lane], tile[at + 16u][lane], tile[at + 32u][lane],
                                                tile[at + 48u][lane])));
     }
-    @else store_group(here, m_first + g / 16u % 16u, n_first + g % 16u * 4u, bitcast<vec4<f32>>(tile[g]));
+  }
+  @elif(owns_c || c_is_f32 || c_is_bits128) store_staged(t, here, m);
+  @else {
+    let c = p.c_at + here.c_batch * p.c_batch + column_of_c(here.n0);
+    if ((c | p.c_row) % 2u == 0u) {
+      store_staged(t, here, m);
+    } else {
+      store_staged_halves(t, here, m, c);
+    }
   }
 }
 
@@ -160,15 +231,15 @@ fn matrix_product(workgroup: u32, t: u32, subgroup: u32) {
   @repeat(i, 2) let a_place$i = a_place(here.batch, here.m0, t + 128u * $i);
   @repeat(i, 2..4) @if(tall) let a_place$i = a_place(here.batch, here.m0, t + 128u * $i);
   @repeat(i, 4) let b_place$i = b_place(here.batch, here.n0, t + 128u * $i);
-  let first = step_place(here.k_begin, here.k_end);
+  let first = step_place(first_step(here.k_begin, here.k_end), here.k_end);
   var step_of_b = b_step(first, t);
   @repeat(i, 2) var a$i = vec4<u32>();
   @repeat(i, 2..4) @if(tall) var a$i = vec4<u32>();
   @repeat(i, 4) var b$i = vec4<u32>();
   if (here.k_begin < here.k_end) {
-    @repeat(i, 2) a$i = load_step_a(a_place$i, first, here.m0, t + 128u * $i);
-    @repeat(i, 2..4) @if(tall) a$i = load_step_a(a_place$i, first, here.m0, t + 128u * $i);
-    @repeat(i, 4) b$i = load_step_b(b_place$i, step_of_b, here.n0, t + 128u * $i);
+    @repeat(i, 2) a$i = load_first_a(a_place$i, first, here.batch, here.m0, t + 128u * $i);
+    @repeat(i, 2..4) @if(tall) a$i = load_first_a(a_place$i, first, here.batch, here.m0, t + 128u * $i);
+    @repeat(i, 4) b$i = load_first_b(b_place$i, step_of_b, here.batch, here.n0, t + 128u * $i);
   }
   @repeat(i, 2) @repeat(j, 4) var s$i$j = Sum();
   @repeat(i, 2..4) @repeat(j, 4) @if(tall) var s$i$j = Sum();

@@ -21,6 +21,14 @@ fn store_element(c: u32, batch: u32, m: u32, n: u32, sum: f32) {
   }
 }
 
+// One sum, which may lie beyond the edge.
+fn store_single(here: BandedTile, m: u32, n: u32, given: f32) {
+  if (m < p.m && n < p.n) {
+    let sum = without_missing(in_units_of_c(vec4<f32>(given), here, m, n).x, here, m, n);
+    store_element(here.c_batch * p.c_batch, here.batch, m, n, sum);
+  }
+}
+
 // Four neighbours in a row of C, or in a column.
 fn store_group(here: BandedTile, m: u32, n: u32, given: vec4<f32>) {
   if (m >= p.m || n >= p.n) {

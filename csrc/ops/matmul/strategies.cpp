@@ -430,6 +430,14 @@ bool has_whole_steps(const ProductDispatch& dispatch, int64_t step) {
   return is_one && g.k > 0 && g.k % step == 0 && dispatch.k_piece % step == 0;
 }
 
+// Whether each piece of K is a whole number of steps but for the end of the last one, in a product
+// of plain matrices with at least one whole step.
+bool has_ragged_end(const ProductDispatch& dispatch, int64_t step) {
+  const Gemm& g = dispatch.product.gemm;
+  return g.conv == nullptr && g.blocks == 1 && g.k > step && g.k % step != 0 &&
+         dispatch.k_piece % step == 0;
+}
+
 // Of kernels with large tiles. A long K is cut into more pieces than other products', to fill a
 // large device: what is stored and added again is small beside the operands.
 Strategy::Division divide_in(const Strategy::Tile& tile, const Product& product,
@@ -835,7 +843,8 @@ Params blocks_of(Launch& launch, const Product& product) {
 template <class Regions, class Launch, class Params>
 void run_tiles(Launch& launch, Params& p, const ProductDispatch& dispatch, bool grouped) {
   launch.tall(dispatch.rows == 128).c_along_m(false);
-  launch.whole(grouped && has_whole_steps(dispatch, kStep));
+  const bool ragged = grouped && has_ragged_end(dispatch, kStep);
+  launch.ragged(ragged).whole(ragged || (grouped && has_whole_steps(dispatch, kStep)));
   if (is_packed(dispatch)) {
     launch.own_words_of_c();
   }
@@ -880,7 +889,7 @@ void launch_bf16(const ProductDispatch& dispatch, bool copies) {
   const at::Tensor ranges = product_ranges(product);
   kernel::Launch launch(product.gemm.op);
   bind_operands(launch, dispatch, bits_of_c(dispatch), bits_of_a(product), bits_of_b(product));
-  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k);
+  launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k).blocked(false);
   launch.ranges_range(buffer_of(ranges), 0, ranges.nbytes(), DType::kBits8);
   std::pair<at::Tensor, at::Tensor>
       halves; // Until the dispatch is appended, nobody else may write them.
@@ -951,7 +960,8 @@ int cost_bf16_copies(const Product& product, const Strategy&, const ShaderTarget
 // do.
 namespace high {
 
-int64_t padded_k(const Gemm& g) { return ceil_div<int64_t>(g.k, 8) * 8; } // whole groups
+// Whole steps, so that the kernel's loads have no tests.
+int64_t padded_k(const Gemm& g) { return ceil_div(g.k, matrix::kStep) * matrix::kStep; }
 
 // Bytes of an operand with so many rows across K in float16.
 uint64_t bytes_in_halves(const Gemm& g, const MatrixView& view, int64_t rows) {
@@ -1025,9 +1035,7 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   launch.left_range(left.buffer, left.begin, left.end, DType::kF32);
   launch.right_range(right.buffer, right.begin, right.end, DType::kF32);
   launch.a_along_k(true).b_along_k(true).blocked(false);
-  launch.tall(dispatch.rows == 128)
-      .whole(has_whole_steps(dispatch, matrix::kStep))
-      .c_along_m(false);
+  launch.tall(dispatch.rows == 128).whole(true).ragged(false).c_along_m(false);
   kernel::Params p;
   set_matrices(p, dispatch);
   p.k = u32(padded_k(g));
@@ -1102,7 +1110,8 @@ void launch_convolution_matrix_f16(const ProductDispatch& dispatch, const Strate
   launch.phased(g.conv->phases.count > 1);
   // Convolutions with tiles of 64 rows were slower so (H200).
   const bool has_taps = dispatch.rows == 128 && has_whole_taps(g, row.tile.k);
-  launch.whole_taps(has_taps).whole(has_taps || has_whole_steps(dispatch, row.tile.k));
+  launch.whole_taps(has_taps).ragged(false);
+  launch.whole(has_taps || has_whole_steps(dispatch, row.tile.k));
   if (dispatch.c.tensor->element_size() == 2 && has_groups_of_c(dispatch, 2)) {
     launch.own_words_of_c();
   }

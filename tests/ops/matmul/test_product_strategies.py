@@ -47,7 +47,7 @@ class Problem(NamedTuple):
     added: str = ""  # D: full, row, column, self
     alpha: float = 1
     beta: float = 1
-    out: str = "n"
+    out: str = "n"  # of C: n by rows, t by columns, o from an odd offset on, s columns apart
 
 
 def problems():
@@ -60,6 +60,8 @@ def problems():
                 yield Problem(*size, dtype, batch, "nt", added, alpha, 1 if alpha == 1 else 1.5)
             yield Problem(*size, dtype, 2, "nn", "self", 2, 0.5)
             yield Problem(*size, dtype, out="t")
+        for out in "os":
+            yield Problem(*SIZES[4], dtype, layout="nt", out=out)
     for dtype in (torch.complex64, torch.int64, torch.int32, torch.int8):
         for size in SIZES[1::2]:
             yield Problem(*size, dtype, 2, "nt", "full", 2, 3)
@@ -109,6 +111,23 @@ def product(a, b):
     return torch.bmm(a, b) if a.dim() == 3 else torch.mm(a, b)
 
 
+def empty_result(shape, problem):
+    """C as `problem.out` says, and the tensor in which it lies; what is not C's there is 0."""
+    *head, rows, columns = shape
+    options = {"dtype": problem.dtype, "device": DEVICE}
+    if problem.out == "t":
+        around = torch.zeros(*head, columns, rows, **options)
+        return around.mT, around
+    if problem.out == "o":
+        around = torch.zeros(*head, rows, columns + columns % 2 + 2, **options)
+        return around[..., 1 : columns + 1], around
+    if problem.out == "s":
+        around = torch.zeros(*head, rows, 2 * columns, **options)
+        return around[..., ::2], around
+    around = torch.empty(shape, **options)
+    return around, around
+
+
 def check(problem):
     a = matrix(problem.batch, problem.m, problem.k, problem.layout[0], problem.dtype)
     b = matrix(problem.batch, problem.k, problem.n, problem.layout[1], problem.dtype)
@@ -117,11 +136,11 @@ def check(problem):
     expected = product(wide(a), wide(b))
     magnitude = product(wide(a).abs(), wide(b).abs())
     if not problem.added:
-        out = torch.empty(shape, dtype=problem.dtype, device=DEVICE)
-        if problem.out == "t":
-            out = out.mT.contiguous().mT
+        out, others = empty_result(shape, problem)
         (torch.bmm if problem.batch else torch.mm)(x, y, out=out)
         assert_close(out, expected, magnitude, problem.k, problem)
+        out.zero_()
+        assert (others == 0).all(), problem
         return
     d = added_matrix(problem, shape)
     alpha, beta = problem.alpha, problem.beta
@@ -576,6 +595,28 @@ def test_fused_expressions(row, force):
     count = sum(accepted(check_fused, *case) for case in given)
     least = 0 if needs_missing_feature(row) else min(LEAST.get(row, len(FUSED)), 2)
     assert count >= least, f"took {count} products of FUSED; {least} at least must be tested"
+
+
+MATRIX_ROWS = [row for row in PLAIN if row.startswith("matrix_")]
+
+
+@pytest.mark.skipif(not has_matrices(), reason="the device has no subgroup matrices")
+@pytest.mark.parametrize("row", MATRIX_ROWS)
+@pytest.mark.parametrize("m", [60, 140])  # tiles of 64 rows, and of 128
+def test_ends_of_k_and_odd_rows_on_matrix_units(row, m, force):
+    """K ends in parts of a step. Rows of several tiles start in the middle of a word."""
+    force(row)
+    dtype = torch.bfloat16 if "bf16" in row else torch.float16
+    taken = []
+    for k, n in itertools.product((33, 40, 65, 200, 2056), (259, 262)):
+        for layout in ("nn", "nt", "tn", "tt"):
+            taken.append(accepted(check, Problem(m, k, n, dtype, layout=layout)))
+        for out in "os":
+            taken.append(accepted(check, Problem(m, k, n, dtype, 2, "nt", out=out)))
+        for added, batch in (("self", 0), ("row", 3)):
+            taken.append(accepted(check, Problem(m, k, n, dtype, batch, added=added, alpha=0.5)))
+        taken.append(accepted(check_fused, dtype, 2, m, k, n, False))
+    assert sum(taken) > len(taken) / 2
 
 
 def test_fused_expressions_of_parts():
