@@ -33,6 +33,7 @@ cat >check.py <<'PY'
 import importlib.metadata
 import json
 import pathlib
+import sys
 
 import torch
 import torch_webgpu
@@ -50,6 +51,9 @@ built_for = ".".join(torch.__version__.split(".")[:2])
 assert f"torch=={built_for}.*" in importlib.metadata.requires("torch-webgpu")
 version = importlib.metadata.version("torch-webgpu")
 assert version == f"{torch_webgpu.__version__}+torch{built_for}", version
+if sys.platform == "linux":  # auditwheel has said with which C library it runs
+    tag = importlib.metadata.distribution("torch-webgpu").read_text("WHEEL")
+    assert "manylinux" in tag, tag
 print(torch_webgpu.cmake_prefix_path)
 PY
 prefix=$("$work/venv/bin/python" check.py | tail -n 1)

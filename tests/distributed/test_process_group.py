@@ -263,6 +263,76 @@ def stacked(like, rank, other):
 
 
 @check
+def coalesced_collectives():
+    """Several of a kind as one. Gloo has no `_coalescing_manager`."""
+
+    def gather_lists(a, b, c, d, e, f):
+        dist.all_gather_coalesced([[c, d], [e, f]], [a, b])
+
+    for dtype in (torch.float32, torch.float16, torch.int64):
+        x, y = values(3, dtype=dtype), values(2, 2, dtype=dtype)
+        same_as_gloo(gather_lists, x, y, x.clone(), y.clone(), x.clone(), y.clone())
+
+
+@check
+def collectives_of_objects():
+    rank = dist.get_rank()
+    mine = {"rank": rank, "tensor": torch.full((2,), rank, device="webgpu")}
+    given = [mine] if rank == 0 else [None]
+    dist.broadcast_object_list(given, 0)
+    assert given[0]["rank"] == 0 and given[0]["tensor"].tolist() == [0, 0]
+    assert given[0]["tensor"].device.type == "webgpu"
+    gathered = [None, None] if rank == 1 else None
+    dist.gather_object(rank, gathered, 1)
+    assert gathered == ([0, 1] if rank == 1 else None)
+    received = [None]
+    dist.scatter_object_list(received, ["a", "b"] if rank == 0 else None, 0)
+    assert received == ["ab"[rank]]
+    if rank == 0:
+        dist.send_object_list(["text", 3], 1)
+    else:
+        objects = [None, None]
+        dist.recv_object_list(objects, 0)
+        assert objects == ["text", 3]
+
+
+@check
+def functional_collectives():
+    import torch.distributed._functional_collectives as functional
+
+    def all_of(device):
+        x = values(4).add(1).to(device)
+        group = dist.group.WORLD
+        return [
+            functional.all_reduce(x, "sum", group),
+            functional.all_gather_tensor(x, 0, group),
+            functional.reduce_scatter_tensor(x, "max", 0, group),
+            functional.all_to_all_single(x, [2, 2], [2, 2], group),
+            functional.broadcast(x, 1, group),
+            *functional.all_reduce_coalesced([x, x * 2], "sum", group),
+            *functional.all_gather_into_tensor_coalesced([x, x * 2], group),
+            *functional.reduce_scatter_tensor_coalesced([x, x * 2], "sum", [0, 0], group),
+        ]
+
+    for ours, expected in zip(all_of("webgpu"), all_of("cpu"), strict=True):
+        result = functional.wait_tensor(ours)
+        assert result.device.type == "webgpu"
+        assert torch.equal(result.cpu(), functional.wait_tensor(expected))
+
+
+@check
+def monitored_barriers():
+    """PyTorch has them for groups that were made as Gloo's."""
+    with pytest.raises(ValueError, match="only implemented for GLOO"):
+        dist.monitored_barrier()
+    group = dist.new_group(backend="gloo")
+    dist.monitored_barrier(group)
+    backend = group._get_backend(torch.device("webgpu"))
+    backend.monitored_barrier(datetime.timedelta(seconds=GROUP_SECONDS), True)
+    dist.destroy_process_group(group)
+
+
+@check
 def every_reduction():
     ops = dist.ReduceOp
     scaled = dist._make_nccl_premul_sum(2.0)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import types
 
 import pytest
 import torch
@@ -135,6 +136,24 @@ def test_memory_for_device_maps(enable):
     assert get_max_memory({"cpu": "2KB", 0: "1KB"}) == {0: 1000, "cpu": 2000}
     with pytest.raises(ValueError, match="no device webgpu:7"):
         get_max_memory({7: "1KB"})
+
+
+def test_memory_of_several_adapters(enable, monkeypatch):
+    """A GPU has memory of its own, beside the host's; an adapter in main memory counts once."""
+    enable("accelerate")
+    kinds, free = ["discrete", "discrete", "integrated"], [3 << 30, 2 << 30, 1 << 30]
+    properties = [types.SimpleNamespace(type=kind) for kind in kinds]
+    monkeypatch.setattr(torch.webgpu, "device_count", lambda: len(kinds))
+    monkeypatch.setattr(torch.webgpu, "get_device_properties", properties.__getitem__)
+    monkeypatch.setattr(torch.webgpu, "mem_get_info", lambda index: (free[index], 4 << 30))
+    planned = get_max_memory()
+    assert planned.pop("cpu") > 0
+    assert planned == {0: 3 << 30, 1: 2 << 30}
+    assert get_max_memory({2: "1KB", 1: 5}) == {1: 5, 2: 1000}
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
+    layer = 64 * 65 * 4
+    plan = infer_auto_device_map(model, max_memory={0: 3 * layer, 1: 3 * layer, "cpu": "1MB"})
+    assert list(plan.values()) == sorted(plan.values()) and set(plan.values()) == {0, 1}
 
 
 def test_a_model_beyond_the_device_is_split(enable):

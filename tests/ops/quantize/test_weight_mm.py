@@ -53,7 +53,7 @@ def int4(m, k, n, group, dtype):
 @pytest.mark.parametrize(
     ("m", "k", "n"), [(1, 256, 16), (5, 512, 40), (17, 256, 72), (70, 512, 136)]
 )
-@pytest.mark.parametrize(("group", "tiles"), [(32, 2), (64, 4), (256, 8)])
+@pytest.mark.parametrize(("group", "tiles"), [(32, 2), (64, 4), (128, 8), (256, 8)])
 def test_int4(dtype, m, k, n, group, tiles):
     a, packed, scale_and_zeros, expected = int4(m, k, n, group, dtype)
     w = torch._convert_weight_to_int4pack(packed.to(DEVICE), tiles)
