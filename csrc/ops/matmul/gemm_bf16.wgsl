@@ -60,7 +60,7 @@ fn halves_at(start: u32, batch: u32, across: u32, size: u32, k_end: u32, t: u32)
   return Halves(start + (batch * p.k + at.y) * pitch + min(at.x / 8u, pitch - 1u), pitch, k_end);
 }
 
-// Whether group j of the step at k exists. Only the step that is staged first may end behind K.
+// Whether group j of the step at k exists. If `ragged`, only the step that is staged first may end behind K.
 @if(has_a_halves)
 fn half_exists(at: Halves, k: u32, t: u32, j: u32, is_first: bool) -> bool {
   @if(ragged) return !is_first || k + j * 8u + t / 16u < at.k_end;
@@ -68,18 +68,10 @@ fn half_exists(at: Halves, k: u32, t: u32, j: u32, is_first: bool) -> bool {
   @else return k + j * 8u + t / 16u < at.k_end;
 }
 
-@if(has_a_halves)
-fn half_of_a(at: Halves, k: u32, t: u32, j: u32, is_first: bool) -> vec4<u32> {
+@repeat(x, {a, b}) @if(has_a_halves)
+fn half_of_$x(at: Halves, k: u32, t: u32, j: u32, is_first: bool) -> vec4<u32> {
   if (half_exists(at, k, t, j, is_first)) {
-    return load_a_halves(at.first + (k + j * 8u) * at.pitch);
-  }
-  return vec4<u32>();
-}
-
-@if(has_a_halves)
-fn half_of_b(at: Halves, k: u32, t: u32, j: u32, is_first: bool) -> vec4<u32> {
-  if (half_exists(at, k, t, j, is_first)) {
-    return load_b_halves(at.first + (k + j * 8u) * at.pitch);
+    return load_${x}_halves(at.first + (k + j * 8u) * at.pitch);
   }
   return vec4<u32>();
 }
