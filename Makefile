@@ -6,7 +6,7 @@ SYSTEM_PATH := $(PATH)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-web build test test-core test-web conformance nightly ecosystem fuzz fuzz-web samples-web soak demo web bench bench-web lint \
+.PHONY: help setup setup-web build test test-core test-web conformance nightly ecosystem fuzz fuzz-web samples-web long-web soak demo web bench bench-web lint \
 	format docs setup-wheel wheel check-wheel check-platforms clean
 
 help: ## list the targets
@@ -45,6 +45,7 @@ nightly: ARGS += --strict
 nightly: conformance ## what CI runs by night: all of the conformance run, where a failing cell is an error, and those of web/
 	@$(VENV_PYTHON) -m pytest -n 2 -m long
 	@$(MAKE) --no-print-directory samples-web ARGS=
+	@$(MAKE) --no-print-directory long-web
 	@$(MAKE) --no-print-directory fuzz-web SEED=$$(date +%Y%j)
 	@$(MAKE) --no-print-directory fuzz ARGS="--compiled --minutes 20 --seed $$(date +%Y%j)"
 
@@ -65,6 +66,9 @@ fuzz-web: build setup-web ## random programs of web/torch, compared with PyTorch
 
 samples-web: build setup-web ## each operator of web/torch on all samples of op_db, compared with PyTorch; ARGS="-t conv"
 	@cd web && TORCH_SAMPLES=all npm run -s test -- torch.operators $(ARGS)
+
+long-web: ## the tests of web/ that test-web leaves out, with others of their files
+	@TORCH_LONG=1 $(MAKE) --no-print-directory test-web ARGS="$$(cd web && grep -rl '/long";' tests | xargs)"
 
 fuzz: build ## random programs, compared with the CPU; ARGS="--steps 100000 --seed 7", "--replay 7:12"
 	$(VENV_PYTHON) -m tests.fuzz $(ARGS)

@@ -12,14 +12,6 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
-def a_third_of(names):
-    """Parameters of which `make test` runs every third; the others are `long`."""
-    return [
-        pytest.param(name, marks=() if k % 3 == 0 else pytest.mark.long)
-        for k, name in enumerate(names)
-    ]
-
-
 def has_matrices():
     """Whether the device has subgroup matrices."""
     return "subgroup-matrix" in _C.properties()[1]

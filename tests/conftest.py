@@ -1,3 +1,4 @@
+import collections
 import contextlib
 import gc
 import os
@@ -21,14 +22,37 @@ os.environ.setdefault("GALLIVM_PERF", "nopt")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Without `-m`, long tests are left out."""
+    """Cases that `sampled` does not take are long. Without `-m`, long tests are left out."""
+    cases = collections.defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for test, found in cases.items():
+        sample = found[0].get_closest_marker("sampled").args
+        taken = [item for k, item in enumerate(found) if is_taken(item.callspec.id, k, sample)]
+        for item in found:
+            if item not in taken:
+                item.add_marker(pytest.mark.long)
+        # A case that has got another name would not run, unseen.
+        is_whole = not any("[" in argument for argument in config.args)
+        if is_whole and isinstance(sample[0], str) and len(taken) < len(sample):
+            raise pytest.UsageError(f"{test} has not all of the cases {sample}")
     if config.option.markexpr:
         return
     long = [item for item in items if item.get_closest_marker("long")]
     if long:
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+def is_taken(case, number, sample):
+    """Whether the marker `sampled` with these arguments takes a case: by name or by number."""
+    if isinstance(sample[0], str):
+        return case in sample
+    step, first = (*sample, 0)[:2]
+    return number % step == first
 
 
 def pytest_collection_finish():

@@ -516,7 +516,7 @@ def test_unknown_versions_can_be_imported(check_python, module, owner, method):
     ("first", "value"),
     [
         ("torch_webgpu", ""),
-        ("bitsandbytes", "0"),
+        pytest.param("bitsandbytes", "0", marks=pytest.mark.further),
         pytest.param("torch_webgpu", "0", marks=pytest.mark.further),
         pytest.param("bitsandbytes", "", marks=pytest.mark.further),
     ],

@@ -226,6 +226,7 @@ sys.stdout.write(line + chr(10))
 """
 
 
+@pytest.mark.further  # test_with_accelerate.py trains in two processes as the trainer does
 def test_trainer_in_two_processes(run_two):
     first, second = (line.split() for line in run_two(TWO))
     # Four steps, for each process has half of the data.

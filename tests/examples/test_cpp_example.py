@@ -11,6 +11,8 @@ import torch_webgpu
 
 ROOT = Path(__file__).parents[2]
 NO_LIBRARY = "/nonexistent/libwebgpu.so"
+# LibTorch's headers take a minute to compile. `make check-wheel` builds and runs the example, too.
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
-from common import a_third_of
 from torch import nn
 from torch.export import Dim
 
@@ -349,6 +348,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.sampled("AdamW")
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_training_steps_with_batches_of_any_size(tmp_path, kind):
     reference, model = network(), network().to(DEVICE)
@@ -492,7 +492,10 @@ TRAINED = {
 }
 
 
-@pytest.mark.parametrize("name", a_third_of(TRAINED))
+@pytest.mark.sampled(
+    "layer norms and ReLU", "batch norms and maxima of planes", "parts of odd rows"
+)
+@pytest.mark.parametrize("name", TRAINED)
 def test_training_of_networks(tmp_path, name):
     """The first size is the largest, and the example's."""
     make_model, make, shapes, sizes = TRAINED[name]

@@ -8,7 +8,6 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
-from common import a_third_of
 from torch import nn
 from torch.export import Dim
 
@@ -121,7 +120,10 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("name", a_third_of(ROWS))
+@pytest.mark.sampled(
+    "running extremes", "elements of a rank", "powers", "covariances of columns", "windows"
+)
+@pytest.mark.parametrize("name", ROWS)
 def test_rows(tmp_path, name):
     if name == "quantiles" and torch.__version__ >= "2.14":
         pytest.skip("PyTorch computes the places of quantiles in float64, so on the CPU")
@@ -135,6 +137,7 @@ def weighted(x):
     return torch.cov(x.T, fweights=counts, aweights=x[:, 0].abs())
 
 
+@pytest.mark.long
 def test_covariances(tmp_path):
     function = with_gradients(
         lambda x: {
@@ -163,6 +166,7 @@ UNUSUAL = {
 }
 
 
+@pytest.mark.sampled("numbers", "truths")
 @pytest.mark.parametrize("kind", UNUSUAL)
 def test_rows_of_unusual_elements(tmp_path, kind):
     elements = UNUSUAL[kind]
@@ -231,7 +235,8 @@ PAIRS = {
 }
 
 
-@pytest.mark.parametrize("name", a_third_of(PAIRS))
+@pytest.mark.sampled("products")
+@pytest.mark.parametrize("name", PAIRS)
 def test_pairs(tmp_path, name):
     shapes = {"x": {0: "n"}, "y": {0: "m"}}
     sizes = [(23, 19), (1, 1), (2, 3), (1, 19), (23, 1), (22, 5)]
@@ -354,7 +359,14 @@ IMAGES = {
 }
 
 
-@pytest.mark.parametrize("name", a_third_of(IMAGES))
+@pytest.mark.sampled(
+    "maxima of rows",
+    "adaptive averages",
+    "linear rows and volumes",
+    "columns back",
+    "reflections",
+)
+@pytest.mark.parametrize("name", IMAGES)
 def test_images(tmp_path, name):
     least = 3
     shapes = {"x": {0: "n", 2: Dim("h", min=least), 3: Dim("w", min=least)}}
@@ -390,22 +402,23 @@ def test_images_of_one_position(tmp_path):
     )
 
 
-def test_maxima_of_unusual_elements(tmp_path):
+MAXIMA = {
+    "windows": lambda x: F.max_pool2d(x, 3, 2, 1, ceil_mode=True),
+    "parts": lambda x: F.adaptive_max_pool2d(x, (3, 2)),
+    "integers": lambda x: F.max_pool2d(x.nan_to_num(5, 9, -9).int(), 3, 2, 1, ceil_mode=True),
+    "of none": lambda x: F.max_pool2d(
+        x.nan_to_num(0, 0, 0) - INF, 2, ceil_mode=True, return_indices=True
+    )[1],
+}
+
+
+@pytest.mark.sampled("windows")
+@pytest.mark.parametrize("name", MAXIMA)
+def test_maxima_of_unusual_elements(tmp_path, name):
     elements = torch.tensor([1.0, NAN, INF, -INF, -INF, -INF, 2.0])
-
-    def function(x):
-        return {
-            "windows": F.max_pool2d(x, 3, 2, 1, ceil_mode=True),
-            "parts": F.adaptive_max_pool2d(x, (3, 2)),
-            "integers": F.max_pool2d(x.nan_to_num(5, 9, -9).int(), 3, 2, 1, ceil_mode=True),
-            "of none": F.max_pool2d(
-                x.nan_to_num(0, 0, 0) - INF, 2, ceil_mode=True, return_indices=True
-            )[1],
-        }
-
     compare(
         tmp_path / "m",
-        function,
+        lambda x: {name: MAXIMA[name](x)},
         lambda n, h: {"x": elements[torch.randint(0, 7, (n, 3, h, h))]},
         {"x": {0: "n", 2: Dim("h"), 3: Dim("h")}},
         [(2, 13), (1, 1), (1, 2), (2, 5)],
@@ -428,7 +441,8 @@ ATTENTION = {
 }
 
 
-@pytest.mark.parametrize("name", a_third_of(ATTENTION))
+@pytest.mark.sampled("masked")
+@pytest.mark.parametrize("name", ATTENTION)
 def test_attention_of_any_batch_length_and_width(tmp_path, name):
     def make(b, rows, columns, width):
         return {

@@ -55,6 +55,7 @@ def test_cpu_compiles_as_without_this_package(check_python):
     assert "cpp_fused" in alone
 
 
+@pytest.mark.long  # test_compiled_autotuning.py has a second process that finds what it needs, too
 def test_second_process_generates_no_code(check_python, tmp_path):
     program = """
 import torch

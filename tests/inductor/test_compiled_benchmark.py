@@ -32,7 +32,9 @@ def cases():
         for mode in MODES:
             long = mode.compiles and program.name.startswith(LONG)
             if not long and (not mode.graphs or program.name.startswith(GRAPHED)):
-                yield pytest.param(program, mode, id=f"{program.name}-{mode.name}")
+                # Tiny or not, its words take long. tests/examples runs it as well.
+                marks = pytest.mark.long if program.name.startswith("GPT-2") else ()
+                yield pytest.param(program, mode, id=f"{program.name}-{mode.name}", marks=marks)
 
 
 @pytest.fixture(scope="module")

@@ -71,6 +71,7 @@ def assert_same(actual, expected, names):
             assert torch.equal(x.cpu(), y), name
 
 
+@pytest.mark.sampled("torch.int16", "torch.int32", "torch.int64", "torch.uint8", "torch.uint32")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_operator_wraps(dtype):
     torch.manual_seed(0)
@@ -80,6 +81,7 @@ def test_every_operator_wraps(dtype):
     assert_same(compiled(a.to(DEVICE), b.to(DEVICE)), expected, OPS)
 
 
+@pytest.mark.sampled("torch.int8", "torch.int64", "torch.uint16")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_chains_of_operators_wrap(dtype):
     torch.manual_seed(1)
@@ -103,6 +105,7 @@ def test_chains_of_operators_wrap(dtype):
     assert_same(compiled(a.to(DEVICE), b.to(DEVICE)), expected, map(str, chains))
 
 
+@pytest.mark.sampled("torch.int8", "torch.int64", "torch.uint16", "torch.uint32")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_conversions_wrap(dtype):
     torch.manual_seed(2)
@@ -120,6 +123,7 @@ def test_conversions_wrap(dtype):
     assert_same(actual, expected, range(len(expected)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("shape", "dim"), [((1000,), 0), ((70, 12), 0), ((12, 70), 1)], ids=str)
 def test_reductions_wrap(dtype, shape, dim):
@@ -264,6 +268,7 @@ def test_bounds_that_do_not_fit(dtype, name):
             assert torch.equal(compiled(x).cpu(), expected.cpu())
 
 
+@pytest.mark.sampled("torch.int8", "torch.int64", "torch.uint16", "torch.uint32")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_bounds_that_fit(dtype):
     info = torch.iinfo(dtype)
@@ -275,6 +280,7 @@ def test_bounds_that_fit(dtype):
     assert_same(compiled(x.to(DEVICE)), expected, range(len(expected)))
 
 
+@pytest.mark.sampled("torch.int16", "torch.uint8", "torch.uint32")
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d != torch.int64], ids=str)
 def test_numbers_that_do_not_fit(dtype):
     """As operands they wrap, in eager mode too."""
@@ -374,6 +380,7 @@ def outcome(function, x):
         return "raises" if is_expected else str(error)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8], ids=str)
 @pytest.mark.parametrize("name", CONVERSIONS)
 def test_converted_numbers_that_do_not_fit(name, dtype):
@@ -393,6 +400,7 @@ def test_converted_numbers_that_do_not_fit(name, dtype):
             assert torch.equal(actual, expected), n
 
 
+@pytest.mark.sampled(3, 2)
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8], ids=str)
 @pytest.mark.parametrize("name", CONVERSIONS)
 def test_converted_sizes_that_do_not_fit(name, dtype):
@@ -499,6 +507,7 @@ def set_list(function, xs, n):
     return xs
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8], ids=str)
 @pytest.mark.parametrize("name", OF_LISTS)
 def test_numbers_for_lists(name, dtype):
@@ -578,6 +587,7 @@ ELEMENTS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "dtype", [torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16], ids=str
 )

@@ -468,6 +468,7 @@ def test_floats_divided_and_rounded_down(dtype):
     check(divide_integers, torch.arange(-12, 12, device=DEVICE), b[:1].to(DEVICE), exact=True)
 
 
+@pytest.mark.sampled("torch.float32-True", "torch.float16-False", "torch.int32-False")
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32], ids=str)
 def test_numbers_divided_and_rounded_down(dtype, dynamic):

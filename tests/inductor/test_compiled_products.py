@@ -273,6 +273,7 @@ OF_PLACES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", OF_PLACES)
 @pytest.mark.parametrize("dynamic", [False, None, True])
 def test_places_of_elements(name, dynamic):
@@ -285,6 +286,7 @@ def test_places_of_elements(name, dynamic):
             assert_equal(compiled(x), function(x @ x), **tolerances)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OF_PLACES)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_places_of_positions(name, dynamic):

@@ -239,6 +239,7 @@ def _running_mean(row, x, dim):
     return difference.square().sum(dim), difference - row.unsqueeze(dim)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("shape", [(64, 512), (5, 48), (3, 3000), (1, 100), (1, 5000), (200, 64)])
 @pytest.mark.parametrize("dim", [0, 1])

@@ -15,6 +15,7 @@ TRANSFORMS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_strides(name, dynamic):

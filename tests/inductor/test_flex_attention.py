@@ -137,6 +137,13 @@ def test_results_and_gradients(case, mode):
     check(case, flex_attention if mode == "eager" else compiled())
 
 
+@pytest.mark.sampled(
+    "plain-False",
+    "relative-True",
+    "soft cap, causal-False",
+    "slopes, documents-True",
+    "table-False",
+)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_results_and_gradients_of_kernels(kernels, case, dynamic):
@@ -386,6 +393,7 @@ def operands(batch=1, heads=2, queries=48, keys=50):
     return [torch.randn(batch, heads, n, 16, device=DEVICE) for n in (queries, keys, keys)]
 
 
+@pytest.mark.sampled("2147483647", "2147483648")
 @pytest.mark.parametrize("limit", [2**31 - 1, 2**31, 2**32, 2**33, -(2**33)])
 def test_integers_beyond_32_bits(kernels, limit):
     """Places are int64 in eager mode, and int32 in the kernels."""
@@ -403,22 +411,23 @@ def test_integers_beyond_32_bits(kernels, limit):
             assert_close(out, expected, rtol=1e-4, atol=1e-5)
 
 
+READS = {
+    "view": lambda t, q, k: t.view(-1)[q * 50 + k],
+    "squeeze": lambda t, q, k: t.unsqueeze(0).squeeze(0)[q, k],
+    "repeat": lambda t, q, k: t.repeat(1, 2)[q, k + 50],
+    "tril": lambda t, q, k: t.tril()[q, k],
+    "diff": lambda t, q, k: t.diff(dim=1)[q, k % 49],
+}
+
+
+@pytest.mark.sampled("view-True", "squeeze-False", "repeat-False", "tril-False", "diff-False")
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize(
-    "read",
-    [
-        lambda t, q, k: t.view(-1)[q * 50 + k],
-        lambda t, q, k: t.unsqueeze(0).squeeze(0)[q, k],
-        lambda t, q, k: t.repeat(1, 2)[q, k + 50],
-        lambda t, q, k: t.tril()[q, k],
-        lambda t, q, k: t.diff(dim=1)[q, k % 49],
-    ],
-)
+@pytest.mark.parametrize("read", READS)
 def test_captured_tensors_that_the_program_rearranges(kernels, read, dynamic):
     table = torch.randn(48, 50, device=DEVICE)
 
     def score(score, b, h, q, k):
-        return score + read(table, q, k)
+        return score + READS[read](table, q, k)
 
     q, k, v = operands()
     out = compiled(dynamic=dynamic)(q, k, v, score_mod=score)

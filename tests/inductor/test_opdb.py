@@ -1,8 +1,8 @@
 """PyTorch's operator database, compiled against eager mode on the device.
 
 A sample of the entries; TORCH_WEBGPU_COMPILED_ENTRIES=1 takes them all (an hour on two cores), and
-`make conformance` more variants of them. An entry that passes though listed as one that cannot is
-a failure.
+`make conformance` more variants of them. `make test` takes a quarter of the sample. An entry that
+passes though listed as one that cannot is a failure.
 """
 
 import os
@@ -14,6 +14,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 # One entry of so many is taken.
 STRIDE = int(os.environ.get("TORCH_WEBGPU_COMPILED_ENTRIES", "9"))
+IS_GIVEN = "TORCH_WEBGPU_COMPILED_ENTRIES" in os.environ
 CASES = [
     (torch.float32, "forward"),
     (torch.float16, "forward"),
@@ -31,6 +32,7 @@ def entries():
                 yield pytest.param(op, dtype, variant, id=name)
 
 
+@pytest.mark.sampled(1 if IS_GIVEN else 4)
 @pytest.mark.parametrize(("op", "dtype", "variant"), entries())
 def test_entry(op, dtype, variant):
     compared, reason = 0, "no samples"

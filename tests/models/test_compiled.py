@@ -5,16 +5,16 @@ import copy
 import pytest
 import torch
 from architectures import ALL, distances, make, run
-from common import DEVICE, a_third_of
+from common import DEVICE
 
-# Those that `make test` runs, every third, are unlike each other.
 MODELS = (
     *("mixtral", "bert", "convnext", "unet", "gpt2", "llama", "t5", "qwen2", "resnet", "whisper"),
     "vit",
 )
 
 
-@pytest.mark.parametrize("name", a_third_of(MODELS))
+@pytest.mark.sampled("mixtral", "resnet", "whisper")
+@pytest.mark.parametrize("name", MODELS)
 def test_compiled_model(name):
     torch.manual_seed(0)
     torch._dynamo.reset()

@@ -107,6 +107,14 @@ def from_a_file(model, ids, mask):
 WAYS = [eager, compiled, graphed, from_a_file]
 
 
+@pytest.mark.sampled(
+    "one-eager",
+    "one-graphed",
+    "batch-eager",
+    "batch-compiled",
+    "batch-graphed",
+    "batch-from_a_file",
+)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("sentences", [SENTENCES[:1], SENTENCES], ids=["one", "batch"])
 @torch.no_grad()

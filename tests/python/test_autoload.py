@@ -47,6 +47,7 @@ def environment(choice: str = "") -> dict[str, str]:
     return {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "TORCH_WEBGPU_AUTOLOAD": choice}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "set_up"),
     [("CUDA", CUDA.format(count=1)), ("XPU", XPU), ("MPS", MPS), ("XPU", BROKEN)],
@@ -145,6 +146,7 @@ NO_GPU = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("set_up", NO_GPU)
 def test_import_torch_is_enough_without_another_accelerator(check_python, set_up):
     check_python(

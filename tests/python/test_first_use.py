@@ -194,6 +194,7 @@ def test_autocast_of_fake_tensors(check_program):
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("first", "name", "dtype"),
     [

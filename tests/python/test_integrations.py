@@ -37,6 +37,7 @@ ENVIRONMENT_MODULE = "def get_device_name():\n    return 'cpu'\n"
 NAME = "from sentence_transformers.util.environment import get_device_name as f; print(f())"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("value", "expected"),
     [

@@ -51,22 +51,18 @@ def test_importing_imports_little(check_python):
 
 def test_importing_takes_a_fraction_of_what_torch_takes(check_python):
     """Some 0.7 % of the processor's time: 10 ms more would be seen."""
-    shares = [
-        float(
-            check_python(
-                "import time\n"
-                "start = time.process_time()\n"
-                "import torch\n"
-                "between = time.process_time()\n"
-                "import torch_webgpu\n"
-                "print((time.process_time() - between) / (between - start))\n",
-                # With compiled modules, as users have them: the first run writes them.
-                env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONDONTWRITEBYTECODE": ""},
-            )
-        )
-        for _ in range(5)
-    ]
-    assert min(shares) < 0.015
+    program = (
+        "import time\n"
+        "start = time.process_time()\n"
+        "import torch\n"
+        "between = time.process_time()\n"
+        "import torch_webgpu\n"
+        "print((time.process_time() - between) / (between - start))\n"
+    )
+    # With compiled modules, as users have them: the first run writes them.
+    env = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONDONTWRITEBYTECODE": ""}
+    # One run shows it; other processes may slow some.
+    assert any(float(check_python(program, env=env)) < 0.015 for _ in range(5))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -97,6 +93,7 @@ def test_what_is_imported_later_is_there(check_python):
     )
 
 
+@pytest.mark.sampled("0-torch", "1-torch_webgpu")
 @pytest.mark.parametrize("first", ["torch", "torch_webgpu"])
 @pytest.mark.parametrize("autoload", ["0", "1"])
 def test_either_import_may_come_first(check_python, first, autoload):

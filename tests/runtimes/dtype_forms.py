@@ -2,6 +2,7 @@
 
 As a program it runs them on the device of this process, whose runtime compiles (and so validates)
 the shader of every form, compares with the CPU, and prints a JSON object from form to complaint.
+Its argument: how many samples of a form it takes.
 """
 
 import contextlib
@@ -31,7 +32,6 @@ ANY_ORDER = {"sort", "topk", "msort", "kthvalue", "median", "mode"}
 NO_KERNEL = {("logcumsumexp", torch.complex64)}
 # Where the order of summation and the rounding of intermediate results may differ.
 TOLERANCES = {torch.float16: 2e-2, torch.bfloat16: 1e-1}
-SAMPLES = 2
 
 OPERATORS = [
     "cat",
@@ -147,9 +147,9 @@ def compare(actual, expected, dtype, any_order):
             )
 
 
-def check_operator(op, dtype):
+def check_operator(op, dtype, count):
     samples = op.sample_inputs("cpu", dtype, requires_grad=False)
-    for sample in itertools.islice(samples, SAMPLES):
+    for sample in itertools.islice(samples, count):
         expected = op(sample.input, *sample.args, **sample.kwargs)
         moved = sample.transform(to_device)
         if "device" in moved.kwargs:
@@ -163,14 +163,14 @@ def check_random(name, arguments, dtype):
     assert filled.cpu().isfinite().all()
 
 
-def forms():
-    """Name of each form, and the function that checks it."""
+def forms(count):
+    """Name of each form, and the function that checks it on so many samples."""
     wanted = set(OPERATORS)
     for op in op_db:
         if op.name in wanted and not op.variant_test_name:
             for dtype in DTYPES:
                 if dtype in op.dtypes and (op.name, dtype) not in NO_KERNEL:
-                    yield f"{op.name} {dtype}", functools.partial(check_operator, op, dtype)
+                    yield f"{op.name} {dtype}", functools.partial(check_operator, op, dtype, count)
     for name, arguments in RANDOM:
         for dtype in DTYPES:
             with contextlib.suppress(RuntimeError, NotImplementedError):
@@ -183,7 +183,7 @@ def forms():
 def main() -> None:
     warnings.simplefilter("ignore")
     complaints = {}
-    for name, check in forms():
+    for name, check in forms(int(sys.argv[1])):
         try:
             check()
             complaints[name] = ""

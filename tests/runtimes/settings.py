@@ -25,7 +25,7 @@ SETTINGS = {
 
 
 @functools.lru_cache(None)
-def report(program: str, setting: str) -> dict:
+def report(program: str, setting: str, *arguments: str) -> dict:
     """What `program` of this folder prints, as JSON, when it runs under `setting`."""
     if setting == "SwiftShader" and not SWIFTSHADER.exists():
         reason = f"{SWIFTSHADER} is missing: tools/ensure_swiftshader.sh fetches it on Debian"
@@ -33,7 +33,7 @@ def report(program: str, setting: str) -> dict:
             pytest.fail(reason)
         pytest.skip(reason)
     run = subprocess.run(
-        [sys.executable, pathlib.Path(__file__).with_name(program)],
+        [sys.executable, pathlib.Path(__file__).with_name(program), *arguments],
         env={**os.environ, **SETTINGS[setting]},
         capture_output=True,
         text=True,

@@ -7,9 +7,12 @@ import pytest
 from settings import report
 
 
+# SwiftShader takes long to compile them.
+@pytest.mark.sampled("wgpu-native-2", "SwiftShader-1")
+@pytest.mark.parametrize("samples", ["1", "2"])
 @pytest.mark.parametrize("setting", ["wgpu-native", "SwiftShader"])
-def test_every_form(setting):
-    complaints = report("dtype_forms.py", setting)
+def test_every_form(setting, samples):
+    complaints = report("dtype_forms.py", setting, samples)
     assert len(complaints) > 400
     wrong = [f"{form}: {text}" for form, text in complaints.items() if text]
     assert not wrong, f"{len(wrong)} of {len(complaints)} forms are wrong:\n" + "\n".join(wrong)

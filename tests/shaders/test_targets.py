@@ -6,7 +6,9 @@ from .forms import kernels_with_text
 from .programs import assert_valid, complaints
 
 
+# `make test` compiles one form of two, beside all of them with naga: test_kernels.py.
+@pytest.mark.parametrize("step", ["2", pytest.param("1", marks=pytest.mark.long)])
 @pytest.mark.parametrize("kernel", kernels_with_text())
-def test_forms_make_pipelines(kernel):
-    found = complaints("validate_targets")[kernel]
+def test_forms_make_pipelines(kernel, step):
+    found = complaints("validate_targets", step)[kernel]
     assert_valid(found)

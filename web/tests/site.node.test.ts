@@ -17,6 +17,7 @@ import type { Functions as MiniLM } from "../site/similarity/minilm.twg";
 import { WordPiece } from "../site/similarity/wordpiece";
 import { safetensors, torch } from "../torch";
 import { serve } from "../tools/serve.mjs";
+import { long } from "./long";
 import { site } from "./site/folder";
 import { initTorch } from "./torch/gpu";
 
@@ -80,7 +81,7 @@ test("digits: the first steps of training lose what PyTorch's do", async () => {
   expect(most(found, losses)).toBeLessThan(1e-3);
 });
 
-test("digits: the training reaches 97 %", async () => {
+test.runIf(long)("digits: the training reaches 97 %", async () => {
   const player = await load<Digits>(url("digits/digits.twg"), { gpu });
   const digits = await digitsOf("digits/digits.bin");
   const tested = range(digits.training, digits.count);
@@ -124,7 +125,8 @@ test("gpt: writes what PyTorch writes, and beyond what its caches hold", async (
   expect(most([...logits!], read.logits)).toBeLessThan(1e-3);
 });
 
-test.skipIf(!existsSync(join(site, "similarity", "minilm.twg")))(
+// site.test.ts compares them in Chromium.
+test.runIf(long && existsSync(join(site, "similarity", "minilm.twg")))(
   "similarity: the cosines are PyTorch's",
   async () => {
     const { sentences, cosines } = await facts<{ sentences: string[]; cosines: number[][] }>(

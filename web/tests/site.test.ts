@@ -8,6 +8,7 @@ import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { headerLength, parseHeader } from "../player/safetensors";
 import { serve } from "../tools/serve.mjs";
+import { long } from "./long";
 import { site } from "./site/folder";
 import { findChromium, launch } from "./chromium";
 
@@ -87,7 +88,8 @@ describe.skipIf(path === null)("the site", () => {
     expect(errors).toEqual([]);
   }, 170_000); // compiling for a software GPU takes most of it
 
-  test("digits: after a lost device training goes on from where it was kept", async () => {
+  test("digits: after a lost device training goes on from where it was kept", async ({ skip }) => {
+    skip(!long, "more than an epoch of steps; player/cases.ts has other lost devices");
     const page = await open("digits/");
     await page.waitForSelector("#train:enabled");
     await page.evaluate(`{

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { chromium } from "playwright-core";
 import { expect, test } from "vitest";
 import { serve } from "../tools/serve.mjs";
+import { long } from "./long";
 import { site } from "./site/folder";
 
 function findChromium(): string | undefined {
@@ -19,10 +20,10 @@ function findChromium(): string | undefined {
 }
 
 const path = findChromium();
-const PART = [
-  ...["add", "matmul", "softmax", "scatter_add", "nn.functional.layer_norm"],
-  ...["nn.functional.conv2d", "nn.functional.max_pool2d", "sort"],
-];
+const PART = ["add", "matmul", "scatter_add", "nn.functional.max_pool2d"];
+if (long) {
+  PART.push("softmax", "nn.functional.layer_norm", "nn.functional.conv2d", "sort");
+}
 
 test.runIf(path !== undefined && existsSync(join(site, "operators", "main.js")))(
   "operators in Chromium",

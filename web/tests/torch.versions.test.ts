@@ -3,12 +3,13 @@ import { beforeAll, expect, test } from "vitest";
 import { torch, type Tensor } from "../torch";
 import { replay, type Operator, type Outcome } from "../site/operators/replay";
 import { cpuDevice } from "./cpu/device";
+import { long } from "./long";
 import { jsonOf } from "./torch/files";
 
 const operators = jsonOf<Operator[]>("ops.json");
 
 /** How many samples of an operator are looked at. */
-const MOST = 3;
+const MOST = long ? 3 : 1;
 const MODIFIED = /has been modified by an inplace operation/;
 
 beforeAll(async () => {

@@ -414,6 +414,15 @@ STORED = [
 ]
 
 
+@pytest.mark.sampled(
+    "backward_matrix_stored-dtype0-24-104-False",
+    "backward_matrix_stored-dtype1-64-64-True",
+    "backward_matrix_stored-dtype2-80-16-False",
+    "backward_matrix_stored-dtype3-128-128-True",
+    "backward_blocks_64_stored-dtype4-24-60-False",
+    "backward_blocks_64_stored-dtype5-64-64-True",
+    "backward_blocks_128_stored-dtype6-80-128-True",
+)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     ("row", "dtype", "dims", "value_dims"),

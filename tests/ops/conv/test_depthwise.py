@@ -53,26 +53,39 @@ def tensors(sizes, taps, dtype, transposed, options):
     return last(x), w, torch.randn(sizes[1]).to(dtype), last(y)
 
 
-@settings(max_examples=15, deadline=None)
-@given(
-    images=st.integers(1, 3),
-    channels=st.sampled_from([8, 16, 24, 40, 72, 136]),
-    sides=st.tuples(SIDES, SIDES),
-    taps=st.tuples(st.integers(1, 7), st.integers(1, 7)),
-    stride=st.tuples(st.integers(1, 2), st.integers(1, 2)),
-    padding=st.tuples(st.integers(0, 4), st.integers(0, 4)),
-    dtype=st.sampled_from(list(EPSILONS)),
-    transposed=st.booleans(),
-)
-def test_against_float64(
-    images, channels, sides, taps, stride, padding, dtype, transposed, request
-):
+CONVOLUTIONS = {
+    "images": st.integers(1, 3),
+    "channels": st.sampled_from([8, 16, 24, 40, 72, 136]),
+    "sides": st.tuples(SIDES, SIDES),
+    "taps": st.tuples(st.integers(1, 7), st.integers(1, 7)),
+    "stride": st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    "padding": st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    "dtype": st.sampled_from(list(EPSILONS)),
+    "transposed": st.booleans(),
+}
+
+
+def check_against_float64(images, channels, sides, taps, stride, padding, dtype, transposed):
     for side, step, tap, pad in zip(sides, stride, taps, padding, strict=True):
         of_result = (side - 1) * step - 2 * pad + tap if transposed else side + 2 * pad - tap + 1
         assume(of_result > 0)
     options = {"stride": stride, "padding": padding}
     given_tensors = tensors((images, channels, *sides), taps, dtype, transposed, options)
     check(*given_tensors, transposed, options, torch_webgpu._C._force_product_strategy)
+
+
+# Each example compiles three kernels.
+@settings(max_examples=6, deadline=None)
+@given(**CONVOLUTIONS)
+def test_against_float64(**convolution):
+    check_against_float64(**convolution)
+
+
+@pytest.mark.long
+@settings(max_examples=40, deadline=None)
+@given(**CONVOLUTIONS)
+def test_more_against_float64(**convolution):
+    check_against_float64(**convolution)
 
 
 def test_many_positions_are_cut_into_pieces(force):

@@ -320,6 +320,7 @@ VECTOR_ROWS = [
 ]
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(("rows", "length"), VECTOR_ROWS)
 @pytest.mark.parametrize("mask", ["all", "weight", "bias of rows", "none", "weights only"])
