@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -18,6 +19,7 @@
 #include "backend/tensor.h"
 #include "runtime/allocator.h"
 #include "runtime/context.h"
+#include "runtime/host_block.h"
 
 namespace torch_webgpu {
 namespace {
@@ -183,22 +185,20 @@ private:
   const c10::DeviceIndex index_;
 };
 
-// Plain memory: WebGPU cannot map memory of ours, and takes the pointers of what it maps itself
-// away before the device may read it. So the device never reads pinned memory, uploads copy it, and
-// a block can be handed out again as soon as it is freed. Freed blocks are kept until
-// empty_cache(), as on CUDA, for the system clears each page of a new one.
+// Freed blocks are kept until empty_cache(), as on CUDA, for the system clears each page of a new
+// one, and a device takes a while to use it as a buffer. A block is handed out again once no device
+// has to read it any more.
 class PinnedAllocator final : public at::HostAllocator {
 public:
   c10::DataPtr allocate(size_t bytes) override {
-    std::lock_guard<std::mutex> lock(mutex_);
-    Block block = take(bytes);
-    void* data = block.memory.get();
-    if (data == nullptr) { // zero bytes
-      return std::move(block.memory);
+    if (bytes == 0) {
+      return c10::GetCPUAllocator()->allocate(0);
     }
-    block.requested = bytes;
+    std::lock_guard<std::mutex> lock(mutex_);
+    Block block{bytes, take(bytes)};
+    void* data = block.memory->data();
     stats_.active_requests.increase(1);
-    stats_.active_bytes.increase(block.bytes);
+    stats_.active_bytes.increase(block.memory->bytes());
     live_[reinterpret_cast<uintptr_t>(data)] = std::move(block);
     return {data, data, &free_pinned, c10::Device(c10::DeviceType::CPU)};
   }
@@ -214,12 +214,26 @@ public:
   }
 
   void empty_cache() override {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [bytes, blocks] : cached_) {
-      stats_.allocations.decrease(blocks.size());
-      stats_.allocated_bytes.decrease(bytes * blocks.size());
+    Cache dropped;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      for (const auto& [bytes, blocks] : cached_) {
+        stats_.allocations.decrease(blocks.size());
+        stats_.allocated_bytes.decrease(bytes * blocks.size());
+      }
+      dropped.swap(cached_);
     }
-    cached_.clear();
+    if (dropped.empty() || in_bad_fork()) {
+      return;
+    }
+    const auto start = Clock::now();
+    dropped.clear();
+    // Devices let go of the memory behind what they have been given to do.
+    for (Context* ctx : initialized_contexts()) {
+      ctx->stream.drain();
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    stats_.host_free_time.increase(microseconds_since(start));
   }
 
   at::HostStats get_stats() override {
@@ -234,20 +248,29 @@ public:
     for (c10::CachingAllocator::Stat* stat : all_stats()) {
       stat->reset_accumulated();
     }
+    stats_.host_alloc_time.reset_accumulated();
+    stats_.host_free_time.reset_accumulated();
   }
   void reset_peak_stats() override {
     std::lock_guard<std::mutex> lock(mutex_);
     for (c10::CachingAllocator::Stat* stat : all_stats()) {
       stat->reset_peak();
     }
+    stats_.host_alloc_time.reset_peak();
+    stats_.host_free_time.reset_peak();
   }
 
-  bool owns(const void* data) {
+  PinnedPosition find(const void* data) {
     const auto address = reinterpret_cast<uintptr_t>(data);
     std::lock_guard<std::mutex> lock(mutex_);
     auto it = live_.upper_bound(address);
-    return it != live_.begin() && address - (--it)->first < it->second.requested;
+    if (it == live_.begin() || address - (--it)->first >= it->second.requested) {
+      return {};
+    }
+    return {it->second.memory, address - it->first};
   }
+
+  bool owns(const void* data) { return find(data).block != nullptr; }
 
   static PinnedAllocator& instance() {
     static auto* allocator = new PinnedAllocator; // outlives every tensor
@@ -256,10 +279,15 @@ public:
 
 private:
   struct Block {
-    size_t bytes = 0;     // of the memory
-    size_t requested = 0; // by the tensor
-    c10::DataPtr memory;
+    size_t requested = 0; // bytes, by the tensor
+    std::shared_ptr<HostBlock> memory;
   };
+  using Cache = std::map<size_t, std::vector<std::shared_ptr<HostBlock>>>; // by their bytes
+  using Clock = std::chrono::steady_clock;
+
+  static int64_t microseconds_since(Clock::time_point start) {
+    return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
+  }
 
   static void free_pinned(void* data) {
     PinnedAllocator& self = instance();
@@ -271,26 +299,31 @@ private:
     Block block = std::move(it->second);
     self.live_.erase(it);
     self.stats_.active_requests.decrease(1);
-    self.stats_.active_bytes.decrease(block.bytes);
-    self.cached_[block.bytes].push_back(std::move(block.memory));
+    self.stats_.active_bytes.decrease(block.memory->bytes());
+    self.cached_[block.memory->bytes()].push_back(std::move(block.memory));
   }
 
   // A kept block of the size's class, or a new one.
-  Block take(size_t bytes) {
-    if (bytes == 0) {
-      return {0, 0, c10::GetCPUAllocator()->allocate(0)};
-    }
-    const size_t size = torch_webgpu::Allocator::round_size(bytes); // at most an eighth more
-    const auto kept = cached_.find(size);
-    if (kept != cached_.end()) {
-      Block block{size, 0, std::move(kept->second.back())};
-      kept->second.pop_back();
-      if (kept->second.empty()) {
-        cached_.erase(kept);
-      }
+  std::shared_ptr<HostBlock> take(size_t bytes) {
+    constexpr size_t kPage = HostBlock::kAlignment;
+    // At most an eighth more, or what is left of a page.
+    const size_t size = (torch_webgpu::Allocator::round_size(bytes) + kPage - 1) / kPage * kPage;
+    std::vector<std::shared_ptr<HostBlock>>& kept = cached_[size];
+    const auto found =
+        std::ranges::find_if(kept, [](const auto& block) { return !block->is_in_use(); });
+    if (found != kept.end()) {
+      std::shared_ptr<HostBlock> block = std::move(*found);
+      kept.erase(found);
       return block;
     }
-    Block block{size, 0, c10::GetCPUAllocator()->allocate(size)};
+    const auto start = Clock::now();
+    std::shared_ptr<HostBlock> block;
+    try {
+      block = std::make_shared<HostBlock>(size);
+    } catch (const std::bad_alloc&) {
+      TORCH_CHECK(false, "cannot allocate ", bytes, " bytes of pinned memory");
+    }
+    stats_.host_alloc_time.increase(microseconds_since(start));
     stats_.allocations.increase(1);
     stats_.allocated_bytes.increase(size);
     return block;
@@ -303,7 +336,7 @@ private:
 
   std::mutex mutex_;
   std::map<uintptr_t, Block> live_;
-  std::map<size_t, std::vector<c10::DataPtr>> cached_; // by their bytes
+  Cache cached_;
   at::HostStats stats_;
 };
 
@@ -368,6 +401,8 @@ std::optional<c10::Device> find_device(const void* data) {
 }
 
 at::HostAllocator* pinned_allocator() { return &PinnedAllocator::instance(); }
+
+PinnedPosition find_pinned(const void* data) { return PinnedAllocator::instance().find(data); }
 
 bool is_pinned(const void* data) { return PinnedAllocator::instance().owns(data); }
 

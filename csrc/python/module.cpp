@@ -16,6 +16,7 @@
 #include <tuple>
 #include <vector>
 
+#include "backend/allocator.h"
 #include "backend/device.h"
 #include "backend/empty.h"
 #include "backend/fallback.h"
@@ -124,7 +125,8 @@ properties(int64_t index) {
   for (const auto& [name, granted] :
        {std::pair("shader-f16", caps.shader_f16), std::pair("subgroups", caps.subgroups),
         std::pair("subgroup-matrix", caps.subgroup_matrix),
-        std::pair("timestamp-query", caps.timestamps)}) {
+        std::pair("timestamp-query", caps.timestamps),
+        std::pair("host-mapped-pointer", caps.host_memory)}) {
     if (granted) {
       features.emplace_back(name);
     }
@@ -166,6 +168,7 @@ Counters stream_stats(int64_t index) {
           {"submits", stats.submits},
           {"uploads", stats.uploads},
           {"readbacks", stats.readbacks},
+          {"host_copies", stats.host_copies},
           {"bind_groups", stats.bind_groups},
           {"pipelines", ctx == nullptr ? 0 : ctx->pipelines.size()}};
 }
@@ -174,6 +177,30 @@ Counters stream_stats(int64_t index) {
 uint64_t graph_bytes(int64_t index) {
   Context* ctx = known_context(index);
   return ctx == nullptr ? 0 : ctx->allocator.stats().graphs;
+}
+
+// Figures of pinned memory. Times are in microseconds.
+std::map<std::string, std::map<std::string, int64_t>> host_memory_stats() {
+  const at::HostStats stats = pinned_allocator()->get_stats();
+  std::map<std::string, std::map<std::string, int64_t>> out;
+  for (const auto& [name, stat] : {std::pair("allocations", &stats.allocations),
+                                   std::pair("allocated_bytes", &stats.allocated_bytes),
+                                   std::pair("active_requests", &stats.active_requests),
+                                   std::pair("active_bytes", &stats.active_bytes)}) {
+    out[name] = {{"current", stat->current},
+                 {"peak", stat->peak},
+                 {"allocated", stat->allocated},
+                 {"freed", stat->freed}};
+  }
+  for (const auto& [name, time] : {std::pair("host_alloc_time", &stats.host_alloc_time),
+                                   std::pair("host_free_time", &stats.host_free_time)}) {
+    out[name] = {{"total", time->total},
+                 {"max", time->max},
+                 {"min", time->min},
+                 {"count", time->count},
+                 {"avg", time->count == 0 ? 0 : time->total / time->count}};
+  }
+  return out;
 }
 
 // Of one device, or of all.
@@ -280,6 +307,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   def("synchronize_all", &synchronize_all);
   def_for_device("stream_stats", &stream_stats);
   def_for_device("graph_bytes", &graph_bytes);
+  def("host_memory_stats", &host_memory_stats);
+  def("reset_accumulated_host_memory_stats", [] { pinned_allocator()->reset_accumulated_stats(); });
+  def("reset_peak_host_memory_stats", [] { pinned_allocator()->reset_peak_stats(); });
   m.def("empty_cache", torch::wrap_pybind_function_no_gil(&empty_cache),
         py::arg("device") = py::none());
   def_for_device("start_profiler", &start_profiler);

@@ -16,6 +16,17 @@ inline constexpr auto kDawnFeatureMemoryHeaps = static_cast<WGPUFeatureName>(0x0
 inline constexpr auto kDawnSTypeMemoryHeaps = static_cast<WGPUSType>(0x00050013);
 inline constexpr uint64_t kDawnHeapDeviceLocal = 1;
 
+inline constexpr auto kDawnFeatureHostMappedPointer = static_cast<WGPUFeatureName>(0x0005000F);
+inline constexpr auto kDawnSTypeHostMappedPointer = static_cast<WGPUSType>(0x00050012);
+
+/// WGPUBufferHostMappedPointer. Chained to WGPUBufferDescriptor: the memory becomes the buffer's.
+struct DawnHostMappedPointer {
+  WGPUChainedStruct chain;
+  void* pointer;
+  void (*dispose)(void* userdata); // called when the device needs the memory no more
+  void* userdata;
+};
+
 inline constexpr auto kDawnSTypeSubgroupMatrixConfigs = static_cast<WGPUSType>(0x0005003B);
 
 /// WGPUSubgroupMatrixConfig.

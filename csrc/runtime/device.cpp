@@ -364,6 +364,9 @@ void Device::create_device(WGPUAdapter adapter) {
   want(WGPUFeatureName_TimestampQuery);
   if (api_->kind == RuntimeKind::kDawn) {
     want(kDawnFeatureSubgroupMatrix);
+    if (info_.backend != "d3d12") { // there, addresses would have to be multiples of 64 KiB
+      want(kDawnFeatureHostMappedPointer);
+    }
   }
 
   WGPULimits limits = WGPU_LIMITS_INIT;
@@ -438,6 +441,8 @@ void Device::create_device(WGPUAdapter adapter) {
   caps_.subgroups = api_->kind == RuntimeKind::kDawn &&
                     api_->DeviceHasFeature(device_, WGPUFeatureName_Subgroups);
   caps_.timestamps = api_->DeviceHasFeature(device_, WGPUFeatureName_TimestampQuery);
+  caps_.host_memory = api_->kind == RuntimeKind::kDawn &&
+                      api_->DeviceHasFeature(device_, kDawnFeatureHostMappedPointer);
   caps_.subgroup_matrix = api_->kind == RuntimeKind::kDawn &&
                           api_->DeviceHasFeature(device_, kDawnFeatureSubgroupMatrix);
   if (caps_.subgroup_matrix) {
@@ -530,6 +535,43 @@ WGPUBuffer Device::create_buffer(uint64_t size, uint64_t usage, const char* labe
     raise(error.out_of_memory ? ErrorKind::kOutOfMemory : ErrorKind::kRuntime,
           std::string("could not create the ") + label + " buffer of " + std::to_string(size) +
               " bytes: " + error.message);
+  }
+  return buffer;
+}
+
+WGPUBuffer Device::create_buffer_over(const std::shared_ptr<void>& memory, uint64_t size,
+                                      uint64_t usage) const {
+  if (!caps_.host_memory || size > caps_.max_buffer_size) {
+    return nullptr;
+  }
+  struct Kept {
+    std::shared_ptr<void> memory;
+  };
+  // Whether Dawn calls `dispose` after an error is not documented. The memory is let go of either
+  // way; without a call, only its pointer to `kept` is never freed.
+  const auto kept = std::make_shared<Kept>(Kept{memory});
+  DawnHostMappedPointer pointer = {.chain = {nullptr, kDawnSTypeHostMappedPointer},
+                                   .pointer = memory.get(),
+                                   .dispose = nullptr,
+                                   .userdata = new std::shared_ptr<Kept>(kept)};
+  pointer.dispose = [](void* userdata) {
+    const std::unique_ptr<std::shared_ptr<Kept>> own(static_cast<std::shared_ptr<Kept>*>(userdata));
+    (*own)->memory.reset();
+  };
+  WGPUBufferDescriptor descriptor = WGPU_BUFFER_DESCRIPTOR_INIT;
+  descriptor.nextInChain = &pointer.chain;
+  descriptor.label = to_view("host memory");
+  descriptor.usage = usage;
+  descriptor.size = size;
+  WGPUBuffer buffer = nullptr;
+  const ScopedError error =
+      with_error_scopes([&] { buffer = api_->DeviceCreateBuffer(device_, &descriptor); });
+  if (!error.message.empty() || buffer == nullptr) {
+    if (buffer != nullptr) {
+      api_->BufferRelease(buffer);
+    }
+    kept->memory.reset();
+    return nullptr;
   }
   return buffer;
 }

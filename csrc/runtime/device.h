@@ -62,6 +62,7 @@ struct ShaderFeatures {
 /// What the device was granted. Sizes in bytes.
 struct Capabilities : ShaderFeatures {
   bool timestamps = false;
+  bool host_memory = false; // buffers over memory of the host, see create_buffer_over
   uint32_t max_immediate_size = 0;
   uint64_t max_buffer_size = 0;
   uint64_t max_storage_binding_size = 0;
@@ -122,6 +123,10 @@ public:
 
   /// A buffer for the runtime's own use. Raises kOutOfMemory or kRuntime, with the label.
   WGPUBuffer create_buffer(uint64_t size, uint64_t usage, const char* label) const;
+  /// A buffer over memory of the host, which is kept until the device needs it no more. Null where
+  /// the device cannot have one. Address and size are multiples of HostBlock::kAlignment.
+  WGPUBuffer create_buffer_over(const std::shared_ptr<void>& memory, uint64_t size,
+                                uint64_t usage) const;
 
   /// Runs `create` inside error scopes; returns the error's text, empty if none, and whether it was
   /// out of memory.

@@ -1,7 +1,10 @@
 #include "runtime/stream.h"
 
+#include <algorithm>
+
 #include "runtime/context.h"
 #include "runtime/device.h"
+#include "runtime/host_block.h"
 
 namespace torch_webgpu {
 namespace {
@@ -187,6 +190,60 @@ void Stream::upload(const Buffer& target, uint64_t offset, const void* data, uin
   }
   ++stats_.uploads;
   uploads_.append(target, offset, data, bytes);
+}
+
+// The block as a buffer, for a copy of these bytes; null if the host has to copy them.
+WGPUBuffer Stream::block_for(HostBlock& block, uint64_t block_offset, const Buffer& buffer,
+                             uint64_t offset, uint64_t bytes, HostCopy way) {
+  // Of fewer bytes the host's copy takes less time than a submission.
+  constexpr uint64_t kLeast = 256u << 10;
+  if (bytes < kLeast || recorder_ != nullptr || block_offset % 4 != 0 || offset % 4 != 0) {
+    return nullptr;
+  }
+  return block.buffer(*buffer.context, way);
+}
+
+bool Stream::upload_from(const Buffer& target, uint64_t offset, HostBlock& source,
+                         uint64_t source_offset, uint64_t bytes) {
+  check_process();
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  device_.throw_pending_error();
+  check_range(target, offset, (bytes + 3) / 4 * 4, "upload");
+  WGPUBuffer block = block_for(source, source_offset, target, offset, bytes, HostCopy::from_host);
+  if (block == nullptr) {
+    return false;
+  }
+  const uint64_t whole = bytes / 4 * 4;
+  encoder_.copy(block, source_offset, target.handle, offset, whole);
+  if (whole != bytes) {
+    uploads_.append(target, offset + whole, source.data() + source_offset + whole, bytes - whole);
+  }
+  ++stats_.uploads;
+  ++stats_.host_copies;
+  source.devices_.at(target.context->index).last_use = encoder_.flush();
+  return true;
+}
+
+bool Stream::read_into(const Buffer& source, uint64_t offset, HostBlock& target,
+                       uint64_t target_offset, uint64_t bytes) {
+  check_process();
+  submit_elsewhere(*this);
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  device_.throw_pending_error();
+  check_executing("values cannot be read");
+  WGPUBuffer block = block_for(target, target_offset, source, offset, bytes, HostCopy::to_host);
+  if (block == nullptr) {
+    return false;
+  }
+  const uint64_t whole = bytes / 4 * 4;
+  check_range(source, offset, whole, "read");
+  encoder_.copy(source.handle, offset, block, target_offset, whole);
+  ++stats_.readbacks;
+  ++stats_.host_copies;
+  // The last bytes take the other way, which waits for all of them and for errors of kernels.
+  const uint64_t last = std::min(whole, bytes - 1);
+  readbacks_.read(source, offset + last, target.data() + target_offset + last, bytes - last);
+  return true;
 }
 
 // ---- Reads

@@ -27,6 +27,8 @@
 namespace torch_webgpu {
 
 class Device;
+class HostBlock;
+enum class HostCopy : uint8_t;
 
 struct StreamStats {
   uint64_t dispatches = 0;
@@ -34,6 +36,7 @@ struct StreamStats {
   uint64_t submits = 0;
   uint64_t uploads = 0;
   uint64_t readbacks = 0;
+  uint64_t host_copies = 0; // of both, those that the device did itself, from and to host memory
   uint64_t bind_groups = 0; // created, i.e. cache misses
 };
 
@@ -84,6 +87,16 @@ public:
   WGPUBindGroup create_bind_group(const PipelineLayout& layout, std::span<const Binding> bindings,
                                   WGPUBuffer params, WGPUBuffer errors = nullptr);
 
+  /// upload() that the device carries out itself: the bytes are read later, before the block is out
+  /// of use (HostBlock::is_in_use), and submits. Returns false and appends nothing where that
+  /// cannot be or does not pay; then upload() does it.
+  bool upload_from(const Buffer& target, uint64_t offset, HostBlock& source, uint64_t source_offset,
+                   uint64_t bytes);
+  /// read() whose bytes the device writes to the block itself. Returns false, and reads nothing,
+  /// where that cannot be or does not pay.
+  bool read_into(const Buffer& source, uint64_t offset, HostBlock& target, uint64_t target_offset,
+                 uint64_t bytes);
+
   /// Device to host, any offset and size. Flushes and waits.
   void read(const Buffer& source, uint64_t offset, void* data, uint64_t bytes);
   /// Appends the copy, flushes, returns at once.
@@ -132,6 +145,8 @@ private:
   void dispatch_observed(const Pipeline& pipeline, const Binding* bindings, uint32_t num_bindings,
                          const void* params, uint32_t params_bytes, Grid grid);
   void check_executing(const char* what) const;
+  WGPUBuffer block_for(HostBlock& block, uint64_t block_offset, const Buffer& buffer,
+                       uint64_t offset, uint64_t bytes, HostCopy way);
 
   Device& device_;
   std::recursive_mutex& mutex_;

@@ -7,6 +7,8 @@ import sys
 import pytest
 import torch
 
+from torch_webgpu import _C
+
 KIB = 1024
 
 
@@ -273,13 +275,158 @@ def test_empty_host_cache_returns_the_memory(check_python):
     )
 
 
-def test_pinned_memory_may_be_written_after_an_upload():
+# Copies of at least 256 KiB from and to pinned memory are the device's, where it can use memory of
+# the host.
+direct = pytest.mark.skipif(
+    "host-mapped-pointer" not in torch.webgpu.get_device_properties().features,
+    reason="the device cannot use memory of the host",
+)
+
+
+def host_copies() -> int:
+    """How many copies from and to host memory the device has done itself."""
+    return int(_C.stream_stats()["host_copies"])
+
+
+def used(pinned: torch.Tensor) -> torch.Tensor:
+    """The pinned tensor, after so many copies that the device does the next ones itself."""
+    for _ in range(2):
+        on_device = pinned.to("webgpu", non_blocking=True)
+        pinned.copy_(on_device)
+    return pinned
+
+
+def test_pinned_memory_may_be_written_after_a_blocking_upload():
     pinned = torch.full((300_000,), 1.0).pin_memory()
     uploads = []
     for value in range(5):
         pinned.fill_(value)
-        uploads.append(pinned.to("webgpu", non_blocking=True))
+        uploads.append(pinned.to("webgpu"))
     assert [upload.mean().item() for upload in uploads] == [0, 1, 2, 3, 4]
+
+
+@direct
+def test_pinned_memory_may_be_written_once_its_upload_has_finished():
+    pinned = used(torch.full((300_000,), 1.0).pin_memory())
+    uploads = []
+    copies = host_copies()
+    for value in range(5):
+        pinned.fill_(value)
+        uploads.append(pinned.to("webgpu", non_blocking=True))
+        if value % 2:
+            torch.webgpu.synchronize()
+        else:
+            event = torch.Event("webgpu")
+            event.record()
+            event.synchronize()
+    assert host_copies() == copies + 5
+    assert [upload.mean().item() for upload in uploads] == [0, 1, 2, 3, 4]
+
+
+@direct
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32, torch.complex64])
+@pytest.mark.parametrize("offset", [0, 1, 4])
+@pytest.mark.parametrize("extra", [0, 1, 2, 3])
+def test_copies_of_views_of_pinned_memory(dtype, offset, extra):
+    values = torch.randint(0, 100, (1_000_000,)).to(dtype).pin_memory()
+    used(values)
+    view = values[offset : offset + 400_000 + extra]
+    is_whole = offset * dtype.itemsize % 4 == 0  # a device copies whole words
+    copies = host_copies()
+    uploaded = view.to("webgpu", non_blocking=True)
+    assert host_copies() == copies + is_whole
+    assert torch.equal(uploaded.cpu(), view)
+    # A part of a larger tensor, between elements that stay.
+    large = torch.full((1_000_000,), 7, dtype=dtype, device="webgpu")
+    large[offset : offset + len(view)].copy_(view, non_blocking=True)
+    expected = torch.full((1_000_000,), 7, dtype=dtype)
+    expected[offset : offset + len(view)] = view
+    assert torch.equal(large.cpu(), expected)
+    # And back.
+    back = used(torch.full((1_000_000,), 5, dtype=dtype).pin_memory())
+    copies = host_copies()
+    back[offset : offset + len(view)].copy_(uploaded)
+    assert host_copies() == copies + is_whole
+    expected.fill_(5)
+    expected[offset : offset + len(view)] = view
+    assert torch.equal(back, expected)
+
+
+@direct
+def test_copies_that_convert_or_rearrange_pinned_memory():
+    values = used(torch.randn(700, 500).pin_memory())
+    copies = host_copies()
+    for source in (values.t(), values[:, ::2], values[::3]):
+        assert torch.equal(source.to("webgpu", non_blocking=True).cpu(), source)
+        back = torch.zeros(700, 700)
+        target = back[: source.size(0), : source.size(1)]
+        assert torch.equal(target.copy_(source.to("webgpu")), source)
+    half = torch.zeros(700, 500, dtype=torch.float16, device="webgpu")
+    assert torch.equal(half.copy_(values, non_blocking=True).cpu(), values.half())
+    assert host_copies() == copies + 1  # of values.t(), which lies like its upload
+    transposed = torch.empty(500, 700, device="webgpu").copy_(values.t())
+    assert torch.equal(values.copy_(transposed.t() + 1), transposed.cpu().t() + 1)
+
+
+@direct
+@has_host_cache
+def test_pinned_memory_is_handed_out_again_once_the_device_has_read_it():
+    torch.accelerator.empty_host_cache()
+    blocks = [used(torch.zeros(1 << 20).pin_memory()) for _ in range(4)]
+    addresses = {block.data_ptr() for block in blocks}
+    del blocks
+    square = torch.ones(2048, 2048, device="webgpu")
+    uploads = []
+    copies = host_copies()
+    for value in range(4):
+        product = square @ square  # keeps the device from reading the memory for a while
+        pinned = torch.full((1 << 20,), float(value)).pin_memory()
+        assert pinned.data_ptr() in addresses
+        uploads.append(pinned.to("webgpu", non_blocking=True))
+        del pinned
+    assert host_copies() == copies + 4
+    assert [upload.mean().item() for upload in uploads] == [0, 1, 2, 3]
+    assert product[0, 0].item() == 2048
+    again = [torch.empty(1 << 20, pin_memory=True) for _ in addresses]
+    assert {tensor.data_ptr() for tensor in again} == addresses
+
+
+@direct
+def test_an_error_of_a_kernel_is_raised_by_a_readback_into_pinned_memory():
+    values = torch.arange(300_000, dtype=torch.float32, device="webgpu")
+    pinned = used(torch.zeros(300_000).pin_memory())
+    values[torch.tensor([300_000], device="webgpu")]
+    copies = host_copies()
+    with pytest.raises(IndexError, match="out of bounds"):
+        pinned.copy_(values)
+    assert host_copies() == copies + 1
+    assert torch.equal(pinned.copy_(values), torch.arange(300_000, dtype=torch.float32))
+
+
+def test_too_much_pinned_memory():
+    with pytest.raises(RuntimeError, match="cannot allocate 1152921504606846976 bytes of pinned"):
+        torch.empty(1 << 60, dtype=torch.uint8, pin_memory=True)
+    assert torch.ones(3, pin_memory=True).is_pinned()
+
+
+def test_figures_of_pinned_memory():
+    before = torch.webgpu.host_memory_stats()
+    pinned = torch.empty(5000, dtype=torch.uint8, pin_memory=True)
+    held = torch.webgpu.host_memory_stats()
+    assert held["active_requests.current"] == before["active_requests.current"] + 1
+    assert 5000 <= held["active_bytes.current"] - before["active_bytes.current"] <= 8192
+    del pinned
+    after = torch.webgpu.host_memory_stats()
+    assert after["active_bytes.current"] == before["active_bytes.current"]
+    assert after["active_bytes.peak"] >= held["active_bytes.current"]
+    assert after["allocated_bytes.current"] == held["allocated_bytes.current"]
+    assert after["num_host_alloc"] == after["allocations.allocated"]
+    torch.webgpu.reset_peak_host_memory_stats()
+    torch.webgpu.reset_accumulated_host_memory_stats()
+    reset = torch.webgpu.host_memory_stats()
+    assert reset["active_bytes.peak"] == reset["active_bytes.current"]
+    assert reset["num_host_alloc"] == reset["host_alloc_time.count"] == 0
+    assert torch.webgpu.host_memory_stats_as_nested_dict()["active_bytes"]["allocated"] == 0
 
 
 @has_host_cache

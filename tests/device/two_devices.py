@@ -224,6 +224,24 @@ def check_memory():
     assert 0 < memory.mem_get_info(1)[0] <= torch.accelerator.get_memory_info(1)[1]
 
 
+def check_pinned_memory():
+    """Each device copies from and to the same pinned memory."""
+    features = [torch.webgpu.get_device_properties(index).features for index in (0, 1)]
+    pinned = torch.zeros(100_000).pin_memory()
+    for value in range(4):
+        before = [torch.webgpu.profiler.stats(index)["host_copies"] for index in (0, 1)]
+        pinned.fill_(value)
+        copies = [pinned.to(f"webgpu:{index}", non_blocking=True) for index in (0, 1)]
+        sums = [(copy + index).sum().item() for index, copy in enumerate(copies)]
+        assert sums == [value * 100_000, (value + 1) * 100_000]
+        for index, copy in enumerate(copies):
+            pinned.copy_(copy + 1)
+            assert pinned.unique().tolist() == [value + 1]
+            after = torch.webgpu.profiler.stats(index)["host_copies"]
+            is_direct = value > 0 and "host-mapped-pointer" in features[index]
+            assert after - before[index] == 2 * is_direct
+
+
 def check_saved_tensors():
     file = io.BytesIO()
     host = torch.randn(3, 4)

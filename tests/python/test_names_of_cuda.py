@@ -61,10 +61,6 @@ LEFT_OUT = {
     "MemPool": "pools are of graphs alone: graph_pool_handle",
     "use_mem_pool": "pools are of graphs alone: graph_pool_handle",
     "memory_snapshot": "the pool keeps no history",
-    "host_memory_stats": "pinned memory is plain memory",
-    "host_memory_stats_as_nested_dict": "pinned memory is plain memory",
-    "reset_accumulated_host_memory_stats": "pinned memory is plain memory",
-    "reset_peak_host_memory_stats": "pinned memory is plain memory",
     # Modules of nothing but the above, or empty.
     "sparse": "empty",
 }

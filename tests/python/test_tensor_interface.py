@@ -199,7 +199,7 @@ def test_deterministic_mode_fills_new_memory():
         torch.use_deterministic_algorithms(False)
 
 
-def test_pinned_memory_is_plain_memory_with_a_mark(host):
+def test_pinned_memory(host):
     pinned = host.pin_memory()
     assert pinned.is_pinned()
     assert pinned[1:].is_pinned()

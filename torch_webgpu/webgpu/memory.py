@@ -38,6 +38,34 @@ def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
     torch._C._accelerator_resetAccumulatedStats(index_of(device))
 
 
+def host_memory_stats() -> dict[str, int]:
+    """Counters of pinned memory, under the names of ``torch.cuda.host_memory_stats``.
+
+    ``active`` counts what tensors have, ``allocations`` and ``allocated_bytes`` also what is kept
+    until ``torch.accelerator.empty_host_cache()``. Times are in microseconds.
+    """
+    return dict(sorted(_flat("", host_memory_stats_as_nested_dict())))
+
+
+def host_memory_stats_as_nested_dict() -> dict[str, Any]:
+    """`host_memory_stats` with a dictionary for each part of a name."""
+    stats: dict[str, Any] = _C.host_memory_stats()
+    blocks = stats["allocations"]
+    return stats | {"num_host_alloc": blocks["allocated"], "num_host_free": blocks["freed"]}
+
+
+def reset_accumulated_host_memory_stats() -> None:
+    """Makes ``allocated`` and ``freed`` of `host_memory_stats` start again from 0, and ``total``
+    and ``count`` of times."""
+    _C.reset_accumulated_host_memory_stats()
+
+
+def reset_peak_host_memory_stats() -> None:
+    """Makes ``peak`` of `host_memory_stats` start again from what is current, and ``min`` and
+    ``max`` of times from 0."""
+    _C.reset_peak_host_memory_stats()
+
+
 def _bytes(device: DeviceLike, kind: str, which: str) -> int:
     stats = torch._C._accelerator_getDeviceStats(index_of(device))
     count: int = stats[f"{kind}_bytes"]["all"][which]

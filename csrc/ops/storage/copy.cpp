@@ -7,6 +7,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/view_as_real.h>
 
+#include "backend/allocator.h"
 #include "backend/empty.h"
 #include "backend/fallback.h"
 #include "backend/graph.h"
@@ -149,11 +150,11 @@ bool owns_its_words(const Tensor& tensor) {
   return begin % 4 == 0 && (end % 4 == 0 || end == tensor.storage().nbytes());
 }
 
-void copy_from_host(const Tensor& dst, const Tensor& src) {
+void copy_from_host(const Tensor& dst, const Tensor& src, bool non_blocking) {
   if (!is_dense(dst) || !owns_its_words(dst)) {
     // Uploads to a dense tensor first. The copy kernel then handles strides and partial words.
     Tensor staged = empty_webgpu(dst.sizes(), dst.scalar_type(), dst.device());
-    copy_from_host(staged, src);
+    copy_from_host(staged, src, non_blocking);
     copy_on_device(dst, staged);
     return;
   }
@@ -174,8 +175,17 @@ void copy_from_host(const Tensor& dst, const Tensor& src) {
       host.neg_();
     }
   }
-  context_of(dst).stream.upload(*WrittenBuffer(dst), byte_offset(dst), host.const_data_ptr(),
-                                dst.nbytes());
+  Stream& stream = context_of(dst).stream;
+  const WrittenBuffer target(dst);
+  // Who waits for no copy also leaves pinned memory alone until the device has read it.
+  if (non_blocking && host.is_same(src)) {
+    const PinnedPosition pinned = find_pinned(src.const_data_ptr());
+    if (pinned.block != nullptr &&
+        stream.upload_from(*target, byte_offset(dst), *pinned.block, pinned.offset, dst.nbytes())) {
+      return;
+    }
+  }
+  stream.upload(*target, byte_offset(dst), host.const_data_ptr(), dst.nbytes());
 }
 
 void copy_to_host(const Tensor& dst, const Tensor& src) {
@@ -192,8 +202,12 @@ void copy_to_host(const Tensor& dst, const Tensor& src) {
   Tensor host = direct ? dst
                        : at::empty_strided(src.sizes(), src.strides(),
                                            dst.options().dtype(src.scalar_type()));
-  context_of(src).stream.read(buffer_of(src), byte_offset(src), host.mutable_data_ptr(),
-                              src.nbytes());
+  Stream& stream = context_of(src).stream;
+  const PinnedPosition pinned = find_pinned(host.mutable_data_ptr());
+  if (pinned.block == nullptr || !stream.read_into(buffer_of(src), byte_offset(src), *pinned.block,
+                                                   pinned.offset, src.nbytes())) {
+    stream.read(buffer_of(src), byte_offset(src), host.mutable_data_ptr(), src.nbytes());
+  }
   if (!direct) {
     if (src.is_conj()) {
       host.conj_physical_();
@@ -241,7 +255,8 @@ Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
     copy_on_device(dst, self);
   } else if (is_webgpu(dst)) {
     // From another GPU, also another webgpu device, through the host.
-    copy_from_host(dst, self.device().is_cpu() ? self : self.cpu());
+    const bool is_host = self.device().is_cpu();
+    copy_from_host(dst, is_host ? self : self.cpu(), non_blocking && is_host);
   } else if (dst.device().is_cpu()) {
     copy_to_host(dst, self);
   } else {
