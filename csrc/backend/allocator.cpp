@@ -185,14 +185,15 @@ private:
   const c10::DeviceIndex index_;
 };
 
-// Freed blocks are kept until empty_cache(), as on CUDA, for the system clears each page of a new
-// one, and a device takes a while to use it as a buffer. A block is handed out again once no device
-// has to read it any more.
+// Freed blocks are kept until empty_cache(), as on CUDA, because the system clears each page of a
+// new one, and a device's buffer over it takes milliseconds to make. A block is handed out again
+// once no device has to read it any more. A forked child, whose copy of the mutex may be locked for
+// ever, takes plain memory and frees none.
 class PinnedAllocator final : public at::HostAllocator {
 public:
   c10::DataPtr allocate(size_t bytes) override {
-    if (bytes == 0) {
-      return c10::GetCPUAllocator()->allocate(0);
+    if (bytes == 0 || in_bad_fork()) {
+      return c10::GetCPUAllocator()->allocate(bytes);
     }
     std::lock_guard<std::mutex> lock(mutex_);
     Block block{bytes, take(bytes)};
@@ -214,26 +215,31 @@ public:
   }
 
   void empty_cache() override {
-    Cache dropped;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      for (const auto& [bytes, blocks] : cached_) {
-        stats_.allocations.decrease(blocks.size());
-        stats_.allocated_bytes.decrease(bytes * blocks.size());
-      }
-      dropped.swap(cached_);
-    }
-    if (dropped.empty() || in_bad_fork()) {
+    if (in_bad_fork()) {
       return;
     }
     const auto start = Clock::now();
-    dropped.clear();
-    // Devices let go of the memory behind what they have been given to do.
-    for (Context* ctx : initialized_contexts()) {
-      ctx->stream.drain();
+    Cache dropped;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      dropped = drop_cached();
     }
-    std::lock_guard<std::mutex> lock(mutex_);
-    stats_.host_free_time.increase(microseconds_since(start));
+    std::vector<Context*> used;
+    for (Context* ctx : initialized_contexts()) {
+      if (std::ranges::any_of(dropped,
+                              [&](const auto& block) { return block->is_buffer_of(*ctx); })) {
+        used.push_back(ctx);
+      }
+    }
+    const bool is_empty = dropped.empty();
+    dropped.clear();
+    for (Context* ctx : used) {
+      ctx->stream.drain(); // Dawn frees the memory behind later submissions only
+    }
+    if (!is_empty) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      stats_.host_free_time.increase(microseconds_since(start));
+    }
   }
 
   at::HostStats get_stats() override {
@@ -261,6 +267,9 @@ public:
   }
 
   PinnedPosition find(const void* data) {
+    if (in_bad_fork()) {
+      return {};
+    }
     const auto address = reinterpret_cast<uintptr_t>(data);
     std::lock_guard<std::mutex> lock(mutex_);
     auto it = live_.upper_bound(address);
@@ -282,7 +291,7 @@ private:
     size_t requested = 0; // bytes, by the tensor
     std::shared_ptr<HostBlock> memory;
   };
-  using Cache = std::map<size_t, std::vector<std::shared_ptr<HostBlock>>>; // by their bytes
+  using Cache = std::vector<std::shared_ptr<HostBlock>>;
   using Clock = std::chrono::steady_clock;
 
   static int64_t microseconds_since(Clock::time_point start) {
@@ -290,6 +299,9 @@ private:
   }
 
   static void free_pinned(void* data) {
+    if (in_bad_fork()) {
+      return;
+    }
     PinnedAllocator& self = instance();
     std::lock_guard<std::mutex> lock(self.mutex_);
     const auto it = self.live_.find(reinterpret_cast<uintptr_t>(data));
@@ -300,7 +312,7 @@ private:
     self.live_.erase(it);
     self.stats_.active_requests.decrease(1);
     self.stats_.active_bytes.decrease(block.memory->bytes());
-    self.cached_[block.memory->bytes()].push_back(std::move(block.memory));
+    self.cached_.push_back(std::move(block.memory));
   }
 
   // A kept block of the size's class, or a new one.
@@ -308,25 +320,38 @@ private:
     constexpr size_t kPage = HostBlock::kAlignment;
     // At most an eighth more, or what is left of a page.
     const size_t size = (torch_webgpu::Allocator::round_size(bytes) + kPage - 1) / kPage * kPage;
-    std::vector<std::shared_ptr<HostBlock>>& kept = cached_[size];
-    const auto found =
-        std::ranges::find_if(kept, [](const auto& block) { return !block->is_in_use(); });
-    if (found != kept.end()) {
-      std::shared_ptr<HostBlock> block = std::move(*found);
-      kept.erase(found);
-      return block;
+    // The one that was freed last, if there are several.
+    for (auto kept = cached_.rbegin(); kept != cached_.rend(); ++kept) {
+      if ((*kept)->bytes() == size && !(*kept)->is_in_use()) {
+        std::shared_ptr<HostBlock> block = std::move(*kept);
+        cached_.erase(std::next(kept).base());
+        return block;
+      }
     }
     const auto start = Clock::now();
     std::shared_ptr<HostBlock> block;
     try {
       block = std::make_shared<HostBlock>(size);
     } catch (const std::bad_alloc&) {
-      TORCH_CHECK(false, "cannot allocate ", bytes, " bytes of pinned memory");
+      drop_cached();
+      try {
+        block = std::make_shared<HostBlock>(size);
+      } catch (const std::bad_alloc&) {
+        TORCH_CHECK(false, "cannot allocate ", bytes, " bytes of pinned memory");
+      }
     }
     stats_.host_alloc_time.increase(microseconds_since(start));
     stats_.allocations.increase(1);
     stats_.allocated_bytes.increase(size);
     return block;
+  }
+
+  Cache drop_cached() {
+    for (const auto& block : cached_) {
+      stats_.allocations.decrease(1);
+      stats_.allocated_bytes.decrease(block->bytes());
+    }
+    return std::exchange(cached_, {});
   }
 
   std::array<c10::CachingAllocator::Stat*, 4> all_stats() {

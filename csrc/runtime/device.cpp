@@ -364,7 +364,7 @@ void Device::create_device(WGPUAdapter adapter) {
   want(WGPUFeatureName_TimestampQuery);
   if (api_->kind == RuntimeKind::kDawn) {
     want(kDawnFeatureSubgroupMatrix);
-    if (info_.backend != "d3d12") { // there, addresses would have to be multiples of 64 KiB
+    if (info_.backend == "vulkan") { // others ask for addresses that are multiples of more
       want(kDawnFeatureHostMappedPointer);
     }
   }
@@ -548,7 +548,8 @@ WGPUBuffer Device::create_buffer_over(const std::shared_ptr<void>& memory, uint6
     std::shared_ptr<void> memory;
   };
   // Whether Dawn calls `dispose` after an error is not documented. The memory is let go of either
-  // way; without a call, only its pointer to `kept` is never freed.
+  // way; without a call, only its pointer to `kept` is never freed. A refusal of the driver is an
+  // error that no scope catches: it loses the device.
   const auto kept = std::make_shared<Kept>(Kept{memory});
   DawnHostMappedPointer pointer = {.chain = {nullptr, kDawnSTypeHostMappedPointer},
                                    .pointer = memory.get(),

@@ -9,6 +9,9 @@
 namespace torch_webgpu {
 namespace {
 
+// Of fewer bytes the host's copy takes less time than a submission.
+constexpr uint64_t kLeastHostCopy = 256u << 10;
+
 // Raises in a forked child, which has the buffers of its parent but not its device: the driver
 // would wait for threads that the child does not have.
 void check_process() {
@@ -195,9 +198,7 @@ void Stream::upload(const Buffer& target, uint64_t offset, const void* data, uin
 // The block as a buffer, for a copy of these bytes; null if the host has to copy them.
 WGPUBuffer Stream::block_for(HostBlock& block, uint64_t block_offset, const Buffer& buffer,
                              uint64_t offset, uint64_t bytes, HostCopy way) {
-  // Of fewer bytes the host's copy takes less time than a submission.
-  constexpr uint64_t kLeast = 256u << 10;
-  if (bytes < kLeast || recorder_ != nullptr || block_offset % 4 != 0 || offset % 4 != 0) {
+  if (recorder_ != nullptr || block_offset % 4 != 0 || offset % 4 != 0) {
     return nullptr;
   }
   return block.buffer(*buffer.context, way);
@@ -206,6 +207,9 @@ WGPUBuffer Stream::block_for(HostBlock& block, uint64_t block_offset, const Buff
 bool Stream::upload_from(const Buffer& target, uint64_t offset, HostBlock& source,
                          uint64_t source_offset, uint64_t bytes) {
   check_process();
+  if (bytes < kLeastHostCopy || !HostBlock::may_be_buffer(*target.context)) {
+    return false;
+  }
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   device_.throw_pending_error();
   check_range(target, offset, (bytes + 3) / 4 * 4, "upload");
@@ -213,6 +217,7 @@ bool Stream::upload_from(const Buffer& target, uint64_t offset, HostBlock& sourc
   if (block == nullptr) {
     return false;
   }
+  const HostBlock::Use use(source, *target.context);
   const uint64_t whole = bytes / 4 * 4;
   encoder_.copy(block, source_offset, target.handle, offset, whole);
   if (whole != bytes) {
@@ -220,13 +225,15 @@ bool Stream::upload_from(const Buffer& target, uint64_t offset, HostBlock& sourc
   }
   ++stats_.uploads;
   ++stats_.host_copies;
-  source.devices_.at(target.context->index).last_use = encoder_.flush();
   return true;
 }
 
 bool Stream::read_into(const Buffer& source, uint64_t offset, HostBlock& target,
                        uint64_t target_offset, uint64_t bytes) {
   check_process();
+  if (bytes < kLeastHostCopy || !HostBlock::may_be_buffer(*source.context)) {
+    return false;
+  }
   submit_elsewhere(*this);
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   device_.throw_pending_error();
@@ -237,10 +244,16 @@ bool Stream::read_into(const Buffer& source, uint64_t offset, HostBlock& target,
   }
   const uint64_t whole = bytes / 4 * 4;
   check_range(source, offset, whole, "read");
+  if (target.is_in_use()) {
+    // Dawn orders copies by buffers, and the device reads the memory as another one.
+    submissions_.wait(encoder_.flush());
+  }
+  const HostBlock::Use use(target, *source.context);
   encoder_.copy(source.handle, offset, block, target_offset, whole);
   ++stats_.readbacks;
   ++stats_.host_copies;
-  // The last bytes take the other way, which waits for all of them and for errors of kernels.
+  // The last bytes are read through a staging buffer. That waits for the copy, and raises errors of
+  // kernels.
   const uint64_t last = std::min(whole, bytes - 1);
   readbacks_.read(source, offset + last, target.data() + target_offset + last, bytes - last);
   return true;

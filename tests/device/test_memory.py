@@ -2,7 +2,9 @@
 
 import gc
 import itertools
+import queue
 import sys
+import threading
 
 import pytest
 import torch
@@ -389,6 +391,41 @@ def test_pinned_memory_is_handed_out_again_once_the_device_has_read_it():
     assert product[0, 0].item() == 2048
     again = [torch.empty(1 << 20, pin_memory=True) for _ in addresses]
     assert {tensor.data_ptr() for tensor in again} == addresses
+
+
+@has_host_cache
+def test_memory_that_a_thread_pins_while_others_wait_for_the_device_does_not_grow():
+    def pin(batches):
+        for value in range(40):
+            batches.put(torch.full((1 << 18,), float(value)).pin_memory())
+
+    torch.accelerator.empty_host_cache()
+    batches = queue.Queue(2)
+    blocks = torch.webgpu.host_memory_stats()["allocations.current"]
+    thread = threading.Thread(target=pin, args=(batches,))
+    thread.start()
+    square = torch.ones(512, 512, device="webgpu")
+    for value in range(40):
+        uploaded = batches.get(timeout=60).to("webgpu", non_blocking=True)
+        total = (square @ square).sum() + uploaded.sum()
+        assert total.item() == 512**3 + value * (1 << 18)
+    thread.join()
+    assert torch.webgpu.host_memory_stats()["allocations.current"] - blocks <= 8
+
+
+@direct
+def test_an_upload_reads_before_a_readback_into_the_same_memory():
+    pinned = used(torch.zeros(1 << 20).pin_memory())
+    other = torch.full((1 << 20,), 5.0, device="webgpu")
+    square = torch.ones(1024, 1024, device="webgpu")
+    for value in range(3):
+        pinned.fill_(value)
+        product = square @ square
+        uploaded = pinned.to("webgpu", non_blocking=True)
+        pinned.copy_(other)
+        assert pinned.unique().tolist() == [5]
+        assert uploaded.unique().tolist() == [value]
+    assert product[0, 0].item() == 1024
 
 
 @direct

@@ -41,8 +41,9 @@ def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
 def host_memory_stats() -> dict[str, int]:
     """Counters of pinned memory, under the names of ``torch.cuda.host_memory_stats``.
 
-    ``active`` counts what tensors have, ``allocations`` and ``allocated_bytes`` also what is kept
-    until ``torch.accelerator.empty_host_cache()``. Times are in microseconds.
+    ``active`` counts what tensors have (CUDA's also what a device still reads), ``allocations`` and
+    ``allocated_bytes`` also what is kept until ``torch.accelerator.empty_host_cache()``. Times are
+    in microseconds.
     """
     return dict(sorted(_flat("", host_memory_stats_as_nested_dict())))
 

@@ -177,7 +177,7 @@ void copy_from_host(const Tensor& dst, const Tensor& src, bool non_blocking) {
   }
   Stream& stream = context_of(dst).stream;
   const WrittenBuffer target(dst);
-  // Who waits for no copy also leaves pinned memory alone until the device has read it.
+  // With non_blocking, pinned memory is not to be written until the device has read it, as on CUDA.
   if (non_blocking && host.is_same(src)) {
     const PinnedPosition pinned = find_pinned(src.const_data_ptr());
     if (pinned.block != nullptr &&
