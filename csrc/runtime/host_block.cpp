@@ -27,6 +27,11 @@ std::array<Held, kMostDevices> held_of;
 // 0: not known, 1: yes, 2: no.
 std::array<std::atomic<uint8_t>, kMostDevices> works_of;
 
+std::shared_ptr<void> new_memory(uint64_t bytes) {
+  constexpr std::align_val_t kAlign{HostBlock::kAlignment};
+  return {::operator new(bytes, kAlign), [](void* data) { ::operator delete(data, kAlign); }};
+}
+
 WGPUBuffer make_buffer(const Device& device, const std::shared_ptr<void>& memory, uint64_t bytes,
                        HostCopy way) {
   // MapRead, although it is never mapped: Dawn then makes what a submission has written visible to
@@ -47,13 +52,11 @@ bool works_on(const Context& context) {
     return false;
   }
   std::lock_guard<std::recursive_mutex> lock(trial.mutex);
-  const std::shared_ptr<void> memory(
-      ::operator new(kMostBuffers * HostBlock::kAlignment, std::align_val_t{HostBlock::kAlignment}),
-      [](void* data) { ::operator delete(data, std::align_val_t{HostBlock::kAlignment}); });
+  constexpr uint64_t kBytes = 2u << 20;
+  const std::shared_ptr<void> memory = new_memory(kBytes);
   bool works = true;
   for (HostCopy way : {HostCopy::from_host, HostCopy::to_host}) {
-    WGPUBuffer buffer =
-        make_buffer(trial.device, memory, kMostBuffers * HostBlock::kAlignment, way);
+    WGPUBuffer buffer = make_buffer(trial.device, memory, kBytes, way);
     works = works && buffer != nullptr;
     if (buffer != nullptr) {
       trial.device.api().BufferRelease(buffer);
@@ -65,9 +68,8 @@ bool works_on(const Context& context) {
 } // namespace
 
 HostBlock::HostBlock(uint64_t bytes)
-    : memory_(::operator new(bytes, std::align_val_t{kAlignment}),
-              [](void* data) { ::operator delete(data, std::align_val_t{kAlignment}); }),
-      bytes_(bytes), uses_(std::make_shared<std::atomic<uint32_t>>(0)) {}
+    : memory_(new_memory(bytes)), bytes_(bytes), uses_(std::make_shared<std::atomic<uint32_t>>(0)) {
+}
 
 HostBlock::~HostBlock() {
   if (in_bad_fork()) { // the buffers are the parent's
