@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "runtime/adapter_choice.h"
 #include "runtime/api.h"
@@ -523,15 +524,30 @@ void Device::raise_pending_error() {
   raise(ErrorKind::kRuntime, "WebGPU error: " + message);
 }
 
+namespace {
+
+// The buffer; or null, and why there is none.
+std::pair<WGPUBuffer, Device::ScopedError> try_buffer(const Device& device,
+                                                      const WGPUBufferDescriptor& descriptor) {
+  WGPUBuffer buffer = nullptr;
+  Device::ScopedError error = device.with_error_scopes(
+      [&] { buffer = device.api().DeviceCreateBuffer(device.handle(), &descriptor); });
+  if (!error.message.empty() && buffer != nullptr) {
+    device.api().BufferRelease(buffer); // Dawn makes one that is invalid
+    buffer = nullptr;
+  }
+  return {buffer, std::move(error)};
+}
+
+} // namespace
+
 WGPUBuffer Device::create_buffer(uint64_t size, uint64_t usage, const char* label) const {
   WGPUBufferDescriptor descriptor = WGPU_BUFFER_DESCRIPTOR_INIT;
   descriptor.label = to_view(label);
   descriptor.usage = usage;
   descriptor.size = size;
-  WGPUBuffer buffer = nullptr;
-  const ScopedError error =
-      with_error_scopes([&] { buffer = api_->DeviceCreateBuffer(device_, &descriptor); });
-  if (!error.message.empty() || buffer == nullptr) {
+  const auto [buffer, error] = try_buffer(*this, descriptor);
+  if (buffer == nullptr) {
     raise(error.out_of_memory ? ErrorKind::kOutOfMemory : ErrorKind::kRuntime,
           std::string("could not create the ") + label + " buffer of " + std::to_string(size) +
               " bytes: " + error.message);
@@ -564,15 +580,9 @@ WGPUBuffer Device::create_buffer_over(const std::shared_ptr<void>& memory, uint6
   descriptor.label = to_view("host memory");
   descriptor.usage = usage;
   descriptor.size = size;
-  WGPUBuffer buffer = nullptr;
-  const ScopedError error =
-      with_error_scopes([&] { buffer = api_->DeviceCreateBuffer(device_, &descriptor); });
-  if (!error.message.empty() || buffer == nullptr) {
-    if (buffer != nullptr) {
-      api_->BufferRelease(buffer);
-    }
+  WGPUBuffer buffer = try_buffer(*this, descriptor).first;
+  if (buffer == nullptr) {
     kept->memory.reset();
-    return nullptr;
   }
   return buffer;
 }
