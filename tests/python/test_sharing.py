@@ -59,6 +59,7 @@ def test_queue_copies_through_shared_memory(tmp_path, check_python):
 
 # Arguments that a process inherits, and what a worker of a DataLoader takes with it.
 INHERIT = """
+import itertools
 import torch
 import torch.multiprocessing as mp
 from torch.utils.data import DataLoader, TensorDataset
@@ -74,9 +75,11 @@ if __name__ == "__main__":
     model = torch.nn.Linear(4, 5).webgpu()
     torch.nn.init.ones_(model.weight)
     expected = 20 + sum(3 * k * k for k in range(1, 20))
+    methods = ["spawn", "forkserver"]
     strategies = sorted(mp.get_all_sharing_strategies())
     # Each method, and each strategy: what they do has nothing in common.
-    for method, strategy in (("spawn", strategies[0]), ("forkserver", strategies[-1])):
+    pairs = zip(methods, (strategies[0], strategies[-1]))
+    for method, strategy in itertools.product(methods, strategies) if ALL_PAIRS else pairs:
         mp.set_sharing_strategy(strategy)
         context = mp.get_context(method)
         outbox = context.Queue()
@@ -92,11 +95,14 @@ if __name__ == "__main__":
 """
 
 
-def test_processes_inherit_copies(tmp_path, check_python):
+@pytest.mark.parametrize("all_pairs", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_processes_inherit_copies(tmp_path, check_python, all_pairs):
     script = tmp_path / "inherit.py"
-    script.write_text(INHERIT)
+    script.write_text(f"ALL_PAIRS = {all_pairs}\n{INHERIT}")
     run = f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
-    assert check_python(run, timeout=400).split() == ["spawn", "forkserver"]
+    count = len(torch.multiprocessing.get_all_sharing_strategies()) if all_pairs else 1
+    printed = check_python(run, timeout=400).split()
+    assert printed == ["spawn"] * count + ["forkserver"] * count
 
 
 def pickled(value: object) -> object:
