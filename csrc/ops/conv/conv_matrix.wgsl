@@ -8,6 +8,7 @@
 
 import package::matmul::blocks::{StepPlace};
 @if(!(whole_taps && phased)) import package::matmul::blocks::{step_place};
+import package::matmul::joined::{find_batches, batch_of_column, column_in_batch, in_batch};
 import package::matmul::gemm_store::{store_group, store_single};
 import package::matmul::gemm_matrix::{matrix_product, rows};
 import package::matmul::gemm_groups::{step_k, place_in_tile, line_of_group, base_of_a, place_of_group_a};
@@ -18,7 +19,7 @@ import package::conv::conv_groups::{Params, row_of_groups, column_of_groups, col
 import package::conv::conv_groups::{place_in_image, tile_in_phase};
 import package::conv::conv_columns::{find_columns, found_column};
 import package::conv::conv_steps::{Reach, TapStep, reach_of, tap_step, tap_step_after, place_in_step};
-// @require !blocked && !ragged
+// @require !blocked && !ragged && !joined
 // @require !(whole && phased && !whole_taps) // in a phase A's columns follow each other within a tap only
 // @require whole || !whole_taps
 

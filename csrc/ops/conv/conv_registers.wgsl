@@ -6,6 +6,7 @@
 // @operand b: in like a
 
 import package::matmul::blocks::{StepPlace};
+import package::matmul::joined::{find_batches, column_in_batch, in_batch};
 import package::matmul::grouped::{last_group, load4_a, load4_b, store_groups, first_of_group};
 import package::matmul::gemm_registers::{large_product, step_k, Step, k_of_group, row_of_group, tile_columns};
 @if(!whole_taps) import package::matmul::blocks::{step_place};
@@ -19,7 +20,7 @@ import package::conv::conv_groups::{place_in_image, tile_in_phase};
 import package::conv::conv_columns::{find_columns, found_column};
 import package::conv::conv_steps::{Reach, TapStep, reach_of, tap_step, tap_step_after, place_in_step, weights_of_step};
 // @require !d_in_c
-// @require !blocked
+// @require !blocked && !joined
 // @require !(whole && phased && !whole_taps) // in a phase A's columns follow each other within a tap only
 // @require !(whole && rolled)
 

@@ -283,10 +283,8 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   const MatrixView::Range range = range_of(images);
   launch.b_range(range.buffer, range.begin, range.end, DType::kBits128);
   launch.invocations(u32(plan.invocations)).c_along_m(is_along_m(dispatch));
-  launch.form(static_cast<kernel::Form>(g.conv->form)).strided(false);
-  if (dispatch.c.tensor->element_size() == 2 && has_groups_of_c(dispatch, 2)) {
-    launch.own_words_of_c();
-  }
+  launch.form(static_cast<kernel::Form>(g.conv->form)).strided(false).joined(false);
+  stores_in_fours(launch, dispatch);
   kernel::Params p;
   set_places(p, g.conv->params);
   set_matrices(p, dispatch);

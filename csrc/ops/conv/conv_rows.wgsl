@@ -20,11 +20,12 @@
 // @operand i: in float optional
 // @const   invocations: u32 in {128, 224, 256}
 
+import package::matmul::joined::{column_in_batch, in_batch};
 import package::matmul::gemm_store::{store_group, store_single};
 import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_place, banded_tile};
 import package::conv::conv_places::{Params, Gathered, digits_of, two_levels, tap, place_of_c, place_of_further};
 import package::conv::conv_places::{position};
-// @require !weight && !strided
+// @require !weight && !strided && !joined
 
 struct Params {
   line: vec4<u32>,   // divisors: the numbers of a line,

@@ -17,6 +17,7 @@
 // @operand i: in float optional
 // @const   blocked: bool
 
+import package::matmul::joined::{column_in_batch, in_batch};
 import package::matmul::gemm_store::{store_group, store_single, without_missing};
 import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_tile, column_of_c};
 import package::matmul::gemm_groups::{step_k, place_in_tile, line_of_group, load_group_a, load_group_b, base_of_a, base_of_b};
@@ -27,7 +28,7 @@ import package::matmul::gemm_windows::{find_windows, find_step, top_in_a, top_in
 import package::matmul::gemm_windows::{scaled_group, windowed_group, converted_a, converted_b};
 import package::matmul::gemm_windows::{Step, level_down, unit_of};
 import package::matmul::gemm_blocks::{block_k};
-// @require tall && !c_along_m && !blocked
+// @require tall && !joined && !c_along_m && !blocked
 // @require has_a_halves == has_b_halves
 // @require has_a_halves || !whole
 

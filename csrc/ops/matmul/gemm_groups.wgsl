@@ -47,11 +47,16 @@ fn load_group_a(base: u32, m0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
   return group;
 }
 
+// Where column n of B starts. A kernel whose tiles run across batches defines its own version.
+fn start_of_column_b(n: u32) -> u32 {
+  return n * p.b_column;
+}
+
 @if(b_is_bits128)
 fn load_group_b(base: u32, n0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
   let at = place_in_tile(g, b_along_k, 16u) + vec2<u32>(n0, k0);
   if (at.x < p.n && at.y < k_end) {
-    return load_b((base + at.x * p.b_column + at.y * p.b_row) >> 3u);
+    return load_b((base + start_of_column_b(at.x) + at.y * p.b_row) >> 3u);
   }
   return vec4<u32>();
 }
@@ -63,7 +68,7 @@ fn load_group_b(base: u32, n0: u32, k0: u32, k_end: u32, g: u32) -> vec4<u32> {
     let n = at.x + select(j, 0u, b_along_k);
     let k = at.y + select(0u, j, b_along_k);
     if (n < p.n && k < k_end) {
-      group[j / 2u] |= load_b(base + n * p.b_column + k * p.b_row) << (j % 2u * 16u);
+      group[j / 2u] |= load_b(base + start_of_column_b(n) + k * p.b_row) << (j % 2u * 16u);
     }
   }
   return group;
@@ -82,7 +87,7 @@ fn place_of_group_b(base: u32, n0: u32, g: u32) -> u32 {
   let at = place_in_tile(g, b_along_k, 16u);
   @if(b_along_k) let last = p.n - 1u;
   @else let last = (p.n - 1u) / 8u * 8u;
-  return (base + min(n0 + at.x, last) * p.b_column + at.y * p.b_row) >> 3u;
+  return (base + start_of_column_b(min(n0 + at.x, last)) + at.y * p.b_row) >> 3u;
 }
 
 // Where the elements of a batch start, as the functions above count.

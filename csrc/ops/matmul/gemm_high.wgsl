@@ -13,12 +13,13 @@
 // @operand d: in {f32} optional
 
 import package::matmul::blocks::{StepPlace, step_place};
+import package::matmul::joined::{find_batches, batch_of_column, column_in_batch, in_batch};
 import package::matmul::gemm_store::{store_group, store_single};
 import package::matmul::gemm_matrix::{matrix_product};
 import package::matmul::gemm_groups::{step_k, place_in_tile, line_of_group, load_group_a, load_group_b, base_of_a, base_of_b};
 import package::matmul::gemm_groups::{place_of_group_a, place_of_group_b};
 import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_tile, column_of_c};
-// @require !blocked && whole && !ragged && a_along_k && b_along_k && !c_along_m && !owns_c
+// @require !joined && !blocked && whole && !ragged && a_along_k && b_along_k && !c_along_m && !owns_c
 
 struct Params {
   left_batch: u32, // strides, and the columns of the matrix itself

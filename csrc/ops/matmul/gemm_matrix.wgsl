@@ -20,10 +20,12 @@
 
 import package::matmul::gemm_store::{store_group, store_single, without_missing, in_units_of_c};
 import package::matmul::blocks::{StepPlace, step_place};
+import package::matmul::joined::{find_batches, batch_of_column, column_in_batch, in_batch};
 import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile, banded_tile, column_of_c};
 import package::matmul::gemm_groups::{step_k, place_in_tile, line_of_group, load_group_a, load_group_b, base_of_a, base_of_b};
 import package::matmul::gemm_groups::{place_of_group_a, place_of_group_b};
 // @require !ragged || (whole && !blocked)
+// @require !joined || (whole && !blocked && !c_along_m) // of other steps, each load would need a column's batch
 
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 
@@ -55,6 +57,10 @@ alias Sum = subgroup_matrix_result<f32, 16, 16>;
 
 // The staged tile of A, then that of B. At the end store_rows() stages 16 rows of each subgroup's sums here.
 var<workgroup> tile: array<vec4<u32>, staged>;
+
+fn start_of_column_b(n: u32) -> u32 {
+  return batch_of_column(n) * p.b_batch + column_in_batch(n) * p.b_column;
+}
 
 // Of a piece of K, the step that is staged first.
 fn first_step(k_begin: u32, k_end: u32) -> u32 {
@@ -230,6 +236,7 @@ fn matrix_product(workgroup: u32, t: u32, subgroup: u32) {
   if (here.piece >= p.splits) {
     return;
   }
+  find_batches(here.n0);
   start_tile(here, t);
   let m_own = subgroup / 2u * (rows / 2u);
   let n_own = subgroup % 2u * 64u;

@@ -9,10 +9,12 @@
 // @const   whole: bool // K, and each piece of it, is a multiple of 16: every step exists as a whole
 
 import package::matmul::blocks::{StepPlace, step_place};
+import package::matmul::joined::{find_batches, batch_of_column, column_in_batch, in_batch};
 import package::matmul::grouped::{last_group, load4_a, load4_b, store_groups, first_of_group};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_tile, column_of_c};
 import package::matmul::product::{store_second, store4_second};
 // @require !whole || !(blocked || rolled)
+// @require !joined || !(blocked || c_along_m)
 
 const tile_columns = 128u;
 const step_k = 8u;
@@ -35,12 +37,11 @@ fn row_of_group(first: u32, count: u32, along_k: bool, t: u32, side: u32) -> u32
   return select(min(first + t % (side / 4u) * 4u, last_group(count)), min(first + (t >> 1u), count - 1u), along_k);
 }
 
-// Where its group lies in the step at k = 0, in groups, with strides across K and along it. What does not depend on the step
-// is computed before the loop.
-fn place_of_group(start: u32, first: u32, count: u32, across: u32, along: u32, along_k: bool, t: u32, side: u32) -> u32 {
-  let row = row_of_group(first, count, along_k, t, side);
+// Where its group lies in the step at k = 0, in groups, if its row starts at `start`, and the stride along K. What does not depend
+// on the step is computed before the loop.
+fn place_of_group(start: u32, along: u32, along_k: bool, t: u32, side: u32) -> u32 {
   let k = k_of_group(t, along_k, side);
-  return (start + select(row + k * along, row * across + k, along_k)) >> 2u;
+  return (start + select(k * along, k, along_k)) >> 2u;
 }
 
 // How far the step at k lies from that, with the stride along K.
@@ -49,7 +50,8 @@ fn groups_to_step(k: u32, along: u32, along_k: bool) -> u32 {
 }
 
 fn a_place(batch: u32, m0: u32, t: u32) -> u32 {
-  return place_of_group(p.a_at * 4u + batch * p.a_batch, m0, p.m, p.a_row, p.a_column, a_along_k, t, tile_rows);
+  let row = row_of_group(m0, p.m, a_along_k, t, tile_rows);
+  return place_of_group(p.a_at * 4u + batch * p.a_batch + select(row, row * p.a_row, a_along_k), p.a_column, a_along_k, t, tile_rows);
 }
 
 fn load_group_a(place: u32, step: StepPlace, t: u32) -> vec4<f32> {
@@ -65,7 +67,10 @@ alias b_place_t = u32;
 alias b_step_t = StepPlace;
 
 fn b_place(batch: u32, n0: u32, t: u32) -> b_place_t {
-  return place_of_group(p.b_at * 4u + batch * p.b_batch, n0, p.n, p.b_column, p.b_row, b_along_k, t, tile_columns);
+  let n = row_of_group(n0, p.n, b_along_k, t, tile_columns);
+  let start = p.b_at * 4u + (batch + batch_of_column(n)) * p.b_batch;
+  let column = column_in_batch(n);
+  return place_of_group(start + select(column, column * p.b_column, b_along_k), p.b_row, b_along_k, t, tile_columns);
 }
 
 fn b_step(step: StepPlace, t: u32) -> b_step_t {
@@ -230,6 +235,7 @@ fn large_product(workgroup: u32, t: u32) {
   if (here.piece >= p.splits) {
     return;
   }
+  find_batches(here.n0);
   start_tile(here, t);
 
   // 32 neighbouring invocations compute 4 x 8 groups.

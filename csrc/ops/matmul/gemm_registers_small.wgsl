@@ -8,11 +8,12 @@
 // @const   wide: bool // tiles of 64 x 64, else of 32 x 32
 
 import package::matmul::blocks::{step_place};
+import package::matmul::joined::{column_in_batch, in_batch};
 import package::matmul::grouped::{last_group, load4_a, load4_b, store_group_c};
 import package::matmul::outer::{outer_add};
 import package::matmul::product::{Params, acc_t, acc_scalar, fuse, BandedTile, banded_tile, column_of_c};
 import package::matmul::product::{store_second, store4_second};
-// @require !c_along_m
+// @require !c_along_m && !joined
 
 @if(wide) const side = 64u;
 @else const side = 32u;

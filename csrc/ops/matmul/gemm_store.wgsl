@@ -22,18 +22,22 @@ fn store_element(c: u32, batch: u32, m: u32, n: u32, sum: f32) {
 }
 
 // One sum, which may lie beyond the edge.
-fn store_single(here: BandedTile, m: u32, n: u32, given: f32) {
-  if (m < p.m && n < p.n) {
+fn store_single(tile_place: BandedTile, m: u32, n_of_tile: u32, given: f32) {
+  if (m < p.m && n_of_tile < p.n) {
+    let here = in_batch(tile_place, n_of_tile);
+    let n = column_in_batch(n_of_tile);
     let sum = without_missing(in_units_of_c(vec4<f32>(given), here, m, n).x, here, m, n);
     store_element(here.c_batch * p.c_batch, here.batch, m, n, sum);
   }
 }
 
 // Four neighbours in a row of C, or in a column.
-fn store_group(here: BandedTile, m: u32, n: u32, given: vec4<f32>) {
-  if (m >= p.m || n >= p.n) {
+fn store_group(tile_place: BandedTile, m: u32, n_of_tile: u32, given: vec4<f32>) {
+  if (m >= p.m || n_of_tile >= p.n) {
     return;
   }
+  let here = in_batch(tile_place, n_of_tile);
+  let n = column_in_batch(n_of_tile);
   @if(c_along_m) let next = vec2<u32>(1u, 0u);
   @else let next = vec2<u32>(0u, 1u);
   let batch = here.batch;

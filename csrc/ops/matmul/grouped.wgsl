@@ -58,7 +58,9 @@ fn columns_of_c(n: vec4<u32>) -> vec4<u32> {
 }
 
 // A group of four in C, from row m and column n on.
-fn store_group_c(here: BandedTile, m: u32, n: u32, acc: vec4<f32>) {
+fn store_group_c(tile_place: BandedTile, m: u32, n_of_tile: u32, acc: vec4<f32>) {
+  let here = in_batch(tile_place, n_of_tile);
+  let n = column_in_batch(n_of_tile);
   @if(c_along_m) let next = vec2<u32>(1u, 0u);
   @else let next = vec2<u32>(0u, columns_apart);
   // Elements of a group behind the edge are not stored. For them the last one's operands are read.

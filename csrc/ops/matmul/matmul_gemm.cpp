@@ -39,10 +39,13 @@ ProductDispatch plan(const Product& product, const Strategy& row, const ShaderTa
   const Strategy::Division division = row.divide != nullptr ? row.divide(product, row, target)
                                                             : Strategy::Division{.tile = row.tile};
   const Strategy::Tile& tile = division.tile;
-  ProductDispatch dispatch{
-      .product = product, .c = g.c, .lanes = division.lanes, .rows = division.rows};
+  ProductDispatch dispatch{.product = product,
+                           .c = g.c,
+                           .lanes = division.lanes,
+                           .rows = division.rows,
+                           .joined = division.joined};
   dispatch.tiles_m = ceil_div(g.m, tile.m);
-  dispatch.tiles_n = ceil_div(g.n, tile.n);
+  dispatch.tiles_n = ceil_div(division.joined ? g.batch * g.n : g.n, tile.n);
   dispatch.k_padded = g.blocks == 1 ? g.k : ceil_div(g.k, tile.k) * tile.k;
   const int64_t k = g.blocks * dispatch.k_padded;
   if (is_phased(g)) {
@@ -50,7 +53,7 @@ ProductDispatch plan(const Product& product, const Strategy& row, const ShaderTa
     dispatch.k_piece = k;
     return dispatch;
   }
-  const int64_t tiles = g.batch * dispatch.tiles_m * dispatch.tiles_n;
+  const int64_t tiles = (division.joined ? 1 : g.batch) * dispatch.tiles_m * dispatch.tiles_n;
   const int64_t workgroups = ceil_div(tiles, row.tiles_per_workgroup);
   int64_t splits = division.pieces != 0 ? division.pieces
                                         : choose_splits(workgroups, division.enough_workgroups, k);

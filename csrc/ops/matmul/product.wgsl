@@ -42,6 +42,7 @@ struct Params {
   k_padded: u32,  // the same, up to a whole number of steps,
   a_block: u32,   // and strides of a block
   b_block: u32,
+  n_of_batch: u32, // where batches are joined along N: the columns of each
   // From here on only if `scaled`. The accumulator's type takes up to two words.
   alpha: vec4<u32>,
   beta: vec4<u32>,

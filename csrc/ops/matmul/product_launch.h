@@ -75,6 +75,11 @@ void set_matrices(Params& p, const ProductDispatch& dispatch) {
   p.b_column = u32(g.b.column);
   p.a_along_k = product.a_along_k ? 1 : 0;
   p.b_along_k = product.b_along_k ? 1 : 0;
+  if (dispatch.joined) {
+    p.batch = 1;
+    p.n = u32(g.batch * g.n);
+    p.n_of_batch = u32(g.n);
+  }
 }
 
 // Operands of the problem, in its dtypes or as raw bits.
@@ -129,6 +134,20 @@ inline std::optional<DType> bits_of_c(const ProductDispatch& dispatch) {
   return dispatch.c.tensor->element_size() == 4 && has_groups_of_c(dispatch, 4)
              ? std::optional(DType::kBits128)
              : std::nullopt;
+}
+
+// Whether the kernel stores groups of four in C at once: as raw bits, which C is bound as then, or
+// as whole words of halves, which it owns then.
+template <class Launch>
+bool stores_in_fours(Launch& launch, const ProductDispatch& dispatch) {
+  if (bits_of_c(dispatch)) {
+    return true;
+  }
+  const bool is_packed = dispatch.c.tensor->element_size() == 2 && has_groups_of_c(dispatch, 2);
+  if (is_packed) {
+    launch.own_words_of_c();
+  }
+  return is_packed;
 }
 
 /// Whether subgroup matrices compute the product, in float16 from elements of this dtype.

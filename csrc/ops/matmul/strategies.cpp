@@ -438,6 +438,18 @@ bool has_ragged_end(const ProductDispatch& dispatch, int64_t step) {
          dispatch.k_piece % step == 0;
 }
 
+// Whether tiles may run across batches (joined.wgsl) in kernels that load groups of so many
+// elements.
+bool can_join(const Product& product, int64_t group) {
+  constexpr int64_t kFewestColumns = 64; // of a batch: half a tile
+  const Gemm& g = product.gemm;
+  const ProductDispatch whole{.product = product, .c = g.c};
+  return g.batch > 1 && g.a.batch == 0 && g.conv == nullptr && g.blocks == 1 &&
+         g.n >= kFewestColumns && in_units(group, {g.n}) &&
+         g.batch * g.n <= std::numeric_limits<int32_t>::max() && a_has_groups(product, group) &&
+         b_has_groups(product, group) && (bits_of_c(whole).has_value() || is_packed(whole));
+}
+
 // Of kernels with large tiles. A long K is cut into more pieces than other products', to fill a
 // large device: what is stored and added again is small beside the operands.
 Strategy::Division divide_in(const Strategy::Tile& tile, const Product& product,
@@ -461,6 +473,7 @@ Strategy::Division divide_large(const Product& product, const Strategy& row,
 // Floating point numbers in groups of four, with blocks of C in registers.
 namespace registers {
 
+constexpr int64_t kGroup = 4; // elements that are loaded at once
 // Columns of a tile of gemm_registers.wgsl, which has 64 or 128 rows.
 constexpr int64_t kLargest = 128;
 // K of a step of gemm_registers.wgsl, and of its loop.
@@ -517,6 +530,7 @@ constexpr std::array<Candidate, kCount> kCandidates{
 // products of a processor. All processors take the same number of tiles, or of pieces of tiles.
 struct Cut {
   int64_t pieces = 1;
+  bool joined = false; // tiles run across batches
   // The largest number: not considered, because much of the tiles would lie beyond the edges.
   int64_t duration = std::numeric_limits<int64_t>::max();
 };
@@ -525,30 +539,37 @@ struct Cut {
 struct Shape {
   int64_t m = 0, n = 0, k = 0, batch = 0, phases = 1, at_once = 1;
   bool is_convolution = false;
+  bool joins = false;
   bool operator==(const Shape&) const = default;
 };
 
-Cut best_cut(const Shape& shape, const Candidate& candidate) {
+int64_t tiles_of(const Shape& shape, const Strategy::Tile& tile) {
+  return ceil_div(shape.m, tile.m) * ceil_div(shape.n, tile.n) * shape.batch * shape.phases;
+}
+
+// The cut into so many pieces.
+Cut cut_into(int64_t pieces, const Shape& shape, const Candidate& candidate) {
   constexpr int64_t kOfElement = 48;       // products that take as long as to store and load a sum
   constexpr int64_t kOfDispatch = 400'000; // products that take as long as one more dispatch
+  const Strategy::Tile& tile = candidate.tile;
+  const int64_t of_sums =
+      pieces == 1 ? 0
+                  : kOfElement * (pieces + 1) * shape.batch * shape.m * shape.n / shape.at_once +
+                        kOfDispatch;
+  const int64_t each =
+      std::max<int64_t>(ceil_div(tiles_of(shape, tile) * pieces, shape.at_once), 1);
+  const auto& figures = shape.is_convolution ? candidate.of_convolutions : candidate.slowness;
+  const int64_t slowness = figures[std::min<int64_t>(each, 3) - 1];
+  const int64_t products = each * tile.m * tile.n * ceil_div(shape.k, pieces);
+  return {.pieces = pieces, .duration = products * slowness / 100 + of_sums};
+}
+
+Cut best_cut(const Shape& shape, const Candidate& candidate) {
   constexpr int64_t kShortestPiece = 192;
   constexpr int64_t kMost = 6;                    // pieces where there are many tiles
   constexpr int64_t kMostSums = int64_t{1} << 25; // 128 MiB of them in all pieces
-  const Strategy::Tile& tile = candidate.tile;
-  const int64_t tiles =
-      ceil_div(shape.m, tile.m) * ceil_div(shape.n, tile.n) * shape.batch * shape.phases;
-  const auto cut = [&](int64_t pieces) {
-    const int64_t of_sums =
-        pieces == 1 ? 0
-                    : kOfElement * (pieces + 1) * shape.batch * shape.m * shape.n / shape.at_once +
-                          kOfDispatch;
-    const int64_t each = std::max<int64_t>(ceil_div(tiles * pieces, shape.at_once), 1);
-    const auto& figures = shape.is_convolution ? candidate.of_convolutions : candidate.slowness;
-    const int64_t slowness = figures[std::min<int64_t>(each, 3) - 1];
-    const int64_t products = each * tile.m * tile.n * ceil_div(shape.k, pieces);
-    return Cut{pieces, products * slowness / 100 + of_sums};
-  };
-  Cut best = cut(1);
+  const int64_t tiles = tiles_of(shape, candidate.tile);
+  Cut best = cut_into(1, shape, candidate);
   const int64_t sums = std::max<int64_t>(shape.batch * shape.m * shape.n, 1);
   const int64_t most = std::min(shape.k / kShortestPiece, kMostSums / sums);
   // Phases take the place of pieces in a dispatch. With so many tiles all processors get about the
@@ -558,7 +579,7 @@ Cut best_cut(const Shape& shape, const Candidate& candidate) {
   }
   const int64_t worthwhile = best.duration / 20 * 19; // sums take memory
   const auto consider = [&](int64_t pieces) {
-    const Cut other = cut(std::min(pieces, most));
+    const Cut other = cut_into(std::min(pieces, most), shape, candidate);
     best = other.duration < std::min(best.duration, worthwhile) ? other : best;
   };
   for (int64_t pieces = 2; pieces <= kMost; ++pieces) {
@@ -577,15 +598,17 @@ Cut best_cut(const Shape& shape, const Candidate& candidate) {
 // table asks, and then the launch.
 class Choice {
 public:
-  static const Choice& of(const Gemm& g, const ShaderTarget& target) {
+  static const Choice& of(const Product& product, const ShaderTarget& target) {
     thread_local Choice last{Shape{}};
+    const Gemm& g = product.gemm;
     const Shape shape{.m = g.m,
                       .n = g.n,
                       .k = g.blocks * g.k,
                       .batch = g.batch,
                       .phases = g.conv != nullptr ? g.conv->phases.count : 1,
                       .at_once = processors(target),
-                      .is_convolution = g.conv != nullptr};
+                      .is_convolution = g.conv != nullptr,
+                      .joins = can_join(product, kGroup)};
     if (shape != last.shape_) {
       last = Choice(shape);
     }
@@ -616,6 +639,16 @@ private:
         cuts_[i] = best_cut(shape, kCandidates[i]);
       }
     }
+    if (shape.joins) {
+      Shape joined = shape;
+      joined.n *= joined.batch;
+      joined.batch = 1;
+      for (const size_t i : {kFull, kHalf}) {
+        Cut cut = cut_into(1, joined, kCandidates[i]);
+        cut.joined = true;
+        cuts_[i] = cut.duration < cuts_[i].duration ? cut : cuts_[i];
+      }
+    }
   }
 
   Shape shape_;
@@ -640,17 +673,18 @@ int cost(const Product& product, const Strategy& row, const ShaderTarget& target
       (row.tile.m < kLargest && is_software(target))) {
     return 60;
   }
-  const Choice& choice = Choice::of(g, target);
+  const Choice& choice = Choice::of(product, target);
   const size_t own = choice.of_row(row);
   return choice.is_considered(own) ? 30 + choice.better(own) : 60;
 }
 
 Strategy::Division divide(const Product& product, const Strategy& row, const ShaderTarget& target) {
-  const Choice& choice = Choice::of(product.gemm, target);
+  const Choice& choice = Choice::of(product, target);
   const size_t own = choice.of_row(row);
   return {.tile = kCandidates[own].tile,
           .pieces = choice.cut(own).pieces,
-          .rows = kCandidates[own].tile.m};
+          .rows = kCandidates[own].tile.m,
+          .joined = choice.cut(own).joined};
 }
 
 // The operands and constants of grouped.wgsl. Whether groups of four in C are stored at once.
@@ -663,12 +697,7 @@ bool bind(Launch& launch, const ProductDispatch& dispatch) {
   launch.bfloat(product.dtype == DType::kBF16);
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k);
   launch.rolled(is_software(plan_target(*product.gemm.a.tensor)));
-  const auto bytes = static_cast<int64_t>(dispatch.c.tensor->element_size());
-  const bool in_fours = has_groups_of_c(dispatch, bytes == 2 ? 2 : 4);
-  if (in_fours && bytes == 2) {
-    launch.own_words_of_c();
-  }
-  return in_fours;
+  return stores_in_fours(launch, dispatch);
 }
 
 template <class Params, class Regions, class Launch>
@@ -678,7 +707,7 @@ void launch(Launch& launch, const ProductDispatch& dispatch) {
                       g.d.tensor != nullptr && g.d.offset == g.c.offset &&
                       same_buffer(*g.c.tensor, *g.d.tensor);
   const bool in_fours = bind(launch, dispatch);
-  launch.d_in_c(d_in_c).blocked(g.blocks > 1).c_along_m(false);
+  launch.d_in_c(d_in_c).blocked(g.blocks > 1).c_along_m(false).joined(dispatch.joined);
   Params p;
   set_matrices(p, dispatch);
   run<Regions>(launch, p, dispatch, {.d_in_c = d_in_c, .in_fours = in_fours});
@@ -771,14 +800,31 @@ int cost_bf16(const Product& product, const Strategy&, const ShaderTarget&) {
   return pays ? 20 : 55;
 }
 
+// Tiles of so many rows, which run across batches where K is not cut.
+Strategy::Division joined_in(const Strategy::Tile& tile, const Product& product,
+                             const ShaderTarget& target, bool joins) {
+  Strategy::Division division = divide_in(tile, product, target);
+  const Gemm& g = product.gemm;
+  if (joins &&
+      ceil_div(g.m, tile.m) * ceil_div(g.batch * g.n, tile.n) >= division.enough_workgroups) {
+    division.joined = true;
+    division.pieces = 1;
+  }
+  return division;
+}
+
 // Tiles of 128 rows, or of 64 where they keep more of the device busy.
 Strategy::Division divide_f16(const Product& product, const Strategy& row,
                               const ShaderTarget& target) {
   const Gemm& g = product.gemm;
   Strategy::Tile half = row.tile;
   half.m = 64;
+  // gemm_matrix.wgsl takes steps of K without tests only, of float16.
+  const bool joins = product.dtype == DType::kF16 && g.k >= kStep && can_join(product, kGroup);
   const auto tiles = [&](const Strategy::Tile& tile) {
-    return g.batch * ceil_div(g.m, tile.m) * ceil_div(g.n, tile.n);
+    const int64_t columns =
+        joins ? ceil_div(g.batch * g.n, tile.n) : g.batch * ceil_div(g.n, tile.n);
+    return ceil_div(g.m, tile.m) * columns;
   };
   if (g.conv != nullptr && g.conv->form == kernels::conv_product::Form::weight) {
     // Few tiles and a long K: as many pieces of it as run at once, which are two for each
@@ -791,7 +837,7 @@ Strategy::Division divide_f16(const Product& product, const Strategy& row,
             .rows = tile.m};
   }
   if (g.m <= half.m) {
-    return divide_in(half, product, target);
+    return joined_in(half, product, target, joins);
   }
   if (g.conv != nullptr) {
     const bool are_few = tiles(row.tile) <= target.workgroups_to_fill / 16;
@@ -802,10 +848,11 @@ Strategy::Division divide_f16(const Product& product, const Strategy& row,
   const auto rounds = [&](const Strategy::Tile& tile, int64_t at_once) {
     return ceil_div(tiles(tile), at_once * processors(target));
   };
-  const Strategy::Division division = divide_in(half, product, target);
+  const Strategy::Division division = joined_in(half, product, target, joins);
   const bool is_cut = division.enough_workgroups > tiles(half);
-  return !is_cut && rounds(half, 3) <= rounds(row.tile, 2) ? division
-                                                           : divide_in(row.tile, product, target);
+  return !is_cut && rounds(half, 3) <= rounds(row.tile, 2)
+             ? division
+             : joined_in(row.tile, product, target, joins);
 }
 
 DType bits(bool grouped) { return grouped ? DType::kBits128 : DType::kBits16; }
@@ -842,13 +889,10 @@ Params blocks_of(Launch& launch, const Product& product) {
 // `grouped`: what a tile loads lies in groups of eight.
 template <class Regions, class Launch, class Params>
 void run_tiles(Launch& launch, Params& p, const ProductDispatch& dispatch, bool grouped) {
-  launch.tall(dispatch.rows == 128).c_along_m(false);
+  launch.tall(dispatch.rows == 128).joined(dispatch.joined).c_along_m(false);
   const bool ragged = grouped && has_ragged_end(dispatch, kStep);
   launch.ragged(ragged).whole(ragged || (grouped && has_whole_steps(dispatch, kStep)));
-  if (is_packed(dispatch)) {
-    launch.own_words_of_c();
-  }
-  const bool in_fours = bits_of_c(dispatch).has_value() || is_packed(dispatch);
+  const bool in_fours = stores_in_fours(launch, dispatch);
   run<Regions>(launch, p, dispatch, {.in_fours = in_fours});
 }
 
@@ -1035,7 +1079,7 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   launch.left_range(left.buffer, left.begin, left.end, DType::kF32);
   launch.right_range(right.buffer, right.begin, right.end, DType::kF32);
   launch.a_along_k(true).b_along_k(true).blocked(false);
-  launch.tall(dispatch.rows == 128).whole(true).ragged(false).c_along_m(false);
+  launch.tall(dispatch.rows == 128).joined(false).whole(true).ragged(false).c_along_m(false);
   kernel::Params p;
   set_matrices(p, dispatch);
   p.k = u32(padded_k(g));
@@ -1110,11 +1154,9 @@ void launch_convolution_matrix_f16(const ProductDispatch& dispatch, const Strate
   launch.phased(g.conv->phases.count > 1);
   // Convolutions with tiles of 64 rows were slower so (H200).
   const bool has_taps = dispatch.rows == 128 && has_whole_taps(g, row.tile.k);
-  launch.whole_taps(has_taps).ragged(false);
+  launch.whole_taps(has_taps).ragged(false).joined(false);
   launch.whole(has_taps || has_whole_steps(dispatch, row.tile.k));
-  if (dispatch.c.tensor->element_size() == 2 && has_groups_of_c(dispatch, 2)) {
-    launch.own_words_of_c();
-  }
+  stores_in_fours(launch, dispatch);
   kernel::Params p;
   set_groups(p, dispatch);
   set_matrices(p, dispatch);
@@ -1136,7 +1178,7 @@ void launch_convolution_registers(const ProductDispatch& dispatch, const Strateg
   const Gemm& g = dispatch.product.gemm;
   kernel::Launch launch(g.op);
   const bool in_fours = registers::bind(launch, dispatch);
-  launch.blocked(false).d_in_c(false).c_along_m(is_along_m(dispatch));
+  launch.blocked(false).joined(false).d_in_c(false).c_along_m(is_along_m(dispatch));
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(g.conv->strided);
   launch.phased(g.conv->phases.count > 1);
   const bool has_taps = has_whole_taps(g, registers::kStep);

@@ -35,6 +35,7 @@ struct ProductDispatch {
   // Of kernels whose workgroups divide their rows as the product asks for: how many invocations
   // share a row, and how many rows an invocation computes, or a workgroup's tile has.
   int64_t lanes = 0, rows = 0;
+  bool joined = false; // tiles run across the batches, whose columns follow each other
 };
 
 /// The most columns that kernels for few columns compute.
@@ -53,6 +54,7 @@ struct Strategy {
     int64_t enough_workgroups = 64; // from so many on, K is not cut
     int64_t pieces = 0;             // into how many K is cut; 0: chosen by `enough_workgroups`
     int64_t lanes = 0, rows = 0;
+    bool joined = false; // tiles run across the batches; `pieces` is 1
   };
 
   std::string_view name;

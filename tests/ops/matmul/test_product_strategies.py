@@ -5,6 +5,7 @@ added matrices, and fused expressions.
 """
 
 import itertools
+import math
 from typing import NamedTuple
 
 import pytest
@@ -48,6 +49,7 @@ class Problem(NamedTuple):
     alpha: float = 1
     beta: float = 1
     out: str = "n"  # of C: n by rows, t by columns, o from an odd offset on, s columns apart
+    shared: bool = False  # all batches have one A
 
 
 def problems():
@@ -129,7 +131,9 @@ def empty_result(shape, problem):
 
 
 def check(problem):
-    a = matrix(problem.batch, problem.m, problem.k, problem.layout[0], problem.dtype)
+    batch_of_a = 0 if problem.shared else problem.batch
+    a = matrix(batch_of_a, problem.m, problem.k, problem.layout[0], problem.dtype)
+    a = a.expand(problem.batch, -1, -1) if problem.shared else a
     b = matrix(problem.batch, problem.k, problem.n, problem.layout[1], problem.dtype)
     x, y = to_device(a), to_device(b)
     shape = (*a.shape[:-1], problem.n)
@@ -236,6 +240,9 @@ GROUPED_CONVOLUTIONS = [
 ]
 
 
+@pytest.mark.sampled(
+    "convolution_registers-dtype0", "convolution_registers-dtype2", "convolution_matrix_f16-dtype3"
+)
 @pytest.mark.parametrize(("row", "dtype"), GROUPS)
 def test_convolutions_of_channel_groups(row, dtype, force):
     force(row)
@@ -267,6 +274,7 @@ FEW_CONVOLUTIONS = [
 ]
 
 
+@pytest.mark.sampled("torch.float32", "torch.float16")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_convolutions_of_few_channels(dtype, force):
     for (options, channels, filters), width in itertools.product(FEW_CONVOLUTIONS, (10, 11)):
@@ -293,6 +301,7 @@ def test_convolutions_of_few_channels(dtype, force):
             assert error < 4 * max(torch.finfo(dtype).eps, 2e-6), (options, width)
 
 
+@pytest.mark.sampled("torch.float16")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 def test_lines_of_depthwise_convolutions(dtype, force):
     """So many channels that an invocation computes up to four lines, as many as there are."""
@@ -380,6 +389,7 @@ def check_weight_gradient(sizes, channels, filters, kernel, options, dtype, last
     assert error < 4 * max(torch.finfo(dtype).eps, 2e-6), (sizes, kernel, options)
 
 
+@pytest.mark.sampled("torch.float32", "torch.float16")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_weight_gradients_of_few_filters(dtype, force):
     force(TAPS)
@@ -405,6 +415,7 @@ LINES_CONVOLUTIONS = [
 ]
 
 
+@pytest.mark.sampled("torch.float32", "torch.float16")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_weight_gradients_of_few_channels(dtype, force):
     force(LINES)
@@ -468,8 +479,8 @@ def test_products_as_on_a_large_gpu(layout, third):
             check(Problem(m, k, n, torch.float32, batch, layout, added, 2 if added else 1))
 
 
-def test_edges_of_large_products():
-    """The last rows or columns are computed alone where they would take a round of tiles."""
+def test_edges_of_large_products_are_products_of_their_own():
+    """The last rows are computed alone where they would take a round of tiles."""
     torch.manual_seed(0)
     a, b, out = (torch.empty(size).to(DEVICE) for size in ((1025, 304), (304, 1920), (1025, 1920)))
     with target(limits=LARGE_GPU):
@@ -479,9 +490,19 @@ def test_edges_of_large_products():
             torch.mm(a[:rows], b, out=out[:rows])
             counts.append(torch.webgpu.profiler.stats()["dispatches"] - before)
         assert counts == [1, 2]
-        for m, n, flipped in ((1025, 1920, True), (1920, 1032, False)):
+
+
+@pytest.mark.sampled("rows-fused", "columns-added")
+@pytest.mark.parametrize("kind", ["added", "fused"])
+@pytest.mark.parametrize("edge", ["rows", "columns"])
+def test_edges_of_large_products(edge, kind):
+    torch.manual_seed(0)
+    m, n = (1025, 1920) if edge == "rows" else (1920, 1032)
+    with target(limits=LARGE_GPU):
+        if kind == "added":
             check(Problem(m, 304, n, torch.float32, added="full", beta=2))
-            check_fused(torch.float32, 0, m, 304, n, flipped)
+        else:
+            check_fused(torch.float32, 0, m, 304, n, flipped=edge == "rows")
 
 
 @pytest.mark.sampled("tn-dtype0")
@@ -547,9 +568,10 @@ def fused_product(expression, second="", strategy=""):
     return torch_webgpu._C.FusedProduct(statements, strategy)
 
 
-def check_fused(dtype, batch, m, k, n, flipped):
+def check_fused(dtype, batch, m, k, n, flipped, shared=False):
     head = [batch] if batch else []
     a, b = values(*head, m, k, dtype=dtype), values(*head, k, n, dtype=dtype)
+    a = a[:1].expand(batch, -1, -1) if shared else a
     e, f = values(*head, m, n, dtype=dtype), values(n, dtype=dtype)
     shape = (*head, m, n)
 
@@ -558,7 +580,7 @@ def check_fused(dtype, batch, m, k, n, flipped):
         return tensor.mT.contiguous().mT if flipped else tensor
 
     out, second, truth = empty(dtype), empty(dtype), empty(torch.bool)
-    operands = [t.to(DEVICE) for t in (a, b, e, f)]
+    operands = to_device([a, b, e, f])
     fused_product(EXPRESSION, "value - f32(row)")(out, *operands, second=second)
     fused_product(EXPRESSION, "f32((row + 3u * column) % 5u < 2u)")(out, *operands, second=truth)
     value = product(wide(a), wide(b))
@@ -593,6 +615,23 @@ SLOW = "registers_128"
 SIZE_OF_SLOW = (132, 40, 136)
 
 
+@pytest.mark.sampled(
+    "direct",
+    "strips",
+    "thin",
+    "vector_32",
+    "vector_16",
+    "vector_8",
+    "vector_4",
+    "vector_2",
+    "vector_1",
+    "matrix_f16",
+    "matrix_bf16",
+    "matrix_bf16_copies",
+    "matrix_f16_copies",
+    "registers_64",
+    "tiles_32",
+)
 @pytest.mark.parametrize("row", PLAIN)
 def test_fused_expressions(row, force):
     force(row)
@@ -628,6 +667,42 @@ def test_ends_of_k_and_odd_rows_on_matrix_units(row, m, force):
     assert sum(taken) > len(taken) / 2
 
 
+JOINING_ROWS = [
+    ("registers_128", torch.float32),
+    ("registers_128", torch.float16),
+    ("matrix_f16", torch.float16),
+]
+
+
+def workgroups(function):
+    """Those of the last kernel that the function launches."""
+    graph = torch.webgpu.Graph()
+    with torch.webgpu.graph(graph):
+        function()
+    return math.prod(torch_webgpu._C.list_graph(graph._graph).commands[-1].grid)
+
+
+@pytest.mark.sampled("registers_128-dtype0", "matrix_f16-dtype2")
+@pytest.mark.parametrize(("row", "dtype"), JOINING_ROWS)
+def test_tiles_across_batches(row, dtype, force):
+    """Batches that share A fill tiles together."""
+    if needs_missing_feature(row):
+        pytest.skip("the device has no subgroup matrices")
+    force(row)
+    a = values(1, 64, 32, dtype=dtype).to(DEVICE)
+    b = values(90, 32, 136, dtype=dtype).to(DEVICE)
+    with target(limits=LARGE_GPU):
+        joined = workgroups(lambda: torch.bmm(a.expand(90, -1, -1), b))
+        assert joined == math.ceil(90 * 136 / 128)
+        assert workgroups(lambda: torch.bmm(a.repeat(90, 1, 1), b)) == 90 * 2
+        for m, k, n, batch in ((64, 32, 136, 90), (132, 72, 64, 40), (72, 40, 200, 50)):
+            for layout, out in (("nn", "n"), ("tt", "n"), ("nn", "o")):
+                check(Problem(m, k, n, dtype, batch, layout, out=out, shared=True))
+            for added in ("row", "self"):
+                check(Problem(m, k, n, dtype, batch, "nn", added, 2, 0.5, shared=True))
+            check_fused(dtype, batch, m, k, n, flipped=False, shared=True)
+
+
 def test_fused_expressions_of_parts():
     """A product whose matrices are larger than a storage binding is cut; rows count on."""
     torch.manual_seed(0)
@@ -656,6 +731,7 @@ def test_few_columns_that_lie_across_k(force):
         check_fused(dtype, batch, 520, 512, n, flipped=False)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_few_columns_that_start_anywhere(dtype, force):
     """Along K, but not in aligned groups: they are copied, too."""
@@ -800,7 +876,7 @@ def test_special_numbers_of_less_precision(k):
     assert torch.equal(actual.isinf() * actual.sign(), expected.isinf() * expected.sign())
 
 
-@pytest.mark.sampled("torch.float16-nt", "torch.bfloat16-tn")
+@pytest.mark.sampled("torch.bfloat16-tn")
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_large_products_of_rows_that_are_no_whole_groups(dtype, layout):
