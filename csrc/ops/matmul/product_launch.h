@@ -136,18 +136,27 @@ inline std::optional<DType> bits_of_c(const ProductDispatch& dispatch) {
              : std::nullopt;
 }
 
-// Whether the kernel stores groups of four in C at once: as raw bits, which C is bound as then, or
-// as whole words of halves, which it owns then.
+// Whether such groups of halves are whole words, or those of float32 aligned to 16 bytes, so that
+// kernels store them at once.
+inline bool has_fours_of_c(const ProductDispatch& dispatch) {
+  switch (dispatch.c.tensor->element_size()) {
+  case 2:
+    return has_groups_of_c(dispatch, 2);
+  case 4:
+    return has_groups_of_c(dispatch, 4);
+  default:
+    return false;
+  }
+}
+
+// The same. The kernel then owns the words of halves; float32 is bound as bits_of_c() says.
 template <class Launch>
 bool stores_in_fours(Launch& launch, const ProductDispatch& dispatch) {
-  if (bits_of_c(dispatch)) {
-    return true;
-  }
-  const bool is_packed = dispatch.c.tensor->element_size() == 2 && has_groups_of_c(dispatch, 2);
-  if (is_packed) {
+  const bool in_fours = has_fours_of_c(dispatch);
+  if (in_fours && dispatch.c.tensor->element_size() == 2) {
     launch.own_words_of_c();
   }
-  return is_packed;
+  return in_fours;
 }
 
 /// Whether subgroup matrices compute the product, in float16 from elements of this dtype.

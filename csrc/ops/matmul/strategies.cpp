@@ -447,7 +447,7 @@ bool can_join(const Product& product, int64_t group) {
   return g.batch > 1 && g.a.batch == 0 && g.conv == nullptr && g.blocks == 1 &&
          g.n >= kFewestColumns && in_units(group, {g.n}) &&
          g.batch * g.n <= std::numeric_limits<int32_t>::max() && a_has_groups(product, group) &&
-         b_has_groups(product, group) && (bits_of_c(whole).has_value() || is_packed(whole));
+         b_has_groups(product, group) && has_fours_of_c(whole);
 }
 
 // Of kernels with large tiles. A long K is cut into more pieces than other products', to fill a
