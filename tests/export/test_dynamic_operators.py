@@ -166,26 +166,29 @@ UNUSUAL = {
 }
 
 
-@pytest.mark.sampled("numbers", "truths")
-@pytest.mark.parametrize("kind", UNUSUAL)
-def test_rows_of_unusual_elements(tmp_path, kind):
+@pytest.mark.sampled("order-truths", "ranks-numbers")
+@pytest.mark.parametrize(
+    ("part", "kind"),
+    [*(("order", kind) for kind in UNUSUAL), ("ranks", "numbers"), ("ranks", "integers")],
+)
+def test_rows_of_unusual_elements(tmp_path, part, kind):
     elements = UNUSUAL[kind]
 
     def function(x):
-        found = {
-            **named("up", pair(x.cummax(0))),
-            **named("down", pair(x.cummin(1))),
-            **named("sorted", pair(x.sort(dim=0, stable=True))),
-        }
-        if kind != "truths":
-            low, rank = x.median(0, keepdim=True), x.kthvalue(5, 1, keepdim=True)
-            found |= {
-                "median": low.values,
-                "at its index": x.gather(0, low.indices),
-                "of all": x.median(),
-                "of a rank": rank.values,
-                "at its rank": x.gather(1, rank.indices),
+        if part == "order":
+            return {
+                **named("up", pair(x.cummax(0))),
+                **named("down", pair(x.cummin(1))),
+                **named("sorted", pair(x.sort(dim=0, stable=True))),
             }
+        low, rank = x.median(0, keepdim=True), x.kthvalue(5, 1, keepdim=True)
+        found = {
+            "median": low.values,
+            "at its index": x.gather(0, low.indices),
+            "of all": x.median(),
+            "of a rank": rank.values,
+            "at its rank": x.gather(1, rank.indices),
+        }
         if kind == "numbers":
             found |= {"without NaN": x.nanmedian(0).values, "of all numbers": x.nanmedian()}
         return found
@@ -215,11 +218,13 @@ PAIRS = {
     },
     "products": lambda x, y: {
         "of rows": torch.tensordot(x, y, ([1], [1])),
+        "kron": torch.kron(x, y[:, :2]),
+    },
+    "more products": lambda x, y: {
         "of columns": torch.tensordot(x, x, ([0], [0])),
         "of none": torch.tensordot(x, y, 0),
         "of several": torch.tensordot(x[:, :, None], y.T[:, None], ([1, 2], [0, 1])),
         "of one": torch.tensordot(x[:, :1], y, ([1], [1])),
-        "kron": torch.kron(x, y[:, :2]),
         "kron with a vector": torch.kron(x, y[:, 0]),
         "kron of a batch": torch.kron(x[None], y[:, :2]),
     },
@@ -254,10 +259,10 @@ IMAGES = {
         F.max_pool2d(x, (3, 2), (2, 3), (1, 0), (1, 2), ceil_mode=True, return_indices=True)
     ),
     "maxima of large windows": lambda x: pair(F.max_pool2d(x, 13, 1, 6, return_indices=True)),
-    "maxima of rows": lambda x: {
-        "plain": F.max_pool1d(x[:, :, 0], 3, 2, 1),
-        **named("up", pair(F.max_pool1d(x[:, 0], 3, 2, 1, ceil_mode=True, return_indices=True))),
-    },
+    "maxima of rows": lambda x: {"plain": F.max_pool1d(x[:, :, 0], 3, 2, 1)},
+    "maxima of rows with rounding up": lambda x: pair(
+        F.max_pool1d(x[:, 0], 3, 2, 1, ceil_mode=True, return_indices=True)
+    ),
     "maxima of volumes": lambda x: pair(
         F.max_pool3d(x[:, None], 2, 2, 1, ceil_mode=True, return_indices=True)
     ),
@@ -278,9 +283,9 @@ IMAGES = {
         "rows": F.adaptive_max_pool1d(x[:, 0], 4),
         "volumes": F.adaptive_max_pool3d(x[:, None], (2, 4, 3)),
     },
-    "adaptive averages": lambda x: {
-        "planes": F.adaptive_avg_pool2d(x, (None, 3)),
-        "volumes": F.adaptive_avg_pool3d(x[:, None], (2, None, 3)),
+    "adaptive averages": lambda x: {"planes": F.adaptive_avg_pool2d(x, (None, 3))},
+    "adaptive averages of volumes": lambda x: {
+        "volumes": F.adaptive_avg_pool3d(x[:, None], (2, None, 3))
     },
     "nearest": lambda x: {
         "twice": F.interpolate(x, scale_factor=2),
@@ -302,9 +307,9 @@ IMAGES = {
         ),
         "module": nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True)(x),
     },
-    "linear rows and volumes": lambda x: {
-        "rows": F.interpolate(x[:, :, 0], scale_factor=2.1, mode="linear"),
-        "volumes": F.interpolate(x[:, None], scale_factor=(1, 2, 0.7), mode="trilinear"),
+    "linear rows": lambda x: {"rows": F.interpolate(x[:, :, 0], scale_factor=2.1, mode="linear")},
+    "linear volumes": lambda x: {
+        "volumes": F.interpolate(x[:, None], scale_factor=(1, 2, 0.7), mode="trilinear")
     },
     "areas": lambda x: {"half": F.interpolate(x, scale_factor=0.5, mode="area")},
     "cubic": lambda x: {"twice": F.interpolate(x, scale_factor=2, mode="bicubic")},
@@ -329,10 +334,10 @@ IMAGES = {
             torch.linspace(-1, 1, 108, device=x.device).view(4, 3, 3, 3),
         ),
     },
-    "reflections": lambda x: {
+    "reflections": lambda x: {"rows": F.pad(x[:, :, 0], (1, 2), mode="reflect")},
+    "reflections of planes": lambda x: {
         "planes": F.pad(x, (1, 2, 2, 1), mode="reflect"),
         "cropped": F.pad(x, (-1, 2, 1, -1), mode="reflect"),
-        "rows": F.pad(x[:, :, 0], (1, 2), mode="reflect"),
     },
     "edges": lambda x: {
         "planes": F.pad(x, (1, 2, 3, 1), mode="replicate"),
@@ -362,7 +367,7 @@ IMAGES = {
 @pytest.mark.sampled(
     "maxima of rows",
     "adaptive averages",
-    "linear rows and volumes",
+    "linear rows",
     "columns back",
     "reflections",
 )
@@ -458,6 +463,7 @@ def test_attention_of_any_batch_length_and_width(tmp_path, name):
     compare(tmp_path / "m", function, make, shapes, sizes)
 
 
+@pytest.mark.long
 def test_attention_of_halves(tmp_path):
     def make(b, heads, length, width):
         return {name: torch.randn(b, heads, length, width).half() for name in "qkv"}

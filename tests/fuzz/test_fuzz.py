@@ -76,6 +76,7 @@ def test_a_wrong_kernel_is_found_and_shrunk(wrong_kernel):
     assert done.stdout.startswith("cpu\n") and "webgpu\n" in done.stdout
 
 
+@pytest.mark.sampled("0")
 @pytest.mark.parametrize("episode", range(2))
 def test_compiled_programs(episode):
     place = f"0:0:{episode}"

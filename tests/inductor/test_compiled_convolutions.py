@@ -109,11 +109,12 @@ ONE_DISPATCH = {
 
 
 def programs():
-    """All in float32, every third in either half."""
+    """All in float32, every third in either half. Every other one of the halves is long."""
     for number, name in enumerate(ONE_DISPATCH):
         for place, dtype in enumerate(TOLERANCES):
             if place in (0, 1 + number % 3):
-                yield pytest.param(name, dtype, id=f"{name}-{dtype}")
+                marks = pytest.mark.long if place and number % 2 else ()
+                yield pytest.param(name, dtype, id=f"{name}-{dtype}", marks=marks)
 
 
 @pytest.mark.parametrize(("name", "dtype"), programs())
@@ -394,6 +395,7 @@ def test_block_of_a_resnet(inputs, stride, count):
         assert_equal(compiled(x.to(DEVICE)).cpu(), wide, **WIDE)
 
 
+@pytest.mark.sampled("True")
 @pytest.mark.parametrize("training", [False, True])
 def test_gradients(training):
     torch.manual_seed(0)

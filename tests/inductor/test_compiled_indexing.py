@@ -50,6 +50,7 @@ CONCATENATED = {
 }
 
 
+@pytest.mark.sampled("cat-True", "twice-False", "pad-True", "pad rows-False")
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", CONCATENATED)
 def test_stores_beside_concatenations(name, dynamic):
@@ -230,7 +231,7 @@ def test_fake_results_lie_as_real_ones():
         assert strides(fake) == strides(real)
 
 
-@pytest.mark.sampled("torch.int64", "torch.bool", "torch.float16")
+@pytest.mark.sampled("torch.int64", "torch.bool")
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bool, torch.float16], ids=str)
 def test_numbers_of_other_types_where_a_mask_is_set(dtype):
     """The result has the tensor's type. Inductor's has the type that both have in common."""
@@ -273,6 +274,7 @@ OF_THEMSELVES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64, torch.float32], ids=str)
 @pytest.mark.parametrize("name", OF_THEMSELVES)
 def test_puts_what_is_read_of_the_tensor_itself(name, dtype):
@@ -286,6 +288,7 @@ def test_puts_what_is_read_of_the_tensor_itself(name, dtype):
     assert torch.equal(compiled.cpu(), put(x, rows))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("is_last", [False, True], ids=["starts", "starts and end"])
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])

@@ -67,6 +67,7 @@ ONE_DISPATCH = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 @pytest.mark.parametrize("name", ONE_DISPATCH)
 def test_one_dispatch(name, dtype):
@@ -200,6 +201,7 @@ def test_operands_that_change_between(is_read):
     assert_equal([actual, *args], [expected, *expected_args], **TOLERANCES[torch.float32])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 @pytest.mark.parametrize("shape", [(M, N), (7, 9), (3, M, N)])
 def test_dropout(shape, dtype):
@@ -273,7 +275,7 @@ OF_PLACES = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OF_PLACES)
 @pytest.mark.parametrize("dynamic", [False, None, True])
 def test_places_of_elements(name, dynamic):

@@ -33,6 +33,7 @@ def test_integer_reductions(dtype):
     check(lambda x: ((x != 0).any(1), (x != 0).all(0)), x, exact=True)
 
 
+@pytest.mark.sampled(5, 1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8, torch.bool], ids=str)
 @pytest.mark.parametrize("shape", [(5, 7), (3, 2000), (2000, 3)], ids=str)
 def test_sums_and_products_that_are_truth_values(dtype, shape):
@@ -102,6 +103,7 @@ def test_softmax_of_infinities():
     check(lambda x: (torch.softmax(x, -1), torch.log_softmax(x, -1), x.logsumexp(-1)), x)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("shape", "dim"), [((1025, 7), 0), ((4099, 3), 0), ((2, 1025, 8), 1), ((1025, 33), 0)]
 )
@@ -163,6 +165,7 @@ def test_columns(shape, dtype):
     assert dispatches(compiled, x) <= 2
 
 
+@pytest.mark.sampled("shape0-dtype0", "shape2-dtype2")
 @pytest.mark.parametrize(
     ("shape", "dtype"),
     [
@@ -239,7 +242,7 @@ def _running_mean(row, x, dim):
     return difference.square().sum(dim), difference - row.unsqueeze(dim)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("shape", [(64, 512), (5, 48), (3, 3000), (1, 100), (1, 5000), (200, 64)])
 @pytest.mark.parametrize("dim", [0, 1])
@@ -260,6 +263,7 @@ def test_all_lanes_of_a_row_read_what_one_of_them_updates(function, dim, shape, 
         torch.testing.assert_close(one.cpu().float(), other, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("length", [5000, 20011, 32768])
 @pytest.mark.parametrize("at", [0, 1, 4999])
 def test_extremes_of_long_rows_keep_nan(length, at):

@@ -105,6 +105,15 @@ def shaders_of(function, *args):
     return [shader.source for shader in torch_webgpu._C.list_graph(graph._graph).shaders]
 
 
+@pytest.mark.sampled(
+    "device-torch.float32",
+    "device-torch.int64",
+    "device-torch.uint8",
+    "device-torch.bool",
+    "varying-torch.float32",
+    "varying-torch.bool",
+    "without-torch.int32",
+)
 @needs_subgroups
 @pytest.mark.parametrize(("target", "dtype"), ROWS, ids=str)
 def test_rows(dtype, target):
@@ -303,6 +312,7 @@ def width(request, monkeypatch):
     assert any("emulatedShuffleXor" in text for text in texts)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("shape", "dim"), [((37, 64), 1), ((9, 5000), 1), ((300, 12), 0)])
 def test_wider_subgroups(width, shape, dim):
     x, n, t = (operand(*shape, dtype) for dtype in (torch.float32, torch.int64, torch.bool))

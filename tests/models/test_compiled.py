@@ -13,7 +13,7 @@ MODELS = (
 )
 
 
-@pytest.mark.sampled("mixtral", "resnet", "whisper")
+@pytest.mark.sampled("mixtral", "resnet")
 @pytest.mark.parametrize("name", MODELS)
 def test_compiled_model(name):
     torch.manual_seed(0)

@@ -111,7 +111,6 @@ WAYS = [eager, compiled, graphed, from_a_file]
     "one-eager",
     "one-graphed",
     "batch-eager",
-    "batch-compiled",
     "batch-graphed",
     "batch-from_a_file",
 )

@@ -37,7 +37,7 @@ BACKWARD = {
 }
 
 
-@pytest.mark.parametrize("rounds", [8, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [4, pytest.param(28, marks=pytest.mark.long)])
 @pytest.mark.parametrize("device", ["webgpu", "cpu"])
 def test_exit_right_after_backward(check_python, device, rounds):
     # CPU too: autograd starts the webgpu device's thread with the first backward of any device.

@@ -451,6 +451,12 @@ def test_stored_scores(row, dtype, dims, value_dims, causal, force):
             compare(tensors, mask, enable_gqa=True, near=near)
 
 
+@pytest.mark.sampled(
+    "backward_matrix_stored-dtype0-False",
+    "backward_matrix_stored-dtype0-True",
+    "backward_blocks_64_stored-dtype1-False",
+    "backward_blocks_128_stored-dtype2-True",
+)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("row", "dtype"), STORED)
 def test_stored_scores_of_some_heads_after_the_others(row, dtype, causal, force):
@@ -621,6 +627,13 @@ def test_gradients_of_blocks(force):
             compare(inputs(1, 2, queries, keys, 60))
 
 
+@pytest.mark.sampled(
+    "backward_blocks_64_stored-32",
+    "backward_blocks_64-32",
+    "backward_blocks_128_stored-32",
+    "backward_blocks_128-32",
+    "backward_blocks_32-128",
+)
 @pytest.mark.parametrize(
     ("row", "dims"), [(row, n) for row in BLOCKS[1] for n in (32, 128) if takes(row, n)]
 )
@@ -638,6 +651,7 @@ def test_gradients_of_layouts_of_blocks(row, force):
         compare([layout(n) for n in (21, 33, 33)])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("row", BLOCKS[1])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_gradients_of_masked_blocks(dtype, row, force):

@@ -102,6 +102,7 @@ POINTWISE = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("size", "channels"), POINTWISE)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_one_tap(size, channels, dtype):
@@ -358,6 +359,7 @@ NOT_FINITE = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("case", range(len(NOT_FINITE)))
 def test_what_is_not_finite_reaches_what_it_is_a_part_of(case, dtype):
@@ -545,6 +547,7 @@ def test_lines_of_halves_that_start_inside_words(width, dtype):
     assert (room[[0, -2, -1]].cpu() == 7).all()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("to_fill", [1, 100_000])
 @pytest.mark.parametrize("channels", [1, 3, 4, 9])
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def check_against_float64(images, channels, sides, taps, stride, padding, dtype,
 
 
 # Each example compiles three kernels.
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(**CONVOLUTIONS)
 def test_against_float64(**convolution):
     check_against_float64(**convolution)

@@ -18,9 +18,11 @@ const path = findChromium();
 // Chromium's software adapter takes long to compile these. In Node they always run.
 const LONG = [
   "equals PyTorch at sizes of a call: sized_attention",
+  "equals PyTorch at sizes of a call: sized_images",
   "equals PyTorch at sizes of a call: sized_training",
   "equals PyTorch: training, on a software adapter as on any other",
   "sizes out of their range",
+  "a device that is lost in the middle of training",
   "1,000 steps without growth",
 ];
 

@@ -1,5 +1,5 @@
 // Makes what the tests read: the tables of the build, and the records of PyTorch.
-import { execFileSync } from "node:child_process";
+import { spawn } from "node:child_process";
 import { copyFileSync, existsSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -43,23 +43,40 @@ const MODULES: Record<string, string[]> = {
   "torch/record_programs.py": ["torch/programs/model.py", "torch/programs/steps.py"],
 };
 
-/** Runs each script whose record is missing or older than it. */
-export function record(): void {
-  for (const [script, made] of Object.entries(RECORDS)) {
-    const source = join(tests, script);
+function run(script: string): Promise<void> {
+  const child = spawn(join(root, ".venv", "bin", "python"), [join(tests, script)], {
+    stdio: ["ignore", "inherit", "inherit"],
+    env: { ...process.env, TORCH_DEVICE_BACKEND_AUTOLOAD: "0" },
+  });
+  return new Promise((resolve, reject) => {
+    child.on("error", reject);
+    child.on("close", (status) => {
+      if (status === 0) {
+        resolve();
+      } else {
+        reject(new Error(`${script} ended with ${status}`));
+      }
+    });
+  });
+}
+
+/** Runs each script whose record is missing or older than it, two at a time: one takes half of the time of all. */
+export async function record(): Promise<void> {
+  const wanted = Object.entries(RECORDS).filter(([script, made]) => {
     const sources = [script, ...(MODULES[script] ?? [])].map((name) => changed(join(tests, name)));
-    if (changed(join(files, made)) < Math.max(...sources)) {
-      execFileSync(join(root, ".venv", "bin", "python"), [source], {
-        stdio: ["ignore", "inherit", "inherit"],
-        env: { ...process.env, TORCH_DEVICE_BACKEND_AUTOLOAD: "0" },
-      });
+    return changed(join(files, made)) < Math.max(...sources);
+  });
+  const work = async (): Promise<void> => {
+    for (let next = wanted.shift(); next !== undefined; next = wanted.shift()) {
+      await run(next[0]);
     }
-  }
+  };
+  await Promise.all([work(), work()]);
 }
 
 export default async function setup(): Promise<void> {
   await writeTables();
-  record();
+  await record();
   const page = join(site, "operators");
   if (existsSync(page)) {
     copyFileSync(join(files, "torch", "ops.json"), join(page, "ops.json"));
