@@ -284,7 +284,7 @@ void launch(const ProductDispatch& dispatch, const Strategy&) {
   launch.b_range(range.buffer, range.begin, range.end, DType::kBits128);
   launch.invocations(u32(plan.invocations)).c_along_m(is_along_m(dispatch));
   launch.form(static_cast<kernel::Form>(g.conv->form)).strided(false).joined(false);
-  stores_in_fours(launch, dispatch);
+  own_fours_of_c(launch, dispatch);
   kernel::Params p;
   set_places(p, g.conv->params);
   set_matrices(p, dispatch);

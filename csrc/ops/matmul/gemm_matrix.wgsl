@@ -25,7 +25,7 @@ import package::matmul::product::{Params, acc_t, epilogue, epilogue4, BandedTile
 import package::matmul::gemm_groups::{step_k, place_in_tile, line_of_group, load_group_a, load_group_b, base_of_a, base_of_b};
 import package::matmul::gemm_groups::{place_of_group_a, place_of_group_b};
 // @require !ragged || (whole && !blocked)
-// @require !joined || (whole && !blocked && !c_along_m) // of other steps, each load would need a column's batch
+// @require !joined || (whole && !blocked && !c_along_m) // a step with tests finds a column's place, and so its batch, for each load
 
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 

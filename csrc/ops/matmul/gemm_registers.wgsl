@@ -37,8 +37,8 @@ fn row_of_group(first: u32, count: u32, along_k: bool, t: u32, side: u32) -> u32
   return select(min(first + t % (side / 4u) * 4u, last_group(count)), min(first + (t >> 1u), count - 1u), along_k);
 }
 
-// Where its group lies in the step at k = 0, in groups, if its row starts at `start`, and the stride along K. What does not depend
-// on the step is computed before the loop.
+// Where an invocation's group lies in the step at k = 0, in groups. `start` is the element of its row, or of its first row, at k = 0,
+// and `along` the stride along K. What does not depend on the step is computed before the loop.
 fn place_of_group(start: u32, along: u32, along_k: bool, t: u32, side: u32) -> u32 {
   let k = k_of_group(t, along_k, side);
   return (start + select(k * along, k, along_k)) >> 2u;

@@ -1,4 +1,5 @@
-// How kernels on subgroup matrices store their sums, four at a time.
+// How kernels on subgroup matrices store their sums, four at a time. A kernel that imports this imports in_batch and
+// column_in_batch of joined.wgsl, too.
 //
 // @operand c: words {f16, bf16, f32, bits128} // bits128: of float32, where groups of four are aligned and end at the edge
 // @const   c_along_m: bool // groups of four neighbours in C are one column's, else one row's

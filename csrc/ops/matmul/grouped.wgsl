@@ -1,5 +1,6 @@
 // What the kernels for floating point matrices whose elements lie in groups of four share. A kernel imports this before
-// Params, acc_t, acc_scalar, fuse, BandedTile and column_of_c of product.wgsl: then these declarations of e to i hold.
+// Params, acc_t, acc_scalar, fuse, BandedTile and column_of_c of product.wgsl: then these declarations of e to i hold. It imports
+// in_batch and column_in_batch of joined.wgsl, too.
 //
 // @operand c: words {f32, f16, bf16, bits128} // bits128: of float32, where groups of four are aligned and end at the edge
 // @operand a: in {bits128, bits64} // four float32, or four halves; groups are aligned, and behind the edges they are zero

@@ -134,8 +134,12 @@ GemmCut edge_cut(const Product& product, const Strategy& row, const ShaderTarget
     return {};
   }
   const int64_t at_once = product_launch::processors(target);
+  // Tiles across batches have one edge for all of their columns.
+  const bool joined = row.divide != nullptr && row.divide(product, row, target).joined;
   const auto rounds = [&](int64_t m, int64_t n) {
-    return at::ceil_div(g.batch * at::ceil_div(m, kTile) * at::ceil_div(n, kTile), at_once);
+    const int64_t columns =
+        joined ? at::ceil_div(g.batch * n, kTile) : g.batch * at::ceil_div(n, kTile);
+    return at::ceil_div(at::ceil_div(m, kTile) * columns, at_once);
   };
   const int64_t of_round = at_once * kTile * kTile * g.k;
   const auto pays = [&](int64_t m, int64_t n, int64_t other) {
@@ -144,7 +148,7 @@ GemmCut edge_cut(const Product& product, const Strategy& row, const ShaderTarget
   };
   const GemmCut columns{Dim::kN, g.n - edge(g.n)};
   const GemmCut rows_cut{Dim::kM, g.m - edge(g.m)};
-  const bool by_columns = may_cut(g.n) && pays(g.m, columns.at, g.m);
+  const bool by_columns = !joined && may_cut(g.n) && pays(g.m, columns.at, g.m);
   const bool by_rows = may_cut(g.m) && pays(rows_cut.at, g.n, g.n);
   // The product of the edge reads A for columns and B for rows, faster where it lies along K.
   if (by_columns && (product.a_along_k || !product.b_along_k || !by_rows)) {

@@ -149,9 +149,10 @@ inline bool has_fours_of_c(const ProductDispatch& dispatch) {
   }
 }
 
-// The same. The kernel then owns the words of halves; float32 is bound as bits_of_c() says.
+// The same. Of halves, the kernel gets C's words as its own. (float32 is bound as bits_of_c()
+// says.)
 template <class Launch>
-bool stores_in_fours(Launch& launch, const ProductDispatch& dispatch) {
+bool own_fours_of_c(Launch& launch, const ProductDispatch& dispatch) {
   const bool in_fours = has_fours_of_c(dispatch);
   if (in_fours && dispatch.c.tensor->element_size() == 2) {
     launch.own_words_of_c();

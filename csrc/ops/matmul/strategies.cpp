@@ -441,13 +441,16 @@ bool has_ragged_end(const ProductDispatch& dispatch, int64_t step) {
 // Whether tiles may run across batches (joined.wgsl) in kernels that load groups of so many
 // elements.
 bool can_join(const Product& product, int64_t group) {
-  constexpr int64_t kFewestColumns = 64; // of a batch: half a tile
+  // Of a batch. A tile of 128 columns meets at most three batches then: joined.wgsl looks for no
+  // more.
+  constexpr int64_t kFewestColumns = 64;
   const Gemm& g = product.gemm;
-  const ProductDispatch whole{.product = product, .c = g.c};
-  return g.batch > 1 && g.a.batch == 0 && g.conv == nullptr && g.blocks == 1 &&
-         g.n >= kFewestColumns && in_units(group, {g.n}) &&
+  if (g.batch == 1 || g.a.batch != 0 || g.conv != nullptr || g.blocks > 1) {
+    return false;
+  }
+  return g.n >= kFewestColumns && in_units(group, {g.n}) &&
          g.batch * g.n <= std::numeric_limits<int32_t>::max() && a_has_groups(product, group) &&
-         b_has_groups(product, group) && has_fours_of_c(whole);
+         b_has_groups(product, group) && has_fours_of_c({.product = product, .c = g.c});
 }
 
 // Of kernels with large tiles. A long K is cut into more pieces than other products', to fill a
@@ -697,7 +700,7 @@ bool bind(Launch& launch, const ProductDispatch& dispatch) {
   launch.bfloat(product.dtype == DType::kBF16);
   launch.a_along_k(product.a_along_k).b_along_k(product.b_along_k);
   launch.rolled(is_software(plan_target(*product.gemm.a.tensor)));
-  return stores_in_fours(launch, dispatch);
+  return own_fours_of_c(launch, dispatch);
 }
 
 template <class Params, class Regions, class Launch>
@@ -800,12 +803,13 @@ int cost_bf16(const Product& product, const Strategy&, const ShaderTarget&) {
   return pays ? 20 : 55;
 }
 
-// Tiles of so many rows, which run across batches where K is not cut.
+// Such tiles. They run across batches if the product may, if that saves tiles, and if there are
+// enough of them without cutting K.
 Strategy::Division joined_in(const Strategy::Tile& tile, const Product& product,
                              const ShaderTarget& target, bool joins) {
   Strategy::Division division = divide_in(tile, product, target);
   const Gemm& g = product.gemm;
-  if (joins &&
+  if (joins && g.n % tile.n != 0 &&
       ceil_div(g.m, tile.m) * ceil_div(g.batch * g.n, tile.n) >= division.enough_workgroups) {
     division.joined = true;
     division.pieces = 1;
@@ -819,7 +823,7 @@ Strategy::Division divide_f16(const Product& product, const Strategy& row,
   const Gemm& g = product.gemm;
   Strategy::Tile half = row.tile;
   half.m = 64;
-  // gemm_matrix.wgsl takes steps of K without tests only, of float16.
+  // Joined tiles are of float16, and K has at least one step (`whole` in gemm_matrix.wgsl).
   const bool joins = product.dtype == DType::kF16 && g.k >= kStep && can_join(product, kGroup);
   const auto tiles = [&](const Strategy::Tile& tile) {
     const int64_t columns =
@@ -892,7 +896,7 @@ void run_tiles(Launch& launch, Params& p, const ProductDispatch& dispatch, bool 
   launch.tall(dispatch.rows == 128).joined(dispatch.joined).c_along_m(false);
   const bool ragged = grouped && has_ragged_end(dispatch, kStep);
   launch.ragged(ragged).whole(ragged || (grouped && has_whole_steps(dispatch, kStep)));
-  const bool in_fours = stores_in_fours(launch, dispatch);
+  const bool in_fours = own_fours_of_c(launch, dispatch);
   run<Regions>(launch, p, dispatch, {.in_fours = in_fours});
 }
 
@@ -1156,7 +1160,7 @@ void launch_convolution_matrix_f16(const ProductDispatch& dispatch, const Strate
   const bool has_taps = dispatch.rows == 128 && has_whole_taps(g, row.tile.k);
   launch.whole_taps(has_taps).ragged(false).joined(false);
   launch.whole(has_taps || has_whole_steps(dispatch, row.tile.k));
-  stores_in_fours(launch, dispatch);
+  own_fours_of_c(launch, dispatch);
   kernel::Params p;
   set_groups(p, dispatch);
   set_matrices(p, dispatch);

@@ -48,7 +48,8 @@ class Problem(NamedTuple):
     added: str = ""  # D: full, row, column, self
     alpha: float = 1
     beta: float = 1
-    out: str = "n"  # of C: n by rows, t by columns, o from an odd offset on, s columns apart
+    # Of C: n by rows, t by columns, o from an odd offset on, s columns apart, g with gaps.
+    out: str = "n"
     shared: bool = False  # all batches have one A
 
 
@@ -126,6 +127,9 @@ def empty_result(shape, problem):
     if problem.out == "s":
         around = torch.zeros(*head, rows, 2 * columns, **options)
         return around[..., ::2], around
+    if problem.out == "g":
+        around = torch.zeros(*head, rows, columns + 8, **options)
+        return around[..., 8:], around
     around = torch.empty(shape, **options)
     return around, around
 
@@ -670,6 +674,7 @@ def test_ends_of_k_and_odd_rows_on_matrix_units(row, m, force):
 JOINING_ROWS = [
     ("registers_128", torch.float32),
     ("registers_128", torch.float16),
+    ("registers_128", torch.bfloat16),
     ("matrix_f16", torch.float16),
 ]
 
@@ -682,7 +687,7 @@ def workgroups(function):
     return math.prod(torch_webgpu._C.list_graph(graph._graph).commands[-1].grid)
 
 
-@pytest.mark.sampled("registers_128-dtype0", "matrix_f16-dtype2")
+@pytest.mark.sampled("registers_128-dtype0", "matrix_f16-dtype3")
 @pytest.mark.parametrize(("row", "dtype"), JOINING_ROWS)
 def test_tiles_across_batches(row, dtype, force):
     """Batches that share A fill tiles together."""
@@ -695,8 +700,16 @@ def test_tiles_across_batches(row, dtype, force):
         joined = workgroups(lambda: torch.bmm(a.expand(90, -1, -1), b))
         assert joined == math.ceil(90 * 136 / 128)
         assert workgroups(lambda: torch.bmm(a.repeat(90, 1, 1), b)) == 90 * 2
-        for m, k, n, batch in ((64, 32, 136, 90), (132, 72, 64, 40), (72, 40, 200, 50)):
-            for layout, out in (("nn", "n"), ("tt", "n"), ("nn", "o")):
+        images, weight = b.view(90, 32, 17, 8), a.view(64, 32, 1, 1)
+        assert workgroups(lambda: F.conv2d(images, weight)) == joined
+        # The eight columns beyond whole tiles are no product of their own.
+        large = [
+            torch.empty(size, dtype=dtype).to(DEVICE) for size in ((1024, 512), (4, 512, 1032))
+        ]
+        tiles = 8 * math.ceil(4 * 1032 / 128)
+        assert workgroups(lambda: torch.bmm(large[0].expand(4, -1, -1), large[1])) == tiles
+        for m, k, n, batch in ((64, 32, 136, 90), (136, 72, 64, 40), (72, 40, 200, 50)):
+            for layout, out in (("nn", "n"), ("tt", "n"), ("nn", "g"), ("nn", "o")):
                 check(Problem(m, k, n, dtype, batch, layout, out=out, shared=True))
             for added in ("row", "self"):
                 check(Problem(m, k, n, dtype, batch, "nn", added, 2, 0.5, shared=True))
