@@ -134,6 +134,8 @@ GROUPED_CASES = {
 }
 
 
+# Cores of a CPU compile each of these kernels for seconds.
+@pytest.mark.sampled("groups", "cut")
 @pytest.mark.parametrize("name", GROUPED_CASES)
 def test_expressions_in_groups_of_channels(name):
     torch.manual_seed(0)

@@ -699,15 +699,25 @@ def test_tiles_across_batches(row, dtype, force):
     with target(limits=LARGE_GPU):
         joined = workgroups(lambda: torch.bmm(a.expand(90, -1, -1), b))
         assert joined == math.ceil(90 * 136 / 128)
-        assert workgroups(lambda: torch.bmm(a.repeat(90, 1, 1), b)) == 90 * 2
         images, weight = b.view(90, 32, 17, 8), a.view(64, 32, 1, 1)
         assert workgroups(lambda: F.conv2d(images, weight)) == joined
+        check_fused(dtype, 90, 64, 32, 136, flipped=False, shared=True)
+
+
+# Cores of a CPU compile each form of these kernels for seconds.
+@pytest.mark.long
+@pytest.mark.parametrize(("row", "dtype"), JOINING_ROWS)
+def test_sizes_and_layouts_of_tiles_across_batches(row, dtype, force):
+    if needs_missing_feature(row):
+        pytest.skip("the device has no subgroup matrices")
+    force(row)
+    with target(limits=LARGE_GPU):
+        a, b = values(90, 64, 32, dtype=dtype), values(90, 32, 136, dtype=dtype)
+        assert workgroups(lambda: torch.bmm(a.to(DEVICE), b.to(DEVICE))) == 90 * 2
         # The eight columns beyond whole tiles are no product of their own.
-        large = [
-            torch.empty(size, dtype=dtype).to(DEVICE) for size in ((1024, 512), (4, 512, 1032))
-        ]
+        a, b = (torch.empty(size, dtype=dtype).to(DEVICE) for size in ((1024, 512), (4, 512, 1032)))
         tiles = 8 * math.ceil(4 * 1032 / 128)
-        assert workgroups(lambda: torch.bmm(large[0].expand(4, -1, -1), large[1])) == tiles
+        assert workgroups(lambda: torch.bmm(a.expand(4, -1, -1), b)) == tiles
         for m, k, n, batch in ((64, 32, 136, 90), (136, 72, 64, 40), (72, 40, 200, 50)):
             for layout, out in (("nn", "n"), ("tt", "n"), ("nn", "g"), ("nn", "o")):
                 check(Problem(m, k, n, dtype, batch, layout, out=out, shared=True))
