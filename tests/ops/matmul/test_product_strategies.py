@@ -712,12 +712,12 @@ def test_sizes_and_layouts_of_tiles_across_batches(row, dtype, force):
         pytest.skip("the device has no subgroup matrices")
     force(row)
     with target(limits=LARGE_GPU):
-        a, b = values(90, 64, 32, dtype=dtype), values(90, 32, 136, dtype=dtype)
-        assert workgroups(lambda: torch.bmm(a.to(DEVICE), b.to(DEVICE))) == 90 * 2
+        sizes = (90, 64, 32), (90, 32, 136), (1024, 512), (4, 512, 1032)
+        a, b, c, d = (torch.empty(size, dtype=dtype).to(DEVICE) for size in sizes)
+        assert workgroups(lambda: torch.bmm(a, b)) == 90 * 2
         # The eight columns beyond whole tiles are no product of their own.
-        a, b = (torch.empty(size, dtype=dtype).to(DEVICE) for size in ((1024, 512), (4, 512, 1032)))
         tiles = 8 * math.ceil(4 * 1032 / 128)
-        assert workgroups(lambda: torch.bmm(a.expand(4, -1, -1), b)) == tiles
+        assert workgroups(lambda: torch.bmm(c.expand(4, -1, -1), d)) == tiles
         for m, k, n, batch in ((64, 32, 136, 90), (136, 72, 64, 40), (72, 40, 200, 50)):
             for layout, out in (("nn", "n"), ("tt", "n"), ("nn", "g"), ("nn", "o")):
                 check(Problem(m, k, n, dtype, batch, layout, out=out, shared=True))
