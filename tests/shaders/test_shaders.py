@@ -8,12 +8,7 @@ import pytest
 import torch_webgpu
 
 from .programs import assert_valid, complaints
-
-
-def row_of(label: str) -> str:
-    """What the label of a shader starts with: the table row."""
-    return label.split()[0]
-
+from .validate import row_of
 
 ROWS = sorted({row_of(label) for label, _ in torch_webgpu._C._shader_sources("browser", {})})
 

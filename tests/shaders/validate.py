@@ -19,6 +19,11 @@ TARGETS = {
 }
 
 
+def row_of(label: str) -> str:
+    """What the label of a shader starts with: the table row."""
+    return label.split()[0]
+
+
 def shaders(targets: list[dict[str, int]]) -> dict[str, str]:
     found = dict(torch_webgpu._C._shader_sources("browser", {}))
     plain = dict(found)
@@ -38,7 +43,7 @@ def main() -> None:
     checked = {}  # texts recur: many rows do not depend on the dtype
     seen = collections.Counter()
     for label, source in shaders(TARGETS[compiler] if has_halves else []).items():
-        row = label.split()[0]
+        row = row_of(label)
         seen[row] += 1
         if seen[row] % step != 1 % step:
             continue

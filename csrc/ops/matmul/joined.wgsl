@@ -13,8 +13,8 @@ fn find_batches(n0: u32) {
   @if(joined) first_batch = n0 / p.n_of_batch;
 }
 
-// The batch of column n. A tile of 128 columns meets at most three batches, of at least 64 columns each. (A division for each group that is stored would make
-// some convolutions 5 to 10 % slower.)
+// The batch of column n. A tile of 128 columns meets at most three batches, of at least 64 columns each. (A division for each
+// group that is stored would make some convolutions 5 to 10 % slower.)
 fn batch_of_column(n: u32) -> u32 {
   @if(joined) {
     let second = (first_batch + 1u) * p.n_of_batch;

@@ -137,9 +137,7 @@ GemmCut edge_cut(const Product& product, const Strategy& row, const ShaderTarget
   // Tiles across batches have one edge for all of their columns.
   const bool joined = row.divide != nullptr && row.divide(product, row, target).joined;
   const auto rounds = [&](int64_t m, int64_t n) {
-    const int64_t columns =
-        joined ? at::ceil_div(g.batch * n, kTile) : g.batch * at::ceil_div(n, kTile);
-    return at::ceil_div(at::ceil_div(m, kTile) * columns, at_once);
+    return at::ceil_div(product_launch::count_tiles(row.tile, m, n, g.batch, joined), at_once);
   };
   const int64_t of_round = at_once * kTile * kTile * g.k;
   const auto pays = [&](int64_t m, int64_t n, int64_t other) {

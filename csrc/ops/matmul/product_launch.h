@@ -2,6 +2,7 @@
 // alike.
 #pragma once
 
+#include <ATen/ceil_div.h>
 #include <c10/core/Scalar.h>
 
 #include <algorithm>
@@ -22,6 +23,15 @@ inline uint32_t u32(int64_t value) { return static_cast<uint32_t>(value); }
 /// Each discrete GPU is taken to have as many processors as an H200.
 inline int64_t processors(const ShaderTarget& target) {
   return std::max<int64_t>(target.workgroups_to_fill * 33 / 512, 1);
+}
+
+/// The tiles of a product with m rows and n columns in each batch. `joined`: they run across the
+/// batches.
+inline int64_t count_tiles(const Strategy::Tile& tile, int64_t m, int64_t n, int64_t batch,
+                           bool joined) {
+  const int64_t along_n =
+      joined ? at::ceil_div(batch * n, tile.n) : batch * at::ceil_div(n, tile.n);
+  return at::ceil_div(m, tile.m) * along_n;
 }
 
 inline bool is_one(const c10::Scalar& value) { return value.equal(1); }

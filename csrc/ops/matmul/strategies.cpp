@@ -460,7 +460,7 @@ Strategy::Division divide_in(const Strategy::Tile& tile, const Product& product,
   constexpr int64_t kLongK = 2048;
   const Gemm& g = product.gemm;
   Strategy::Division division{.tile = tile, .rows = tile.m};
-  const int64_t tiles = g.batch * ceil_div(g.m, tile.m) * ceil_div(g.n, tile.n);
+  const int64_t tiles = count_tiles(tile, g.m, g.n, g.batch, false);
   const int64_t enough = target.workgroups_to_fill / 8;
   if (g.blocks * g.k >= kLongK && 2 * tiles <= enough) {
     division.enough_workgroups = std::max(division.enough_workgroups, enough);
@@ -810,7 +810,7 @@ Strategy::Division joined_in(const Strategy::Tile& tile, const Product& product,
   Strategy::Division division = divide_in(tile, product, target);
   const Gemm& g = product.gemm;
   if (joins && g.n % tile.n != 0 &&
-      ceil_div(g.m, tile.m) * ceil_div(g.batch * g.n, tile.n) >= division.enough_workgroups) {
+      count_tiles(tile, g.m, g.n, g.batch, true) >= division.enough_workgroups) {
     division.joined = true;
     division.pieces = 1;
   }
@@ -826,9 +826,7 @@ Strategy::Division divide_f16(const Product& product, const Strategy& row,
   // Joined tiles are of float16, and K has at least one step (`whole` in gemm_matrix.wgsl).
   const bool joins = product.dtype == DType::kF16 && g.k >= kStep && can_join(product, kGroup);
   const auto tiles = [&](const Strategy::Tile& tile) {
-    const int64_t columns =
-        joins ? ceil_div(g.batch * g.n, tile.n) : g.batch * ceil_div(g.n, tile.n);
-    return ceil_div(g.m, tile.m) * columns;
+    return count_tiles(tile, g.m, g.n, g.batch, joins);
   };
   if (g.conv != nullptr && g.conv->form == kernels::conv_product::Form::weight) {
     // Few tiles and a long K: as many pieces of it as run at once, which are two for each
